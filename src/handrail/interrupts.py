@@ -27,7 +27,7 @@ from typing import Any, Self, TypeVar
 T = TypeVar("T")
 
 _SIGNALS: Any = sys.modules.get("_signal", signal)
-"""What `signal` calls in CPython and PyPy: its conversions to enumerations take many times as long as all the rest."""
+"""The module behind `signal` in CPython and PyPy: its conversions to enumerations take most of the time."""
 
 
 class HeldInterrupts:

@@ -35,7 +35,7 @@ VARIABLE = "HANDRAIL_LOOP_GUARD"
 """The variable of the environment that turns the guard on."""
 
 IS_ON: bool = os.environ.get(VARIABLE) == "1"
-"""Whether the guard is on."""
+"""True if the guard is on."""
 
 _ENTERED_ASYNC: ContextVar[bool] = ContextVar("handrail_entered_async", default=False)
 _BLOCKS_LOOP: ContextVar[bool] = ContextVar("handrail_blocks_loop", default=False)

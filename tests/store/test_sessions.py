@@ -225,7 +225,7 @@ def test_what_is_not_there_cannot_be_held(store: Store, clock: FakeClock, wordin
         store.check_lock(held(store, clock)._replace(session_id="nobody", token="0" * 32), 0)
 
 
-# ----------------------------------------------------------------------------------------------------------- decisions
+# ----------------------------------------------------------------------------------------------------------- answers
 
 
 ROW = ("s1", "r1", "c1")

@@ -1,4 +1,4 @@
-"""What all stores share: closing, watching, and the calls that a session left open.
+"""The part that all stores share: closing, watching, and the calls that a session left open.
 
 A store that derives from `BaseStore` has these methods of `handrail.store.Store`, and defines the others.
 """

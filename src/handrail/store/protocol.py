@@ -1,4 +1,4 @@
-"""What a ledger needs of a store: one kind of row, and a handful of atomic operations on it; and what a store is.
+"""The protocol of a store: one kind of row for ledgers, a handful of atomic operations on it, and sessions.
 
 The store decides nothing. It stores rows, has a clock, and changes a row only if the row is still the one that the
 caller has read. The meaning of the rows is the ledger's (`handrail.runtime.ledger.ledger`).
@@ -33,7 +33,7 @@ from handrail.session.session import OpenOptions
 from handrail.transaction import RecordCommit, UnitOfWork, UnitStore
 
 EffectStatus = Literal["running", "done", "failed", "unknown"]
-"""What is known of an effect; an effect that has no row has not been started."""
+"""The state of an effect; an effect that has no row has not been started."""
 
 EFFECT_STATUSES: frozenset[str] = frozenset(get_args(EffectStatus))
 """All values of `EffectStatus`."""
@@ -76,7 +76,7 @@ _NEXT_PROOF = timedelta(seconds=1)
 """How long a living owner is believed in after its lease has expired, before it is looked for again."""
 
 _SLOT = "call:"
-"""What the keys of slots begin with, and no other key."""
+"""The prefix of the keys of slots, and of no other key."""
 
 
 class EffectRow(NamedTuple):

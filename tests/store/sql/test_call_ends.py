@@ -47,10 +47,23 @@ def lose(connection: DatabaseConnection) -> None:
             connection.execute("INSERT OR ROLLBACK INTO orders VALUES (100, 'coffee')")
 
 
-# ------------------------------------------------------------------------------------------------------- one connection
-
-
 # ------------------------------------------------------------------------------------------------------------- its loss
+
+
+@pytest.mark.parametrize("commits", [True, False])
+def test_call_that_loses_its_connection_is_undone(orders: Store, clock: FakeClock, *, commits: bool) -> None:
+    """It cannot be committed without what the database has undone; nor is the loss a failure of its rollback."""
+    row = running_row(clock)
+    record = Record(orders, EffectInsert(row))
+    with pytest.raises(StoreError) if commits else nullcontext(), call() as transaction:
+        transaction.enlist(record)
+        add(orders.connection(), "tea")
+        lose(orders.connection())
+        if commits:
+            transaction.commit()
+    assert record.heard == ["undone"]
+    assert items(orders) == []
+    assert orders.get("s1", row.key) is None
 
 
 def test_outer_call_does_not_write_on_after_an_inner_one_has_lost_the_connection(
@@ -285,19 +298,3 @@ def test_call_is_refused_if_others_keep_their_places_for_too_long(tmp_path: Path
             add(store.connection(), "coffee")
             second.commit()
         assert items(store) == ["coffee"]
-
-
-@pytest.mark.parametrize("commits", [True, False])
-def test_call_that_loses_its_connection_is_undone(orders: Store, clock: FakeClock, *, commits: bool) -> None:
-    """It cannot be committed without what the database has undone; nor is the loss a failure of its rollback."""
-    row = running_row(clock)
-    record = Record(orders, EffectInsert(row))
-    with pytest.raises(StoreError) if commits else nullcontext(), call() as transaction:
-        transaction.enlist(record)
-        add(orders.connection(), "tea")
-        lose(orders.connection())
-        if commits:
-            transaction.commit()
-    assert record.heard == ["undone"]
-    assert items(orders) == []
-    assert orders.get("s1", row.key) is None

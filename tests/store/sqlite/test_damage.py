@@ -128,6 +128,32 @@ class _Small(SqliteFile):
         return connection
 
 
+@pytest.mark.parametrize(
+    "place", [".", "nowhere/desk.db", "desk\0", "x" * 300], ids=["folder", "missing", "nul", "long"]
+)
+def test_path_that_cannot_be_a_file_is_told(tmp_path: Path, place: str, wording: Wording) -> None:
+    """A folder, one in a folder that is missing, or none at all; nothing is made."""
+    with pytest.raises(StoreError) as raised:
+        SqliteStore(tmp_path / place)
+    cause, text = str(raised.value.__cause__ or ""), str(raised.value)
+    assert (text.replace(cause, "<cause>") if cause else text).replace("x" * 300, "<long>") == wording
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_no_store_is_made_without_rights(*, is_there: bool) -> None:
+    """An empty file that cannot be written to stays empty, and none is made in a folder that takes none."""
+    with as_a_user_without_rights() as folder:
+        path = folder / "desk.db"
+        if is_there:
+            path.touch(0o444)
+        folder.chmod(0o755 if is_there else 0o555)
+        with pytest.raises(StoreReadOnlyError if is_there else StoreError):
+            SqliteStore(path)
+        assert not is_there or path.stat().st_size == 0
+        folder.chmod(0o755)
+
+
 # ------------------------------------------------------------------------------------------------------- bad rows
 
 
@@ -211,29 +237,3 @@ def test_text_that_no_database_takes_is_refused(tmp_path: Path) -> None:
         row = running_row(CLOCK)._replace(message="\ud800\0", note="\ud800\0ü", owner=ClaimOwner("\0", "\0", "\0"))
         insert(store, row)
         assert store.get("s1", row.key) == row._replace(note="?\ufffdü", owner=ClaimOwner(*"\ufffd" * 3))
-
-
-@pytest.mark.parametrize(
-    "place", [".", "nowhere/desk.db", "desk\0", "x" * 300], ids=["folder", "missing", "nul", "long"]
-)
-def test_path_that_cannot_be_a_file_is_told(tmp_path: Path, place: str, wording: Wording) -> None:
-    """A folder, one in a folder that is missing, or none at all; nothing is made."""
-    with pytest.raises(StoreError) as raised:
-        SqliteStore(tmp_path / place)
-    cause, text = str(raised.value.__cause__ or ""), str(raised.value)
-    assert (text.replace(cause, "<cause>") if cause else text).replace("x" * 300, "<long>") == wording
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("is_there", [True, False])
-def test_no_store_is_made_without_rights(*, is_there: bool) -> None:
-    """An empty file that cannot be written to stays empty, and none is made in a folder that takes none."""
-    with as_a_user_without_rights() as folder:
-        path = folder / "desk.db"
-        if is_there:
-            path.touch(0o444)
-        folder.chmod(0o755 if is_there else 0o555)
-        with pytest.raises(StoreReadOnlyError if is_there else StoreError):
-            SqliteStore(path)
-        assert not is_there or path.stat().st_size == 0
-        folder.chmod(0o755)

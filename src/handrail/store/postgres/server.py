@@ -68,7 +68,7 @@ _MEANINGS: tuple[tuple[tuple[str, ...], type[StoreError], str], ...] = (
     ),
     (("",), StoreError, "refuses: {}"),
 )
-"""What the errors of a server mean, by what their states begin with."""
+"""The meanings of errors of a server, by the prefix of their state."""
 
 _KEEPALIVES = {"keepalives_idle": 5, "keepalives_interval": 2, "keepalives_count": 2, "tcp_user_timeout": 10_000}
 """How either side of a connection finds out, in about 10 s, that the machine of the other one is gone."""
@@ -221,7 +221,7 @@ class PsycopgConnection(psycopg.Connection[tuple[Any, ...]]):
 
 
 def _leave_to_parent() -> None:
-    """Let the sockets go, and keep their descriptors taken."""
+    # A descriptor stays taken: its number may not become that of another file.
     null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
     for connection in _OPEN:
         with suppress(psycopg.Error):  # it has been closed

@@ -75,7 +75,7 @@ class PostgresDriver:
             "RETURN convert_from(data, 'UTF8'); EXCEPTION WHEN others THEN RETURN encode(data, 'escape'); END $$"
         ),
     )
-    """What PostgreSQL calls its types."""
+    """The types of PostgreSQL."""
 
     one_writer = False
     """Transactions write beside each other."""

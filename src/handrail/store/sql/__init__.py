@@ -1,1 +1,1 @@
-"""What every SQL store shares: drivers, tables and statements, units of work, and `context.connection`."""
+"""The parts that every SQL store shares: drivers, tables and statements, units of work, and `context.connection`."""

@@ -200,7 +200,7 @@ ROWS_AT_ONCE = 1000
 """The most rows of a session that one transaction removes."""
 
 EFFECTS_AT_ONCE = 5000
-"""So many effects are looked at by one transaction that removes expired ones."""
+"""The most effects that one transaction looks at when it removes expired ones."""
 
 _PAUSE, _LONGEST_PAUSE = 0.5, 0.05
 

@@ -1,4 +1,4 @@
-"""What the SQL of a store is executed on: drivers, their connections, and the places of calls and units.
+"""Where the SQL of a store is executed: drivers, their connections, and the places of calls and units.
 
 A *driver* knows one kind of database. It lends connections, each of which one thread uses at a time, and
 translates every error to one of `handrail.errors`. SQL is written with `?` for parameters.
@@ -27,7 +27,7 @@ from handrail.process_identity import current_pid
 from handrail.store.locks import StoreOwner
 
 Durability: TypeAlias = Literal["full", "normal"]
-"""What a commit survives: `"full"` a loss of power, `"normal"` the death of the process."""
+"""The durability of a commit, which survives: `"full"` a loss of power, `"normal"` the death of the process."""
 
 StatementParameters: TypeAlias = Sequence[object]
 """The values of a statement's question marks."""

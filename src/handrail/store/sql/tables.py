@@ -302,7 +302,7 @@ ENTRY_TABLE = Table(
     # The role is among the columns, so that the index covers the query: SQLite takes the primary key otherwise.
     indexes=("of_calls ON handrail_entries (session_id, reply, call_id, role) WHERE role = 'log' AND call_id <> ''",),
 )
-"""What has changed them."""
+"""The changes of sessions."""
 
 CHECKPOINT_TABLE = Table(
     "handrail_checkpoints",
@@ -314,7 +314,7 @@ CHECKPOINT_TABLE = Table(
     ),
     key="session_id, number",
 )
-"""What opening a session reads in place of old entries."""
+"""The positions that opening a session reads in place of old entries."""
 
 DECISION_TABLE = Table(
     "handrail_decisions",
@@ -336,7 +336,7 @@ ANSWER_TABLE = Table(
     ),
     key="session_id, reply, call_id",
 )
-"""What people have said about calls."""
+"""The answers of people to calls."""
 
 TABLES = (SCHEMA_TABLE, EFFECT_TABLE, SESSION_TABLE, ENTRY_TABLE, CHECKPOINT_TABLE, DECISION_TABLE, ANSWER_TABLE)
 """All tables of a store."""
@@ -351,7 +351,7 @@ VIEWS = (
     ),
     TableView("handrail_effects_view", "An effect: what was done outside, or may have been done.", EFFECT_TABLE),
 )
-"""What people look at with their own tools."""
+"""The views for people with tools of their own."""
 
 # ---------------------------------------------------------------------------------------------------------------- rows
 

@@ -321,7 +321,7 @@ MOST_WAITING = 10_000
 """The most units that wait. Each belongs to a call that waits for it, so there are as many as calls at one time."""
 
 UnitAnswer: TypeAlias = RefusedWrite | Exception | None
-"""What a unit has come to: `None` if it was written, what has refused it, or what is raised."""
+"""The answer to a unit: `None` if it was written, its refusal, or an exception that is raised."""
 
 
 _PENDING: Any = object()

@@ -98,7 +98,7 @@ class SqliteDriver:
         find_table="SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?",
         clustered=" WITHOUT ROWID",
     )
-    """What SQLite calls its types."""
+    """The types of SQLite."""
 
     one_writer = True
     """A transaction that writes keeps all others from writing."""
@@ -329,7 +329,7 @@ _MEANINGS: tuple[tuple[frozenset[int], type[StoreError], str], ...] = (
         "cannot be used now: {}. Look who else writes to it, and whether its disk is full",
     ),
 )
-"""What the errors of SQLite mean, by their codes."""
+"""The meanings of errors of SQLite, by their codes."""
 
 
 @dataclass(frozen=True, slots=True)
