@@ -25,13 +25,7 @@ from handrail.session.persistence.protocol import (
     SessionRow,
 )
 from handrail.store import EffectRow, LedgerStore, MemoryStore, SqliteStore, Store
-from handrail.store.protocol import (
-    ClaimOwner,
-    EffectChange,
-    EffectInsert,
-    RefusedWrite,
-    change_effect,
-)
+from handrail.store.protocol import ClaimOwner, EffectChange, EffectInsert, RefusedWrite, change_effect
 from handrail.store.sql import statements
 from handrail.store.sql.database import Database, finish_deletion, remove_expired
 from handrail.store.sql.driver import DriverConnection

@@ -103,10 +103,7 @@ def test_passwords_are_never_shown(url: str) -> None:
     [
         ("postgresql://clerk:s3?cret@host:5432/desk", "postgresql://clerk@host:5432/desk"),
         ("postgres://clerk:s3%2Fcret@host/desk", "postgresql://clerk@host/desk"),
-        (
-            "postgresql://clerk@host/desk?options=-csearch_path%3Da",
-            "postgresql://clerk@host/desk",
-        ),
+        ("postgresql://clerk@host/desk?options=-csearch_path%3Da", "postgresql://clerk@host/desk"),
         (
             "postgresql://clerk@host/desk?sslmode=require&password=s&options=-csearch_path%3Da",
             "postgresql://clerk@host/desk",

@@ -14,12 +14,7 @@ import pytest
 from psycopg.pq.abc import PGconn
 
 import handrail.store
-from handrail.errors import (
-    CommitInDoubtError,
-    SessionLockedError,
-    StoreError,
-    StoreUnavailableError,
-)
+from handrail.errors import CommitInDoubtError, SessionLockedError, StoreError, StoreUnavailableError
 from handrail.prompt import ToolContext, ToolResult
 from handrail.runtime import ToolCall
 from handrail.session import Session
