@@ -1,7 +1,7 @@
 """What a call costs with what protects its store and its texts, beside the same call without.
 
 Before each unit of work a store compares the files of its database with what the folder names
-(`handrail.store.sqlite.file`), and texts of failures are searched for secrets (`handrail.redaction`). The cases
+(`handrail.store.sqlite.store`), and texts of failures are searched for secrets (`handrail.redaction`). The cases
 without have neither; all else is the same, and both are prepared in the same way before the calls of a timing. The
 cases with them are those of a program, and their bounds hold what a store adds to the processor time of a call.
 """
@@ -22,7 +22,7 @@ from handrail.adapters.tool_executor import ToolExecutor
 from handrail.prompt import Prompt, PromptTemplate, Section, Tool, ToolContext, ToolResult
 from handrail.redaction import Redaction, current_redaction, use_redaction
 from handrail.runtime import Session, ToolCall
-from handrail.store.sqlite.file import OpenedFiles
+from handrail.store.sqlite.store import OpenedFiles
 
 Effect = Literal["state", "external"]
 

@@ -22,7 +22,7 @@ from handrail.store import Store
 from handrail.store.protocol import EffectInsert, EffectRow
 from handrail.transaction import UnitOfWork
 from tests.architecture.sources import ROOT
-from tests.store.ledger_stores import running_row
+from tests.store.kit import running_row
 from tests.store.postgres_server import server_of_its_own
 
 EXPIRED, VALID, PAGE = 100_000, 1_000, 5_000

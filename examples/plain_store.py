@@ -11,9 +11,8 @@ from typing import Any
 from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.crash_points import reached
 from handrail.errors import StoreError, StoreUnavailableError
-from handrail.store.owners import MemoryOwner, StoreOwner
-from handrail.store.sql.call_places import CallPlaces
-from handrail.store.sql.driver import ColumnTypes, FetchedRows, Statement
+from handrail.store.locks import StoreOwner
+from handrail.store.sql.driver import CallPlaces, ColumnTypes, FetchedRows, Statement
 from handrail.store.sql.store import SqlStore
 from handrail.store.sql.units import row_statement, write_group
 
@@ -109,31 +108,31 @@ class PlainDriver:
         self.url = f"plain:{path}"
         self.busy = busy
         self.now = clock.now
-        self.owner: StoreOwner = MemoryOwner()  # proves life in this process, and no death
+        self.owner: StoreOwner = StoreOwner()  # proves life in this process, and no death
         self.call_places = CallPlaces(1, busy=busy, url=self.url)
         self._path = path
         self._places: dict[int, Any] = {}
 
     def query(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         """Return the rows of a statement, in a transaction of its own."""
-        link = PlainConnection(self._path, self.url, self.busy)
-        with closing(link.database):
-            return link.query(sql, parameters)
+        connection = PlainConnection(self._path, self.url, self.busy)
+        with closing(connection.database):
+            return connection.query(sql, parameters)
 
     def acquire(self, *, for_call: bool = False) -> PlainConnection:
         """Return a connection for a unit, or for a call."""
-        link = PlainConnection(self._path, self.url, self.busy)
+        connection = PlainConnection(self._path, self.url, self.busy)
         if not for_call:  # a call has waited for its place already
-            place = self._places[id(link)] = self.call_places.ask()
+            place = self._places[id(connection)] = self.call_places.ask()
             self.call_places.wait(place)
             self.call_places.check(place)
-        return link
+        return connection
 
-    def release(self, link: Any) -> None:  # noqa: ANN401 - a connection of this driver
+    def release(self, connection: Any) -> None:  # noqa: ANN401 - a connection of this driver
         """Close a connection; an open transaction is rolled back."""
-        link.rollback()
-        link.database.close()
-        place = self._places.pop(id(link), None)
+        connection.rollback()
+        connection.database.close()
+        place = self._places.pop(id(connection), None)
         if place is not None:
             self.call_places.release(place)
 
@@ -143,18 +142,18 @@ class PlainDriver:
 
     def write_group(self, units: Sequence[Sequence[object]]) -> Sequence[bool] | None:
         """Write units in one transaction; `None` if they have to be written one by one."""
-        link = self.acquire()
+        connection = self.acquire()
         try:
-            link.begin()
-            written = write_group(link, units)
+            connection.begin()
+            written = write_group(connection, units)
             if written is not None:
                 reached("unit-before-commit")
-                link.commit()
+                connection.commit()
             return written
         except StoreError:
             return None
         finally:
-            self.release(link)
+            self.release(connection)
 
     def one_statement(self, writes: Sequence[object]) -> Statement | None:
         """Return a unit as one statement, if it is one."""

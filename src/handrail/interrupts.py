@@ -27,7 +27,7 @@ from typing import Any, Self, TypeVar
 T = TypeVar("T")
 
 _SIGNALS: Any = sys.modules.get("_signal", signal)
-"""What `signal` calls in CPython and PyPy: its conversions to enumerations take many times as long as all the rest."""
+"""The module behind `signal` in CPython and PyPy: its conversions to enumerations take most of the time."""
 
 
 class HeldInterrupts:
@@ -40,7 +40,7 @@ class HeldInterrupts:
         self._came = False
 
     def __enter__(self) -> Self:
-        """Hold Ctrl-C back, if this is the main thread and Python's own handler would raise it."""
+        """Holds Ctrl-C back, if this is the main thread and Python's own handler would raise it."""
         if threading.current_thread() is threading.main_thread():
             before = _SIGNALS.getsignal(signal.SIGINT)
             if before is signal.default_int_handler:
@@ -51,11 +51,7 @@ class HeldInterrupts:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Raise Ctrl-C now, if it came.
-
-        Raises:
-            KeyboardInterrupt: it came, and the block has raised nothing.
-        """
+        """Raises Ctrl-C now, if it came and the block has raised nothing."""
         before, self._before = self._before, None
         if before is None:
             return
@@ -64,24 +60,20 @@ class HeldInterrupts:
             raise KeyboardInterrupt from error
 
     def hold(self, _number: int, _frame: FrameType | None) -> None:
-        """Keep Ctrl-C for later; the handler of SIGINT within the block."""
+        """Records Ctrl-C for later, and raises a second one; the handler of SIGINT within the block."""
         if self._came:
             raise KeyboardInterrupt
         self._came = True
 
     def raise_now(self) -> None:
-        """Raise Ctrl-C, if it came and has not been raised yet.
-
-        Raises:
-            KeyboardInterrupt: it came.
-        """
+        """Raises the `KeyboardInterrupt` that is held back, if there is one."""
         if self._came:
             self._came = False
             raise KeyboardInterrupt
 
 
 def allow_interrupts(body: Callable[[], T]) -> T:
-    """Run something that Ctrl-C interrupts at once, also within a block that holds it back.
+    """Runs a function that Ctrl-C interrupts at once, also within a block that holds it back.
 
     Raises:
         KeyboardInterrupt: it comes, or has come in the block.
@@ -103,18 +95,13 @@ def allow_interrupts(body: Callable[[], T]) -> T:
 
 
 def raise_held_interrupt() -> None:
-    """Raise the Ctrl-C that is held back here, if there is one.
-
-    Raises:
-        KeyboardInterrupt: there is one.
-    """
+    """Raises the `KeyboardInterrupt` that is held back here, if there is one."""
     block = _holding()
     if block is not None:
         block.raise_now()
 
 
 def _holding() -> HeldInterrupts | None:
-    """The innermost block that holds Ctrl-C back in this thread."""
     if threading.current_thread() is not threading.main_thread():
         return None
     block = getattr(_SIGNALS.getsignal(signal.SIGINT), "__self__", None)

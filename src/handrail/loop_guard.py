@@ -35,18 +35,18 @@ VARIABLE = "HANDRAIL_LOOP_GUARD"
 """The variable of the environment that turns the guard on."""
 
 IS_ON: bool = os.environ.get(VARIABLE) == "1"
-"""Whether the guard is on."""
+"""True if the guard is on."""
 
 _ENTERED_ASYNC: ContextVar[bool] = ContextVar("handrail_entered_async", default=False)
 _BLOCKS_LOOP: ContextVar[bool] = ContextVar("handrail_blocks_loop", default=False)
 
 
 def check_blocking(operation: str, of: object = "") -> None:
-    """Refuse to block the event loop of this thread, if the guard is on and the asynchronous entry leads here.
+    """Refuses to block the event loop of this thread, if the guard is on and the asynchronous entry leads here.
 
     Args:
         operation: completes the sentence "... would block the event loop": `"writing to"`.
-        of: what it acts on, behind that; as an argument of its own, so that no text is made while the guard is off.
+        of: what it acts on, behind that; an argument of its own, so that no text is made while the guard is off.
 
     Raises:
         LoopBlockedError: it would. Nothing was done.
@@ -56,12 +56,12 @@ def check_blocking(operation: str, of: object = "") -> None:
 
 
 def asynchronous_entry(entry: AsyncEntry) -> AsyncEntry:
-    """Mark a coroutine function as an asynchronous entry; the same function if the guard is off."""
+    """Marks a coroutine function as an asynchronous entry; the same function if the guard is off."""
     if not IS_ON:
         return entry
 
     @functools.wraps(entry)
-    async def entered(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as those of the entry
+    async def wrapper(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as those of the entry
         token = _ENTERED_ASYNC.set(True)
         try:
             return await entry(*args, **kwargs)
@@ -70,32 +70,32 @@ def asynchronous_entry(entry: AsyncEntry) -> AsyncEntry:
             with suppress(ValueError):
                 _ENTERED_ASYNC.reset(token)
 
-    return cast("AsyncEntry", entered)  # it has the signature of what it wraps
+    return cast("AsyncEntry", wrapper)  # it has the signature of what it wraps
 
 
 def synchronous_entry(entry: SyncEntry) -> SyncEntry:
-    """Mark a function as a synchronous entry, which may block; the same function if the guard is off."""
+    """Marks a function as a synchronous entry, which may block; the same function if the guard is off."""
     if not IS_ON:
         return entry
 
     @functools.wraps(entry)
-    def entered(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as above
+    def wrapper(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as above
         token = _ENTERED_ASYNC.set(False)
         try:
             return entry(*args, **kwargs)
         finally:
             _ENTERED_ASYNC.reset(token)
 
-    return cast("SyncEntry", entered)
+    return cast("SyncEntry", wrapper)
 
 
 def may_wait_for_calls() -> bool:
-    """Whether this thread may wait for calls of others: not if it runs an event loop, which they may need to end."""
+    """Tests whether this thread may wait for calls of others: not if it runs an event loop, which they may need."""
     return _BLOCKS_LOOP.get() or not loop_is_running()
 
 
 def allow_waiting(body: Callable[[], T]) -> T:
-    """Call a function that may wait for calls on an event loop too, as what records what has happened has to."""
+    """Calls a function that may wait for calls on an event loop too, as what records the past has to."""
     if not loop_is_running():
         return body()
     token = _BLOCKS_LOOP.set(True)
@@ -106,7 +106,7 @@ def allow_waiting(body: Callable[[], T]) -> T:
 
 
 def loop_is_running() -> bool:
-    """Whether this thread runs an event loop."""
+    """Tests whether this thread runs an event loop."""
     # Not by `get_running_loop`, which raises if there is none; asyncio may not be loaded, or only in part.
     running: Callable[[], object] | None = getattr(sys.modules.get("asyncio"), "_get_running_loop", None)
     return running is not None and running() is not None

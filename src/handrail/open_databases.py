@@ -35,11 +35,11 @@ _open: dict[Path, _Database] = {}
 
 
 def track_connections(path: Path, change: int) -> None:
-    """Protect the files of a database while it has connections; called before one is opened, and after.
+    """Protects the files of a database while it has connections; called before one is opened, and after.
 
     Args:
         path: the database, absolute and without links; it need not exist yet.
-        change: how many connections it has in addition, or after they are closed, fewer; 0 to look at its files again.
+        change: how many connections it has more, or fewer after they are closed; 0 to look at its files again.
     """
     global _open  # noqa: PLW0603 - replaced as a whole, so that it is read without the lock
     with FORKING:
@@ -49,35 +49,35 @@ def track_connections(path: Path, change: int) -> None:
         files = before.files.union(device_and_inode(f"{path}{suffix}") for suffix in _LOCKED)
         names = frozenset(os.fsencode(f"{path.name}{suffix}") for suffix in _SUFFIXES)
         database = _Database(connections, device_and_inode(path.parent), files, names)
-        others = {each: known for each, known in _open.items() if each != path}
+        others = {place: entry for place, entry in _open.items() if place != path}
         _open = {**others, path: database} if connections else others
 
 
 def has_open_databases() -> bool:
-    """Whether anything is protected."""
+    """Tests whether anything is protected."""
     return bool(_open)
 
 
 def is_protected(status: os.stat_result | None, name: bytes = b"", *, at: int = -1) -> bool:
-    """Whether what has a status, `None` for nothing, is protected; or a name in the folder that is open as `at`."""
+    """Tests whether an entry is protected by its status, `None` for nothing, or its name in the folder `at`."""
     if not _open:
         return False
     identity = None if status is None else (status.st_dev, status.st_ino)
     return any(
-        (identity and identity in each.files) or (name in each.names and device_and_inode(at) == each.folder)
-        for each in _open.values()
+        (identity and identity in entry.files) or (name in entry.names and device_and_inode(at) == entry.folder)
+        for entry in _open.values()
     )
 
 
 def protected_paths(folder: Path) -> Iterator[str]:
-    """The paths below a folder that are protected by their names, relative to it; some may not exist."""
+    """Yields the paths below a folder that are protected by their names, relative to it; some may not exist."""
     for path in _open:
         if path.is_relative_to(folder):
             yield from (f"{path.relative_to(folder).as_posix()}{suffix}" for suffix in _SUFFIXES)
 
 
 def device_and_inode(place: str | Path | int) -> tuple[int, int] | None:
-    """Device and inode of a path or an open file; `None` if there is nothing."""
+    """Returns device and inode of a path or an open file; `None` if there is nothing."""
     try:
         status = os.stat(place)  # noqa: PTH116 - also of a descriptor, and quicker than the path's own
     except OSError:

@@ -24,48 +24,48 @@ _DEAD_STATES = frozenset({"Z", "X", "x"})
 
 @cache
 def current_pid() -> int:
-    """The id of this process; the system is asked once, because some sandboxes are as slow as a statement of SQLite."""
+    """Returns the id of this process, asked once: in some sandboxes that is as slow as a statement of SQLite."""
     return os.getpid()
 
 
 class ProcessName(NamedTuple):
-    """Names a process among those of all machines.
+    """The name of a process among those of all machines.
 
     Attributes:
         host: the name of the machine, for people.
         boot: names the boot of the kernel and the namespaces of pid and start time; empty where that is not known.
         pid: the process id.
-        started: when the kernel started the process, in its ticks; a random word where the system does not say.
+        start: the start time by the kernel, in its ticks; a random word where the system does not say.
     """
 
     host: str
     boot: str
     pid: int
-    started: str
+    start: str
 
     def __str__(self) -> str:
-        """The name as it is stored."""
-        return f"{self.host} {self.boot or '-'} {self.pid} {self.started}"
+        """The name in the form of the store."""
+        return f"{self.host} {self.boot or '-'} {self.pid} {self.start}"
 
     @staticmethod
     def parse(text: str) -> ProcessName | None:
-        """The name that `str` wrote; `None` if it is something else."""
+        """Parses what `str` wrote; `None` if it is something else."""
         parts = text.split(" ")
         if len(parts) != len(ProcessName._fields) or not parts[2].isdecimal() or len(parts[2]) > _MOST_DIGITS:
             return None
-        host, boot, pid, started = parts
-        return ProcessName(host, "" if boot == "-" else boot, int(pid), started)
+        host, boot, pid, start = parts
+        return ProcessName(host, "" if boot == "-" else boot, int(pid), start)
 
 
 def process_in_words(process: str) -> str:
-    """A stored name of a process, or of a store that it has open, for people; empty if none was stored."""
+    """Describes a stored name of a process, or of a store that it has open; empty if none was stored."""
     name = ProcessName.parse(process) or ProcessName.parse(process.rpartition(" ")[0])
     return process if name is None else f"process {name.pid} on {name.host}"
 
 
 @cache
 def own_name(pid: int | None = None) -> ProcessName:
-    """The name of this process; `pid` is its own, where it is known better than by `current_pid`."""
+    """Returns the name of this process; `pid` is its own, where it is known better than by `current_pid`."""
     pid = current_pid() if pid is None else pid
     host = "".join(character if character.isprintable() and character != " " else "_" for character in _host())
     boot, stat = _boot(pid), _stat(pid)
@@ -78,13 +78,13 @@ in_forked_process(current_pid.cache_clear, own_name.cache_clear)
 
 
 def process_name(pid: int) -> ProcessName:
-    """The name of another process of this machine; what the system does not say is empty."""
+    """Returns the name of another process of this machine; what the system does not say is empty."""
     own, stat = own_name(), _stat(pid)
     return ProcessName(own.host, own.boot, pid, "" if stat is None else stat[_START])
 
 
 def is_running(name: ProcessName) -> bool:
-    """Whether the process with a name of this boot runs; a zombie does not."""
+    """Tests whether the process with a name of this boot runs; a zombie does not."""
     try:
         os.kill(name.pid, 0)
     except ProcessLookupError:
@@ -96,11 +96,10 @@ def is_running(name: ProcessName) -> bool:
         return True  # it has just ended, or the system does not say
     # A first thread that has ended is a zombie too, while the others run.
     is_dead = stat[_STATE] in _DEAD_STATES and int(stat[_THREADS]) <= 1
-    return stat[_START] == name.started and not is_dead
+    return stat[_START] == name.start and not is_dead
 
 
 def _stat(pid: int) -> list[str] | None:
-    """The fields of `/proc/PID/stat` behind the name of the program, which may hold blanks and brackets."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
     except OSError:
@@ -110,7 +109,6 @@ def _stat(pid: int) -> list[str] | None:
 
 
 def _boot(pid: int) -> str:
-    """Names the boot of the kernel and the namespaces in which pid and start time count; empty if that is not known."""
     with suppress(OSError):
         if str(Path("/proc/self").readlink()) != str(pid):
             return ""  # this /proc shows another PID namespace, so it says nothing of the pids of this one

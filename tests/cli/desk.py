@@ -21,7 +21,7 @@ from handrail.session.calls import CallRef
 from handrail.session.persistence.protocol import SessionEntry, SessionRow
 from handrail.store import EffectRow, EffectStatus, Store
 from handrail.store.protocol import ClaimOwner
-from tests.store.units import append, insert
+from tests.store.kit import append, insert
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 

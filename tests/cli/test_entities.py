@@ -17,7 +17,7 @@ from handrail.session.persistence.protocol import SessionRow
 from handrail.store import Store
 from handrail.store.protocol import ClaimOwner
 from tests.cli.desk import FORK, SESSION, Command, Terminal, effect
-from tests.store.units import insert
+from tests.store.kit import insert
 from tests.wording import Wording
 
 EVIL = "\x1b[2J\x07\x9b31m\u202efed"

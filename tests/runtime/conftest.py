@@ -12,7 +12,7 @@ from handrail.store import LedgerStore, MemoryStore
 from handrail.testing import FakeClock
 from tests.runtime.shops import Shop
 from tests.runtime.worlds import World
-from tests.store.ledger_stores import STORES
+from tests.store.stores import STORES
 from tests.store.stores import STORES as WHOLE_STORES
 
 

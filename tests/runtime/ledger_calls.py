@@ -10,7 +10,7 @@ from handrail.prompt.tool_result import ToolResult
 from handrail.runtime import EffectLedger, ToolEffect
 from handrail.runtime.ledger.effects import Busy, Claimed, ClaimRequest, EffectResult, Hit
 from handrail.serde import digest
-from handrail.store.owners import LIVE_CLAIMS
+from handrail.store.locks import LIVE_CLAIMS
 from handrail.store.protocol import ClaimOwner, LedgerStore
 
 

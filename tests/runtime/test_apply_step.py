@@ -40,7 +40,7 @@ from handrail.testing import FakeClock, run_tool
 from tests.handler_threads import HandlerThreads
 from tests.kit import Decides, Note, Run, both_ways, call, executor, tool
 from tests.runtime.shops import MINUTE, SHARED, Booked, Shop, ask
-from tests.store.units import delete, replace
+from tests.store.kit import delete, replace
 from tests.wording import Wording
 
 

@@ -19,10 +19,10 @@ from handrail.prompt.effect import Effect
 from handrail.runtime import Session, ToolCall, ToolInvoked, ToolMessage
 from handrail.session import SlicePolicy, stored_as
 from handrail.store import Store
-from handrail.store.sql.committer import PendingUnit, UnitAnswer
+from handrail.store.sql.units import PendingUnit, UnitAnswer
 from handrail.threads import THREADS
 from tests.kit import executor
-from tests.store.units import at_point, committer_of
+from tests.store.kit import at_point, committer_of
 
 pytestmark = pytest.mark.anyio
 

@@ -19,7 +19,7 @@ from handrail.runtime import EffectLedger, IdempotencyConfig, Step, ToolCall, To
 from handrail.runtime.ledger.effects import ClaimRequest, NotKnown
 from handrail.serde import digest
 from tests.kit import Kept, Note, Run, both_ways, call, echo, events, executor, soon, tool
-from tests.store.units import replace
+from tests.store.kit import replace
 from tests.wording import Wording
 
 

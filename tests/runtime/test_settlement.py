@@ -19,7 +19,7 @@ from handrail.session.calls import CallRef
 from handrail.store import EffectRow, MemoryStore
 from handrail.testing import FakeClock
 from tests.kit import Note, executor, tool
-from tests.store.units import delete, replace
+from tests.store.kit import delete, replace
 from tests.wording import Wording
 
 

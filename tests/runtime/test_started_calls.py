@@ -31,7 +31,7 @@ from handrail.runtime.ledger.effects import EffectResult, NotApplied
 from handrail.session.open_calls import GivenAnswer, PostponedCall, postponed_call
 from tests.kit import ASKS, Decides, Note, tool
 from tests.runtime.shops import MINUTE, Shop, ask
-from tests.store.units import replace
+from tests.store.kit import replace
 from tests.wording import Wording
 
 both_entries = pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])

@@ -17,7 +17,7 @@ from handrail.runtime import Deadline, EffectLedger, IdempotencyConfig, Session
 from handrail.store import EffectRow
 from handrail.testing import FakeClock
 from tests.kit import Handler, Kept, Note, Run, both_ways, call, executor, tool
-from tests.store.units import WriteByWrite, replace
+from tests.store.kit import WriteByWrite, replace
 from tests.wording import Wording
 
 ONCE = IdempotencyConfig()

@@ -20,12 +20,10 @@ from handrail.runtime import ToolCall
 from handrail.session import Session
 from handrail.store import MemoryStore
 from handrail.store.sql.store import SqlStore
-from handrail.store.sqlite.file import SqliteFile
-from handrail.store.sqlite.store import SqliteDriver
+from handrail.store.sqlite.store import SqliteDriver, SqliteFile
 from tests import kit
 from tests.session.samples import Happened, Note
-from tests.store.calls import call
-from tests.store.orders import add, items, with_orders
+from tests.store.kit import add, call, items, with_orders
 from tests.wording import Wording
 
 pytestmark = pytest.mark.anyio

@@ -27,8 +27,7 @@ from handrail.store.postgres import Server
 from handrail.store.postgres.store import PostgresDriver
 from handrail.store.sql.database import Database
 from handrail.store.sql.store import SqlStore
-from handrail.store.sqlite.file import SqliteFile
-from handrail.store.sqlite.store import SqliteDriver
+from handrail.store.sqlite.store import SqliteDriver, SqliteFile
 from tests.architecture.sources import ROOT
 from tests.store.postgres_server import fresh_url
 

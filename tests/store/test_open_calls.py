@@ -23,6 +23,7 @@ from handrail.testing import FakeClock
 from tests import kit
 from tests.kit import ASKS, Note, tool
 from tests.runtime.ledger_calls import stop_renewing
+from tests.store.kit import stored
 from tests.wording import Wording
 
 CALL = CallRef("resp_1", "call_0")
@@ -107,8 +108,7 @@ def test_session_without_calls_has_no_open_ones(store: Store, session: Session) 
     """Nor has one in memory, which nobody resumes."""
     assert open_of(session) == []
     assert open_of(Session()) == []
-    row = store.find("night")
-    assert row is not None
+    row = stored(store, "night")
     assert open_calls_in_store(store, row) == ()
 
 
@@ -277,8 +277,7 @@ def test_unapplied_nested_call_is_open_until_the_outermost_call_is_final(
         (row,) = store.rows()
         assert (row.status, row.applied_at is not None) == ("done", ends.success)
         assert open_of(again) == []
-    found = store.find("night")
-    assert found is not None
+    found = stored(store, "night")
     assert open_calls_in_store(store, found) == ()
 
 
@@ -311,8 +310,7 @@ def test_call_of_the_last_reply_without_a_record_is_open(store: Store, session: 
         assert open_of(again) == [unrecorded]
         again[Asked].append(Asked("resp_2", "call_0"))
         assert [call.call for call in again.open_calls] == [CallRef("resp_2", "call_0")]
-    row = store.find("night")
-    assert row is not None
+    row = stored(store, "night")
     assert [call.call for call in open_calls_in_store(store, row)] == [CallRef("resp_2", "call_0")]
 
 
@@ -329,8 +327,7 @@ def test_fork_inherits_no_open_call(store: Store, session: Session) -> None:
             execute(executor(fork, approver=Later()), CallRef("resp_1", "call_1"))
         assert [call.call.call_id for call in fork.open_calls] == ["call_1"]
     assert len(session.open_calls) == 2
-    row = store.find("fork")
-    assert row is not None
+    row = stored(store, "fork")
     assert len(open_calls_in_store(store, row)) == 1
 
 

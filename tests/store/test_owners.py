@@ -14,17 +14,14 @@ from handrail.process_identity import own_name, process_in_words
 from handrail.runtime import EffectLedger
 from handrail.runtime.ledger.effects import Claimed, ClaimRequest
 from handrail.session import Session
-from handrail.store.owners import MemoryOwner, StoreOwner, is_of_this_process
+from handrail.store.locks import StoreOwner, is_of_this_process
 from handrail.store.postgres.server import Server
 from handrail.store.postgres.store import PostgresDriver
-from handrail.store.protocol import ClaimOwner, proved
-from handrail.store.sqlite.file import SqliteFile
-from handrail.store.sqlite.store import SqliteDriver
+from handrail.store.protocol import ClaimOwner, prove_owner
+from handrail.store.sqlite.store import SqliteDriver, SqliteFile
 from handrail.testing import FakeClock
-from tests.store.ledger_stores import running_row
-from tests.store.process_child import child
-from tests.store.resumed_desk import SESSION, Service, ask, in_the_handler
-from tests.store.session_rows import NOW
+from tests.store.kit import NOW, running_row
+from tests.store.processes import SESSION, Service, ask, child, in_the_handler
 
 DAY = timedelta(days=1)
 
@@ -101,7 +98,7 @@ def test_owner_that_lives_keeps_its_claim_past_the_lease_and_a_day_that_the_cloc
                 (row,) = store.rows()
                 assert row.lease_until is not None
                 assert (row.lease_until < store.now()) == (jump > NOW)
-                until = proved(store, row, store.now()).lease_until
+                until = prove_owner(store, row, store.now()).lease_until
                 assert until is not None
                 assert until > store.now()
                 request = ClaimRequest(*row[:2], row.tool, row.params_hash, ClaimOwner("day"), on_orphan="retry")
@@ -119,6 +116,6 @@ def test_owner_that_lives_keeps_its_claim_past_the_lease_and_a_day_that_the_cloc
 
 def test_a_store_in_memory_proves_nothing() -> None:
     """No other process can reach it."""
-    owner = MemoryOwner()
+    owner = StoreOwner()
     assert (owner.own(), owner.own_waits, owner.lives(""), owner.lives("host - 1 0 x")) == ("", False, None, None)
     owner.close()

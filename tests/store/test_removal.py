@@ -13,14 +13,28 @@ from handrail.errors import SessionLostError, SessionNotFoundError
 from handrail.session.persistence.protocol import SessionSize
 from handrail.store import Store
 from handrail.store.protocol import ExpiredEffects
-from handrail.store.sql.removal import finish_deletion, remove_expired
+from handrail.store.sql.database import finish_deletion, remove_expired
 from handrail.testing import Crashed, FakeClock
 from tests.crash.forks import fork_to_crash
-from tests.store.removals import ENTRIES, database_of, delete_by_twos, delete_in_steps, ended_row, fill, remove_in_steps
-from tests.store.session_rows import NOW, entries, session_row
+from tests.kit import raises
+from tests.store.kit import (
+    ENTRIES,
+    NOW,
+    append,
+    at_point,
+    database_of,
+    delete,
+    delete_by_twos,
+    delete_in_steps,
+    ended_row,
+    entries,
+    fill,
+    insert,
+    remove_in_steps,
+    session_row,
+)
+from tests.store.processes import another_process
 from tests.store.stores import sqlite
-from tests.store.test_session_locks import another_process
-from tests.store.units import append, at_point, delete, insert
 from tests.wording import Wording
 
 HOUR = timedelta(hours=1)
@@ -42,13 +56,13 @@ def fill_both(store: Store) -> None:
 
 def stands(store: Store, session_id: str) -> bool:
     """Whether a session is there whole; if not, nothing of it can be seen."""
-    found = store.find(session_id)
-    assert (found is not None) == (session_id in {row.session_id for row in store.sessions()})
-    if found is None:
+    row = store.find(session_id)
+    assert (row is not None) == (session_id in {row.session_id for row in store.sessions()})
+    if row is None:
         with pytest.raises(SessionNotFoundError):
             store.acquire(session_id, wait=NOW)
         return False
-    assert found.head == ENTRIES
+    assert row.head == ENTRIES
     assert list(store.entries(session_id)) == entries(1, ENTRIES)
     return True
 
@@ -86,12 +100,10 @@ def test_only_the_holder_deletes_a_session(store: Store, clock: FakeClock, wordi
         store.delete_session(lock)
     assert stands(store, "s1")
     store.delete_session(other)
-    with pytest.raises(SessionLostError) as raised:
+    with raises(SessionLostError, wording):
         store.delete_session(other)
-    assert str(raised.value) == wording
-    with pytest.raises(SessionLostError) as raised:
+    with raises(SessionLostError, wording):
         store.check_lock(other, ENTRIES)
-    assert str(raised.value) == wording
 
 
 def test_sessions_that_are_held_are_known(store: Store, clock: FakeClock) -> None:
@@ -122,18 +134,18 @@ def test_sessions_that_another_process_holds_are_known_to_readers(url: str) -> N
 def test_session_cannot_be_opened_while_it_is_deleted(database: Store, clock: FakeClock) -> None:
     """After each transaction of a deletion the session does not exist: no half of it can be read."""
     lock = fill(database, clock)
-    seen: list[bool] = []
+    answers: list[bool] = []
 
     def look() -> None:
         with pytest.raises(SessionNotFoundError):
             database.acquire("s1", wait=HOUR)
         with pytest.raises(SessionNotFoundError):
             database.copy("s1", session_row(clock, "fork", head=2))
-        seen.append(database.find("s1") is None and not list(database.sessions()))
+        answers.append(database.find("s1") is None and not list(database.sessions()))
 
     with at_point("unit-after-commit", look):
         delete_by_twos(database, lock)
-    assert seen == [True] * 6
+    assert answers == [True] * 6
     assert database.unfinished_deletions() == ()
 
 
@@ -183,11 +195,11 @@ def test_two_that_finish_a_deletion_leave_a_new_session_alone(url: str) -> None:
     """The second one finds nothing to do, although the session was begun anew meanwhile."""
     fork_to_crash(delete_in_steps, url, "s1", at="unit-after-commit", nth=1)
     with handrail.store.open(url) as store, handrail.store.open(url) as other:
-        begun: list[bool] = []
+        calls: list[bool] = []
 
         def meanwhile() -> None:
-            if not begun:
-                begun.append(True)
+            if not calls:
+                calls.append(True)
                 assert other.create(session_row(SYSTEM_CLOCK))
                 append(other, other.acquire("s1", wait=NOW), 0, entries(1, 3), None)
 

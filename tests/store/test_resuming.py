@@ -20,7 +20,7 @@ from handrail.store import Store
 from handrail.store.protocol import ClaimOwner
 from tests.extent import some
 from tests.runtime.ledger_calls import stop_renewing
-from tests.store.resumed_desk import (
+from tests.store.processes import (
     CHILD,
     CONFIGS,
     REPLY,
@@ -50,9 +50,9 @@ def store(url: str) -> Generator[Store]:
 
 def waits_of(session: Session) -> list[EffectAwaited]:
     """The waits that the subscribers of a session are notified of."""
-    heard: list[EffectAwaited] = []
-    session.dispatcher.subscribe(EffectAwaited, heard.append)
-    return heard
+    waits: list[EffectAwaited] = []
+    session.dispatcher.subscribe(EffectAwaited, waits.append)
+    return waits
 
 
 EVERY_KIND = ["slot", "key-unknown", "key-retry", "key-reconcile", "shared-unknown", "shared-retry", "shared-reconcile"]
@@ -65,11 +65,11 @@ def test_call_that_was_killed_is_answered_at_once(store: Store, url: str, name: 
     killed(url, name, where)
     service = Service()
     with Session.open(store, SESSION, wait=SOON) as session, opened(session, where) as owner:
-        heard = waits_of(owner)
+        waits = waits_of(owner)
         message = ask(owner, name, service, seconds=SECONDS)
         (row,) = store.rows()
         assert row.owner[:3] == (CHILD if where == "child" else SESSION, REPLY, "call_0")
-    assert heard == []
+    assert waits == []
     if name in {"slot", "key-unknown", "shared-unknown"}:
         assert (message.success, row.status, row.fence, service.done) == (False, "unknown", 2, [])
         assert row.note.endswith("has ended")
@@ -119,9 +119,9 @@ def test_call_that_meets_a_dead_owner_is_answered_at_once(store: Store, url: str
     killed(url, "shared-retry")
     service = Service()
     with Session.open(store, "day") as session:
-        heard = waits_of(session)
+        waits = waits_of(session)
         assert ask(session, "shared-retry", service, seconds=SECONDS).success
-    assert (len(service.done), heard) == (1, [])
+    assert (len(service.done), waits) == (1, [])
 
 
 @pytest.mark.short(1)
@@ -143,17 +143,17 @@ def test_live_owner_is_waited_for_which_is_said_at_once(
     """By the log and by one event: what is waited for, whose it is, and until when."""
     with in_the_handler(url, "shared-retry"), Session.open(store, "day") as session:
         (row,) = store.rows()
-        heard = waits_of(session)
+        waits = waits_of(session)
         with caplog.at_level(logging.WARNING, "handrail"):
             message = ask(session, "shared-retry", Service(), seconds=0.5)
-        (wait,) = heard
+        (wait,) = waits
         assert session.open_calls == ()
         assert session[EffectAwaited].all() == ()
     assert not message.success
     assert message.content == wording
     assert (wait.session_id, wait.ref, wait.tool, wait.key) == ("day", CALL, "pay", row.key)
     assert (wait.owner, wait.until) == (row.owner, row.lease_until)
-    (record,) = [found for found in caplog.records if found.levelno == logging.WARNING]
+    (record,) = [one for one in caplog.records if one.levelno == logging.WARNING]
     assert record.getMessage() == f"session day: {wait}"
     owner, until = wait.owner.in_words, wait.until.isoformat(timespec="seconds")
     assert owner.startswith(f"night/{REPLY}/call_0, process ")

@@ -6,8 +6,6 @@ import asyncio
 import gc
 import signal
 import threading
-from collections.abc import Generator
-from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -15,22 +13,18 @@ from typing import Any
 import pytest
 
 import handrail.store
-from handrail.errors import SessionLockedError, SessionLostError, SessionUseError, StoreUnavailableError
+from handrail.errors import SessionLockedError, SessionLostError, SessionUseError
 from handrail.session import Session
 from handrail.session.persistence.protocol import SessionLock
 from handrail.store import SqliteStore, Store
-from handrail.store.owners import MemoryOwner
-from handrail.store.session_locks import SessionLockTable
+from handrail.store.locks import SessionLockTable, StoreOwner
 from handrail.store.sql.driver import DriverConnection
 from handrail.store.sql.store import SqlStore
-from handrail.store.sqlite.file import SqliteFile
-from handrail.store.sqlite.store import SqliteDriver
+from handrail.store.sqlite.store import SqliteDriver, SqliteFile
 from handrail.testing import FakeClock
-from tests.crash.forks import Fork, start
-from tests.store.resumed_desk import SESSION, in_the_handler
-from tests.store.session_rows import NOW, entries, held, session_row
-from tests.store.sqlite_files import written
-from tests.store.units import append
+from tests.kit import raises
+from tests.store.kit import NOW, append, entries, held, refused, session_row, written
+from tests.store.processes import SESSION, another_process, in_the_handler
 from tests.wording import Wording
 
 ROOT = Path(__file__).parents[2]
@@ -50,18 +44,10 @@ class Interrupted(SqliteDriver):
 
     is_interrupted = False
 
-    def release(self, link: DriverConnection) -> None:
-        super().release(link)
+    def release(self, connection: DriverConnection) -> None:
+        super().release(connection)
         if self.is_interrupted:
             raise KeyboardInterrupt
-
-
-@contextmanager
-def another_process(url: str, *what: str) -> Generator[Fork]:
-    """Holds the session, or has a unit open, until it is killed; a child that it forked lives until the block ends."""
-    with start("tests.store.child", url, "s1", *what) as child:
-        assert child.stdout.readline() == "ready\n"
-        yield child
 
 
 def test_waiting_holder_is_woken_by_the_release(store: Store, clock: FakeClock) -> None:
@@ -83,35 +69,12 @@ def test_waiting_ends_with_the_time(wording: Wording) -> None:
         clock.advance(timedelta(seconds=1))
         return 0.0
 
-    locks = SessionLockTable(MemoryOwner(), clock=clock, store="memory:", jitter=jitter)
+    locks = SessionLockTable(StoreOwner(), clock=clock, store="memory:", jitter=jitter)
     lock = locks.acquire("s1", lambda token, _: SessionLock("s1", token, session_row(clock)), wait=NOW)
     started = clock.now()
-    with pytest.raises(SessionLockedError) as raised:
+    with raises(SessionLockedError, wording):
         locks.acquire("s1", lambda _token, _seen: (lock.token, ""), wait=timedelta(seconds=3))
-    assert str(raised.value) == wording
     assert clock.now() - started == timedelta(seconds=3)
-
-
-@pytest.mark.short(1)
-def test_another_process_keeps_its_session_until_it_dies(url: str, wording: Wording) -> None:
-    """Then the session is free at once; nothing has to run out."""
-    with handrail.store.open(url) as store, another_process(url, "hold") as holder:
-        with pytest.raises(SessionLockedError) as raised:
-            store.acquire("s1", wait=NOW)
-        assert str(raised.value).replace(store.url, "<store>") == wording
-        holder.kill()
-        append(store, store.acquire("s1", wait=PATIENCE), 0, entries(1, 1), None)
-
-
-@pytest.mark.short(1)
-def test_forked_child_does_not_keep_the_session_of_a_dead_parent(url: str, wording: Wording) -> None:
-    """A worker that a handler has forked outlives the kill; the session is free at once all the same."""
-    with handrail.store.open(url) as store, another_process(url, "hold", "fork") as holder:
-        with pytest.raises(SessionLockedError) as raised:
-            store.acquire("s1", wait=NOW)
-        assert str(raised.value).replace(store.url, "<store>") == wording
-        holder.kill()
-        append(store, store.acquire("s1", wait=PATIENCE), 0, entries(1, 1), None)
 
 
 @pytest.mark.short(1)
@@ -141,9 +104,8 @@ def test_store_that_waits_for_another_one_of_its_process_would_stop_the_loop(url
     """As one that waits for itself: the holder may need the loop of this thread to come to its end."""
 
     async def wait(store: Store) -> None:
-        with pytest.raises(SessionUseError) as raised:
+        with refused(SessionUseError, wording, store):
             store.acquire("s1", wait=PATIENCE)
-        assert str(raised.value).replace(store.url, "<store>") == wording
 
     with handrail.store.open(url) as one, handrail.store.open(url) as other:
         one.acquire("s1", wait=NOW)
@@ -248,19 +210,12 @@ def test_session_whose_opening_ctrl_c_ends_is_free_for_others(tmp_path: Path, cl
         assert store.create(session_row(clock, "s2"))
 
 
-def test_closing_a_store_frees_its_sessions(url: str) -> None:
-    """So does the end of a process that does not close it."""
-    with handrail.store.open(url) as one:
-        one.acquire("s1", wait=NOW)
-    with handrail.store.open(url) as other:
-        other.acquire("s1", wait=NOW)
-
-
-def test_hold_that_cannot_be_recorded_is_not_kept(clock: FakeClock, tmp_path: Path) -> None:
-    """A store that fails in between leaves the session free."""
-    url = f"sqlite:///{tmp_path}/desk.db"
-    with handrail.store.open(url, busy=NOW) as store:
-        store.create(session_row(clock))
-        with written(tmp_path / "desk.db"), pytest.raises(StoreUnavailableError, match="locked"):
+@pytest.mark.short(1)
+@pytest.mark.parametrize("then", [(), ("fork",)], ids=["alone", "with a forked child"])
+def test_another_process_keeps_its_session_until_it_dies(url: str, then: tuple[str, ...], wording: Wording) -> None:
+    """Then the session is free at once, also where a worker that a handler has forked outlives the kill."""
+    with handrail.store.open(url) as store, another_process(url, "hold", *then) as holder:
+        with refused(SessionLockedError, wording, store):
             store.acquire("s1", wait=NOW)
-        store.check_lock(store.acquire("s1", wait=NOW), 0)
+        holder.kill()
+        append(store, store.acquire("s1", wait=PATIENCE), 0, entries(1, 1), None)

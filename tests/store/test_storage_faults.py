@@ -15,8 +15,8 @@ import sqlite3
 import subprocess
 import threading
 from collections.abc import Callable, Generator
-from contextlib import closing, nullcontext
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
+from datetime import timedelta
 from pathlib import Path
 from sys import executable
 
@@ -26,15 +26,31 @@ import pytest
 import handrail.store
 from handrail.errors import StoreError, StoreReadOnlyError, StoreUnavailableError, StoreVersionError
 from handrail.session import Session
-from handrail.store import SqliteStore
+from handrail.session.persistence.protocol import SessionAppend, SessionLock
+from handrail.store import EffectRow, SqliteStore, Store
+from handrail.store.protocol import EffectChange
 from handrail.store.sql.statements import TABLES_VERSION
+from handrail.transaction import RecordCommit, UnitOfWork
 from tests.architecture.sources import ROOT
-from tests.store.ledger_stores import running_row
+from tests.kit import raises
+from tests.store.kit import (
+    CLOCK,
+    NOW,
+    append,
+    delete,
+    ended_row,
+    entries,
+    held,
+    insert,
+    record_commit,
+    refused,
+    replace,
+    running_row,
+    session_row,
+    written,
+)
 from tests.store.payments import DONE, AnotherProcess, desk, paid, pay_all
 from tests.store.postgres_server import doomed, doomed_name, end_connections, fresh_url
-from tests.store.session_rows import NOW, entries, session_row
-from tests.store.sqlite_files import CLOCK
-from tests.store.units import append, delete, insert, record_commit, replace
 from tests.wording import Wording
 
 FIRST, SECOND, ALL = range(1, 4), range(4, 6), range(1, 6)
@@ -126,9 +142,8 @@ def test_files_that_are_taken_away_are_noticed_before_anything_is_written(
         assert refusals(pay_all(executor, SECOND)) == wording
         with pytest.raises(StoreUnavailableError):  # a question that is not stored
             session.conversation.append({"role": "user", "content": "pay"})
-        with pytest.raises(StoreUnavailableError) as raised:
+        with raises(StoreUnavailableError, wording):
             record_commit(store, "j1")
-        assert str(raised.value) == wording
         if elsewhere is not None:
             assert another_process.pay_all(url, world, FIRST) == [elsewhere]
         assert paid(world) == [f"order {order}" for order in FIRST]
@@ -172,16 +187,6 @@ def test_what_is_not_noticed_is_what_the_page_says(tmp_path: Path, damage: str, 
         assert len(session.conversation.messages) == left
 
 
-def test_a_database_that_was_removed_is_noticed_at_the_close(tmp_path: Path) -> None:
-    """What was committed is gone with it, so the close raises, and once."""
-    store = SqliteStore(tmp_path / "desk.db")
-    record_commit(store, "j1")
-    (tmp_path / "desk.db").unlink()
-    with pytest.raises(StoreUnavailableError):
-        store.close()
-    store.close()
-
-
 def checkpointed(path: Path, *, then: str = "SELECT 1") -> None:
     """Have another process copy the log into the database, and cut the log."""
     code = (
@@ -217,9 +222,8 @@ def test_a_log_whose_index_was_left_alone_is_missed_after_a_kill(tmp_path: Path,
     code = "import os, sys; from handrail.store import SqliteStore; SqliteStore(sys.argv[1]); os._exit(0)"
     subprocess.run([executable, "-c", code, path], check=True)
     remove_log(path)
-    with pytest.raises(StoreUnavailableError) as raised:
+    with raises(StoreUnavailableError, wording):
         SqliteStore(path)
-    assert str(raised.value) == wording
     Path(f"{path}-shm").unlink()
     with pytest.raises(StoreError):  # the tables were in the log alone
         SqliteStore(path, read_only=True)
@@ -232,8 +236,8 @@ from datetime import timedelta
 import handrail.store
 from handrail.errors import StoreError
 from handrail.session import Session
-from handrail.store.sqlite.file import SqliteFile
-from tests.store.units import record_commit
+from handrail.store.sqlite.store import SqliteFile
+from tests.store.kit import record_commit
 
 def kind(act):
     try:
@@ -250,7 +254,7 @@ with handrail.store.open(sys.argv[1]) as store:
         kind(lambda: record_commit(store, "j1")),
         kind(lambda: Session.open(store, "desk", wait=timedelta(0))),
         kind(store.process),
-        type(SqliteFile(Path(store.url.removeprefix("sqlite:///"))).translated(failed)).__name__,
+        type(SqliteFile(Path(store.url.removeprefix("sqlite:///"))).translate(failed)).__name__,
     ]))
 """
 
@@ -270,72 +274,6 @@ def test_a_read_only_disk_is_named_as_one(tmp_path: Path, *, was_killed: bool) -
     command = [*inside, executable, "-c", READ_ONLY, f"sqlite:///{path}"]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     assert json.loads(ended.stdout) == ["desk", *["StoreReadOnlyError"] * 4]
-
-
-@dataclass(frozen=True)
-class Note:
-    """What a session stores."""
-
-
-def change_version(url: str) -> None:
-    """Another Handrail changes the tables, and so their version."""
-    sql = f"UPDATE handrail_schema SET version = {TABLES_VERSION + 1}"  # noqa: S608 - a number
-    if url.startswith("sqlite"):
-        with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as file, file:
-            file.execute(sql)
-    else:
-        with psycopg.connect(url) as server:
-            server.execute(sql.encode())
-
-
-def test_nothing_is_written_to_tables_whose_version_has_changed(url: str, tmp_path: Path, wording: Wording) -> None:
-    """While the store was open: neither calls nor sessions, claims, leases and commit records."""
-    world = tmp_path / "world"
-    with handrail.store.open(url) as store, Session.open(store, "desk") as session:
-        executor = desk(session, world)
-        assert pay_all(executor, FIRST) == [DONE] * 3
-        held_before = store.acquire("other", wait=NOW) if store.create(session_row(CLOCK, "other")) else None
-        assert held_before is not None
-        row = running_row(CLOCK)
-        assert insert(store, row) is None
-        change_version(url)
-        assert refusals(pay_all(executor, SECOND)) == wording
-        writes: list[Callable[[], object]] = [
-            lambda: store.create(session_row(CLOCK, "new")),
-            lambda: store.acquire("desk-2", wait=NOW),
-            lambda: append(store, held_before, 0, entries(1, 1), None),
-            lambda: insert(store, running_row(CLOCK, "new")),
-            lambda: replace(store, row, row._replace(status="unknown")),
-            lambda: delete(store, row),
-            lambda: record_commit(store, "j1"),
-            lambda: store.remove_expired(CLOCK.now()),
-            lambda: store.delete_session(held_before),
-            lambda: session[Note].append(Note()),
-        ]
-        told: set[str] = set()
-        for write in writes:
-            with pytest.raises(StoreVersionError) as raised:
-                write()
-            assert (raised.value.found, raised.value.known) == (TABLES_VERSION + 1, TABLES_VERSION)
-            told.add(str(raised.value).replace(store.url, "STORE"))
-        assert "".join(told) == wording
-        assert store.get("s1", row.key) == row
-    assert paid(world) == [f"order {order}" for order in FIRST]
-
-
-def test_connections_that_are_ended_are_no_fault_of_the_next_call(tmp_path: Path) -> None:
-    """Whether or not the server has ended them by then."""
-    world = tmp_path / "world"
-    with fresh_url() as url, handrail.store.open(doomed(url)) as store, Session.open(store, "desk") as session:
-        executor = desk(session, world)
-        with psycopg.connect(url, autocommit=True) as other:
-            for order in range(20):
-                if order % 2:
-                    end_connections(url)
-                else:
-                    doom(other)
-                assert pay_all(executor, [order]) == [DONE]
-    assert paid(world) == [f"order {order}" for order in range(20)]
 
 
 def doom(connection: psycopg.Connection) -> None:
@@ -394,3 +332,107 @@ def test_a_server_that_takes_no_writes_is_named_as_one(tmp_path: Path, wording: 
         finally:
             admin.execute(f"DROP ROLE {role}".encode())
     assert paid(world) == ["order 1", "order 2"]
+
+
+# -------------------------------------------------------------------------------------- each write, under each fault
+
+Write = Callable[[Store, SessionLock, EffectRow], object]
+
+WRITES: dict[str, Write] = {
+    "create": lambda store, _lock, _row: store.create(session_row(CLOCK, "new")),
+    "copy": lambda store, _lock, _row: store.copy("s1", session_row(CLOCK, "fork", head=1)),
+    "acquire": lambda store, _lock, _row: store.acquire("s2", wait=NOW),
+    "append": lambda store, lock, _row: append(store, lock, 1, entries(2, 2), None),
+    "insert": lambda store, _lock, _row: insert(store, running_row(CLOCK, "new")),
+    "replace": lambda store, _lock, row: replace(store, row, row._replace(status="unknown")),
+    "delete": lambda store, _lock, row: delete(store, row),
+    "unit": lambda store, lock, row: store.apply(
+        UnitOfWork((EffectChange(row, None), SessionAppend(lock, 1, tuple(entries(2, 2))), RecordCommit("j1")))
+    ),
+    "commit record": lambda store, _lock, _row: record_commit(store, "j1"),
+    "remove_expired": lambda store, _lock, _row: store.remove_expired(CLOCK.now()),
+    "delete_session": lambda store, lock, _row: store.delete_session(lock),
+}
+
+
+@contextmanager
+def another_version(url: str) -> Generator[type[StoreError]]:
+    """Another Handrail changes the tables, and so their version."""
+    for version in (TABLES_VERSION + 1, TABLES_VERSION):
+        sql = f"UPDATE handrail_schema SET version = {version}"  # noqa: S608 - a number
+        if url.startswith("sqlite"):
+            with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as file, file:
+                file.execute(sql)
+        else:
+            with psycopg.connect(url) as server:
+                server.execute(sql.encode())
+        if version != TABLES_VERSION:
+            yield StoreVersionError
+
+
+@contextmanager
+def busy(url: str) -> Generator[type[StoreError]]:
+    """Another process writes."""
+    with written(Path(url.removeprefix("sqlite:///"))):
+        yield StoreUnavailableError
+
+
+@contextmanager
+def missing(url: str) -> Generator[type[StoreError]]:
+    """The files have another place for a while."""
+    path = Path(url.removeprefix("sqlite:///"))
+    files = [path, *(path.with_name(f"{path.name}-{what}") for what in ("wal", "shm"))]
+    for file in files:
+        file.rename(f"{file}.away")
+    yield StoreUnavailableError
+    for file in files:
+        Path(f"{file}.away").rename(file)
+
+
+FAULTS: dict[str, Callable[[str], AbstractContextManager[type[StoreError]]]] = {
+    "sqlite, busy": busy,
+    "sqlite, missing": missing,
+    "sqlite, another version": another_version,
+    "postgres, another version": another_version,
+}
+
+
+def contents(store: Store) -> object:
+    """Everything that a write changes."""
+    listed = [*store.rows()], [*store.sessions()], [*store.entries("s1")] if store.find("s1") else None
+    return listed, store.held_sessions(), store.is_committed("j1")
+
+
+@pytest.mark.parametrize("write", WRITES)
+@pytest.mark.parametrize("fault", FAULTS)
+def test_write_that_fails_changes_nothing_and_may_be_repeated(tmp_path: Path, fault: str, write: str) -> None:
+    """Whatever is written, and whatever keeps it from being written, until that has passed."""
+    with ExitStack() as stack:
+        is_file = fault.startswith("sqlite")
+        url = f"sqlite:///{tmp_path}/desk.db" if is_file else stack.enter_context(fresh_url())
+        store = stack.enter_context(handrail.store.open(url, busy=NOW if is_file else timedelta(seconds=20)))
+        lock, row = held(store, CLOCK), running_row(CLOCK)
+        append(store, lock, 0, entries(1, 1), None)
+        store.create(session_row(CLOCK, "s2"))
+        insert(store, row)
+        insert(store, ended_row(CLOCK, 1, expires=NOW))
+        before = contents(store)
+        with FAULTS[fault](url) as error, pytest.raises(error):
+            WRITES[write](store, lock, row)
+        assert contents(store) == before
+        WRITES[write](store, lock, row)
+        assert contents(store) != before
+
+
+def test_no_call_is_made_over_tables_whose_version_has_changed(url: str, tmp_path: Path, wording: Wording) -> None:
+    """While the store was open; the error has both versions."""
+    world = tmp_path / "world"
+    with handrail.store.open(url) as store, Session.open(store, "desk") as session:
+        executor = desk(session, world)
+        assert pay_all(executor, FIRST) == [DONE] * 3
+        with another_version(url):
+            assert refusals(pay_all(executor, SECOND)) == wording
+            with refused(StoreVersionError, wording, store) as raised:
+                record_commit(store, "j1")
+            assert (raised.value.found, raised.value.known) == (TABLES_VERSION + 1, TABLES_VERSION)
+    assert paid(world) == [f"order {order}" for order in FIRST]

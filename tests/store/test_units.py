@@ -1,22 +1,39 @@
-"""Units of work, over every store: all of it or nothing, and who watches is notified when it counts."""
+"""Units of work, alone and in groups: all of it or nothing, and watchers are notified when it counts."""
 
 from __future__ import annotations
 
+import sqlite3
+from collections.abc import Sequence
+from contextlib import closing
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
-from handrail import crash_points
-from handrail.errors import AppliedMeanwhileError, SessionLostError
-from handrail.session.persistence.protocol import Checkpoint, SessionAppend
+from handrail import crash_points, store
+from handrail.errors import AppliedMeanwhileError, SessionError, SessionLostError, StoreError, StoreUnavailableError
+from handrail.session.persistence.protocol import Checkpoint, SessionAppend, SessionHeld, SessionLock
 from handrail.store import EffectRow, Store
 from handrail.store.protocol import EffectChange, EffectInsert, MarkApplied, RefusedWrite
+from handrail.store.sql.units import PendingUnit, UnitAnswer
+from handrail.store.sqlite.store import SqliteStore
 from handrail.testing import FakeClock
 from handrail.transaction import RecordCommit, UnitOfWork
-from tests.store.failing import Stop
-from tests.store.ledger_stores import running_row
-from tests.store.session_rows import entries, held
-from tests.store.units import append, insert, record_commit, replace
+from tests.store.kit import (
+    Stop,
+    append,
+    at_point,
+    committer_of,
+    entries,
+    fail,
+    held,
+    insert,
+    points,
+    record_commit,
+    replace,
+    running_row,
+)
+from tests.store.postgres_server import doomed, end_connections, fresh_url
 
 
 def unknown(row: EffectRow) -> EffectRow:
@@ -35,7 +52,7 @@ def test_unit_counts_as_a_whole(store: Store, clock: FakeClock) -> None:
         RecordCommit("j1"),
     )
     assert store.apply(UnitOfWork(writes)) is None
-    assert [store.get("s1", each.key) for each in (row, added)] == [unknown(row), added]
+    assert [store.get("s1", one.key) for one in (row, added)] == [unknown(row), added]
     assert list(store.entries("s1")) == entries(1, 3)
     assert store.checkpoint("s1") == Checkpoint(3, b"three")
     assert store.is_committed("j1")
@@ -43,49 +60,26 @@ def test_unit_counts_as_a_whole(store: Store, clock: FakeClock) -> None:
 
 def test_unit_of_which_one_write_is_refused_leaves_nothing(store: Store, clock: FakeClock) -> None:
     """Whichever it is: a key that is taken, a row that has changed, or one that is gone."""
-    kept, doomed, hold = running_row(clock), running_row(clock, "gone"), held(store, clock)
-    insert(store, kept)
+    stays, doomed, hold = running_row(clock), running_row(clock, "gone"), held(store, clock)
+    insert(store, stays)
     insert(store, doomed)
     append(store, hold, 0, entries(1, 1), Checkpoint(1, b"one"))
     record_commit(store, "j1")
-    taken = EffectInsert(kept._replace(effect_id="2" * 32))
-    changed, absent = EffectChange(kept._replace(fence=7), None), EffectChange(running_row(clock, "none"), None)
-    for refused, standing in ((taken, kept), (changed, kept), (absent, None)):
+    taken = EffectInsert(stays._replace(effect_id="2" * 32))
+    changed, absent = EffectChange(stays._replace(fence=7), None), EffectChange(running_row(clock, "none"), None)
+    for write, present in ((taken, stays), (changed, stays), (absent, None)):
         writes = (
             EffectInsert(running_row(clock, "new")),
             EffectChange(doomed, None),
             SessionAppend(hold, 1, tuple(entries(2, 3)), Checkpoint(3, b"three")),
             RecordCommit("j2"),
-            refused,
+            write,
         )
-        assert store.apply(UnitOfWork(writes)) == RefusedWrite(refused, standing)
-        assert {row.key: row for row in store.rows()} == {kept.key: kept, "gone": doomed}
+        assert store.apply(UnitOfWork(writes)) == RefusedWrite(write, present)
+        assert {row.key: row for row in store.rows()} == {stays.key: stays, "gone": doomed}
         assert list(store.entries("s1")) == entries(1, 1)
         assert store.checkpoint("s1") == Checkpoint(1, b"one")
         assert (store.is_committed("j1"), store.is_committed("j2")) == (True, False)
-
-
-def test_unit_of_a_session_that_has_moved_on_leaves_nothing(store: Store, clock: FakeClock) -> None:
-    """The ledger is not written either."""
-    row, hold = running_row(clock), held(store, clock)
-    append(store, hold, 0, entries(1, 2), None)
-    for lock, head in ((hold, 1), (hold._replace(token="0" * 32), 2)):
-        writes = (EffectInsert(row), SessionAppend(lock, head, tuple(entries(head + 1, head + 2))))
-        with pytest.raises(SessionLostError):
-            store.apply(UnitOfWork(writes))
-    assert list(store.rows()) == []
-    assert list(store.entries("s1")) == entries(1, 2)
-
-
-def test_session_is_compared_without_being_written(store: Store, clock: FakeClock) -> None:
-    """An append of no entries makes sure that the session is held, and that nobody has written to it."""
-    row, hold = running_row(clock), held(store, clock)
-    append(store, hold, 0, entries(1, 1), None)
-    assert store.apply(UnitOfWork((EffectInsert(row), SessionAppend(hold, 1)))) is None
-    with pytest.raises(SessionLostError):
-        store.apply(UnitOfWork((EffectChange(row, None), SessionAppend(hold, 0))))
-    assert list(store.rows()) == [row]
-    assert list(store.entries("s1")) == entries(1, 1)
 
 
 def test_unit_that_was_written_already_changes_nothing(store: Store, clock: FakeClock) -> None:
@@ -98,7 +92,7 @@ def test_unit_that_was_written_already_changes_nothing(store: Store, clock: Fake
     ]
     for _ in range(2):
         assert [store.apply(unit) for unit in units] == [None] * 2
-    assert {each.key: each for each in store.rows()} == {row.key: unknown(row), "added": added}
+    assert {one.key: one for one in store.rows()} == {row.key: unknown(row), "added": added}
     assert list(store.entries("s1")) == entries(1, 2)
 
 
@@ -110,75 +104,22 @@ def test_single_change_counts_once(store: Store, clock: FakeClock) -> None:
         EffectChange(row, unknown(row)),
         EffectChange(unknown(row), None),
     )
-    for write, standing in ((insert_it, row), (change_it, unknown(row)), (remove_it, None)):
+    for write, present in ((insert_it, row), (change_it, unknown(row)), (remove_it, None)):
         answers = [store.apply(UnitOfWork((write,))) for _ in range(2)]
-        assert answers == [None, RefusedWrite(write, standing)]
+        assert answers == [None, RefusedWrite(write, present)]
 
 
 def test_watcher_is_notified_when_the_unit_counts(store: Store, clock: FakeClock) -> None:
     """After the commit, and never of a unit that was refused."""
-    told: list[EffectRow | None] = []
+    notified: list[EffectRow | None] = []
     row, taken = running_row(clock), running_row(clock, "taken")
     insert(store, taken)
-    store.watch("s1", row.key, told.append)
+    store.watch("s1", row.key, notified.append)
     assert store.apply(UnitOfWork((EffectInsert(row), EffectInsert(taken._replace(fence=2))))) is not None
-    assert told == []
+    assert notified == []
     assert store.apply(UnitOfWork((EffectInsert(row), EffectChange(taken, None)))) is None
     assert replace(store, row, unknown(row))
-    assert told == [row, unknown(row)]
-
-
-def test_unit_reaches_its_points(store: Store, clock: FakeClock) -> None:
-    """The boundaries at which a process may die are named, each where it is true."""
-    reached: list[str] = []
-    hold = held(store, clock)
-    crash_points.arm(reached.append)
-    try:
-        store.apply(UnitOfWork((EffectInsert(running_row(clock)), SessionAppend(hold, 0, tuple(entries(1, 1))))))
-    finally:
-        crash_points.arm(None)
-    assert reached == [
-        *("unit-begun", "unit-ledger-written", "unit-session-written", "unit-before-commit", "unit-after-commit")
-    ]
-
-
-@pytest.mark.parametrize("point", ["unit-begun", "unit-ledger-written", "unit-before-commit"])
-def test_unit_that_cannot_go_on_is_undone(store: Store, clock: FakeClock, point: str) -> None:
-    """Whatever is raised on the way to its commit; the store can be used afterwards."""
-
-    def raise_at(reached: str) -> None:
-        if reached == point:
-            raise Stop
-
-    row, hold = running_row(clock), held(store, clock)
-    crash_points.arm(raise_at)
-    try:
-        with pytest.raises(Stop):
-            store.apply(UnitOfWork((EffectInsert(row), SessionAppend(hold, 0, tuple(entries(1, 1))))))
-    finally:
-        crash_points.arm(None)
-    assert list(store.rows()) == []
-    assert insert(store, row) is None
-    append(store, hold, 0, entries(1, 1), None)
-
-
-@pytest.mark.parametrize("way", ["apply", "submit"])
-def test_each_way_to_write_a_unit_has_the_same_answers(store: Store, clock: FakeClock, way: str) -> None:
-    """Written, refused, and the error of a session that has been lost."""
-
-    def written(*writes: object) -> object:
-        unit = UnitOfWork(writes)
-        return store.apply(unit) if way == "apply" else store.submit(unit).result()
-
-    row, hold = running_row(clock), held(store, clock)
-    insertion = EffectInsert(row)
-    assert written(insertion) is None
-    other = EffectInsert(row._replace(effect_id="2" * 32))
-    assert written(other) == RefusedWrite(other, row)
-    lost = hold._replace(token="another")  # noqa: S106 - of a lock
-    with pytest.raises(SessionLostError):
-        written(SessionAppend(lost, 0, tuple(entries(1, 1)), None))
-    assert list(store.entries("s1")) == []
+    assert notified == [row, unknown(row)]
 
 
 def test_a_claim_brings_entries_of_its_session_if_it_is_granted(store: Store, clock: FakeClock) -> None:
@@ -189,9 +130,9 @@ def test_a_claim_brings_entries_of_its_session_if_it_is_granted(store: Store, cl
     assert (store.get("s1", row.key), list(store.entries("s1"))) == (row, entries(1, 2))
     assert store.checkpoint("s1") == Checkpoint(2, b"c")
     again = SessionAppend(lock, 2, tuple(entries(3, 3)))
-    refused = store.apply(UnitOfWork((EffectInsert(row._replace(effect_id="e" * 32)), again)))
-    assert isinstance(refused, RefusedWrite)
-    assert refused.standing == row
+    refusal = store.apply(UnitOfWork((EffectInsert(row._replace(effect_id="e" * 32)), again)))
+    assert isinstance(refusal, RefusedWrite)
+    assert refusal.present == row
     for unsound in (again._replace(lock=lock._replace(token="0" * 32)), again._replace(head=9, entries=())):
         with pytest.raises(SessionLostError):
             store.apply(UnitOfWork((EffectInsert(row._replace(key="another")), unsound)))
@@ -213,9 +154,9 @@ def test_a_done_effect_is_marked_as_applied_once(store: Store, clock: FakeClock)
     marked = waits._replace(applied_at=now, expires_at=None)
     unit = UnitOfWork((MarkApplied(waits, marked), SessionAppend(hold, 0, tuple(entries(1, 1)), None)))
     other, runs = waits._replace(effect_id="7" * 32), running_row(clock, "runs")
-    for refused in (MarkApplied(other, marked), MarkApplied(runs, runs._replace(applied_at=now))):
-        standing = store.get("s1", refused.seen.key)
-        assert store.apply(UnitOfWork((refused, *unit.writes[1:]))) == RefusedWrite(refused, standing)
+    for write in (MarkApplied(other, marked), MarkApplied(runs, runs._replace(applied_at=now))):
+        present = store.get("s1", write.before.key)
+        assert store.apply(UnitOfWork((write, *unit.writes[1:]))) == RefusedWrite(write, present)
     assert list(store.entries("s1")) == []
     assert store.apply(unit) is None
     assert (store.get("s1", waits.key), woken) == (marked, [marked])
@@ -242,3 +183,215 @@ def test_change_is_refused_for_the_row_of_another_call_with_the_same_fence(store
         assert store.apply(UnitOfWork((write,))) == RefusedWrite(write, first)
         assert store.apply(UnitOfWork((write, RecordCommit("j")))) == RefusedWrite(write, first)
     assert replace(store, first, unknown(first))
+
+
+def group(database: Store, *units: Sequence[object], again: bool = False) -> list[UnitAnswer]:
+    """Write units as the group that they are when they wait at the same time."""
+    pending = [PendingUnit(UnitOfWork(tuple(unit))) for unit in units]
+    for unit in pending:
+        unit.may_be_written = again
+    return list(committer_of(database).write(pending))
+
+
+def done(row: EffectRow) -> EffectRow:
+    """What a row becomes when its call is committed."""
+    return row._replace(status="done", lease_until=None, completed_at=row.created_at)
+
+
+def commit_of(lock: SessionLock, row: EffectRow, *, head: int = 0) -> tuple[object, ...]:
+    """A unit that commits a call."""
+    appended = SessionAppend(lock, head, tuple(entries(head + 1, head + 2)), Checkpoint(head + 2, b"c"))
+    return (EffectChange(row, done(row)), appended, RecordCommit(f"journal-{lock.session_id}"))
+
+
+def sessions(database: Store, clock: FakeClock, number: int) -> list[tuple[SessionLock, EffectRow]]:
+    """Sessions that are held, each with a running effect."""
+    pairs: list[tuple[SessionLock, EffectRow]] = []
+    for place in range(number):
+        row = running_row(clock)._replace(partition=f"s{place}", effect_id=f"{place:032x}")
+        insert(database, row)
+        pairs.append((held(database, clock, f"s{place}"), row))
+    return pairs
+
+
+def test_claims_of_a_group_are_granted_each_for_itself(database: Store, clock: FakeClock) -> None:
+    """Also where a key is taken, twice the same in one group, or the session is no longer held."""
+    (lock, taken), (other, _) = sessions(database, clock, 2)
+    lost = other._replace(token="0" * 32)
+    claims = [running_row(clock, key)._replace(partition="s0") for key in ("a", "b")]
+    twice = claims[0]._replace(effect_id="f" * 32)
+    strange = running_row(clock, "c")._replace(partition="s1")
+    with points() as reached:
+        answers = group(
+            database,
+            (EffectInsert(claims[0]), SessionHeld(lock)),
+            (EffectInsert(taken._replace(effect_id="e" * 32)),),
+            (EffectInsert(twice), SessionHeld(lock)),
+            (EffectInsert(strange), SessionHeld(lost)),
+            (EffectInsert(claims[1]),),
+        )
+    assert reached.count("unit-after-commit") == 1
+    assert (answers[0], answers[4]) == (None, None)
+    assert [answer.present for answer in answers[1:3] if isinstance(answer, RefusedWrite)] == [taken, claims[0]]
+    assert isinstance(answers[3], SessionLostError)
+    assert [database.get("s0", key) for key in ("a", "b")] == claims
+    assert database.get("s1", "c") is None
+
+
+def test_changes_of_a_group_may_remove_a_row_or_give_its_key_to_another_effect(
+    database: Store, clock: FakeClock
+) -> None:
+    """Each is one statement, as every change of a row is; one that is refused changes nothing."""
+    first, second, third = (row for _, row in sessions(database, clock, 3))
+    other, stale = second._replace(effect_id="e" * 32), EffectChange(third._replace(fence=9), None)
+    with points() as reached:
+        answers = group(database, (EffectChange(first, None),), (EffectChange(second, other),), (stale,))
+    assert reached.count("unit-after-commit") == 1
+    assert answers == [None, None, RefusedWrite(stale, third)]
+    assert sorted(database.rows()) == [other, third]
+
+
+def test_commit_that_is_refused_leaves_the_others_of_its_group_alone(database: Store, clock: FakeClock) -> None:
+    """A lost lease, a lost session, entries that do not follow: nothing of those is written, all of the others is."""
+    pairs = sessions(database, clock, 7)
+    (lost_lock, lost_row), (_, moved), (gap, gap_row), *others, unsorted, odd = pairs
+    stale = lost_lock._replace(token="0" * 32)
+    units = [
+        commit_of(stale, lost_row),
+        commit_of(pairs[1][0], moved._replace(fence=9)),
+        commit_of(gap, gap_row, head=7),
+        *(commit_of(*one) for one in others),
+        (SessionAppend(unsorted[0], 0, tuple(entries(2, 3)), None),),
+    ]
+    answers = group(database, *units)
+    assert isinstance(answers.pop(), SessionError)
+    surrogate = SessionAppend(odd[0], 0, (entries(1, 1)[0]._replace(reply="\ud800"),), None)
+    assert isinstance(group(database, (surrogate,), commit_of(*odd))[0], StoreError)
+    assert isinstance(answers[0], SessionLostError)
+    assert isinstance(answers[1], RefusedWrite)
+    assert isinstance(answers[2], SessionLostError)
+    assert answers[3:] == [None, None]
+    for lock, row in pairs[:3]:
+        assert database.get(lock.session_id, row.key) == row
+        assert list(database.entries(lock.session_id)) == []
+        assert not database.is_committed(f"journal-{lock.session_id}")
+    for lock, row in others:
+        assert database.get(lock.session_id, row.key) == done(row)
+        assert list(database.entries(lock.session_id)) == entries(1, 2)
+
+
+@pytest.mark.parametrize("point", ["unit-group-written", "unit-after-commit"])
+def test_connection_that_is_lost_in_a_group_loses_and_repeats_nothing(clock: FakeClock, point: str) -> None:
+    """The server ends the connection after the commit, or before it: each unit is looked up, and then written."""
+    with fresh_url() as url, store.open(doomed(url), clock=clock) as database:
+        pairs, counts = sessions(database, clock, 3), list[int]()
+
+        def end() -> None:
+            crash_points.arm(None)
+            counts.append(end_connections(url))
+
+        with at_point(point, end):
+            assert group(database, *(commit_of(*pair) for pair in pairs)) == [None] * 3
+        assert counts > [0]
+        assert [len(list(database.entries(lock.session_id))) for lock, _ in pairs] == [2] * 3
+
+
+def test_group_that_cannot_be_begun_is_written_by_none(tmp_path: Path, clock: FakeClock) -> None:
+    """Each of its units would wait for the lock of another process as long as the first, so none does."""
+    path = tmp_path / "desk.db"
+    with SqliteStore(path, busy=timedelta(milliseconds=10), clock=clock) as database:
+        pairs = sessions(database, clock, 3)
+        with closing(sqlite3.connect(path, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            with pytest.raises(StoreUnavailableError):
+                group(database, *(commit_of(*one) for one in pairs))
+            assert list(database.entries("s0")) == []  # reading does not wait
+        assert group(database, *(commit_of(*one) for one in pairs)) == [None] * 3
+
+
+def test_without_pipelines_units_are_statements_of_their_own(clock: FakeClock) -> None:
+    """For a pooler that does not support them."""
+    with fresh_url() as url, store.open(url, clock=clock, pipelines=False) as database, points() as reached:
+        pairs = sessions(database, clock, 2)
+        for lock, row in pairs:
+            assert database.submit(UnitOfWork(commit_of(lock, row))).result() is None
+        assert "unit-group-written" not in reached
+        assert [len(list(database.entries(lock.session_id))) for lock, _ in pairs] == [2, 2]
+
+
+def test_commits_of_a_group_are_written_in_one_transaction(database: Store, clock: FakeClock) -> None:
+    """Rows, entries, checkpoints and journals of all sessions; known again when the answer was lost, with a claim."""
+    pairs = sessions(database, clock, 5)
+    units = [commit_of(*session) for session in pairs]
+    with points() as reached:
+        assert group(database, *units) == [None] * 5
+    assert reached.count("unit-after-commit") == 1
+    claim = (EffectInsert(running_row(clock, "a")._replace(partition="s0")), SessionHeld(pairs[0][0]))
+    assert group(database, claim) == [None]
+    assert group(database, *units, claim, again=True) == [None] * 6
+    for lock, row in pairs:
+        name = lock.session_id
+        assert database.get(name, row.key) == done(row)
+        assert list(database.entries(name)) == entries(1, 2)
+        assert database.checkpoint(name) == Checkpoint(2, b"c")
+        assert database.is_committed(f"journal-{name}")
+
+
+def test_claims_of_a_group_bring_entries_if_they_are_granted(database: Store, clock: FakeClock) -> None:
+    """In one transaction; a claim that is refused adds nothing to its session, and leaves the others alone."""
+
+    def claim(lock: SessionLock, row: EffectRow, *, head: int = 0) -> tuple[object, ...]:
+        return (
+            EffectInsert(row),
+            SessionAppend(lock, head, tuple(entries(head + 1, head + 2)), Checkpoint(head + 2, b"c")),
+        )
+
+    (lock, taken), (lost, _), (behind, _), *others = sessions(database, clock, 5)
+    claims = [running_row(clock, "a")._replace(partition=f"s{place}") for place in range(5)]
+    granted = [claim(lock, row) for (lock, _), row in zip(others, claims[3:], strict=True)]
+    refused = (
+        claim(lock, taken._replace(effect_id="e" * 32)),
+        claim(lost._replace(token="0" * 32), claims[1]),
+        claim(behind, claims[2], head=5),
+    )
+    answers = group(database, *refused, *granted)
+    assert answers[0] == RefusedWrite(EffectInsert(taken._replace(effect_id="e" * 32)), taken)
+    assert [type(answer) for answer in answers[1:]] == [SessionLostError, SessionLostError, type(None), type(None)]
+    with points() as reached:
+        assert group(database, *granted, again=True) == [None] * 2
+    assert reached.count("unit-after-commit") <= 1
+    assert [database.get(f"s{place}", "a") for place in range(5)] == [None, None, None, *claims[3:]]
+    assert [list(database.entries(f"s{place}")) for place in range(5)] == [[], [], [], entries(1, 2), entries(1, 2)]
+    assert database.checkpoint("s3") == Checkpoint(2, b"c")
+
+
+@pytest.mark.parametrize("point", ["", "unit-begun", "unit-ledger-written", "unit-before-commit"])
+def test_unit_that_cannot_go_on_is_undone(store: Store, clock: FakeClock, point: str) -> None:
+    """Whatever is raised at a point on the way to its commit; the store can be used afterwards."""
+    row, hold = running_row(clock), held(store, clock)
+    unit = UnitOfWork((EffectInsert(row), SessionAppend(hold, 0, tuple(entries(1, 1)))))
+    if point:
+        with at_point(point, fail), pytest.raises(Stop):
+            store.apply(unit)
+        assert list(store.rows()) == []
+    with points() as reached:
+        assert store.apply(unit) is None
+    assert reached == [
+        *("unit-begun", "unit-ledger-written", "unit-session-written", "unit-before-commit", "unit-after-commit")
+    ]
+
+
+@pytest.mark.parametrize("way", ["apply", "submit"])
+def test_each_way_to_write_a_unit_has_the_same_answers(store: Store, clock: FakeClock, way: str) -> None:
+    """Written, refused, and the error of a session that has been lost."""
+    row, hold = running_row(clock), held(store, clock)
+
+    def write(*writes: object) -> object:
+        return store.apply(UnitOfWork(writes)) if way == "apply" else store.submit(UnitOfWork(writes)).result()
+
+    assert write(EffectInsert(row)) is None
+    other = EffectInsert(row._replace(effect_id="2" * 32))
+    assert write(other) == RefusedWrite(other, row)
+    with pytest.raises(SessionLostError):
+        write(SessionAppend(hold._replace(token="0" * 32), 0, tuple(entries(1, 1)), None))
+    assert list(store.entries("s1")) == []

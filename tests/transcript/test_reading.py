@@ -26,7 +26,7 @@ from handrail.transcript import (
     TranscriptReader,
 )
 from tests.cli.desk import effect
-from tests.store.units import append, insert
+from tests.store.kit import append, insert
 from tests.transcript.desks import EVENING, Desk, desk, items_of, order, shown
 from tests.wording import Wording
 

@@ -53,7 +53,7 @@ from handrail.serde import digest
 from handrail.session import Session
 from handrail.session.calls import CallRef, shown_id
 from handrail.session.views import UnopenedSession, sessions_above
-from handrail.store.owners import RUNNING_HANDLERS
+from handrail.store.locks import RUNNING_HANDLERS
 from handrail.store.protocol import UNTIL_APPLIED, ClaimOwner, EffectRow
 from handrail.transaction import Transaction
 from handrail.transaction.commit import Apply

@@ -4,8 +4,6 @@
 
     with handrail.store.open("sqlite:///desk.db") as store:
         ...
-
-The stores and the function that opens them are loaded when they are first asked for.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The store that lives and dies with the process: its ledger, its sessions, and which calls have been committed.
+"""The store that lives and dies with the process.
 
 A unit of work is compared as a whole before any of it is written, with the lock held, so nothing has to be undone.
 """
@@ -30,18 +30,18 @@ from handrail.session.persistence.protocol import (
     SessionRow,
     SessionSize,
 )
-from handrail.store import session_locks
+from handrail.store import locks
 from handrail.store.base_store import BaseStore
-from handrail.store.owners import MemoryOwner
+from handrail.store.locks import StoreOwner
 from handrail.store.protocol import (
-    EFFECT_WRITES,
     EffectChange,
     EffectInsert,
     EffectRow,
+    EffectWrite,
     MarkApplied,
     RefusedWrite,
     has_written,
-    points_of,
+    list_crash_points,
 )
 from handrail.transaction import RecordCommit, UnitOfWork
 from handrail.transaction.unit_of_work import Refusal
@@ -49,11 +49,6 @@ from handrail.transaction.unit_of_work import Refusal
 
 @dataclass(slots=True)
 class _Session:
-    """A session, guarded by the lock of the store; entry `n` stands at index `n - 1`.
-
-    Checkpoints have the oldest first. The token is that of the lock that is valid; empty while there is none.
-    """
-
     row: SessionRow
     entries: list[SessionEntry] = field(default_factory=list[SessionEntry])
     checkpoints: list[Checkpoint] = field(default_factory=list[Checkpoint])
@@ -61,7 +56,6 @@ class _Session:
     answers: dict[CallRef, AnswerRow] = field(default_factory=dict[CallRef, AnswerRow])
 
     def append(self, append: SessionAppend) -> None:
-        """Add entries; doing it twice has the same effect."""
         _, head, entries, checkpoint = append
         self.entries[head:] = entries
         if checkpoint is not None and (not self.checkpoints or self.checkpoints[-1].number < checkpoint.number):
@@ -78,21 +72,14 @@ _Identity = tuple[str, str]
 class MemoryStore(BaseStore):
     """A `handrail.store.Store` in memory; any number of threads, sessions and ledgers may share it.
 
-    Args:
-        clock: the time by which leases and expiries are measured.
+    `clock` is the time by which leases and expiries are measured.
     """
 
-    url = "memory:"
-    """What names the store to people."""
-
-    waits = False
-    """Writing waits for nothing."""
-
-    poll_every: timedelta | None = None
-    """Never: every change passes through this object, so `watch` sees it."""
-
     def __init__(self, *, clock: Clock = SYSTEM_CLOCK) -> None:
-        super().__init__(MemoryOwner(), clock=clock, store=self.url)
+        super().__init__(StoreOwner(), clock=clock, url="memory:")
+        self.waits: bool = False
+        self.claim_waits: bool = False
+        self.poll_every: timedelta | None = None  # every change passes through this object, so `watch` sees it
         self._clock = clock
         self._lock = threading.RLock()
         self._rows: dict[_Identity, EffectRow] = {}
@@ -101,59 +88,49 @@ class MemoryStore(BaseStore):
         self._decided: set[str] = set()
 
     def close(self) -> None:
-        """Release all sessions; what is stored can still be read. Idempotent."""
+        """Releases all sessions; what is stored can still be read. Idempotent."""
         with self._lock:
-            tokens = [kept.token for kept in self._sessions.values()]
-            for kept in self._sessions.values():
-                kept.token = ""
+            tokens = [session.token for session in self._sessions.values()]
+            for session in self._sessions.values():
+                session.token = ""
         self._locks.release(*tokens)
 
     def check_wait(self, *, queued: bool) -> None:
-        """A write waits for no call."""
+        """Returns at once: a write waits for no call."""
 
     def hash_key(self) -> bytes:
-        """The random key of this store, for hashes of secrets."""
+        """Returns the random key of this store, for hashes of secrets."""
         return self._hash_key
 
-    claim_waits = False
-    """A claim waits for nothing."""
-
     def now(self) -> datetime:
-        """The time of the clock."""
+        """Returns the time of the clock."""
         return self._clock.now()
 
     # -------------------------------------------------------------------------------------------------------- effects
 
     def get(self, partition: str, key: str) -> EffectRow | None:
-        """The present row; `None` if there is none."""
+        """Returns the present row; `None` if there is none."""
         return self._rows.get((partition, key))
 
     def apply(self, unit: UnitOfWork) -> RefusedWrite | None:
-        """Write all of a unit, and return `None`; or nothing of it, and return the first write that was refused.
-
-        A unit of several writes that has been written already changes nothing and is answered with `None`.
-
-        Raises:
-            SessionLostError: the lock of a session is not valid, or it has been written to. Nothing was written.
-            SessionError: the entries do not follow the newest one. Nothing was written.
-        """
+        """Writes all of a unit, or nothing of it and returns the first write that was refused; as of `LedgerStore`."""
         writes = unit.writes
         # Most units of a ledger in memory are one write, so it is found without a search for its kind.
         if len(writes) == 1 and isinstance(write := writes[0], EffectInsert | EffectChange):
             with self._lock:
-                standing = self._rows.get(write.seen[:2])
-                if not write.fits(standing):
-                    return RefusedWrite(write, standing)
-                self._change(write.seen, write.row)
-        elif (refused := self._apply_together(unit)) is not None:
-            return refused
+                present = self._rows.get(write.before[:2])
+                if not write.fits(present):
+                    return RefusedWrite(write, present)
+                self._change(write.before, write.row)
+        elif (refusal := self._apply_together(unit)) is not None:
+            return refusal
         for write in writes:
-            if isinstance(write, EFFECT_WRITES):
-                self.watchers.notify(*write.seen[:2], write.row)
+            if isinstance(write, EffectWrite):
+                self.watchers.notify(*write.before[:2], write.row)
         return None
 
     def submit(self, unit: UnitOfWork) -> Future[Refusal | None]:
-        """Write a unit at once, and return what is done; see `UnitStore.submit`."""
+        """Writes a unit at once, and returns its answer; see `UnitStore.submit`."""
         answer: Future[Refusal | None] = Future()
         try:
             answer.set_result(self.apply(unit))
@@ -162,65 +139,52 @@ class MemoryStore(BaseStore):
         return answer
 
     def rows(self, key: str | None = None) -> Iterator[EffectRow]:
-        """All rows, or those of a key, as they stand at this moment, in the order in which they were first claimed."""
+        """Returns all rows, or those of a key, of this moment, in the order in which they were first claimed."""
         with self._lock:
             return iter([row for row in self._rows.values() if key is None or row.key == key])
 
     def remove_expired(self, now: datetime) -> int:
-        """Remove these rows; returns how many."""
+        """Removes the expired rows; returns how many."""
         with self._lock:
             rows = [row for row in self.rows() if row.has_expired(now)]
             for row in rows:
                 self._change(row, None)
         return len(rows)
 
-    def effects_below(self, root: str) -> tuple[EffectRow, ...]:
-        """All rows of a session and those below it."""
-        return tuple(row for row in self.rows() if row.is_below(root))
-
-    def open_effects(self, session_id: str) -> list[EffectRow]:
-        """The effects of a session's calls that are running, unknown, or done without having been applied."""
-        own = (row for row in self.rows() if row.owner.session_id == session_id and row.applied_at is None)
-        return [row for row in own if row.status != "failed"]
-
     # ------------------------------------------------------------------------------------------------------- sessions
 
     def create(self, row: SessionRow) -> bool:
-        """Add a session without entries; returns whether there was none of that id."""
+        """Adds a session without entries; returns whether there was none of that id."""
         with self._lock:
             return self._add(_Session(row._replace(head=0)))
 
     def find(self, session_id: str) -> SessionRow | None:
-        """The present row of a session; `None` if there is none."""
-        kept = self._sessions.get(session_id)
-        return None if kept is None else kept.row
+        """Returns the present row of a session; `None` if there is none."""
+        session = self._sessions.get(session_id)
+        return None if session is None else session.row
 
     def sessions(self) -> Iterator[SessionRow]:
-        """All sessions as they stand at this moment, the newest first."""
+        """Returns all sessions of this moment, the newest first."""
         with self._lock:
-            rows = [kept.row for kept in self._sessions.values()]
+            rows = [session.row for session in self._sessions.values()]
         return iter(sorted(rows, key=lambda row: (row.created_at, row.session_id), reverse=True))
 
     def copy(self, source: str, row: SessionRow) -> bool:
-        """Add the session `row` with a copy of the first `row.head` entries of another, and of their checkpoints.
-
-        Raises:
-            SessionNotFoundError: the session `source` does not exist, or has fewer entries.
-        """
+        """Adds the session `row` with a copy of the first `row.head` entries of another, and of their checkpoints."""
         with self._lock:
-            kept = self._kept(source)
-            if row.head > kept.row.head:  # it has been deleted meanwhile, and made anew
-                raise session_locks.session_not_found(source, self.url)
-            checkpoints = [checkpoint for checkpoint in kept.checkpoints if checkpoint.number <= row.head]
-            return self._add(_Session(row, kept.entries[: row.head], checkpoints))
+            session = self._require_session(source)
+            if row.head > session.row.head:  # it has been deleted meanwhile, and made anew
+                raise locks.session_not_found(source, self.url)
+            checkpoints = [checkpoint for checkpoint in session.checkpoints if checkpoint.number <= row.head]
+            return self._add(_Session(row, session.entries[: row.head], checkpoints))
 
     def held_sessions(self) -> frozenset[str]:
-        """The sessions that are held at this moment."""
+        """Returns the sessions that are held at this moment."""
         with self._lock:
-            return frozenset(session_id for session_id, kept in self._sessions.items() if kept.token)
+            return frozenset(session_id for session_id, session in self._sessions.items() if session.token)
 
     def session_size(self, session_id: str) -> SessionSize:
-        """What a session takes in the store."""
+        """Measures what a session takes in the store."""
         with self._lock:
             entries = self._sessions.get(session_id, _NONE).entries
             effects = [row for row in self._rows.values() if row.partition == session_id]
@@ -230,60 +194,51 @@ class MemoryStore(BaseStore):
             )
 
     def delete_session(self, lock: SessionLock) -> None:
-        """Delete a session, with the effects that belong to it alone; the lock remains to be released.
-
-        Raises:
-            SessionLostError: the lock is not valid. Nothing was deleted.
-        """
+        """Deletes a session, with the effects that belong to it alone; the lock remains to be released."""
         session_id = lock.session_id
         with self._lock:
-            self._valid(lock)
+            self._check_holder(lock)
             del self._sessions[session_id]
             for row in [row for row in self._rows.values() if row.partition == session_id and session_id]:
                 self._change(row, None)
         self.watchers.unresolved.forget(session_id)
 
     def unfinished_deletions(self) -> tuple[str, ...]:
-        """None: a deletion is one step."""
+        """Returns none: a deletion is one step."""
         return ()
 
     def finish_deletion(self, session_id: str) -> bool:  # noqa: ARG002 - the interface's
-        """There is nothing that a deletion has left."""
+        """Returns `False`: a deletion is one step."""
         return False
 
     def acquire(self, session_id: str, *, wait: timedelta, evict: bool = False) -> SessionLock:
-        """Become the only one that writes to a session; waits for another holder to let go, or evicts it.
+        """Acquires a session; waits for another holder to release it, or evicts it."""
 
-        Raises:
-            SessionNotFoundError: the session does not exist.
-            SessionLockedError: another `Session` still holds it after `wait`.
-        """
-
-        def attempt(token: str, standing: str | None) -> SessionLock | tuple[str, str]:
+        def attempt(token: str, token_in_row: str | None) -> SessionLock | tuple[str, str]:
             with self._lock:
-                kept = self._kept(session_id)
-                if kept.token != standing:
-                    return kept.token, ""
-                kept.token = token
-                return SessionLock(session_id, token, kept.row)
+                session = self._require_session(session_id)
+                if session.token != token_in_row:
+                    return session.token, ""
+                session.token = token
+                return SessionLock(session_id, token, session.row)
 
         return self._locks.acquire(session_id, attempt, wait=wait, evict=evict)
 
     def release(self, lock: SessionLock) -> None:
-        """Release the session; a lock that is no longer valid is not an error."""
+        """Releases the session; a lock that is no longer valid is not an error."""
         with self._lock:
-            kept = self._sessions.get(lock.session_id)
-            if kept is not None and kept.token == lock.token:
-                kept.token = ""
+            session = self._sessions.get(lock.session_id)
+            if session is not None and session.token == lock.token:
+                session.token = ""
         self._locks.release(lock.token)
 
     def holder(self, session_id: str) -> tuple[str, int] | None:
-        """The token of the lock of a session that is valid, and the number of its newest entry; `None` for none."""
-        kept = self._sessions.get(session_id)
-        return None if kept is None else (kept.token, kept.row.head)
+        """Returns the valid token of a session, and the number of its newest entry; `None` if it does not exist."""
+        session = self._sessions.get(session_id)
+        return None if session is None else (session.token, session.row.head)
 
     def contents(self, row: SessionRow) -> SessionContents:
-        """What is read of a session when it is opened, without records."""
+        """Returns what is read of a session when it is opened, without records."""
         with self._lock:
             checkpoint = self.checkpoint(row.session_id, until=row.head)
             covered = 0 if checkpoint is None else checkpoint.number
@@ -291,45 +246,41 @@ class MemoryStore(BaseStore):
             return checkpoint, [entry.position for entry in entries]
 
     def answers(self, session_id: str) -> tuple[AnswerRow, ...]:
-        """The answers that people have given to calls of a session, the oldest first."""
+        """Returns the answers that people have given to calls of a session, the oldest first."""
         with self._lock:
             return tuple(sorted(self._sessions.get(session_id, _NONE).answers.values(), key=lambda row: row.given_at))
 
     def checkpoint(self, session_id: str, *, until: int | None = None) -> Checkpoint | None:
-        """The newest checkpoint that covers no entry after `until`."""
+        """Returns the newest checkpoint that covers no entry after `until`."""
         newest = reversed(self._sessions.get(session_id, _NONE).checkpoints)
         return next((one for one in newest if until is None or one.number <= until), None)
 
     def entries(
         self, session_id: str, *, after: int = 0, until: int | None = None, type_name: str | None = None
     ) -> Iterator[SessionEntry]:
-        """The entries with `after < number <= until`, in order; of one type, if it is named."""
-        found = self._sessions.get(session_id, _NONE).entries[after:until]
-        return (entry for entry in found if type_name is None or entry.type_name == type_name)
+        """Returns the entries with `after < number <= until`, in order; of one type, if it is named."""
+        entries = self._sessions.get(session_id, _NONE).entries[after:until]
+        return (entry for entry in entries if type_name is None or entry.type_name == type_name)
 
     def newest_changes(
         self, session_id: str, type_name: str, *, after: int, until: int, limit: int
     ) -> list[SessionEntry]:
-        """The newest entries with `after < number <= until` that change the slice of a type, in order."""
+        """Returns the newest entries with `after < number <= until` that change the slice of a type, in order."""
         entries = self.entries(session_id, after=after, until=until, type_name=type_name)
         return [entry for entry in entries if entry.role != "event"][-limit:]
 
     def recorded_calls(self, session_id: str, *, limit: int) -> list[tuple[CallRef, int]]:
-        """The identities of the newest recorded calls with the numbers of their entries, the newest first."""
+        """Returns the identities of the newest recorded calls with the numbers of their entries, the newest first."""
         return list(islice(self._records(session_id), limit))
 
     def record_of_call(self, session_id: str, ref: CallRef) -> int | None:
-        """The number of the newest entry that records a call; `None` if there is none."""
-        return next((number for found, number in self._records(session_id) if found == ref), None)
+        """Returns the number of the newest entry that records a call; `None` if there is none."""
+        return next((number for call, number in self._records(session_id) if call == ref), None)
 
     # -------------------------------------------------------------------------------------------------------- commits
 
     def connection(self) -> DatabaseConnection:
-        """There is none.
-
-        Raises:
-            SessionUseError: always.
-        """
+        """Raises `SessionUseError`: there is no database."""
         msg = (
             "a store in memory has no database, so context.connection has nothing to write to; open the session on "
             '"sqlite:///desk.db" or "postgresql://..."'
@@ -337,11 +288,11 @@ class MemoryStore(BaseStore):
         raise SessionUseError(msg)
 
     def is_committed(self, journal_id: str) -> bool:
-        """Whether the call that a journal belongs to has been committed."""
+        """Tests whether the call that a journal belongs to has been committed."""
         return journal_id in self._decided
 
     def delete_commit_record(self, journal_id: str) -> None:
-        """Delete the commit record of a journal; one that does not exist is not an error."""
+        """Deletes the commit record of a journal; one that does not exist is not an error."""
         self._decided.discard(journal_id)
 
     # -------------------------------------------------------------------------------------------------------- private
@@ -350,14 +301,14 @@ class MemoryStore(BaseStore):
         writes = unit.writes
         with self._lock:
             try:
-                refused = next(filter(None, map(self._refused, writes)), None)
+                refusal = next(filter(None, map(self._refuse, writes)), None)
             except SessionLostError:
                 if has_written(self, unit):
                     return None
                 raise
-            if refused is not None:
-                return None if len(writes) > 1 and has_written(self, unit) else refused
-            points = points_of(writes)
+            if refusal is not None:
+                return None if len(writes) > 1 and has_written(self, unit) else refusal
+            points = list_crash_points(writes)
             for point in points:  # before anything is written: what a point raises leaves nothing behind
                 reached(point)
             try:
@@ -371,20 +322,19 @@ class MemoryStore(BaseStore):
             reached("unit-after-commit")
         return None
 
-    def _refused(self, write: object) -> RefusedWrite | None:
-        """Why a part of a unit cannot be written; `None` if it can. With the lock held."""
+    def _refuse(self, write: object) -> RefusedWrite | None:
         match write:
             case EffectInsert() | EffectChange() | MarkApplied():
-                standing = self._rows.get(write.seen[:2])
-                return None if write.fits(standing) else RefusedWrite(write, standing)
-            case AnswerChange(seen, row):
-                kept = self._sessions.get(row.session_id)
-                return RefusedWrite(write) if kept is None or kept.answers.get(row.call) != seen else None
+                present = self._rows.get(write.before[:2])
+                return None if write.fits(present) else RefusedWrite(write, present)
+            case AnswerChange(before, row):
+                session = self._sessions.get(row.session_id)
+                return RefusedWrite(write) if session is None or session.answers.get(row.call) != before else None
             case SessionAppend(lock, head, entries):
-                session_locks.newest_number(lock.session_id, head, entries)
-                self._valid(lock, head)
+                locks.newest_number(lock.session_id, head, entries)
+                self._check_holder(lock, head)
             case SessionHeld(lock):
-                self._valid(lock)
+                self._check_holder(lock)
             case _:
                 pass
         return None
@@ -392,41 +342,41 @@ class MemoryStore(BaseStore):
     def _write(self, write: object) -> None:
         match write:
             case EffectInsert() | EffectChange() | MarkApplied():
-                self._change(write.seen, write.row)
+                self._change(write.before, write.row)
             case SessionAppend(lock):
                 self._sessions[lock.session_id].append(write)
             case AnswerChange(_, row):
-                self._kept(row.session_id).answers[row.call] = row
+                self._require_session(row.session_id).answers[row.call] = row
             case RecordCommit(journal_id):
                 self._decided.add(journal_id)
             case _:  # a condition, or what belongs to another kind of store
                 pass
 
-    def _change(self, seen: EffectRow, row: EffectRow | None) -> None:
+    def _change(self, before: EffectRow, row: EffectRow | None) -> None:
         if row is None:
-            self._rows.pop(seen[:2], None)
+            self._rows.pop(before[:2], None)
         else:
-            self._rows[seen[:2]] = row
+            self._rows[before[:2]] = row
 
     def _records(self, session_id: str) -> Iterator[tuple[CallRef, int]]:
         for entry in reversed(tuple(self._sessions.get(session_id, _NONE).entries)):
             if entry.role == "log" and entry.call_id:
                 yield CallRef(entry.reply or None, entry.call_id), entry.number
 
-    def _add(self, kept: _Session) -> bool:
-        session_id = kept.row.session_id
+    def _add(self, session: _Session) -> bool:
+        session_id = session.row.session_id
         if session_id in self._sessions:
             return False
-        self._sessions[session_id] = kept
+        self._sessions[session_id] = session
         return True
 
-    def _kept(self, session_id: str) -> _Session:
-        kept = self._sessions.get(session_id)
-        if kept is None:
-            raise session_locks.session_not_found(session_id, self.url)
-        return kept
+    def _require_session(self, session_id: str) -> _Session:
+        session = self._sessions.get(session_id)
+        if session is None:
+            raise locks.session_not_found(session_id, self.url)
+        return session
 
-    def _valid(self, lock: SessionLock, head: int | None = None) -> None:
-        standing = self.holder(lock.session_id)
-        if standing is None or standing[0] != lock.token or head not in {None, standing[1]}:
-            raise session_locks.session_lost(lock, head or 0, standing)
+    def _check_holder(self, lock: SessionLock, head: int | None = None) -> None:
+        holder = self.holder(lock.session_id)
+        if holder is None or holder[0] != lock.token or head not in {None, holder[1]}:
+            raise locks.session_lost(lock, head or 0, holder)

@@ -44,18 +44,17 @@ def open(  # noqa: A001, PLR0913 - each is an option of the store; it is called 
     connections: int = CONNECTIONS,
     clock: Clock | None = None,
 ) -> Store:
-    """Open the store that a URL names; close it with `close`, or use it as a context manager.
+    """Opens the store that a URL names; close it with `close`, or use it as a context manager.
 
     Args:
         url: `"memory:"`, `"sqlite:///desk.db"` or `"postgresql://..."`.
         durability: what a commit survives: `"full"` a loss of power, `"normal"` only the death of the process.
         busy: how long to wait for a database that is busy, or does not answer.
-        read_only: whether all writes are refused; the store must be there already.
+        read_only: whether all writes are refused; the store must exist already.
         pipelines: whether calls that wait for PostgreSQL at the same time are written in one pipeline; `False` for a
-            pooler that does not support pipelines. Without effect on other stores.
+            pooler that does not support pipelines.
         connections: the most connections to PostgreSQL that are open for statements at one time, from 2; three quarters
-            of them are for calls that use `context.connection`. One more is open for the locks of sessions. Without
-            effect on other stores.
+            of them are for calls that use `context.connection`. One more is open for the locks of sessions.
         clock: by what leases and expiries are measured; `None` for the store's own: the machine's for memory and
             SQLite, the server's for PostgreSQL.
 
@@ -68,15 +67,15 @@ def open(  # noqa: A001, PLR0913 - each is an option of the store; it is called 
     check_argument("store.open", "read_only", read_only, bool, "True or False")
     check_argument("store.open", "pipelines", pipelines, bool, "True or False")
     check_argument("store.open", "connections", connections, int, "2 or more")
-    refused = partial(InvalidArgumentError, function="store.open")
+    refuse = partial(InvalidArgumentError, function="store.open")
     if busy < timedelta(0):
-        raise refused(argument="busy", given=busy, expected="0 or more")
+        raise refuse(argument="busy", given=busy, expected="0 or more")
     if clock is not None and not hasattr(clock, "monotonic"):
-        raise refused(argument="clock", given=clock, expected="a Clock, or None for that of the system")
+        raise refuse(argument="clock", given=clock, expected="a Clock, or None for that of the system")
     if connections < _FEWEST_CONNECTIONS:
-        raise refused(argument="connections", given=connections, expected="2 or more")
+        raise refuse(argument="connections", given=connections, expected="2 or more")
     if durability not in get_args(Durability):
-        raise refused(argument="durability", given=durability, expected=" or ".join(map(repr, get_args(Durability))))
+        raise refuse(argument="durability", given=durability, expected=" or ".join(map(repr, get_args(Durability))))
     scheme, colon, rest = url.partition(":")
     if colon and scheme == "memory" and not rest:
         return MemoryStore(clock=clock or SYSTEM_CLOCK)
@@ -88,19 +87,18 @@ def open(  # noqa: A001, PLR0913 - each is an option of the store; it is called 
 
         server = Server(url, harmless_address(url), durability, busy, read_only, pipelines, connections)
         return PostgresStore(server, clock=clock)
-    shown = harmless_text(url)
-    raise StoreError(f"{shown!r} is not a store URL; write {_FORMS}", store=shown)
+    text = harmless_text(url)
+    raise StoreError(f"{text!r} is not a store URL; write {_FORMS}", store=text)
 
 
-def _expected(given: object) -> str:
-    """What a URL is, in words; of a path, its own."""
-    if isinstance(given, PurePath):
-        return f'the URL of a store: "sqlite:///{quote(str(given))}"'
+def _expected(url: object) -> str:
+    if isinstance(url, PurePath):
+        return f'the URL of a store: "sqlite:///{quote(str(url))}"'
     return f"the URL of a store: {_FORMS}"
 
 
 def harmless_text(text: str) -> str:
-    """What may be shown of a text that is not the URL of a store, and may hold a password anywhere."""
+    """Returns what may be shown of a text that is not the URL of a store, and may hold a password anywhere."""
     # A word alone may be a password that was put into the wrong variable.
     if _PLAIN.fullmatch(text) and ({"/", "."} & {*text} or text.removesuffix(":") in _SCHEMES | {""}):
         return text

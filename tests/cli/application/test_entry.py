@@ -23,7 +23,7 @@ from handrail.cli import application
 from handrail.cli.sessions import show as sessions
 from handrail.store import Store
 from tests.cli.desk import ENTRY, SESSION, Command, effect
-from tests.store.units import insert
+from tests.store.kit import insert
 from tests.wording import Wording
 
 

@@ -23,7 +23,7 @@ from handrail.session.persistence.loading import held_session
 from tests.agents.stored_desks import Asked, Clerk, Desk, Doomed, Reader, Replies
 from tests.cli.approvals.loops import Loop
 from tests.cli.desk import Command, Terminal
-from tests.store.units import at_point
+from tests.store.kit import at_point
 from tests.wording import Wording
 
 PAY = Asked("d2", "pay", {"order": "tea"})

@@ -16,7 +16,7 @@ from handrail.session.persistence.protocol import SessionEntry, SessionRow
 from tests.agents.stored_desks import Asked, Clerk, Desk, Reader, Replies
 from tests.cli.approvals.loops import Loop
 from tests.cli.desk import Command, Terminal
-from tests.store.units import append
+from tests.store.kit import append
 from tests.wording import Wording
 
 LATER = Clerk({"pay": Answer("later"), "sign": Answer("later")})

@@ -14,7 +14,7 @@ from handrail.runtime.ledger.effects import Claimed, ClaimRequest, Hit, NotAppli
 from handrail.store import EffectRow, Store
 from handrail.store.protocol import UNTIL_APPLIED, ClaimOwner
 from tests.cli.desk import SESSION, Command, Terminal
-from tests.store.units import insert, replace
+from tests.store.kit import insert, replace
 from tests.wording import Wording
 
 

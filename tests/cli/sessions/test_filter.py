@@ -15,7 +15,7 @@ from handrail.store import Store
 from handrail.store.protocol import ClaimOwner
 from handrail.testing import FakeClock
 from tests.cli.desk import FORK, SESSION, Command, effect
-from tests.store.units import append, insert
+from tests.store.kit import append, insert
 
 DAY = timedelta(days=1)
 NOW = timedelta(0)

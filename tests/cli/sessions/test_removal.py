@@ -12,8 +12,7 @@ from handrail.session.persistence.protocol import SessionEntry, SessionRow
 from handrail.store import Store
 from handrail.store.protocol import ClaimOwner
 from tests.cli.desk import FORK, SESSION, Command, Terminal, effect
-from tests.store.removals import delete_in_steps, fill
-from tests.store.units import append, at_point, insert
+from tests.store.kit import append, at_point, delete_in_steps, fill, insert
 from tests.wording import Wording
 
 DAY = timedelta(days=1)

@@ -22,7 +22,7 @@ from handrail.store import Store
 from tests.architecture.sources import ROOT
 from tests.cli.agent_folders import call, script, write
 from tests.cli.desk import ENTRY, FORK, SESSION, Command, Ran, record
-from tests.store.units import append
+from tests.store.kit import append
 from tests.wording import Wording
 
 ENDING = """\

@@ -11,7 +11,7 @@ from handrail.runtime import EffectLedger, IdempotencyConfig
 from handrail.store.memory import MemoryStore
 from handrail.store.protocol import EffectRow
 from tests.kit import Note, Run, both_ways, call, executor, tool
-from tests.store.units import WriteByWrite
+from tests.store.kit import WriteByWrite
 from tests.wording import Wording
 
 

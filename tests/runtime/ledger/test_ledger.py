@@ -18,7 +18,7 @@ from handrail.store import EffectRow
 from handrail.testing import FakeClock
 from tests.kit import executor
 from tests.runtime.ledger_calls import KEY, PAYMENT, REQUEST, Payment, claimed, hit, record, stop_renewing
-from tests.store.units import WriteByWrite, insert
+from tests.store.kit import WriteByWrite, insert
 from tests.wording import Wording
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)

@@ -40,7 +40,7 @@ from handrail.store.protocol import ClaimOwner
 from handrail.testing import FakeClock
 from tests.extent import examples
 from tests.runtime.ledger_calls import stop_renewing
-from tests.store.ledger_stores import STORES, StoreFactory
+from tests.store.stores import STORES, MakeStore
 
 LEASE, BEAT, TTL, FORGET = (timedelta(hours=hours) for hours in (9, 3, 20, 24))
 EXAMPLES = {"memory": 150, "sqlite": 50, "postgres": 15}  # a step costs that much more
@@ -88,7 +88,7 @@ class Model:
 class LedgerMachine(RuleBasedStateMachine):
     """Does at random what owners, zombies, people and time do to a ledger."""
 
-    make_store: StoreFactory
+    make_store: MakeStore
 
     def __init__(self) -> None:
         super().__init__()

@@ -14,7 +14,7 @@ from handrail.runtime import EffectLedger, IdempotencyConfig
 from handrail.session.persistence.stored_types import stored_as
 from handrail.store import EffectRow, LedgerStore
 from tests.kit import Note, Run, both_ways, call, events, executor
-from tests.store.units import replace
+from tests.store.kit import replace
 from tests.wording import Wording
 
 

@@ -20,8 +20,8 @@ from handrail.store.protocol import ClaimOwner, EffectRow, with_proof
 from handrail.testing import FakeClock
 from handrail.transaction import UnitOfWork
 from tests.runtime.ledger_calls import stop_renewing
-from tests.store.ledger_stores import STORES, StoreFactory
-from tests.store.units import replace
+from tests.store.kit import replace
+from tests.store.stores import STORES, MakeStore
 from tests.wording import Wording
 
 PARAMS = {"order_id": "7"}
@@ -36,7 +36,7 @@ MINUTE, LONG = timedelta(minutes=1), timedelta(days=2)
 class World:
     """A ledger with one key, and the claim of whoever holds it."""
 
-    make_store: StoreFactory
+    make_store: MakeStore
     clock: FakeClock = field(default_factory=FakeClock)
     ledger: EffectLedger = field(init=False)
     owner: Claimed = field(init=False)

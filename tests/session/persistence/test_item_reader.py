@@ -18,7 +18,7 @@ from handrail.store import MemoryStore
 from handrail.testing import FakeClock
 from tests.session.faulty_stores import FaultyStore
 from tests.session.samples import Happened, Note
-from tests.store.units import append
+from tests.store.kit import append
 from tests.wording import Wording
 
 NOTE = stored_type(Note)

@@ -13,7 +13,7 @@ from handrail.session import Session, SlicePolicy, stored_as
 from handrail.session.persistence.loading import append_to_logs, held_session
 from handrail.session.persistence.protocol import SessionEntry, SessionLock, SessionRow
 from handrail.store import Store
-from tests.store.units import append
+from tests.store.kit import append
 
 NOW = timedelta(0)
 

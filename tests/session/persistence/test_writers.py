@@ -15,7 +15,7 @@ from handrail.store import MemoryStore
 from handrail.testing import FakeClock
 from tests.session.faulty_stores import FaultyStore
 from tests.session.samples import Add, Happened, Note, Task
-from tests.store.session_rows import claim_conditions
+from tests.store.kit import claim_conditions
 from tests.transaction.notebooks import PATIENCE, call
 from tests.wording import Wording
 

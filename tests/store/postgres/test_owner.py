@@ -13,12 +13,11 @@ from handrail.errors import StoreClosedError
 from handrail.process_identity import ProcessName, own_name
 from handrail.runtime import EffectLedger
 from handrail.runtime.ledger.effects import Claimed, ClaimRequest
-from handrail.store.postgres import owner as owners
-from handrail.store.postgres.owner import ServerOwner
-from handrail.store.postgres.server import Server
+from handrail.store.postgres import server as owners
+from handrail.store.postgres.server import Server, ServerOwner
 from handrail.testing import FakeClock
 from tests.store.postgres_server import doomed, end_connections, fresh_url
-from tests.store.process_child import child
+from tests.store.processes import child
 
 
 @pytest.fixture
@@ -80,7 +79,7 @@ def test_owner_whose_boot_is_not_known_is_known_by_its_lock_alone(
 def test_pid_that_was_used_again_is_another_process(observer: ServerOwner, started: int) -> None:
     """The start time distinguishes the two: the pid of a live process does not keep a dead owner alive."""
     own = own_name()
-    assert observer.lives(f"{own._replace(started=str(int(own.started) + started))} a1") is False
+    assert observer.lives(f"{own._replace(start=str(int(own.start) + started))} a1") is False
 
 
 def test_connection_that_was_cut_proves_nothing_and_the_lock_is_taken_again(url: str, observer: ServerOwner) -> None:

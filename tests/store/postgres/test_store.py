@@ -1,210 +1,360 @@
-"""Random histories of sessions, holds, units and decisions on every store, against a model of a page."""
+"""What only the store on a server promises: its clock, restarts, lost connections, several that make its tables."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing, suppress
+from datetime import UTC, datetime, timedelta
 from functools import partial
 
+import psycopg
 import pytest
-from hypothesis import settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+from psycopg.pq.abc import PGconn
 
-from handrail.errors import SessionLockedError, SessionLostError, SessionNotFoundError
-from handrail.session.calls import CallRef
-from handrail.session.persistence.protocol import Checkpoint, SessionAppend, SessionEntry, SessionLock
-from handrail.store import EffectRow
-from handrail.store.protocol import EffectChange
+import handrail.store
+from handrail.errors import CommitInDoubtError, SessionLockedError, StoreError, StoreUnavailableError
+from handrail.prompt import ToolContext, ToolResult
+from handrail.runtime import ToolCall
+from handrail.session import Session
+from handrail.store.postgres.server import PsycopgConnection, Server, ServerClock
+from handrail.store.postgres.store import PostgresDriver
+from handrail.store.protocol import EffectInsert
+from handrail.store.sql.database import Database
+from handrail.store.sql.driver import Durability
+from handrail.store.sql.units import write_unit
 from handrail.testing import FakeClock
 from handrail.transaction import RecordCommit, UnitOfWork
-from tests.extent import examples
-from tests.store.ledger_stores import running_row
-from tests.store.session_rows import NOW, entry, session_row
-from tests.store.stores import ALL_STORES, MakeStore
-from tests.store.units import append, delete, insert, record_commit, replace
+from tests.kit import Note, executor, raises, tool
+from tests.open_files import open_files
+from tests.store.kit import (
+    NOW,
+    Record,
+    add,
+    append,
+    at_point,
+    call,
+    entries,
+    held,
+    insert,
+    items,
+    replace,
+    running_row,
+    session_row,
+    with_orders,
+)
+from tests.store.postgres_server import doomed, end_connections, fresh_url, server_of_its_own, server_url
+from tests.store.processes import in_fork, refusal_in_fork
+from tests.wording import Wording
 
-EXAMPLES = {"memory": 200, "sqlite": 60, "postgres": 20, "third": 20}
-IDS, KEYS = ("a", "b", "c"), ("k1", "k2")
-EFFECTS = {"k1": ("1" * 32, "2" * 32), "k2": ("3" * 32, "4" * 32)}
-REFS = (CallRef(None, "c1"), CallRef("r1", "c1"), CallRef("r1", "c2"))
-
-ids, keys, refs = st.sampled_from(IDS), st.sampled_from(KEYS), st.sampled_from(REFS)
-
-
-@dataclass
-class Kept:
-    """What one session holds."""
-
-    entries: list[SessionEntry] = field(default_factory=list[SessionEntry])
-    checkpoints: list[int] = field(default_factory=list[int])
-
-
-@dataclass
-class Model:
-    """Everything that counts in a store."""
-
-    sessions: dict[str, Kept] = field(default_factory=dict[str, Kept])
-    rows: dict[str, EffectRow] = field(default_factory=dict[str, EffectRow])
-    decided: set[str] = field(default_factory=set[str])
+CLOCK = FakeClock()
 
 
-class StoreMachine(RuleBasedStateMachine):
-    """Does at random what sessions, ledgers and journals do to a store."""
-
-    make_store: MakeStore
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.clock = FakeClock()
-        self.store = type(self).make_store(self.clock)
-        self.model = Model()
-        self.holds: dict[str, SessionLock] = {}
-        self.old_holds: list[SessionLock] = []
-
-    # ------------------------------------------------------------------------------------------------------- units
-
-    @rule(session_id=ids, journal=st.sampled_from(["j1", "j2"]), refused=st.booleans())
-    def unit(self, session_id: str, journal: str, *, refused: bool) -> None:
-        hold = self.holds.get(session_id)
-        writes: list[object] = [RecordCommit(journal)]
-        if hold is not None:
-            head = len(self.model.sessions[session_id].entries)
-            writes.append(SessionAppend(hold, head, (entry(head + 1, "unit"),)))
-        if refused:
-            writes.append(EffectChange(running_row(self.clock, "no such key"), None))
-        assert (self.store.apply(UnitOfWork(tuple(writes))) is not None) == refused
-        if refused:
-            return
-        self.model.decided.add(journal)
-        if hold is not None:
-            kept = self.model.sessions[session_id]
-            kept.entries.append(entry(len(kept.entries) + 1, "unit"))
-
-    # ---------------------------------------------------------------------------------------------------- sessions
-
-    @rule(session_id=ids)
-    def create(self, session_id: str) -> None:
-        assert self.store.create(session_row(self.clock, session_id)) == (session_id not in self.model.sessions)
-        self.model.sessions.setdefault(session_id, Kept())
-
-    @rule(source=ids, session_id=ids, head=st.integers(0, 6))
-    def copy(self, source: str, session_id: str, head: int) -> None:
-        kept = self.model.sessions.get(source)
-        row = session_row(self.clock, session_id, parent=source, head=head)
-        try:
-            copied = self.store.copy(source, row)
-        except SessionNotFoundError:
-            assert kept is None or head > len(kept.entries)
-            return
-        assert kept is not None
-        assert copied == (session_id not in self.model.sessions)
-        if copied:
-            covered = [number for number in kept.checkpoints if number <= head]
-            self.model.sessions[session_id] = Kept(kept.entries[:head], covered)
-
-    @rule(session_id=ids)
-    def hold(self, session_id: str) -> None:
-        try:
-            hold = self.store.acquire(session_id, wait=NOW)
-        except SessionNotFoundError:
-            assert session_id not in self.model.sessions
-        except SessionLockedError:
-            assert session_id in self.holds
-        else:
-            assert session_id not in self.holds
-            self.holds[session_id] = hold
-
-    @rule(session_id=ids)
-    def release(self, session_id: str) -> None:
-        hold = self.holds.pop(session_id, None)
-        if hold is not None:
-            self.store.release(hold)
-            self.old_holds.append(hold)
-
-    @rule(session_id=ids, count=st.integers(0, 3), call=refs, late=st.integers(0, 2), covered=st.booleans())
-    def append(self, session_id: str, count: int, call: CallRef, late: int, *, covered: bool) -> None:
-        hold = self.holds.get(session_id)
-        if hold is None:
-            return
-        kept = self.model.sessions[session_id]
-        head = max(len(kept.entries) - late, 0)
-        reply = call.reply or ""
-        added = [entry(number, call.call_id, reply=reply) for number in range(head + 1, head + count + 1)]
-        checkpoint = Checkpoint(head + count, b"%d" % (head + count)) if covered else None
-        try:
-            append(self.store, hold, head, added, checkpoint)
-        except SessionLostError:
-            assert head != len(kept.entries)
-            return
-        if head != len(kept.entries):
-            assert head + count == len(kept.entries)  # taken for a repetition
-            return
-        kept.entries += added
-        if checkpoint is not None and checkpoint.number not in kept.checkpoints:
-            kept.checkpoints.append(checkpoint.number)
-
-    @precondition(lambda self: self.old_holds)
-    @rule(which=st.integers(0, 9))
-    def zombie(self, which: int) -> None:
-        hold = self.old_holds[which % len(self.old_holds)]
-        head = len(self.model.sessions[hold.session_id].entries)
-        with pytest.raises(SessionLostError):
-            append(self.store, hold, head, [entry(head + 1, "zombie")], None)
-        with pytest.raises(SessionLostError):
-            self.store.check_lock(hold, head)
-
-    # -------------------------------------------------------------------------------------------- ledger, decisions
-
-    @rule(key=keys, fence=st.integers(1, 3), again=st.booleans())
-    def write_row(self, key: str, fence: int, *, again: bool) -> None:
-        row = running_row(self.clock, key, effect_id=EFFECTS[key][again])._replace(fence=fence)
-        standing = self.model.rows.get(key)
-        assert insert(self.store, row) == standing
-        if standing is not None:
-            assert replace(self.store, standing, row)
-            assert replace(self.store, standing, row) == (standing[:3] == row[:3] and standing.fence == fence)
-        self.model.rows[key] = row
-
-    @rule(key=keys)
-    def delete_row(self, key: str) -> None:
-        row = self.model.rows.pop(key, None)
-        if row is not None:
-            assert delete(self.store, row)
-            assert not delete(self.store, row)
-
-    @rule(journal=st.sampled_from(["j1", "j2"]), forgotten=st.booleans())
-    def decide(self, journal: str, *, forgotten: bool) -> None:
-        (self.store.delete_commit_record if forgotten else partial(record_commit, self.store))(journal)
-        (self.model.decided.discard if forgotten else self.model.decided.add)(journal)
-
-    # ------------------------------------------------------------------------------------------ what is always true
-
-    @invariant()
-    def store_holds_what_the_model_holds(self) -> None:
-        assert {row.session_id: row.head for row in self.store.sessions()} == {
-            session_id: len(kept.entries) for session_id, kept in self.model.sessions.items()
-        }
-        for session_id, kept in self.model.sessions.items():
-            assert list(self.store.entries(session_id)) == kept.entries
-            checkpoint = self.store.checkpoint(session_id)
-            assert (checkpoint and checkpoint.number) == max(kept.checkpoints, default=None)
-            records = [(CallRef(found.reply or None, found.call_id), found.number) for found in kept.entries]
-            assert self.store.recorded_calls(session_id, limit=99) == records[::-1]
-            for call in REFS:
-                assert self.store.record_of_call(session_id, call) == dict(records).get(call)
-        assert {row.key: row for row in self.store.rows()} == self.model.rows
-        assert {call.key for call in self.store.open_claims("s1")} == set(self.model.rows)
-        assert {journal for journal in ("j1", "j2") if self.store.is_committed(journal)} == self.model.decided
-
-    @invariant()
-    def holds_are_valid(self) -> None:
-        for session_id, hold in self.holds.items():
-            if session_id in self.model.sessions:
-                self.store.check_lock(hold, len(self.model.sessions[session_id].entries))
+@pytest.fixture
+def url() -> Iterator[str]:
+    """An empty schema."""
+    with fresh_url() as url:
+        yield url
 
 
-@pytest.mark.parametrize("name", ALL_STORES)
-def test_every_history_leaves_what_counts(name: str) -> None:
-    """Whatever is created, written, copied, undone and held in whatever order, the store holds what the model does."""
-    machine = type("Machine", (StoreMachine,), {"make_store": staticmethod(ALL_STORES[name])})
-    run_state_machine_as_test(machine, settings=settings(max_examples=examples(EXAMPLES[name]), stateful_step_count=30))
+def test_time_is_the_servers(url: str) -> None:
+    """Two stores on one server agree, whatever their machines believe."""
+    with handrail.store.open(url) as store, psycopg.connect(url) as connection:
+        before = connection.execute("SELECT clock_timestamp()").fetchone()
+        now = store.now()
+        connection.rollback()
+        after = connection.execute("SELECT clock_timestamp()").fetchone()
+    assert before is not None
+    assert after is not None
+    slack = timedelta(milliseconds=100)  # the server is asked a moment earlier or later than it answers
+    assert before[0] - slack <= now <= after[0] + slack
+    assert now.tzinfo is UTC
+
+
+def test_server_is_asked_the_time_once_a_second() -> None:
+    """In between, what has passed here is added; half of what the question took is taken for the way back."""
+    clock, answers = FakeClock(), list[datetime]()
+    start = clock.now()
+
+    def ask() -> datetime:
+        clock.advance(timedelta(milliseconds=20))
+        answers.append(start + timedelta(hours=len(answers)))
+        return answers[-1]
+
+    time = ServerClock(ask, clock=clock)
+    due = [time.is_due]
+    assert time.now() == start + timedelta(milliseconds=10)
+    clock.advance(timedelta(milliseconds=900))
+    due.append(time.is_due)
+    clock.advance(timedelta(milliseconds=90))
+    due.append(time.is_due)  # a little early, so that who finds that it is not due has the time to ask
+    assert due == [True, False, True]
+    assert time.now() == start + timedelta(milliseconds=1000)
+    assert len(answers) == 1
+    clock.advance(timedelta(milliseconds=20))
+    assert time.now() == start + timedelta(hours=1, milliseconds=10)
+    assert len(answers) == 2
+
+
+def test_connections_that_were_ended_are_replaced(url: str) -> None:
+    """Nothing had been sent on them, so nobody notices; holds are kept, and keep others out again."""
+    with handrail.store.open(doomed(url)) as store, handrail.store.open(url) as other:
+        hold = held(store, CLOCK)
+        end_connections(url)
+        store.check_lock(hold, 0)
+        with pytest.raises(SessionLockedError):
+            other.acquire("s1", wait=NOW)
+        end_connections(url)
+        append(store, hold, 0, entries(1, 1), None)
+        store.release(hold)
+        append(other, other.acquire("s1", wait=NOW), 1, entries(2, 2), None)
+
+
+def test_all_connections_of_a_pool_are_replaced_by_who_needs_one(url: str) -> None:
+    """Nobody waits once for each connection that a restart has closed, nor until the store counts as unavailable."""
+    with closing(PostgresDriver(Server(doomed(url), "postgresql://tests", busy=timedelta(seconds=2)))) as driver:
+        for connection in [driver.acquire() for _ in range(12)]:
+            driver.release(connection)
+        end_connections(url)
+        connection = driver.acquire()
+        assert connection.query("SELECT 1") == [(1,)]
+        driver.release(connection)
+
+
+def test_query_whose_connection_is_lost_is_asked_once_more(url: str) -> None:
+    """And no more often: the second answer counts."""
+    ending = "SELECT CASE WHEN nextval('asked') < {} THEN pg_terminate_backend(pg_backend_pid()) END"
+    with closing(PostgresDriver(Server(doomed(url), "postgresql://tests", busy=timedelta(seconds=2)))) as driver:
+        Database(driver).execute("CREATE SEQUENCE asked")
+        assert driver.query(ending.format(2)) == [(None,)]
+        with pytest.raises(StoreUnavailableError):
+            driver.query(ending.format(9))
+        with pytest.raises(StoreUnavailableError):
+            driver.query("SELECT pg_cancel_backend(pg_backend_pid()), pg_sleep(60)")
+
+
+def test_session_that_was_taken_over_is_not_taken_back(url: str, wording: Wording) -> None:
+    """Whoever was quicker after the locks were lost has it."""
+    with handrail.store.open(doomed(url)) as store, handrail.store.open(url) as other:
+        hold = held(store, CLOCK)
+        end_connections(url)
+        taken = other.acquire("s1", wait=timedelta(minutes=1))
+        with raises(Exception, wording):
+            store.check_lock(hold, 0)
+        store.release(hold)
+        other.check_lock(taken, 0)
+
+
+def test_connection_lost_in_a_unit_leaves_nothing(url: str) -> None:
+    """The unit may be tried again; only in the moment of the commit would it be in doubt."""
+    row = running_row(CLOCK)
+    with handrail.store.open(doomed(url)) as store:
+        unit = UnitOfWork((EffectInsert(row), RecordCommit("j1")))
+        for point, in_doubt in (("unit-ledger-written", False), ("unit-before-commit", True)):
+            with at_point(point, lambda: end_connections(url)), pytest.raises(StoreUnavailableError) as raised:
+                store.apply(unit)
+            assert raised.value.in_doubt is in_doubt
+            assert list(store.rows()) == []
+        assert store.apply(unit) is None
+        assert list(store.rows()) == [row]
+
+
+def test_unit_whose_statement_failed_is_not_taken_for_committed(url: str, wording: Wording) -> None:
+    """PostgreSQL would answer such a commit with a rollback, and no error."""
+    with handrail.store.open(url) as store:
+        driver = PostgresDriver(Server(url, url))
+        connection = driver.acquire()
+        connection.begin()
+        assert write_unit(connection, [EffectInsert(running_row(CLOCK))]) is None
+        with pytest.raises(StoreError, match="NUL"):
+            connection.query("SELECT ?", ("\0",))
+        with pytest.raises(StoreError, match="out of range"):
+            write_unit(connection, [EffectInsert(running_row(CLOCK, "far")._replace(fence=2**70))])
+        with pytest.raises(StoreError) as raised:
+            connection.commit()
+        assert str(raised.value).replace(url, "<store>") == wording
+        driver.release(connection)
+        driver.close()
+        assert list(store.rows()) == []
+
+
+def test_many_may_open_a_fresh_database_at_once(url: str) -> None:
+    """One makes the tables, the others wait for it."""
+
+    def use(number: int) -> bool:
+        with handrail.store.open(url) as store:
+            return store.create(session_row(CLOCK, str(number)))
+
+    with ThreadPoolExecutor(6) as pool:
+        assert list(pool.map(use, range(6))) == [True] * 6
+
+
+@pytest.mark.parametrize("durability, setting", [("full", "on"), ("normal", "off")])
+def test_durability_is_a_setting_of_the_server(url: str, durability: Durability, setting: str) -> None:
+    """`full` waits for the disk even where the server's default does not."""
+    own = url.replace("options=", "options=-csynchronous_commit%3Doff%20")
+    with handrail.store.open(own, durability=durability) as store, call():
+        assert store.connection().execute("SHOW synchronous_commit").fetchone() == (setting,)
+
+
+def test_call_that_writes_keeps_no_other_from_writing(url: str) -> None:
+    """What is written beside it is written at once, and stays if the call is undone."""
+    row = running_row(CLOCK)
+    with handrail.store.open(url) as store:
+        with_orders(store)
+        insert(store, row)
+        later = row._replace(lease_until=CLOCK.now() + timedelta(hours=1))
+        with call():
+            add(store.connection(), "tea")
+            assert insert(store, running_row(CLOCK, "nested", effect_id="2" * 32)) is None
+            assert replace(store, row, later)
+        assert items(store) == []
+        assert store.get("s1", row.key) == later
+        assert store.get("s1", "nested") is not None
+
+
+def test_process_that_is_forked_off_leaves_the_sessions_with_its_parent(url: str) -> None:
+    """Closing its copy of the store, it neither gives them away nor ends the connections."""
+    with handrail.store.open(url) as store, handrail.store.open(url) as other:
+        hold = held(store, CLOCK)
+        child = os.fork()
+        if child == 0:  # pragma: no cover - another process, which leaves without a word to pytest
+            try:
+                with store, suppress(StoreError):
+                    store.release(hold)
+            finally:
+                os._exit(0)
+        os.waitpid(child, 0)
+        with pytest.raises(SessionLockedError):
+            other.acquire("s1", wait=NOW)
+        append(store, hold, 0, entries(1, 1), None)
+        store.release(hold)
+        append(other, other.acquire("s1", wait=NOW), 1, entries(2, 2), None)
+
+
+def sockets() -> set[str]:
+    """The sockets that this process has open, by the names that the kernel gives them."""
+    return {name for name in map(str, open_files()) if name.startswith("socket:")}
+
+
+def inherits_none(opened: set[str]) -> bool:
+    """Whether this process has none of its parent's sockets."""
+    return not opened & sockets()
+
+
+def test_forked_process_inherits_no_connection(url: str) -> None:
+    """Neither that of the locks nor those of units; the parent goes on with all of them."""
+    before = sockets()
+    with handrail.store.open(url) as store:
+        store.create(session_row(CLOCK))
+        hold = store.acquire("s1", wait=NOW)
+
+        def look() -> None:
+            assert len(sockets() - before) >= 2
+            # The pool may be opening one more at this moment: that is closed in the parent, and not in the first child.
+            assert any(in_fork(partial(inherits_none, sockets() - before)) for _ in range(5))
+
+        with at_point("unit-session-written", look):
+            append(store, hold, 0, entries(1, 1), None)
+        append(store, hold, 1, entries(2, 2), None)
+        assert list(store.entries("s1")) == entries(1, 2)
+
+
+def test_forked_process_may_not_write_in_a_transaction_of_its_parent(url: str, wording: Wording) -> None:
+    """The error says what to do, and the parent's transaction is as it was."""
+    with handrail.store.open(url) as store:
+        with call() as transaction:
+            store.connection().execute("CREATE TABLE orders (id INTEGER)")
+            text = refusal_in_fork(store, lambda: store.connection().execute("INSERT INTO orders VALUES (1)"))
+            assert text == wording
+            store.connection().execute("INSERT INTO orders VALUES (2)")
+            transaction.commit()
+        with call():
+            assert store.connection().execute("SELECT id FROM orders").fetchall() == [(2,)]
+
+
+def test_connection_that_a_fork_has_met_half_open_is_replaced(url: str) -> None:
+    """The forked process has a copy that it does not know of, so the parent closes the connection on the server."""
+    opened: list[psycopg.Connection] = []
+
+    class Meeting(PsycopgConnection):
+        def __init__(self, pgconn: PGconn) -> None:
+            super().__init__(pgconn)
+            opened.append(self)
+            if len(opened) == 1:
+                assert in_fork(lambda: True)
+
+    with Meeting.connect(url) as connection:
+        first, second = opened
+        assert (first.closed, second.closed, connection) == (True, False, second)
+
+
+def test_database_that_does_not_exist_is_named() -> None:
+    """The server says so, and so does the error."""
+    with pytest.raises(StoreError, match="nowhere"):
+        handrail.store.open(server_url().replace("/postgres?", "/nowhere?"))
+
+
+def test_server_that_is_down_is_unavailable_until_it_is_back() -> None:
+    """Nothing that was written is lost, and holds outlive the restart."""
+    with server_of_its_own() as (url, server):
+        with handrail.store.open(url, busy=timedelta(seconds=1)) as store:
+            hold = held(store, CLOCK)
+            append(store, hold, 0, entries(1, 2), None)
+            server.stop()
+            with pytest.raises(StoreUnavailableError):
+                store.check_lock(hold, 2)
+            for _ in range(3):  # a later attempt to connect is not made the later for it
+                with pytest.raises(StoreUnavailableError):
+                    append(store, hold, 2, entries(3, 3), None)
+            server.ensure_postgres_running()
+            assert list(store.entries("s1")) == entries(1, 2)
+        with handrail.store.open(url) as store:
+            assert list(store.entries("s1")) == entries(1, 2)
+
+
+def test_commit_of_a_session_whose_connection_is_lost_is_looked_up(url: str) -> None:
+    """The row of the session shows that it was rolled back, so the call has failed and the session can be used."""
+    with handrail.store.open(url) as store, Session.open(store, "s") as session:
+        with_orders(store)
+        pid: list[int] = []
+
+        def sell(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+            connection = context.connection
+            pid[:] = connection.execute("SELECT pg_backend_pid()").fetchone()
+            add(connection, params.text)
+            return ToolResult.ok(params)
+
+        def terminate() -> None:
+            with psycopg.connect(url, autocommit=True) as server:
+                server.execute("SELECT pg_terminate_backend(%s, 60000)", (pid[0],))
+
+        door = executor(tool("sell", sell), session=session)
+        with at_point("unit-before-commit", terminate):
+            assert not door.execute(ToolCall("1", "sell", {"text": "tea"}), reply="r").success
+        assert items(store) == []
+        assert door.execute(ToolCall("2", "sell", {"text": "milk"}), reply="r").success
+        assert items(store) == ["milk"]
+
+
+def test_commit_in_doubt_is_told_and_not_repeated_without_the_handlers_writes(url: str, wording: Wording) -> None:
+    """The connection that a handler has written on is lost in the moment of the commit."""
+    with handrail.store.open(url) as store:
+        row = running_row(CLOCK)
+        with ExitStack() as blocks:
+            raised = blocks.enter_context(pytest.raises(CommitInDoubtError))
+            transaction = blocks.enter_context(call())
+            pid = store.connection().execute("SELECT pg_backend_pid()").fetchone()
+
+            def terminate() -> None:
+                with psycopg.connect(url, autocommit=True) as connection:
+                    connection.execute("SELECT pg_terminate_backend(%s, 60000)", pid)
+
+            record = Record(store, EffectInsert(row))
+            transaction.enlist(record)
+            blocks.enter_context(at_point("unit-before-commit", terminate))
+            transaction.commit()
+        assert str(raised.value).replace(store.url, "<store>") == wording
+        assert record.heard == ["in doubt"]
+        assert store.get("s1", row.key) is None

@@ -16,11 +16,11 @@ import pytest
 from handrail import threads
 from handrail.errors import StoreUnavailableError
 from handrail.store.protocol import EffectInsert, RefusedWrite
-from handrail.store.sql import committer
-from handrail.store.sql.committer import Committer, PendingUnit, UnitAnswer
+from handrail.store.sql import units as committer
+from handrail.store.sql.units import Committer, PendingUnit, UnitAnswer
 from handrail.testing import FakeClock
 from handrail.transaction import UnitOfWork
-from tests.store.ledger_stores import running_row
+from tests.store.kit import running_row
 from tests.wording import Wording
 
 PATIENCE = 20.0
@@ -55,7 +55,7 @@ class Book:
         self.answer: Callable[[object], UnitAnswer] = lambda _: None
 
     def write(self, pending: Sequence[PendingUnit]) -> Sequence[UnitAnswer]:
-        names = [each.unit.writes[0] for each in pending]
+        names = [one.unit.writes[0] for one in pending]
         self.groups.append(names)
         self.entered.release()
         assert self.gate.wait(PATIENCE)
@@ -74,12 +74,12 @@ def waiting(book: Book, committed: Committer, names: Sequence[object], threads: 
     book.gate.clear()
     first = threads.submit(committed.apply, unit("first"))
     assert book.entered.acquire(timeout=PATIENCE)
-    handed: list[Any] = []
+    futures: list[Any] = []
     for name in names:
-        handed.append(threads.submit(committed.apply, unit(name)))
-        while len(vars(committed)["_queue"]) < len(handed):  # there is no other sign that a thread waits
+        futures.append(threads.submit(committed.apply, unit(name)))
+        while len(vars(committed)["_queue"]) < len(futures):  # there is no other sign that a thread waits
             threading.Event().wait(0.001)
-    return [first, *handed]
+    return [first, *futures]
 
 
 def test_lone_unit_is_written_at_once_by_its_own_thread() -> None:
@@ -96,9 +96,9 @@ def test_what_waits_while_a_unit_is_written_goes_together_in_the_next_group() ->
     """In the order in which it came; the thread that has waited longest writes it."""
     book = Book()
     with ThreadPoolExecutor(16) as threads:
-        handed = waiting(book, book.committer(), ["a", "b", "c"], threads)
+        futures = waiting(book, book.committer(), ["a", "b", "c"], threads)
         book.gate.set()
-        assert [each.result(PATIENCE) for each in handed] == [None] * 4
+        assert [one.result(PATIENCE) for one in futures] == [None] * 4
     assert book.groups == [["first"], ["a", "b", "c"]]
 
 
@@ -112,11 +112,11 @@ def test_no_unit_is_answered_before_its_commit() -> None:
     other = committed.submit(unit("b"))
     assert not submitted.done()
     assert not other.done()
-    seen: list[int] = []
-    other.add_done_callback(lambda _: seen.append(book.committed["b"]))
+    counts: list[int] = []
+    other.add_done_callback(lambda _: counts.append(book.committed["b"]))
     book.gate.set()
     assert (submitted.result(), other.result()) == (None, None)
-    assert seen == [1]
+    assert counts == [1]
 
 
 def test_interrupted_leader_loses_the_unit_of_no_other_thread() -> None:
@@ -124,7 +124,7 @@ def test_interrupted_leader_loses_the_unit_of_no_other_thread() -> None:
     book, marks = Book(), dict[object, bool]()
 
     def interrupt(pending: Sequence[PendingUnit]) -> None:
-        marks.update((each.unit.writes[0], each.may_be_written) for each in pending)
+        marks.update((one.unit.writes[0], one.may_be_written) for one in pending)
         if len(book.groups) == 2:
             raise KeyboardInterrupt
 
@@ -171,7 +171,7 @@ def test_unit_beyond_the_bound_is_refused(monkeypatch: pytest.MonkeyPatch, wordi
     with pytest.raises(StoreUnavailableError):
         committed.apply(unit("d"))
     book.gate.set()
-    assert [each.result() for each in (first, *others)] == [None] * 3
+    assert [one.result() for one in (first, *others)] == [None] * 3
     assert str(raised.value) == wording
     assert book.committed == Counter({"first": 1, "a": 1, "b": 1})
 
@@ -181,9 +181,9 @@ def test_group_is_no_larger_than_its_bound(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(committer, "MOST_TOGETHER", 3)
     book = Book()
     with ThreadPoolExecutor(16) as threads:
-        handed = waiting(book, book.committer(), list(range(7)), threads)
+        futures = waiting(book, book.committer(), list(range(7)), threads)
         book.gate.set()
-        assert [each.result(PATIENCE) for each in handed] == [None] * 8
+        assert [one.result(PATIENCE) for one in futures] == [None] * 8
     assert book.groups == [["first"], [0, 1, 2], [3, 4, 5], [6]]
 
 

@@ -20,13 +20,10 @@ from handrail.store import SqliteStore
 from handrail.store.sqlite import owner as owners
 from handrail.store.sqlite.owner import FileOwner
 from handrail.testing import FakeClock
+from tests.kit import raises
 from tests.open_files import open_files
-from tests.store.ledger_stores import running_row
-from tests.store.process_child import child
-from tests.store.session_rows import NOW, session_row
-from tests.store.sqlite_files import NOBODY
-from tests.store.test_session_locks import another_process
-from tests.store.units import delete, insert, replace
+from tests.store.kit import NOBODY, NOW, delete, insert, replace, running_row, session_row
+from tests.store.processes import another_process, child
 from tests.wording import Wording
 
 
@@ -203,9 +200,8 @@ def test_what_is_in_use_is_read_after_the_locks(folder: Path, url: str) -> None:
 def test_lock_that_cannot_be_made_is_told(folder: Path, wording: Wording) -> None:
     """Where its folder cannot be: nothing could prove the death of the owner later."""
     folder.touch()
-    with pytest.raises(StoreError) as raised:
+    with raises(StoreError, wording):
         made(folder).own()
-    assert str(raised.value) == wording
 
 
 def failing(number: int) -> Callable[..., int]:
@@ -240,9 +236,8 @@ def test_lock_where_nothing_can_be_written_is_told_from_other_failures(
 def test_store_that_may_only_be_read_takes_no_lock(folder: Path, url: str, wording: Wording) -> None:
     """It can claim and hold nothing; but it can tell who is dead."""
     reader = FileOwner(folder, store="sqlite:///desk.db", in_use=list, read_only=True)
-    with pytest.raises(StoreReadOnlyError) as raised:
+    with raises(StoreReadOnlyError, wording):
         reader.own()
-    assert str(raised.value) == wording
     assert not folder.exists()
     with child(url) as other:
         other.kill()
@@ -256,9 +251,8 @@ def test_system_without_locks_of_files_cannot_write(
     """Nothing could prove the death of an owner, nor keep two from one session; what is there can be read."""
     monkeypatch.setattr(owners, "HAS_FILE_LOCKS", False)
     monkeypatch.setattr(owners, "fcntl", posix.MissingModule("fcntl"))
-    with pytest.raises(PosixRequiredError) as raised:
+    with raises(PosixRequiredError, wording):
         made(folder)
-    assert str(raised.value) == wording
     reader = FileOwner(folder, store="sqlite:///desk.db", in_use=list, read_only=True)
     assert reader.lives("host - 1 0 x") is None
     reader.close()

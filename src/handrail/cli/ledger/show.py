@@ -27,7 +27,7 @@ from handrail.session.open_calls import open_calls_in_store
 from handrail.session.persistence.protocol import SessionRow
 from handrail.session.persistence.stored_types import stored_type
 from handrail.store import EffectRow, Store
-from handrail.store.protocol import proved
+from handrail.store.protocol import prove_owner
 
 EffectState = Literal["running", "lapsed", "done", "failed", "unknown", "expired"]
 """The status of an effect, with two states that depend on time: `lapsed` is running with an expired lease, and
@@ -252,7 +252,7 @@ def list_effects(
     """
     with options.open() as store:
         now = store.now()
-        rows = (row for row in (proved(store, each, now) for each in store.rows()) if wanted.fits(store, row, now))
+        rows = (row for row in (prove_owner(store, each, now) for each in store.rows()) if wanted.fits(store, row, now))
         size = None if limit is None and options.as_json else (limit or PAGE)
         # One more than is shown, to know whether there are more.
         effects = with_agents(store, newest(rows, None if size is None else size + 1))
@@ -296,7 +296,7 @@ def find_effect(store: Store, key: str, partition: str | None) -> EffectRow:
     # Keys are unique only within a partition.
     rows = [row for row in store.rows(key) if partition in {None, row.partition}]
     if len(rows) == 1:
-        return proved(store, rows[0], store.now())
+        return prove_owner(store, rows[0], store.now())
     if not rows:
         where = "" if partition is None else f" in the partition {partition!r}"
         raise LedgerError(

@@ -56,7 +56,7 @@ from handrail.runtime.ledger.effects import FOR_A_PERSON, Claimed, EffectResult,
 from handrail.runtime.ledger.ledger import EffectLedger
 from handrail.runtime.ledger.records import dump_result
 from handrail.runtime.ledger.replays import HOLDERS, Claim, ReplayedResult, done_note, drop_holder, is_result
-from handrail.store.owners import RUNNING_HANDLERS
+from handrail.store.locks import RUNNING_HANDLERS
 from handrail.store.protocol import UNTIL_APPLIED, EffectChange, EffectRow, MarkApplied
 from handrail.transaction import CommitParticipant, UnitStore
 from handrail.turns import Ticket

@@ -16,7 +16,7 @@ Theory of operation
 
 `tests/runtime/ledger/test_states.py` reads this table and checks it against the code. "Expired" is a done or failed row
 whose time is up; "corrupt" is one that no ledger can have written; "lapsed" is a running row whose lease has expired. A
-row is read by what is proved of its owner (`handrail.store.owners`): the lease of one that lives has not expired,
+row is read by what is proved of its owner (`handrail.store.locks`): the lease of one that lives has not expired,
 whatever the clock says, and that of a dead one has ended. A write by any but the current owner of the row is answered
 `refused`, and changes nothing; but an owner that records the same outcome again is answered `kept`, because the first
 answer may have been lost.

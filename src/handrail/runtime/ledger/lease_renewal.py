@@ -30,8 +30,8 @@ from handrail.clock import Clock
 from handrail.errors import StoreClosedError
 from handrail.redaction import redacted_logger
 from handrail.runtime.ledger.effects import Claimed
-from handrail.store.owners import LIVE_CLAIMS, NEW_CLAIMS
-from handrail.store.protocol import EffectChange, EffectRow, LedgerStore, change_effect, disowned, proved
+from handrail.store.locks import LIVE_CLAIMS, NEW_CLAIMS
+from handrail.store.protocol import EffectChange, EffectRow, LedgerStore, change_effect, disown, prove_owner
 from handrail.transaction import UnitOfWork
 
 T = TypeVar("T")
@@ -182,16 +182,16 @@ class LeaseRenewer:
     def _disown(self, claim: Claimed) -> None:
         """Remove the name of this process from the row: it would prove to others that the owner lives."""
         LIVE_CLAIMS.pop(claim.name, None)
-        claim.row = disowned(claim.row)  # which its owner may still renew
+        claim.row = disown(claim.row)  # which its owner may still renew
         with suppress(StoreClosedError):  # which has disowned what it had claimed
             row = self._store.get(claim.row.partition, claim.row.key)
             if row is not None and row.owner.process and EffectChange(claim.row, None).fits(row):
-                change_effect(self._store, row, disowned(row))
+                change_effect(self._store, row, disown(row))
 
     def _poll(self, future: Future[None], seen: EffectRow) -> _Due:
         """Look at a watched row; returns in how many seconds to look again, `None` if the watch has ended."""
         row, now = self._store.get(seen.partition, seen.key), self._store.now()
-        until = None if row is None else proved(self._store, row, now).lease_until
+        until = None if row is None else prove_owner(self._store, row, now).lease_until
         _look(future, seen, row if until is not None and until > now else None)
         if future.done() or until is None:
             return None

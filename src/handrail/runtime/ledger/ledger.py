@@ -29,8 +29,8 @@ from handrail.runtime.ledger.lease_renewal import LeaseRenewer
 from handrail.runtime.ledger.records import recorded_arguments
 from handrail.serde import digest, dump, masking_of
 from handrail.session.calls import ToolCall
-from handrail.store.owners import LIVE_CLAIMS, NEW_CLAIMS
-from handrail.store.protocol import EffectChange, EffectInsert, EffectRow, LedgerStore, RefusedWrite, proved
+from handrail.store.locks import LIVE_CLAIMS, NEW_CLAIMS
+from handrail.store.protocol import EffectChange, EffectInsert, EffectRow, LedgerStore, RefusedWrite, prove_owner
 from handrail.transaction import UnitOfWork, UnitStore
 from handrail.transaction.commit import Apply, InThread
 from handrail.waiting import run_blocking
@@ -123,11 +123,11 @@ class EffectLedger:
             refused = await self._written(apply, None, fresh, request)
             if refused is None:
                 return Claimed(fresh, request.lease, request.beat_until)
-            standing = refused.standing
+            standing = refused.present
             if standing is None:  # removed meanwhile
                 continue
             if standing.status == "running":
-                look = partial(proved, self.store, standing, fresh.created_at)
+                look = partial(prove_owner, self.store, standing, fresh.created_at)
                 standing = look() if in_thread is None else cast("EffectRow", await in_thread(look))
             refusal, row = effects.claimed(standing, fresh, request)
             # The store compares id, fence and status of `standing`. If it refuses, another process has changed the row:
@@ -262,7 +262,7 @@ class EffectLedger:
             LedgerError: the row is running and not an orphan, already done or failed, or has no result to be applied.
         """
         now = self.store.now()
-        resolved = effects.resolved_row(proved(self.store, row, now), finding, now=now, ttl=ttl)
+        resolved = effects.resolved_row(prove_owner(self.store, row, now), finding, now=now, ttl=ttl)
         if row.status != "done":
             return self._change(row, resolved)
         # The mark is refused if the result has been applied meanwhile, and the change that follows it takes it away.
@@ -319,7 +319,7 @@ class EffectLedger:
         given_up = [row for row in tuple(self._given_up) if row.is_below(partition) and row.tool == tool]
         standing = (self.store.get(row.partition, row.key) for row in given_up)
         rows |= {row[:2]: row for row in standing if row is not None and row.is_unresolved_slot}
-        return tuple(proved(self.store, row, self.store.now()) for row in rows.values())
+        return tuple(prove_owner(self.store, row, self.store.now()) for row in rows.values())
 
     def has_no_slots(self, partition: str, tool: str) -> bool:
         """Whether it is known without reading that `unresolved_slots` would find none."""

@@ -1,6 +1,6 @@
 """A unit of work as one statement: a statement is a transaction, and one round trip.
 
-Each row that is compared is locked first, and everything is written only if all of them are the ones seen, by common
+Each row that is compared is locked first, and everything is written only if all of them are the ones read, by common
 table expressions that depend on each other::
 
     WITH seen_0 AS (SELECT 1 FROM handrail_effects WHERE ... FOR UPDATE),
@@ -23,8 +23,8 @@ from functools import lru_cache
 from typing import cast
 
 from handrail.session.persistence.protocol import SessionAppend
+from handrail.store.locks import newest_number
 from handrail.store.protocol import EffectChange, EffectInsert, EffectRow
-from handrail.store.session_locks import newest_number
 from handrail.store.sql import statements
 from handrail.store.sql.driver import Statement
 from handrail.store.sql.tables import ENTRY_TABLE, effect_columns, entry_columns, seen_columns
@@ -51,28 +51,24 @@ _COMMIT = f"INSERT INTO handrail_decisions (journal_id) SELECT ? WHERE {_IN_UNIT
 
 
 def may_group(writes: Sequence[object]) -> bool:
-    """Whether a unit may be written in a pipeline with others: it is one statement, and writes no key that is shared.
+    """Tests whether a unit may be written in a pipeline with others: it is one statement, and writes no shared key.
 
     On such a key it may wait for another session. The other units would wait with it, and two groups for each other.
     """
     is_one = tuple(map(type, writes)) in ROW_UNITS or _has_one_append(writes)
-    return is_one and all(write.seen.partition for write in writes if isinstance(write, EffectInsert | EffectChange))
+    return is_one and all(write.before.partition for write in writes if isinstance(write, EffectInsert | EffectChange))
 
 
 def _has_one_append(writes: Sequence[object]) -> bool:
-    """Whether a unit appends to a session, with a claim before it or with changes of effects and commits."""
-    kinds, sizes = tuple(map(type, writes)), [len(each.entries) for each in writes if isinstance(each, SessionAppend)]
-    if len(sizes) != 1 or not 0 < sizes[0] <= MOST_ENTRIES or not all(getattr(each, "row", True) for each in writes):
+    kinds = tuple(map(type, writes))
+    sizes = [len(write.entries) for write in writes if isinstance(write, SessionAppend)]
+    if len(sizes) != 1 or not 0 < sizes[0] <= MOST_ENTRIES or not all(getattr(write, "row", True) for write in writes):
         return False
     return kinds == (EffectInsert, SessionAppend) or {SessionAppend, EffectChange, RecordCommit}.issuperset(kinds)
 
 
 def one_statement(writes: Sequence[object]) -> Statement | None:
-    """A statement with its parameters, which finds one row if it has written the unit; `None` for units of other kinds.
-
-    Raises:
-        SessionError: the entries do not follow the newest one.
-    """
+    """Makes a statement that returns one row if it has written the unit; `None` for units of other kinds."""
     if not _has_one_append(writes):
         return row_statement(writes)
     (lock, head, entries, checkpoint) = next(write for write in writes if isinstance(write, SessionAppend))
@@ -81,10 +77,10 @@ def one_statement(writes: Sequence[object]) -> Statement | None:
     if isinstance(claim := writes[0], EffectInsert):
         values += (session_id, head, lock.token, *effect_columns(claim.row))
     for change in changes:
-        values += seen_columns(change.seen)
+        values += seen_columns(change.before)
     values += (newest_number(session_id, head, entries), session_id, head, lock.token)
     for change in changes:
-        values += (*effect_columns(cast("EffectRow", change.row))[2:], *change.seen[:2])
+        values += (*effect_columns(cast("EffectRow", change.row))[2:], *change.before[:2])
     values += (write.journal_id for write in writes if isinstance(write, RecordCommit))
     for entry in entries:
         values += entry_columns(session_id, entry)
@@ -94,12 +90,11 @@ def one_statement(writes: Sequence[object]) -> Statement | None:
 
 @lru_cache(maxsize=256)
 def _sql(kinds: Sequence[type[object]], entries: int, has_checkpoint: bool) -> str:  # noqa: FBT001 - of a cache
-    """The text of a statement; making it takes as long as the server needs for it."""
     claims, changes = kinds.count(EffectInsert), kinds.count(EffectChange)
     parts = [f"held AS ({_HELD})", f"seen_0 AS ({_CLAIM} RETURNING 1)"][: 2 * claims]
     parts += [f"seen_{number} AS ({_SEEN})" for number in range(changes)]
-    seen = "".join(f" AND EXISTS (SELECT 1 FROM seen_{number})" for number in range(claims + changes))
-    parts.append(f"unit AS ({statements.SET_HEAD}{seen} RETURNING 1)")
+    conditions = "".join(f" AND EXISTS (SELECT 1 FROM seen_{number})" for number in range(claims + changes))
+    parts.append(f"unit AS ({statements.SET_HEAD}{conditions} RETURNING 1)")
     parts += [f"write_{number} AS ({_REPLACE} AND {_IN_UNIT})" for number in range(changes)]
     parts += [f"commit_{number} AS ({_COMMIT})" for number in range(kinds.count(RecordCommit))]
     parts.append(f"entries AS ({_ENTRIES.format(', '.join([_ENTRY] * entries))})")

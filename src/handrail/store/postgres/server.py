@@ -1,6 +1,4 @@
-"""A server of PostgreSQL: how it is reached, also after a fork, what its clock says, and what its errors mean.
-
-The time of the server is known without asking it each time.
+"""A server of PostgreSQL: how it is reached, also after a fork, its clock, its errors, and the locks of owners.
 
 A forked child has copies of the sockets of its parent. The server takes a connection for open while one copy is, so a
 child that lives longer than its parent would keep the locks and the transactions of that one. In the child each
@@ -10,6 +8,17 @@ that are collected in another process than the one that opened them.
 
 The child does not know of a connection that was being opened at that moment. So the parent closes it, which ends it on
 the server, and opens another one.
+
+Each opened store holds an advisory lock, which ends with its connection. The connection is used for nothing else. If it
+is lost, the lock is lost, and acquired again on the next one. The server notices the death of a process at once; that
+of a whole machine it detects by the keepalives of the connection, in about 10 s.
+
+| lock | the kernel of this machine says that the process | the owner |
+|---|---|---|
+| any | has ended | is dead |
+| held | runs, or is another machine's | lives |
+| free | runs | has lost its connection, or closed its store: nothing is proved |
+| free | is another machine's | is dead; or nothing is proved, for a minute after a start of the server |
 """
 
 from __future__ import annotations
@@ -24,7 +33,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, LiteralString, Self
 from urllib.parse import quote
 from weakref import WeakSet
 
@@ -35,10 +44,11 @@ from psycopg.rows import RowFactory, tuple_row
 from psycopg_pool import PoolTimeout
 
 from handrail.clock import SYSTEM_CLOCK, Clock
-from handrail.errors import StoreCorruptError, StoreError, StoreReadOnlyError, StoreUnavailableError
-from handrail.process_identity import current_pid
+from handrail.errors import StoreClosedError, StoreCorruptError, StoreError, StoreReadOnlyError, StoreUnavailableError
+from handrail.process_identity import ProcessName, current_pid, is_running, own_name
 from handrail.process_state import FORKING, forks, in_forked_process
-from handrail.store.sql.driver import CONNECTIONS, Durability
+from handrail.store.locks import StoreOwner, new_owner
+from handrail.store.sql.driver import CONNECTIONS, Durability, check_process
 
 _MEANINGS: tuple[tuple[tuple[str, ...], type[StoreError], str], ...] = (
     (
@@ -58,7 +68,7 @@ _MEANINGS: tuple[tuple[tuple[str, ...], type[StoreError], str], ...] = (
     ),
     (("",), StoreError, "refuses: {}"),
 )
-"""What the errors of a server mean, by what their states begin with."""
+"""The meanings of errors of a server, by the prefix of their state."""
 
 _KEEPALIVES = {"keepalives_idle": 5, "keepalives_interval": 2, "keepalives_count": 2, "tcp_user_timeout": 10_000}
 """How either side of a connection finds out, in about 10 s, that the machine of the other one is gone."""
@@ -74,14 +84,9 @@ _OPEN: WeakSet[psycopg.Connection[Any]] = WeakSet()
 class Server:
     """One database on a server, and how it is used.
 
-    Attributes:
-        conninfo: where it is; may hold a password.
-        url: what names it to people, without the password.
-        durability: whether a commit waits until the server's disk has it.
-        busy: how long to wait for it.
-        read_only: whether all writes are refused.
-        pipelines: whether statements are sent before the ones before them are answered; some poolers do not allow it.
-        connections: the most that are open for statements at one time, from 2.
+    `conninfo` may hold a password, `url` has none. `durability` says whether a commit waits for the server's disk.
+    `pipelines` sends statements before the ones before them are answered; some poolers do not allow it. `connections`
+    is the most that are open for statements at one time, from 2.
     """
 
     conninfo: str = field(repr=False)
@@ -94,18 +99,14 @@ class Server:
 
     @cached_property
     def options(self) -> dict[str, Any]:
-        """How psycopg connects: each statement is a transaction of its own, and keepalives of the URL count."""
+        """The options of psycopg: each statement is a transaction of its own, and keepalives of the URL count."""
         # libpq knows no shorter one.
         timeout = max(2, math.ceil(self.busy.total_seconds()))
         own = {"autocommit": True, "connect_timeout": timeout, "client_encoding": "utf8"}
         return {**_KEEPALIVES, **conninfo_to_dict(self.conninfo), **own}
 
     def connect(self) -> PsycopgConnection:
-        """Open a connection.
-
-        Raises:
-            StoreError: no connection is available; the message has the cause.
-        """
+        """Opens a connection, or raises a `StoreError` with the cause."""
         try:
             connection = PsycopgConnection.connect(**self.options)
             self.set_up(connection)
@@ -114,11 +115,11 @@ class Server:
             msg = f"{self.url} is not an address of PostgreSQL; write postgresql://user@host:5432/database"
             failure = StoreError(msg, store=self.url)
         except psycopg.Error as error:
-            failure = self.translated(error)
+            failure = self.translate(error)
         raise failure  # without its cause, which keeps the conninfo, password and all
 
     def set_up(self, connection: PsycopgConnection) -> None:
-        """Settle what a transaction on this connection means, whatever the server's defaults are."""
+        """Fixes what a transaction on this connection means, whatever the server's defaults are."""
         settings = {
             "default_transaction_isolation": "read committed",
             "lock_timeout": str(math.ceil(self.busy.total_seconds() * 1000)),
@@ -135,26 +136,20 @@ class Server:
             (list(settings), list(settings.values())),
         )
 
-    def translated(self, error: Exception, *, in_doubt: bool = False, lost: bool = False) -> StoreError:
-        """What an error of psycopg means.
-
-        Args:
-            error: the error.
-            in_doubt: whether it came in answer to a commit.
-            lost: whether its connection has come to its end.
-        """
+    def translate(self, error: Exception, *, in_doubt: bool = False, is_lost: bool = False) -> StoreError:
+        """Translates an error of psycopg; `in_doubt`: it answers a commit, `is_lost`: its connection has ended."""
         state = getattr(error, "sqlstate", None) or ("08" if isinstance(error, psycopg.OperationalError) else "")
         kind, text = next((kind, text) for states, kind, text in _MEANINGS if state.startswith(states))
-        said = str(error).strip().partition("\n")[0]
-        meaning = kind(f"{self.url} {text.format(said)}", store=self.url)
+        detail = str(error).strip().partition("\n")[0]
+        meaning = kind(f"{self.url} {text.format(detail)}", store=self.url)
         if isinstance(meaning, StoreUnavailableError):
-            meaning.in_doubt, meaning.connection_lost = in_doubt, lost
+            meaning.in_doubt, meaning.connection_lost = in_doubt, is_lost
             meaning.waited = isinstance(error, PoolTimeout | psycopg.errors.LockNotAvailable)
         return meaning
 
 
 def is_alive(connection: PsycopgConnection) -> bool:
-    """Whether an idle connection can still be used; the server is not asked unless it has said something."""
+    """Tests whether an idle connection can still be used; the server is not asked unless it has said something."""
     if not is_quiet(connection):
         try:
             connection.execute("SELECT 1")
@@ -164,7 +159,7 @@ def is_alive(connection: PsycopgConnection) -> bool:
 
 
 def is_quiet(connection: PsycopgConnection) -> bool:
-    """Whether an idle connection is open, and the server has said nothing on it, as it does before it closes one."""
+    """Tests whether an idle connection is open, and the server has sent nothing, as it does before it closes one."""
     try:
         poll = select.poll()
         poll.register(connection.fileno(), select.POLLIN)
@@ -177,10 +172,6 @@ class ServerClock:
     """The time of a server, as it was when last asked, and what has passed here since; asked again after a second.
 
     Clocks of two machines may disagree by hours about the time, but in one second by microseconds about its length.
-
-    Args:
-        ask: asks the server.
-        clock: measures what has passed here.
     """
 
     __slots__ = ("_ask", "_asked_at", "_clock", "_lock", "_reported")
@@ -194,15 +185,11 @@ class ServerClock:
 
     @property
     def is_due(self) -> bool:
-        """Whether the server is asked by the next `now`, or nearly so: between this and that, time passes."""
+        """True if the next `now` asks the server, or nearly so: between this and that, time passes."""
         return self._reported is None or self._clock.monotonic() - self._asked_at > _DUE_SECONDS
 
     def now(self) -> datetime:
-        """The server's time, aware and in UTC.
-
-        Raises:
-            StoreUnavailableError: the server had to be asked, and does not answer.
-        """
+        """Returns the server's time, aware and in UTC; a server that does not answer is a `StoreUnavailableError`."""
         with self._lock:
             here = self._clock.monotonic()
             if self._reported is None or here - self._asked_at > _TRUSTED_SECONDS:
@@ -213,24 +200,15 @@ class ServerClock:
 
 
 class PsycopgConnection(psycopg.Connection[tuple[Any, ...]]):
-    """A connection whose rows are tuples, and of which a process that is forked off has no copy.
-
-    Attributes:
-        process: the id of the process that opened it.
-    """
+    """A connection of the process with the id `process`, of which a process that is forked off has no copy."""
 
     def __init__(self, pgconn: PGconn, row_factory: RowFactory[tuple[Any, ...]] = tuple_row) -> None:
-        """Made by `connect`."""
         super().__init__(pgconn, row_factory)
         self.process: int = current_pid()
 
     @classmethod
     def connect(cls, conninfo: str = "", **options: Any) -> Self:  # noqa: ANN401 - as of psycopg
-        """Connect to a server, and once more if this process has forked meanwhile; the arguments are those of psycopg.
-
-        Raises:
-            psycopg.Error: it cannot be reached.
-        """
+        """Connects to a server, and once more if this process has forked meanwhile; as `psycopg.Connection.connect`."""
         while True:
             with FORKING:
                 before = forks()
@@ -243,7 +221,7 @@ class PsycopgConnection(psycopg.Connection[tuple[Any, ...]]):
 
 
 def _leave_to_parent() -> None:
-    """Let the sockets go, and keep their descriptors taken."""
+    # A descriptor stays taken: its number may not become that of another file.
     null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
     for connection in _OPEN:
         with suppress(psycopg.Error):  # it has been closed
@@ -256,7 +234,7 @@ in_forked_process(_leave_to_parent)
 
 
 def harmless_address(conninfo: str) -> str:
-    """The URL of a database as people and journals may see it: user, host, port and name.
+    """Returns the URL of a database for people and journals: user, host, port and name.
 
     It is read as libpq reads it, so that no sign in a password hides where that ends.
 
@@ -278,3 +256,85 @@ def harmless_address(conninfo: str) -> str:
     user = "" if ":" in user else user  # a password behind a colon that was written as %3A
     place = f"{quote(user)}{user and '@'}{quote(host, safe=',')}{port and ':'}{port}"
     return f"postgresql://{place}/{quote(name)}"
+
+
+# The tables are part of the key, because two stores may live in two schemas of one database.
+_KEY: LiteralString = "hashtextextended(%s, to_regclass('handrail_sessions')::oid::bigint)"
+_LOCK: LiteralString = f"SELECT pg_try_advisory_lock({_KEY})"
+# The server shows a key of 64 bits in two halves.
+_LIVES: LiteralString = (
+    "SELECT EXISTS (SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 1 "  # noqa: S608 - ours
+    "AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) "
+    f"AND (classid::bigint << 32) | objid::bigint = {_KEY}), "
+    "pg_postmaster_start_time() > clock_timestamp() - make_interval(secs => %s)"
+)
+
+_START_SECONDS = 60
+"""So long after a start of the server owners are given to take their locks again."""
+
+
+class ServerOwner(StoreOwner):
+    """One opened store of a database; a `handrail.store.locks.StoreOwner`."""
+
+    __slots__ = ("_connection", "_is_closed", "_is_locked", "_lock", "_server")
+
+    def __init__(self, server: Server) -> None:
+        super().__init__()
+        self._server = server
+        self._lock = threading.RLock()
+        self._connection: PsycopgConnection = server.connect()
+        self._is_locked: object = False
+        self._is_closed = False
+
+    @property
+    def own_waits(self) -> bool:
+        """True if the lock is still to be acquired, or the connection has something to say."""
+        return not self._is_locked or not is_quiet(self._connection)
+
+    def own(self) -> str:
+        """Acquires the lock, unless it is held, and returns the name; no answer of the server is a `StoreError`."""
+        if self.own_waits:
+            # Before a lock that another thread may have had at the fork.
+            check_process(self._connection.process, self._server.url)
+            with self._lock:
+                self._connect()
+                self.name = self.name or new_owner()
+                if not self._is_locked:  # nor is it while the server has not noticed that a connection was lost
+                    [(self._is_locked,)] = self._ask(_LOCK, self.name)
+        return self.name
+
+    def lives(self, owner: str) -> bool | None:
+        """Tests whether the owner of that name lives; `None` if the kernel and the lock do not prove it."""
+        name, own = ProcessName.parse(owner.rpartition(" ")[0]), own_name()
+        if name is None:
+            return None
+        is_here = bool(name.boot) and name.boot == own.boot
+        if is_here and not is_running(name):
+            return False
+        [(is_locked, is_young)] = self._ask(_LIVES, owner, _START_SECONDS)
+        return True if is_locked else None if is_here or is_young else False
+
+    def close(self) -> None:
+        """Releases the lock, with its connection."""
+        self._is_closed = True
+        self._connection.close()
+
+    def _connect(self) -> None:
+        if self._is_closed:
+            raise StoreClosedError(f"{self._server.url} has been closed; open it again", store=self._server.url)
+        if not is_alive(self._connection):
+            self._is_locked = False
+            self._connection.close()
+            self._connection = self._server.connect()
+
+    def _ask(self, sql: LiteralString, *values: object) -> list[tuple[object, ...]]:
+        check_process(self._connection.process, self._server.url)
+        with self._lock:
+            for is_last in (False, True):
+                self._connect()
+                try:
+                    return self._connection.execute(sql, values).fetchall()
+                except psycopg.Error as error:
+                    if is_last or not self._connection.closed:
+                        raise self._server.translate(error) from error
+        raise AssertionError  # pragma: no cover - the last attempt returns or raises

@@ -2,8 +2,8 @@
 
 A statement that stands alone is a transaction of its own, on a connection of the pool; a unit, and a call that writes
 through `context.connection`, have one each for as long as they last. The lock of the store as an owner is on a
-connection of its own (`handrail.store.postgres.owner`). A connection that was closed while idle, as by a restart of the
-server, is noticed before anything is sent on it, and replaced.
+connection of its own (`ServerOwner`). A connection that was closed while idle, as by a restart of the server, is
+noticed before anything is sent on it, and replaced.
 """
 
 from __future__ import annotations
@@ -26,13 +26,12 @@ from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.crash_points import reached
 from handrail.errors import SessionError, StoreClosedError, StoreError, StoreUnavailableError
 from handrail.loop_guard import check_blocking
-from handrail.store.owners import StoreOwner
+from handrail.store.locks import StoreOwner
 from handrail.store.postgres.one_statement import may_group, one_statement
-from handrail.store.postgres.owner import ServerOwner
-from handrail.store.postgres.server import PsycopgConnection, Server, ServerClock, is_alive
-from handrail.store.protocol import points_of
-from handrail.store.sql.call_places import CallPlaces
+from handrail.store.postgres.server import PsycopgConnection, Server, ServerClock, ServerOwner, is_alive
+from handrail.store.protocol import list_crash_points
 from handrail.store.sql.driver import (
+    CallPlaces,
     ColumnTypes,
     DriverConnection,
     FetchedRows,
@@ -45,13 +44,7 @@ from handrail.store.sql.store import SqlStore
 
 
 class PostgresStore(SqlStore):
-    """A `handrail.store.Store` on a server of PostgreSQL.
-
-    `now` is the server's clock (`handrail.store.postgres.server`), unless another one is given.
-
-    Args:
-        server: the database, and how it is used.
-        clock: measures leases and expiries in place of the server; only tests have use for one.
+    """A `handrail.store.Store` on a server of PostgreSQL, with the server's clock unless another one is given.
 
     Raises:
         StoreError: the server cannot be reached, or its tables are those of a newer Handrail.
@@ -64,15 +57,7 @@ class PostgresStore(SqlStore):
 class PostgresDriver:
     """A `handrail.store.sql.driver.Driver` over one database of a server.
 
-    A process that is forked off may not use it, and inherits none of its connections
-    (`handrail.store.postgres.server`).
-
-    Args:
-        server: the database, and how it is used.
-        clock: the time, in place of the server's.
-
-    Raises:
-        StoreError: the server cannot be reached.
+    A process that is forked off may not use it, and inherits none of its connections.
     """
 
     types: ColumnTypes = ColumnTypes(
@@ -83,14 +68,14 @@ class PostgresDriver:
         # Not `to_regclass`: within a transaction it may not see a table that another one has made meanwhile.
         find_table="SELECT 1 FROM pg_tables WHERE schemaname = ANY(current_schemas(false)) AND tablename = ?",
         lock_tables="SELECT 1 FROM pg_advisory_xact_lock(hashtextextended('handrail_schema', 0))",
-        ordered=' COLLATE "C"',
+        collation=' COLLATE "C"',
         # A message may have what a text of PostgreSQL cannot: a view that fails for one row shows none.
         function=(
             "CREATE FUNCTION handrail_text(data bytea) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$ BEGIN "
             "RETURN convert_from(data, 'UTF8'); EXCEPTION WHEN others THEN RETURN encode(data, 'escape'); END $$"
         ),
     )
-    """What PostgreSQL calls its types."""
+    """The types of PostgreSQL."""
 
     one_writer = False
     """Transactions write beside each other."""
@@ -129,49 +114,49 @@ class PostgresDriver:
 
     @property
     def now_waits(self) -> bool:
-        """Whether `now` asks the server at this moment, or in the next one."""
+        """True if `now` asks the server at this moment, or in the next one."""
         return self._asks_time and self._server_clock.is_due
 
     def query(self, sql: str, parameters: StatementParameters = ()) -> Rows:
-        """All rows that a statement finds; executed once more if its connection is lost."""
+        """Returns the rows of a statement; executed once more if its connection is lost."""
         for is_last in (False, True):
-            link = self.acquire()
+            connection = self.acquire()
             try:
-                return link.query(sql, parameters)
+                return connection.query(sql, parameters)
             except StoreUnavailableError as error:
                 if is_last or not error.connection_lost:
                     raise
             finally:
-                self.release(link)
+                self.release(connection)
         raise AssertionError  # pragma: no cover - the last attempt returns or raises
 
     def may_group(self, writes: Sequence[object]) -> bool:
-        """A unit may that is one statement, and waits for none of another session: all would wait with it."""
+        """Tests whether a unit is one statement that waits for none of another session: all would wait with it."""
         return self._server.pipelines and may_group(writes)
 
     def write_group(self, units: Sequence[Sequence[object]]) -> Sequence[bool] | None:
-        """Write units in one pipeline, which is one transaction and one round trip."""
+        """Writes units in one pipeline, which is one transaction and one round trip."""
         statements: list[Statement] = []
         with suppress(SessionError):  # the entries of a unit do not follow each other: it fails alone
             statements = [statement for writes in units if (statement := one_statement(writes)) is not None]
         if len(statements) < len(units):
             return None
-        for point in chain.from_iterable(map(points_of, units)):
+        for point in chain.from_iterable(map(list_crash_points, units)):
             reached(point)
-        link = self.acquire()
+        connection = self.acquire()
         try:
-            return link.execute_all(statements)
+            return connection.execute_all(statements)
         except StoreError:
             return None
         finally:
-            self.release(link)
+            self.release(connection)
 
     def one_statement(self, writes: Sequence[object]) -> Statement | None:
-        """A unit of work as one statement, if it appends to a session: see `handrail.store.postgres.one_statement`."""
+        """Makes one statement of a unit, if it appends to a session: see `handrail.store.postgres.one_statement`."""
         return one_statement(writes)
 
     def acquire(self, *, for_call: bool = False) -> PostgresConnection:
-        """A connection; those that were closed while idle are replaced."""
+        """Lends a connection; those that were closed while idle are replaced."""
         check_process(self._process, self.url)
         check_blocking("a statement of", self.url)
         try:
@@ -184,121 +169,106 @@ class PostgresDriver:
         except PoolClosed:
             raise StoreClosedError(f"{self.url} has been closed; open it again", store=self.url) from None
         except psycopg.Error as error:
-            raise self._server.translated(error) from error
+            raise self._server.translate(error) from error
 
-    def release(self, link: DriverConnection) -> None:
-        """Take a connection back, from a call as new; a transaction that is still open is undone."""
-        own = cast("PostgresConnection", link)  # what `acquire` has given
+    def release(self, connection: DriverConnection) -> None:
+        """Takes a connection back, from a call as new; a transaction that is still open is rolled back."""
+        own = cast("PostgresConnection", connection)  # what `acquire` has given
         own.rollback()
         if own.for_call:
             own.clean()
         self._pool.putconn(own.connection)
 
     def close(self) -> None:
-        """Close all connections; idempotent. In a forked process nothing is closed."""
+        """Closes all connections; idempotent. In a forked process nothing is closed."""
         if os.getpid() == self._process:
             self._pool.close()
             self.owner.close()
 
     def _server_time(self) -> datetime:
-        found: datetime = self.query("SELECT clock_timestamp()")[0][0]
-        return found.astimezone(UTC)
+        moment: datetime = self.query("SELECT clock_timestamp()")[0][0]
+        return moment.astimezone(UTC)
 
 
 class PostgresConnection:
-    """One connection to a server; a `handrail.store.sql.driver.DriverConnection`.
+    """One connection to a server, a `handrail.store.sql.driver.DriverConnection`; of a call or of a unit."""
 
-    Args:
-        server: what it is connected to.
-        connection: the connection.
-        for_call: whether a call executes statements on it.
-
-    Attributes:
-        connection: the connection.
-        for_call: whether a call executes statements on it.
-    """
-
-    __slots__ = ("_begun", "_server", "connection", "for_call")
+    __slots__ = ("_in_unit", "_server", "connection", "for_call")
 
     def __init__(self, server: Server, connection: PsycopgConnection, *, for_call: bool) -> None:
         self.connection: PsycopgConnection = connection
         self.for_call: bool = for_call
         self._server = server
-        self._begun = False
+        self._in_unit = False
 
     @property
     def in_transaction(self) -> bool:
-        """Whether a transaction is open that can still be committed."""
+        """True while a transaction is open that can still be committed."""
         return self.connection.info.transaction_status == TransactionStatus.INTRANS
 
     def query(self, sql: str, parameters: StatementParameters = ()) -> Rows:
-        """All rows that a statement finds."""
-        with self._translated():
-            return self._executed(sql, parameters).fetchall()
+        """Returns the rows of a statement."""
+        with self._translate_errors():
+            return self._execute_raw(sql, parameters).fetchall()
 
     def execute(self, sql: str, parameters: StatementParameters = ()) -> int:
-        """Execute a statement that writes; returns how many rows it has changed."""
-        with self._translated(in_doubt=not self._begun):
-            return self._executed(sql, parameters).rowcount
+        """Executes a statement that writes; returns how many rows it has changed."""
+        with self._translate_errors(in_doubt=not self._in_unit):
+            return self._execute_raw(sql, parameters).rowcount
 
-    def _executed(self, sql: str, parameters: StatementParameters) -> psycopg.RawCursor[tuple[Any, ...]]:
-        """Execute one of our statements. Raw, because psycopg would parse each long one anew, every time."""
+    def _execute_raw(self, sql: str, parameters: StatementParameters) -> psycopg.RawCursor[tuple[Any, ...]]:
+        """Executes one of our statements. Raw, because psycopg would parse each long one anew, every time."""
         check_process(self.connection.process, self._server.url)
         return psycopg.RawCursor(self.connection).execute(_numbered(sql), parameters, binary=True)
 
     @contextmanager
-    def _translated(self, *, in_doubt: bool = False) -> Generator[None]:
-        """A block in which psycopg is used; `in_doubt` says whether what it does may be committed."""
+    def _translate_errors(self, *, in_doubt: bool = False) -> Generator[None]:
         try:
             yield
         except (psycopg.Error, ValueError) as error:
-            lost = self.connection.closed
-            raise self._server.translated(error, in_doubt=in_doubt and lost, lost=lost) from error
+            is_lost = self.connection.closed
+            raise self._server.translate(error, in_doubt=in_doubt and is_lost, is_lost=is_lost) from error
 
     def execute_all(self, statements: Sequence[Statement]) -> list[bool]:
-        """Execute statements in one pipeline, as one transaction; returns which of them found or changed a row."""
+        """Executes statements in one pipeline, as one transaction; returns which of them found or changed a row."""
         cursors: list[psycopg.RawCursor[tuple[Any, ...]]] = []
-        with self._translated(in_doubt=True):
+        with self._translate_errors(in_doubt=True):
             with self.connection.pipeline():
                 for sql, parameters in statements:
-                    cursors.append(self._executed(sql, parameters))
+                    cursors.append(self._execute_raw(sql, parameters))
                     reached("unit-group-written")
             return [cursor.rowcount > 0 for cursor in cursors]
 
     def begin(self, *, reading: bool = False) -> None:
-        """Begin a transaction that may write; or one that may only read, and sees one state of the database."""
+        """Begins a transaction that may write; or one that may only read, and sees one state of the database."""
         self.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY" if reading else "BEGIN")
-        self._begun = True
+        self._in_unit = True
 
     def commit(self) -> None:
-        """Commit the transaction."""
+        """Commits the transaction."""
         if not self.in_transaction and not self.connection.closed:
             msg = f"{self._server.url} refuses to commit: a statement of the transaction has failed"
             raise StoreError(msg, store=self._server.url)
-        self._begun = False  # whatever comes now, comes in answer to the commit
+        self._in_unit = False  # whatever comes now, comes in answer to the commit
         self.execute("COMMIT")
 
     def rollback(self) -> None:
-        """Undo the transaction, if there is one; raises no error of the store."""
-        self._begun = False
+        """Rolls the transaction back, if there is one; raises no error of the store."""
+        self._in_unit = False
         if self.connection.info.transaction_status != TransactionStatus.IDLE:
             with suppress(psycopg.Error):
                 self.connection.execute("ROLLBACK")
 
     def execute_many(self, sql: str, rows: Sequence[StatementParameters]) -> None:
-        """Execute a statement that writes with each of some rows, in one round trip if there is a pipeline for them."""
-        with self._translated(), self.connection.pipeline() if self._server.pipelines else nullcontext():
+        """Executes a statement that writes with each of some rows, in one round trip if there is a pipeline."""
+        with self._translate_errors(), self.connection.pipeline() if self._server.pipelines else nullcontext():
             for row in rows:
-                self._executed(sql, row)
+                self._execute_raw(sql, row)
 
     def execute_native(
         self, sql: str, parameters: Sequence[Any] | Mapping[str, Any], *, reading: bool = False
     ) -> FetchedRows:
-        """Execute one statement of a handler, as a savepoint of its own; raises what psycopg raises.
-
-        Raises:
-            StoreError: this process was forked off the one that has the connection.
-        """
+        """Executes one statement of a handler, as a savepoint of its own; raises what psycopg raises."""
         check_process(self.connection.process, self._server.url)
         with self.connection.transaction():
             if reading:
@@ -308,18 +278,18 @@ class PostgresConnection:
             return FetchedRows(cursor.fetchall() if cursor.description else [], cursor.rowcount)
 
     def is_refused_write(self, error: Exception) -> bool:
-        """Whether the server has refused a statement because it writes."""
+        """Tests whether the server has refused a statement because it writes."""
         return isinstance(error, psycopg.errors.ReadOnlySqlTransaction)
 
     def cancel(self) -> None:
-        """Have the statement fail that another thread executes, if one does."""
+        """Cancels the statement that another thread executes, if there is one."""
         if self.connection.info.transaction_status != TransactionStatus.ACTIVE:
             return
         with suppress(psycopg.Error):  # it has been closed, or the server does not answer
             self.connection.cancel_safe(timeout=2.0)
 
     def clean(self) -> None:
-        """Forget what statements have set or made on the connection, or else close it."""
+        """Resets what statements have set or made on the connection, or else closes it."""
         try:
             # In words that it has not seen: psycopg looks only then whether its own prepared statements are gone too.
             self.connection.execute(f"DISCARD ALL -- {time.monotonic_ns()}".encode())
@@ -330,6 +300,5 @@ class PostgresConnection:
 
 @lru_cache(maxsize=256)
 def _numbered(sql: str) -> bytes:
-    """Our SQL with the placeholders of PostgreSQL."""
     numbers = count(1)
     return re.sub(r"\?", lambda _: f"${next(numbers)}", sql).encode()

@@ -1,17 +1,29 @@
-"""One database: its tables, its statements, each of which is a transaction of its own, and its transactions of several.
+"""One database: its tables, its statements, each of which is a transaction of its own, its transactions, and removal.
 
 The tables carry the prefix `handrail_`, because the program may have tables in the same database. Their version is in
 `handrail_schema`, in one row. Every unit of work compares it, and nothing is written to tables of another version: a
 statement that stands alone has the condition `statements.IS_CURRENT`, and a transaction asks for the version as it
 begins (`Database.transaction`).
+
+A deletion begins with one statement that gives the row of the session the head -1. From then on the session does not
+exist: it is not found, listed, opened, forked or written to. Transactions of bounded size remove its other rows, and
+the last one the row itself. After a kill in between, the row says that the deletion is unfinished. Each transaction
+locks the row first, so two that finish the same deletion cannot remove rows of a session that was made anew with the
+same id.
+
+Expired effects are removed in the order of their keys, a page in each transaction. Where one transaction excludes all
+other writers, there is a short pause after each one: writers of other processes poll, and would find the database
+locked each time.
 """
 
 from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from datetime import datetime
 
 from handrail.crash_points import reached
 from handrail.errors import (
@@ -22,20 +34,16 @@ from handrail.errors import (
     StoreVersionError,
 )
 from handrail.process_identity import current_pid
+from handrail.store.sql import statements
 from handrail.store.sql.call_connection import CallConnection, connection_in
-from handrail.store.sql.driver import Driver, DriverConnection, QueryExecutor, Rows, StatementParameters, check_process
+from handrail.store.sql.driver import Driver, DriverConnection, Query, Rows, StatementParameters, check_process
 from handrail.store.sql.statements import GET_SCHEMA, TABLES_VERSION
-from handrail.store.sql.tables import TABLES, VIEWS
+from handrail.store.sql.tables import TABLES, VIEWS, to_micros
 from handrail.transaction import UnitStore, current
 
 
 class Database:
-    """Executes statements and transactions.
-
-    Attributes:
-        driver: the database.
-        url: what names it to people.
-    """
+    """Executes statements and transactions on a driver."""
 
     __slots__ = ("_lock", "_process", "driver", "url")
 
@@ -46,72 +54,53 @@ class Database:
         self._lock = threading.Lock()
 
     def check_process(self) -> None:
-        """Refuse a process that was forked off the one that has opened the database.
-
-        Raises:
-            StoreError: it was.
-        """
+        """Refuses a process that was forked off the one that has opened the database."""
         check_process(self._process, self.url)
 
     def query(self, sql: str, parameters: StatementParameters = ()) -> Rows:
-        """All rows that a statement finds.
-
-        Raises:
-            StoreError: what went wrong.
-        """
+        """Returns the rows of a statement."""
         return self.driver.query(sql, parameters)
 
     def execute(self, sql: str, parameters: StatementParameters = ()) -> int:
-        """Execute a statement that writes; returns how many rows it has changed.
-
-        Raises:
-            StoreError: what went wrong; nothing has been written.
-        """
-        with self._writer() as link:
-            return link.execute(sql, parameters)
+        """Executes a statement that writes, whole or not at all; returns how many rows it has changed."""
+        with self._writer() as connection:
+            return connection.execute(sql, parameters)
 
     def change(self, sql: str, parameters: StatementParameters) -> Rows:
-        """Execute a statement that writes; returns the rows that it names in `RETURNING`.
-
-        Raises:
-            StoreError: what went wrong; nothing has been written.
-        """
-        with self._writer() as link:
-            return link.query(sql, parameters)
+        """Executes a statement that writes; returns the rows of its `RETURNING`."""
+        with self._writer() as connection:
+            return connection.query(sql, parameters)
 
     def execute_with_call(self, sql: str, parameters: StatementParameters) -> int:
-        """As `execute`, but in the transaction of the call that runs here, if that is the only one that can write."""
+        """Executes a statement in the transaction of the call that runs here, if only that one can write."""
         call = self._writing_call()
-        return self.execute(sql, parameters) if call is None else call.link.execute(sql, parameters)
+        return self.execute(sql, parameters) if call is None else call.connection.execute(sql, parameters)
 
     @contextmanager
     def transaction(
         self, call: CallConnection | None = None, *, any_version: bool = False
     ) -> Generator[DriverConnection]:
-        """A transaction that is committed at the end of the block, and undone if the block raises.
+        """Runs a block as a transaction that is committed at its end, and undone if it raises.
 
-        Args:
-            call: the connection of a call that has written through `context.connection`: then its transaction.
-            any_version: whether the tables may have another version than that of this Handrail.
+        With the connection of a call it is that call's. `any_version` allows tables of another version.
 
         Raises:
             StoreVersionError: the tables have another version.
-            StoreError: it cannot be begun or committed; nothing counts, unless the connection was lost in the very
-                moment of the commit.
+            StoreError: it cannot be begun or committed; nothing counts, unless the connection was lost in the commit.
         """
-        with self._writer() if call is None else call.unit() as link:
+        with self._writer() if call is None else call.unit() as connection:
             if call is None:
-                link.begin()
+                connection.begin()
                 if not any_version:
-                    check_version(link, self.url)
+                    check_version(connection.query, self.url)
             reached("unit-begun")
-            yield link
+            yield connection
             reached("unit-before-commit")
-            link.commit()
+            connection.commit()
         reached("unit-after-commit")
 
     def connection(self, store: UnitStore) -> CallConnection:
-        """The connection of the call that runs in this context; it is settled with the outermost one.
+        """Returns the connection of the call that runs in this context; it is settled with the outermost one.
 
         Raises:
             SessionError: no call runs here.
@@ -130,7 +119,7 @@ class Database:
 
     @property
     def is_beside_writer(self) -> bool:
-        """Whether the call that runs here writes through `context.connection`, and so keeps all others from writing."""
+        """True if the call that runs here writes through `context.connection`, and so excludes all other writers."""
         return self._writing_call() is not None
 
     def _writing_call(self) -> CallConnection | None:
@@ -139,36 +128,28 @@ class Database:
 
     @contextmanager
     def _writer(self) -> Generator[DriverConnection]:
-        """A connection that writes, to be used by this thread; a transaction that is left open is undone."""
         if self.is_beside_writer:
             msg = (
                 f"the call that runs here writes to {self.url} through context.connection, and no other call can until "
                 "it has ended; make nested calls that need the store before the first statement, or on PostgreSQL"
             )
             raise StoreUnavailableError(msg, store=self.url)
-        link = self.driver.acquire()
+        connection = self.driver.acquire()
         try:
-            yield link
+            yield connection
         finally:
-            self.driver.release(link)
+            self.driver.release(connection)
 
 
-def check_version(executor: QueryExecutor, store: str) -> bytes:
-    """Refuses tables of another version: a Handrail of another version has made or changed them.
-
-    Args:
-        executor: executes the question.
-        store: the URL of the store.
-
-    Returns:
-        The random key of the store, for hashes of secrets.
+def check_version(query: Query, store: str) -> bytes:
+    """Refuses tables of another version, and returns the random key of the store, for hashes of secrets.
 
     Raises:
         StoreVersionError: they have another version.
         StoreCorruptError: they have none, or no key.
         StoreError: the store does not answer.
     """
-    rows = executor.query(GET_SCHEMA)
+    rows = query(GET_SCHEMA, ())
     if len(rows) != 1 or [*map(type, rows[0])] != [int, bytes] or not rows[0][1]:
         msg = f"{store} does not say which version its tables have, or has no key for hashes; restore it from a copy"
         raise StoreCorruptError(msg, store=store)
@@ -186,10 +167,6 @@ def check_version(executor: QueryExecutor, store: str) -> bytes:
 def make_tables(database: Database, *, new_key: Callable[[], bytes] = lambda: os.urandom(32)) -> bytes:
     """Makes the tables in a database that has none, in one transaction; returns the key of the store.
 
-    Args:
-        database: where they are to be.
-        new_key: makes the key of a store, for hashes that must not be guessed.
-
     Raises:
         StoreVersionError: there are tables of another version.
         StoreReadOnlyError: there are none, and nothing can be written.
@@ -199,15 +176,77 @@ def make_tables(database: Database, *, new_key: Callable[[], bytes] = lambda: os
     types = database.driver.types
     if not database.query(types.find_table, ("handrail_schema",)):
         try:
-            with database.transaction(any_version=True) as link:
-                link.query(types.lock_tables)
-                if not link.query(types.find_table, ("handrail_schema",)):  # no other process has made them meanwhile
-                    made = (each.format_map(types._asdict()) for table in TABLES for each in table.definition)
-                    for statement in filter(None, (*made, types.function, *(view.definition(types) for view in VIEWS))):
-                        link.execute(statement)
+            with database.transaction(any_version=True) as connection:
+                connection.query(types.lock_tables)
+                if not connection.query(
+                    types.find_table, ("handrail_schema",)
+                ):  # no other process has made them meanwhile
+                    definitions = (
+                        definition.format_map(types._asdict()) for table in TABLES for definition in table.definition
+                    )
+                    for statement in filter(
+                        None, (*definitions, types.function, *(view.definition(types) for view in VIEWS))
+                    ):
+                        connection.execute(statement)
                     row = (TABLES_VERSION, new_key())
-                    link.execute("INSERT INTO handrail_schema (version, hash_key) VALUES (?, ?)", row)
+                    connection.execute("INSERT INTO handrail_schema (version, hash_key) VALUES (?, ?)", row)
         except StoreReadOnlyError as error:
             msg = f"{database.url} has no tables of Handrail; open it once for writing"
             raise StoreReadOnlyError(msg, store=database.url) from error
-    return check_version(database, database.url)
+    return check_version(database.query, database.url)
+
+
+ROWS_AT_ONCE = 1000
+"""The most rows of a session that one transaction removes."""
+
+EFFECTS_AT_ONCE = 5000
+"""The most effects that one transaction looks at when it removes expired ones."""
+
+_PAUSE, _LONGEST_PAUSE = 0.5, 0.05
+
+
+def finish_deletion(
+    database: Database, session_id: str, *, most: int = ROWS_AT_ONCE, pause: Callable[[float], object] = time.sleep
+) -> bool:
+    """Removes the rest of a deleted session, `most` rows in a transaction; returns whether there was anything."""
+    was_there = False
+    while True:
+        before = time.perf_counter()
+        with database.transaction() as connection:
+            if not connection.execute(statements.LOCK_DELETED, (session_id,)):
+                return was_there
+            was_there = True
+            if _remove_some(connection, session_id, most):
+                return True
+        _let_others_write(database, time.perf_counter() - before, pause)
+
+
+def _remove_some(connection: DriverConnection, session_id: str, limit: int) -> bool:
+    for sql in statements.REMOVE_FROM_SESSION:
+        limit -= connection.execute(sql, (session_id, session_id, limit))
+        if not limit:
+            return False
+    connection.execute(statements.DELETE_SESSION, (session_id,))
+    return True
+
+
+def remove_expired(
+    database: Database, now: datetime, *, page: int = EFFECTS_AT_ONCE, pause: Callable[[float], object] = time.sleep
+) -> int:
+    """Removes the effects that have expired by `now`; returns how many. One transaction looks at `page` effects."""
+    moment, count, after = to_micros(now), 0, ("", "")
+    while True:
+        page_end = database.query(statements.LAST_OF_PAGE, (*after, page - 1))
+        before = time.perf_counter()
+        with database.transaction() as connection:
+            if not page_end:
+                return count + connection.execute(statements.REMOVE_LAST_EXPIRED, (*after, moment))
+            last = (str(page_end[0][0]), str(page_end[0][1]))
+            count += connection.execute(statements.REMOVE_EXPIRED, (*after, moment, *last))
+        after = last
+        _let_others_write(database, time.perf_counter() - before, pause)
+
+
+def _let_others_write(database: Database, lasted: float, pause: Callable[[float], object]) -> None:
+    if database.driver.one_writer:
+        pause(min(_PAUSE * lasted, _LONGEST_PAUSE))

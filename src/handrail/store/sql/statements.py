@@ -1,7 +1,4 @@
-"""The statements that a store sends to its database: effects, sessions and their entries, commits.
-
-`?` stands for a value; a driver whose database writes something else puts that in its place.
-"""
+"""The statements that a store sends to its database; `?` stands for a value."""
 
 # ruff: noqa: S608 - what is put into statements here are names of our own columns
 
@@ -20,7 +17,7 @@ GET_SCHEMA = "SELECT version, hash_key FROM handrail_schema"
 """The version of the tables."""
 
 IS_CURRENT = f"EXISTS (SELECT 1 FROM handrail_schema WHERE version = {TABLES_VERSION})"
-"""Whether the tables have that version."""
+"""The condition that the tables have that version."""
 
 _EFFECTS = tables.EFFECT_TABLE.rows
 
@@ -31,7 +28,7 @@ SEEN = f"{_KEY} AND effect_id = ? AND fence = ? AND status = ? AND {_OF_CALL}"
 """The row that was seen."""
 
 ROWS_PER_PAGE = 1000
-"""So many rows are read at a time."""
+"""The most rows that are read at a time."""
 
 GET_EFFECT = f"{_EFFECTS} WHERE {_KEY}"
 """The effect of a key."""
@@ -46,16 +43,16 @@ INSERT_EFFECT_WHILE_HELD = INSERT_EFFECT_IF.format("SELECT 1 FROM handrail_sessi
 """A row, if its key has none and a session is held with a token."""
 
 REPLACE_EFFECT = f"UPDATE handrail_effects SET {_SET} WHERE {SEEN} AND {IS_CURRENT}"
-"""What a row becomes, if it is still the one seen."""
+"""Replaces a row, if it is still the one read."""
 
 DELETE_EFFECT = f"DELETE FROM handrail_effects WHERE {SEEN} AND {IS_CURRENT}"
-"""No row, if it is still the one seen."""
+"""Removes a row, if it is still the one read."""
 
 MARK_APPLIED = (
     f"UPDATE handrail_effects SET applied_at = ?, expires_at = ? WHERE {_KEY} AND effect_id = ? "
     "AND status = 'done' AND COALESCE(applied_at, 0) = ? AND COALESCE(expires_at, 0) = ?"
 )
-"""That a call has an effect which is done, if no other call has been given it."""
+"""Marks an effect that is done as applied, if no other call has been given it."""
 
 EFFECTS_OF_KEY = f"{_EFFECTS} WHERE key = ?"
 """The effects of a key, in all partitions."""
@@ -108,7 +105,7 @@ SET_HOLDER = (
     f"WHERE session_id = ? AND token IN (?, ?) AND {_EXISTS} AND {IS_CURRENT} "
     f"RETURNING {tables.SESSION_TABLE.names}"
 )
-"""Another holder of a session, and its row, if it has one of two tokens: the one seen, or, asked again, the new one."""
+"""Sets the holder of a session, and returns its row, if that has the token that was read, or already the new one."""
 
 KEEP_HOLDER = f"UPDATE handrail_sessions SET token = token WHERE session_id = ? AND token = ? AND {_EXISTS}"
 """The same holder, if it is still this one: no other can come until the transaction has ended."""
@@ -117,24 +114,24 @@ CLEAR_HOLDER = "UPDATE handrail_sessions SET token = '', owner = '' WHERE sessio
 """No holder, if it is still this one."""
 
 SET_HEAD = f"UPDATE handrail_sessions SET head = ? WHERE session_id = ? AND head = ? AND token = ? AND {IS_CURRENT}"
-"""Another last entry, if holder and last entry are still those."""
+"""Sets the last entry, if holder and last entry are still those."""
 
 _BETWEEN = " AND number > ? AND number <= ?"
 _IN_ORDER = f" ORDER BY number LIMIT {ROWS_PER_PAGE}"
-ENTRIES = tables.ENTRY_TABLE.of_session(f"{_BETWEEN}{_IN_ORDER}")
+ENTRIES = tables.ENTRY_TABLE.select_from_session(f"{_BETWEEN}{_IN_ORDER}")
 """Entries of a session, in order."""
 
-ENTRIES_OF_TYPE = tables.ENTRY_TABLE.of_session(f"{_BETWEEN} AND type_name = ?{_IN_ORDER}")
+ENTRIES_OF_TYPE = tables.ENTRY_TABLE.select_from_session(f"{_BETWEEN} AND type_name = ?{_IN_ORDER}")
 """Entries of a session that hold one type, in order."""
 
 _CHANGES = f"{_BETWEEN} AND type_name = ? AND role <> 'event' ORDER BY number DESC LIMIT ?"
-NEWEST_CHANGES = tables.ENTRY_TABLE.of_session(_CHANGES)
+NEWEST_CHANGES = tables.ENTRY_TABLE.select_from_session(_CHANGES)
 """The newest entries of a session that change the slice of a type, the newest first."""
 
 # Not the items, which may be large: their length is read without them.
 _POSITIONS = f"SELECT {tables.POSITION_COLUMNS} FROM handrail_entries WHERE session_id = ?"
 POSITIONS = f"{_POSITIONS}{_BETWEEN}{_IN_ORDER}"
-"""What opening a session reads of its entries, in order."""
+"""The positions of entries, which opening a session reads, in order."""
 
 # In the words of the partial index, so that the database uses it.
 _RECORDS = "SELECT reply, call_id, number FROM handrail_entries WHERE session_id = ? AND role = 'log' AND call_id <> ''"
@@ -159,12 +156,12 @@ CONTENTS = (
 
 
 INSERT_ENTRY = f"{tables.ENTRY_TABLE.insertion} VALUES ({tables.ENTRY_TABLE.marks})"
-"""One more entry of a session."""
+"""Adds an entry to a session."""
 
 INSERT_CHECKPOINT = tables.CHECKPOINT_TABLE.insert("VALUES (?, ?, ?)")
 """A checkpoint, unless there is one."""
 
-NEWEST_CHECKPOINT = tables.CHECKPOINT_TABLE.of_session(" AND number <= ? ORDER BY number DESC LIMIT 1")
+NEWEST_CHECKPOINT = tables.CHECKPOINT_TABLE.select_from_session(" AND number <= ? ORDER BY number DESC LIMIT 1")
 """The newest checkpoint up to an entry."""
 
 _COPY = "{0.insertion} SELECT ?, {0.rest.names} FROM {0.name} WHERE session_id = ? AND number <= ?"
@@ -186,9 +183,9 @@ REPLACE_ANSWER = (
     "UPDATE handrail_answers SET given_at = ?, answer = ? "
     "WHERE session_id = ? AND reply = ? AND call_id = ? AND given_at = ? AND answer = ?"
 )
-"""Another answer to a call, if the one that was seen stands."""
+"""Replaces the answer to a call, if it is still the one read."""
 
-GET_ANSWERS = tables.ANSWER_TABLE.of_session(" ORDER BY given_at, reply, call_id")
+GET_ANSWERS = tables.ANSWER_TABLE.select_from_session(" ORDER BY given_at, reply, call_id")
 """The answers to calls of a session, the oldest first."""
 
 _VALUES = "coalesce(length(message), 0) + coalesce(length(value), 0) + coalesce(length(arguments), 0)"
@@ -236,10 +233,10 @@ REMOVE_EXPIRED = f"{REMOVE_LAST_EXPIRED} AND (partition, key) <= (?, ?)"
 """Those of a page."""
 
 INSERT_DECISION = tables.DECISION_TABLE.insert("VALUES (?)")
-"""That the call of a journal has been committed."""
+"""Records that the call of a journal has been committed."""
 
 GET_DECISION = "SELECT 1 FROM handrail_decisions WHERE journal_id = ?"
-"""Whether the call of a journal has been committed."""
+"""The question whether the call of a journal has been committed."""
 
 DELETE_DECISION = "DELETE FROM handrail_decisions WHERE journal_id = ?"
 """Nothing about a journal."""

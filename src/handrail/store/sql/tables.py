@@ -1,13 +1,9 @@
 """The tables of a store: for each kind of row one list of columns, from which its definition and its rows are made.
 
-A column has a kind, which says what the database has for a value, and how it is written and read. Times are whole
-microseconds since 1970 in UTC, so that they are restored exactly. Messages for the model are bytes in UTF-8, because
-they may hold characters that a database refuses in text.
-
-A row that cannot be read is an error that names it, with all columns that are at fault. A word that is not a status is
-left to the ledger, which checks rows.
-
-`docs/reference/store-schema.md` is made from this module.
+A column has a kind: its type in the database, and how values are written and read. Times are whole microseconds since
+1970 in UTC, so that they are restored exactly. Messages for the model are bytes in UTF-8, because they may hold
+characters that a database refuses in text. A row that cannot be read is an error that names it, with all columns that
+are at fault; the ledger checks the word of a status. `docs/reference/store-schema.md` is made from this module.
 """
 
 # ruff: noqa: S608 - what is put into statements here are names of our own tables and columns
@@ -45,13 +41,9 @@ _UNREADABLE = (LookupError, TypeError, ValueError, OverflowError)
 
 
 class ColumnKind(NamedTuple):
-    """What the database has for the values of a column.
+    """The form of a column: its `sql` type, with fields of `ColumnTypes` in braces, and the `type` that drivers return.
 
-    Attributes:
-        sql: its type there, with fields of `handrail.store.sql.driver.ColumnTypes` in braces.
-        type: what a driver gives for it.
-        write: makes it of a value; `None` for what is written as it is.
-        read: makes the value of it, or raises one of `_UNREADABLE`; `None` as for `write`.
+    `write` and `read` convert a value, `None` for one that stays as it is; `read` may raise one of `_UNREADABLE`.
     """
 
     sql: str
@@ -61,14 +53,7 @@ class ColumnKind(NamedTuple):
 
 
 class TableColumn(NamedTuple):
-    """A column of a table.
-
-    Attributes:
-        name: its name.
-        kind: what it holds.
-        about: its meaning, for people who look into the database.
-        is_null: whether it may be null.
-    """
+    """A column of a table; `about` is its meaning, for people who look into the database."""
 
     name: str
     kind: ColumnKind
@@ -77,16 +62,9 @@ class TableColumn(NamedTuple):
 
 
 class RowForm:
-    """How some columns are written and read.
-
-    Attributes:
-        columns: the columns, in the order of the values of a row.
-        names: their names, as a statement has them.
-        marks: a question mark for each, as a statement has them.
-    """
+    """Some columns in the order of the values of a row, with their `names` and a question mark for each."""
 
     def __init__(self, columns: Sequence[TableColumn]) -> None:
-        """Work out what has to be made of the values."""
         self.columns: tuple[TableColumn, ...] = tuple(columns)
         self.names: str = ", ".join(column.name for column in columns)
         self.marks: str = ", ".join("?" for _ in columns)
@@ -94,7 +72,7 @@ class RowForm:
         self._readers = [(one.name, one.kind.type, one.kind.read, one.is_null) for one in columns]
 
     def write(self, values: Iterable[object]) -> list[object]:
-        """The columns of the values of a row."""
+        """Converts the values of a row to columns."""
         columns = list(values)
         for place, write in self._writers:
             if (value := columns[place]) is not None:
@@ -102,16 +80,7 @@ class RowForm:
         return columns
 
     def read(self, columns: Columns, where: str, store: str) -> list[Any]:
-        """The values that columns hold.
-
-        Args:
-            columns: the columns.
-            where: names the row, for the error.
-            store: the URL of the store, for the error.
-
-        Raises:
-            StoreCorruptError: some cannot be read; all of them are named.
-        """
+        """Converts columns to values, or raises a `StoreCorruptError` that names the row and all of its faults."""
         values: list[Any] = []
         faults: list[str] = []
         for (name, kind, read, is_null), value in zip(self._readers, columns, strict=True):
@@ -130,29 +99,17 @@ class RowForm:
 
 
 class Table(RowForm):
-    """A table, and the rows in it.
+    """A table, and the rows in it; `about` says what a row is, `key` identifies it.
 
     Attributes:
-        name: its name.
-        about: what a row of it is.
-        definition: the statements that make it and its indexes, with fields of `ColumnTypes` in braces. What may be
-            large stands last, so that it is not read for what is small.
-        rest: its columns without the first one, the session of the row, which who asks for rows knows.
-        key: the names of the columns that identify a row; empty for none.
-        rows: the question for all of its rows.
-        insertion: the beginning of a statement that adds rows.
+        definition: the statements that make it and its indexes, with fields of `ColumnTypes` in braces. Large columns
+            stand last, so that they are not read for small ones.
+        rest: its columns without the first one, the session of the row.
     """
 
     def __init__(
-        self,
-        name: str,
-        about: str,
-        columns: Sequence[TableColumn],
-        *,
-        key: str = "",
-        indexes: Sequence[str] = (),
+        self, name: str, about: str, columns: Sequence[TableColumn], *, key: str = "", indexes: Sequence[str] = ()
     ) -> None:
-        """Declare a table."""
         super().__init__(columns)
         self.name: str = name
         self.about: str = about
@@ -165,34 +122,26 @@ class Table(RowForm):
             for one in sorted(columns, key=lambda column: column.kind.type is bytes)
         ]
         parts += [f"PRIMARY KEY ({key})"] if key else []
-        made = f"CREATE TABLE {name} ({', '.join(parts)}){'{clustered}' if key else ''}"
-        self.definition: tuple[str, ...] = (made, *(f"CREATE INDEX {name}_{index}" for index in indexes))
+        table = f"CREATE TABLE {name} ({', '.join(parts)}){'{clustered}' if key else ''}"
+        self.definition: tuple[str, ...] = (table, *(f"CREATE INDEX {name}_{index}" for index in indexes))
 
-    def of_session(self, where: str = "") -> str:
-        """The question for the rows of a session, without its id."""
+    def select_from_session(self, where: str = "") -> str:
+        """Makes the question for the rows of a session, without its id."""
         return f"SELECT {self.rest.names} FROM {self.name} WHERE {self.columns[0].name} = ?{where}"
 
     def insert(self, source: str) -> str:
-        """The statement that adds the rows of a question, but for those whose key is taken."""
+        """Makes the statement that adds the rows of a question, but for those whose key is taken."""
         return f"{self.insertion} {source} ON CONFLICT ({self.key}) DO NOTHING"
 
     def remove_some(self) -> str:
-        """The statement that removes the first rows of a session; takes its id twice, and how many."""
+        """Makes the statement that removes the first rows of a session; takes its id twice, and how many."""
         session, rest = self.columns[0].name, self.key.partition(", ")[2]
         first = f"SELECT {rest} FROM {self.name} WHERE {session} = ? ORDER BY {rest} LIMIT ?"
         return f"DELETE FROM {self.name} WHERE {session} = ? AND ({rest}) IN ({first})"
 
 
 class TableView(NamedTuple):
-    """A table for people who look into the database: times are moments there, and bytes are text.
-
-    Attributes:
-        name: its name.
-        about: what a row of it is.
-        table: the table.
-        columns: the names of the columns that it has; empty for all.
-        where: which rows it has; empty for all.
-    """
+    """A view of the rows `where`, or all, for people: times are moments there, and bytes are text."""
 
     name: str
     about: str
@@ -201,24 +150,18 @@ class TableView(NamedTuple):
     where: str = ""
 
     def definition(self, types: ColumnTypes) -> str:
-        """The statement that makes it."""
+        """Makes the statement that defines it."""
         is_json = f"{types.text.format('substr(items, 1, 1)')} = '['"  # else they are compressed
         items = f"CASE WHEN {is_json} THEN {types.text} END"
         forms = {_MOMENT: types.moment, _ITEMS: items, **dict.fromkeys((_BYTES, _MESSAGE), types.text)}
-        chosen = [one for one in self.table.columns if not self.columns or one.name in self.columns]
-        shown = ", ".join(f"{forms.get(one.kind, '{}').format(one.name)} AS {one.name}" for one in chosen)
+        columns = [one for one in self.table.columns if not self.columns or one.name in self.columns]
+        expressions = ", ".join(f"{forms.get(one.kind, '{}').format(one.name)} AS {one.name}" for one in columns)
         where = f" WHERE {self.where}" if self.where else ""
-        return f"CREATE VIEW {self.name} AS SELECT {shown} FROM {self.table.name}{where}"
+        return f"CREATE VIEW {self.name} AS SELECT {expressions} FROM {self.table.name}{where}"
 
 
 def corrupt_row(where: str, faults: Sequence[str], store: str) -> StoreCorruptError:
-    """The error for a row that cannot be read.
-
-    Args:
-        where: names the row.
-        faults: what is wrong with it.
-        store: the URL of the store.
-    """
+    """Describes the row of a store that cannot be read; `where` names the row, `faults` its faults."""
     msg = (
         f"{where} in {store} cannot be read: {'; '.join(faults)}. Something other than Handrail has changed it; put "
         "the store back from a copy, or fork the session before it if it is an entry"
@@ -227,18 +170,17 @@ def corrupt_row(where: str, faults: Sequence[str], store: str) -> StoreCorruptEr
 
 
 def to_micros(moment: datetime) -> int:
-    """An aware moment as microseconds since 1970."""
+    """Converts an aware moment to microseconds since 1970."""
     since = moment - _EPOCH
     return since.days * _DAY + since.seconds * _SECOND + since.microseconds
 
 
 def from_micros(since: int) -> datetime:
-    """The moment that `to_micros` came from, in UTC."""
+    """Converts microseconds since 1970 to a moment in UTC."""
     return _EPOCH + timedelta(0, 0, since)
 
 
 def _plain(text: str) -> str:
-    """Text for people, without what a database refuses in text."""
     if text.isascii() and "\0" not in text:
         return text
     return text.encode("utf-8", "replace").decode().replace("\0", "\ufffd")
@@ -251,12 +193,12 @@ def _tags(text: str) -> dict[str, str]:
     return cast("dict[str, str]", tags)
 
 
-def _compressed(items: bytes) -> bytes:
+def _compress(items: bytes) -> bytes:
     # The fastest level: it makes text a third of its size, and the writer of the store waits for it.
     return items if len(items) < SMALLEST_COMPRESSED else min(zlib.compress(items, 1), items, key=len)
 
 
-def _decompressed(items: bytes) -> bytes:
+def _decompress(items: bytes) -> bytes:
     try:
         return items if items[:1] != _COMPRESSED else zlib.decompress(items)
     except zlib.error as error:
@@ -266,8 +208,8 @@ def _decompressed(items: bytes) -> bytes:
 _TEXT = ColumnKind("TEXT", str)
 _TAGS = ColumnKind("TEXT", str, json.dumps, _tags)
 _ROLE = ColumnKind("TEXT", str, read=_ROLES.__getitem__)
-_ITEMS = ColumnKind("{bytes}", bytes, _compressed, _decompressed)
-_ORDERED = ColumnKind("TEXT{ordered}", str)
+_ITEMS = ColumnKind("{bytes}", bytes, _compress, _decompress)
+_ORDERED = ColumnKind("TEXT{collation}", str)
 _WORDS = ColumnKind("TEXT", str, _plain)
 _NUMBER = ColumnKind("{number}", int)
 _MOMENT = ColumnKind("{number}", int, to_micros, from_micros)
@@ -360,7 +302,7 @@ ENTRY_TABLE = Table(
     # The role is among the columns, so that the index covers the query: SQLite takes the primary key otherwise.
     indexes=("of_calls ON handrail_entries (session_id, reply, call_id, role) WHERE role = 'log' AND call_id <> ''",),
 )
-"""What has changed them."""
+"""The changes of sessions."""
 
 CHECKPOINT_TABLE = Table(
     "handrail_checkpoints",
@@ -372,7 +314,7 @@ CHECKPOINT_TABLE = Table(
     ),
     key="session_id, number",
 )
-"""What opening a session reads in place of old entries."""
+"""The positions that opening a session reads in place of old entries."""
 
 DECISION_TABLE = Table(
     "handrail_decisions",
@@ -394,7 +336,7 @@ ANSWER_TABLE = Table(
     ),
     key="session_id, reply, call_id",
 )
-"""What people have said about calls."""
+"""The answers of people to calls."""
 
 TABLES = (SCHEMA_TABLE, EFFECT_TABLE, SESSION_TABLE, ENTRY_TABLE, CHECKPOINT_TABLE, DECISION_TABLE, ANSWER_TABLE)
 """All tables of a store."""
@@ -409,7 +351,7 @@ VIEWS = (
     ),
     TableView("handrail_effects_view", "An effect: what was done outside, or may have been done.", EFFECT_TABLE),
 )
-"""What people look at with their own tools."""
+"""The views for people with tools of their own."""
 
 # ---------------------------------------------------------------------------------------------------------------- rows
 
@@ -423,86 +365,62 @@ _POSITIONS = RowForm([_NAMED[name] for name in EntryPosition._fields])
 
 
 def effect_columns(row: EffectRow) -> list[object]:
-    """An effect as columns."""
+    """Converts an effect to columns."""
     session, reply, call, process = row.owner
     return EFFECT_TABLE.write((*row[:_OWNER], session, reply or "", call, process, *row[_OWNER + 1 :]))
 
 
 def seen_columns(row: EffectRow) -> tuple[object, ...]:
-    """What an effect is compared by, as columns: rule 3 of `handrail.store.protocol`."""
+    """Converts the fields of an effect that are compared: rule 3 of `handrail.store.protocol`."""
     session, reply, call, _ = row.owner
     return (*row[:3], row.fence, row.status, _plain(session), _plain(reply or ""), _plain(call))
 
 
 def applied_columns(row: EffectRow) -> tuple[int | None, int | None]:
-    """When an effect was applied, and when its row expires, as columns."""
+    """Converts `applied_at` and `expires_at` of an effect to columns."""
     applied, expires = row.applied_at, row.expires_at
     return None if applied is None else to_micros(applied), None if expires is None else to_micros(expires)
 
 
 def read_effect(columns: Columns, store: str) -> EffectRow:
-    """The effect that columns hold.
-
-    Raises:
-        StoreCorruptError: they cannot be read.
-    """
+    """Converts columns to an effect, or raises `StoreCorruptError`."""
     values = EFFECT_TABLE.read(columns, f"the effect of key {columns[1]!r} in partition {columns[0]!r}", store)
     session, reply, call, process = values[_OWNER : _OWNER + 4]
     return EffectRow._make((*values[:_OWNER], ClaimOwner(session, reply or None, call, process), *values[_OWNER + 4 :]))
 
 
 def session_columns(row: SessionRow) -> list[object]:
-    """A session as columns; it is not open."""
+    """Converts a session that is not open to columns."""
     return SESSION_TABLE.write((*row._replace(tags=dict(row.tags)), "", ""))
 
 
 def read_session(columns: Columns, store: str) -> SessionRow:
-    """The session that columns hold.
-
-    Raises:
-        StoreCorruptError: they cannot be read.
-    """
+    """Converts columns to a session, or raises `StoreCorruptError`."""
     return SessionRow._make(SESSION_TABLE.read(columns, f"the row of session {columns[0]!r}", store)[:-2])
 
 
 def entry_columns(session_id: str, entry: SessionEntry) -> list[object]:
-    """An entry of a session as columns, its items compressed if that makes them smaller."""
+    """Converts an entry of a session to columns, its items compressed if that makes them smaller."""
     return ENTRY_TABLE.write((session_id, *entry))
 
 
 def read_entry(columns: Columns, session_id: str, store: str) -> SessionEntry:
-    """The entry of a session that columns hold, without that of the session.
-
-    Raises:
-        StoreCorruptError: they cannot be read.
-    """
+    """Converts columns, without that of the session, to an entry, or raises `StoreCorruptError`."""
     return SessionEntry._make(ENTRY_TABLE.rest.read(columns, f"entry {columns[0]!r} of session {session_id!r}", store))
 
 
 def read_position(columns: Columns, session_id: str, store: str) -> EntryPosition:
-    """Where the entry of a session stands that columns hold.
-
-    Raises:
-        StoreCorruptError: they cannot be read.
-    """
+    """Converts columns to the position of an entry, or raises `StoreCorruptError`."""
     return EntryPosition._make(_POSITIONS.read(columns, f"entry {columns[0]!r} of session {session_id!r}", store))
 
 
 def read_checkpoint(columns: Columns, session_id: str, store: str) -> Checkpoint:
-    """The checkpoint of a session that columns hold.
-
-    Raises:
-        StoreCorruptError: they cannot be read.
-    """
+    """Converts columns to a checkpoint of a session, or raises `StoreCorruptError`."""
     where = f"checkpoint {columns[0]!r} of session {session_id!r}"
     return Checkpoint._make(CHECKPOINT_TABLE.rest.read(columns, where, store))
 
 
 def read_answer(columns: Columns, session_id: str, store: str) -> AnswerRow:
-    """The answer of a session that columns hold.
-
-    Raises:
-        StoreCorruptError: they cannot be read.
-    """
+    """Converts columns to an answer of a session, or raises `StoreCorruptError`."""
     where = f"the answer to call {columns[1]!r} of session {session_id!r}"
     return AnswerRow(session_id, *ANSWER_TABLE.rest.read(columns, where, store))

@@ -1,45 +1,58 @@
-"""How units of work are written to a database: each row is compared by the statement that changes it.
+"""How units of work are written: the statements, alone or in groups, and what a failure means.
 
-A unit is a list of statements. One that compares a row changes it, or else the unit is refused, and nothing of it
-remains. A claim, and a change of one row, is one statement, which is a transaction of its own; a database may have one
-statement for other units too, which saves round trips (`handrail.store.sql.driver.Driver.one_statement`).
+| the unit | is written |
+|---|---|
+| claims an effect, or changes one row of the ledger | by one statement, which is a transaction |
+| appends to a session on PostgreSQL | so too, where it can (`handrail.store.postgres.one_statement`) |
+| any other | in a transaction of its own |
+| waits with others | with them, in one transaction: group commit |
+| holds what a handler wrote through `context.connection` | in the transaction of its call |
 
-A unit is written alone, by its caller, if it is a part of the transaction that a handler has open, or of a kind that
-its database does not write in groups. All others go to the `Committer`. Where a unit of a group is refused after a
-statement of it has changed something, the transaction is undone and each unit is written alone. That is seldom: the
-lease of a call has been lost, or its session.
+A unit of one statement that changes nothing is compared row by row before it is answered. If the connection is lost, it
+is not known whether the unit was committed: before it is written again, or refused, the rows that it writes are
+compared with the rows of the store.
 
-A unit whose answer was lost, with the connection or with the transaction of its group, is looked up on the next
-connection: what it writes is there, under ids, numbers and tokens that no other unit writes.
+Group commit: a commit costs mostly a flush of the disk or a round trip. So while one transaction is being committed,
+the next units wait in a queue, and all of them are written in the next one. There is no timer.
+
+The thread that writes is the *leader*. A thread that calls `apply` leads if no other does: it dequeues the units that
+wait, writes them with its own, appoints the first that still waits, and answers those whose units it has written. If no
+thread waits for the first one (`submit`), an idle thread leads. `lanes` leaders may be at work at the same time: one
+where a database has one writer, several where it is a server. An interrupted leader, as by Ctrl-C, returns the units of
+the others to the head of the queue, and the next leader checks whether they were written. So no unit is lost, and none
+is answered before the commit that holds it. A unit that fails fails alone.
 """
 
 from __future__ import annotations
 
+import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
+from datetime import timedelta
 from functools import partial
-from typing import TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 from handrail.crash_points import reached
 from handrail.errors import SessionError, SessionLostError, StoreError, StoreUnavailableError
-from handrail.loop_guard import may_wait_for_calls
+from handrail.loop_guard import check_blocking, may_wait_for_calls
 from handrail.session.persistence.protocol import AnswerChange, SessionAppend, SessionHeld
+from handrail.store.locks import newest_number, session_lost
 from handrail.store.protocol import (
-    EFFECT_WRITES,
     EffectChange,
     EffectInsert,
+    EffectWrite,
     MarkApplied,
     RefusedWrite,
     Store,
     has_written,
-    points_of,
+    list_crash_points,
 )
-from handrail.store.session_locks import newest_number, session_lost
 from handrail.store.sql import statements, tables
 from handrail.store.sql.call_connection import CallConnection
-from handrail.store.sql.committer import Committer, PendingUnit, UnitAnswer
 from handrail.store.sql.database import Database, check_version
-from handrail.store.sql.driver import DriverConnection, QueryExecutor, Statement, StatementParameters
+from handrail.store.sql.driver import DriverConnection, Query, Statement, StatementParameters
+from handrail.threads import THREADS
 from handrail.transaction import RecordCommit, UnitOfWork
 from handrail.transaction.unit_of_work import Refusal
 from handrail.waiting import run_in_thread
@@ -55,43 +68,39 @@ ROW_UNITS = ((EffectInsert,), (EffectInsert, SessionHeld), (EffectChange,))
 
 
 def row_statement(writes: Sequence[object]) -> Statement | None:
-    """The statement of a unit that claims an effect or changes a row of one; `None` for other units."""
+    """Makes the statement of a unit that claims an effect or changes a row of one; `None` for other units."""
     match writes:
-        case (EffectInsert(row),):
-            return Statement(statements.INSERT_EFFECT, tables.effect_columns(row))
+        case ((EffectInsert() | EffectChange()) as write,):
+            return _effect_statement(write)
         case (EffectInsert(row), SessionHeld(lock)):
             return Statement(statements.INSERT_EFFECT_WHILE_HELD, (*tables.effect_columns(row), *lock[:2]))
-        case (EffectChange() as change,):
-            return change_statement(change)
         case _:
             return None
 
 
-def change_statement(change: EffectChange) -> Statement:
-    """The statement of a change, which changes nothing if the row is not the one seen."""
-    seen, row = change
-    compared = tables.seen_columns(seen)
-    if row is None:
+def _effect_statement(write: EffectInsert | EffectChange) -> Statement:
+    if isinstance(write, EffectInsert):
+        return Statement(statements.INSERT_EFFECT, tables.effect_columns(write.row))
+    compared = tables.seen_columns(write.before)
+    if write.row is None:
         return Statement(statements.DELETE_EFFECT, compared)
-    return Statement(statements.REPLACE_EFFECT, (*tables.effect_columns(row)[2:], *compared))
+    return Statement(statements.REPLACE_EFFECT, (*tables.effect_columns(write.row)[2:], *compared))
 
 
 def _steps(write: object) -> Iterator[_Step]:
     match write:
-        case EffectInsert(row):
-            yield statements.INSERT_EFFECT, (tables.effect_columns(row),), True
-        case EffectChange():
-            sql, columns = change_statement(write)
+        case EffectInsert() | EffectChange():
+            sql, columns = _effect_statement(write)
             yield sql, (columns,), True
-        case MarkApplied(seen, row):
-            compared = (*seen[:3], *(moment or 0 for moment in tables.applied_columns(seen)))
+        case MarkApplied(before, row):
+            compared = (*before[:3], *(moment or 0 for moment in tables.applied_columns(before)))
             yield statements.MARK_APPLIED, ((*tables.applied_columns(row), *compared),), True
-        case AnswerChange(seen, row):
+        case AnswerChange(before, row):
             columns = tables.ANSWER_TABLE.write(row)
-            if seen is None:
+            if before is None:
                 yield statements.INSERT_ANSWER, ((*columns, row.session_id),), True
             else:
-                yield statements.REPLACE_ANSWER, ((*columns[3:], *tables.ANSWER_TABLE.write(seen)),), True
+                yield statements.REPLACE_ANSWER, ((*columns[3:], *tables.ANSWER_TABLE.write(before)),), True
         case SessionAppend(lock, head, entries, checkpoint):
             session_id = lock.session_id
             newest = newest_number(session_id, head, entries)
@@ -106,126 +115,99 @@ def _steps(write: object) -> Iterator[_Step]:
             pass
 
 
-def write_unit(link: DriverConnection, writes: Sequence[object]) -> object | None:
-    """Write a unit in the transaction that is open on a connection; returns the write that is refused, if one is.
-
-    Raises:
-        SessionError: entries do not follow the newest one.
-        StoreError: a statement has failed.
-    """
+def write_unit(connection: DriverConnection, writes: Sequence[object]) -> object | None:
+    """Writes a unit in the transaction that is open on a connection; returns the write that is refused, if one is."""
     for write in writes:
         for sql, rows, is_compared in _steps(write):
             if is_compared:
-                if not link.execute(sql, rows[0]):
+                if not connection.execute(sql, rows[0]):
                     return write
             elif rows:
-                link.execute_many(sql, rows)
-        if isinstance(write, EFFECT_WRITES):
+                connection.execute_many(sql, rows)
+        if isinstance(write, EffectWrite):
             reached("unit-ledger-written")
         elif isinstance(write, SessionAppend):
             reached("unit-session-written")
     return None
 
 
-def why_refused(executor: QueryExecutor, write: object, store: str) -> RefusedWrite:
-    """Why a write was refused, which is undone.
-
-    Args:
-        executor: answers what stands there.
-        write: what was refused.
-        store: the URL of the store.
-
-    Raises:
-        SessionLostError: its session has passed to another process.
-        StoreCorruptError: the row of its key cannot be read.
-    """
+def why_refused(query: Query, write: object, store: str) -> RefusedWrite:
+    """Finds out why a write was refused, which is undone; raises `SessionLostError` if its session has passed on."""
     match write:
         case SessionAppend(lock, head):
-            raise session_lost(lock, head, holder(executor, lock.session_id))
+            raise session_lost(lock, head, holder(query, lock.session_id))
         case SessionHeld(lock):
-            raise session_lost(lock, 0, holder(executor, lock.session_id))
+            raise session_lost(lock, 0, holder(query, lock.session_id))
         case EffectInsert() | EffectChange() | MarkApplied():
-            found = executor.query(statements.GET_EFFECT, write.seen[:2])
-            return RefusedWrite(write, tables.read_effect(found[0], store) if found else None)
+            rows = query(statements.GET_EFFECT, write.before[:2])
+            return RefusedWrite(write, tables.read_effect(rows[0], store) if rows else None)
         case _:
             return RefusedWrite(cast("AnswerChange", write))  # no other write is compared
 
 
-def holder(executor: QueryExecutor, session_id: str) -> tuple[str, int] | None:
-    """The token of the lock of a session that is valid, and the number of its newest entry."""
-    found = executor.query(statements.GET_HOLDER, (session_id,))
-    return (found[0][0], found[0][1]) if found else None
+def holder(query: Query, session_id: str) -> tuple[str, int] | None:
+    """Reads the valid token of a session, and the number of its newest entry."""
+    rows = query(statements.GET_HOLDER, (session_id,))
+    return (rows[0][0], rows[0][1]) if rows else None
 
 
-def write_group(link: DriverConnection, units: Sequence[Sequence[object]]) -> list[bool] | None:
-    """Write units in the transaction that is open on a connection.
+def write_group(connection: DriverConnection, units: Sequence[Sequence[object]]) -> list[bool] | None:
+    """Writes units in the transaction that is open on a connection; returns which of them were written.
 
-    Returns:
-        Which of them were written: one that is refused by its first statement has changed nothing. `None` if another
-        statement has refused one, or its entries do not follow: the transaction is to be undone.
-
-    Raises:
-        StoreError: a statement has failed.
+    One that is refused by its first statement has changed nothing. The answer is `None` if another statement has
+    refused one, or its entries do not follow: the transaction is to be undone.
     """
-    written: list[bool] = []
+    answers: list[bool] = []
     reached("unit-begun")
     for writes in units:
         statement = row_statement(writes)
         try:
-            refused = write_unit(link, writes) if statement is None else None if link.execute(*statement) else writes[0]
+            refusal = (
+                write_unit(connection, writes)
+                if statement is None
+                else None
+                if connection.execute(*statement)
+                else writes[0]
+            )
         except SessionError:
             return None
-        if refused is not None and refused is not writes[0]:
+        if refusal is not None and refusal is not writes[0]:
             return None
-        written.append(refused is None)
+        answers.append(refusal is None)
         reached("unit-group-written")
-    return written
+    return answers
 
 
 # ------------------------------------------------------------------------------------------------------------- applying
 
 
-class _RefusedError(Exception):
-    """A write of a unit was refused, so its transaction is undone. Never leaves this module."""
+class _RefusedError(Exception): ...
 
 
 def _call_connection(unit: UnitOfWork) -> CallConnection | None:
-    """The connection of the call in whose transaction a unit is written, if there is one."""
     return next((write for write in unit.writes if isinstance(write, CallConnection)), None)
 
 
 class UnitApplier:
-    """Applies units of work.
+    """Applies units of work; `on_change` is called with each committed change of a row of the ledger, in any thread."""
 
-    Args:
-        database: where they are written.
-        store: the store there.
-        written: called with each change of a row of the ledger that has been committed, in any thread.
-    """
-
-    def __init__(
-        self,
-        database: Database,
-        store: Store,
-        written: Callable[[EffectInsert | EffectChange | MarkApplied], object],
-    ) -> None:
-        """Wait for units."""
+    def __init__(self, database: Database, store: Store, on_change: Callable[[EffectWrite], object]) -> None:
         driver = database.driver
         self._database = database
         self._driver = driver
         self._store = store
-        self._changed = written
+        self._on_change = on_change
         self._committer = Committer(self._write_group, lanes=driver.lanes, patience=driver.busy, url=driver.url)
 
     def apply(self, unit: UnitOfWork) -> RefusedWrite | None:
-        """Write all of a unit, or nothing; see `SqlStore.apply`."""
+        """Writes all of a unit, or nothing; see `SqlStore.apply`."""
         # Where this thread may not wait for calls: as a leader it would write the units of threads that may.
         if self._goes_alone(unit) or (self._driver.one_writer and not may_wait_for_calls()):
-            return self._notified(unit, self._written_alone(unit))
+            return self._notify_watchers(unit, self._write_alone(unit))
         return self._committer.apply(unit)
 
     def submit(self, unit: UnitOfWork) -> Future[Refusal | None]:
-        """Have a unit written by another thread; see `UnitStore.submit`."""
+        """Writes a unit on another thread; see `UnitStore.submit`."""
         return run_in_thread(partial(self.apply, unit)) if self._goes_alone(unit) else self._committer.submit(unit)
 
     def _goes_alone(self, unit: UnitOfWork) -> bool:
@@ -235,49 +217,46 @@ class UnitApplier:
         return in_call or self._database.is_beside_writer or not self._driver.may_group(writes)
 
     def _write_group(self, pending: Sequence[PendingUnit]) -> Sequence[UnitAnswer]:
-        """Write units in one transaction, and each on its own if that fails: then the one at fault fails alone."""
+        """Writes units in one transaction, and each on its own if that fails: then the one at fault fails alone."""
         if len(pending) == 1:
-            return (self._answer(*pending[0]),)
-        written = self._driver.write_group([each.unit.writes for each in pending])
-        if written is None:
+            return (self._answer(pending[0]),)
+        answers = self._driver.write_group([queued.unit.writes for queued in pending])
+        if answers is None:
             # The connection may have been lost in the moment of the commit.
-            return [self._answer(each.unit, may_be_written=True) for each in pending]
+            return [self._answer(queued, may_be_written=True) for queued in pending]
         reached("unit-after-commit")
         return [
-            self._notified(each.unit, None) if is_written else self._answer(*each)
-            for each, is_written in zip(pending, written, strict=True)
+            self._notify_watchers(queued.unit, None) if is_written else self._answer(queued)
+            for queued, is_written in zip(pending, answers, strict=True)
         ]
 
-    def _answer(self, unit: UnitOfWork, may_be_written: bool) -> UnitAnswer:  # noqa: FBT001 - as of `PendingUnit`
-        """Write a unit on its own; what that raises is the answer."""
+    def _answer(self, queued: PendingUnit, *, may_be_written: bool = False) -> UnitAnswer:
+        unit, may_be_written = queued.unit, may_be_written or queued.may_be_written
         try:
-            return self._notified(unit, self._written_alone(unit, may_be_written=may_be_written))
+            return self._notify_watchers(unit, self._write_alone(unit, may_be_written=may_be_written))
         except Exception as error:  # noqa: BLE001 - raised to who waits for the unit
             return error
 
-    def _notified(self, unit: UnitOfWork, refused: RefusedWrite | None) -> RefusedWrite | None:
-        """The answer of a unit; those who watch its rows are notified if it was written."""
-        if refused is None:
+    def _notify_watchers(self, unit: UnitOfWork, refusal: RefusedWrite | None) -> RefusedWrite | None:
+        if refusal is None:
             for write in unit.writes:
-                if isinstance(write, EFFECT_WRITES):
-                    self._changed(write)
-        return refused
+                if isinstance(write, EffectWrite):
+                    self._on_change(write)
+        return refusal
 
     # --------------------------------------------------------------------------------------------------------- alone
 
-    def _written_alone(self, unit: UnitOfWork, *, may_be_written: bool = False) -> RefusedWrite | None:
-        """Write a unit, and once more if its connection was lost, unless it is found to be there.
+    def _write_alone(self, unit: UnitOfWork, *, may_be_written: bool = False) -> RefusedWrite | None:
+        """Writes a unit, and once more if its connection was lost, unless it has been written.
 
-        Args:
-            unit: the unit.
-            may_be_written: whether an earlier attempt may have written it, or may be committed yet.
+        `may_be_written` says that an earlier attempt may have written it, or may still commit it.
         """
         for is_last in (False, True):
             try:
                 if may_be_written and has_written(self._store, unit):
                     return None
-                refused = self._written_once(unit)
-                return None if refused and may_be_written and has_written(self._store, unit) else refused
+                refusal = self._write_once(unit)
+                return None if refusal and may_be_written and has_written(self._store, unit) else refusal
             except StoreUnavailableError as error:
                 try:
                     if error.in_doubt and has_written(self._store, unit):
@@ -290,11 +269,11 @@ class UnitApplier:
                     raise
         raise AssertionError  # pragma: no cover - the last attempt returns or raises
 
-    def _written_once(self, unit: UnitOfWork) -> RefusedWrite | None:
+    def _write_once(self, unit: UnitOfWork) -> RefusedWrite | None:
         writes = unit.writes
         statement = self._driver.one_statement(writes)
         if statement is not None:
-            points, first = points_of(writes), writes[0]
+            points, first = list_crash_points(writes), writes[0]
             for point in points:
                 reached(point)
             # A renewal of the lease by the call that writes through `context.connection` would wait for itself.
@@ -304,36 +283,225 @@ class UnitApplier:
                     reached("unit-after-commit")
                 return None
             if isinstance(first, EffectInsert | EffectChange) and tuple(map(type, writes)) in ROW_UNITS:
-                refused = why_refused(self._database, first, self._database.url)
-                if refused.standing is not None and not first.fits(refused.standing):
-                    return refused
+                refusal = why_refused(self._database.query, first, self._database.url)
+                if refusal.present is not None and not first.fits(refusal.present):
+                    return refusal
         return self._write_together(unit)  # which says what else refuses it, or finds that nothing does any more
 
     def _write_together(self, unit: UnitOfWork) -> RefusedWrite | None:
         # Their statements compare the version of the tables.
         compares = any(isinstance(write, SessionAppend | EffectInsert | EffectChange) for write in unit.writes)
-        refused: RefusedWrite | None = None
+        refusal: RefusedWrite | None = None
         try:
-            with self._database.transaction(_call_connection(unit), any_version=compares) as link:
-                write = write_unit(link, unit.writes)
+            with self._database.transaction(_call_connection(unit), any_version=compares) as connection:
+                write = write_unit(connection, unit.writes)
                 if write is not None:
-                    refused = why_refused(link, write, self._database.url)
+                    refusal = why_refused(connection.query, write, self._database.url)
                     raise _RefusedError  # noqa: TRY301 - undoes the transaction
         except (_RefusedError, SessionLostError):
-            if (len(unit.writes) > 1 or refused is None) and has_written(self._store, unit):
+            if (len(unit.writes) > 1 or refusal is None) and has_written(self._store, unit):
                 return None
-            check_version(self._database, self._database.url)
-            if refused is None:
+            check_version(self._database.query, self._database.url)
+            if refusal is None:
                 raise
-        return refused
+        return refusal
 
     def _is_undone(self, unit: UnitOfWork) -> bool:
-        """Whether a unit whose answer was lost was rolled back: the row of its session, locked here, is as before it.
-
-        A transaction that was still being committed would have that row locked.
-        """
         append = next((write for write in unit.writes if isinstance(write, SessionAppend) and write.entries), None)
         if append is None:
             return False
         lock, head = append.lock, append.head
         return bool(self._database.execute(statements.SET_HEAD, (head, lock.session_id, head, lock.token)))
+
+
+MOST_TOGETHER = 512
+"""The most units of one transaction, so that it stays short."""
+
+MOST_WAITING = 10_000
+"""The most units that wait. Each belongs to a call that waits for it, so there are as many as calls at one time."""
+
+UnitAnswer: TypeAlias = RefusedWrite | Exception | None
+"""The answer to a unit: `None` if it was written, its refusal, or an exception that is raised."""
+
+
+_PENDING: Any = object()
+
+
+class PendingUnit:
+    """A unit, and the waiter for its answer: a thread, which may become the leader, or a completion.
+
+    `may_be_written` says that an earlier attempt was interrupted. `answer` is `_PENDING` before there is one. `wakes`
+    is set when the thread that waits is to look again. `batch` has the units that it writes if it leads, itself
+    included.
+    """
+
+    __slots__ = ("answer", "batch", "completion", "may_be_written", "unit", "wakes")
+
+    def __init__(self, unit: UnitOfWork, completion: Future[Refusal | None] | None = None) -> None:
+        self.unit: UnitOfWork = unit
+        self.may_be_written: bool = False
+        self.answer: UnitAnswer = _PENDING
+        self.completion: Future[Refusal | None] | None = completion
+        self.wakes: threading.Event | None = None
+        self.batch: list[PendingUnit] = []
+
+    def notify(self) -> None:
+        """Answers the waiter; idempotent."""
+        if self.wakes is not None:
+            self.wakes.set()
+        elif self.completion is None or self.completion.done():
+            return
+        elif isinstance(self.answer, Exception):
+            self.completion.set_exception(self.answer)
+        else:
+            self.completion.set_result(self.answer)
+
+
+Write: TypeAlias = Callable[[Sequence[PendingUnit]], Sequence[UnitAnswer]]
+"""Writes units, in one transaction if there are several, and returns the answer of each."""
+
+
+class Committer:
+    """Writes the units of one store, those that wait together in one transaction.
+
+    `write` writes units; what it raises is raised to all of them. `lanes` is how many transactions there may be at one
+    time, and `patience` how long a thread waits for others before its unit is begun.
+    """
+
+    def __init__(self, write: Write, *, lanes: int, patience: timedelta, url: str) -> None:
+        self.write = write
+        self._lanes = lanes
+        self._patience = patience.total_seconds()
+        self._url = url
+        self._lock = threading.RLock()  # a leader whose thread cannot be started any more leads in this one
+        self._queue: deque[PendingUnit] = deque()
+        self._leaders: set[PendingUnit] = set()
+
+    def apply(self, unit: UnitOfWork) -> RefusedWrite | None:
+        """Writes a unit, alone or with others; see `UnitStore.apply`.
+
+        Raises:
+            StoreUnavailableError: too many units wait, or those before it do not end. Nothing was written.
+            Exception: the answer of the unit.
+            BaseException: this thread was interrupted. The unit was withdrawn, or its commit has ended.
+        """
+        check_blocking("a unit of work in", self._url)
+        own = PendingUnit(unit)
+        interrupt: BaseException | None = None
+        try:
+            self._add(own)
+            if own.wakes is not None:
+                interrupt = self._await_answer(own, own.wakes)
+            if own in self._leaders:
+                self._lead(own)
+        finally:
+            self._resign(own)
+        if interrupt is not None:
+            raise interrupt
+        if isinstance(own.answer, Exception):
+            raise own.answer
+        return own.answer
+
+    def submit(self, unit: UnitOfWork) -> Future[Refusal | None]:
+        """Writes a unit on another thread; raises `StoreUnavailableError` if too many wait, and writes nothing."""
+        answer: Future[Refusal | None] = Future()
+        self._add(PendingUnit(unit, answer))
+        return answer
+
+    def _add(self, waiting: PendingUnit) -> None:
+        with self._lock:
+            if len(self._leaders) < self._lanes:
+                self._appoint(waiting)
+                return
+            if len(self._queue) >= MOST_WAITING:
+                raise StoreUnavailableError(
+                    f"{self._url} cannot be used now: {MOST_WAITING} units of work wait. Make fewer calls at a time",
+                    store=self._url,
+                )
+            if waiting.completion is None:
+                waiting.wakes = threading.Event()
+            self._queue.append(waiting)
+
+    def _await_answer(self, own: PendingUnit, wakes: threading.Event) -> BaseException | None:
+        """Blocks until the unit has an answer or leads; returns an interrupt that came too late to withdraw it."""
+        interrupt: BaseException | None = None
+        while own.answer is _PENDING and own not in self._leaders:
+            try:
+                if wakes.wait(self._patience):
+                    continue
+            except BaseException as error:  # noqa: BLE001 - raised when the unit has an answer
+                interrupt = error
+            with self._lock:
+                if own in self._leaders or own not in self._queue:
+                    continue  # it is being written, or is about to be
+                self._queue.remove(own)
+            if interrupt is not None:
+                raise interrupt
+            msg = f"{self._url} cannot be used now: a unit of work in another thread does not come to its end"
+            raise StoreUnavailableError(msg, store=self._url, waited=True)
+        return interrupt
+
+    def _lead(self, leader: PendingUnit) -> None:
+        batch = leader.batch
+        if self._queue:
+            with self._lock:
+                batch += [self._queue.popleft() for _ in range(min(len(self._queue), MOST_TOGETHER - len(batch)))]
+        try:
+            answers = self.write(batch)
+        except Exception as error:  # noqa: BLE001 - raised to those whose units these are
+            answers = [error, *(_twin(error) for _ in batch[1:])]
+        for waiting, answer in zip(batch, answers, strict=True):
+            waiting.answer = answer
+
+    def _resign(self, leader: PendingUnit) -> None:
+        """Appoints another leader, if that is needed, and answers those whose units have been written.
+
+        Without effect if it does not lead. An interrupted leader has units without answers: they are queued again, but
+        for the one of the thread that is interrupted.
+        """
+        with self._lock:
+            if leader not in self._leaders:
+                return
+            batch, own = leader.batch, leader if leader.completion is None else None
+            again = [waiting for waiting in batch if waiting.answer is _PENDING and waiting is not own]
+            for waiting in again:
+                waiting.may_be_written = True
+            self._queue.extendleft(reversed(again))
+            self._leaders.remove(leader)
+            leader.batch = []  # it holds the leader itself, which may lead again
+            if self._queue:
+                self._appoint(self._queue.popleft())
+        # Without the lock: what waits for a completion continues in this thread.
+        try:
+            _notify(batch)
+        except BaseException:
+            _notify(batch)  # an interrupt leaves none without its answer
+            raise
+
+    def _appoint(self, leader: PendingUnit) -> None:
+        leader.batch = [leader]
+        self._leaders.add(leader)
+        if leader.completion is None:
+            leader.notify()
+        else:
+            THREADS.run(partial(self._lead_once, leader))
+
+    def _lead_once(self, leader: PendingUnit) -> None:
+        try:
+            self._lead(leader)
+        finally:
+            self._resign(leader)
+
+
+def _twin(error: Exception) -> Exception:
+    """Copies an exception: one that several threads raise would collect the tracebacks of all."""
+    twin = type(error).__new__(type(error), *error.args)
+    twin.__dict__.update(error.__dict__)
+    twin.__cause__ = error
+    return twin
+
+
+def _notify(batch: Sequence[PendingUnit]) -> None:
+    for waiting in batch:
+        if waiting.answer is not _PENDING:
+            waiting.notify()

@@ -10,8 +10,8 @@ ends, however it ends.
 | close | | the file is removed before it is unlocked: a free lock says that the owner is dead |
 | removal | shared, for an instant | only of files of dead owners that no running claim and no session names |
 
-A lock belongs to the open file, which a forked process would inherit, and keep locked after the end of its parent. So
-it closes what it inherits, and nothing is opened while this process forks.
+A lock belongs to the open file, which a forked process would inherit, and hold after the end of its parent. So it
+closes the files that it inherits, and nothing is opened while this process forks.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from handrail.errors import PosixRequiredError, StoreClosedError, StoreError, St
 from handrail.open_databases import device_and_inode
 from handrail.posix import HAS_FILE_LOCKS, fcntl
 from handrail.process_state import FORKING, in_forked_process
-from handrail.store.owners import new_owner
+from handrail.store.locks import StoreOwner, new_owner
 
 _PREFIX = "owner-"
 _DIGITS = 32
@@ -37,17 +37,11 @@ _DIGITS = 32
 _OPEN: weakref.WeakSet[FileOwner] = weakref.WeakSet()
 
 
-class FileOwner:
-    """One opened store of a file; a `handrail.store.owners.StoreOwner`.
+class FileOwner(StoreOwner):
+    """One opened store of a file; a `handrail.store.locks.StoreOwner`.
 
-    Args:
-        folder: where the locked files are; made when the first lock is taken.
-        store: the URL of the store, for messages.
-        in_use: the owners that running claims and sessions name.
-        read_only: whether nothing may be written; then no lock is taken.
-
-    Attributes:
-        name: the name of the store; empty until its lock is taken.
+    The locked files are in `folder`, made when the first lock is acquired. `in_use` returns the owners that running
+    claims and sessions name. A store with `read_only` acquires no lock.
 
     Raises:
         PosixRequiredError: files cannot be locked here, and the store may be written to.
@@ -58,12 +52,12 @@ class FileOwner:
     ) -> None:
         if not HAS_FILE_LOCKS and not read_only:
             raise PosixRequiredError(f"writing to {store}", needed="locks of open files")
+        super().__init__()
         self._folder = folder
         self._store = store
         self._in_use = in_use
         self._read_only = read_only
         self._is_closed = False
-        self.name: str = ""
         self._path = ""
         self._file: int | None = None
         self._identity: tuple[int, int] | None = None
@@ -72,11 +66,11 @@ class FileOwner:
 
     @property
     def own_waits(self) -> bool:
-        """Whether the lock is still to be taken."""
+        """True if the lock is still to be acquired."""
         return self._file is None
 
     def own(self) -> str:
-        """The name of this store, whose lock is held from now on; files of dead owners are removed when it is taken.
+        """Acquires the lock, unless it is held, removes files of dead owners then, and returns the name.
 
         Raises:
             StoreReadOnlyError: nothing may be written.
@@ -103,17 +97,17 @@ class FileOwner:
         return self.name
 
     def restore(self) -> None:
-        """Make the file again if it was removed or replaced; called once for each unit of work."""
+        """Makes the file again if it was removed or replaced; called once for each unit of work."""
         if self._file is not None and not self._is_in_place:
             with FORKING, suppress(OSError):  # without it nothing is proved of this store
                 self._lock()
 
     def lives(self, owner: str) -> bool | None:
-        """Whether the owner of that name holds its lock; `None` if that is not known."""
+        """Tests whether the owner of that name holds its lock; `None` if that is not known."""
         return _is_locked(self._locate(owner))
 
     def close(self) -> None:
-        """Remove the file, and release its lock."""
+        """Removes the file, and releases its lock."""
         with FORKING:
             if self._is_in_place:
                 with suppress(OSError):
@@ -122,18 +116,17 @@ class FileOwner:
             self.forget()
 
     def forget(self) -> None:
-        """Close the file; in a process that was forked off, whose parent keeps it locked."""
+        """Closes the file; in a process that was forked off, whose parent keeps it locked."""
         if self._file is not None:
             os.close(self._file)
         self._file, self._identity, self.name = None, None, ""
 
     @property
     def _is_in_place(self) -> bool:
-        """Whether the lock is held, of the file that others find."""
         return self._identity is not None and device_and_inode(self._path) == self._identity
 
     def _lock(self) -> None:
-        """Lock a new file, and give it its name then: one with that name is never free while its owner lives."""
+        """Locks a new file, and gives it its name then: one with that name is never free while its owner lives."""
         if self._is_in_place:  # another thread has made it
             return
         self.name = self.name or new_owner()
@@ -152,10 +145,6 @@ class FileOwner:
         self._path, self._file, self._identity = str(path), file, device_and_inode(file)
 
     def _remove_unused(self) -> None:
-        """Remove the files of dead owners that nothing names any more.
-
-        What is in use is read after the files: what a dead owner has written is in the store by then.
-        """
         with suppress(OSError, StoreError):  # files that stay are harmless
             dead = [path for path in self._folder.glob(f"{_PREFIX}*") if _is_locked(path) is False]
             in_use = {self._locate(owner) for owner in self._in_use()} if dead else set[Path]()
@@ -169,7 +158,7 @@ class FileOwner:
 
 
 def _is_locked(path: Path) -> bool | None:
-    """Whether a file is locked; `None` if the folder does not name it, or it cannot be opened."""
+    """Tests whether a file is locked; `None` if the folder does not name it, or it cannot be opened."""
     if not HAS_FILE_LOCKS:
         return None
     with FORKING, suppress(OSError):

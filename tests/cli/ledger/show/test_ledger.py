@@ -14,7 +14,7 @@ from handrail.session.persistence.stored_types import stored_type
 from handrail.store import Store
 from handrail.store.protocol import ClaimOwner
 from tests.cli.desk import SESSION, Command, effect
-from tests.store.units import append, insert, replace
+from tests.store.kit import append, insert, replace
 
 SAID = stored_type(ConversationPart)
 TALK = SAID.dump([ConversationPart((), speaker="agent", name="research")])

@@ -17,7 +17,7 @@ from handrail.runtime.ledger.lease_renewal import LeaseRenewer
 from handrail.runtime.ledger.ledger import EffectLedger
 from handrail.store import EffectRow, MemoryStore
 from handrail.testing import FakeClock
-from tests.store.units import WriteByWrite
+from tests.store.kit import WriteByWrite
 
 PATIENCE = 60.0  # seconds after which a test that waits for an event gives up
 MOMENT = 0.001

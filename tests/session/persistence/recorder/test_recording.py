@@ -13,7 +13,7 @@ from handrail.session import Session, stored_as
 from handrail.session.calls import CallRef
 from tests.session.faulty_stores import FaultyStore, Point
 from tests.session.samples import Happened, Note
-from tests.store.session_rows import claim_conditions
+from tests.store.kit import claim_conditions
 from tests.transaction.notebooks import call, raising
 from tests.wording import Wording
 

@@ -3,32 +3,25 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sqlite3
 from collections.abc import Generator
-from contextlib import ExitStack, contextmanager
-from datetime import timedelta
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
 
-import handrail.store
 from handrail.errors import StoreCorruptError, StoreError, StoreReadOnlyError, StoreUnavailableError
-from handrail.session import Session
 from handrail.session.persistence.loading import slice_indexes
 from handrail.session.persistence.protocol import SessionRow
 from handrail.store import SqliteStore
 from handrail.store.protocol import ClaimOwner, EffectInsert
 from handrail.store.sql.store import SqlStore
-from handrail.store.sqlite.file import SqliteFile
-from handrail.store.sqlite.store import SqliteDriver
+from handrail.store.sqlite.store import SqliteDriver, SqliteFile
 from handrail.transaction import UnitOfWork
-from tests.store.ledger_stores import running_row
-from tests.store.session_rows import NOW, entries, held, session_row
-from tests.store.sqlite_files import CLOCK, NOBODY, edited, filled
-from tests.store.units import append, insert
+from tests.kit import raises
+from tests.store.kit import CLOCK, NOBODY, NOW, append, edited, entries, filled, held, insert, running_row, session_row
 from tests.wording import Wording
 
 # ---------------------------------------------------------------------------------------------------------- bad files
@@ -42,27 +35,12 @@ def test_empty_file_is_a_fresh_store(tmp_path: Path) -> None:
         assert list(store.sessions()) == []
 
 
-def test_folder_is_no_store(tmp_path: Path, wording: Wording) -> None:
-    """The error says to name a file in it."""
-    with pytest.raises(StoreError) as raised:
-        SqliteStore(tmp_path)
-    assert str(raised.value) == wording
-
-
-def test_missing_folder_is_named(tmp_path: Path, wording: Wording) -> None:
-    """A file is made, a folder is not."""
-    with pytest.raises(StoreError) as raised:
-        SqliteStore(tmp_path / "nowhere" / "desk.db")
-    assert str(raised.value) == wording
-
-
 def test_other_file_is_no_store(tmp_path: Path, wording: Wording) -> None:
     """And it is left as it was."""
     path = tmp_path / "desk.db"
     path.write_bytes(b"Dear diary, " * 100)
-    with pytest.raises(StoreCorruptError) as raised:
+    with raises(StoreCorruptError, wording):
         SqliteStore(path)
-    assert str(raised.value) == wording
     assert path.read_bytes() == b"Dear diary, " * 100
     assert [found.name for found in tmp_path.iterdir()] == ["desk.db"]
 
@@ -128,53 +106,6 @@ def test_what_cannot_be_written_can_be_read(sealed: str, wording: Wording) -> No
         folder.chmod(0o755)
 
 
-def test_file_without_tables_cannot_be_made_a_store_without_rights() -> None:
-    """An empty file that cannot be written to stays empty."""
-    with as_a_user_without_rights() as folder:
-        path = folder / "desk.db"
-        path.touch(0o444)
-        with pytest.raises(StoreReadOnlyError):
-            SqliteStore(path)
-
-
-def test_folder_without_rights_is_told() -> None:
-    """No file can be made in it."""
-    with as_a_user_without_rights() as folder:
-        folder.chmod(0o555)
-        with pytest.raises(StoreError, match="unable to open"):
-            SqliteStore(folder / "desk.db")
-        folder.chmod(0o755)
-
-
-def test_store_opened_for_reading_is_not_written_to(tmp_path: Path, wording: Wording) -> None:
-    """Nor made, if it is not there."""
-    path = tmp_path / "desk.db"
-    with pytest.raises(StoreError) as raised:
-        handrail.store.open(f"sqlite:///{path}", read_only=True)
-    assert str(raised.value) == wording
-    with filled(path, 3), handrail.store.open(f"sqlite:///{path}", read_only=True) as store:
-        assert len(list(store.rows())) == 3
-        with pytest.raises(StoreReadOnlyError):
-            store.create(session_row(CLOCK, "s2"))
-
-
-@pytest.mark.parametrize("is_held", [False, True])
-def test_session_of_a_store_opened_for_reading_is_not_opened(tmp_path: Path, *, is_held: bool) -> None:
-    """Whether or not it is held; nobody waits for it, and no lock is made."""
-    path = tmp_path / "desk.db"
-    filled(path, 3).close()
-    shutil.rmtree(tmp_path / "desk.db-holds")
-    with ExitStack() as stores:
-        if is_held:
-            stores.enter_context(SqliteStore(path)).acquire("s1", wait=NOW)
-        store = stores.enter_context(handrail.store.open(f"sqlite:///{path}", read_only=True))
-        before = sorted(tmp_path.rglob("*"))
-        for session_id in ("s1", "s2"):
-            with pytest.raises(StoreReadOnlyError):
-                Session.open(store, session_id, wait=timedelta(hours=1))
-        assert sorted(tmp_path.rglob("*")) == before
-
-
 def test_full_disk_loses_nothing(tmp_path: Path) -> None:
     """A unit that does not fit is refused, and may be tried again when there is room."""
     path = tmp_path / "desk.db"
@@ -197,6 +128,32 @@ class _Small(SqliteFile):
         return connection
 
 
+@pytest.mark.parametrize(
+    "place", [".", "nowhere/desk.db", "desk\0", "x" * 300], ids=["folder", "missing", "nul", "long"]
+)
+def test_path_that_cannot_be_a_file_is_told(tmp_path: Path, place: str, wording: Wording) -> None:
+    """A folder, one in a folder that is missing, or none at all; nothing is made."""
+    with pytest.raises(StoreError) as raised:
+        SqliteStore(tmp_path / place)
+    cause, text = str(raised.value.__cause__ or ""), str(raised.value)
+    assert (text.replace(cause, "<cause>") if cause else text).replace("x" * 300, "<long>") == wording
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_no_store_is_made_without_rights(*, is_there: bool) -> None:
+    """An empty file that cannot be written to stays empty, and none is made in a folder that takes none."""
+    with as_a_user_without_rights() as folder:
+        path = folder / "desk.db"
+        if is_there:
+            path.touch(0o444)
+        folder.chmod(0o755 if is_there else 0o555)
+        with pytest.raises(StoreReadOnlyError if is_there else StoreError):
+            SqliteStore(path)
+        assert not is_there or path.stat().st_size == 0
+        folder.chmod(0o755)
+
+
 # ------------------------------------------------------------------------------------------------------- bad rows
 
 
@@ -215,9 +172,8 @@ def test_effect_that_cannot_be_read_is_an_error(tmp_path: Path, column: str, val
     """It names the key. The row is neither passed over nor claimed, and other keys can be."""
     sql = f"UPDATE handrail_effects SET {column} = ? WHERE key = 'key 0001'"  # noqa: S608 - a column's name
     with edited(tmp_path / "desk.db", sql, (value,)) as store:
-        with pytest.raises(StoreCorruptError) as raised:
+        with raises(StoreCorruptError, wording):
             store.get("s1", "key 0001")
-        assert str(raised.value) == wording
         for read in (store.rows, partial(store.rows, "key 0001"), partial(store.effects_below, "s1")):
             with pytest.raises(StoreCorruptError):
                 list(read())
@@ -264,9 +220,8 @@ def test_a_session_whose_entries_are_not_where_they_must_be_is_not_opened(tmp_pa
 )
 def test_what_cannot_be_read_of_a_session_is_an_error(tmp_path: Path, sql: str, wording: Wording) -> None:
     """It names the session and the number, and nothing is left out in silence."""
-    with edited(tmp_path / "desk.db", sql) as store, pytest.raises(StoreCorruptError) as raised:
+    with edited(tmp_path / "desk.db", sql) as store, raises(StoreCorruptError, wording):
         _ = store.find("s1"), store.checkpoint("s1"), list(store.entries("s1"))
-    assert str(raised.value) == wording
 
 
 def test_text_that_no_database_takes_is_refused(tmp_path: Path) -> None:

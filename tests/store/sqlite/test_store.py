@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import sqlite3
 import subprocess
@@ -15,18 +14,29 @@ from pathlib import Path
 
 import pytest
 
-from handrail.errors import SessionLockedError, SessionLostError, StoreError, StoreUnavailableError
+from handrail.errors import SessionLockedError, SessionLostError, StoreUnavailableError
 from handrail.store import SqliteStore
 from handrail.store.protocol import EffectInsert
-from handrail.store.sqlite.file import SqliteFile
+from handrail.store.sqlite.store import SqliteFile
 from handrail.transaction import RecordCommit, UnitOfWork
 from tests.architecture.sources import ROOT
-from tests.store.calls import call
-from tests.store.ledger_stores import running_row
-from tests.store.session_rows import NOW, entries, held, session_row
-from tests.store.sqlite.store.many import DESCRIPTORS, SESSIONS
-from tests.store.sqlite_files import CLOCK, filled, written
-from tests.store.units import append, at_point, insert, record_commit, replace
+from tests.kit import raises
+from tests.store.kit import (
+    CLOCK,
+    NOW,
+    append,
+    at_point,
+    call,
+    entries,
+    filled,
+    held,
+    insert,
+    record_commit,
+    replace,
+    running_row,
+    session_row,
+)
+from tests.store.processes import DESCRIPTORS, SESSIONS
 from tests.wording import Wording
 
 # ----------------------------------------------------------------------------------------------------- which file it is
@@ -56,13 +66,6 @@ def test_link_to_a_file_is_the_file(tmp_path: Path) -> None:
         assert other.url == store.url
 
 
-def test_path_that_leads_nowhere_is_told(tmp_path: Path, wording: Wording) -> None:
-    """The error names the path as it was given."""
-    with pytest.raises(StoreError) as raised:
-        SqliteStore(tmp_path / "desk\0")
-    assert str(raised.value).replace(str(raised.value.__cause__), "<cause>") == wording
-
-
 @pytest.mark.parametrize("replaced", [False, True])
 def test_file_that_was_removed_while_open_is_not_written_to(
     tmp_path: Path, wording: Wording, *, replaced: bool
@@ -81,16 +84,12 @@ def test_file_that_was_removed_while_open_is_not_written_to(
         uses: list[Callable[[], object]] = [
             lambda: append(store, hold, 1, entries(2, 2), None),
             lambda: store.check_lock(hold, 1),
-            lambda: insert(store, running_row(CLOCK)),
-            lambda: store.apply(UnitOfWork((RecordCommit("j1"),))),
         ]
         for use in uses:
-            with pytest.raises(StoreUnavailableError) as raised:
+            with raises(StoreUnavailableError, wording):
                 use()
-            assert str(raised.value) == wording
-        with call(), pytest.raises(StoreUnavailableError) as raised:
+        with call(), raises(StoreUnavailableError, wording):
             store.connection().execute("SELECT 1")
-        assert str(raised.value) == wording
         for file in files:
             (away / file.name).rename(file)
         append(store, hold, 1, entries(2, 2), None)
@@ -98,20 +97,6 @@ def test_file_that_was_removed_while_open_is_not_written_to(
 
 
 # ----------------------------------------------------------------------------------------------- many users of a file
-
-
-def test_busy_file_is_unavailable(tmp_path: Path) -> None:
-    """Whoever has waited long enough is told; nothing has been written."""
-    path = tmp_path / "desk.db"
-    with filled(path, 3), SqliteStore(path, busy=timedelta(milliseconds=1)) as store:
-        with written(path):
-            with pytest.raises(StoreUnavailableError, match="locked") as told:
-                insert(store, running_row(CLOCK))
-            assert not told.value.in_doubt
-            with pytest.raises(StoreUnavailableError, match="locked"):
-                record_commit(store, "j1")
-            assert len(list(store.rows())) == 3
-        assert insert(store, running_row(CLOCK)) is None
 
 
 def test_file_in_which_another_program_writes_is_not_turned_into_a_store(tmp_path: Path) -> None:
@@ -127,27 +112,7 @@ def test_error_of_a_folder_that_is_gone_is_that_of_the_disk(tmp_path: Path) -> N
     """Whether the disk is read-only cannot be looked up there."""
     error = sqlite3.OperationalError("disk I/O error")
     error.sqlite_errorcode = sqlite3.SQLITE_IOERR
-    assert type(SqliteFile(tmp_path / "gone" / "desk.db").translated(error)) is StoreUnavailableError
-
-
-def test_unit_that_does_not_end_is_told(tmp_path: Path, wording: Wording) -> None:
-    """Another thread waits as long as for another process."""
-    done: list[StoreUnavailableError] = []
-    with SqliteStore(tmp_path / "desk.db", busy=timedelta(milliseconds=1)) as store:
-
-        def write() -> None:
-            with pytest.raises(StoreUnavailableError) as told:
-                insert(store, running_row(CLOCK))
-            done.append(told.value)
-
-        def write_beside() -> None:
-            thread = threading.Thread(target=write)
-            thread.start()
-            thread.join()
-
-        with at_point("unit-before-commit", write_beside):
-            record_commit(store, "j1")
-    assert str(done[0]) == wording
+    assert type(SqliteFile(tmp_path / "gone" / "desk.db").translate(error)) is StoreUnavailableError
 
 
 def test_call_that_writes_keeps_the_file_to_itself(tmp_path: Path, wording: Wording) -> None:
@@ -159,49 +124,10 @@ def test_call_that_writes_keeps_the_file_to_itself(tmp_path: Path, wording: Word
             store.connection().execute("CREATE TABLE orders (id INTEGER)")
             later = row._replace(lease_until=CLOCK.now() + timedelta(hours=1))
             assert replace(store, row, later)
-            with pytest.raises(StoreUnavailableError) as raised:
+            with raises(StoreUnavailableError, wording):
                 insert(store, running_row(CLOCK, "nested"))
-            assert str(raised.value) == wording
             transaction.commit()
         assert store.get("s1", row.key) == later
-
-
-def test_process_that_is_forked_off_opens_the_store_anew(tmp_path: Path) -> None:
-    """A connection cannot be taken along; nor are holds, which die with the process that took them."""
-    path = tmp_path / "desk.db"
-    with filled(path, 3) as store:
-        asks, waits = os.pipe(), os.pipe()
-        child = os.fork()
-        if child == 0:  # pragma: no cover - another process, which leaves without a word to pytest
-            told = b"nothing"
-            try:
-                list(store.rows())
-            except StoreError as error:
-                told = str(error).encode()
-            os.write(asks[1], told)
-            os.read(waits[0], 1)
-            os._exit(0)
-        assert b"open it anew here" in os.read(asks[0], 1000)
-        store.close()
-        with SqliteStore(path) as again:
-            again.acquire("s1", wait=NOW)
-        os.write(waits[1], b".")
-        os.waitpid(child, 0)
-        for end in (*asks, *waits):
-            os.close(end)
-
-
-def test_closed_store_says_so(tmp_path: Path, wording: Wording) -> None:
-    """To whoever uses it still."""
-    store = filled(tmp_path / "desk.db", 1)
-    store.close()
-    store.close()
-    with pytest.raises(StoreError) as raised:
-        store.get("s1", "key 0000")
-    assert str(raised.value) == wording
-    with call(), pytest.raises(StoreError) as raised:
-        store.connection().execute("SELECT 1")
-    assert str(raised.value) == wording
 
 
 def test_store_closed_during_a_call_takes_its_connection_back(tmp_path: Path, wording: Wording) -> None:
@@ -218,7 +144,7 @@ def test_store_closed_during_a_call_takes_its_connection_back(tmp_path: Path, wo
 
 def test_open_sessions_need_no_descriptor_each(tmp_path: Path) -> None:
     """A process may hold more sessions than it may open files."""
-    command = [sys.executable, "-m", "tests.store.sqlite.store.many", f"sqlite:///{tmp_path / 'desk.db'}"]
+    command = [sys.executable, "-m", "tests.store.processes", "many", f"sqlite:///{tmp_path / 'desk.db'}"]
     assert SESSIONS > DESCRIPTORS
     assert subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout == f"{SESSIONS}\n"
 
@@ -237,9 +163,8 @@ def test_lock_file_that_was_removed_is_made_anew(tmp_path: Path, wording: Wordin
             other.acquire("s1", wait=NOW)
         shutil.rmtree(folder)
         taken = other.acquire("s1", wait=NOW)
-        with pytest.raises(SessionLostError) as raised:
+        with raises(SessionLostError, wording):
             append(store, hold, 0, entries(1, 1), None)
-        assert str(raised.value) == wording
         store.release(hold)
         append(other, taken, 0, entries(1, 1), None)
         other.release(taken)

@@ -1,10 +1,9 @@
-"""What a handler writes through the store's own database: kept with its call, and undone with it."""
+"""What a handler writes through the store's own database, and what a call that may only read finds there."""
 
 from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from contextvars import copy_context
@@ -14,8 +13,8 @@ import pytest
 
 from handrail.errors import (
     LeaseLostError,
+    ReadOnlyViolation,
     SessionError,
-    StoreError,
     StoreUnavailableError,
     TransactionClosedError,
 )
@@ -23,17 +22,24 @@ from handrail.session.persistence.protocol import SessionAppend
 from handrail.store import MemoryStore, Store
 from handrail.store.protocol import EffectChange, EffectInsert
 from handrail.store.sql.call_connection import check_statement
-from handrail.store.sql.driver import DriverConnection
 from handrail.store.sql.store import SqlStore
-from handrail.store.sqlite.file import SqliteFile
-from handrail.store.sqlite.store import SqliteDriver
+from handrail.store.sqlite.store import SqliteDriver, SqliteFile
 from handrail.testing import FakeClock
-from tests.store.calls import Record, call
-from tests.store.failing import failing
-from tests.store.ledger_stores import running_row
-from tests.store.orders import add, items, with_orders
-from tests.store.session_rows import entries, held
-from tests.store.units import insert
+from tests.kit import raises
+from tests.store.kit import (
+    CountingDriver,
+    Record,
+    add,
+    call,
+    entries,
+    failing,
+    held,
+    insert,
+    items,
+    running_row,
+    with_orders,
+)
+from tests.store.stores import ALL_STORES
 from tests.wording import Wording
 
 
@@ -103,20 +109,6 @@ def test_settling_is_tried_again_with_the_handlers_writes(orders: Store, clock: 
     assert orders.get("s1", row.key) == row
 
 
-def test_inner_call_is_a_savepoint(orders: Store) -> None:
-    """What it wrote is undone when it fails; what the outer one wrote before and after it stays."""
-    with call() as outer:
-        add(orders.connection(), "tea")
-        with failing(call("inner", inside=outer)):
-            add(orders.connection(), "milk")
-        with call("inner", inside=outer) as inner:
-            add(orders.connection(), "sugar")
-            inner.commit()
-        add(orders.connection(), "lemon")
-        outer.commit()
-    assert items(orders) == ["tea", "sugar", "lemon"]
-
-
 def test_statement_that_fails_undoes_itself_alone(orders: Store) -> None:
     """The handler may go on after what its database has refused."""
     with call() as transaction:
@@ -153,9 +145,8 @@ def test_transaction_is_not_the_handlers_to_end(orders: Store, sql: str, wording
     """Statements that would begin, end or change it are refused, and the call may go on."""
     with call() as transaction:
         add(orders.connection(), "tea")
-        with pytest.raises(SessionError) as raised:
+        with raises(SessionError, wording):
             orders.connection().execute(sql)
-        assert str(raised.value) == wording
         transaction.commit()
     assert items(orders) == ["tea"]
 
@@ -172,33 +163,15 @@ def test_statements_come_one_by_one(orders: Store, wording: Wording) -> None:
     """A second one in the same text is refused by the database; so it cannot end the transaction."""
     with call() as transaction:
         add(orders.connection(), "tea")
-        with pytest.raises(Exception) as raised:
+        with raises(Exception, wording):
             orders.connection().execute("DELETE FROM orders; COMMIT")
-        assert str(raised.value) == wording
         transaction.commit()
-    assert items(orders) == ["tea"]
-
-
-def test_late_handler_writes_nothing(orders: Store) -> None:
-    """Its call has ended, whether it had written before or not."""
-    with call() as transaction:
-        late = copy_context()
-        connection = orders.connection()
-        add(connection, "tea")
-        transaction.commit()
-    with pytest.raises(TransactionClosedError):
-        late.run(add, connection, "milk")
-    with call() as transaction:
-        late = copy_context()
-        connection = orders.connection()
-    with pytest.raises(TransactionClosedError):
-        late.run(add, connection, "sugar")
     assert items(orders) == ["tea"]
 
 
 def test_call_that_ends_while_a_late_handler_begins_keeps_nothing(tmp_path: Path) -> None:
     """A connection that was borrowed in the very moment in which the call ended is given back."""
-    driver = _Interrupted(SqliteFile(tmp_path / "desk.db"))
+    driver = CountingDriver(SqliteFile(tmp_path / "desk.db"))
     with SqlStore(driver) as store, ThreadPoolExecutor(1) as pool, call() as transaction:
         undone = list[Future[None]]()
 
@@ -207,75 +180,29 @@ def test_call_that_ends_while_a_late_handler_begins_keeps_nothing(tmp_path: Path
             while transaction.is_open():
                 threading.Event().wait(0)
 
-        driver.meanwhile = roll_back
+        driver.before_call = roll_back
         with pytest.raises(TransactionClosedError):
             store.connection().execute("CREATE TABLE orders (id INTEGER)")
         undone[0].result()
         assert driver.lent == 0
 
 
-class _Interrupted(SqliteDriver):
-    """Something happens each time that it lends a connection."""
-
-    meanwhile: Callable[[], object]
-    lent = 0
-
-    def acquire(self, *, for_call: bool = False) -> DriverConnection:
-        if for_call:
-            self.meanwhile()
-        self.lent += 1
-        return super().acquire(for_call=for_call)
-
-    def release(self, link: DriverConnection) -> None:
-        self.lent -= 1
-        super().release(link)
-
-
 def test_connection_belongs_to_one_call(orders: Store, wording: Wording) -> None:
     """Another call, and whoever runs outside of calls, takes its own."""
     with call():
         connection = orders.connection()
-    with call(), pytest.raises(SessionError) as raised:
+    with call(), raises(SessionError, wording):
         connection.execute("SELECT 1")
-    assert str(raised.value) == wording
-    with pytest.raises(SessionError) as raised:
+    with raises(SessionError, wording):
         connection.execute("SELECT 1")
-    assert str(raised.value) == wording
-    with pytest.raises(SessionError) as raised:
+    with raises(SessionError, wording):
         orders.connection()
-    assert str(raised.value) == wording
 
 
 def test_memory_has_no_database() -> None:
     """And says which stores have one."""
     with call(), pytest.raises(SessionError, match=r"sqlite:///desk\.db"):
         MemoryStore().connection()
-
-
-def test_lost_transaction_is_not_committed_in_part(orders: Store, clock: FakeClock, wording: Wording) -> None:
-    """If the database has undone what the handler wrote, the call cannot be committed without it."""
-    row = running_row(clock)
-    undo = {"sqlite": "INSERT OR ROLLBACK INTO orders VALUES (1, 'tea')"}
-    kind = orders.url.partition(":")[0]
-    record = Record(orders, EffectInsert(row))
-    with ExitStack() as blocks:
-        refused = blocks.enter_context(pytest.raises(StoreError))
-        transaction = blocks.enter_context(call())
-        transaction.enlist(record)
-        connection = orders.connection()
-        connection.execute("INSERT INTO orders VALUES (1, 'tea')")
-        if kind == "sqlite":
-            with pytest.raises(Exception, match="UNIQUE"):
-                connection.execute(undo[kind])
-        else:
-            with pytest.raises(Exception) as raised:
-                connection.execute("SELECT pg_terminate_backend(pg_backend_pid())")
-            assert str(raised.value) == wording
-        transaction.commit()
-    assert str(refused.value).replace(orders.url, "<store>") == wording
-    assert record.heard == ["undone"]
-    assert items(orders) == []
-    assert orders.get("s1", row.key) is None
 
 
 def test_a_call_that_may_write_has_the_writer_from_its_first_statement(tmp_path: Path) -> None:
@@ -290,3 +217,137 @@ def test_a_call_that_may_write_has_the_writer_from_its_first_statement(tmp_path:
             add(store.connection(), "tea")
             transaction.commit()
         assert items(store) == ["tea"]
+
+
+READ = "SELECT item FROM orders ORDER BY id"
+
+WRITES = (
+    "INSERT INTO orders VALUES (9, 'salt')",
+    "WITH one AS (SELECT 9) DELETE FROM orders WHERE id IN (SELECT * FROM one) OR 1 = 1",
+    "CREATE TABLE more (id INTEGER)",
+    "DROP TABLE orders",
+)
+
+
+@pytest.fixture
+def with_tea(database: Store) -> Store:
+    """A store whose database has a table of the program's own, with one row."""
+    store = with_orders(database)
+    with call() as transaction:
+        add(store.connection(), "tea")
+        transaction.commit()
+    return store
+
+
+def read(store: Store) -> list[str]:
+    """What a call finds in the table."""
+    return [item for (item,) in store.connection().execute(READ).fetchall()]
+
+
+@pytest.mark.parametrize("sql", WRITES)
+def test_the_database_refuses_what_a_reading_call_writes(with_tea: Store, sql: str) -> None:
+    """Whatever the statement looks like; the call may go on reading."""
+    with call("look", writes=False) as transaction:
+        with pytest.raises(ReadOnlyViolation) as raised:
+            with_tea.connection().execute(sql)
+        assert (raised.value.tool, raised.value.what) == ("look", "write to the database")
+        assert read(with_tea) == ["tea"]
+        transaction.commit()
+    assert items(with_tea) == ["tea"]
+
+
+def test_the_store_of_the_how_to_refuses_it_too(clock: FakeClock) -> None:
+    """Its driver holds the transaction of a reading call to reading."""
+    store = with_orders(ALL_STORES["third"](clock))
+    with call("look", writes=False) as transaction:
+        with pytest.raises(ReadOnlyViolation):
+            store.connection().execute(WRITES[0])
+        transaction.commit()
+    assert items(store) == []
+
+
+def test_a_reading_call_inside_one_that_writes_finds_what_that_one_has_written(with_tea: Store) -> None:
+    """It is held to reading all the same, and the outer one goes on writing."""
+    with call() as outer:
+        add(with_tea.connection(), "milk")
+        with call("look", inside=outer, writes=False) as inner:
+            assert read(with_tea) == ["tea", "milk"]
+            for sql in WRITES:
+                with pytest.raises(ReadOnlyViolation):
+                    with_tea.connection().execute(sql)
+            inner.commit()
+        add(with_tea.connection(), "sugar")
+        outer.commit()
+    assert items(with_tea) == ["tea", "milk", "sugar"]
+
+
+def test_a_reading_call_inside_may_be_the_first_to_use_the_connection(with_tea: Store) -> None:
+    """The outer one writes on it afterwards, and what it wrote is undone with it."""
+    with failing(call()) as outer:
+        with call("look", inside=outer, writes=False) as inner:
+            assert read(with_tea) == ["tea"]
+            inner.commit()
+        add(with_tea.connection(), "milk")
+    assert items(with_tea) == ["tea"]
+
+
+def test_a_reading_call_sees_one_state_and_holds_up_nobody(with_tea: Store) -> None:
+    """Another call commits meanwhile; what the first one reads stays as it was."""
+    with call("look", writes=False) as transaction:
+        looking = copy_context()
+        assert read(with_tea) == ["tea"]
+
+        def change() -> None:
+            with call() as other:
+                add(with_tea.connection(), "milk")
+                other.commit()
+
+        looking.run(change)
+        assert read(with_tea) == ["tea"]
+        record = Record(with_tea)
+        transaction.enlist(record)
+        transaction.commit()
+    assert record.heard == ["committed"]
+    assert items(with_tea) == ["tea", "milk"]
+
+
+def test_the_connection_of_a_reading_call_is_returned(tmp_path: Path) -> None:
+    """However the call ends."""
+    driver = CountingDriver(SqliteFile(tmp_path / "desk.db"))
+    with SqlStore(driver) as store:
+        with call("look", writes=False) as transaction:
+            store.connection().execute("SELECT 1")
+            transaction.commit()
+        with failing(call("look", writes=False)):
+            store.connection().execute("SELECT 1")
+        assert driver.lent == 0
+
+
+@pytest.mark.parametrize("has_begun", [True, False])
+def test_inner_call_is_a_savepoint(orders: Store, *, has_begun: bool) -> None:
+    """Its writes are undone when it fails, and those of the outer one stay; it may be the first to write."""
+    with call() as outer:
+        connection = orders.connection()
+        if has_begun:
+            add(connection, "tea")
+        with failing(call("inner", inside=outer)):
+            add(orders.connection(), "milk")
+        with call("inner", inside=outer) as inner:
+            add(connection, "sugar")
+            inner.commit()
+        add(connection, "lemon")
+        outer.commit()
+    assert items(orders) == [*(["tea"] if has_begun else []), "sugar", "lemon"]
+
+
+@pytest.mark.parametrize("writes", [True, False])
+@pytest.mark.parametrize("has_begun", [True, False])
+def test_late_handler_executes_nothing(orders: Store, *, writes: bool, has_begun: bool) -> None:
+    """Its call has ended, whether it had executed anything before or not."""
+    with call(writes=writes) as transaction:
+        late, connection = copy_context(), orders.connection()
+        if has_begun:
+            connection.execute(READ)
+        transaction.commit()
+    with pytest.raises(TransactionClosedError):
+        late.run(connection.execute, READ)
