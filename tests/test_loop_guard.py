@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from handrail import loop_guard, tool
+from handrail import tool, waiting
 from handrail.errors import LoopBlockedError
 from handrail.filesystem import HostFilesystem
 from handrail.runtime import ToolCall
@@ -19,7 +19,7 @@ from tests.kit import executor
 _PROGRAM = """
 import asyncio, sys
 from handrail.errors import LoopBlockedError
-from handrail.loop_guard import asynchronous_entry, check_blocking, synchronous_entry
+from handrail.waiting import asynchronous_entry, check_blocking, synchronous_entry
 
 def block():
     check_blocking("reading", "notes.md")
@@ -66,15 +66,15 @@ print(asyncio.run(alone())[1])
 
 def test_the_guard_is_on_in_all_tests() -> None:
     """And in the processes that they start."""
-    assert loop_guard.IS_ON
-    assert os.environ[loop_guard.VARIABLE] == "1"
+    assert waiting.IS_ON
+    assert os.environ[waiting.VARIABLE] == "1"
 
 
 def test_an_entry_is_the_function_itself_while_the_guard_is_off(monkeypatch: pytest.MonkeyPatch) -> None:
     """It costs nothing there."""
-    monkeypatch.setattr(loop_guard, "IS_ON", False)
-    assert loop_guard.synchronous_entry(print) is print
-    assert loop_guard.asynchronous_entry(asyncio.to_thread) is asyncio.to_thread
+    monkeypatch.setattr(waiting, "IS_ON", False)
+    assert waiting.synchronous_entry(print) is print
+    assert waiting.asynchronous_entry(asyncio.to_thread) is asyncio.to_thread
 
 
 @pytest.mark.parametrize(

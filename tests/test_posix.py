@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from handrail.errors import PosixRequiredError
-from handrail.posix import MissingModule, has_processes, require_posix
+from handrail.process import MissingModule, has_processes, require_posix
 from tests.architecture.sources import ROOT
 from tests.wording import Wording
 

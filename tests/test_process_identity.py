@@ -6,8 +6,7 @@ import os
 import threading
 from pathlib import Path
 
-from handrail.process_identity import ProcessName, is_running, own_name, process_in_words
-from handrail.process_state import ASSIGNING, FORKING, forks
+from handrail.process import ASSIGNING, FORKING, ProcessName, forks, is_running, own_name, process_in_words
 from handrail.waiting import run_in_thread
 
 

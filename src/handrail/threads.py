@@ -28,7 +28,7 @@ from queue import Empty, SimpleQueue
 from typing import TypeAlias
 from weakref import WeakSet
 
-from handrail.process_state import in_forked_process
+from handrail.process import in_forked_process
 
 Body: TypeAlias = Callable[[], object]
 """What runs on a thread."""

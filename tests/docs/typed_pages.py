@@ -40,12 +40,12 @@ _WHEN = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
 _NEEDED = {
     "python": ("handrail.adapters.tool_executor", "handrail.store.sqlite", "handrail.contrib.tools"),
     "approvals": (
-        "handrail.cli.approvals.commands",
-        "handrail.cli.approvals.commands",
-        "handrail.cli.approvals.commands",
+        "handrail.cli.approvals",
+        "handrail.cli.approvals",
+        "handrail.cli.approvals",
         "handrail.store.sqlite",
     ),
-    "ledger": ("handrail.cli.ledger.show", "handrail.store.sqlite"),
+    "ledger": ("handrail.cli.ledger", "handrail.store.sqlite"),
     "sessions": ("handrail.cli.sessions.show", "handrail.store.sqlite"),
     "check": ("handrail.agents",),
     "run": ("handrail.agents",),

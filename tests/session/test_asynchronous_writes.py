@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from handrail.errors import LoopBlockedError, SessionLockedError, SessionUseError, StoreUnavailableError
-from handrail.loop_guard import asynchronous_entry
 from handrail.prompt import ToolContext, ToolResult
 from handrail.runtime import ToolCall
 from handrail.session import Session
@@ -22,6 +21,7 @@ from handrail.store import MemoryStore
 from handrail.store.sql.store import SqlStore
 from handrail.store.sqlite.file import SqliteFile
 from handrail.store.sqlite.store import SqliteDriver
+from handrail.waiting import asynchronous_entry
 from tests import kit
 from tests.session.samples import Happened, Note
 from tests.store.calls import call

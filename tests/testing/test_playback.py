@@ -1,4 +1,4 @@
-"""`handrail.testing.playback`: a script and what was sent are held to each other."""
+"""`handrail.testing.script`: a script and what was sent are held to each other."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from handrail.errors import ScriptError
 from handrail.prompt import MarkdownSection, Prompt, PromptTemplate, Tool, ToolContext, ToolResult
 from handrail.runtime import Session, ToolMessage
 from handrail.testing import Call, Expect, Outcome, Reply, Script, play, play_async
-from handrail.testing.playback import Playback, SentMessage, SentMessages
+from handrail.testing.script import Playback, SentMessage, SentMessages
 from tests.wording import Wording
 
 SENT = SentMessages("Refund desk.", ("read", "write"), (SentMessage("call-1", "three rows", True),))

@@ -15,7 +15,7 @@ from handrail.agents import Answer
 from handrail.session.calls import CallRef
 from handrail.session.persistence.protocol import SessionEntry
 from handrail.transcript import ApprovalWait, TranscriptCall
-from handrail.transcript.call_outcomes import call_report
+from handrail.transcript.reading import call_report
 from tests.agents.stored_desks import Asked, Clerk, Reader, Replies, desk_in
 from tests.store.units import append
 from tests.transcript.desks import EVENING, HOURS, Desk, desk, items_of, order, shown

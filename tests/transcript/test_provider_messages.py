@@ -23,7 +23,7 @@ from pydantic_ai.messages import (
 
 from handrail.session.calls import CallRef
 from handrail.transcript import TranscriptCall
-from handrail.transcript.provider_messages import (
+from handrail.transcript.messages import (
     AnswerPiece,
     MessagePiece,
     SaidPiece,

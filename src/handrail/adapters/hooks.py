@@ -31,8 +31,13 @@ from functools import partial
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
-from handrail.errors import BudgetExceededError, CompletionCheckError, DeadlineExceededError, InvalidReturnError
-from handrail.errors.developer import DeveloperMistake
+from handrail.errors import (
+    BudgetExceededError,
+    CompletionCheckError,
+    DeadlineExceededError,
+    DeveloperMistake,
+    InvalidReturnError,
+)
 from handrail.limits import seconds_left
 from handrail.prompt import TextPart
 from handrail.prompt.hooks import CompletionContext, Feedback, FeedbackContext, RunView

@@ -34,14 +34,14 @@ Ctrl-C; 141 output pipe closed."""
 """The exit codes of all commands together."""
 
 _COMMANDS: Mapping[str, tuple[str, str | Mapping[str, str]]] = {
-    "run": ("Run an agent to its answer.", "handrail.cli.agents.commands:run_agent"),
+    "run": ("Run an agent to its answer.", "handrail.cli.agents:run_agent"),
     "check": (
         "Check an agent without a model: all files of its project, all names, and the tools of a run.",
-        "handrail.cli.agents.commands:check_agent",
+        "handrail.cli.agents:check_agent",
     ),
     "new": (
         "Make the folder of a new agent that runs: agent file, tools, approval rules, settings, and a test.",
-        "handrail.cli.agents.commands:new_agent",
+        "handrail.cli.agents:new_agent",
     ),
     "sessions": (
         "List, show, fork and delete the sessions of a store.",
@@ -56,19 +56,19 @@ _COMMANDS: Mapping[str, tuple[str, str | Mapping[str, str]]] = {
     "approvals": (
         "List, show and answer the questions about calls that wait.",
         {
-            "list": "handrail.cli.approvals.commands:list_questions",
-            "show": "handrail.cli.approvals.commands:show_question",
-            "answer": "handrail.cli.approvals.commands:answer_question",
+            "list": "handrail.cli.approvals:list_questions",
+            "show": "handrail.cli.approvals:show_question",
+            "answer": "handrail.cli.approvals:answer_question",
         },
     ),
     "ledger": (
         "Show the effects of the ledger, and resolve or remove them.",
         {
-            "list": "handrail.cli.ledger.show:list_effects",
-            "show": "handrail.cli.ledger.show:show_effect",
-            "reconcile": "handrail.cli.ledger.changes:reconcile_effect",
-            "invalidate": "handrail.cli.ledger.changes:invalidate_effects",
-            "prune": "handrail.cli.ledger.changes:prune_effects",
+            "list": "handrail.cli.ledger:list_effects",
+            "show": "handrail.cli.ledger:show_effect",
+            "reconcile": "handrail.cli.ledger:reconcile_effect",
+            "invalidate": "handrail.cli.ledger:invalidate_effects",
+            "prune": "handrail.cli.ledger:prune_effects",
         },
     ),
     "docs": ("Print a page of the documentation, or list all.", "handrail.cli.pages:print_page"),

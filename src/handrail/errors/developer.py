@@ -1,33 +1,17 @@
-"""The exceptions for the developer: something was declared, bound or used wrongly. The tree: `handrail.errors`.
+"""The errors of what is declared, bound or used wrongly, and of agents by name; and the check of arguments.
 
-`DeveloperMistake` is the branch for what shows while a call runs. It is raised to the developer when the other calls of
-the reply have ended, and never shown to a model.
+`DeveloperMistake` is the branch for what shows while a call runs: see `handrail.errors`.
 """
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
-from functools import wraps
-from typing import ClassVar, NamedTuple, ParamSpec, TypeVar, cast
+from typing import NamedTuple, cast
 
-from handrail.errors.outcomes import HandrailError
-
-P = ParamSpec("P")
-R = TypeVar("R")
+from handrail.errors.outcomes import DeveloperMistake, HandrailError
 
 _MOST_SHOWN = 100
-
-
-class DeveloperMistake(HandrailError):
-    """The branch of the tree for mistakes of the program that Handrail itself finds while a call runs.
-
-    The call is rolled back and recorded as failed. The exception is raised to the developer when the other calls of the
-    reply have ended. The model reads nothing of it.
-    """
-
-    text_for_model: ClassVar[str] = "a mistake of the program"
 
 
 def mistakes_in(error: BaseException) -> tuple[DeveloperMistake, ...]:
@@ -81,29 +65,6 @@ def check_argument(
     """
     if not isinstance(given, kinds):
         raise InvalidArgumentError(function=function, argument=argument, given=given, expected=expected)
-
-
-def names_near_parameters(function: Callable[P, R]) -> Callable[P, R]:
-    """Have a function refuse a keyword that it does not have with the one that was probably meant.
-
-    Raises:
-        TypeError: by the function, as Python raises it; the message says `did you mean effect_ledger?`.
-    """
-    known = [name for name in inspect.signature(function).parameters if name != "self"]
-    names = frozenset(known)
-    shown = function.__qualname__.removesuffix(".__init__")
-
-    @wraps(function)
-    def checked(*args: P.args, **kwargs: P.kwargs) -> R:
-        for name in sorted(kwargs.keys() - names):
-            from difflib import get_close_matches  # noqa: PLC0415
-
-            near = get_close_matches(name, known, n=1)
-            cure = f"did you mean {near[0]}?" if near else f"it has {', '.join(known)}."
-            raise TypeError(f"{shown} has no parameter {name}; {cure}")
-        return function(*args, **kwargs)
-
-    return checked
 
 
 class InvalidReturnError(DeveloperMistake, TypeError):
@@ -201,7 +162,7 @@ class SecondStoreError(DeveloperMistake):
 
 
 class LoopBlockedError(DeveloperMistake):
-    """An operation would have blocked an event loop: the loop guard is on (`handrail.loop_guard`). Nothing was done.
+    """An operation would have blocked an event loop: the loop guard is on (`handrail.waiting`). Nothing was done.
 
     Attributes:
         operation: what would have blocked it.
@@ -370,20 +331,6 @@ class DispatchError(HandrailError):
         self.failures: tuple[tuple[str, Exception], ...] = tuple(failures)
 
 
-class LedgerError(HandrailError):
-    """An entry of the ledger whose state does not allow what was asked of it. Nothing was changed.
-
-    Attributes:
-        key: the effect's key.
-        status: the state of its entry: `"running"`, `"done"`, `"failed"` or `"unknown"`.
-    """
-
-    def __init__(self, message: str, *, key: str, status: str) -> None:
-        super().__init__(message)
-        self.key = key
-        self.status = status
-
-
 class ScriptError(HandrailError, AssertionError):
     """A script that disagrees with the run it is played in, or that cannot be read (`handrail.testing`).
 
@@ -394,34 +341,6 @@ class ScriptError(HandrailError, AssertionError):
     def __init__(self, message: str, *, step: int | None = None) -> None:
         super().__init__(message)
         self.step = step
-
-
-class SessionError(HandrailError):
-    """A session that was used against its rules."""
-
-
-# Not a DeveloperMistake: it is raised outside a call, on the thread of the program that wrote, which may retry.
-class SessionBusyError(SessionError):
-    """A write to a session from outside, while a call holds its turn. Nothing was written."""
-
-    def __init__(self, session_id: str) -> None:
-        super().__init__(
-            f"session {session_id} is in use by a call, so a write from outside it was refused. Write inside the "
-            "call (start a handler's own threads with contextvars.copy_context().run), or after it has ended."
-        )
-        self.session_id = session_id
-
-
-class SessionUseError(SessionError, DeveloperMistake):
-    """A session was asked for what it cannot do: to take from a LOG, to store what has no form in JSON, ..."""
-
-
-class ReducerError(SessionError, DeveloperMistake, TypeError):
-    """Reducers that clash, or a reducer that returned something that no slice can become."""
-
-
-class SnapshotError(SessionError, ValueError):
-    """A snapshot that belongs to another owner, is out of date, or cannot be read."""
 
 
 class ResourceError(HandrailError):
@@ -487,27 +406,140 @@ class WrongResourceError(ProviderError, DeveloperMistake):
     """What was provided for a type is of another one, or could not take turns."""
 
 
-# Not a ModelVisibleError: raised by a handler it becomes a failed result anyway, and a program that uses a filesystem
-# without a model catches it too.
-class FilesystemError(HandrailError):
-    """A file operation that cannot be done; `path` is the path as it was given."""
+class DocumentError(HandrailError, ValueError):
+    """A YAML or JSON document that cannot be read, or does not say what it must.
 
-    def __init__(self, message: str, *, path: str) -> None:
+    Attributes:
+        file: the name of the document, as the message gives it.
+        line: the line at fault, from 1; `None` if it is the whole document.
+        column: the column at fault, from 1.
+    """
+
+    def __init__(self, message: str, *, file: str, line: int | None = None, column: int | None = None) -> None:
+        where = file if line is None else f"{file}:{line}" if column is None else f"{file}:{line}:{column}"
+        # In an `AgentFileError` the next class is `AgentError`, so its parameters other than the message need defaults.
+        super().__init__(f"{where}: {message}")
+        self.file = file
+        self.line = line
+        self.column = column
+
+
+class OverridesError(DocumentError, DeveloperMistake):
+    """A file of overrides that cannot be read, or does not fit its prompt. None of its overrides is applied."""
+
+
+class AgentError(HandrailError):
+    """An agent, its project, or what it names cannot be used.
+
+    Attributes:
+        problems: every problem that was found, when there are several; each is an `AgentError` or `DocumentError`.
+    """
+
+    def __init__(self, message: str, *, problems: Sequence[HandrailError] = ()) -> None:
         super().__init__(message)
-        self.path = path
+        self.problems: tuple[HandrailError, ...] = tuple(problems)
 
 
-# Also the exception of Python, so that code written for `open` handles it unchanged.
-class PathNotFoundError(FilesystemError, FileNotFoundError):
-    """No such file or folder."""
+class AgentFileError(DocumentError, AgentError):
+    """A file that is not an agent file.
+
+    Attributes:
+        field: the key at fault, if one is.
+    """
+
+    def __init__(
+        self, message: str, *, file: str, line: int | None = None, column: int | None = None, field: str | None = None
+    ) -> None:
+        super().__init__(message, file=file, line=line, column=column)
+        self.field = field
 
 
-class PathConflictError(FilesystemError):
-    """A file where a folder is needed, a folder where a file is, or a target that exists already."""
+class ApprovalRulesError(DocumentError, AgentError):
+    """A file of approval rules that is none."""
 
 
-class PathEscapeError(FilesystemError, ValueError):
-    """A path that leaves the root of the filesystem, or that is not a path at all."""
+class ProjectError(AgentError):
+    """A project folder, or its `[tool.handrail]`, that cannot be used; or several problems of one project at once."""
+
+
+class DiscoveryError(AgentError):
+    """A Python module whose tools or toolsets cannot be registered; the message lists every offender.
+
+    Attributes:
+        module: the file of the module, or its name.
+        offenders: the names at fault.
+    """
+
+    def __init__(self, message: str, *, module: str, offenders: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.module = module
+        self.offenders: tuple[str, ...] = tuple(offenders)
+
+
+class RegistryError(AgentError):
+    """Two entries of one kind have one name; the message has each name with both origins.
+
+    Attributes:
+        names: the names.
+    """
+
+    def __init__(self, message: str, *, names: Sequence[str]) -> None:
+        super().__init__(message)
+        self.names: tuple[str, ...] = tuple(names)
+
+
+class ResolutionError(AgentError):
+    """An agent file names tools or toolsets that do not exist; the message has every name with its cure.
+
+    Attributes:
+        agent: the name of the agent.
+        names: the names that were not found.
+    """
+
+    def __init__(self, message: str, *, agent: str, names: Sequence[str]) -> None:
+        super().__init__(message)
+        self.agent = agent
+        self.names: tuple[str, ...] = tuple(names)
+
+
+class UnknownModelError(AgentError, ValueError):
+    """The name of a model that can be none: PydanticAI has no such provider, or one part of the name is missing.
+
+    Attributes:
+        name: the name.
+        nearest: the name that was probably meant; `None` if none is similar.
+    """
+
+    def __init__(self, message: str, *, name: str, nearest: str | None = None) -> None:
+        super().__init__(message)
+        self.name = name
+        self.nearest = nearest
+
+
+class FactoryError(AgentError):
+    """A toolset factory that cannot be called, or made something that is not a toolset.
+
+    Attributes:
+        toolset: the name under which the factory is registered.
+        returned: the type of what it returned, if it returned something wrong.
+    """
+
+    def __init__(self, message: str, *, toolset: str, returned: type[object] | None = None) -> None:
+        super().__init__(message)
+        self.toolset = toolset
+        self.returned = returned
+
+
+class ToolConflictError(AgentError):
+    """Tools of one agent have the same name; the message has each name with every origin.
+
+    Attributes:
+        tools: the names.
+    """
+
+    def __init__(self, message: str, *, tools: Sequence[str]) -> None:
+        super().__init__(message)
+        self.tools: tuple[str, ...] = tuple(tools)
 
 
 def _place(store: object) -> str:

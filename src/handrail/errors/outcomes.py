@@ -1,7 +1,4 @@
-"""The exceptions that a model reads, and those that end the run. The tree: `handrail.errors`.
-
-The root of the tree.
-"""
+"""The root of the tree of errors and its branches; the errors that the model reads, and those that end a run."""
 
 from __future__ import annotations
 
@@ -81,6 +78,26 @@ class CallPostponed(HandrailError):
 
 class TurnConflictError(ModelVisibleError):
     """A nested call that would have waited for a call that waits for its own caller. Nothing was run."""
+
+
+# Not an AgentError: the project is sound, and the model that asked for the call can do without it.
+class AgentDepthError(ModelVisibleError):
+    """Agents call each other too deep; the call that would go deeper fails.
+
+    Attributes:
+        limit: how deep they may go; the agent that was started is at depth 1.
+        path: the agents that called each other, the first one first.
+        attempted: the agent that was not started.
+    """
+
+    def __init__(self, *, limit: int, path: Sequence[str], attempted: str) -> None:
+        super().__init__(
+            f"agent {attempted} was not started: it would be at depth {len(path) + 1}, and the limit is {limit} "
+            f"({'/'.join((*path, attempted))}). Do the work without it."
+        )
+        self.limit = limit
+        self.path: tuple[str, ...] = tuple(path)
+        self.attempted = attempted
 
 
 class LeaseLostError(ModelVisibleError):
@@ -251,3 +268,13 @@ class VisibilityExpansionRequired(RunAbortedError):
         self.reason = reason
         self.requested_overrides: dict[str, object] = dict(requested_overrides or {})
         self.opened: tuple[str, ...] = ()
+
+
+class DeveloperMistake(HandrailError):
+    """The branch of the tree for mistakes of the program that Handrail itself finds while a call runs.
+
+    The call is rolled back and recorded as failed. The exception is raised to the developer when the other calls of the
+    reply have ended. The model reads nothing of it.
+    """
+
+    text_for_model: ClassVar[str] = "a mistake of the program"

@@ -1,11 +1,10 @@
-"""What can go wrong between a program and where its sessions, effects and files are kept. For the developer."""
+"""The errors of stores, of ledgers, of sessions, and of filesystems."""
 
 from __future__ import annotations
 
 from typing import ClassVar
 
-from handrail.errors.developer import DeveloperMistake, FilesystemError, SessionError
-from handrail.errors.outcomes import HandrailError
+from handrail.errors.outcomes import DeveloperMistake, HandrailError
 
 
 class StoreError(HandrailError):
@@ -78,40 +77,66 @@ class StoreVersionError(StoreError):
         self.known = known
 
 
-class SessionNotFoundError(SessionError, LookupError):
-    """The store has no session of that id.
+class LedgerError(HandrailError):
+    """An entry of the ledger whose state does not allow what was asked of it. Nothing was changed.
 
     Attributes:
-        session_id: the id.
+        key: the effect's key.
+        status: the state of its entry: `"running"`, `"done"`, `"failed"` or `"unknown"`.
     """
 
-    def __init__(self, message: str, *, session_id: str) -> None:
+    def __init__(self, message: str, *, key: str, status: str) -> None:
+        super().__init__(message)
+        self.key = key
+        self.status = status
+
+
+class SessionError(HandrailError):
+    """A session that was used against its rules.
+
+    Attributes:
+        session_id: the session; empty if it is not known.
+    """
+
+    def __init__(self, message: str, *, session_id: str = "") -> None:
         super().__init__(message)
         self.session_id = session_id
+
+
+# Not a DeveloperMistake: it is raised outside a call, on the thread of the program that wrote, which may retry.
+class SessionBusyError(SessionError):
+    """A write to a session from outside, while a call holds its turn. Nothing was written."""
+
+    def __init__(self, session_id: str) -> None:
+        super().__init__(
+            f"session {session_id} is in use by a call, so a write from outside it was refused. Write inside the "
+            "call (start a handler's own threads with contextvars.copy_context().run), or after it has ended.",
+            session_id=session_id,
+        )
+
+
+class SessionUseError(SessionError, DeveloperMistake):
+    """A session was asked for what it cannot do: to take from a LOG, to store what has no form in JSON, ..."""
+
+
+class ReducerError(SessionError, DeveloperMistake, TypeError):
+    """Reducers that clash, or a reducer that returned something that no slice can become."""
+
+
+class SnapshotError(SessionError, ValueError):
+    """A snapshot that belongs to another owner, is out of date, or cannot be read."""
+
+
+class SessionNotFoundError(SessionError, LookupError):
+    """The store has no session of that id."""
 
 
 class SessionLockedError(SessionError):
-    """Another process, or another `Session` of this one, writes to the session.
-
-    Attributes:
-        session_id: the session.
-    """
-
-    def __init__(self, message: str, *, session_id: str) -> None:
-        super().__init__(message)
-        self.session_id = session_id
+    """Another process, or another `Session` of this one, writes to the session."""
 
 
 class SessionLostError(SessionError):
-    """The session has passed to another process; what this one has of it is out of date. Open it again.
-
-    Attributes:
-        session_id: the session.
-    """
-
-    def __init__(self, message: str, *, session_id: str) -> None:
-        super().__init__(message)
-        self.session_id = session_id
+    """The session has passed to another process; what this one has of it is out of date. Open it again."""
 
 
 # Also a LookupError: the stable name is looked up among the types that the program has imported.
@@ -125,6 +150,29 @@ class UnknownTypeError(SessionError, LookupError):
     def __init__(self, message: str, *, type_name: str) -> None:
         super().__init__(message)
         self.type_name = type_name
+
+
+# Not a ModelVisibleError: raised by a handler it becomes a failed result anyway, and a program that uses a filesystem
+# without a model catches it too.
+class FilesystemError(HandrailError):
+    """A file operation that cannot be done; `path` is the path as it was given."""
+
+    def __init__(self, message: str, *, path: str) -> None:
+        super().__init__(message)
+        self.path = path
+
+
+# Also the exception of Python, so that code written for `open` handles it unchanged.
+class PathNotFoundError(FilesystemError, FileNotFoundError):
+    """No such file or folder."""
+
+
+class PathConflictError(FilesystemError):
+    """A file where a folder is needed, a folder where a file is, or a target that exists already."""
+
+
+class PathEscapeError(FilesystemError, ValueError):
+    """A path that leaves the root of the filesystem, or that is not a path at all."""
 
 
 # Not a PathNotFoundError, which callers take for a file that is not there yet and may be made.

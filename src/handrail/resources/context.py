@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, Self, TypeGuard, cast
 
 from handrail.errors import DuplicateBindingError, ResourceError, ResourceUseError, TurnConflictError
 from handrail.errors.developer import InvalidArgumentError, check_argument
-from handrail.process_state import ASSIGNING
+from handrail.process import ASSIGNING
 from handrail.redaction import redacted_logger
 from handrail.resources.binding import (
     MISSING,

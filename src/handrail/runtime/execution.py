@@ -35,13 +35,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar, cast
 
 from handrail.errors import PromptEvaluationError
 from handrail.interrupts import HeldInterrupts, allow_interrupts, raise_held_interrupt
-from handrail.loop_guard import allow_waiting, loop_is_running
 from handrail.redaction import redacted_logger
 from handrail.transaction import Transaction, UnitStore
 from handrail.transaction.commit import Apply, apply_detached
 from handrail.waiting import (
     Shield,
+    allow_waiting,
     completed,
+    loop_is_running,
     outlast,
     run_blocking,
     run_detached,

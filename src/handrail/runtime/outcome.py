@@ -12,10 +12,19 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from handrail.errors import DeadlineExceededError, ToolValidationError, VisibilityExpansionRequired
-from handrail.errors.developer import DeveloperMistake, PromptRenderError, SessionError, mistakes_in
-from handrail.errors.outcomes import AppliedMeanwhileError
-from handrail.errors.storage import SessionLostError, StoreError, StoreUnavailableError
+from handrail.errors import (
+    AppliedMeanwhileError,
+    DeadlineExceededError,
+    DeveloperMistake,
+    PromptRenderError,
+    SessionError,
+    SessionLostError,
+    StoreError,
+    StoreUnavailableError,
+    ToolValidationError,
+    VisibilityExpansionRequired,
+)
+from handrail.errors.developer import mistakes_in
 from handrail.prompt import Tool, ToolResult
 from handrail.prompt.disclosure import OpenSections
 from handrail.redaction import redacted_logger

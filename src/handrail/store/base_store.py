@@ -11,7 +11,7 @@ from functools import partial
 from typing import Protocol, Self, Unpack
 
 from handrail.clock import Clock
-from handrail.process_identity import process_in_words
+from handrail.process import process_in_words
 from handrail.session import Session
 from handrail.session.calls import OpenCall
 from handrail.session.persistence.protocol import SessionLock

@@ -21,8 +21,7 @@ from __future__ import annotations
 from typing import Protocol
 from uuid import uuid4
 
-from handrail.process_identity import own_name
-from handrail.process_state import in_forked_process
+from handrail.process import in_forked_process, own_name
 
 
 class StoreOwner(Protocol):

@@ -24,9 +24,9 @@ from uuid import uuid4
 from handrail.clock import Clock, random_fraction
 from handrail.errors import SessionError, SessionLockedError, SessionLostError, SessionNotFoundError, SessionUseError
 from handrail.interrupts import raise_held_interrupt
-from handrail.loop_guard import check_blocking, may_wait_for_calls
 from handrail.session.persistence.protocol import SessionEntry, SessionLock
 from handrail.store.owners import StoreOwner, is_of_this_process
+from handrail.waiting import check_blocking, may_wait_for_calls
 
 
 class SessionLockTable:

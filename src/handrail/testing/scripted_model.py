@@ -34,8 +34,7 @@ except ModuleNotFoundError as _error:
     ) from _error
 
 from handrail.errors.developer import check_argument
-from handrail.testing.playback import Playback, SentMessage, SentMessages
-from handrail.testing.script import Reply, Script
+from handrail.testing.script import Playback, Reply, Script, SentMessage, SentMessages
 
 
 class ScriptedModel(FunctionModel):

@@ -17,12 +17,12 @@ from handrail import store, tool
 from handrail.agents import LoadedAgent, RunOptions, current_run
 from handrail.agents.run.run_group import open_child_session
 from handrail.errors import RunAbortedError
-from handrail.loop_guard import asynchronous_entry
 from handrail.session import Session
 from handrail.session.calls import CallRef
 from handrail.session.persistence.protocol import SessionContents, SessionLock, SessionRow
 from handrail.store.memory import MemoryStore
 from handrail.testing import FakeClock
+from handrail.waiting import asynchronous_entry
 from tests.agents.desks import Line, desk, lines, returns, write_line
 from tests.agents.folders import agent
 from tests.session.faulty_stores import FaultyStore

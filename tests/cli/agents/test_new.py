@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from handrail.cli.agents.commands import write_agent_folder
+from handrail.cli.agents import write_agent_folder
 from handrail.errors import AgentError
 from tests.wording import Wording
 

@@ -15,7 +15,7 @@ from handrail import store as stores
 from handrail.agents import Answer
 from handrail.agents.approval.decisions import ApprovalRecord, Grant
 from handrail.agents.run.events import CallEnded, RunEvent
-from handrail.cli.approvals.commands import AnswerOptions, GivenVerdict, answer_question
+from handrail.cli.approvals import AnswerOptions, GivenVerdict, answer_question
 from handrail.cli.options import StoreOptions
 from handrail.errors import SessionError
 from handrail.session import Session

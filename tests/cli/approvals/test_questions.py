@@ -9,8 +9,8 @@ import pytest
 
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.agents.approval.decisions import ApprovalRecord, Decision, GatedCall, approval_record
-from handrail.cli.approvals import questions
-from handrail.cli.approvals.questions import (
+from handrail.cli import questions
+from handrail.cli.questions import (
     QuestionFilter,
     StoredQuestion,
     find_question,

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from handrail.cli.ledger import changes
+from handrail.cli import ledger
 from handrail.runtime import EffectLedger
 from handrail.runtime.ledger import effects
 from handrail.runtime.ledger.effects import Claimed, ClaimRequest, Hit, NotApplied, NotKnown
@@ -194,7 +194,7 @@ def test_a_finding_about_a_row_that_has_changed_is_not_written(
         assert EffectLedger(store).resolve(row, NotApplied("somebody else"))
         return row
 
-    monkeypatch.setattr(changes, "find_effect", looked)
+    monkeypatch.setattr(ledger, "find_effect", looked)
     ran = handrail("ledger", "reconcile", "app:pay:unknown", "--happened")
     assert ran.code == 1
     assert ran.err == wording
@@ -243,7 +243,7 @@ def test_a_row_that_has_changed_is_not_forgotten(
         assert replace(store, row, effects.unknown_row(row, "somebody else"))
         return row
 
-    monkeypatch.setattr(changes, "find_effect", looked)
+    monkeypatch.setattr(ledger, "find_effect", looked)
     ran = handrail("ledger", "invalidate", "session:pay:done", "--yes")
     assert (ran.code, ran.out) == (1, "")
     assert ran.err == wording

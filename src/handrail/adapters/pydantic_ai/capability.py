@@ -90,12 +90,12 @@ from handrail.errors import (
 )
 from handrail.errors.developer import check_argument, first_mistake, mistakes_in, note_mistakes
 from handrail.limits import TokenUsage
-from handrail.loop_guard import asynchronous_entry
 from handrail.runtime.execution import ASYNC
 from handrail.runtime.steps import not_run
 from handrail.serde import Masking, schema_masking
 from handrail.serde.faults import fault_message
 from handrail.serde.json_values import repeated_keys
+from handrail.waiting import asynchronous_entry
 
 _UNKNOWN = {"handrail": "unknown"}
 """The metadata of a tool for an unknown name."""

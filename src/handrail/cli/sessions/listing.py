@@ -12,23 +12,29 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from importlib import import_module
-from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
+from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias
 
 from cyclopts import Parameter
 
-from handrail.cli.ledger.show import CONVERSATION, agent_of_session
 from handrail.cli.options import MORE_THAN_ZERO, Entity, Limit, StoreOptions
 from handrail.cli.screen import Field
 from handrail.errors import SessionNotFoundError, StoreCorruptError, UnknownTypeError
 from handrail.session.calls import CallRef, storable_id
+from handrail.session.conversation import ConversationPart
 from handrail.session.open_calls import open_work_in_store
 from handrail.session.persistence.protocol import SessionEntry, SessionRow
+from handrail.session.persistence.stored_types import stored_type
 from handrail.store import Store
 
 SessionState: TypeAlias = Literal["held", "open", "waiting", "unknown", "unreadable", "ended"]
 """What can be said of a session: a process holds it; it has an open call, or a conversation that waits for the model;
 a call that waits for an approval; one whose effect is unknown; its calls cannot be read; or none of these."""
 
+CONVERSATION: Final = stored_type(ConversationPart)
+"""How the parts of conversations are stored."""
+
+# The tag of a session that names its agent, if a program has set it.
+_TAG: Final = "agent"
 _STYLES = {"unknown": "bold red", "held": "yellow"}
 # Among so many entries at its end the newest message of a conversation is looked for.
 _LAST_ENTRIES = 50
@@ -118,6 +124,22 @@ def _times(entry: SessionEntry) -> list[datetime]:
         return [datetime.fromisoformat(item["at"]) for item in items if item.get("at")]
     except (ValueError, TypeError, AttributeError):
         return []
+
+
+def agent_of_session(store: Store, session: SessionRow) -> str:
+    """The agent of a session: that of its conversation, or that in its tag; empty if there is neither.
+
+    Raises:
+        StoreError: the store cannot be read.
+    """
+    # The first entry of a conversation names its speaker.
+    for entry in store.entries(session.session_id, until=session.head, type_name=CONVERSATION.name):
+        try:
+            return json.loads(entry.items)[0].get("name") or session.tags.get(_TAG, "")
+        # The agent is only shown, so an unreadable one is left out.
+        except (ValueError, LookupError, AttributeError):
+            break
+    return session.tags.get(_TAG, "")
 
 
 @Parameter(name="*")

@@ -56,7 +56,7 @@ from handrail.transcript import (
     TranscriptMessage,
     TranscriptReader,
 )
-from handrail.transcript.items import CallOutcome
+from handrail.transcript.messages import CallOutcome
 
 _POLL_SECONDS = 0.5
 _MODEL = "assistant"

@@ -11,7 +11,7 @@ Not included, neither saved nor changed:
 
 - the root's own `.git`;
 - files that git ignores (`handrail.filesystem.shadow.tree`);
-- the files of databases that this process has open (`handrail.open_databases`);
+- the files of databases that this process has open (`handrail.process`);
 - sockets, fifos and devices. New ones are removed.
 
 Not restored: owners, times, extended attributes and hard links.
@@ -62,8 +62,7 @@ from handrail.filesystem.shadow.tree import (
     names_by_folder,
     scan_tree,
 )
-from handrail.open_databases import protected_paths
-from handrail.posix import fcntl
+from handrail.process import fcntl, protected_paths
 
 _ATTEMPTS = 3
 _UNSETTLED_NS = 2_000_000_000  # the coarsest clock of a usual filesystem, FAT's

@@ -45,7 +45,7 @@ from datetime import datetime, timedelta
 from typing import Any, Literal, TypeAlias
 
 from handrail.errors import LeaseLostError, RecordingError, TransactionClosedError
-from handrail.process_state import ASSIGNING
+from handrail.process import ASSIGNING
 from handrail.prompt import Tool, ToolResult
 from handrail.prompt.effect import DAY, ApplyEffect
 from handrail.prompt.tool_result import is_unfinished

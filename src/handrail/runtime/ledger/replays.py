@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeGuard
 
-from handrail.process_state import ASSIGNING, in_forked_process
+from handrail.process import ASSIGNING, in_forked_process
 from handrail.prompt import Tool, ToolResult
 from handrail.prompt.effect import DAY, ApplyEffect
 from handrail.transaction import CommitParticipant, UnitStore, current

@@ -20,7 +20,7 @@ from typing import LiteralString
 import psycopg
 
 from handrail.errors import StoreClosedError
-from handrail.process_identity import ProcessName, is_running, own_name
+from handrail.process import ProcessName, is_running, own_name
 from handrail.store.owners import new_owner
 from handrail.store.postgres.server import PsycopgConnection, Server, is_alive, is_quiet
 from handrail.store.sql.driver import check_process

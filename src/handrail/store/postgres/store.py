@@ -25,7 +25,6 @@ from psycopg_pool import ConnectionPool, PoolClosed
 from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.crash_points import reached
 from handrail.errors import SessionError, StoreClosedError, StoreError, StoreUnavailableError
-from handrail.loop_guard import check_blocking
 from handrail.store.owners import StoreOwner
 from handrail.store.postgres.one_statement import may_group, one_statement
 from handrail.store.postgres.owner import ServerOwner
@@ -42,6 +41,7 @@ from handrail.store.sql.driver import (
     check_process,
 )
 from handrail.store.sql.store import SqlStore
+from handrail.waiting import check_blocking
 
 
 class PostgresStore(SqlStore):

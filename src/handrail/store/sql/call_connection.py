@@ -34,12 +34,11 @@ from functools import partial
 from typing import Any
 
 from handrail.errors import SessionError, StoreError, TransactionClosedError
-from handrail.loop_guard import check_blocking
 from handrail.store.sql.call_places import Place
 from handrail.store.sql.driver import Driver, DriverConnection, FetchedRows
 from handrail.transaction import Transaction, UnitStore, check_write, current
 from handrail.turns import Turn
-from handrail.waiting import outlast, run_in_thread
+from handrail.waiting import check_blocking, outlast, run_in_thread
 
 _EXECUTED = re.compile(
     r"\s*(?!(?:ABORT|BEGIN|COMMIT|END|RELEASE|ROLLBACK|SAVEPOINT|START|PREPARE"

@@ -16,7 +16,7 @@ from contextlib import suppress
 from datetime import timedelta
 
 from handrail.errors import SessionUseError, StoreUnavailableError
-from handrail.loop_guard import may_wait_for_calls
+from handrail.waiting import may_wait_for_calls
 
 
 class Place:

@@ -29,11 +29,11 @@ from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 from handrail.errors import StoreUnavailableError
-from handrail.loop_guard import check_blocking
 from handrail.store.protocol import RefusedWrite
 from handrail.threads import THREADS
 from handrail.transaction import UnitOfWork
 from handrail.transaction.unit_of_work import Refusal
+from handrail.waiting import check_blocking
 
 MOST_TOGETHER = 512
 """The most units of one transaction, so that it stays short."""

@@ -21,7 +21,7 @@ from handrail.errors import (
     StoreUnavailableError,
     StoreVersionError,
 )
-from handrail.process_identity import current_pid
+from handrail.process import current_pid
 from handrail.store.sql.call_connection import CallConnection, connection_in
 from handrail.store.sql.driver import Driver, DriverConnection, QueryExecutor, Rows, StatementParameters, check_process
 from handrail.store.sql.statements import GET_SCHEMA, TABLES_VERSION

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 from handrail.errors import StoreError
-from handrail.process_identity import current_pid
+from handrail.process import current_pid
 from handrail.store.owners import StoreOwner
 from handrail.store.sql.call_places import CallPlaces
 

@@ -22,7 +22,6 @@ from typing import TypeAlias, cast
 
 from handrail.crash_points import reached
 from handrail.errors import SessionError, SessionLostError, StoreError, StoreUnavailableError
-from handrail.loop_guard import may_wait_for_calls
 from handrail.session.persistence.protocol import AnswerChange, SessionAppend, SessionHeld
 from handrail.store.protocol import (
     EFFECT_WRITES,
@@ -42,7 +41,7 @@ from handrail.store.sql.database import Database, check_version
 from handrail.store.sql.driver import DriverConnection, QueryExecutor, Statement, StatementParameters
 from handrail.transaction import RecordCommit, UnitOfWork
 from handrail.transaction.unit_of_work import Refusal
-from handrail.waiting import run_in_thread
+from handrail.waiting import may_wait_for_calls, run_in_thread
 
 # ---------------------------------------------------------------------------------------------------------- statements
 

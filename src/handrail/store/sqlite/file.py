@@ -20,7 +20,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from handrail.errors import StoreCorruptError, StoreError, StoreReadOnlyError, StoreUnavailableError
-from handrail.open_databases import device_and_inode
+from handrail.process import device_and_inode
 from handrail.store.sql.driver import Durability
 
 _STATEMENTS = 128

@@ -25,9 +25,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from handrail.errors import PosixRequiredError, StoreClosedError, StoreError, StoreReadOnlyError
-from handrail.open_databases import device_and_inode
-from handrail.posix import HAS_FILE_LOCKS, fcntl
-from handrail.process_state import FORKING, in_forked_process
+from handrail.process import FORKING, HAS_FILE_LOCKS, device_and_inode, fcntl, in_forked_process
 from handrail.store.owners import new_owner
 
 _PREFIX = "owner-"

@@ -26,9 +26,7 @@ from typing import Any, cast
 from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.crash_points import reached
 from handrail.errors import StoreClosedError, StoreError, StoreReadOnlyError
-from handrail.loop_guard import check_blocking
-from handrail.open_databases import track_connections
-from handrail.process_identity import current_pid
+from handrail.process import current_pid, track_connections
 from handrail.store.owners import StoreOwner
 from handrail.store.sql import statements
 from handrail.store.sql.call_places import CallPlaces, Place
@@ -46,6 +44,7 @@ from handrail.store.sql.store import SqlStore
 from handrail.store.sql.units import row_statement, write_group
 from handrail.store.sqlite.file import OpenedFiles, SqliteFile
 from handrail.store.sqlite.owner import FileOwner
+from handrail.waiting import check_blocking
 
 _REFUSALS = (sqlite3.Error, ValueError, OverflowError)
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from handrail.cli.ledger.show import EFFECT, ShownEffect
+from handrail.cli.ledger import EFFECT, ShownEffect
 from handrail.prompt import BinaryPart, TextPart, Tool, ToolResult
 from handrail.runtime.ledger.records import dump_result
 from handrail.store import EffectRow

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from handrail.cli.ledger.show import with_agents
+from handrail.cli.ledger import with_agents
 from handrail.session.conversation import ConversationPart
 from handrail.session.persistence.protocol import SessionEntry, SessionRow
 from handrail.session.persistence.stored_types import stored_type

@@ -19,7 +19,9 @@ from typing import Annotated, Any, Literal, NamedTuple, get_args
 
 from cyclopts import CycloptsError, Parameter
 
-from handrail.cli.approvals.questions import (
+from handrail.cli.options import PAGE, Entity, Limit, StoreOptions, Yes, check_can_ask
+from handrail.cli.process_exit import DONE, FAILED
+from handrail.cli.questions import (
     QuestionFilter,
     StoredQuestion,
     agents_asking,
@@ -29,11 +31,8 @@ from handrail.cli.approvals.questions import (
     shorten_call,
     stored_questions,
 )
-from handrail.cli.ledger.show import CONVERSATION
-from handrail.cli.options import PAGE, Entity, Limit, StoreOptions, Yes, check_can_ask
-from handrail.cli.process_exit import DONE, FAILED
 from handrail.cli.screen import Field, Screen, format_duration
-from handrail.cli.sessions.listing import name_call
+from handrail.cli.sessions.listing import CONVERSATION, name_call
 from handrail.errors import HandrailError, SessionError, SessionLockedError, UnknownTypeError
 from handrail.redaction import redacted
 from handrail.serde.formatting import count_noun
@@ -43,7 +42,7 @@ from handrail.session.persistence.loading import append_to_logs, held_session
 from handrail.session.persistence.protocol import AnswerChange
 from handrail.store import Store
 from handrail.transaction import UnitOfWork
-from handrail.transcript.provider_messages import SaidPiece, message_pieces
+from handrail.transcript.messages import SaidPiece, message_pieces
 
 GivenVerdict = Literal["yes", "no"]
 """What can be answered."""

@@ -19,9 +19,8 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 from cyclopts import Parameter
 
-from handrail.cli.ledger.show import agent_of_session
 from handrail.cli.options import MORE_THAN_ZERO
-from handrail.cli.sessions.listing import find_session, is_named_by, name_call
+from handrail.cli.sessions.listing import agent_of_session, find_session, is_named_by, name_call
 from handrail.errors import SessionError, StoreCorruptError, UnknownTypeError
 from handrail.runtime import ToolInvoked
 from handrail.runtime.ledger.records import read_arguments
