@@ -260,7 +260,7 @@ def test_subscriber_that_could_not_be_called_with_an_event_is_refused(subscriber
     dispatcher = Dispatcher()
     with pytest.raises(InvalidArgumentError) as raised:
         dispatcher.subscribe(Seen, subscriber)
-    assert raised.value.given is type(subscriber)
+    assert raised.value.value_type is type(subscriber)
     assert dispatcher.is_quiet
     dispatcher.subscribe(Seen, max)  # type: ignore[arg-type]  # it has no signature
     assert not dispatcher.is_quiet

@@ -25,7 +25,7 @@ def test_a_process_of_which_the_system_says_nothing_has_a_name_of_its_own() -> N
     """As where `/proc` shows the processes of another namespace: such a name proves nothing."""
     first, second = own_name.__wrapped__(0), own_name.__wrapped__(0)
     assert (first.boot, first.pid) == ("", 0)
-    assert first.started != second.started
+    assert first.start != second.start
     assert ProcessName.parse(str(first)) == first
 
 
@@ -37,13 +37,13 @@ def test_a_process_that_cannot_be_looked_for_is_taken_to_run() -> None:
 def test_a_process_of_another_user_runs() -> None:
     """The first one of the machine belongs to the superuser."""
     (started,) = Path("/proc/1/stat").read_text().rpartition(")")[2].split()[19:20]
-    assert is_running(own_name()._replace(pid=1, started=started))
+    assert is_running(own_name()._replace(pid=1, start=started))
 
 
 def test_a_pid_that_was_used_again_is_another_process() -> None:
     """The start time distinguishes the two."""
     own = own_name()
-    assert not is_running(own._replace(started=str(int(own.started) - 1)))
+    assert not is_running(own._replace(start=str(int(own.start) - 1)))
 
 
 def test_a_name_with_a_pid_that_no_system_gives_is_not_a_name() -> None:

@@ -16,8 +16,8 @@ from handrail import waiting
 from handrail.threads import ThreadCache
 from handrail.waiting import (
     Wait,
-    completed,
-    outlast,
+    await_shielded,
+    loop_future,
     run_blocking,
     run_detached,
     run_in_thread,
@@ -139,7 +139,7 @@ def test_task_that_is_cancelled_outlasts_what_it_waits_for(with_anyio: bool, mon
 
     async def main() -> None:
         completion: Future[int] = Future()
-        task = asyncio.ensure_future(outlast(completion))
+        task = asyncio.ensure_future(await_shielded(completion))
         for _ in range(3):
             await asyncio.sleep(0)
             task.cancel()
@@ -165,7 +165,7 @@ def test_task_that_anyio_cancels_waits_without_being_woken() -> None:
         completion = Counted()
         thread = threading.Thread(target=completion.set_result, args=(1,))
         async with anyio.create_task_group() as group:
-            group.start_soon(outlast, completion)
+            group.start_soon(await_shielded, completion)
             await asyncio.sleep(0)
             group.cancel_scope.cancel()
             with anyio.CancelScope(shield=True):
@@ -185,7 +185,7 @@ def test_a_thread_that_is_interrupted_while_it_wakes_a_loop_keeps_no_later_one_f
 
     async def main() -> None:
         first, second = Future[int](), Future[int]()
-        tasks = [asyncio.ensure_future(outlast(each)) for each in (first, second)]
+        tasks = [asyncio.ensure_future(await_shielded(each)) for each in (first, second)]
         await asyncio.sleep(0)
         with monkeypatch.context() as patched:
             patched.setattr(asyncio.get_running_loop(), "call_soon_threadsafe", interrupt)
@@ -205,7 +205,7 @@ def test_coroutine_that_is_closed_blocks_until_what_it_waits_for_is_done(cancell
     """As when its loop was closed before it had ended: nothing can be awaited any more."""
     completion: Future[str] = Future()
     loop = asyncio.new_event_loop()
-    waiting = outlast(completion)
+    waiting = await_shielded(completion)
     task = loop.create_task(waiting)
     loop.run_until_complete(asyncio.sleep(0))
     if cancelled:
@@ -230,7 +230,7 @@ def test_completions_of_several_threads_wake_each_task_of_several_loops() -> Non
                 each.set_result(1)
 
         threads = [threading.Thread(target=complete, args=(part,)) for part in range(4)]
-        tasks = [asyncio.ensure_future(outlast(each)) for each in waited]
+        tasks = [asyncio.ensure_future(await_shielded(each)) for each in waited]
         await asyncio.sleep(0)
         for thread in threads:
             thread.start()
@@ -260,9 +260,9 @@ def test_a_task_that_a_signal_cancels_when_it_is_woken_keeps_no_other_from_being
         loop: Any = asyncio.get_running_loop()
         first: Future[None] = Future()
         loop.create_future = lambda: CancelledBySignal(loop=loop)
-        interrupted = completed(first)
+        interrupted = loop_future(first)
         del loop.create_future  # that of the class again
-        beside, later = outlast(completed_later("beside")), outlast(completed_later("later"))
+        beside, later = await_shielded(completed_later("beside")), await_shielded(completed_later("later"))
         first.set_result(None)
         with pytest.raises(asyncio.CancelledError):
             await interrupted
@@ -276,7 +276,7 @@ def test_tasks_that_are_woken_together_run_in_slices() -> None:
     slices: list[int] = []
 
     async def wait(completion: Future[None]) -> None:
-        await outlast(completion)
+        await await_shielded(completion)
         slices[-1] += 1
 
     async def main() -> None:

@@ -27,7 +27,7 @@ from typing import Any, Self, TypeVar
 T = TypeVar("T")
 
 _SIGNALS: Any = sys.modules.get("_signal", signal)
-"""What `signal` calls in CPython and PyPy: its conversions to enumerations take many times as long as all the rest."""
+"""The functions behind `signal`: its conversions to enumerations take many times as long as all the rest."""
 
 
 class HeldInterrupts:
@@ -40,7 +40,6 @@ class HeldInterrupts:
         self._came = False
 
     def __enter__(self) -> Self:
-        """Hold Ctrl-C back, if this is the main thread and Python's own handler would raise it."""
         if threading.current_thread() is threading.main_thread():
             before = _SIGNALS.getsignal(signal.SIGINT)
             if before is signal.default_int_handler:
@@ -51,7 +50,7 @@ class HeldInterrupts:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Raise Ctrl-C now, if it came.
+        """Raises Ctrl-C now, if it came.
 
         Raises:
             KeyboardInterrupt: it came, and the block has raised nothing.
@@ -64,13 +63,13 @@ class HeldInterrupts:
             raise KeyboardInterrupt from error
 
     def hold(self, _number: int, _frame: FrameType | None) -> None:
-        """Keep Ctrl-C for later; the handler of SIGINT within the block."""
+        """Keeps Ctrl-C for later; the handler of SIGINT within the block."""
         if self._came:
             raise KeyboardInterrupt
         self._came = True
 
     def raise_now(self) -> None:
-        """Raise Ctrl-C, if it came and has not been raised yet.
+        """Raises Ctrl-C, if it came and has not been raised yet.
 
         Raises:
             KeyboardInterrupt: it came.
@@ -81,7 +80,7 @@ class HeldInterrupts:
 
 
 def allow_interrupts(body: Callable[[], T]) -> T:
-    """Run something that Ctrl-C interrupts at once, also within a block that holds it back.
+    """Runs something that Ctrl-C interrupts at once, also within a block that holds it back.
 
     Raises:
         KeyboardInterrupt: it comes, or has come in the block.
@@ -103,7 +102,7 @@ def allow_interrupts(body: Callable[[], T]) -> T:
 
 
 def raise_held_interrupt() -> None:
-    """Raise the Ctrl-C that is held back here, if there is one.
+    """Raises the Ctrl-C that is held back here, if there is one.
 
     Raises:
         KeyboardInterrupt: there is one.
@@ -114,7 +113,6 @@ def raise_held_interrupt() -> None:
 
 
 def _holding() -> HeldInterrupts | None:
-    """The innermost block that holds Ctrl-C back in this thread."""
     if threading.current_thread() is not threading.main_thread():
         return None
     block = getattr(_SIGNALS.getsignal(signal.SIGINT), "__self__", None)

@@ -1,7 +1,7 @@
 """Deadlines, budgets, heartbeats and correlation ids of a run.
 
-`Deadline`, `Budget`, `TokenUsage` and `RunContext` are immutable. `BudgetTracker` and `Heartbeat` are mutable; each has
-its own lock, and makes no calls while it holds it.
+`Deadline`, `Budget`, `TokenUsage` and `RunContext` are immutable. `BudgetTracker` and `Heartbeat` have each its own
+lock, and make no calls while they hold it.
 """
 
 from __future__ import annotations
@@ -65,12 +65,12 @@ class Deadline:
 
     @property
     def expired(self) -> bool:
-        """Whether the deadline has passed, including the moment `expires_at` itself."""
+        """True if the deadline has passed, including the moment `expires_at` itself."""
         return self.clock.now() >= self.expires_at
 
 
 def time_limit(timeout: timedelta | None, deadline: Deadline | None) -> tuple[float | None, bool]:
-    """How many seconds a handler has, and whether the deadline sets the limit; `None` for no limit."""
+    """The seconds that a handler has, `None` for no limit, and whether the deadline sets the limit."""
     seconds = None if timeout is None else timeout.total_seconds()
     if deadline is None:
         return seconds, False
@@ -137,7 +137,7 @@ class Budget:
     max_tool_calls: int | None = None
 
     def __post_init__(self) -> None:
-        limits = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "deadline"}
+        limits = {entry.name: getattr(self, entry.name) for entry in fields(self) if entry.name != "deadline"}
         # All types are checked before the first comparison, which would raise a TypeError without the name of the
         # field.
         check_argument("Budget", "deadline", self.deadline, (Deadline, NoneType), "a Deadline, or None")
@@ -152,8 +152,7 @@ class Budget:
 class BudgetTracker:
     """Counts the usage of one budget. Thread-safe.
 
-    Each evaluation reports its own total usage; a report replaces the previous one of the evaluation, so reporting is
-    idempotent. The evaluations are added up.
+    A report replaces the previous one of its evaluation, so reporting is idempotent. The evaluations are added up.
     """
 
     __slots__ = ("_budget", "_calls", "_lock", "_usage")
@@ -172,12 +171,12 @@ class BudgetTracker:
         return self._budget
 
     def record(self, evaluation_id: str, usage: TokenUsage) -> None:
-        """Set the total usage of an evaluation since its start."""
+        """Sets the total usage of an evaluation since its start."""
         with self._lock:
             self._usage[evaluation_id] = usage
 
     def record_call(self) -> None:
-        """Count one tool call."""
+        """Counts one tool call."""
         with self._lock:
             self._calls += 1
 
@@ -195,7 +194,7 @@ class BudgetTracker:
             return self._calls
 
     def check(self) -> None:
-        """Raise if the budget is exceeded; using exactly the limit is permitted.
+        """Raises if the budget is exceeded; using exactly the limit is permitted.
 
         Raises:
             DeadlineExceededError: the budget's deadline has passed. It is checked first.
@@ -207,19 +206,19 @@ class BudgetTracker:
         # `consumed` and `calls` are read under the lock one after the other. Each limit has one count, so they need not
         # be of the same moment.
         consumed = self.consumed
-        used_and_allowed = (
+        usage_and_limits = (
             ("total tokens", consumed.total, budget.max_total_tokens),
             ("input tokens", consumed.input, budget.max_input_tokens),
             ("output tokens", consumed.output, budget.max_output_tokens),
             ("tool calls", self.calls, budget.max_tool_calls),
         )
-        for dimension, used, allowed in used_and_allowed:
-            if allowed is not None and used > allowed:
-                raise BudgetExceededError(dimension=dimension, used=used, allowed=allowed)
+        for dimension, usage, limit in usage_and_limits:
+            if limit is not None and usage > limit:
+                raise BudgetExceededError(dimension=dimension, usage=usage, limit=limit)
 
 
 class Heartbeat:
-    """Reports progress: a worker beats, and a watcher reads the time since the last beat, or registers a callback.
+    """Progress: a worker beats, and a watcher reads the time since the last beat, or registers a callback.
 
     Thread-safe. Until the first beat, the time counts from the creation of the heartbeat.
     """
@@ -233,23 +232,24 @@ class Heartbeat:
         self._callbacks: tuple[Callable[[], object], ...] = ()
 
     def add_callback(self, callback: Callable[[], object]) -> None:
-        """Call `callback` at every beat from now on, in the thread that beats, after those added before it."""
+        """Calls `callback` at every beat from now on, in the thread that beats, after those added before it."""
         with self._lock:
             # A new tuple, because `beat` iterates the old one outside the lock.
             self._callbacks = (*self._callbacks, callback)
 
     def remove_callback(self, callback: Callable[[], object]) -> None:
-        """Stop calling `callback`; does nothing if it was not added, and removes it entirely if it was added twice."""
+        """Removes `callback`, also if it was added twice; does nothing if it was not added."""
         with self._lock:
             # By equality: each access to a bound method makes another object.
             self._callbacks = tuple(other for other in self._callbacks if other != callback)
 
     def beat(self) -> None:
-        """Record a beat, and call every callback.
+        """Records a beat, and calls every callback.
 
         Raises:
-            Exception: the exception of the first failing callback (such as a lost lease), after all have been called;
-                later failures are added as notes. The beat is recorded in any case.
+            Exception: that of the first failing callback (such as a lost lease), after all have been called; later
+                failures are
+                added as notes. The beat is recorded in any case.
         """
         with self._lock:
             self._last = self._clock.monotonic()
@@ -278,13 +278,10 @@ class RunContext:
     """Correlation ids of a run. Handrail passes them on and does not interpret them.
 
     Attributes:
-        run_id: the id of one run.
-        request_id: the id of the request; the same for every attempt.
-        session_id: the session of the run.
+        request_id: the same for every attempt.
         attempt: 1 for the first attempt at the request.
         worker_id: the process or machine of the run.
-        trace_id: the trace of the run, as the tracing system writes it.
-        span_id: the span of the run, as the tracing system writes it.
+        trace_id: as the tracing system writes it, like `span_id`.
 
     Raises:
         ValueError: `attempt` is less than 1.

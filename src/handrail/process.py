@@ -42,7 +42,7 @@ from handrail.errors import PosixRequiredError
 _at_fork: Callable[..., object] = getattr(os, "register_at_fork", dict[str, object])  # Windows has no fork
 
 FORKING = threading.RLock()
-"""Of the process: held while it forks, and so by who opens or closes what the child has to know of; never for long.
+"""Of the process: held while it forks, and so by the opener or closer of what the child has to know of; never for long.
 
 A finalizer may take it in a thread that has it.
 """
@@ -58,12 +58,12 @@ _forks = 0
 
 
 def forks() -> int:
-    """How often this process has forked; does not change while `FORKING` is held."""
+    """The number of forks of this process; does not change while `FORKING` is held."""
     return _forks
 
 
 def in_forked_process(*acts: Callable[[], object]) -> None:
-    """Have a forked process call some functions as it begins, in their order; it has one thread then."""
+    """Registers functions that a forked process calls as it begins, in their order; it has one thread then."""
     for act in acts:
         _at_fork(after_in_child=act)
 
@@ -83,8 +83,7 @@ for _lock in (ASSIGNING, FORKING):
 
 
 _STATE, _THREADS, _START = 0, 17, 19
-"""Where state, number of threads and start time are in `/proc/PID/stat` after the name of the program: fields 3, 20
-and 22 of proc(5), which counts from 1."""
+"""Indices in `/proc/PID/stat` after the name of the program: fields 3, 20 and 22 of proc(5), which counts from 1."""
 _MOST_DIGITS = 9  # of a process id; Linux gives none above 2**22
 _DEAD_STATES = frozenset({"Z", "X", "x"})
 
@@ -96,23 +95,22 @@ def current_pid() -> int:
 
 
 class ProcessName(NamedTuple):
-    """Names a process among those of all machines.
+    """The name of a process among those of all machines.
 
     Attributes:
         host: the name of the machine, for people.
         boot: names the boot of the kernel and the namespaces of pid and start time; empty where that is not known.
         pid: the process id.
-        started: when the kernel started the process, in its ticks; a random word where the system does not say.
+        start: when the kernel started the process, in its ticks; a random word where the system does not say.
     """
 
     host: str
     boot: str
     pid: int
-    started: str
+    start: str
 
     def __str__(self) -> str:
-        """The name as it is stored."""
-        return f"{self.host} {self.boot or '-'} {self.pid} {self.started}"
+        return f"{self.host} {self.boot or '-'} {self.pid} {self.start}"
 
     @staticmethod
     def parse(text: str) -> ProcessName | None:
@@ -120,8 +118,8 @@ class ProcessName(NamedTuple):
         parts = text.split(" ")
         if len(parts) != len(ProcessName._fields) or not parts[2].isdecimal() or len(parts[2]) > _MOST_DIGITS:
             return None
-        host, boot, pid, started = parts
-        return ProcessName(host, "" if boot == "-" else boot, int(pid), started)
+        host, boot, pid, start = parts
+        return ProcessName(host, "" if boot == "-" else boot, int(pid), start)
 
 
 def process_in_words(process: str) -> str:
@@ -151,7 +149,7 @@ def process_name(pid: int) -> ProcessName:
 
 
 def is_running(name: ProcessName) -> bool:
-    """Whether the process with a name of this boot runs; a zombie does not."""
+    """Returns whether the process with a name of this boot runs; a zombie does not."""
     try:
         os.kill(name.pid, 0)
     except ProcessLookupError:
@@ -163,11 +161,10 @@ def is_running(name: ProcessName) -> bool:
         return True  # it has just ended, or the system does not say
     # A first thread that has ended is a zombie too, while the others run.
     is_dead = stat[_STATE] in _DEAD_STATES and int(stat[_THREADS]) <= 1
-    return stat[_START] == name.started and not is_dead
+    return stat[_START] == name.start and not is_dead
 
 
 def _stat(pid: int) -> list[str] | None:
-    """The fields of `/proc/PID/stat` behind the name of the program, which may hold blanks and brackets."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
     except OSError:
@@ -177,7 +174,6 @@ def _stat(pid: int) -> list[str] | None:
 
 
 def _boot(pid: int) -> str:
-    """Names the boot of the kernel and the namespaces in which pid and start time count; empty if that is not known."""
     with suppress(OSError):
         if str(Path("/proc/self").readlink()) != str(pid):
             return ""  # this /proc shows another PID namespace, so it says nothing of the pids of this one
@@ -218,11 +214,11 @@ _open: dict[Path, _Database] = {}
 
 
 def track_connections(path: Path, change: int) -> None:
-    """Protect the files of a database while it has connections; called before one is opened, and after.
+    """Protects the files of a database while it has connections; called before one is opened, and after.
 
     Args:
         path: the database, absolute and without links; it need not exist yet.
-        change: how many connections it has in addition, or after they are closed, fewer; 0 to look at its files again.
+        change: the number of connections that are added, negative after some are closed; 0 to look at its files again.
     """
     global _open  # noqa: PLW0603 - replaced as a whole, so that it is read without the lock
     with FORKING:
@@ -232,23 +228,24 @@ def track_connections(path: Path, change: int) -> None:
         files = before.files.union(device_and_inode(f"{path}{suffix}") for suffix in _LOCKED)
         names = frozenset(os.fsencode(f"{path.name}{suffix}") for suffix in _SUFFIXES)
         database = _Database(connections, device_and_inode(path.parent), files, names)
-        others = {each: known for each, known in _open.items() if each != path}
+        others = {other: value for other, value in _open.items() if other != path}
         _open = {**others, path: database} if connections else others
 
 
 def has_open_databases() -> bool:
-    """Whether anything is protected."""
+    """Returns whether anything is protected."""
     return bool(_open)
 
 
 def is_protected(status: os.stat_result | None, name: bytes = b"", *, at: int = -1) -> bool:
-    """Whether what has a status, `None` for nothing, is protected; or a name in the folder that is open as `at`."""
+    """Returns whether a status, `None` for nothing, is of a protected file; or a `name` in the folder open as `at`."""
     if not _open:
         return False
     identity = None if status is None else (status.st_dev, status.st_ino)
     return any(
-        (identity and identity in each.files) or (name in each.names and device_and_inode(at) == each.folder)
-        for each in _open.values()
+        (identity and identity in database.files)
+        or (name in database.names and device_and_inode(at) == database.folder)
+        for database in _open.values()
     )
 
 
@@ -277,11 +274,7 @@ if TYPE_CHECKING:
 
 
 class MissingModule:
-    """Stands for a module that this system lacks.
-
-    Args:
-        name: its name.
-    """
+    """A stand-in for a module that this system lacks: importing it does not fail, and using it says what is missing."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -302,18 +295,13 @@ if not TYPE_CHECKING:
     resource = _imported("resource")
 
 HAS_FILE_LOCKS: bool = find_spec("fcntl") is not None
-"""Whether this system can lock an open file."""
+"""True if this system can lock an open file."""
 
 
 def require_posix(
     what: str, *, has_file_locks: bool = HAS_FILE_LOCKS, has_folders: bool = os.open in os.supports_dir_fd
 ) -> None:
-    """Check that this is a POSIX system.
-
-    Args:
-        what: the name of what needs one.
-        has_file_locks: whether open files can be locked.
-        has_folders: whether a path can begin at the descriptor of a folder.
+    """Checks that this is a POSIX system; `what` needs one.
 
     Raises:
         PosixRequiredError: it is not.
@@ -325,5 +313,5 @@ def require_posix(
 
 
 def has_processes(processes: Path = Path("/proc")) -> bool:
-    """Whether the system shows its processes as files, as Linux does."""
+    """Returns whether the system shows its processes as files, as Linux does."""
     return (processes / "self" / "stat").exists()

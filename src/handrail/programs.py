@@ -233,9 +233,9 @@ class StartedProgram:
 
 def _first_process(name: ProcessName | None) -> Process | None:
     """The first process of a namespace, if it runs."""
-    if name is None or name.boot != own_name().boot or not name.started.isdecimal():
+    if name is None or name.boot != own_name().boot or not name.start.isdecimal():
         return None
-    process = Process(name.pid, int(name.started))
+    process = Process(name.pid, int(name.start))
     return process if look(name.pid) == process else None
 
 

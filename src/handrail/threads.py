@@ -4,16 +4,12 @@
 |---|---|
 | a body is to be run | the thread that became idle last takes it; if none is idle, another one is started |
 | a body has ended | its thread is idle, and ends after ten seconds; what the body referred to is released at once |
-| a body does not end | it keeps its thread, and no other body waits for it |
 | the interpreter ends | idle threads end; one that is busy is stopped; a later body runs in the thread of its caller |
 | the program calls `join` before that | idle threads end, and those that are busy are waited for |
 | the process forks | the child has none of the threads |
 
-There may be any number of them. So it is not a pool: a pool runs out of threads when bodies hang or wait for each
-other, and prevents the process from exiting.
-
-A body has an empty context (`contextvars`). What it stores in a `threading.local`, a later one on the same thread
-finds, as with `asyncio.to_thread`.
+It is not a pool: a pool runs out of threads when bodies hang or wait for each other, and prevents the process from
+exiting. A body has an empty context (`contextvars`).
 """
 
 from __future__ import annotations
@@ -31,10 +27,10 @@ from weakref import WeakSet
 from handrail.process import in_forked_process
 
 Body: TypeAlias = Callable[[], object]
-"""What runs on a thread."""
+"""The code that a thread runs."""
 
 IDLE = timedelta(seconds=10)
-"""How long a thread waits for another body before it ends."""
+"""The time that a thread waits for another body before it ends."""
 
 _JOIN_SECONDS = 0.1
 
@@ -43,16 +39,11 @@ NAME = "handrail-call"
 
 
 class ThreadCache:
-    """Runs bodies on threads, and owns those that are idle.
-
-    Args:
-        idle: how long a thread waits for another body.
-    """
+    """Runs bodies on threads, and owns those that are idle; `idle` is the time that a thread waits for another body."""
 
     __slots__ = ("_idle", "_idle_seconds", "_is_closed", "_lock", "_retired", "_threads")
 
     def __init__(self, idle: timedelta = IDLE) -> None:
-        """Begin without threads."""
         self._idle_seconds = idle.total_seconds()
         self._idle: deque[_Worker] = deque()
         self._lock = threading.Lock()
@@ -61,7 +52,7 @@ class ThreadCache:
         self._is_closed = False
 
     def run(self, body: Body) -> None:
-        """Run a body on a thread, in an empty context; returns at once.
+        """Runs a body on a thread, in an empty context; returns at once.
 
         Raises:
             RuntimeError: no thread is idle, and none can be started.
@@ -70,7 +61,7 @@ class ThreadCache:
             worker = self._idle.pop()
         except IndexError:
             worker = _Worker(self, self._idle_seconds, self._retired)
-            worker.given.put(body)
+            worker.bodies.put(body)
             try:
                 thread = threading.Thread(target=worker.work, name=NAME, daemon=True)
                 thread.start()
@@ -81,15 +72,15 @@ class ThreadCache:
                     raise
                 Context().run(body)
         else:
-            worker.given.put(body)
+            worker.bodies.put(body)
 
     def retire(self) -> None:
-        """Let the threads end that are idle, and the others when their bodies have ended."""
+        """Ends the threads that are idle, and the others when their bodies have ended."""
         with self._lock:
             self._retired += 1
             idle, self._idle = self._idle, deque()
         while idle:
-            idle.pop().given.put(None)
+            idle.pop().bodies.put(None)
 
     def close(self) -> None:
         """As `retire`; threads that are started from now on run one body each."""
@@ -97,21 +88,21 @@ class ThreadCache:
         self.retire()
 
     def join(self) -> None:
-        """As `retire`, and wait until all threads have ended: that is, all bodies. Signals are handled meanwhile."""
+        """As `retire`, and waits until all threads have ended: that is, all bodies. Signals are handled meanwhile."""
         self.retire()
         while busy := [thread for thread in list(self._threads) if thread.is_alive()]:
             # With a timeout, because not every version of Python handles signals during a wait without one.
             busy[0].join(_JOIN_SECONDS)
 
     def forked(self) -> None:
-        """Forget the threads of the process that this one was forked off."""
+        """Forgets the threads of the process that this one was forked off."""
         self._lock = threading.Lock()
         self._idle = deque()
         self._threads = WeakSet()
         self._retired += 1
 
     def keep(self, worker: _Worker) -> bool:
-        """Have a worker wait for another body; returns whether it may."""
+        """Keeps a worker for another body; returns false if its threads have been retired."""
         with self._lock:
             if self._is_closed or worker.started_at != self._retired:
                 return False
@@ -119,7 +110,7 @@ class ThreadCache:
         return True
 
     def withdraw(self, worker: _Worker) -> bool:
-        """Let a worker wait no more; returns false if it has been given a body meanwhile, or is about to."""
+        """Removes a worker from the idle ones; returns false if it has a body by now, or is about to."""
         with self._lock:
             try:
                 self._idle.remove(worker)
@@ -136,16 +127,15 @@ class _Worker:
         started_at: how often threads had been retired when it was started.
     """
 
-    __slots__ = ("_cache", "_idle_seconds", "given", "started_at")
+    __slots__ = ("_cache", "_idle_seconds", "bodies", "started_at")
 
     def __init__(self, cache: ThreadCache, idle_seconds: float, started_at: int) -> None:
         self._cache = cache
         self._idle_seconds = idle_seconds
-        self.given: SimpleQueue[Body | None] = SimpleQueue()
+        self.bodies: SimpleQueue[Body | None] = SimpleQueue()
         self.started_at: int = started_at
 
     def work(self) -> None:
-        """Run bodies until none has come for a while."""
         while (body := self._next()) is not None:
             Context().run(body)
             del body  # what it refers to does not live as long as this thread is idle
@@ -154,9 +144,9 @@ class _Worker:
 
     def _next(self) -> Body | None:
         try:
-            return self.given.get(timeout=self._idle_seconds)
+            return self.bodies.get(timeout=self._idle_seconds)
         except Empty:
-            return None if self._cache.withdraw(self) else self.given.get()
+            return None if self._cache.withdraw(self) else self.bodies.get()
 
 
 THREADS = ThreadCache()

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from handrail.cli import main
-from handrail.cli.process_exit import Terminated, exit_code_of, interrupted_once, interruptible, wake_on_signals
+from handrail.cli.process_exit import Terminated, interrupt_exit_code, interrupted_once, interruptible, wake_on_signals
 from tests.cli.agent_folders import call, noting, script, write
 from tests.wording import Wording
 
@@ -247,7 +247,7 @@ def _interrupt(signals: Sequence[signal.Signals], *, stops: bool, grace: float) 
                 signal.raise_signal(number)
             threading.Event().wait()
     except Terminated as error:
-        if (exit_code_of(error), signal.getsignal(signal.SIGTERM)) == (143, signal.SIG_DFL):
+        if (interrupt_exit_code(error), signal.getsignal(signal.SIGTERM)) == (143, signal.SIG_DFL):
             threading.Event().wait()
 
 

@@ -13,7 +13,15 @@ import pytest
 
 import handrail.errors
 from handrail import store
-from handrail.cli.process_exit import INTERRUPTED, READER_GONE, TRY_AGAIN, USAGE, WAITING, Terminated, exit_code_of
+from handrail.cli.process_exit import (
+    INTERRUPTED,
+    READER_GONE,
+    TRY_AGAIN,
+    USAGE,
+    WAITING,
+    Terminated,
+    interrupt_exit_code,
+)
 from handrail.contrib.tools import VfsToolsSection
 from handrail.filesystem import HostFilesystem
 from handrail.prompt.idempotency import OnOrphan
@@ -63,7 +71,7 @@ def test_errors_of_a_table_can_be_caught(page: str) -> None:
 def test_exit_codes_are_those_of_the_command() -> None:
     """0 and 1, and those that have a name."""
     codes = [int(code) for row in table_of("reference/command-line.md", "exit code") for code in row[0].split(",")]
-    ended = [exit_code_of(Terminated(number)) for number in (signal.SIGHUP, signal.SIGTERM)]
+    ended = [interrupt_exit_code(Terminated(number)) for number in (signal.SIGHUP, signal.SIGTERM)]
     assert codes == [0, 1, USAGE, WAITING, TRY_AGAIN, *ended, INTERRUPTED, READER_GONE]
 
 

@@ -316,7 +316,7 @@ def test_nothing_is_written_to_tables_whose_version_has_changed(url: str, tmp_pa
         for write in writes:
             with pytest.raises(StoreVersionError) as raised:
                 write()
-            assert (raised.value.found, raised.value.known) == (TABLES_VERSION + 1, TABLES_VERSION)
+            assert (raised.value.version, raised.value.supported_version) == (TABLES_VERSION + 1, TABLES_VERSION)
             told.add(str(raised.value).replace(store.url, "STORE"))
         assert "".join(told) == wording
         assert store.get("s1", row.key) == row

@@ -188,7 +188,7 @@ class FeedbackHook:
             return ""
         if not isinstance(advice, Feedback):
             function = f"feedback {provider.name}"
-            raise InvalidReturnError(function=function, tool=call.name, returned=advice, expected="a Feedback, or None")
+            raise InvalidReturnError(function=function, tool=call.name, value=advice, expected="a Feedback, or None")
         text = advice.render(provider.name)
         given = FeedbackGiven(view.prompt, provider.name, *ref, text, recorded, files, view.clock.now())
         view.session[FeedbackGiven].log(given, written="deferred")

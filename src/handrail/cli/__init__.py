@@ -21,13 +21,13 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from importlib.util import find_spec
 
-from handrail.cli.process_exit import FAILED, exit_code_of, interrupted_once, run_guarded
+from handrail.cli.process_exit import FAILED, interrupt_exit_code, interrupted_once, run_guarded
 
 __all__ = ["main"]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command, and return its exit code; `argv` is the command line after the command's name.
+    """Runs one command, and returns its exit code; `argv` is the command line after the command's name.
 
     Nothing is raised: an error is printed on standard error, in one line.
     """
@@ -37,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         with interrupted_once() if argv is None else nullcontext():
             return run_guarded(lambda: _run(words))
     except KeyboardInterrupt as interrupt:  # while modules are imported, or while a command runs
-        return exit_code_of(interrupt)
+        return interrupt_exit_code(interrupt)
 
 
 def _run(words: Sequence[str]) -> int:

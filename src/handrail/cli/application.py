@@ -102,7 +102,7 @@ def application(words: Sequence[str] = tuple(_COMMANDS)) -> App:
         group = App(name=name, help=summary, sort_key=place)
         for position, (command, path) in enumerate(target.items()):
             group.command(path, name=command, sort_key=position)
-            if name in words and not any(each in words for each in target):
+            if name in words and not any(subcommand in words for subcommand in target):
                 group.parse_commands((command,))  # which imports it, for the help of the group
         app.command(group)
     app.command(completion, sort_key=len(_COMMANDS))
@@ -122,7 +122,7 @@ def completion(shell: Literal["bash", "zsh", "fish"], /) -> None:
 
 
 def run(argv: Sequence[str]) -> int:
-    """Run one command, and return its exit code."""
+    """Runs one command, and return its exit code."""
     for name in ("handrail", "psycopg"):
         logging.getLogger(name).addHandler(_SILENCE)
     words = without_option(argv)

@@ -42,10 +42,10 @@ from handrail.session.persistence.loading import append_to_logs, held_session
 from handrail.session.persistence.protocol import AnswerChange
 from handrail.store import Store
 from handrail.transaction import UnitOfWork
-from handrail.transcript.messages import SaidPiece, message_pieces
+from handrail.transcript.messages import BlockPiece, message_pieces
 
 GivenVerdict = Literal["yes", "no"]
-"""What can be answered."""
+"""The answers."""
 
 _VERDICTS: tuple[GivenVerdict, ...] = get_args(GivenVerdict)
 _WORDS = 3
@@ -54,15 +54,8 @@ _NOT_RECORDED = "not recorded"
 _LAST_ENTRIES = 200
 
 
-class ShownQuestion(NamedTuple):
-    """A question as it is shown.
-
-    Attributes:
-        store: the store, which is open.
-        question: the question.
-        among: the questions beside it.
-        now: the time of the store.
-    """
+class QuestionView(NamedTuple):
+    """A question of an open store, with the questions beside it; `now` is the time of the store."""
 
     store: Store
     question: StoredQuestion
@@ -82,12 +75,12 @@ class ShownQuestion(NamedTuple):
     @property
     def answer(self) -> dict[str, Any] | None:
         """The answer, who has given it, and when."""
-        if (given := self.question.answer) is None:
+        if (answer := self.question.answer) is None:
             return None
-        return {"approved": given.approved, "reason": given.reason, "by": given.by or None, "at": given.at}
+        return {"approved": answer.approved, "reason": answer.reason, "by": answer.by or None, "at": answer.at}
 
     @property
-    def said(self) -> str | None:
+    def reply_text(self) -> str | None:
         """The text of the reply that asks for the call; `None` if there is none, or if it is not near the end."""
         question = self.question
         row = self.store.find(question.call_session)
@@ -102,53 +95,53 @@ class ShownQuestion(NamedTuple):
         for part in reversed(parts):
             if any(ref.stored == question.call.stored for ref in part.call_refs):
                 pieces = (piece for message in part.messages for piece in message_pieces(message))
-                texts = (piece for piece in pieces if isinstance(piece, SaidPiece) and piece.kind == "text")
+                texts = (piece for piece in pieces if isinstance(piece, BlockPiece) and piece.kind == "text")
                 return "\n".join(piece.text for piece in texts) or None
         return None
 
 
-def _text_of_answer(shown: ShownQuestion) -> str:
-    answer = shown.question.answer
+def _text_of_answer(view: QuestionView) -> str:
+    answer = view.question.answer
     return "" if answer is None else f"{answer.reason}{f' ({answer.by})' if answer.by else ''}"
 
 
-def _arguments(shown: ShownQuestion) -> Any:  # noqa: ANN401 - any value of JSON
-    return shown.question.arguments if shown.question.is_recorded else _NOT_RECORDED
+def _arguments(view: QuestionView) -> Any:  # noqa: ANN401 - any value of JSON
+    return view.question.arguments if view.question.is_recorded else _NOT_RECORDED
 
 
-QUESTION: Entity[ShownQuestion] = Entity(
+QUESTION: Entity[QuestionView] = Entity(
     "open questions",
     ("session", "call", "agent", "tool", "asked", "arguments"),
     (
-        Field("session", lambda each: each.question.session_id, key="session_id"),
-        Field("", lambda each: each.question.call_session, key="call_session"),
-        Field("call", lambda each: each.question.call.call_id, lambda each: each.name, key="call_id"),
-        Field("", lambda each: each.question.call.reply, key="reply"),
-        Field("agent", lambda each: list(each.agents), lambda each: "/".join(each.agents), key="agents"),
-        Field("", lambda each: not each.question.path, key="own_loop"),
-        Field("tool", lambda each: each.question.tool),
-        Field("description", lambda each: each.question.description or None),
-        Field("effect", lambda each: each.question.effect or None),
-        Field("origin", lambda each: each.question.origin or None),
+        Field("session", lambda view: view.question.session_id, key="session_id"),
+        Field("", lambda view: view.question.call_session, key="call_session"),
+        Field("call", lambda view: view.question.call.call_id, lambda view: view.name, key="call_id"),
+        Field("", lambda view: view.question.call.reply, key="reply"),
+        Field("agent", lambda view: list(view.agents), lambda view: "/".join(view.agents), key="agents"),
+        Field("", lambda view: not view.question.path, key="own_loop"),
+        Field("tool", lambda view: view.question.tool),
+        Field("description", lambda view: view.question.description or None),
+        Field("effect", lambda view: view.question.effect or None),
+        Field("origin", lambda view: view.question.origin or None),
         Field(
             "asked",
-            lambda each: each.question.asked_at,
-            lambda each: f"{format_duration(each.now - each.question.asked_at)} ago",
+            lambda view: view.question.asked_at,
+            lambda view: f"{format_duration(view.now - view.question.asked_at)} ago",
             key="asked_at",
         ),
-        Field("because", lambda each: each.question.reason or None),
+        Field("because", lambda view: view.question.reason or None),
         Field(
-            "policies ask", lambda each: list(each.question.asks), lambda each: "\n".join(each.question.asks), "asks"
+            "policies ask", lambda view: list(view.question.asks), lambda view: "\n".join(view.question.asks), "asks"
         ),
-        Field("arguments", lambda each: each.question.arguments, _arguments),
+        Field("arguments", lambda view: view.question.arguments, _arguments),
         Field(
-            "links lead to", lambda each: each.question.reached, lambda each: each.question.reached or None, "reached"
+            "links lead to", lambda view: view.question.reached, lambda view: view.question.reached or None, "reached"
         ),
-        Field("model wrote", lambda each: each.question.written, key="written"),
-        Field("", lambda each: each.question.digest or None, key="digest"),
-        Field("", lambda each: each.question.is_recorded and each.question.answer is None, key="answerable"),
-        Field("model said", lambda each: each.said, key="model_said"),
-        Field("answered", lambda each: each.answer, _text_of_answer, key="answer"),
+        Field("model wrote", lambda view: view.question.model_text, key="written"),
+        Field("", lambda view: view.question.digest or None, key="digest"),
+        Field("", lambda view: view.question.is_recorded and view.question.answer is None, key="answerable"),
+        Field("model said", lambda view: view.reply_text, key="model_said"),
+        Field("answered", lambda view: view.answer, _text_of_answer, key="answer"),
     ),
 )
 """A question. `answerable` is false if what was asked is not recorded."""
@@ -156,7 +149,7 @@ QUESTION: Entity[ShownQuestion] = Entity(
 
 def list_questions(
     *,
-    wanted: QuestionFilter = QuestionFilter(),
+    selection: QuestionFilter = QuestionFilter(),
     limit: Limit = None,
     options: StoreOptions = StoreOptions(),
 ) -> int:
@@ -168,24 +161,23 @@ def list_questions(
     Example: `handrail approvals list --agent desk --older-than 2h`
 
     Args:
-        wanted: Which ones.
+        selection: Which ones.
         limit: How many.
         options: The store and the output format.
     """
     with options.open() as store:
         unreadable: dict[str, str] = {}
-        questions = _shown(store, wanted.select(store, unreadable))
+        questions = _views(store, selection.select(store, unreadable))
         QUESTION.print_list(questions, limit, options)
     return _report_unreadable(Screen(), unreadable)
 
 
-def _shown(store: Store, questions: Sequence[StoredQuestion]) -> list[ShownQuestion]:
+def _views(store: Store, questions: Sequence[StoredQuestion]) -> list[QuestionView]:
     now = store.now()
-    return [ShownQuestion(store, each, questions, now) for each in questions]
+    return [QuestionView(store, question, questions, now) for question in questions]
 
 
 def _report_unreadable(screen: Screen, unreadable: Mapping[str, str]) -> int:
-    """Print the sessions that were left out, with the reasons; returns the exit code."""
     for session_id, why in unreadable.items():
         screen.fault(f"the questions of session {session_id} cannot be read: {why}")
     return FAILED if unreadable else DONE
@@ -207,7 +199,7 @@ def show_question(session: str, call: str, /, *, options: StoreOptions = StoreOp
     with options.open() as store:
         question = find_question(store, session, call)
         of_session = stored_questions(store, question.session_id)
-        row = ShownQuestion(store, question, of_session, store.now())
+        row = QuestionView(store, question, of_session, store.now())
         QUESTION.print_one(row, options)
         if options.as_json:
             return
@@ -219,12 +211,11 @@ def show_question(session: str, call: str, /, *, options: StoreOptions = StoreOp
             screen.say("Answer it with yes or no:")
             words = ("handrail", "approvals", "answer", question.session_id, row.name, "yes", "--store", store.url)
             screen.command([shlex.quote(word) for word in words])
-        others = [each for each in of_session if each.answer is None and not each.is_same(question)]
+        others = [other for other in of_session if other.answer is None and not other.is_same(question)]
         _print_resuming(screen, question, store.url, others_open=bool(others))
 
 
 def _print_resuming(screen: Screen, question: StoredQuestion, url: str, *, others_open: bool) -> None:
-    """Print how the call of a question is resumed; with `others_open`, so that other questions stay open."""
     if question.answer is not None and not question.answer.approved and not question.path:
         screen.say("Its model reads that when its program is run again.")
     elif question.unstored:
@@ -248,7 +239,7 @@ def _print_resuming(screen: Screen, question: StoredQuestion, url: str, *, other
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerOptions:
-    """How to answer.
+    """The options of an answer.
 
     Attributes:
         reason: Why; the model reads it if the answer is no.
@@ -265,7 +256,7 @@ class AnswerOptions:
     all: bool = False
     yes: Yes = False
 
-    def given(self, verdict: str) -> GivenAnswer:
+    def answer(self, verdict: str) -> GivenAnswer:
         """The answer."""
         by = self.by or ""
         with suppress(OSError, KeyError, ImportError):  # a process without a user name, as in a container
@@ -281,7 +272,7 @@ def answer_question(  # noqa: PLR0913 - they are its options
     /,
     *,
     how: AnswerOptions = AnswerOptions(),
-    wanted: QuestionFilter = QuestionFilter(),
+    selection: QuestionFilter = QuestionFilter(),
     options: StoreOptions = StoreOptions(),
 ) -> int:
     """Answer the question about a call: `yes`, it runs when it is resumed; `no`, it is refused then.
@@ -297,43 +288,43 @@ def answer_question(  # noqa: PLR0913 - they are its options
         call: The call, as `approvals list` shows it.
         verdict: The answer; with --all it stands alone.
         how: How to show or answer it.
-        wanted: Which ones.
+        selection: Which ones.
         options: The store and the output format.
     """
     words = [word for word in (session, call, verdict) if word is not None]
-    _check(words, how, wanted)
+    _check(words, how, selection)
     screen = Screen()
     check_can_ask(screen, "answers several questions", yes=how.yes or not how.all)
-    given = how.given(words[-1])
+    answer = how.answer(words[-1])
     with options.open(writing=True) as store:
         if how.all:
             unreadable: dict[str, str] = {}
-            questions = [each for each in wanted.select(store, unreadable) if each.is_recorded]
-            code = _answer_all(screen, store, questions, given, yes=how.yes, as_json=options.as_json)
+            questions = [question for question in selection.select(store, unreadable) if question.is_recorded]
+            code = _answer_all(screen, store, questions, answer, yes=how.yes, as_json=options.as_json)
             return max(code, _report_unreadable(screen, unreadable))
         question = find_question(store, words[0], words[1])
-        (answered,) = _record(store, question.session_id, [question], given)
+        (stored_question,) = _record(store, question.session_id, [question], answer)
         of_session = stored_questions(store, question.session_id)
-        still_open = sum(each.answer is None for each in of_session)
+        still_open = sum(question.answer is None for question in of_session)
         if options.as_json:
-            row = ShownQuestion(store, answered, of_session, store.now())
+            row = QuestionView(store, stored_question, of_session, store.now())
             screen.json(QUESTION.json(row) | {"open_questions": still_open})
             return DONE
-    _say_recorded(screen, [answered], of_session)
+    _say_recorded(screen, [stored_question], of_session)
     if still_open:
         screen.say(f"Still open in session {question.session_id}: {count_noun(still_open, 'question')}.")
-    _print_resuming(screen, answered, store.url, others_open=bool(still_open))
+    _print_resuming(screen, stored_question, store.url, others_open=bool(still_open))
     return DONE
 
 
-def _check(words: Sequence[str], how: AnswerOptions, wanted: QuestionFilter) -> None:
+def _check(words: Sequence[str], how: AnswerOptions, selection: QuestionFilter) -> None:
     expected = 1 if how.all else _WORDS
     if len(words) != expected or words[-1] not in _VERDICTS:
-        given = (
+        expected_words = (
             "--all is given, so name the verdict alone" if how.all else "name the SESSION, the CALL, and the verdict"
         )
-        raise CycloptsError(msg=f"{given}: yes or no")
-    if wanted != QuestionFilter() and not how.all:
+        raise CycloptsError(msg=f"{expected_words}: yes or no")
+    if selection != QuestionFilter() and not how.all:
         raise CycloptsError(msg="--session, --agent, --tool and --older-than go with --all")
 
 
@@ -341,88 +332,86 @@ def _check(words: Sequence[str], how: AnswerOptions, wanted: QuestionFilter) -> 
 
 
 def _record(
-    store: Store, session_id: str, questions: Sequence[StoredQuestion], given: GivenAnswer
+    store: Store, session_id: str, questions: Sequence[StoredQuestion], answer: GivenAnswer
 ) -> list[StoredQuestion]:
-    """Record one answer to questions of a session, in one unit; returns them as they are stored.
-
-    Raises:
-        SessionError: one of them has been answered or decided since it was shown, or cannot be answered, or has a
-            secret that no process knows any more. Nothing was written.
-        StoreError: the store cannot be used.
-    """
+    """Records one answer to questions of a session, in one unit; if it fails, nothing was written."""
     while True:
         before = stored_questions(store, session_id)
-        standing = [_standing(before, each) for each in questions]
-        changes = [_change(store, each, given) for each in standing]
-        _check_unstored(store, session_id, standing, given)
+        current = [_find_same(before, question) for question in questions]
+        changes = [_change(store, question, answer) for question in current]
+        _check_unstored(store, session_id, current, answer)
         if store.apply(UnitOfWork(tuple(changes))) is None:
             break
         # Another person has answered meanwhile, so the questions are looked at again.
     _take_in(store, session_id)
     after = stored_questions(store, session_id)
-    return [next(each for each in after if each.is_same(question)) for question in standing]
+    return [next(question for question in after if question.is_same(question)) for question in current]
 
 
-def _standing(questions: Iterable[StoredQuestion], shown: StoredQuestion) -> StoredQuestion:
-    """The question as it is stored now, if it can be answered."""
-    what = f"call {name_call(shown.call)} of session {shown.call_session}"
-    found = next(
-        (each for each in questions if (each.call_session, each.call) == (shown.call_session, shown.call)), None
+def _find_same(questions: Iterable[StoredQuestion], question: StoredQuestion) -> StoredQuestion:
+    what = f"call {name_call(question.call)} of session {question.call_session}"
+    match = next(
+        (other for other in questions if (other.call_session, other.call) == (question.call_session, question.call)),
+        None,
     )
-    if found is None or not (found.answer or found.is_same(shown)):
+    if match is None or not (match.answer or match.is_same(question)):
         raise SessionError(
             f"{what} has been decided since it was shown, or something else is asked, so nothing was recorded; "
-            f"handrail sessions show {shown.call_session} shows it"
+            f"handrail sessions show {question.call_session} shows it"
         )
-    if found.answer is not None:
-        by = f" ({found.answer.by})" if found.answer.by else ""
+    if match.answer is not None:
+        by = f" ({match.answer.by})" if match.answer.by else ""
         raise SessionError(
-            f"{what} has been answered already: {found.answer.reason}{by}. That answer stands; handrail approvals show "
-            f"{shown.session_id} {name_call(shown.call)} says how to resume"
+            f"{what} has been answered already: {match.answer.reason}{by}. That answer stands; handrail approvals show "
+            f"{question.session_id} {name_call(question.call)} says how to resume"
         )
-    if not found.is_recorded:
+    if not match.is_recorded:
         raise SessionError(
             f"{what} waits, and no question about it is recorded, so it cannot be answered here. Only its program can "
             "answer: run that again"
         )
-    return found
+    return match
 
 
-def _check_unstored(store: Store, session_id: str, questions: Sequence[StoredQuestion], given: GivenAnswer) -> None:
-    """Check that no yes is given to a call that cannot be made: its secrets have gone with the process that asked."""
-    lacking = [each for each in questions if each.unstored] if given.approved else []
-    if lacking:
+def _check_unstored(store: Store, session_id: str, questions: Sequence[StoredQuestion], answer: GivenAnswer) -> None:
+    question = next((question for question in questions if question.unstored), None) if answer.approved else None
+    if question is not None:
         with suppress(SessionLockedError), held_session(store, session_id, wait=timedelta(0)):
             raise SessionError(
-                f"call {name_call(lacking[0].call)} of session {lacking[0].call_session} cannot be made any more: the "
-                f"secret at {lacking[0].unstored} is not stored, and the process that asked has closed the session. "
+                f"call {name_call(question.call)} of session {question.call_session} cannot be made any more: the "
+                f"secret at {question.unstored} is not stored, and the process that asked has closed the session. "
                 "Nothing was recorded. Answer no, or run its program again: its model reads that it has to ask again"
             )
 
 
-def _change(store: Store, question: StoredQuestion, given: GivenAnswer) -> AnswerChange:
-    """What is written of an answer to a question that was looked at; an answer to an earlier question is replaced."""
-    if isinstance(question.record, PostponedCall) and given.remember != "nothing":
+def _change(store: Store, question: StoredQuestion, answer: GivenAnswer) -> AnswerChange:
+    if isinstance(question.record, PostponedCall) and answer.remember != "nothing":
         raise SessionError(
             f"call {question.call} of session {question.call_session} belongs to a program's own loop, where an answer "
             "holds for one call; leave out --remember"
         )
-    answer = RecordedAnswer(
-        given=given,
+    row_answer = RecordedAnswer(
+        given=answer,
         digest=question.digest,
         asks=question.asks,
         last_attempt=last_attempt(store, question),
         first_asked=question.first_asked,
     )
-    return AnswerChange(question.row, answer_row(question.call_session, question.call, answer, store.now()))
+    return AnswerChange(question.row, answer_row(question.call_session, question.call, row_answer, store.now()))
 
 
 def _take_in(store: Store, session_id: str) -> None:
-    """Append the answers to the session, as its holder does; not if a process holds it, which does so itself."""
     with suppress(SessionLockedError), held_session(store, session_id, wait=timedelta(0)) as lock:
-        found = [each for each in stored_questions(store, session_id) if each.session_id == session_id]
+        questions = [question for question in stored_questions(store, session_id) if question.session_id == session_id]
         append_to_logs(
-            store, lock, [item for each in found if each.recorded for item in session_items(each, each.recorded)]
+            store,
+            lock,
+            [
+                item
+                for question in questions
+                if question.row_answer
+                for item in session_items(question, question.row_answer)
+            ],
         )
 
 
@@ -430,44 +419,43 @@ def _take_in(store: Store, session_id: str) -> None:
 
 
 def _answer_all(  # noqa: PLR0913 - the parts of one command
-    screen: Screen, store: Store, questions: Sequence[StoredQuestion], given: GivenAnswer, *, yes: bool, as_json: bool
+    screen: Screen, store: Store, questions: Sequence[StoredQuestion], answer: GivenAnswer, *, yes: bool, as_json: bool
 ) -> int:
     if not as_json:
-        QUESTION.table(screen, _shown(store, questions), most=PAGE)
+        QUESTION.table(screen, _views(store, questions), most=PAGE)
     count = count_noun(len(questions), "question")
-    if questions and not yes and not screen.confirm(f"Answer {count} with {given.word}?"):
+    if questions and not yes and not screen.confirm(f"Answer {count} with {answer.word}?"):
         screen.remark("Nothing was recorded.")
         return FAILED
     by_session: dict[str, list[StoredQuestion]] = defaultdict(list)
-    for each in questions:
-        by_session[each.session_id].append(each)
-    answered: list[StoredQuestion] = []
-    failed: dict[str, str] = {}
-    for session_id, asked in by_session.items():
+    for question in questions:
+        by_session[question.session_id].append(question)
+    done: list[StoredQuestion] = []
+    failures: dict[str, str] = {}
+    for session_id, group in by_session.items():
         try:
-            answered += _record(store, session_id, asked, given)
+            done += _record(store, session_id, group, answer)
         # One session that cannot be written to does not hold up the others.
         except HandrailError as error:
-            failed[session_id] = str(error)
+            failures[session_id] = str(error)
     if as_json:
-        recorded = [QUESTION.json(row) for row in _shown(store, answered)]
-        reasons = [{"session_id": session_id, "because": why} for session_id, why in failed.items()]
-        screen.json({"answered": recorded, "failed": reasons})
+        documents = [QUESTION.json(row) for row in _views(store, done)]
+        reasons = [{"session_id": session_id, "because": why} for session_id, why in failures.items()]
+        screen.json({"answered": documents, "failed": reasons})
     else:
-        _say_recorded(screen, answered, answered)
-        for why in failed.values():
+        _say_recorded(screen, done, done)
+        for why in failures.values():
             screen.fault(why)
-    return FAILED if failed else DONE
+    return FAILED if failures else DONE
 
 
-def _say_recorded(screen: Screen, answered: Sequence[StoredQuestion], among: Sequence[StoredQuestion]) -> None:
-    """Print what was recorded, and which sessions have not taken it in, because a process has them open."""
-    if not answered:
+def _say_recorded(screen: Screen, questions: Sequence[StoredQuestion], among: Sequence[StoredQuestion]) -> None:
+    if not questions:
         screen.note("No question was answered.")
-    for each in answered:
-        verdict = "may run" if each.answer is not None and each.answer.approved else "is refused"
-        reason = "" if each.answer is None else each.answer.reason
-        what = f"call {shorten_call(each, among)} of {each.tool}"
-        screen.say(f"{each.session_id}: recorded that {what} {verdict}: {reason}")
-    for session_id in dict.fromkeys(each.session_id for each in answered if each.recorded is not None):
+    for question in questions:
+        verdict = "may run" if question.answer is not None and question.answer.approved else "is refused"
+        reason = "" if question.answer is None else question.answer.reason
+        what = f"call {shorten_call(question, among)} of {question.tool}"
+        screen.say(f"{question.session_id}: recorded that {what} {verdict}: {reason}")
+    for session_id in dict.fromkeys(question.session_id for question in questions if question.row_answer is not None):
         screen.say(f"A process has session {session_id} open, and takes the answer in at its next step.")

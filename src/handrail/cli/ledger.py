@@ -71,14 +71,8 @@ Partition = Annotated[
 """Whose key is meant."""
 
 
-class ShownEffect(NamedTuple):
-    """An effect as it is shown.
-
-    Attributes:
-        row: its row.
-        now: the time of the store, with which its lease and its expiry are compared.
-        agent: the agent, or the prompt, whose call has claimed it last; empty if that is not known.
-    """
+class EffectView(NamedTuple):
+    """An effect as people see it; `now` is the time of the store, `agent` that of the last claim, empty if unknown."""
 
     row: EffectRow
     now: datetime
@@ -94,7 +88,7 @@ class ShownEffect(NamedTuple):
 
     @property
     def term(self) -> str:
-        """How long the state lasts, or how long ago it ended."""
+        """The remaining time of the state, or the time since it ended."""
         row, now = self.row, self.now
         if row.lease_until is not None:
             lasts = format_duration(row.lease_until - now)
@@ -107,7 +101,7 @@ class ShownEffect(NamedTuple):
         return f"expired {lasts} ago" if key_expired(row, now) else f"expires in {lasts}"
 
     @property
-    def recorded(self) -> RecordedArguments:
+    def stored_arguments(self) -> RecordedArguments:
         """The arguments, and what the model wrote if that differs; text if something else has written them."""
         try:
             return read_arguments(self.row.arguments)
@@ -117,12 +111,12 @@ class ShownEffect(NamedTuple):
     @property
     def result(self) -> tuple[Any, tuple[ContentPart, ...]]:
         """The recorded value, and the parts of the result; a value that cannot be read is text."""
-        recorded = self.row.value or b"null"
+        content = self.row.value or b"null"
         try:
-            value, parts = split_parts(recorded)
+            value, parts = split_parts(content)
             return json.loads(value or b"null"), parts
         except ValueError:
-            return f"cannot be read: {recorded.decode(errors='replace')}", ()
+            return f"cannot be read: {content.decode(errors='replace')}", ()
 
     @property
     def value(self) -> str:
@@ -134,55 +128,54 @@ class ShownEffect(NamedTuple):
 
 
 def _part_json(part: ContentPart) -> dict[str, Any]:
-    """A part of a result, with its size and without its bytes."""
     if isinstance(part, BinaryPart):
         return {"media_type": part.media_type, "size": len(part.data)}
     return {"text": part.text}
 
 
-def _owner_json(effect: ShownEffect) -> dict[str, Any]:
+def _owner_json(effect: EffectView) -> dict[str, Any]:
     owner = effect.row.owner
     return {**owner._asdict(), "in_words": owner.in_words}
 
 
-def _arguments(effect: ShownEffect) -> Any:  # noqa: ANN401 - any value of JSON
-    return _NOT_RECORDED if effect.row.arguments is None else effect.recorded.arguments
+def _arguments(effect: EffectView) -> Any:  # noqa: ANN401 - any value of JSON
+    return _NOT_RECORDED if effect.row.arguments is None else effect.stored_arguments.arguments
 
 
-EFFECT: Entity[ShownEffect] = Entity(
+EFFECT: Entity[EffectView] = Entity(
     "effects",
     ("key", "tool", "status", "lease / expiry", "arguments"),
     (
-        Field("key", lambda each: each.row.key),
-        Field("partition", lambda each: each.row.partition),
-        Field("tool", lambda each: each.row.tool),
-        Field("status", lambda each: each.state, key="state", styles=_STYLES),
-        Field("", lambda each: each.row.status, key="status"),
-        Field("lease / expiry", lambda each: each.term, key=""),
-        Field("note", lambda each: each.row.note),
-        Field("session", lambda each: each.row.owner.session_id, key=""),
-        Field("agent", lambda each: each.agent or None),
-        Field("owner", _owner_json, lambda each: str(each.row.owner)),
-        Field("process", lambda each: process_in_words(each.row.owner.process), key=""),
-        Field("created", lambda each: each.row.created_at, key="created_at"),
-        Field("arguments", lambda each: each.recorded.arguments, _arguments),
-        Field("model wrote", lambda each: each.recorded.written, key="written"),
-        Field("hash", lambda each: each.row.params_hash, key="params_hash"),
-        Field("fence", lambda each: each.row.fence),
-        Field("effect", lambda each: each.row.effect_id, key="effect_id"),
-        Field("lease until", lambda each: each.row.lease_until, key="lease_until"),
-        Field("completed", lambda each: each.row.completed_at, key="completed_at"),
-        Field("applied", lambda each: each.row.applied_at, key="applied_at"),
-        Field("", lambda each: each.row.expires_at, key="expires_at"),
-        Field("message", lambda each: each.row.message),
-        Field("value", lambda each: each.result[0], lambda each: each.value),
+        Field("key", lambda effect: effect.row.key),
+        Field("partition", lambda effect: effect.row.partition),
+        Field("tool", lambda effect: effect.row.tool),
+        Field("status", lambda effect: effect.state, key="state", styles=_STYLES),
+        Field("", lambda effect: effect.row.status, key="status"),
+        Field("lease / expiry", lambda effect: effect.term, key=""),
+        Field("note", lambda effect: effect.row.note),
+        Field("session", lambda effect: effect.row.owner.session_id, key=""),
+        Field("agent", lambda effect: effect.agent or None),
+        Field("owner", _owner_json, lambda effect: str(effect.row.owner)),
+        Field("process", lambda effect: process_in_words(effect.row.owner.process), key=""),
+        Field("created", lambda effect: effect.row.created_at, key="created_at"),
+        Field("arguments", lambda effect: effect.stored_arguments.arguments, _arguments),
+        Field("model wrote", lambda effect: effect.stored_arguments.written, key="written"),
+        Field("hash", lambda effect: effect.row.params_hash, key="params_hash"),
+        Field("fence", lambda effect: effect.row.fence),
+        Field("effect", lambda effect: effect.row.effect_id, key="effect_id"),
+        Field("lease until", lambda effect: effect.row.lease_until, key="lease_until"),
+        Field("completed", lambda effect: effect.row.completed_at, key="completed_at"),
+        Field("applied", lambda effect: effect.row.applied_at, key="applied_at"),
+        Field("", lambda effect: effect.row.expires_at, key="expires_at"),
+        Field("message", lambda effect: effect.row.message),
+        Field("value", lambda effect: effect.result[0], lambda effect: effect.value),
         # Then the value is null, or has the mask in place of secrets.
-        Field("", lambda each: each.row.status == "done" and lacks_value(each.row), key="value_unavailable"),
-        Field("", lambda each: each.row.exclude_value_from_context, key="exclude_value_from_context"),
+        Field("", lambda effect: effect.row.status == "done" and lacks_value(effect.row), key="value_unavailable"),
+        Field("", lambda effect: effect.row.exclude_value_from_context, key="exclude_value_from_context"),
         Field(
             "parts",
-            lambda each: list(map(_part_json, each.result[1])),
-            lambda each: "\n".join(map(str, each.result[1])),
+            lambda effect: list(map(_part_json, effect.result[1])),
+            lambda effect: "\n".join(map(str, effect.result[1])),
         ),
     ),
 )
@@ -190,20 +183,16 @@ EFFECT: Entity[ShownEffect] = Entity(
 and a string if they were cut; `written` is what the model wrote, and null if that is the arguments."""
 
 
-def with_agents(store: Store, rows: Iterable[EffectRow]) -> list[ShownEffect]:
-    """Effects, each with its agent; each session is read once.
-
-    Raises:
-        StoreError: the store cannot be read.
-    """
+def with_agents(store: Store, rows: Iterable[EffectRow]) -> list[EffectView]:
+    """Effects, each with its agent; each session is read once."""
     now, agents = store.now(), dict[str, str]()
-    effects: list[ShownEffect] = []
+    effects: list[EffectView] = []
     for row in rows:
         session_id = row.owner.session_id or row.partition
         if session_id not in agents:
             session = store.find(session_id) if session_id else None
             agents[session_id] = "" if session is None else agent_of_session(store, session)
-        effects.append(ShownEffect(row, now, agents[session_id]))
+        effects.append(EffectView(row, now, agents[session_id]))
     return effects
 
 
@@ -226,9 +215,9 @@ class EffectFilter:
     unapplied: bool = False
 
     def fits(self, store: Store, row: EffectRow, now: datetime) -> bool:
-        """Whether a row matches."""
+        """Returns whether a row matches."""
         return (
-            (not self.status or ShownEffect(row, now).state in self.status)
+            (not self.status or EffectView(row, now).state in self.status)
             and self.tool in {None, row.tool}
             and self.session in {None, row.partition, row.owner.session_id}
             and not (self.unapplied and not _is_unapplied(store, row, now))
@@ -236,7 +225,6 @@ class EffectFilter:
 
 
 def _is_unapplied(store: Store, row: EffectRow, now: datetime) -> bool:
-    """Whether an effect has happened, and its call is open because the session has not applied the result."""
     if row.status != "done" or row.applied_at is not None or key_expired(row, now):
         return False
     session = store.find(row.owner.session_id)
@@ -246,7 +234,7 @@ def _is_unapplied(store: Store, row: EffectRow, now: datetime) -> bool:
 
 def list_effects(
     *,
-    wanted: EffectFilter = EffectFilter(),
+    selection: EffectFilter = EffectFilter(),
     limit: Limit = None,
     options: StoreOptions = StoreOptions(),
 ) -> None:
@@ -256,7 +244,11 @@ def list_effects(
     """
     with options.open() as store:
         now = store.now()
-        rows = (row for row in (proved(store, each, now) for each in store.rows()) if wanted.fits(store, row, now))
+        rows = (
+            row
+            for row in (proved(store, stored_row, now) for stored_row in store.rows())
+            if selection.fits(store, row, now)
+        )
         size = None if limit is None and options.as_json else (limit or PAGE)
         # One more than is shown, to know whether there are more.
         effects = with_agents(store, newest(rows, None if size is None else size + 1))
@@ -292,11 +284,7 @@ def _age(row: EffectRow) -> datetime:
 
 
 def find_effect(store: Store, key: str, partition: str | None) -> EffectRow:
-    """The row of a key by what is proved of its owner; without a partition, of the only one that has it.
-
-    Raises:
-        LedgerError: it does not exist, or several partitions have the key.
-    """
+    """The row of a key by what is proved of its owner; without a partition, of the only one that has it."""
     # Keys are unique only within a partition.
     rows = [row for row in store.rows(key) if partition in {None, row.partition}]
     if len(rows) == 1:
@@ -351,11 +339,7 @@ class EffectFinding:
     why: Annotated[str | None, Parameter(metavar="TEXT")] = None
 
     def check(self) -> None:
-        """Check that the options are consistent.
-
-        Raises:
-            CycloptsError: they are not.
-        """
+        """Checks that the options are consistent."""
         if self.applied == (self.happened is not None):
             raise CycloptsError(msg="has it happened? Give one of --happened, --not-happened and --applied")
         if (self.why if self.happened else self.message or self.value) is not None:
@@ -370,9 +354,9 @@ class EffectFinding:
             return NotApplied(self.why or "a person has found that it did not happen")
         # ASCII: a lone surrogate is valid JSON, but not valid UTF-8.
         value = None if self.value is None else json.dumps(json.loads(self.value), separators=(",", ":")).encode()
-        kept = row.message if is_correctable(row) else f"{row.tool} has been carried out; a person has confirmed it."
+        text = row.message if is_correctable(row) else f"{row.tool} has been carried out; a person has confirmed it."
         # Only the row of a result that is corrected has a value.
-        return EffectResult(self.message or kept, value or row.value, row.exclude_value_from_context)
+        return EffectResult(self.message or text, value or row.value, row.exclude_value_from_context)
 
 
 def reconcile_effect(  # noqa: PLR0913 - the options of the command
@@ -413,7 +397,7 @@ def reconcile_effect(  # noqa: PLR0913 - the options of the command
     if finding != EffectFinding():
         raise CycloptsError(msg="--ask is answered by the tools; leave out what a person has found")
     with redirect_stdout(sys.stderr):
-        settle = _named_settler(ask)
+        settle = _make_settler(ask)
     return _ask_reconcilers(settle, key, partition, options)
 
 
@@ -425,13 +409,13 @@ def _record_finding(key: str, partition: str | None, finding: EffectFinding, opt
         if not EffectLedger(store).resolve(row, finding.of(row), ttl=ttl):
             raise LedgerError(f"the effect {key} {_CHANGED}", key=key, status=row.status)
         # Read again for the output; the row may have been removed since, and then the one that was read is printed.
-        (standing,) = with_agents(store, [store.get(row.partition, key) or row])
+        (effect,) = with_agents(store, [store.get(row.partition, key) or row])
     if options.as_json:
-        Screen().json(EFFECT.json(standing))
+        Screen().json(EFFECT.json(effect))
     elif finding.applied:
         Screen().say(f"Recorded that the result of {key} has been applied by hand.")
     elif finding.happened:
-        Screen().say(f"Recorded that {key} has happened: {standing.row.message}")
+        Screen().say(f"Recorded that {key} has happened: {effect.row.message}")
     else:
         Screen().say(f"Recorded that {key} has not happened, so the same call may run again.")
     return DONE
@@ -443,7 +427,6 @@ def _record_finding(key: str, partition: str | None, finding: EffectFinding, opt
 def _ask_reconcilers(
     settle: Callable[[Session], object], key: str | None, partition: str | None, options: StoreOptions
 ) -> int:
-    """Ask about all unknown effects, or those of the session of `key`; returns the exit code."""
     screen = Screen()
     with options.open(writing=True) as store:
         now = store.now()
@@ -455,26 +438,21 @@ def _ask_reconcilers(
                     settle(session)
             except SessionError as error:  # it is open elsewhere, or only in memory
                 screen.remark(f"session {session_id}: its tools are not asked: {error}")
-        standing = [store.get(row.partition, row.key) or row for row in rows]
-    for row in standing:
+        settled_rows = [store.get(row.partition, row.key) or row for row in rows]
+    for row in settled_rows:
         if options.as_json:
-            screen.json(EFFECT.json(ShownEffect(row, now)), lines=True)
+            screen.json(EFFECT.json(EffectView(row, now)), lines=True)
         else:
             unknown_yet = "is still unknown. Find out, and record it with handrail ledger reconcile"
             screen.say(f"{row.key} {_SETTLED.get(row.status, unknown_yet)}.")
-    return DONE if all(row.status in _SETTLED for row in standing) else FAILED
+    return DONE if all(row.status in _SETTLED for row in settled_rows) else FAILED
 
 
 _SETTLED = {"done": "has happened", "failed": "has not happened, so the same call may run again"}
 
 
-def _named_settler(name: str) -> Callable[[Session], object]:
-    """What settles the open calls of a session: an agent, or a function of a program.
-
-    Raises:
-        CycloptsError: `name` is neither an agent file nor `module:function`.
-        HandrailError: the agent or the program cannot be used.
-    """
+def _make_settler(name: str) -> Callable[[Session], object]:
+    """A function that settles the open calls of a session: of an agent, or of a function of a program."""
     if name.endswith(".agent"):
         need_extra()
         with imports_unsearched():
@@ -482,16 +460,18 @@ def _named_settler(name: str) -> Callable[[Session], object]:
         agent = load_agent(name)
         return lambda session: run_on_new_loop(agent.settle_open_async(RunOptions(session=session)))
     sys.path.insert(0, str(Path.cwd()))
-    wanted = f"--ask {name}: name an agent file, or MODULE:FUNCTION, which takes a Session and returns its ToolExecutor"
+    expected = (
+        f"--ask {name}: name an agent file, or MODULE:FUNCTION, which takes a Session and returns its ToolExecutor"
+    )
     try:
-        executor_of = resolve_name(name)
+        make_executor = resolve_name(name)
     except (ImportError, AttributeError, ValueError) as error:
-        raise CycloptsError(msg=f"{wanted}: {error}") from error
+        raise CycloptsError(msg=f"{expected}: {error}") from error
 
     def settle(session: Session) -> None:
-        executor = executor_of(session) if callable(executor_of) else None
+        executor = make_executor(session) if callable(make_executor) else None
         if not isinstance(executor, ToolExecutor):
-            raise CycloptsError(msg=wanted)
+            raise CycloptsError(msg=expected)
         executor.settle_open()
 
     return settle
@@ -503,7 +483,7 @@ def _named_settler(name: str) -> Callable[[Session], object]:
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Removal:
-    """How to remove effects.
+    """The options of a removal of effects.
 
     Attributes:
         force: Remove also what is running, unknown or not applied. It may then happen twice.
@@ -549,24 +529,38 @@ def invalidate_effects(
             rows = [find_effect(store, key, partition)]
         else:
             rows = newest((row for row in store.rows() if row.tool == tool), None)
-        going = with_agents(store, (row for row in rows if removal.force or removable(row)))
-        _check_removable(store, rows, going, key or f"of the tool {tool}")
+        removable_effects = with_agents(store, (row for row in rows if removal.force or removable(row)))
+        _check_removable(store, rows, removable_effects, key or f"of the tool {tool}")
         if not (removal.yes or options.as_json):
-            EFFECT.table(screen, going, most=PAGE)
-        named = _named(going)
-        if not (removal.yes or removal.dry_run or screen.confirm(f"Forget {named}? The same call runs again then.")):
+            EFFECT.table(screen, removable_effects, most=PAGE)
+        name = _name_effects(removable_effects)
+        if not (removal.yes or removal.dry_run or screen.confirm(f"Forget {name}? The same call runs again then.")):
             screen.remark("Nothing was changed.")
             return FAILED
         # Each row is removed only if it is still the one that was shown.
-        removed = [] if removal.dry_run else [each for each in going if change_effect(store, each.row, None)]
-    stayed, missed = len(rows) - len(going), 0 if removal.dry_run else len(going) - len(removed)
+        removals = (
+            []
+            if removal.dry_run
+            else [effect for effect in removable_effects if change_effect(store, effect.row, None)]
+        )
+    stayed, missed = (
+        len(rows) - len(removable_effects),
+        0 if removal.dry_run else len(removable_effects) - len(removals),
+    )
     if options.as_json:
-        counts = {"removed": len(removed), "kept": stayed, "changed": missed, "dry_run": removal.dry_run}
-        screen.json({**counts, "effects": [EFFECT.json(each) for each in (going if removal.dry_run else removed)]})
+        counts = {"removed": len(removals), "kept": stayed, "changed": missed, "dry_run": removal.dry_run}
+        screen.json(
+            {
+                **counts,
+                "effects": [EFFECT.json(effect) for effect in (removable_effects if removal.dry_run else removals)],
+            }
+        )
         return FAILED if missed else DONE
-    if removed or removal.dry_run:
+    if removals or removal.dry_run:
         screen.say(
-            f"Would forget {named}." if removal.dry_run else f"Forgot {_named(removed)}; the same call runs again."
+            f"Would forget {name}."
+            if removal.dry_run
+            else f"Forgot {_name_effects(removals)}; the same call runs again."
         )
     if stayed:
         screen.note(f"{count_noun(stayed, 'effect')} stayed, being running, unknown or not applied.")
@@ -575,9 +569,11 @@ def invalidate_effects(
     return FAILED if missed else DONE
 
 
-def _check_removable(store: Store, rows: Sequence[EffectRow], going: Sequence[ShownEffect], what: str) -> None:
-    if not going:
-        states = " and ".join(sorted({each.state for each in with_agents(store, rows)}))
+def _check_removable(
+    store: Store, rows: Sequence[EffectRow], removable_effects: Sequence[EffectView], what: str
+) -> None:
+    if not removable_effects:
+        states = " and ".join(sorted({effect.state for effect in with_agents(store, rows)}))
         why = (
             f"the effect {what} is {states}. Forgotten, it could happen twice, or its result would be lost: wait for "
             "its end, or record it with handrail ledger reconcile; --force removes it anyway"
@@ -586,7 +582,7 @@ def _check_removable(store: Store, rows: Sequence[EffectRow], going: Sequence[Sh
         raise LedgerError(text, key=what, status=rows[0].status if rows else "absent")
 
 
-def _named(effects: Sequence[ShownEffect]) -> str:
+def _name_effects(effects: Sequence[EffectView]) -> str:
     return effects[0].row.key if len(effects) == 1 else count_noun(len(effects), "effect")
 
 
@@ -605,10 +601,10 @@ def prune_effects(*, yes: Yes = False, dry_run: DryRun = False, options: StoreOp
         if expired.rows and not (yes or dry_run) and not screen.confirm(f"Remove {words}?"):
             screen.remark("Nothing was removed.")
             return FAILED
-        removed = 0 if dry_run else EffectLedger(store).prune_expired()
+        count = 0 if dry_run else EffectLedger(store).prune_expired()
     if options.as_json:
         would_remove = expired.rows if dry_run else 0
-        screen.json({"removed": removed, "would_remove": would_remove, "bytes": expired.bytes, "dry_run": dry_run})
+        screen.json({"removed": count, "would_remove": would_remove, "bytes": expired.bytes, "dry_run": dry_run})
     else:
-        screen.say(f"Would remove {words}." if dry_run else f"Removed {count_noun(removed, 'expired effect')}.")
+        screen.say(f"Would remove {words}." if dry_run else f"Removed {count_noun(count, 'expired effect')}.")
     return DONE

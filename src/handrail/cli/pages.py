@@ -19,19 +19,16 @@ _BESIDE = {"readme": _INDEX, "changelog": "CHANGELOG.md", "security-policy": "SE
 
 
 def installed_pages() -> dict[str, Path]:
-    """The pages of this installation by their names, such as `how-to/write-a-tool`; that of an index is its folder.
-
-    The index of all has the name `index`. Without pages it is empty.
-    """
+    """The pages of this installation by their names, such as `how-to/write-a-tool` and `index`; empty without pages."""
     package = Path(handrail.__file__).resolve().parent
     for folder in (package / "docs", package.parents[1] / "docs"):
         if (folder / _INDEX).is_file() and (folder.parent == package or package.parent.name == "src"):
-            named = {"index": folder / _INDEX}
+            pages = {"index": folder / _INDEX}
             for path in sorted(folder.rglob("*.md")):
                 name = path.parent if path.name == _INDEX else path.with_suffix("")
-                named.setdefault(name.relative_to(folder).as_posix(), path)
-            del named["."]
-            return named | {name: folder.parent / file for name, file in _BESIDE.items()}
+                pages.setdefault(name.relative_to(folder).as_posix(), path)
+            del pages["."]
+            return pages | {name: folder.parent / file for name, file in _BESIDE.items()}
     return {}
 
 

@@ -60,12 +60,11 @@ class Terminated(KeyboardInterrupt):
     """
 
     def __init__(self, number: int) -> None:
-        """Asked by this signal."""
         super().__init__(f"ended by {signal.Signals(number).name}")
         self.number = number
 
 
-def exit_code_of(interrupt: KeyboardInterrupt) -> int:
+def interrupt_exit_code(interrupt: KeyboardInterrupt) -> int:
     """128 and the number of the signal that has interrupted a command."""
     return 128 + interrupt.number if isinstance(interrupt, Terminated) else INTERRUPTED
 
@@ -152,7 +151,6 @@ def interruptible(
 
 @contextmanager
 def _handled(obey: Callable[[int, FrameType | None], object]) -> Generator[None]:
-    """Have the signals handled in the block, as far as nothing else handles or ignores them."""
     before: dict[int, object] = {}
     # Python handles no signals in other threads.
     if threading.current_thread() is threading.main_thread():
@@ -160,23 +158,23 @@ def _handled(obey: Callable[[int, FrameType | None], object]) -> Generator[None]
         # A process that was started to ignore a signal still ignores it, as under nohup.
         if before[signal.SIGINT] is signal.SIG_IGN:
             before = {}
-        before |= {each: signal.SIG_DFL for each in _TERMINATING if signal.getsignal(each) is signal.SIG_DFL}
+        before |= {number: signal.SIG_DFL for number in _TERMINATING if signal.getsignal(number) is signal.SIG_DFL}
     for number in before:
         signal.signal(number, obey)
-    kept: set[int] = set()
+    caught_signals: set[int] = set()
     try:
         yield
     except KeyboardInterrupt:
-        kept = {signal.SIGINT}
+        caught_signals = {signal.SIGINT}
         raise
     finally:
         for number, handler in before.items():
-            if number not in kept:
+            if number not in caught_signals:
                 signal.signal(number, cast("signal.Handlers", handler))
 
 
 def wake_on_signals(loop: AbstractEventLoop) -> None:
-    """Let signals wake an event loop, which would notice one that arrives just before it waits much later.
+    """Lets signals wake an event loop, which would notice one that arrives just before it waits much later.
 
     asyncio listens for signals once it has a handler for any. The handler for an unused signal does nothing.
     """
@@ -213,19 +211,11 @@ class GuardedStream:
         self._stream = stream
 
     def write(self, text: str) -> int:
-        """Write text.
-
-        Raises:
-            OutputError: it cannot be written.
-        """
+        """Writes text."""
         return self._guarded(self._stream.write, redacted(text))
 
     def flush(self) -> None:
-        """Write what is buffered.
-
-        Raises:
-            OutputError: it cannot be written.
-        """
+        """Writes what is buffered."""
         self._guarded(self._stream.flush)
 
     @staticmethod
@@ -241,7 +231,7 @@ class GuardedStream:
 
 
 def run_guarded(command: Callable[[], int]) -> int:
-    """Run a command that prints, and return its exit code; that of its output if it cannot be written."""
+    """Runs a command that prints, and return its exit code; that of its output if it cannot be written."""
     # Before any output, also before errors of the command line are printed.
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):

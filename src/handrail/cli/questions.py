@@ -54,27 +54,21 @@ class StoredQuestion:
     """A question about a call that has not been carried out.
 
     Attributes:
-        session_id: the session in which it is stored, and which is resumed.
+        session_id: the session that stores it.
         call_session: the session of the call.
-        call: the identity of the call there.
         path: the agents that called each other; empty for a program's own loop.
-        tool: the tool.
-        effect: what the tool does to the world.
-        origin: where the tool comes from, in words.
-        description: what the model reads of the tool; empty if it is not known.
-        asked_at: when it was asked.
         first_asked: when it was first asked; a run asks again what was left open.
         reason: why it is asked; for a call of a program's own loop, why it was postponed.
-        asks: what policies ask.
+        asks: the questions of policies.
         arguments: the arguments as JSON has them; a string if they were cut, or cannot be shown.
-        written: what the model wrote, where that differs.
+        model_text: the arguments as the model wrote them, where that differs.
         reached: the paths to which links in the arguments lead, by argument.
         digest: names exactly these arguments; empty if the call waits for something else.
-        command: how the run was typed, a `RunCommand`; `None` for a program's own loop.
-        answer: what has been answered; `None` as long as it is open.
+        command: the `RunCommand` of the run; `None` for a program's own loop.
+        answer: `None` as long as it is open.
         record: the item of the session that holds it.
         row: the answer to its call that is a row of the store, also one to an earlier question about the call.
-        recorded: that answer, if it is to this question and the session has not taken it in yet.
+        row_answer: that answer, if it is to this question and the session has not taken it in yet.
     """
 
     session_id: str
@@ -90,18 +84,18 @@ class StoredQuestion:
     reason: str = ""
     asks: tuple[str, ...] = ()
     arguments: Any = None
-    written: Any = None
+    model_text: Any = None
     reached: dict[str, str] = field(default_factory=dict[str, str])
     digest: str = ""
     command: Any = field(default=None, repr=False)
     answer: GivenAnswer | None = None
     record: Any = field(default=None, repr=False)
     row: AnswerRow | None = field(default=None, repr=False)
-    recorded: RecordedAnswer | None = field(default=None, repr=False)
+    row_answer: RecordedAnswer | None = field(default=None, repr=False)
 
     @property
     def is_recorded(self) -> bool:
-        """Whether it is known what was asked; a call that waits for something else has no question."""
+        """True if it is known what was asked; a call that waits for something else has no question."""
         return bool(self.digest)
 
     @property
@@ -110,16 +104,17 @@ class StoredQuestion:
         return ", ".join(mask_places(self.arguments))
 
     def is_same(self, other: StoredQuestion) -> bool:
-        """Whether the same is asked about the same call and arguments."""
-        mine, others = ((each.call_session, each.call, each.digest, each.asks) for each in (self, other))
+        """Returns whether the same is asked about the same call and arguments."""
+        mine, others = (
+            (question.call_session, question.call, question.digest, question.asks) for question in (self, other)
+        )
         return mine == others
 
 
 def _loop_questions(items: Sequence[PostponedCall], session_id: str) -> Iterator[StoredQuestion]:
-    """The questions of a program's own loop, open and answered, and its calls that wait for something else."""
     own: list[PostponedCall] = own_items(items, session_id)
     for item in last_postponed(own).values():
-        asked = StoredQuestion(
+        plain = StoredQuestion(
             session_id=session_id,
             call_session=session_id,
             call=item.call,
@@ -129,17 +124,17 @@ def _loop_questions(items: Sequence[PostponedCall], session_id: str) -> Iterator
             record=item,
         )
         if (question := item.question) is None:
-            yield asked
+            yield plain
             continue
-        shown = read_arguments(question.arguments.encode())
+        arguments = read_arguments(question.arguments.encode())
         yield replace(
-            asked,
+            plain,
             effect=question.effect,
             description=question.description,
             reason=question.reason,
             asks=question.asks,
-            arguments=shown.arguments,
-            written=shown.written,
+            arguments=arguments.arguments,
+            model_text=arguments.written,
             digest=question.digest,
             answer=item.answer,
         )
@@ -148,23 +143,16 @@ def _loop_questions(items: Sequence[PostponedCall], session_id: str) -> Iterator
 def _agent_questions(
     records: Sequence[ApprovalRecord], session_id: str, commands: Sequence[RunCommand]
 ) -> Iterator[StoredQuestion]:
-    """The questions of the agents of a session and of those below it, open and answered by a person.
-
-    Args:
-        records: the records of the session.
-        session_id: the session.
-        commands: how its runs were typed; empty for those of a program.
-    """
     from handrail.agents.approval.decisions import first_asked, last_records  # noqa: PLC0415 - needs the extra
     from handrail.agents.run.options import RunCommand  # noqa: PLC0415 - as above
 
-    asked = {record.call.key: record for record in records if record.is_open}
+    open_records = {record.call.key: record for record in records if record.is_open}
     for record in last_records(records, session_id):
         call, decision = record.call, record.decision
-        question = asked.get(call.key)
+        question = open_records.get(call.key)
         if question is None or not (record.is_open or decision.by == "person"):
             continue  # no person was asked, or a rule has decided since
-        given = GivenAnswer(
+        answer = GivenAnswer(
             approved=decision.verdict == "allow", reason=decision.reason, by=decision.answered_by, at=record.at
         )
         yield StoredQuestion(
@@ -186,26 +174,26 @@ def _agent_questions(
             digest=call.digest,
             # Of the run of a program no command is recorded; this is the name that `handrail new` gives the agent file.
             command=commands[-1] if commands else RunCommand(agent_file=f"{call.path[0]}.agent"),
-            answer=None if record.is_open else given,
+            answer=None if record.is_open else answer,
             record=record,
         )
 
 
 def session_items(question: StoredQuestion, answer: RecordedAnswer) -> tuple[object, ...]:
-    """What a session gets of an answer: as its loop, or the gate of a run, records it."""
+    """The items of an answer for a session: as its loop, or the gate of a run, records it."""
     record: Any = question.record
-    given = answer.given
+    decision = answer.given
     if isinstance(record, PostponedCall):
-        return (record.answered(given, answer.last_attempt),)
+        return (record.answered(decision, answer.last_attempt),)
     from handrail.agents.approval.decisions import (  # noqa: PLC0415 - the question needs the extra
         Answer,
         approval_record,
         decision_of,
     )
 
-    verdict = Answer("yes" if given.approved else "no", given.remember, given.reason)
-    decision, grant = decision_of(record.call, verdict, by=given.by, at=given.at)
-    decided = approval_record(record.call, decision, at=given.at)
+    verdict = Answer("yes" if decision.approved else "no", decision.remember, decision.reason)
+    judgement, grant = decision_of(record.call, verdict, by=decision.by, at=decision.at)
+    decided = approval_record(record.call, judgement, at=decision.at)
     return (decided,) if grant is None else (grant, decided)
 
 
@@ -228,21 +216,17 @@ class QuestionFilter:
     older_than: Annotated[timedelta | None, MORE_THAN_ZERO] = None
 
     def select(self, store: Store, unreadable: dict[str, str]) -> list[StoredQuestion]:
-        """The open questions that fit, the oldest first.
-
-        Args:
-            store: the store.
-            unreadable: gets the sessions whose questions cannot be read, with the reasons.
-
-        Raises:
-            SessionNotFoundError: the session that is named does not exist.
-            StoreError: the store cannot be read.
-        """
+        """The open questions that fit, the oldest first; `unreadable` gets the sessions that cannot be read, and why."""
         if self.session is not None:
             find_session(store, self.session)
         now = store.now()
-        questions = [each for each in stored_questions(store, self.session, unreadable) if each.answer is None]
-        return sorted((each for each in questions if self._fits(store, each, now)), key=lambda each: each.asked_at)
+        questions = [
+            question for question in stored_questions(store, self.session, unreadable) if question.answer is None
+        ]
+        return sorted(
+            (question for question in questions if self._fits(store, question, now)),
+            key=lambda question: question.asked_at,
+        )
 
     def _fits(self, store: Store, question: StoredQuestion, now: datetime) -> bool:
         return (
@@ -271,41 +255,34 @@ def stored_questions(
         session_id: the session in which they are stored, or to which their calls belong; `None` for any.
         unreadable: gets the sessions whose values are damaged, or of a class that has changed, with the reasons: one
             session does not hide the others. `None` to raise.
-
-    Raises:
-        ImportError: a session holds questions of agents, and the extra `agents` is not installed.
-        StoreError: the store cannot be read.
     """
     rows = [row for row in store.sessions() if session_id is None or _is_related(row.session_id, session_id)]
-    found: list[StoredQuestion] = []
+    questions: list[StoredQuestion] = []
     for row in rows:
         try:
-            found += _questions_of(store, row)
+            questions += _session_questions(store, row)
         except (StoreCorruptError, UnknownTypeError) as error:
             if unreadable is None:
                 raise
             unreadable[row.session_id] = str(error)
-    found = list(_with_rows(store, found))
-    asked = [each for each in found if each.is_recorded]
-    waiting = [each for each in found if not (each.is_recorded or _waits_for_calls(store, each, asked))]
-    return [each for each in (*asked, *waiting) if _is_meant(each, session_id) and not _is_settled(store, each)]
+    questions = list(_with_rows(store, questions))
+    recorded_questions = [question for question in questions if question.is_recorded]
+    other_questions = [
+        question
+        for question in questions
+        if not (question.is_recorded or _waits_for_calls(store, question, recorded_questions))
+    ]
+    return [
+        question
+        for question in (*recorded_questions, *other_questions)
+        if _is_meant(question, session_id) and not _is_settled(store, question)
+    ]
 
 
 def find_question(store: Store, session_id: str, call: str) -> StoredQuestion:
-    """The question about a call, open or answered.
-
-    Args:
-        store: the store.
-        session_id: the session in which it is stored, or that of the call.
-        call: the call as `REPLY/CALL`, as `/CALL` if it has no reply, or as its id if only one question of the session
-            is about a call of that id.
-
-    Raises:
-        SessionNotFoundError: the session does not exist.
-        SessionError: there is no such question, or several.
-    """
+    """The question about a call, open or answered; `call` is `REPLY/CALL`, `/CALL`, or an id that is unique."""
     find_session(store, session_id)
-    matches = [each for each in stored_questions(store, session_id) if is_named_by(each.call, call)]
+    matches = [question for question in stored_questions(store, session_id) if is_named_by(question.call, call)]
     if len(matches) == 1:
         return matches[0]
     name = shorten(call, _LONGEST_SHOWN)
@@ -314,7 +291,9 @@ def find_question(store: Store, session_id: str, call: str) -> StoredQuestion:
             f"session {session_id} has no question about a call {name}; handrail approvals list shows what is open, "
             f"and handrail sessions show {session_id} the record of a call"
         )
-    names = ", ".join(f"{each.call_session} {name_call(each.call)}" for each in islice(matches, _MOST_NAMED))
+    names = ", ".join(
+        f"{question.call_session} {name_call(question.call)}" for question in islice(matches, _MOST_NAMED)
+    )
     raise SessionError(
         f"{len(matches)} questions of session {session_id} are about a call {name}; name one by session and call: "
         f"{names}"
@@ -324,30 +303,28 @@ def find_question(store: Store, session_id: str, call: str) -> StoredQuestion:
 def shorten_call(question: StoredQuestion, among: Sequence[StoredQuestion]) -> str:
     """The shortest name of its call that the commands take: its id, unless another question has a call of that id."""
     call_id = question.call.call_id
-    same = [each for each in among if (each.session_id, each.call.call_id) == (question.session_id, call_id)]
+    same = [other for other in among if (other.session_id, other.call.call_id) == (question.session_id, call_id)]
     return str(CallRef(None, call_id)) if call_id and len(same) <= 1 else name_call(question.call)
 
 
 def _is_related(row_id: str, session_id: str) -> bool:
-    """Whether a session may hold a question of another one: it is the same, above it, or below it."""
     return row_id == session_id or row_id.startswith(f"{session_id}/") or session_id.startswith(f"{row_id}/")
 
 
 def _is_meant(question: StoredQuestion, session_id: str | None) -> bool:
     ids = (question.session_id, question.call_session)
-    return session_id is None or any(each == session_id or each.startswith(f"{session_id}/") for each in ids)
+    return session_id is None or any(own_id == session_id or own_id.startswith(f"{session_id}/") for own_id in ids)
 
 
-def _waits_for_calls(store: Store, waiting: StoredQuestion, asked: Sequence[StoredQuestion]) -> bool:
-    """Whether a postponed call waits for a call of its handler that was asked about, or is that of an agent."""
-    if store.find(f"{waiting.call_session}/{waiting.call.key}") is not None:
+def _waits_for_calls(store: Store, question: StoredQuestion, others: Sequence[StoredQuestion]) -> bool:
+    if store.find(f"{question.call_session}/{question.call.key}") is not None:
         return True
-    mine = [each for each in asked if each.call_session == waiting.call_session]
+    mine = [other for other in others if other.call_session == question.call_session]
     # An answered question counts as well: the call waits until it is made again.
-    return any(each.call == waiting.call or waiting.call in each.call.ancestors for each in mine)
+    return any(other.call == question.call or question.call in other.call.ancestors for other in mine)
 
 
-def _questions_of(store: Store, row: SessionRow) -> Iterator[StoredQuestion]:
+def _session_questions(store: Store, row: SessionRow) -> Iterator[StoredQuestion]:
     # Only where a session has them: what they need takes a second to be imported.
     if not any(store.entries(row.session_id, until=row.head, type_name=_RECORDS_OF_AGENTS)):
         items = known_items(store, row, lambda kind: kind is PostponedCall)
@@ -367,7 +344,7 @@ def _questions_of(store: Store, row: SessionRow) -> Iterator[StoredQuestion]:
 
 
 def last_attempt(store: Store, question: StoredQuestion) -> datetime | None:
-    """When the newest attempt of the call of a program's own loop was recorded, as of `RecordedAnswer`."""
+    """The time of the newest record of the call of a program's own loop, as of `RecordedAnswer`."""
     if not isinstance(question.record, PostponedCall):
         return None
     number = store.record_of_call(question.call_session, question.call.outermost.stored)
@@ -376,27 +353,21 @@ def last_attempt(store: Store, question: StoredQuestion) -> datetime | None:
 
 
 def _with_rows(store: Store, questions: Iterable[StoredQuestion]) -> Iterator[StoredQuestion]:
-    """The questions with the answers that are rows of the store.
-
-    Raises:
-        StoreCorruptError: an answer cannot be read.
-    """
     rows: dict[str, dict[CallRef, AnswerRow]] = {}
-    for each in questions:
-        if each.call_session not in rows:
-            rows[each.call_session] = {row.call: row for row in store.answers(each.call_session)}
-        question = replace(each, row=rows[each.call_session].get(each.call.stored))
+    for loop_question in questions:
+        if loop_question.call_session not in rows:
+            rows[loop_question.call_session] = {row.call: row for row in store.answers(loop_question.call_session)}
+        question = replace(loop_question, row=rows[loop_question.call_session].get(loop_question.call.stored))
         if question.row is not None and question.answer is None and question.is_recorded:
-            recorded = answer_in(question.row, store=store.url)
-            last, given = last_attempt(store, question), recorded.given
-            if recorded.is_about(question.digest, question.asks, last, first_asked=question.first_asked):
-                said = replace(given, reason=answer_in_words(given.approved, given.reason))
-                question = replace(question, answer=said, recorded=recorded)
+            row_answer = answer_in(question.row, store=store.url)
+            last, answer = last_attempt(store, question), row_answer.given
+            if row_answer.is_about(question.digest, question.asks, last, first_asked=question.first_asked):
+                answer_with_reason = replace(answer, reason=answer_in_words(answer.approved, answer.reason))
+                question = replace(question, answer=answer_with_reason, row_answer=row_answer)
         yield question
 
 
 def _is_settled(store: Store, question: StoredQuestion) -> bool:
-    """Whether the call, or the one that it is nested in, has a final record."""
     number = store.record_of_call(question.call_session, question.call.outermost.stored)
     record = None if number is None else recorded_item(store, question.call_session, number)
     return record is not None and record.session_id == question.call_session and bool(record.final)

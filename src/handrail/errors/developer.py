@@ -15,9 +15,9 @@ _MOST_SHOWN = 100
 
 
 def mistakes_in(error: BaseException) -> tuple[DeveloperMistake, ...]:
-    """The developer's mistakes that an exception is or holds as a group, at any depth; empty for any other exception.
+    """The developer's mistakes that an exception is or holds as a group, at any depth.
 
-    An exception that was only raised from a mistake is not one: it is the program's own.
+    The cause of an exception does not count: the exception is the program's own.
     """
     if isinstance(error, DeveloperMistake):
         return (error,)
@@ -31,40 +31,33 @@ def mistakes_in(error: BaseException) -> tuple[DeveloperMistake, ...]:
 # A wrong type is a TypeError in Python, and a wrong setting, such as `verdict="maybe"`, a ValueError. Both are this
 # class, so that callers may catch either.
 class InvalidArgumentError(DeveloperMistake, TypeError, ValueError):
-    """A function of Handrail was given a value of the wrong kind. Nothing was done.
+    """A function of Handrail was called with a value of the wrong kind. Nothing was done.
 
     Attributes:
         function: the function or class, as it is imported: `"store.open"`.
         argument: the name of the parameter.
-        given: the type of what was given.
+        value_type: the type of the value.
         expected: what is expected, in words.
     """
 
-    def __init__(self, *, function: str, argument: str, given: object, expected: str) -> None:
-        super().__init__(f"{function}: {argument} is {_shown(given)}; it must be {expected}.")
+    def __init__(self, *, function: str, argument: str, value: object, expected: str) -> None:
+        super().__init__(f"{function}: {argument} is {_format_value(value)}; it must be {expected}.")
         self.function = function
         self.argument = argument
-        self.given: type[object] = type(given)
+        self.value_type: type[object] = type(value)
         self.expected = expected
 
 
 def check_argument(
-    function: str, argument: str, given: object, kinds: type[object] | tuple[type[object], ...], expected: str
+    function: str, argument: str, value: object, kinds: type[object] | tuple[type[object], ...], expected: str
 ) -> None:
-    """Refuse an argument that is of another type.
-
-    Args:
-        function: the function or class, as it is imported: `"store.open"`.
-        argument: the name of the parameter.
-        given: what was given.
-        kinds: the types that it may be of.
-        expected: the same in words, with an example.
+    """Refuses an argument that is of none of some types; `expected` says the same in words, with an example.
 
     Raises:
         InvalidArgumentError: it is of none of them.
     """
-    if not isinstance(given, kinds):
-        raise InvalidArgumentError(function=function, argument=argument, given=given, expected=expected)
+    if not isinstance(value, kinds):
+        raise InvalidArgumentError(function=function, argument=argument, value=value, expected=expected)
 
 
 class InvalidReturnError(DeveloperMistake, TypeError):
@@ -73,29 +66,24 @@ class InvalidReturnError(DeveloperMistake, TypeError):
     The call did not run. An effect that is unknown stays so.
 
     Attributes:
-        function: what returned it: `"policy rule"`, `"the approver"`, `"key_fn"`, `"reconcile"`.
+        function: `"policy rule"`, `"the approver"`, `"key_fn"` or `"reconcile"`.
         tool: name of the tool whose call it was asked about.
-        returned: the type of what it returned.
+        value_type: the type of what it returned.
         expected: what is expected, in words.
     """
 
-    def __init__(self, *, function: str, tool: str, returned: object, expected: str, fault: str | None = None) -> None:
+    def __init__(self, *, function: str, tool: str, value: object, expected: str, fault: str | None = None) -> None:
         # A fault is given where the value may be secret.
-        answered = f"answered {_shown(returned)}" if fault is None else f"{fault}, when it was asked"
-        super().__init__(f"{function} {answered} about a call of {tool}; it must return {expected}.")
+        verb = f"answered {_format_value(value)}" if fault is None else f"{fault}, when it was asked"
+        super().__init__(f"{function} {verb} about a call of {tool}; it must return {expected}.")
         self.function = function
         self.tool = tool
-        self.returned: type[object] = type(returned)
+        self.value_type: type[object] = type(value)
         self.expected = expected
 
 
 class CompletionCheckError(DeveloperMistake):
-    """The completion checker of a prompt failed, or returned something else than what is missing. The run has ended.
-
-    Attributes:
-        prompt: the name of the prompt.
-        fault: what the checker did.
-    """
+    """The completion checker of a `prompt` failed, or did not return what is missing. The run has ended."""
 
     def __init__(self, prompt: str, fault: str) -> None:
         super().__init__(f"the completion checker of prompt {prompt} {fault}.")
@@ -104,11 +92,7 @@ class CompletionCheckError(DeveloperMistake):
 
 
 class PosixRequiredError(HandrailError):
-    """This needs a POSIX system, which the present one is not.
-
-    Attributes:
-        needed: what is missing here: a module of Python, or a function of the system.
-    """
+    """A POSIX system is needed; `needed` is the module or function that this one lacks."""
 
     def __init__(self, what: str, *, needed: str) -> None:
         super().__init__(
@@ -123,7 +107,7 @@ class SandboxError(HandrailError):
     """A sandbox cannot be started, because something is missing or refused on this machine.
 
     Attributes:
-        engine: what was to start it: `"podman"` or `"bubblewrap"`.
+        engine: `"podman"` or `"bubblewrap"`.
         cure: what to do, with the command where there is one.
     """
 
@@ -136,10 +120,9 @@ class SandboxError(HandrailError):
 class SecondStoreError(DeveloperMistake):
     """A call writes to two stores of Handrail, and can commit in one only. The call is rolled back.
 
-    Also raised at the first write of a call of a stored session to files on disk that were opened without that store:
-    a crash could leave the call without its files, or these without the call.
-
-    Also raised when an executor is made, for a tool whose calls could not be committed in one store.
+    Also raised at the first write of a call of a stored session to files that were opened without that store: a crash
+    could separate the call from its files. And when an executor is made, for a tool whose calls could not be committed
+    in one store.
 
     Attributes:
         store: the store that the call commits in; `None` if the session of an executor is in none.
@@ -162,11 +145,7 @@ class SecondStoreError(DeveloperMistake):
 
 
 class LoopBlockedError(DeveloperMistake):
-    """An operation would have blocked an event loop: the loop guard is on (`handrail.waiting`). Nothing was done.
-
-    Attributes:
-        operation: what would have blocked it.
-    """
+    """An `operation` would have blocked an event loop: the loop guard is on (`handrail.waiting`). Nothing was done."""
 
     def __init__(self, operation: str) -> None:
         super().__init__(
@@ -185,9 +164,9 @@ def first_mistake(mistakes: Sequence[BaseException]) -> BaseException:
 
 
 def note_mistakes(error: BaseException, mistakes: Sequence[BaseException]) -> None:
-    """Add mistakes as notes to an exception that is raised instead of them; of a group, all that it holds."""
+    """Adds mistakes, and those in groups, as notes to an exception that is raised instead of them."""
     # `error` may be one of `mistakes`, and gets no note about itself.
-    for mistake in (mistake for each in mistakes if each is not error for mistake in mistakes_in(each)):
+    for mistake in (mistake for member in mistakes if member is not error for mistake in mistakes_in(member)):
         error.add_note(f"another call of the reply: {type(mistake).__name__}: {mistake}")
 
 
@@ -196,7 +175,7 @@ class PromptValidationError(HandrailError, ValueError):
     """A tool, section, policy or prompt that is declared wrongly.
 
     Attributes:
-        section_path: keys from the root section to the one at fault, empty when it lies outside a section.
+        section_path: keys from the root section to the one at fault; empty outside of sections.
         tool: name of the tool at fault, if one is.
         dataclass: the parameter or result type at fault, if one is.
     """
@@ -219,12 +198,7 @@ class PromptValidationError(HandrailError, ValueError):
 
 
 class SignatureFault(NamedTuple):
-    """A fault of the signature of a function.
-
-    Attributes:
-        parameter: the parameter at fault; empty if it is the function itself.
-        text: the fault and the cure.
-    """
+    """A fault of the signature of a function, with its cure; `parameter` is empty if it is the function itself."""
 
     parameter: str
     text: str
@@ -238,15 +212,15 @@ class ToolSignatureError(PromptValidationError):
 
     Attributes:
         function: the name of the function, with that of its class.
-        file: the file of the function; empty if it has none.
-        line: the line of the function; 0 if it has none.
+        file: its file; empty if it has none.
+        line: its line; 0 if it has none.
         faults: every fault of the signature.
     """
 
     def __init__(self, *, function: str, file: str, line: int, faults: Sequence[SignatureFault]) -> None:
         where = f" ({file}:{line})" if file else ""
-        listed = str(faults[0]) if len(faults) == 1 else "".join(f"\n  - {fault}" for fault in faults)
-        super().__init__(f"the function {function}{where} cannot be a tool: {listed}".replace(": \n", ":\n"))
+        fault_lines = str(faults[0]) if len(faults) == 1 else "".join(f"\n  - {fault}" for fault in faults)
+        super().__init__(f"the function {function}{where} cannot be a tool: {fault_lines}".replace(": \n", ":\n"))
         self.function = function
         self.file = file
         self.line = line
@@ -254,12 +228,7 @@ class ToolSignatureError(PromptValidationError):
 
 
 class PromptRenderError(HandrailError):
-    """A prompt that was rendered without the parameters its sections need.
-
-    Attributes:
-        section_path: keys from the root section to the one at fault.
-        dataclass: the parameter type that was missing, if that is the fault.
-    """
+    """A prompt that was rendered without the parameters its sections need; attributes as of `PromptValidationError`."""
 
     def __init__(
         self, message: str, *, section_path: Sequence[str] = (), dataclass: type[object] | None = None
@@ -307,8 +276,8 @@ class ParseError(HandrailError, ValueError):
 class DumpError(HandrailError, ValueError):
     """A value that JSON cannot say, or that is not of its declared type; `faults` as in `ParseError`.
 
-    `is_mistyped` says that a part of it is of another type than declared, or of one that JSON does not restore in a
-    place without a type: only the program can change that. A lone surrogate or a NaN may come with any data.
+    `is_mistyped` says that a part of it is of another type than declared, or of one that JSON does not restore: only
+    the program can change that. A lone surrogate or a NaN may come with any data.
     """
 
     def __init__(self, message: str, *, faults: Sequence[tuple[str, str]] = (), is_mistyped: bool = False) -> None:
@@ -318,10 +287,9 @@ class DumpError(HandrailError, ValueError):
 
 
 class DispatchError(HandrailError):
-    """Subscribers that raised while an event was dispatched.
+    """Subscribers that raised while an event was dispatched; all of them were called.
 
-    All subscribers of the event were called. `failures` holds `(subscriber name, exception)` in the order of the calls;
-    the first one is also the `__cause__`.
+    `failures` holds `(subscriber name, exception)` in the order of the calls; the first one is also the `__cause__`.
     """
 
     def __init__(self, event: object, failures: Sequence[tuple[str, Exception]]) -> None:
@@ -332,11 +300,7 @@ class DispatchError(HandrailError):
 
 
 class ScriptError(HandrailError, AssertionError):
-    """A script that disagrees with the run it is played in, or that cannot be read (`handrail.testing`).
-
-    Attributes:
-        step: the reply at fault, counted from 1; `None` if the fault lies in none of them.
-    """
+    """A script that cannot be read, or disagrees with its run; `step` is the reply at fault, from 1, or `None`."""
 
     def __init__(self, message: str, *, step: int | None = None) -> None:
         super().__init__(message)
@@ -403,7 +367,7 @@ class ProviderError(ResourceError):
 
 
 class WrongResourceError(ProviderError, DeveloperMistake):
-    """What was provided for a type is of another one, or could not take turns."""
+    """A provider made something of another type, or something that cannot take turns."""
 
 
 class DocumentError(HandrailError, ValueError):
@@ -429,11 +393,7 @@ class OverridesError(DocumentError, DeveloperMistake):
 
 
 class AgentError(HandrailError):
-    """An agent, its project, or what it names cannot be used.
-
-    Attributes:
-        problems: every problem that was found, when there are several; each is an `AgentError` or `DocumentError`.
-    """
+    """An agent, its project, or what it names cannot be used; `problems` has each of several problems."""
 
     def __init__(self, message: str, *, problems: Sequence[HandrailError] = ()) -> None:
         super().__init__(message)
@@ -441,11 +401,7 @@ class AgentError(HandrailError):
 
 
 class AgentFileError(DocumentError, AgentError):
-    """A file that is not an agent file.
-
-    Attributes:
-        field: the key at fault, if one is.
-    """
+    """A file that is not an agent file; `field` is the key at fault, if one is."""
 
     def __init__(
         self, message: str, *, file: str, line: int | None = None, column: int | None = None, field: str | None = None
@@ -477,11 +433,7 @@ class DiscoveryError(AgentError):
 
 
 class RegistryError(AgentError):
-    """Two entries of one kind have one name; the message has each name with both origins.
-
-    Attributes:
-        names: the names.
-    """
+    """Two entries of one kind have one name; the message has each of `names` with both origins."""
 
     def __init__(self, message: str, *, names: Sequence[str]) -> None:
         super().__init__(message)
@@ -489,12 +441,7 @@ class RegistryError(AgentError):
 
 
 class ResolutionError(AgentError):
-    """An agent file names tools or toolsets that do not exist; the message has every name with its cure.
-
-    Attributes:
-        agent: the name of the agent.
-        names: the names that were not found.
-    """
+    """An `agent` names tools or toolsets that do not exist; the message has each of `names` with its cure."""
 
     def __init__(self, message: str, *, agent: str, names: Sequence[str]) -> None:
         super().__init__(message)
@@ -505,9 +452,7 @@ class ResolutionError(AgentError):
 class UnknownModelError(AgentError, ValueError):
     """The name of a model that can be none: PydanticAI has no such provider, or one part of the name is missing.
 
-    Attributes:
-        name: the name.
-        nearest: the name that was probably meant; `None` if none is similar.
+    `nearest` is the name that was probably meant; `None` if none is similar.
     """
 
     def __init__(self, message: str, *, name: str, nearest: str | None = None) -> None:
@@ -521,21 +466,17 @@ class FactoryError(AgentError):
 
     Attributes:
         toolset: the name under which the factory is registered.
-        returned: the type of what it returned, if it returned something wrong.
+        value_type: the type of what it returned, if it returned something wrong.
     """
 
-    def __init__(self, message: str, *, toolset: str, returned: type[object] | None = None) -> None:
+    def __init__(self, message: str, *, toolset: str, value: type[object] | None = None) -> None:
         super().__init__(message)
         self.toolset = toolset
-        self.returned = returned
+        self.value_type = value
 
 
 class ToolConflictError(AgentError):
-    """Tools of one agent have the same name; the message has each name with every origin.
-
-    Attributes:
-        tools: the names.
-    """
+    """Tools of one agent have the same name; the message has each of `tools` with every origin."""
 
     def __init__(self, message: str, *, tools: Sequence[str]) -> None:
         super().__init__(message)
@@ -543,16 +484,14 @@ class ToolConflictError(AgentError):
 
 
 def _place(store: object) -> str:
-    """A store, as its URL names it."""
-    return "no store" if store is None else str(getattr(store, "url", None) or _shown(store))
+    return "no store" if store is None else str(getattr(store, "url", None) or _format_value(store))
 
 
 def _files(store: object) -> str:
     return "files on disk that were opened without a store" if store is None else _place(store)
 
 
-def _shown(value: object) -> str:
-    """A value with its type, in so many words."""
+def _format_value(value: object) -> str:
     try:
         # The `repr` of the program's own class: it may raise, or be as long as its content.
         text = repr(value)

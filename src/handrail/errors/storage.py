@@ -8,11 +8,7 @@ from handrail.errors.outcomes import DeveloperMistake, HandrailError
 
 
 class StoreError(HandrailError):
-    """A store cannot do what it is asked.
-
-    Attributes:
-        store: the URL of the store, without any password.
-    """
+    """A store cannot do what it is asked; `store` is its URL, without any password."""
 
     text_for_model: ClassVar[str] = "the store does not do it"
 
@@ -27,8 +23,9 @@ class StoreUnavailableError(StoreError):
 
     Attributes:
         in_doubt: whether the connection was lost in the very moment of a commit, so that it is unknown here whether it
-            took place. In any other case nothing was written.
-        connection_lost: whether a connection that was open has come to its end; the store may answer on another one.
+            took
+            place. In any other case nothing was written.
+        connection_lost: whether an open connection has ended; the store may answer on another one.
         waited: whether the store was waited for as long as it may be (`busy`), so that it is not tried again at once.
     """
 
@@ -50,7 +47,7 @@ class StoreClosedError(StoreError, DeveloperMistake):
 
 
 class StoreCorruptError(StoreError):
-    """What the store holds cannot be read: it is not a database, is cut short, or another program changed a row."""
+    """The content of the store cannot be read: it is not a database, is cut short, or another program changed a row."""
 
     text_for_model: ClassVar[str] = "the store cannot be read"
 
@@ -62,28 +59,18 @@ class StoreReadOnlyError(StoreError):
 
 
 class StoreVersionError(StoreError):
-    """The tables of the store have another version than those of this Handrail.
-
-    Attributes:
-        found: the version of the tables.
-        known: that of the tables of this Handrail.
-    """
+    """The tables of the store have a `version` that is not the `supported_version` of this Handrail."""
 
     text_for_model: ClassVar[str] = "the store is of another version"
 
-    def __init__(self, message: str, *, store: str, found: int, known: int) -> None:
+    def __init__(self, message: str, *, store: str, version: int, supported_version: int) -> None:
         super().__init__(message, store=store)
-        self.found = found
-        self.known = known
+        self.version = version
+        self.supported_version = supported_version
 
 
 class LedgerError(HandrailError):
-    """An entry of the ledger whose state does not allow what was asked of it. Nothing was changed.
-
-    Attributes:
-        key: the effect's key.
-        status: the state of its entry: `"running"`, `"done"`, `"failed"` or `"unknown"`.
-    """
+    """The effect `key` has a state, `status`, that does not allow what was asked of it. Nothing was changed."""
 
     def __init__(self, message: str, *, key: str, status: str) -> None:
         super().__init__(message)
@@ -92,11 +79,7 @@ class LedgerError(HandrailError):
 
 
 class SessionError(HandrailError):
-    """A session that was used against its rules.
-
-    Attributes:
-        session_id: the session; empty if it is not known.
-    """
+    """A session that was used against its rules; `session_id` is empty if it is not known."""
 
     def __init__(self, message: str, *, session_id: str = "") -> None:
         super().__init__(message)
@@ -141,11 +124,7 @@ class SessionLostError(SessionError):
 
 # Also a LookupError: the stable name is looked up among the types that the program has imported.
 class UnknownTypeError(SessionError, LookupError):
-    """A store holds values of a type that this program does not know, or not in that version.
-
-    Attributes:
-        type_name: the stable name of the type.
-    """
+    """A store holds values of a type, `type_name`, that this program does not know, or not in that version."""
 
     def __init__(self, message: str, *, type_name: str) -> None:
         super().__init__(message)

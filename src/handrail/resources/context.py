@@ -454,7 +454,7 @@ def _binding(kind: type[Any], value: object) -> Binding[Any]:
         raise InvalidArgumentError(
             function="ResourceRegistry.build",
             argument=f"resources[{name}]",
-            given=value,
+            value=value,
             expected=f"a {name}. Leave {name} out if there is none; to have handlers find None, write "
             f"{name}: Binding.instance({name}, None)",
         )

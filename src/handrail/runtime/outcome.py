@@ -169,7 +169,7 @@ async def _commit_opening(run: CallState, result: ToolResult[Any]) -> None:
         await run.mode.commit(transaction)
     run.commit_event(event)
     if isinstance(raises, VisibilityExpansionRequired):
-        raises.opened = raises.section_keys
+        raises.open_sections = raises.section_keys
 
 
 def _notify_raised(run: CallState, error: BaseException) -> None:

@@ -28,7 +28,7 @@ from handrail.store.protocol import (
 )
 from handrail.store.session_locks import SessionLockTable, session_lost
 from handrail.store.watchers import Watchers
-from handrail.waiting import closing_after, outlast, run_in_thread_or_here
+from handrail.waiting import await_shielded, closing_after, run_in_thread_or_here
 
 
 class _Rows(Store, Protocol):
@@ -105,7 +105,7 @@ class BaseStore:
 
     async def close_async(self: Store) -> None:
         """As `close`, on a thread."""
-        await outlast(run_in_thread_or_here(self.close))
+        await await_shielded(run_in_thread_or_here(self.close))
 
     def session(self: Store, session_id: str, **options: Unpack[OpenOptions]) -> Session:
         """Resumes or begins a session; short for `Session.open(store, session_id)`."""

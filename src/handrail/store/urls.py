@@ -70,13 +70,13 @@ def open(  # noqa: A001, PLR0913 - each is an option of the store; it is called 
     check_argument("store.open", "connections", connections, int, "2 or more")
     refused = partial(InvalidArgumentError, function="store.open")
     if busy < timedelta(0):
-        raise refused(argument="busy", given=busy, expected="0 or more")
+        raise refused(argument="busy", value=busy, expected="0 or more")
     if clock is not None and not hasattr(clock, "monotonic"):
-        raise refused(argument="clock", given=clock, expected="a Clock, or None for that of the system")
+        raise refused(argument="clock", value=clock, expected="a Clock, or None for that of the system")
     if connections < _FEWEST_CONNECTIONS:
-        raise refused(argument="connections", given=connections, expected="2 or more")
+        raise refused(argument="connections", value=connections, expected="2 or more")
     if durability not in get_args(Durability):
-        raise refused(argument="durability", given=durability, expected=" or ".join(map(repr, get_args(Durability))))
+        raise refused(argument="durability", value=durability, expected=" or ".join(map(repr, get_args(Durability))))
     scheme, colon, rest = url.partition(":")
     if colon and scheme == "memory" and not rest:
         return MemoryStore(clock=clock or SYSTEM_CLOCK)

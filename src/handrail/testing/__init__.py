@@ -48,7 +48,7 @@ class FakeClock:
         ValueError: `start` is naive.
     """
 
-    __slots__ = ("_lock", "_passed", "_start")
+    __slots__ = ("_elapsed", "_lock", "_start")
 
     def __init__(self, start: datetime = _START) -> None:
         if start.utcoffset() is None:
@@ -58,20 +58,20 @@ class FakeClock:
             )
             raise ValueError(message)
         self._start = start.astimezone(UTC)
-        self._passed = timedelta(0)
+        self._elapsed = timedelta(0)
         self._lock = threading.Lock()
 
     def now(self) -> datetime:
         """The start plus all advances, in UTC."""
         # Read without the lock: reading one attribute is atomic, and `advance` replaces the object.
-        return self._start + self._passed
+        return self._start + self._elapsed
 
     def monotonic(self) -> float:
         """The seconds advanced since the start."""
-        return self._passed.total_seconds()
+        return self._elapsed.total_seconds()
 
     def advance(self, span: timedelta) -> None:
-        """Advance the time by `span`.
+        """Advances the time by `span`.
 
         Raises:
             ValueError: `span` is negative. The time is unchanged.
@@ -81,4 +81,4 @@ class FakeClock:
             raise ValueError(message)
         # Adding is a read and a write, so two threads could otherwise lose one of two advances.
         with self._lock:
-            self._passed += span
+            self._elapsed += span

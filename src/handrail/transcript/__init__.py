@@ -1,4 +1,4 @@
-"""What was said and done in a stored session, read as one sequence of values."""
+"""The messages and calls of a stored session, read as one sequence of values."""
 
 from handrail.transcript.messages import (
     ApprovalWait,

@@ -32,7 +32,7 @@ from handrail.session.calls import CallRef
 from handrail.session.conversation import REPLY_KEY, Speaker
 
 BlockKind: TypeAlias = Literal["text", "thinking", "refusal", "data"]
-"""What a block of a message is: text, the reasoning of the model, its refusal to answer, or JSON of another form."""
+"""The kind of a block: text, the reasoning of the model, its refusal to answer, or JSON of another form."""
 
 CallOutcome: TypeAlias = Literal[
     "ok", "refused", "failed", "unknown", "unapplied", "running", "waiting", "answered", "open"
@@ -57,12 +57,7 @@ BreakKind: TypeAlias = Literal["restarted", "removed"]
 
 
 class ConversationId(NamedTuple):
-    """Whose conversation of a session it is.
-
-    Attributes:
-        speaker: the program's own loop, an agent, or a prompt.
-        name: the agent or prompt; empty for the program's own loop.
-    """
+    """A conversation of a session: its speaker, and the name of the agent or prompt; empty for a program's own loop."""
 
     speaker: Speaker
     name: str = ""
@@ -70,12 +65,7 @@ class ConversationId(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class MessageBlock:
-    """A piece of a message.
-
-    Attributes:
-        kind: what it is.
-        text: its text; for `"data"` JSON on one line.
-    """
+    """A piece of a message; the text of `"data"` is JSON on one line."""
 
     kind: BlockKind
     text: str
@@ -83,12 +73,11 @@ class MessageBlock:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TranscriptMessage:
-    """A message, and who says it. The messages of one role that follow each other are one.
+    """A message. The messages of one role that follow each other are one.
 
     Attributes:
-        conversation: the conversation.
-        role: who said it, in the word of the provider: `"user"`, `"assistant"`, `"system"`, and others.
-        blocks: what was said, in order; empty if the message only asks for calls.
+        role: in the word of the provider: `"user"`, `"assistant"`, `"system"`, and others.
+        blocks: the content, in order; empty if the message only asks for calls.
         at: when it was appended; `None` if that is not known.
     """
 
@@ -104,8 +93,8 @@ class ApprovalWait:
 
     Attributes:
         duration: how long it waited; `None` if it was decided at once, or that is not known.
-        by: who has decided; empty if that is not known.
-        approved: what was decided; `None` as long as it waits.
+        by: the person or rule that has decided; empty if that is not known.
+        approved: the decision; `None` as long as it waits.
         since: when it was asked; `None` if that is not known.
     """
 
@@ -160,7 +149,6 @@ class TranscriptBreak:
 
     Attributes:
         conversation: the conversation; `None` for all of the session.
-        kind: which of both.
         count: how many messages the new conversation repeats, which are not shown again; or how many parts were
             removed.
         at: when; `None` if that is not known.
@@ -179,13 +167,13 @@ TranscriptItem: TypeAlias = TranscriptMessage | TranscriptCall | TranscriptBreak
 # ------------------------------------------------------------------------------------------------ messages of providers
 
 
-_ASKED = {
+_CALLS = {
     "tool_use": ("id", "name", "input"),
     "function_call": ("call_id", "name", "arguments"),
     "custom_tool_call": ("call_id", "name", "input"),
     "tool-call": ("tool_call_id", "tool_name", "args"),
 }
-"""Where a block of a kind has the id of a call, its tool and its arguments."""
+"""Keys of the id of a call, its tool and its arguments, by the kind of a block."""
 
 _ANSWERS = {
     "tool_result": ("tool_use_id", "content"),
@@ -194,7 +182,7 @@ _ANSWERS = {
     "tool-return": ("tool_call_id", "content"),
     "retry-prompt": ("tool_call_id", "content"),
 }
-"""Where a block of a kind has the id of the call that it answers, and the answer."""
+"""Keys of the id of the call that a block answers, and of the answer, by the kind of the block."""
 
 _TEXTS = frozenset({"text", "input_text", "output_text", "summary_text", "reasoning_text"})
 _PART_ROLES = {
@@ -209,14 +197,8 @@ _DATA_URL = re.compile(r"data:([\w.+-]+/[\w.+-]+);base64,")
 _UNKNOWN_ROLE, _MODEL = "message", "assistant"
 
 
-class SaidPiece(NamedTuple):
-    """A block of a message.
-
-    Attributes:
-        role: who says it.
-        kind: what it is.
-        text: its text; JSON for `"data"`.
-    """
+class BlockPiece(NamedTuple):
+    """A block of a message; the text of `"data"` is JSON."""
 
     role: str
     kind: BlockKind
@@ -224,18 +206,13 @@ class SaidPiece(NamedTuple):
 
 
 class AnswerPiece(NamedTuple):
-    """The answer to a call.
-
-    Attributes:
-        call_id: its id.
-        text: what the model reads.
-    """
+    """The answer to a call, as the model reads it."""
 
     call_id: str
     text: str
 
 
-MessagePiece: TypeAlias = SaidPiece | TranscriptCall | AnswerPiece
+MessagePiece: TypeAlias = BlockPiece | TranscriptCall | AnswerPiece
 """A piece of a message; a call has the reply that asks for it, if the message states that."""
 
 
@@ -254,15 +231,15 @@ def message_pieces(message: object) -> Iterator[MessagePiece]:
         yield AnswerPiece(call_id, _answer_text(message.get("content")))
     elif isinstance(role, str) and role:
         refusal = {"type": "refusal", "refusal": message.get("refusal")}
-        for block in (*_listed(message.get("content")), *([refusal] if refusal["refusal"] else [])):
+        for block in (*_as_list(message.get("content")), *([refusal] if refusal["refusal"] else [])):
             yield from _block(block, role)
-        for call in _listed(message.get("tool_calls")):
+        for call in _as_list(message.get("tool_calls")):
             yield _tool_call(call, role)
     else:
         yield from _block(message, _UNKNOWN_ROLE)
 
 
-def decoded_arguments(arguments: object) -> Any:  # noqa: ANN401 - decoded JSON
+def decode_arguments(arguments: object) -> Any:  # noqa: ANN401 - decoded JSON
     """The arguments of a call, decoded; as they are if they are not JSON."""
     try:
         # The cache of strings is of use for those that come again: names, and not values.
@@ -272,73 +249,68 @@ def decoded_arguments(arguments: object) -> Any:  # noqa: ANN401 - decoded JSON
 
 
 def _tool_call(call: object, role: str) -> MessagePiece:
-    """A call of Chat Completions: its kind names the field that has the tool and the arguments."""
     fields = call if is_object(call) else {}
-    named: object = fields.get(str(fields.get("type", "function")))
-    call_id, tool = fields.get("id"), named.get("name") if is_object(named) else None
-    if not (is_object(named) and isinstance(call_id, str) and isinstance(tool, str)):
+    function: object = fields.get(str(fields.get("type", "function")))
+    call_id, tool = fields.get("id"), function.get("name") if is_object(function) else None
+    if not (is_object(function) and isinstance(call_id, str) and isinstance(tool, str)):
         return _data(role, call)
     # A custom tool has one text as its input.
-    return TranscriptCall(call=CallRef(None, call_id), tool=tool, arguments=named.get("arguments", named.get("input")))
+    return TranscriptCall(
+        call=CallRef(None, call_id), tool=tool, arguments=function.get("arguments", function.get("input"))
+    )
 
 
 def _block(block: object, role: str, reply: str | None = None) -> Iterator[MessagePiece]:
-    """A block of `content`, an item of Responses, or a part of PydanticAI."""
     fields = {"type": "text", "text": block} if isinstance(block, str) else block if is_object(block) else {}
     kind = str(fields.get("part_kind", fields.get("type")))
     content: object = fields.get("content")
-    if kind in _ASKED:
-        call_id, tool, arguments = (fields.get(name) for name in _ASKED[kind])
+    if kind in _CALLS:
+        call_id, tool, arguments = (fields.get(name) for name in _CALLS[kind])
         call = TranscriptCall(call=CallRef(reply, str(call_id)), tool=str(tool), arguments=arguments or "{}")
         yield call if isinstance(call_id, str) and isinstance(tool, str) else _data(role, block)
     elif kind in _ANSWERS and fields.get("tool_name", True):
         call_id, answer = (fields.get(name) for name in _ANSWERS[kind])
         yield AnswerPiece(call_id, _answer_text(answer)) if isinstance(call_id, str) else _data(role, block)
     elif kind in {"retry-prompt", "retry-feedback"}:
-        yield SaidPiece(_PART_ROLES[kind], "text", _answer_text(content))
+        yield BlockPiece(_PART_ROLES[kind], "text", _answer_text(content))
     elif kind in _PART_ROLES or (kind == "text" and "part_kind" in fields):
-        for inner in _listed(content):
+        for inner in _as_list(content):
             yield from _block(inner, _PART_ROLES.get(kind, role))
     elif kind == "reasoning":
         # What is encrypted says nothing to a reader, and a summary is often empty.
-        for inner in (*_listed(fields.get("summary")), *_listed(content)):
-            yield from _said(_MODEL, "thinking", inner)
+        for inner in (*_as_list(fields.get("summary")), *_as_list(content)):
+            yield from _text_pieces(_MODEL, "thinking", inner)
     elif kind in {"thinking", "refusal"}:
-        yield from _said(role, cast("BlockKind", kind), fields.get(kind, content))
+        yield from _text_pieces(role, cast("BlockKind", kind), fields.get(kind, content))
     elif kind != "redacted_thinking":
-        yield from _said(role, "text", block)
+        yield from _text_pieces(role, "text", block)
 
 
-def _said(role: str, kind: BlockKind, block: object) -> Iterator[SaidPiece]:
-    """Text, unless it is empty; JSON if it is none."""
+def _text_pieces(role: str, kind: BlockKind, block: object) -> Iterator[BlockPiece]:
     text = _text(block)
     if text is None:
         yield _data(role, block)
     elif text:
-        yield SaidPiece(role, kind, text)
+        yield BlockPiece(role, kind, text)
 
 
 def _text(block: object) -> str | None:
-    """The text of a block that is only text; `None` for others."""
     text: object = block.get("text") if is_object(block) and str(block.get("type")) in _TEXTS else block
     return text if isinstance(text, str) else None
 
 
-def _listed(value: object) -> Sequence[object]:
-    """The items of a list; another value as the only one; nothing for `None`."""
+def _as_list(value: object) -> Sequence[object]:
     if isinstance(value, list | tuple):
         return cast("Sequence[object]", value)
     return () if value is None else (value,)
 
 
 def _answer_text(content: object) -> str:
-    """The text of an answer: its texts on lines of their own, and what else is in it as JSON."""
-    texts = [_file(block) or _text(block) for block in _listed(content)]
+    texts = [_file(block) or _text(block) for block in _as_list(content)]
     return json_line(content) if None in texts else "\n".join(filter(None, texts))
 
 
 def _file(block: object) -> str | None:
-    """What stands for a file: of Anthropic, Responses, Chat Completions or PydanticAI; `None` for any other block."""
     fields: Mapping[str, Any] = block if is_object(block) else {}
     source: Mapping[str, Any] = fields["source"] if is_object(fields.get("source")) else fields
     data, media_type = source.get("data"), source.get("media_type")
@@ -353,5 +325,5 @@ def _file(block: object) -> str | None:
     return describe_file(media_type, len(data) * 3 // 4 - padding) if isinstance(media_type, str) else None
 
 
-def _data(role: str, value: object) -> SaidPiece:
-    return SaidPiece(role, "data", value if isinstance(value, str) else _file(value) or json_line(value))
+def _data(role: str, value: object) -> BlockPiece:
+    return BlockPiece(role, "data", value if isinstance(value, str) else _file(value) or json_line(value))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from cyclopts import CycloptsError
 
-from handrail.cli.agents.settings import NamedModel, check_name, chosen_model, opened_model
+from handrail.cli.agents.settings import NamedModel, check_name, chosen_model, open_model
 from handrail.testing import ScriptedModel
 from tests.wording import Wording
 
@@ -49,7 +49,7 @@ def test_a_model_that_cannot_be_used_is_told(name: str, monkeypatch: pytest.Monk
     """A key, a package or the model may be missing; nothing has been asked yet."""
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     with pytest.raises(CycloptsError) as caught:
-        opened_model(NamedModel(name, "the agent file"))
+        open_model(NamedModel(name, "the agent file"))
     assert str(caught.value) == wording
 
 
@@ -58,15 +58,15 @@ def test_a_script_plays_a_model(tmp_path: Path, wording: Wording) -> None:
     script = tmp_path / "script.yaml"
     script.write_text("replies: [{text: Hello.}]")
     named = NamedModel(f"script:{script}", TYPED)
-    assert isinstance(opened_model(named), ScriptedModel)
+    assert isinstance(open_model(named), ScriptedModel)
     assert named.typed
     assert NamedModel(f"script:{script}", "HANDRAIL_MODEL").typed
     assert not NamedModel("test", "HANDRAIL_MODEL").typed
     with pytest.raises(CycloptsError) as raised:
-        opened_model(NamedModel(f"script:{script}", "the agent file"))
+        open_model(NamedModel(f"script:{script}", "the agent file"))
     assert str(raised.value) == wording
     with pytest.raises(CycloptsError) as raised:
-        opened_model(NamedModel("script: ", TYPED))
+        open_model(NamedModel("script: ", TYPED))
     assert str(raised.value) == wording
 
 
@@ -83,5 +83,5 @@ def test_a_missing_package_of_an_extra_is_told_by_the_extra(monkeypatch: pytest.
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, "openai", None)
     with pytest.raises(CycloptsError) as raised:
-        opened_model(NamedModel("openai:gpt-5.2", TYPED))
+        open_model(NamedModel("openai:gpt-5.2", TYPED))
     assert str(raised.value) == wording

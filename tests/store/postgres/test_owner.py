@@ -80,7 +80,7 @@ def test_owner_whose_boot_is_not_known_is_known_by_its_lock_alone(
 def test_pid_that_was_used_again_is_another_process(observer: ServerOwner, started: int) -> None:
     """The start time distinguishes the two: the pid of a live process does not keep a dead owner alive."""
     own = own_name()
-    assert observer.lives(f"{own._replace(started=str(int(own.started) + started))} a1") is False
+    assert observer.lives(f"{own._replace(start=str(int(own.start) + started))} a1") is False
 
 
 def test_connection_that_was_cut_proves_nothing_and_the_lock_is_taken_again(url: str, observer: ServerOwner) -> None:

@@ -37,7 +37,7 @@ def test_tables_of_another_version_are_refused_and_unchanged(tmp_path: Path, ver
     with pytest.raises(StoreVersionError) as raised:
         SqliteStore(path)
     assert str(raised.value) == wording
-    assert (raised.value.found, raised.value.known) == (version, TABLES_VERSION)
+    assert (raised.value.version, raised.value.supported_version) == (version, TABLES_VERSION)
     assert path.read_bytes() == before
 
 

@@ -145,11 +145,11 @@ class HandrailCapability(AbstractCapability[Any]):
         what = type(self).__name__
         if self.on_ask not in get_args(OnAsk):
             expected = "'deny' or 'defer'"
-            raise InvalidArgumentError(function=what, argument="on_ask", given=self.on_ask, expected=expected)
+            raise InvalidArgumentError(function=what, argument="on_ask", value=self.on_ask, expected=expected)
         # A capability is copied for each run, with the executor that it has made.
         if self.on_ask == "defer" and self.executor.environment.approver not in {None, defer_question}:
             expected = "'deny', because the executor has an approver, which is asked; or an executor without one"
-            raise InvalidArgumentError(function=what, argument="on_ask", given="defer", expected=expected)
+            raise InvalidArgumentError(function=what, argument="on_ask", value="defer", expected=expected)
 
     @override
     @asynchronous_entry

@@ -138,7 +138,7 @@ class FactoryToolset(WrapperToolset[Any]):
         message = f"{self.label}: the factory {self.factory.qualname} {_returned(made)}"
         if inspect.iscoroutine(made):
             made.close()  # else Python warns, some time later, that it was not awaited
-        raise FactoryError(message, toolset=self.name, returned=type(made))
+        raise FactoryError(message, toolset=self.name, value=type(made))
 
     async def _product(self, raw: FactoryProduct, ctx: RunContext[Any]) -> AbstractToolset[Any]:
         """The toolset of this run for what the factory returned."""

@@ -32,7 +32,7 @@ _RUN = Group("The run", sort_key=1)
 @Parameter(name="*", group=_RUN)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunChoices:
-    r"""How to run an agent.
+    r"""The options of a run.
 
     Attributes:
         stdin: Read INPUT from standard input, even if that is a terminal.
@@ -78,7 +78,7 @@ class RunChoices:
 
     @property
     def as_json(self) -> bool:
-        """Whether a program reads the output."""
+        """True if a program reads the output."""
         return self.format == "json"
 
 
@@ -102,11 +102,7 @@ def imports_unsearched() -> Generator[None]:
 
 
 def need_extra() -> None:
-    """Make sure that the extra `agents` is installed.
-
-    Raises:
-        ImportError: it is not installed.
-    """
+    """Makes sure that the extra `agents` is installed."""
     missing = [name for name in ("pydantic_ai", "ruamel") if find_spec(name) is None]
     if missing:
         raise ImportError(f'agents need {" and ".join(missing)}, not installed here: pip install "handrail[agents]"')
@@ -199,23 +195,19 @@ def new_agent(
         raise CycloptsError(
             msg=f"{name} is a built-in toolset, and an agent is a toolset for others; give another name"
         )
-    made = write_agent_folder(name, folder)
+    path = write_agent_folder(name, folder)
     screen = Screen()
-    screen.say(f"Made {made}. It runs as it is, with a scripted model:")
-    file, script = shlex.quote(str(made / f"{name}.agent")), shlex.quote(str(made / "script.yaml"))
-    said = '"Remember that I want to buy milk."'
-    screen.command(["handrail", "run", file, said, "--model", f"script:{script}", "--approve", "approve-all"])
+    screen.say(f"Made {path}. It runs as it is, with a scripted model:")
+    file, script = shlex.quote(str(path / f"{name}.agent")), shlex.quote(str(path / "script.yaml"))
+    request = '"Remember that I want to buy milk."'
+    screen.command(["handrail", "run", file, request, "--model", f"script:{script}", "--approve", "approve-all"])
     screen.say("And it has a test:")
     screen.command(["pip", "install", "pytest"])
-    screen.command(["pytest", shlex.quote(str(made))])
+    screen.command(["pytest", shlex.quote(str(path))])
 
 
 def write_agent_folder(name: str, parent: Path) -> Path:
-    """Write the folder of a new agent atomically, and return it.
-
-    Raises:
-        AgentError: it already exists, or cannot be written.
-    """
+    """Writes the folder of a new agent atomically, and returns it."""
     folder = parent / name
     try:
         # `lexists` also finds a link that leads to nothing, which `exists` would not.
@@ -225,14 +217,14 @@ def write_agent_folder(name: str, parent: Path) -> Path:
         # In the same folder, because a rename is atomic only within one file system.
         with tempfile.TemporaryDirectory(prefix=f".{name}-", dir=parent) as place:
             # A folder inside of the temporary one, because that has the mode 0700.
-            made = Path(place) / name
-            made.mkdir()
+            new_folder = Path(place) / name
+            new_folder.mkdir()
             for file in _TEMPLATE.iterdir():
                 text = file.read_text(encoding="utf-8").replace("NAME", name)
-                (made / file.stem.replace("NAME", name)).write_text(text, encoding="utf-8")
+                (new_folder / file.stem.replace("NAME", name)).write_text(text, encoding="utf-8")
             # Only a complete folder gets the final name. If another process has made one with content since, the rename
             # fails.
-            made.rename(folder)
+            new_folder.rename(folder)
     except OSError as error:
         raise AgentError(f"{folder} cannot be written: {error.strerror}") from error
     return folder

@@ -1,13 +1,12 @@
-"""What a person or a program sees of a run while it runs, and what a person is asked.
+"""The view of a run for a person or a program, and the questions to a person.
 
-A person sees lines and streaming text, a program one JSON object a line.
-Standard output carries only the answer. On a terminal, that is the text of the agent that was started, as the model
-writes it; in a pipe it is the final answer, when it is complete; for a program it is the events. Which agent calls
-which tool is reported on standard error, and so are the problems with an agent or its run.
+A person sees lines and streaming text, a program one JSON object a line. Standard output carries only the answer. On a
+terminal, that is the text of the agent that was started, as the model writes it; in a pipe it is the final answer, when
+it is complete; for a program it is the events.
 
-A person on a terminal is asked whether a call may run. Everything shown was written by a model or an untrusted tool, so
-control characters are escaped, and each argument is JSON on a line of its own, so that no value can look like something
-else. The answer is read on the event loop, so that Ctrl-C ends the waiting at once.
+Everything shown was written by a model or an untrusted tool, so control characters are escaped, and each argument is
+JSON on a line of its own, so that no value can look like something else. The answer of a person is read on the event
+loop, so that Ctrl-C ends the waiting at once.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ if sys.platform != "win32":  # pragma: no branch - there, what was typed ahead i
     import termios
 
 MOST_SHOWN = 300
-"""How many characters of an argument are shown, unless the person requests all of it."""
+"""The characters of an argument that are shown, unless the person requests all of it."""
 
 _CHUNK = 4096
 _MOST_OF_CONTENT = 200
@@ -77,7 +76,7 @@ class TextProgress:
         self._spoken = ""
 
     def __call__(self, event: RunEvent) -> None:
-        """Report an event."""
+        """Prints an event."""
         match event:
             case RunStarted():
                 self._remark(event.path, f"{'resumed' if event.resumed else 'started'} on {event.model}")
@@ -96,14 +95,14 @@ class TextProgress:
             case CallEnded():
                 self._call(event.path, event.call_id, event.tool, f"{_outcome(event)}{_details(event)}")
             case QuestionAsked() | QuestionDecided():
-                self._asked(event)
+                self._show_question(event)
             case RunEnded():  # pragma: no branch - these are all
                 self._texts.pop(event.path, None)
                 usage = f"{count_noun(event.usage.input, 'token')} in, {event.usage.output:,} out"
                 self._remark(event.path, f"{event.status}, {usage}")
 
     def answer(self, output: str) -> None:
-        """Print the final answer, unless its text has been streamed."""
+        """Prints the final answer, unless its text has been streamed."""
         # In a pipe nothing has been streamed: the answer comes once, as a whole.
         self._end_line()
         if not self._streams:
@@ -123,27 +122,24 @@ class TextProgress:
             self._texts[event.path] = self._texts.get(event.path, "") + event.text
 
     def _text_before_call(self, path: tuple[str, ...]) -> None:
-        """Print an agent's text before a call, which is not part of its answer."""
-        if said := self._texts.pop(path, "").strip():
-            self._remark(path, said)
+        if text := self._texts.pop(path, "").strip():
+            self._remark(path, text)
         if len(path) == 1:
             self._end_line()
             # What was said before a call is not part of the answer, so `answer` does not compare with it.
             self._spoken = ""
 
     def _call(self, path: tuple[str, ...], call_id: str, tool: str, outcome: str) -> None:
-        """Report on a call in a line; nothing is known of the arguments of one that never started."""
         self._remark(path, f"{self._labels.get((path, call_id), f'{tool}(…)')} {outcome}")
 
     def _output(self, event: CallOutput) -> None:
-        """Print what a program writes, each line, the last of which may not be complete."""
         if not event.text:
             quiet = f"has written nothing for {event.quiet_seconds:.0f} s, and still runs"
             self._call(event.path, event.call_id, event.tool, quiet)
         for line in event.text.splitlines():
             self._remark(event.path, f"{event.tool} | {line}")
 
-    def _asked(self, event: QuestionAsked | QuestionDecided) -> None:
+    def _show_question(self, event: QuestionAsked | QuestionDecided) -> None:
         self._end_line()
         if isinstance(event, QuestionAsked):  # the approver prints the question
             return
@@ -174,11 +170,11 @@ class JsonProgress:
         self._clock = clock
 
     def __call__(self, event: RunEvent) -> None:
-        """Print an event."""
+        """Prints an event as JSON."""
         self._screen.json(event_json(event, at=self._clock.now().isoformat()), lines=True)
 
     def answer(self, output: str) -> None:
-        """Print nothing: the last event has the answer."""
+        """Prints nothing: the last event has the answer."""
 
 
 def event_json(event: RunEvent, *, at: str) -> dict[str, Any]:
@@ -217,11 +213,11 @@ def _details(event: CallEnded) -> str:
 # ------------------------------------------------------------------------------------------------------------ problems
 
 
-def problems_of(error: HandrailError) -> list[HandrailError]:
+def flatten_problems(error: HandrailError) -> list[HandrailError]:
     """The problems that an error contains, in order, each once; the error itself if it is a single one."""
     if not isinstance(error, AgentError) or not error.problems:
         return [error]
-    return once(problem for part in error.problems for problem in problems_of(part))
+    return once(problem for part in error.problems for problem in flatten_problems(part))
 
 
 def once(problems: Iterable[HandrailError]) -> list[HandrailError]:
@@ -231,7 +227,7 @@ def once(problems: Iterable[HandrailError]) -> list[HandrailError]:
 
 
 def print_problems(screen: Screen, problems: Iterable[HandrailError]) -> None:
-    """Print problems, each below its traceback if these are shown."""
+    """Prints problems, each below its traceback if these are shown."""
     for problem in problems:
         show_traceback(screen, problem)
         screen.problem(str(problem))
@@ -261,13 +257,12 @@ class TerminalAsker:
     __slots__ = ("_can_wait", "_screen")
 
     def __init__(self, screen: Screen, *, can_wait: bool) -> None:
-        """Ask on `screen`; with `can_wait`, a question may be left open."""
         self._screen = screen
         self._can_wait = can_wait
 
     async def __call__(self, call: GatedCall) -> Answer:
-        """Ask about a call until there is an answer; the end of the input counts as no."""
         # On standard error: standard output is for the answer of the agent.
+        """Asks the person until an answer is typed."""
         self._screen.record(question_fields(call), aside=True)
         while True:
             typed = await self._typed(f"May it run? [{_CHOICES.format('l = later, ' if self._can_wait else '')}]")
@@ -305,7 +300,7 @@ class TerminalAsker:
 
 
 def question_fields(call: GatedCall, *, whole: bool = False) -> list[tuple[str, str]]:
-    """What a person must know about a call to decide; `whole` for its arguments uncut."""
+    """The facts about a call that a person needs to decide; `whole` for its arguments uncut."""
     fields = [
         ("approve?", f"{'/'.join(call.path)} wants to call {clean(call.tool)}"),
         ("effect", call.effect),
@@ -328,7 +323,6 @@ def argument_lines(
 
 
 def _value(value: object, *, whole: bool) -> str:
-    """A value as JSON, in one line without control characters; a long one is cut, and its length is added."""
     text = clean(json_line(value))
     return (
         text if whole or len(text) <= MOST_SHOWN else f"{shorten(text, MOST_SHOWN)} ({len(text):,} characters in all)"
@@ -336,7 +330,7 @@ def _value(value: object, *, whole: bool) -> str:
 
 
 def forget_typed(stream: TextIO) -> None:
-    """Discard what was typed so far: it must not answer a question that was not shown yet."""
+    """Discards what was typed so far: it must not answer a question that was not shown yet."""
     if sys.platform != "win32":  # pragma: no branch
         termios.tcflush(stream.fileno(), termios.TCIFLUSH)
 

@@ -410,7 +410,7 @@ def _check_arguments(root: object, journal: object, store: object, wait: object)
     check_argument("HostFilesystem", "journal", journal, (str, os.PathLike, NoneType), "the path of a folder")
     if store is not None and not hasattr(store, "is_committed"):
         expected = "a store: handrail.store.open('sqlite:///desk.db')"
-        raise InvalidArgumentError(function="HostFilesystem", argument="store", given=store, expected=expected)
+        raise InvalidArgumentError(function="HostFilesystem", argument="store", value=store, expected=expected)
     check_argument("HostFilesystem", "wait", wait, timedelta, "a span with its unit: timedelta(seconds=5)")
     check_blocking("opening the folder", root)
 

@@ -278,7 +278,7 @@ def check_max_untracked_bytes(function: str, given: object) -> None:
     """
     if given is not None and (not isinstance(given, int) or isinstance(given, bool) or given < 0):
         expected = "a number of bytes, or None for any number"
-        raise InvalidArgumentError(function=function, argument="max_untracked_bytes", given=given, expected=expected)
+        raise InvalidArgumentError(function=function, argument="max_untracked_bytes", value=given, expected=expected)
 
 
 def _lock(fd: int) -> None:

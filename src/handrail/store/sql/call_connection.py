@@ -38,7 +38,7 @@ from handrail.store.sql.call_places import Place
 from handrail.store.sql.driver import Driver, DriverConnection, FetchedRows
 from handrail.transaction import Transaction, UnitStore, check_write, current
 from handrail.turns import Turn
-from handrail.waiting import check_blocking, outlast, run_in_thread
+from handrail.waiting import await_shielded, check_blocking, run_in_thread
 
 _EXECUTED = re.compile(
     r"\s*(?!(?:ABORT|BEGIN|COMMIT|END|RELEASE|ROLLBACK|SAVEPOINT|START|PREPARE"
@@ -117,7 +117,7 @@ class CallConnection:
         check_statement(sql)
         if (place := self._ask()) is not None:
             await self.driver.call_places.wait_async(place)
-        return await outlast(run_in_thread(partial(self._executed, place, sql, parameters)))
+        return await await_shielded(run_in_thread(partial(self._executed, place, sql, parameters)))
 
     def _ask(self) -> Place | None:
         """The place that the call has to wait for; `None` if it needs none. All threads and tasks of it share one."""

@@ -179,7 +179,7 @@ def check_version(executor: QueryExecutor, store: str) -> bytes:
             f"the tables of {store} have version {version}, and those of this Handrail have version {TABLES_VERSION}. "
             "Use a Handrail with tables of that version; nothing was written"
         )
-        raise StoreVersionError(msg, store=store, found=version, known=TABLES_VERSION)
+        raise StoreVersionError(msg, store=store, version=version, supported_version=TABLES_VERSION)
     return key
 
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from handrail.cli.ledger import EFFECT, ShownEffect
+from handrail.cli.ledger import EFFECT, EffectView
 from handrail.prompt import BinaryPart, TextPart, Tool, ToolResult
 from handrail.runtime.ledger.records import dump_result
 from handrail.store import EffectRow
@@ -33,7 +33,7 @@ NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 )
 def test_a_state_says_what_the_time_has_made_of_the_status(row: EffectRow, state: str, wording: Wording) -> None:
     """An effect whose lease has passed is lapsed, one whose time is up expired."""
-    shown = ShownEffect(row, NOW)
+    shown = EffectView(row, NOW)
     assert (shown.state, shown.term) == (state, wording)
 
 
@@ -50,7 +50,7 @@ def test_a_state_says_what_the_time_has_made_of_the_status(row: EffectRow, state
 )
 def test_a_value_is_shown_as_it_is(row: EffectRow, text: str | None, wording: Wording) -> None:
     """`null` is a value, and a value that was lost is none."""
-    assert ShownEffect(row, NOW).value == (wording if text is None else text)
+    assert EffectView(row, NOW).value == (wording if text is None else text)
 
 
 ORDER = {"order": 7, "to": "Zürich"}
@@ -60,7 +60,7 @@ CHANGED = {"arguments": ORDER, "written": {"order": 70}}
 def test_an_effect_is_told_whole_to_programs(wording: Wording) -> None:
     """All columns, the value as JSON, and the state beside the status."""
     row = effect("k", "running", NOW, lease_until=NOW - timedelta(minutes=1))
-    told = EFFECT.json(ShownEffect(row, NOW))
+    told = EFFECT.json(EffectView(row, NOW))
     assert set(told) == {*EffectRow._fields, "state", "value_unavailable", "agent", "written", "parts"}
     assert (told["status"], told["state"], told["value"], told["value_unavailable"]) == (
         "running",
@@ -70,9 +70,9 @@ def test_an_effect_is_told_whole_to_programs(wording: Wording) -> None:
     )
     assert told["owner"] == {**row.owner._asdict(), "in_words": wording}
     done = effect("k", "done", NOW, applied_at=NOW)
-    assert EFFECT.json(ShownEffect(done, NOW, "desk"))["agent"] == "desk"
-    assert EFFECT.json(ShownEffect(done, NOW))["value"] == {"receipt": 7}
-    assert EFFECT.json(ShownEffect(done._replace(value=None), NOW))["value_unavailable"] is True
+    assert EFFECT.json(EffectView(done, NOW, "desk"))["agent"] == "desk"
+    assert EFFECT.json(EffectView(done, NOW))["value"] == {"receipt": 7}
+    assert EFFECT.json(EffectView(done._replace(value=None), NOW))["value_unavailable"] is True
 
 
 def test_files_of_a_result_are_shown_by_kind_and_size() -> None:
@@ -81,9 +81,9 @@ def test_files_of_a_result_are_shown_by_kind_and_size() -> None:
     for value, shown in ((None, None), ("drawn", "drawn")):
         result = dump_result(DRAW, ToolResult("Sales.", value, parts=parts))
         row = effect("k", "done", NOW, value=result.value)
-        fields = dict(EFFECT.record(ShownEffect(row, NOW)))
+        fields = dict(EFFECT.record(EffectView(row, NOW)))
         assert (fields.get("value"), fields["parts"]) == (shown, "By month:\n[image/png, 12 kB]")
-        told = EFFECT.json(ShownEffect(row, NOW))
+        told = EFFECT.json(EffectView(row, NOW))
         assert told["parts"] == [{"text": "By month:"}, {"media_type": "image/png", "size": 12_000}]
 
 
@@ -102,7 +102,7 @@ def test_arguments_are_shown_with_what_the_model_wrote(
 ) -> None:
     """Indented where there is room; what was cut, or something else has written, is text."""
     row = effect("k", "unknown", NOW, arguments=None if recorded is None else recorded.encode())
-    fields = dict(EFFECT.record(ShownEffect(row, NOW)))
+    fields = dict(EFFECT.record(EffectView(row, NOW)))
     assert [fields["arguments"], fields.get("model wrote", "")] == wording
-    told = EFFECT.json(ShownEffect(row, NOW))
+    told = EFFECT.json(EffectView(row, NOW))
     assert (told["arguments"], told["written"]) == (arguments, written)

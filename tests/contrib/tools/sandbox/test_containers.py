@@ -22,9 +22,9 @@ def own() -> ProcessName:
 def test_owner_is_dead_if_it_does_not_run_or_its_boot_is_over() -> None:
     """What is not known, and what another PID namespace hides, counts as alive."""
     assert not is_dead(own())
-    assert is_dead(own()._replace(started="1"))
+    assert is_dead(own()._replace(start="1"))
     assert is_dead(own()._replace(boot="another-boot/1/2"))
-    assert not is_dead(own()._replace(boot=f"{own().boot.partition('/')[0]}/1/2", started="1"))
+    assert not is_dead(own()._replace(boot=f"{own().boot.partition('/')[0]}/1/2", start="1"))
     assert not is_dead(own()._replace(boot=""))
 
 
@@ -36,7 +36,7 @@ def listed(**owners: str | None) -> str:
 
 def test_containers_of_dead_owners_are_removed(tmp_path: Path) -> None:
     """And no others: of a process that runs, without a label, or with one that names no process."""
-    dead = str(own()._replace(started="1"))
+    dead = str(own()._replace(start="1"))
     (tmp_path / "ps.json").write_text(listed(a=dead, b=str(own()), c=None, d="nobody", e=dead))
     podman = FakePodman(tmp_path, ps=f"cat {tmp_path}/ps.json")
     assert remove_left_over(podman.command) == ("a", "e")
@@ -50,7 +50,7 @@ def test_what_cannot_be_listed_or_removed_is_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, wording: Wording
 ) -> None:
     """The next sandbox tries it again."""
-    (tmp_path / "ps.json").write_text(listed(a=str(own()._replace(started="1"))))
+    (tmp_path / "ps.json").write_text(listed(a=str(own()._replace(start="1"))))
     podman = FakePodman(tmp_path, ps=f"cat {tmp_path}/ps.json", rm="echo busy >&2; exit 2")
     assert remove_left_over(podman.command) == ("a",)
     (tmp_path / "ps.json").write_text("no JSON")

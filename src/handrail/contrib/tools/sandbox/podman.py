@@ -210,8 +210,8 @@ class RunningPodman:
             pipe.close()
             first = self.namespace
             # The kernel ends everything else in the container with it.
-            if first is not None and first.started.isdecimal():
-                send(Process(first.pid, int(first.started)), signal.SIGKILL)
+            if first is not None and first.start.isdecimal():
+                send(Process(first.pid, int(first.start)), signal.SIGKILL)
             # Not waited for: after a command that was killed, it waits long for a report that is never written.
             self._process.kill()
             self._process.wait()
