@@ -22,7 +22,7 @@ import pytest
 import handrail
 from hatch_build import with_links
 from tests.architecture.sources import ROOT, listed, text_files
-from tests.docs.console import commands_of, comparable
+from tests.docs.kit import commands_of, comparable
 from tests.docs.test_code import README, shown_below, with_code
 from tests.docs.typed_pages import DOCS, follow, split, typed_pages
 from tests.extent import FULL

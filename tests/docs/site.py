@@ -20,7 +20,7 @@ from pathlib import Path, PurePosixPath
 
 from tests.architecture.sources import ROOT
 from tests.docs import command_options
-from tests.docs.links import Link, links_in, links_of, with_targets
+from tests.docs.kit import Link, links_in, links_of, with_targets
 
 DOCS = ROOT / "docs"
 PYTHON = DOCS / "reference" / "python.md"

@@ -24,9 +24,9 @@ from rich.text import Text
 
 from tests.architecture.sources import ROOT
 from tests.cli.desk import Terminal
-from tests.docs.console import comparable
 from tests.docs.evening import fill
-from tests.docs.test_readme_agents import COMMANDS
+from tests.docs.kit import comparable
+from tests.docs.test_agent_pages import COMMANDS
 
 WIDTH = 96
 _LINE, _SIZE, _LEFT, _TOP = 19, 14, 16, 44

@@ -19,7 +19,7 @@ from benchmarks.timing import time_calls
 from handrail.runtime import Step
 from tests.architecture.sources import ROOT, listed
 from tests.docs.figures import BEGIN, END, PAGE, README, rows_of, with_costs, with_tables
-from tests.docs.links import Link, anchors_of, links_of, names_in
+from tests.docs.kit import Link, anchors_of, links_of, names_in
 
 _FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 _RULE = re.compile(r"\|(?: ?:?-+:? ?\|)+")

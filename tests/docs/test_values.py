@@ -23,7 +23,7 @@ from typing_extensions import TypedDict
 from handrail.errors import DumpError, ParseError, SchemaError
 from handrail.serde import codec, stored_codec
 from handrail.serde.json_schema import ACTING, WORDS
-from tests.docs.test_tables import DOCS, table_of
+from tests.docs.kit import DOCS, table_of
 from tests.serde.field_types import FIELD_TYPES
 from tests.serde.members import Approve, Reject, held
 from tests.serde.schema_values import is_valid

@@ -28,7 +28,7 @@ from typing import Any
 from handrail.cli import main
 from tests.architecture.sources import ROOT
 from tests.crash.forge import answer_of, forked, serving
-from tests.docs.console import comparable, unwrapped
+from tests.docs.kit import comparable, unwrapped
 
 DOCS = ROOT / "docs"
 

@@ -1,17 +1,28 @@
-"""`handrail.testing.single_call`: one call of one tool, without a model."""
+"""`handrail.testing`: one call of one tool, tools that only read, the fake clock, and all names."""
 
 from __future__ import annotations
 
+import copy
+import subprocess
+import sys
+from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import date
+from datetime import UTC, date, datetime, timedelta
+from threading import Lock
+from typing import Any
 
 import pytest
 
-from handrail.errors import VisibilityExpansionRequired
+from handrail import testing
+from handrail.clock import Clock
+from handrail.errors import InvalidArgumentError, VisibilityExpansionRequired
+from handrail.filesystem import Filesystem, InMemoryFilesystem
 from handrail.prompt import Tool, ToolContext, ToolResult
-from handrail.resources import Binding, Resolver, ResourceRegistry
+from handrail.resources import Binding, Copied, Resolver, ResourceRegistry, Scope
 from handrail.runtime import EffectLedger, IdempotencyConfig, Session, ToolInvoked
-from handrail.testing import run_tool, run_tool_async
+from handrail.testing import FakeClock, assert_reads_only, run_tool, run_tool_async
+from handrail.testing.scripted_model import ScriptedModel
+from tests.wording import Wording
 
 
 @dataclass(frozen=True)
@@ -50,6 +61,8 @@ def ping(params: None, *, context: ToolContext) -> ToolResult[None]:
 REFUND = Tool[Refund, Refund](
     name="refund", description="Refund.", handler=refund, effect="external", idempotency=IdempotencyConfig()
 )
+
+
 PING = Tool[None, None](name="ping", description="Ping.", handler=ping)
 
 
@@ -121,3 +134,193 @@ async def test_a_tool_runs_on_an_event_loop_too() -> None:
     shop = Shop()
     message = await run_tool_async(REFUND, Refund("7"), session=Session(), resources={Shop: shop})
     assert (message.success, shop.refunds) == (True, ["7"])
+
+
+class Shelf:
+    """A resource that can be undone, and does not ask before it is changed."""
+
+    def __init__(self, books: dict[str, Any]) -> None:
+        self.books = books
+
+    def snapshot(self) -> object:
+        """A copy of all."""
+        return copy.deepcopy(self.books)
+
+    def restore(self, snapshot: Any, /) -> None:
+        """Take the copy."""
+        self.books = snapshot
+
+
+class Moment:
+    """A state of a `Drawer`, which is compared by identity, in slots and attributes."""
+
+    __slots__ = ("__dict__", "letters")
+
+    def __init__(self, letters: tuple[str, ...]) -> None:
+        self.letters = letters
+        self.within = [self]
+
+
+class Drawer(Shelf):
+    """Snapshots of it are equal to no others."""
+
+    def snapshot(self) -> Moment:
+        """A copy of all."""
+        return Moment(tuple(self.books))
+
+
+@dataclass(frozen=True)
+class Found:
+    text: str
+
+
+def looking(look: Callable[[ToolContext], object], **options: Any) -> Tool[None, Found]:
+    """A tool that looks."""
+
+    def handler(_: None, *, context: ToolContext) -> ToolResult[Found]:
+        return ToolResult.ok(Found(str(look(context))))
+
+    options.setdefault("effect", "read")
+    return Tool[None, Found](name="look", description="Looks.", handler=handler, **options)
+
+
+def shelf(context: ToolContext) -> dict[str, Any]:
+    """The books of the shelf."""
+    return context.resources.get(Shelf).books
+
+
+CHANGES: dict[str, Callable[[dict[str, Any]], object]] = {
+    "a new key": lambda books: books.update(new=1),
+    "a key that is gone": lambda books: books.pop("a"),
+    "a new item": lambda books: books["a"].append(3),
+    "another value": lambda books: books["a"].__setitem__(0, "x"),
+    "an equal value of another type": lambda books: books["a"].__setitem__(0, 1.0),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=list(CHANGES))
+def test_the_resource_is_named_and_what_differs(change: Callable[[Any], object], wording: Wording) -> None:
+    """The message says where, and how the tool is to be declared."""
+    tool = looking(lambda context: change(shelf(context)))
+    with pytest.raises(AssertionError) as raised:
+        assert_reads_only(tool, resources={Shelf: Shelf({"a": [1, 2]})})
+    assert str(raised.value) == wording
+
+
+def test_a_tool_that_changes_nothing_passes() -> None:
+    """The message of its call is returned, so that the test can look at it."""
+    resources = {
+        Shelf: Shelf({"a": 1, "b": {2}}),
+        Open: Open({"b": Lock()}),
+        Filesystem: InMemoryFilesystem({"a": "1"}),
+    }
+    message = assert_reads_only(looking(lambda context: shelf(context)["a"]), resources=resources)
+    assert message.result.value == Found("1")
+
+
+def test_snapshots_without_equality_are_compared_by_what_they_hold(wording: Wording) -> None:
+    """Two of them are two objects, also if nothing has changed."""
+    tool = looking(lambda context: context.resources.get(Drawer).books.update(b=1))
+    with pytest.raises(AssertionError) as raised:
+        assert_reads_only(tool, resources={Drawer: Drawer({})})
+    assert str(raised.value) == wording
+
+
+class Open(Shelf):
+    """Its snapshots share what it holds."""
+
+    def snapshot(self) -> object:
+        """The books themselves, in a list."""
+        return [self.books]
+
+
+def test_a_snapshot_may_share_what_the_resource_holds(wording: Wording) -> None:
+    """It is copied deeply before the call."""
+    tool = looking(lambda context: context.resources.get(Open).books["a"].append(3))
+    with pytest.raises(AssertionError) as raised:
+        assert_reads_only(tool, resources={Open: Open({"a": [1, 2]})})
+    assert str(raised.value) == wording
+
+
+class Counts(Copied[dict[str, int]]):
+    """Numbers by name, which a call that only reads cannot set."""
+
+
+def test_what_is_not_a_tool_is_refused(wording: Wording) -> None:
+    """With what is expected in its place."""
+    with pytest.raises(InvalidArgumentError) as raised:
+        assert_reads_only(len)  # type: ignore[arg-type]
+    assert str(raised.value) == wording
+
+
+def test_a_resource_of_a_provider_is_compared(wording: Wording) -> None:
+    """It is built before the call. One that lives for the call alone ends with it."""
+
+    def made(_: Resolver) -> Drawer:
+        raise AssertionError("it is not asked for")
+
+    built = Binding(Shelf, lambda _: Shelf({"a": 1}))
+    resources = {Shelf: built, Drawer: Binding(Drawer, made, scope=Scope.TOOL_CALL)}
+    with pytest.raises(AssertionError) as raised:
+        assert_reads_only(looking(lambda context: shelf(context).clear()), resources=resources)
+    assert str(raised.value) == wording
+
+
+def test_a_write_that_is_refused_fails_the_check(wording: Wording) -> None:
+    """The call has failed, so nothing is known of the rest of it."""
+
+    def replace(context: ToolContext) -> None:
+        context.resources.get(Counts).value = {"a": 1}
+
+    tool = looking(replace)
+    with pytest.raises(AssertionError) as raised:
+        assert_reads_only(tool, resources={Counts: Counts({})})
+    assert str(raised.value) == wording
+
+
+def test_a_tool_that_may_write_is_not_run() -> None:
+    """The question makes sense for a `"read"` tool alone."""
+    with pytest.raises(InvalidArgumentError):
+        assert_reads_only(looking(lambda context: shelf(context).clear(), effect="state"))
+
+
+def test_time_passes_only_when_told() -> None:
+    """Both ways of telling the time stand still, and advance by the same span."""
+    fake = FakeClock()
+    clock: Clock = fake
+    moment, seconds = clock.now(), clock.monotonic()
+    assert (clock.now(), clock.monotonic()) == (moment, seconds)
+    fake.advance(timedelta(milliseconds=1500))
+    assert clock.now() - moment == timedelta(seconds=1.5)
+    assert clock.monotonic() - seconds == 1.5
+
+
+def test_naive_start_is_refused_with_the_cure(wording: Wording) -> None:
+    """A moment without a zone is no moment."""
+    naive = datetime(2026, 3, 1, 9, tzinfo=UTC).replace(tzinfo=None)
+    with pytest.raises(ValueError) as raised:
+        FakeClock(naive)
+    assert str(raised.value) == wording
+
+
+def test_clock_does_not_go_back(wording: Wording) -> None:
+    """A refused step leaves the time unchanged."""
+    clock = FakeClock()
+    moment = clock.now()
+    with pytest.raises(ValueError) as raised:
+        clock.advance(timedelta(seconds=-1))
+    assert str(raised.value) == wording
+    assert clock.now() == moment
+
+
+def test_everything_that_is_named_is_there() -> None:
+    """`ScriptedModel` is imported when it is asked for."""
+    assert all(hasattr(testing, name) for name in testing.__all__)
+    assert testing.ScriptedModel is ScriptedModel
+
+
+def test_importing_the_fakes_loads_no_extra() -> None:
+    """Pydantic is enough for all but the scripted model."""
+    code = "import sys, handrail.testing; print({'pydantic_ai', 'ruamel.yaml'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, encoding="utf-8")
+    assert done.stdout.strip() == "set()"

@@ -402,16 +402,11 @@ def _change(store: Store, question: StoredQuestion, answer: GivenAnswer) -> Answ
 
 def _take_in(store: Store, session_id: str) -> None:
     with suppress(SessionLockedError), held_session(store, session_id, wait=timedelta(0)) as lock:
-        questions = [question for question in stored_questions(store, session_id) if question.session_id == session_id]
+        questions = [stored for stored in stored_questions(store, session_id) if stored.session_id == session_id]
         append_to_logs(
             store,
             lock,
-            [
-                item
-                for question in questions
-                if question.row_answer
-                for item in session_items(question, question.row_answer)
-            ],
+            [item for stored in questions if stored.row_answer for item in session_items(stored, stored.row_answer)],
         )
 
 

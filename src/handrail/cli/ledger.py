@@ -244,11 +244,7 @@ def list_effects(
     """
     with options.open() as store:
         now = store.now()
-        rows = (
-            row
-            for row in (proved(store, stored_row, now) for stored_row in store.rows())
-            if selection.fits(store, row, now)
-        )
+        rows = (row for row in (proved(store, entry, now) for entry in store.rows()) if selection.fits(store, row, now))
         size = None if limit is None and options.as_json else (limit or PAGE)
         # One more than is shown, to know whether there are more.
         effects = with_agents(store, newest(rows, None if size is None else size + 1))
@@ -529,51 +525,36 @@ def invalidate_effects(
             rows = [find_effect(store, key, partition)]
         else:
             rows = newest((row for row in store.rows() if row.tool == tool), None)
-        removable_effects = with_agents(store, (row for row in rows if removal.force or removable(row)))
-        _check_removable(store, rows, removable_effects, key or f"of the tool {tool}")
+        views = with_agents(store, (row for row in rows if removal.force or removable(row)))
+        _check_removable(store, rows, views, key or f"of the tool {tool}")
         if not (removal.yes or options.as_json):
-            EFFECT.table(screen, removable_effects, most=PAGE)
-        name = _name_effects(removable_effects)
+            EFFECT.table(screen, views, most=PAGE)
+        name = _name_effects(views)
         if not (removal.yes or removal.dry_run or screen.confirm(f"Forget {name}? The same call runs again then.")):
             screen.remark("Nothing was changed.")
             return FAILED
         # Each row is removed only if it is still the one that was shown.
-        removals = (
-            []
-            if removal.dry_run
-            else [effect for effect in removable_effects if change_effect(store, effect.row, None)]
-        )
-    stayed, missed = (
-        len(rows) - len(removable_effects),
-        0 if removal.dry_run else len(removable_effects) - len(removals),
-    )
+        removals = views if removal.dry_run else [view for view in views if change_effect(store, view.row, None)]
+    stayed, missed = len(rows) - len(views), len(views) - len(removals)
     if options.as_json:
-        counts = {"removed": len(removals), "kept": stayed, "changed": missed, "dry_run": removal.dry_run}
-        screen.json(
-            {
-                **counts,
-                "effects": [EFFECT.json(effect) for effect in (removable_effects if removal.dry_run else removals)],
-            }
-        )
+        count = 0 if removal.dry_run else len(removals)
+        counts = {"removed": count, "kept": stayed, "changed": missed, "dry_run": removal.dry_run}
+        screen.json({**counts, "effects": [EFFECT.json(view) for view in removals]})
         return FAILED if missed else DONE
-    if removals or removal.dry_run:
-        screen.say(
-            f"Would forget {name}."
-            if removal.dry_run
-            else f"Forgot {_name_effects(removals)}; the same call runs again."
-        )
+    if removal.dry_run:
+        screen.say(f"Would forget {name}.")
+    elif removals:
+        screen.say(f"Forgot {_name_effects(removals)}; the same call runs again.")
     if stayed:
-        screen.note(f"{count_noun(stayed, 'effect')} stayed, being running, unknown or not applied.")
+        screen.note(f"{count_noun(stayed, 'view')} stayed, being running, unknown or not applied.")
     if missed:
-        screen.fault(f"{count_noun(missed, 'effect')} {_CHANGED}")
+        screen.fault(f"{count_noun(missed, 'view')} {_CHANGED}")
     return FAILED if missed else DONE
 
 
-def _check_removable(
-    store: Store, rows: Sequence[EffectRow], removable_effects: Sequence[EffectView], what: str
-) -> None:
-    if not removable_effects:
-        states = " and ".join(sorted({effect.state for effect in with_agents(store, rows)}))
+def _check_removable(store: Store, rows: Sequence[EffectRow], views: Sequence[EffectView], what: str) -> None:
+    if not views:
+        states = " and ".join(sorted({view.state for view in with_agents(store, rows)}))
         why = (
             f"the effect {what} is {states}. Forgotten, it could happen twice, or its result would be lost: wait for "
             "its end, or record it with handrail ledger reconcile; --force removes it anyway"

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from importlib.util import find_spec
-from itertools import islice
+from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 from cyclopts import Parameter
@@ -105,9 +105,7 @@ class StoredQuestion:
 
     def is_same(self, other: StoredQuestion) -> bool:
         """Returns whether the same is asked about the same call and arguments."""
-        mine, others = (
-            (question.call_session, question.call, question.digest, question.asks) for question in (self, other)
-        )
+        mine, others = ((item.call_session, item.call, item.digest, item.asks) for item in (self, other))
         return mine == others
 
 
@@ -216,17 +214,13 @@ class QuestionFilter:
     older_than: Annotated[timedelta | None, MORE_THAN_ZERO] = None
 
     def select(self, store: Store, unreadable: dict[str, str]) -> list[StoredQuestion]:
-        """The open questions that fit, the oldest first; `unreadable` gets the sessions that cannot be read, and why."""
+        """The open questions that fit, the oldest first; `unreadable` gets the sessions that cannot be read, with reasons."""
         if self.session is not None:
             find_session(store, self.session)
         now = store.now()
-        questions = [
-            question for question in stored_questions(store, self.session, unreadable) if question.answer is None
-        ]
-        return sorted(
-            (question for question in questions if self._fits(store, question, now)),
-            key=lambda question: question.asked_at,
-        )
+        questions = stored_questions(store, self.session, unreadable)
+        fitting = (item for item in questions if item.answer is None and self._fits(store, item, now))
+        return sorted(fitting, key=attrgetter("asked_at"))
 
     def _fits(self, store: Store, question: StoredQuestion, now: datetime) -> bool:
         return (
@@ -266,23 +260,16 @@ def stored_questions(
                 raise
             unreadable[row.session_id] = str(error)
     questions = list(_with_rows(store, questions))
-    recorded_questions = [question for question in questions if question.is_recorded]
-    other_questions = [
-        question
-        for question in questions
-        if not (question.is_recorded or _waits_for_calls(store, question, recorded_questions))
-    ]
-    return [
-        question
-        for question in (*recorded_questions, *other_questions)
-        if _is_meant(question, session_id) and not _is_settled(store, question)
-    ]
+    recorded_ones = [item for item in questions if item.is_recorded]
+    others = [item for item in questions if not (item.is_recorded or _waits_for_calls(store, item, recorded_ones))]
+    all_of_them = (*recorded_ones, *others)
+    return [item for item in all_of_them if _is_meant(item, session_id) and not _is_settled(store, item)]
 
 
 def find_question(store: Store, session_id: str, call: str) -> StoredQuestion:
     """The question about a call, open or answered; `call` is `REPLY/CALL`, `/CALL`, or an id that is unique."""
     find_session(store, session_id)
-    matches = [question for question in stored_questions(store, session_id) if is_named_by(question.call, call)]
+    matches = [item for item in stored_questions(store, session_id) if is_named_by(item.call, call)]
     if len(matches) == 1:
         return matches[0]
     name = shorten(call, _LONGEST_SHOWN)
@@ -291,9 +278,7 @@ def find_question(store: Store, session_id: str, call: str) -> StoredQuestion:
             f"session {session_id} has no question about a call {name}; handrail approvals list shows what is open, "
             f"and handrail sessions show {session_id} the record of a call"
         )
-    names = ", ".join(
-        f"{question.call_session} {name_call(question.call)}" for question in islice(matches, _MOST_NAMED)
-    )
+    names = ", ".join(f"{item.call_session} {name_call(item.call)}" for item in matches[:_MOST_NAMED])
     raise SessionError(
         f"{len(matches)} questions of session {session_id} are about a call {name}; name one by session and call: "
         f"{names}"

@@ -234,12 +234,7 @@ def print_problems(screen: Screen, problems: Iterable[HandrailError]) -> None:
 
 
 def format_problem(error: BaseException, folder: Path) -> str:
-    """An exception of other code: its type, message and notes, and where in the user's code it was raised.
-
-    Args:
-        error: the exception.
-        folder: the folder of the project, from which paths are given.
-    """
+    """An exception of other code: type, message, notes, and where the code of the project in a folder raised it."""
     notes = "; ".join(getattr(error, "__notes__", ()))
     place = error_location(error, folder)
     return f"{type(error).__name__}: {error}{f' ({notes})' if notes else ''}{f' [{place}]' if place else ''}"
@@ -261,8 +256,8 @@ class TerminalAsker:
         self._can_wait = can_wait
 
     async def __call__(self, call: GatedCall) -> Answer:
-        # On standard error: standard output is for the answer of the agent.
         """Asks the person until an answer is typed."""
+        # On standard error: standard output is for the answer of the agent.
         self._screen.record(question_fields(call), aside=True)
         while True:
             typed = await self._typed(f"May it run? [{_CHOICES.format('l = later, ' if self._can_wait else '')}]")
