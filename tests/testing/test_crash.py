@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
@@ -28,12 +28,6 @@ def _disarmed() -> Iterator[None]:
     """Whatever a test has armed, the tests after it live."""
     yield
     crash_points.arm(None)
-
-
-def test_a_point_that_nobody_has_armed_does_nothing() -> None:
-    """The pipeline passes its points at no cost but a comparison."""
-    for point in POINTS:
-        reached(point)
 
 
 def test_it_kills_when_the_point_is_reached_for_the_nth_time_and_only_then() -> None:
@@ -64,24 +58,6 @@ def test_leaving_the_block_takes_the_sentence_back() -> None:
     with crash_at("after-handler"):
         reached("before-handler")
     reached("after-handler")
-
-
-def test_a_point_that_does_not_exist_is_refused_with_the_nearest(wording: Wording) -> None:
-    """A mistyped name would never be reached, and a test with it would show nothing."""
-    with pytest.raises(ValueError) as raised:
-        crash_at("after-handlr")
-    assert str(raised.value) == wording
-    with pytest.raises(ValueError) as raised:
-        crash_at("x")
-    assert str(raised.value) == wording
-    reached("after-handler")
-
-
-def test_times_are_counted_from_one(wording: Wording) -> None:
-    """There is no zeroth time."""
-    with pytest.raises(ValueError) as raised:
-        crash_at("after-claim", nth=0)
-    assert str(raised.value) == wording
 
 
 def three_steps(path: str) -> str:
@@ -127,21 +103,15 @@ def returns_an_object() -> object:
     return object()
 
 
-def test_a_process_is_killed_at_the_point_and_leaves_what_it_had_done(tmp_path: Path) -> None:
-    """What came before the point has happened, what comes after has not."""
+@pytest.mark.parametrize("nth", [1, 2])
+def test_a_process_is_killed_at_the_point_and_leaves_what_it_had_done(tmp_path: Path, nth: int) -> None:
+    """What came before the nth arrival has happened, what comes after has not."""
     path = tmp_path / "file"
-    ended = run_to_crash(three_steps, str(path), at="after-handler")
-    assert ended == Crashed("after-handler")
-    assert ended.reached == ("before-handler", "after-handler")
+    ended = run_to_crash(three_steps, str(path), at="after-handler", nth=nth)
+    assert ended == Crashed("after-handler", nth)
+    assert ended.reached == ("before-handler", *["after-handler"] * nth)
     assert ended.output == "started\n"
     assert path.read_text(encoding="utf-8") == "half"
-
-
-def test_a_process_is_killed_at_the_nth_time(tmp_path: Path) -> None:
-    """The second time that it comes to the point, here."""
-    ended = run_to_crash(three_steps, str(tmp_path / "file"), at="after-handler", nth=2)
-    assert ended == Crashed("after-handler", 2)
-    assert ended.reached == ("before-handler", "after-handler", "after-handler")
 
 
 def test_a_point_that_was_not_reached_is_told_with_those_that_were(tmp_path: Path, wording: Wording) -> None:
@@ -191,10 +161,7 @@ def test_a_function_of_the_main_program_is_found_by_its_file(tmp_path: Path, wor
     program = tmp_path / "program.py"
     program.write_text(PROGRAM, encoding="utf-8")
     done = subprocess.run([sys.executable, program], capture_output=True, check=True, encoding="utf-8")
-    assert done.stdout.splitlines() == [
-        wording,
-        wording,
-    ]
+    assert done.stdout.splitlines() == [wording, wording]
 
 
 @pytest.mark.short(0)
@@ -223,24 +190,25 @@ def test_a_process_that_takes_too_long_is_killed_and_told(wording: Wording) -> N
     assert caught.value.__notes__ == [wording]
 
 
-def test_what_another_process_cannot_find_is_refused(wording: Wording) -> None:
-    """Before a process is started."""
-    with pytest.raises(ValueError) as raised:
-        run_to_crash(lambda: None, at=None)
+REFUSALS: dict[str, Callable[[], object]] = {
+    "a point that is misspelt": lambda: crash_at("after-handlr"),
+    "a point like no other": lambda: crash_at("x"),
+    "a zeroth time": lambda: crash_at("after-claim", nth=0),
+    "a function of no module": lambda: run_to_crash(lambda: None, at=None),
+    "a name without a module": lambda: run_to_crash("desk", at=None),
+    "a point of a process": lambda: run_to_crash(fails, at="after_handler"),
+    "an argument without JSON": lambda: run_to_crash(three_steps, Path(), at=None),
+}
+
+
+@pytest.mark.parametrize("what", REFUSALS)
+def test_what_cannot_be_run_to_a_point_is_refused(what: str, wording: Wording) -> None:
+    """Before anything is armed, or a process is started: a test with a misspelt point would show nothing."""
+    with pytest.raises(TypeError if what.endswith("JSON") else ValueError) as raised:
+        REFUSALS[what]()
     assert re.sub(" at 0x[0-9a-f]+", "", str(raised.value)) == wording
-    with pytest.raises(ValueError) as raised:
-        run_to_crash("desk", at=None)
-    assert str(raised.value) == wording
-
-
-def test_points_and_arguments_are_checked_before_a_process_is_started(wording: Wording) -> None:
-    """A mistake is told where it was made."""
-    with pytest.raises(ValueError) as raised:
-        run_to_crash(fails, at="after_handler")
-    assert str(raised.value) == wording
-    with pytest.raises(TypeError) as another:
-        run_to_crash(three_steps, Path(), at=None)
-    assert str(another.value) == wording
+    for point in POINTS:
+        reached(point)
 
 
 def _asked(folder: Path, function: str, *arguments: str, module: str = __name__) -> None:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import pytest
@@ -30,23 +31,6 @@ def test_calls_are_numbered_by_their_place_in_the_script() -> None:
     assert ids(script) == [["call-1", "mine"], [], ["call-3"]]
 
 
-def test_two_calls_of_one_id_are_refused(wording: Wording) -> None:
-    """The error says in which reply the second one stands."""
-    with pytest.raises(ScriptError) as caught:
-        Script([Reply(calls=[Call("a", id="x")]), Reply(calls=[Call("b", id="x")])], name="desk")
-    assert str(caught.value) == wording
-    assert caught.value.step == 2
-
-
-def test_a_reply_within_a_call_that_nobody_has_made_is_refused(wording: Wording) -> None:
-    """It could never be played where it stands; the call itself may not be in the same reply."""
-    within = Reply(calls=[Call("a", id="x")], within="x")
-    with pytest.raises(ScriptError) as caught:
-        Script([Reply(text="Hm."), within], name="desk")
-    assert str(caught.value) == wording
-    assert caught.value.step == 2
-
-
 def test_arguments_are_sent_as_text() -> None:
     """As a provider sends them; text goes as it is, so that it need not be JSON."""
     assert Call("a", {"path": "é"}).arguments_text == '{"path": "\\u00e9"}'
@@ -54,30 +38,36 @@ def test_arguments_are_sent_as_text() -> None:
     assert Call("a").arguments_text == "{}"
 
 
-def test_arguments_that_are_no_json_are_refused(wording: Wording) -> None:
-    """A model could not have sent them."""
+BARE: list[Any] = [Reply(text="Hm."), "Done."]
+NO_JSON = [Reply(calls=[Call("a", {"at": datetime(2026, 1, 1, tzinfo=UTC)})])]
+
+REFUSALS: dict[str, tuple[Callable[[], object], int | None]] = {
+    "two calls of one id": (
+        lambda: Script([Reply(calls=[Call("a", id="x")]), Reply(calls=[Call("b", id="x")])], name="desk"),
+        2,
+    ),
+    "within a call of its own": (
+        lambda: Script([Reply(text="Hm."), Reply(calls=[Call("a", id="x")], within="x")], name="desk"),
+        2,
+    ),
+    "arguments without JSON": (lambda: Script(NO_JSON), 1),
+    "a bare text": (lambda: Script(BARE), 2),
+    **{
+        name: (partial(Expect, **dict[str, Any]({name: "read_file"})), None)
+        for name in ("instructions", "tools", "texts")
+    },
+}
+"""Scripts that could not be played as they are written: the reply at fault, counted from 1."""
+
+
+@pytest.mark.parametrize("what", REFUSALS)
+def test_script_that_cannot_be_played_is_refused(what: str, wording: Wording) -> None:
+    """When it is made, with the reply at fault."""
+    make, step = REFUSALS[what]
     with pytest.raises(ScriptError) as caught:
-        Script([Reply(calls=[Call("a", {"at": datetime(2026, 1, 1, tzinfo=UTC)})])])
-    assert str(caught.value) == wording
-    assert isinstance(caught.value.__cause__, TypeError)
-
-
-def test_what_is_no_reply_is_refused(wording: Wording) -> None:
-    """A bare text is a common slip."""
-    replies: list[Any] = [Reply(text="Hm."), "Done."]
-    with pytest.raises(ScriptError) as caught:
-        Script(replies)
-    assert str(caught.value) == wording
-    assert caught.value.step == 2
-
-
-@pytest.mark.parametrize("name", ["instructions", "tools", "texts"])
-def test_a_text_where_a_list_is_due_is_refused(name: str, wording: Wording) -> None:
-    """Each of its characters would be looked for."""
-    given: dict[str, Any] = {name: "read_file"}
-    with pytest.raises(ScriptError) as raised:
-        Expect(**given)
-    assert str(raised.value) == wording
+        make()
+    assert (str(caught.value), caught.value.step) == (wording, step)
+    assert isinstance(caught.value.__cause__, TypeError) == (what == "arguments without JSON")
 
 
 SENT = SentMessages("Refund desk.", ("read", "write"), (SentMessage("call-1", "three rows", True),))
@@ -123,40 +113,34 @@ DIFFERENCES = {
     "no answer": Expect(messages={"call-2": Outcome.ok()}),
     "failed": Expect(messages={"call-1": Outcome.failed()}),
     "words": Expect(messages={"call-1": Outcome.ok("four")}),
+    "all at once": Expect(instructions=["Sales"], tools=["list"], messages={"call-1": Outcome.failed("four")}),
 }
 
 
 @pytest.mark.parametrize("expect", DIFFERENCES.values(), ids=DIFFERENCES)
 def test_a_difference_is_told_with_what_came_instead(expect: Expect, wording: Wording) -> None:
-    """The error names the reply, what was expected, and what came."""
+    """The error names the reply, what was expected, and what came; all differences at once."""
     with pytest.raises(ScriptError) as caught:
         next_with(expect)
-    assert str(caught.value) == wording
-    assert caught.value.step == 1
+    assert (str(caught.value), caught.value.step) == (wording, 1)
 
 
-def test_all_differences_are_told_at_once(wording: Wording) -> None:
-    """One run shows everything that a script has wrong."""
+def refused(playback: Playback, received: SentMessages) -> str:
+    """The error of the next reply."""
     with pytest.raises(ScriptError) as caught:
-        next_with(Expect(instructions=["Sales"], tools=["list"], messages={"call-1": Outcome.failed("four")}))
-    assert str(caught.value) == wording
+        playback.next(received)
+    return str(caught.value)
 
 
-def test_calls_that_nobody_answered_are_told(wording: Wording) -> None:
+def test_calls_without_an_answer_are_reported(wording: Wording) -> None:
     """A loop that drops a call breaks the contract with the model."""
     playback = Playback(Script([Reply(calls=[Call("read"), Call("write")]), Reply(text="Done.")]))
     playback.next(SentMessages())
-    with pytest.raises(ScriptError) as raised:
-        playback.next(SENT)
-    assert str(raised.value) == wording
-    with pytest.raises(ScriptError) as raised:
-        playback.next(SentMessages())
-    assert str(raised.value) == wording
+    assert refused(playback, SENT) == wording
+    assert refused(playback, SentMessages()) == wording
     long = Playback(Script([Reply(calls=[Call("read", id="x" * 1_000_000)]), Reply(text="Done.")]))
     long.next(SentMessages())
-    with pytest.raises(ScriptError) as caught:
-        long.next(SentMessages())
-    assert len(str(caught.value)) < 1_000
+    assert len(refused(long, SentMessages())) < 1_000
 
 
 def test_an_agent_called_as_a_tool_has_replies_of_its_own() -> None:
@@ -187,36 +171,22 @@ def test_calls_of_an_agent_called_as_a_tool_are_answered_too(wording: Wording) -
     playback = Playback(Script(replies))
     playback.next(SentMessages())
     playback.next(SentMessages())
-    with pytest.raises(ScriptError) as raised:
-        playback.next(SentMessages())
-    assert str(raised.value) == wording
+    assert refused(playback, SentMessages()) == wording
     playback.next(SentMessages(messages=(SentMessage("look", "1, 2, 3", True),)))
-    with pytest.raises(ScriptError) as raised:
-        playback.next(SentMessages())
-    assert str(raised.value) == wording
+    assert refused(playback, SentMessages()) == wording
 
 
-def test_a_run_that_goes_on_after_the_script_is_told(wording: Wording) -> None:
-    """The error shows what it was sent last."""
+def test_run_and_script_end_together(wording: Wording) -> None:
+    """A run that goes on is told what it was sent last, one that ends before the script which replies are left."""
     playback = Playback(Script([Reply(text="Done.")], name="desk.yaml"))
     playback.next(SentMessages())
-    with pytest.raises(ScriptError) as caught:
-        playback.next(SENT)
-    assert str(caught.value) == wording
-    assert caught.value.step == 2
-    with pytest.raises(ScriptError) as raised:
-        playback.next(SentMessages())
-    assert str(raised.value) == wording
-
-
-def test_a_run_that_ends_before_the_script_is_told(wording: Wording) -> None:
-    """The error names the replies that are left."""
+    assert refused(playback, SENT) == wording
+    assert refused(playback, SentMessages()) == wording
     playback = Playback(Script([Reply(text="Hm."), Reply(calls=[Call("read"), Call("write")]), Reply(text="Done.")]))
     playback.next(SentMessages())
     with pytest.raises(ScriptError) as caught:
         playback.assert_finished()
-    assert str(caught.value) == wording
-    assert caught.value.step == 2
+    assert (str(caught.value), caught.value.step) == (wording, 2)
 
 
 @pytest.fixture(params=["sync", "async"])
@@ -246,17 +216,15 @@ def test_a_script_plays_through_an_executor(player: Callable[[Script, ToolExecut
     ]
 
 
-def test_a_script_that_does_not_end_with_an_answer_goes_on_after_its_end(wording: Wording) -> None:
-    """As with a model, whose loop would ask again."""
+@pytest.mark.parametrize(
+    "replies",
+    [[Reply(calls=[Call("echo", {"text": "hello"})])], [Reply(text="Done."), Reply(text="Or not.")]],
+    ids=["without an answer", "with two answers"],
+)
+def test_one_answer_ends_a_script(replies: list[Reply], wording: Wording) -> None:
+    """As with a model, whose loop would ask again, or stop at the first one."""
     with pytest.raises(ScriptError) as raised:
-        play(Script([Reply(calls=[Call("echo", {"text": "hello"})])]), executor())
-    assert str(raised.value) == wording
-
-
-def test_an_answer_before_the_end_of_the_script_ends_the_run(wording: Wording) -> None:
-    """As with a model, whose loop would stop there."""
-    with pytest.raises(ScriptError) as raised:
-        play(Script([Reply(text="Done."), Reply(text="Or not.")]), executor())
+        play(Script(replies), executor())
     assert str(raised.value) == wording
 
 

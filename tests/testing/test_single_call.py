@@ -184,26 +184,69 @@ def looking(look: Callable[[ToolContext], object], **options: Any) -> Tool[None,
     return Tool[None, Found](name="look", description="Looks.", handler=handler, **options)
 
 
-def shelf(context: ToolContext) -> dict[str, Any]:
-    """The books of the shelf."""
-    return context.resources.get(Shelf).books
+def shelf() -> dict[type[Any], object]:
+    """A shelf with a list."""
+    return {Shelf: Shelf({"a": [1, 2]})}
 
 
-CHANGES: dict[str, Callable[[dict[str, Any]], object]] = {
-    "a new key": lambda books: books.update(new=1),
-    "a key that is gone": lambda books: books.pop("a"),
-    "a new item": lambda books: books["a"].append(3),
-    "another value": lambda books: books["a"].__setitem__(0, "x"),
-    "an equal value of another type": lambda books: books["a"].__setitem__(0, 1.0),
+class Open(Shelf):
+    """Its snapshots share its content."""
+
+    def snapshot(self) -> object:
+        """The books themselves, in a list."""
+        return [self.books]
+
+
+class Counts(Copied[dict[str, int]]):
+    """Numbers by name, which a call that only reads cannot set."""
+
+
+def unused(_: Resolver) -> Drawer:
+    """The provider of a resource that lives for a call alone, which is not compared."""
+    raise AssertionError("it is not asked for")
+
+
+def change(act: Callable[[dict[str, Any]], object], kind: type[Shelf] = Shelf) -> Tool[None, Found]:
+    """A tool that changes the books of a shelf."""
+    return looking(lambda context: act(context.resources.get(kind).books))
+
+
+def set_counts(context: ToolContext) -> None:
+    """A write that is refused, so that the call fails."""
+    context.resources.get(Counts).value = {"a": 1}
+
+
+PROVIDED = {
+    Shelf: Binding(Shelf, lambda _: Shelf({"a": 1})),
+    Drawer: Binding(Drawer, unused, scope=Scope.TOOL_CALL),
 }
 
+CHANGES: dict[str, tuple[Tool[None, Found], Callable[[], dict[type[Any], object]]]] = {
+    "a new key": (change(lambda books: books.update(new=1)), shelf),
+    "a key that is gone": (change(lambda books: books.pop("a")), shelf),
+    "a new item": (change(lambda books: books["a"].append(3)), shelf),
+    "another value": (change(lambda books: books["a"].__setitem__(0, "x")), shelf),
+    "an equal value of another type": (
+        change(lambda books: books["a"].__setitem__(0, 1.0)),
+        shelf,
+    ),
+    "a snapshot without equality": (change(lambda books: books.update(b=1), Drawer), lambda: {Drawer: Drawer({})}),
+    "a snapshot that shares its content": (
+        change(lambda books: books["a"].append(3), Open),
+        lambda: {Open: Open({"a": [1, 2]})},
+    ),
+    "a resource of a provider": (change(dict[str, Any].clear), lambda: dict(PROVIDED)),
+    "a write that is refused": (looking(set_counts), lambda: {Counts: Counts({})}),
+}
+"""Tools that are declared to read only, and change a resource, each with its resources."""
 
-@pytest.mark.parametrize("change", CHANGES.values(), ids=list(CHANGES))
-def test_the_resource_is_named_and_what_differs(change: Callable[[Any], object], wording: Wording) -> None:
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_the_resource_is_named_with_its_difference(what: str, wording: Wording) -> None:
     """The message says where, and how the tool is to be declared."""
-    tool = looking(lambda context: change(shelf(context)))
+    tool, make_resources = CHANGES[what]
     with pytest.raises(AssertionError) as raised:
-        assert_reads_only(tool, resources={Shelf: Shelf({"a": [1, 2]})})
+        assert_reads_only(tool, resources=make_resources())
     assert str(raised.value) == wording
 
 
@@ -214,74 +257,17 @@ def test_a_tool_that_changes_nothing_passes() -> None:
         Open: Open({"b": Lock()}),
         Filesystem: InMemoryFilesystem({"a": "1"}),
     }
-    message = assert_reads_only(looking(lambda context: shelf(context)["a"]), resources=resources)
+    message = assert_reads_only(change(lambda books: books["a"]), resources=resources)
     assert message.result.value == Found("1")
 
 
-def test_snapshots_without_equality_are_compared_by_what_they_hold(wording: Wording) -> None:
-    """Two of them are two objects, also if nothing has changed."""
-    tool = looking(lambda context: context.resources.get(Drawer).books.update(b=1))
-    with pytest.raises(AssertionError) as raised:
-        assert_reads_only(tool, resources={Drawer: Drawer({})})
-    assert str(raised.value) == wording
-
-
-class Open(Shelf):
-    """Its snapshots share what it holds."""
-
-    def snapshot(self) -> object:
-        """The books themselves, in a list."""
-        return [self.books]
-
-
-def test_a_snapshot_may_share_what_the_resource_holds(wording: Wording) -> None:
-    """It is copied deeply before the call."""
-    tool = looking(lambda context: context.resources.get(Open).books["a"].append(3))
-    with pytest.raises(AssertionError) as raised:
-        assert_reads_only(tool, resources={Open: Open({"a": [1, 2]})})
-    assert str(raised.value) == wording
-
-
-class Counts(Copied[dict[str, int]]):
-    """Numbers by name, which a call that only reads cannot set."""
-
-
-def test_what_is_not_a_tool_is_refused(wording: Wording) -> None:
-    """With what is expected in its place."""
+def test_a_tool_that_may_write_and_another_value_are_refused(wording: Wording) -> None:
+    """With what is expected in its place; nothing is run."""
     with pytest.raises(InvalidArgumentError) as raised:
         assert_reads_only(len)  # type: ignore[arg-type]
     assert str(raised.value) == wording
-
-
-def test_a_resource_of_a_provider_is_compared(wording: Wording) -> None:
-    """It is built before the call. One that lives for the call alone ends with it."""
-
-    def made(_: Resolver) -> Drawer:
-        raise AssertionError("it is not asked for")
-
-    built = Binding(Shelf, lambda _: Shelf({"a": 1}))
-    resources = {Shelf: built, Drawer: Binding(Drawer, made, scope=Scope.TOOL_CALL)}
-    with pytest.raises(AssertionError) as raised:
-        assert_reads_only(looking(lambda context: shelf(context).clear()), resources=resources)
-    assert str(raised.value) == wording
-
-
-def test_a_write_that_is_refused_fails_the_check(wording: Wording) -> None:
-    """The call has failed, so nothing is known of the rest of it."""
-
-    def replace(context: ToolContext) -> None:
-        context.resources.get(Counts).value = {"a": 1}
-
-    tool = looking(replace)
-    with pytest.raises(AssertionError) as raised:
-        assert_reads_only(tool, resources={Counts: Counts({})})
-    assert str(raised.value) == wording
-
-
-def test_a_tool_that_may_write_is_not_run() -> None:
-    """The question makes sense for a `"read"` tool alone."""
     with pytest.raises(InvalidArgumentError):
-        assert_reads_only(looking(lambda context: shelf(context).clear(), effect="state"))
+        assert_reads_only(looking(print, effect="state"))
 
 
 def test_time_passes_only_when_told() -> None:
