@@ -143,11 +143,11 @@ class Awaits:
 
 
 async def awaits(event: Seen) -> None:
-    """Stands for a subscriber that nobody would await."""
+    """Stands for a subscriber that is not awaited."""
 
 
 async def yields(event: Seen) -> AsyncIterator[int]:
-    """Stands for a subscriber that nobody would iterate over."""
+    """Stands for a subscriber that is not iterated over."""
     yield event.number
 
 

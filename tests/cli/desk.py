@@ -118,7 +118,7 @@ class Terminal:
     screen: str = field(default="", init=False)
 
     def run(self, *argv: str, typed: str | None = "", width: int = 120) -> int:
-        """Run a command with the lines `typed`; with `None` nobody types, and standard input is no terminal."""
+        """Run a command with the lines `typed`; with `None` nothing is typed, and standard input is not a terminal."""
         self.monkeypatch.setenv("COLUMNS", str(width))
         self.monkeypatch.setenv("TERM", "xterm")
         with (
@@ -157,7 +157,7 @@ def _terminal() -> Generator[tuple[int, int]]:
 
 @contextmanager
 def _read(master: int) -> Generator[list[bytes]]:
-    """Read what is written to a terminal, until nobody has it open any more."""
+    """Read what is written to a terminal, until no process has it open any more."""
     chunks: list[bytes] = []
 
     def read() -> None:

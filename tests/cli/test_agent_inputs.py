@@ -40,7 +40,7 @@ class Keyboard(io.StringIO):
     ],
 )
 def test_input_is_typed_or_read(given: str | None, stream: Keyboard | None, heard: str | None) -> None:
-    """Standard input is read where nobody types."""
+    """Standard input is read where it is not a terminal."""
     assert read_prompt(given, stream) == heard
 
 

@@ -60,7 +60,7 @@ def test_what_is_typed_for_its_test_is_said(handrail: Command, place: Path, word
     assert said[2:] == [wording, wording, wording]
 
 
-def test_a_new_agent_needs_consent_or_a_rule_where_nobody_can_be_asked(
+def test_a_new_agent_needs_consent_or_a_rule_without_a_terminal(
     handrail: Command, place: Path, wording: Wording
 ) -> None:
     """Its rules have that rule in a comment."""

@@ -128,7 +128,7 @@ def test_the_root_is_the_folder_to_work_on(run: Run, folder: Path) -> None:
 def test_a_reader_that_goes_away_stops_the_run(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """As `handrail run ... --format json | head -1` does: nothing more is done for nobody."""
+    """As `handrail run ... --format json | head -1` does: nothing more is done."""
     write(folder, tools__py=COUNTING)
     replies = [{"calls": [call("look", f"c{number}")]} for number in range(9)]
     words = ["run", "desk.agent", "hello", "--model", script(folder, *replies, HELLO), "--format", "json"]

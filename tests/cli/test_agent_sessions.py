@@ -179,7 +179,7 @@ PAYING_TOOLS = """
                 pass
         return "waited"
 
-    PAYING_TOOLS = [pay, wait]
+    TOOLS = [pay, wait]
     """
 
 
@@ -225,7 +225,7 @@ def note(text: str) -> str:
     return f"noted {text}"
 
 
-VISITING_TOOLS = [visit, note]
+TOOLS = [visit, note]
 '''
 
 

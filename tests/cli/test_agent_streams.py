@@ -48,10 +48,10 @@ def test_what_a_program_prints_is_no_part_of_the_output(run: Run, folder: Path, 
         assert f"the {speaker} speaks" in ran.err
 
 
-def test_without_standard_input_nobody_is_asked(
+def test_without_standard_input_no_person_is_asked(
     folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch, wording: Wording
 ) -> None:
-    """As with `<&-`: there is nobody."""
+    """As with `<&-`: the call is denied."""
     monkeypatch.setattr(sys, "stdin", None)
     ran = run("note it", "--model", noting(folder, "milk"))
     assert (ran.code, ran.out) == (0, "Done.\n")
@@ -66,7 +66,7 @@ def test_without_standard_output_nothing_is_done(
     capsys: pytest.CaptureFixture[str],
     wording: Wording,
 ) -> None:
-    """As with `>&-`: an answer that nobody can read must not look like success."""
+    """As with `>&-`: an answer that cannot be read must not look like success."""
     with monkeypatch.context() as patch:
         patch.setattr(sys, "stdout", None)
         assert main(words) == 1

@@ -171,8 +171,8 @@ def test_the_agent_is_the_one_whose_conversation_the_session_holds(
     row = effect("k", "unknown", store.now(), owner=ClaimOwner("talk", None, "c"))
     slot = effect("s", "unknown", store.now(), owner=ClaimOwner(), partition="talk")
     gone = effect("g", "unknown", store.now(), owner=ClaimOwner("gone", None, "c"))
-    nobody = effect("n", "unknown", store.now(), owner=ClaimOwner())
-    shown = with_agents(store, [row, slot, gone, nobody])
+    ownerless = effect("n", "unknown", store.now(), owner=ClaimOwner())
+    shown = with_agents(store, [row, slot, gone, ownerless])
     assert [each.agent for each in shown] == [agent, agent, "", ""]
 
 
@@ -229,7 +229,7 @@ DAY, WAITS = timedelta(days=1), "session:pay:waits"
 def test_finding_is_recorded(
     handrail: Command, store: Store, words: str, kept: tuple[str, bytes | None, timedelta | None], wording: Wording
 ) -> None:
-    """The same call is answered with it, or may run again; a value that nobody knows is lost, or stays as recorded."""
+    """The same call is answered with it, or may run again; an unknown value is lost, or stays as recorded."""
     _unapplied(store)
     ran = handrail("ledger", "reconcile", *words.split())
     assert (ran.code, ran.err) == (0, "")

@@ -82,7 +82,7 @@ def test_calls_that_change_something_are_denied_in_a_pipe_until_a_rule_allows_th
 
 @pytest.mark.usefixtures("place")
 def test_a_real_model_needs_what_the_readme_says(wording: Wording) -> None:
-    """Its key, and its extra, which is there in a checkout; nobody is asked without them."""
+    """Its key, and its extra, which is there in a checkout; no model is asked without them."""
     assert typed(COMMANDS[0][0])[0] == 0
     code, printed = typed(command("handrail run notes", "openai"))
     assert (code, printed) == (2, wording)

@@ -345,7 +345,7 @@ def _record(
         # Another person has answered meanwhile, so the questions are looked at again.
     _take_in(store, session_id)
     after = stored_questions(store, session_id)
-    return [next(question for question in after if question.is_same(question)) for question in current]
+    return [next(other for other in after if other.is_same(question)) for question in current]
 
 
 def _find_same(questions: Iterable[StoredQuestion], question: StoredQuestion) -> StoredQuestion:

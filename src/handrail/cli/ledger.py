@@ -546,9 +546,9 @@ def invalidate_effects(
     elif removals:
         screen.say(f"Forgot {_name_effects(removals)}; the same call runs again.")
     if stayed:
-        screen.note(f"{count_noun(stayed, 'view')} stayed, being running, unknown or not applied.")
+        screen.note(f"{count_noun(stayed, 'effect')} stayed, being running, unknown or not applied.")
     if missed:
-        screen.fault(f"{count_noun(missed, 'view')} {_CHANGED}")
+        screen.fault(f"{count_noun(missed, 'effect')} {_CHANGED}")
     return FAILED if missed else DONE
 
 

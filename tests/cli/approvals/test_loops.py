@@ -204,7 +204,7 @@ def test_answer_to_an_earlier_attempt_is_replaced(handrail: Command, loop: Loop)
 
 
 def test_answer_does_not_outlive_a_reset_of_its_session(handrail: Command, loop: Loop) -> None:
-    """The same reply, call and arguments are another question: nobody has answered it."""
+    """The same reply, call and arguments are another question, without an answer."""
     with stores.open(loop.url) as store, Session.open(store, "loop") as session:
         assert isinstance(loop.answer_in(session), Waiting)
         assert handrail("approvals", "answer", "loop", "c1", "yes").code == 0
