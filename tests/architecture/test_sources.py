@@ -21,7 +21,6 @@ SHORT_MODULES = {
     "clock.py": "one protocol, below everything",
     "crash_points.py": "one list, below everything",
     "lazy_exports.py": "one function, below everything",
-    "testing/clock.py": "the fake of one protocol",
 }
 """Modules of the library under 60 lines, with the reason why each is one."""
 

@@ -11,7 +11,7 @@ import pytest
 from cyclopts import CycloptsError
 
 from handrail.cli.agents.run import read_prompt
-from handrail.cli.agents.settings import NamedModel, check_name, chosen_model, chosen_store, open_model, within
+from handrail.cli.agents.settings import NamedModel, check_name, chosen_model, chosen_store, resolve_model, within
 from handrail.testing import ScriptedModel
 from tests.wording import Wording
 
@@ -134,7 +134,7 @@ def test_a_model_that_cannot_be_used_is_told(name: str, monkeypatch: pytest.Monk
     """A key, a package or the model may be missing; nothing has been asked yet."""
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     with pytest.raises(CycloptsError) as caught:
-        open_model(NamedModel(name, "the agent file"))
+        resolve_model(NamedModel(name, "the agent file"))
     assert str(caught.value) == wording
 
 
@@ -143,15 +143,15 @@ def test_a_script_plays_a_model(tmp_path: Path, wording: Wording) -> None:
     script = tmp_path / "script.yaml"
     script.write_text("replies: [{text: Hello.}]")
     named = NamedModel(f"script:{script}", TYPED)
-    assert isinstance(open_model(named), ScriptedModel)
+    assert isinstance(resolve_model(named), ScriptedModel)
     assert named.typed
     assert NamedModel(f"script:{script}", "HANDRAIL_MODEL").typed
     assert not NamedModel("test", "HANDRAIL_MODEL").typed
     with pytest.raises(CycloptsError) as raised:
-        open_model(NamedModel(f"script:{script}", "the agent file"))
+        resolve_model(NamedModel(f"script:{script}", "the agent file"))
     assert str(raised.value) == wording
     with pytest.raises(CycloptsError) as raised:
-        open_model(NamedModel("script: ", TYPED))
+        resolve_model(NamedModel("script: ", TYPED))
     assert str(raised.value) == wording
 
 
@@ -168,5 +168,5 @@ def test_a_missing_package_of_an_extra_is_told_by_the_extra(monkeypatch: pytest.
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, "openai", None)
     with pytest.raises(CycloptsError) as raised:
-        open_model(NamedModel("openai:gpt-5.2", TYPED))
+        resolve_model(NamedModel("openai:gpt-5.2", TYPED))
     assert str(raised.value) == wording

@@ -26,7 +26,7 @@ from tests.architecture.sources import ROOT
 from tests.cli.desk import Terminal
 from tests.docs.evening import fill
 from tests.docs.kit import comparable
-from tests.docs.test_agent_pages import COMMANDS
+from tests.docs.test_readme_agents import COMMANDS
 
 WIDTH = 96
 _LINE, _SIZE, _LEFT, _TOP = 19, 14, 16, 44

@@ -214,7 +214,7 @@ class QuestionFilter:
     older_than: Annotated[timedelta | None, MORE_THAN_ZERO] = None
 
     def select(self, store: Store, unreadable: dict[str, str]) -> list[StoredQuestion]:
-        """The open questions that fit, the oldest first; `unreadable` gets the sessions that cannot be read, with reasons."""
+        """The open questions that fit, the oldest first; `unreadable` gets the unreadable sessions, with reasons."""
         if self.session is not None:
             find_session(store, self.session)
         now = store.now()

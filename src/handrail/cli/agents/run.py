@@ -51,8 +51,8 @@ from handrail.cli.agents.settings import (
     check_stored,
     chosen_model,
     chosen_store,
-    open_model,
     opened_session,
+    resolve_model,
     unset_empty_keys,
 )
 from handrail.cli.process_exit import (
@@ -148,7 +148,7 @@ def _prepared(agent_file: Path, prompt: str | None, choices: RunChoices) -> Prep
     agent = load_agent(agent_file)
     config = agent.project.config
     model_name = chosen_model(choices.model, agent.file.model, config.model, os.environ)
-    model = open_model(model_name)  # also if it is opened again later: errors are reported before anything runs
+    model = resolve_model(model_name)  # also if it is opened again later: errors are reported before anything runs
     fallback = choices.fallback_model
     store = chosen_store(choices.store, config.store, agent.project.folder, os.environ)
     check_stored(store, choices)
@@ -161,7 +161,7 @@ def _prepared(agent_file: Path, prompt: str | None, choices: RunChoices) -> Prep
         request_limit=choices.request_limit,
         stream=not choices.no_stream,
         retries=choices.retries,
-        fallback_model=None if fallback is None else open_model(NamedModel(fallback, FALLBACK_OPTION)),
+        fallback_model=None if fallback is None else resolve_model(NamedModel(fallback, FALLBACK_OPTION)),
     )
     return PreparedRun(agent_file, agent, text, options, store, choices)
 

@@ -65,7 +65,7 @@ def chosen_model(
     return next((NamedModel(name, source) for name, source in candidates if name), None)
 
 
-def open_model(model_name: NamedModel | None) -> Model:
+def resolve_model(model_name: NamedModel | None) -> Model:
     """The model of a name, without a request to a provider."""
     if model_name is None:
         raise CycloptsError(
