@@ -50,11 +50,6 @@ class HeldInterrupts:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Raises Ctrl-C now, if it came.
-
-        Raises:
-            KeyboardInterrupt: it came, and the block has raised nothing.
-        """
         before, self._before = self._before, None
         if before is None:
             return
@@ -69,22 +64,14 @@ class HeldInterrupts:
         self._came = True
 
     def raise_now(self) -> None:
-        """Raises Ctrl-C, if it came and has not been raised yet.
-
-        Raises:
-            KeyboardInterrupt: it came.
-        """
+        """Raises Ctrl-C, if it came and has not been raised yet."""
         if self._came:
             self._came = False
             raise KeyboardInterrupt
 
 
 def allow_interrupts(body: Callable[[], T]) -> T:
-    """Runs something that Ctrl-C interrupts at once, also within a block that holds it back.
-
-    Raises:
-        KeyboardInterrupt: it comes, or has come in the block.
-    """
+    """Runs something that Ctrl-C interrupts at once, also within a block that holds it back."""
     block = _holding()
     if block is None:
         return body()
@@ -102,11 +89,7 @@ def allow_interrupts(body: Callable[[], T]) -> T:
 
 
 def raise_held_interrupt() -> None:
-    """Raises the Ctrl-C that is held back here, if there is one.
-
-    Raises:
-        KeyboardInterrupt: there is one.
-    """
+    """Raises the Ctrl-C that is held back here, if there is one."""
     block = _holding()
     if block is not None:
         block.raise_now()

@@ -1,8 +1,4 @@
-"""Deadlines, budgets, heartbeats and correlation ids of a run.
-
-`Deadline`, `Budget`, `TokenUsage` and `RunContext` are immutable. `BudgetTracker` and `Heartbeat` have each its own
-lock, and make no calls while they hold it.
-"""
+"""Deadlines, budgets, heartbeats and correlation ids of a run."""
 
 from __future__ import annotations
 
@@ -24,11 +20,9 @@ _NO_TIME = timedelta(0)
 
 @dataclass(frozen=True, slots=True)
 class Deadline:
-    """The moment by which work must have ended, on the wall clock.
+    """The moment by which work must have ended: an aware datetime, in any zone.
 
-    Attributes:
-        expires_at: an aware datetime, in any zone.
-        clock: the clock that measures the deadline; it is ignored when deadlines are compared.
+    Deadlines are compared without their clocks.
 
     Raises:
         InvalidArgumentError: `expires_at` is not a `datetime`.
@@ -50,11 +44,7 @@ class Deadline:
 
     @classmethod
     def after(cls, span: timedelta, *, clock: Clock = SYSTEM_CLOCK) -> Self:
-        """The deadline `span` from now on `clock`; it has already passed if `span` is not positive.
-
-        Raises:
-            InvalidArgumentError: `span` is not a `timedelta`.
-        """
+        """The deadline `span` from now on `clock`; it has already passed if `span` is not positive."""
         check_argument("Deadline.after", "span", span, timedelta, "a span with its unit: timedelta(minutes=5)")
         return cls(clock.now() + span, clock)
 
@@ -85,12 +75,7 @@ def seconds_left(deadline: Deadline | None) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class TokenUsage:
-    """The tokens used by requests to a model.
-
-    Attributes:
-        input: tokens sent, those read from the provider's cache included.
-        output: tokens received.
-        cached: how many of `input` came from the provider's cache.
+    """The tokens used by requests to a model: `cached` of the `input` tokens came from the provider's cache.
 
     Raises:
         ValueError: a count is negative.
@@ -116,13 +101,9 @@ class TokenUsage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """The limits of a run; `None` means no limit.
+    """The limits of a run; `None` means no limit. `max_total_tokens` is of tokens sent and received, together.
 
     Attributes:
-        deadline: the moment by which the run must have ended.
-        max_total_tokens: tokens sent and received, together.
-        max_input_tokens: tokens sent.
-        max_output_tokens: tokens received.
         max_tool_calls: calls requested by the model, whatever their outcome.
 
     Raises:
@@ -278,8 +259,7 @@ class RunContext:
     """Correlation ids of a run. Handrail passes them on and does not interpret them.
 
     Attributes:
-        request_id: the same for every attempt.
-        attempt: 1 for the first attempt at the request.
+        request_id: the same for every `attempt`; the first attempt is 1.
         worker_id: the process or machine of the run.
         trace_id: as the tracing system writes it, like `span_id`.
 

@@ -301,11 +301,7 @@ HAS_FILE_LOCKS: bool = find_spec("fcntl") is not None
 def require_posix(
     what: str, *, has_file_locks: bool = HAS_FILE_LOCKS, has_folders: bool = os.open in os.supports_dir_fd
 ) -> None:
-    """Checks that this is a POSIX system; `what` needs one.
-
-    Raises:
-        PosixRequiredError: it is not.
-    """
+    """Raises `PosixRequiredError` if this is not a POSIX system; `what` needs one."""
     if not has_file_locks:
         raise PosixRequiredError(what, needed="locks of open files")
     if not has_folders:

@@ -52,11 +52,7 @@ class ThreadCache:
         self._is_closed = False
 
     def run(self, body: Body) -> None:
-        """Runs a body on a thread, in an empty context; returns at once.
-
-        Raises:
-            RuntimeError: no thread is idle, and none can be started.
-        """
+        """Runs a body on a thread, in an empty context; `RuntimeError` if none is idle, and none can be started."""
         try:
             worker = self._idle.pop()
         except IndexError:

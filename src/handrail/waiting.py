@@ -66,14 +66,11 @@ _BLOCKS_LOOP: ContextVar[bool] = ContextVar("handrail_blocks_loop", default=Fals
 
 
 def check_blocking(operation: str, of: object = "") -> None:
-    """Refuses to block the event loop of this thread, if the guard is on and the asynchronous entry leads here.
+    """Raises `LoopBlockedError` in an event loop, if the guard is on and the asynchronous entry leads here.
 
     Args:
         operation: completes the sentence "... would block the event loop": `"writing to"`.
         of: the object of the operation; an argument of its own, so that no text is made while the guard is off.
-
-    Raises:
-        LoopBlockedError: it would. Nothing was done.
     """
     if IS_ON and _ENTERED_ASYNC.get() and loop_is_running():
         raise LoopBlockedError(f"{operation} {of}".strip())
@@ -160,11 +157,7 @@ class Wait(Generic[T]):
 
 
 def run_blocking(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Runs a coroutine in this thread, which blocks where it waits.
-
-    Raises:
-        BaseException: that of the coroutine. An interrupt of this thread, as by Ctrl-C, is raised inside it.
-    """
+    """Runs a coroutine in this thread, which blocks where it waits; Ctrl-C is raised inside the coroutine."""
     try:
         future: Future[Any] = coroutine.send(None)
         while True:
@@ -225,11 +218,7 @@ async def _with_exit(coroutine: Coroutine[Any, Any, T]) -> tuple[T | None, Syste
 
 
 def run_in_thread(body: Callable[[], T]) -> Future[T]:
-    """Runs `body` on a thread of its own (`handrail.threads`), with a copy of this context.
-
-    Raises:
-        RuntimeError: no thread can be started.
-    """
+    """Runs `body` on a thread of its own, with a copy of this context; `RuntimeError` if none can be started."""
     future: Future[T] = Future()
     THREADS.run(partial(_run_to, future, copy_context(), body))
     return future
@@ -259,14 +248,8 @@ def _run_to(outcome: Future[T], context: Context, body: Callable[[], T]) -> None
 async def await_shielded(future: Future[T], stop: Callable[[], object] | None = None) -> T:
     """Awaits a future that a thread completes; a task that is cancelled meanwhile waits until it is done all the same.
 
-    Args:
-        future: completed by a thread.
-        stop: makes the thread end soon; called when the task is cancelled.
-
-    Raises:
-        CancelledError: the task was cancelled; the future is done by then.
-        GeneratorExit: the loop was closed before the task had ended; the future is done by then.
-        BaseException: that of the future.
+    `stop` makes the thread end soon; it is called when the task is cancelled. `CancelledError` is raised when the
+    future is done, and so is `GeneratorExit` if the loop was closed before.
     """
     from asyncio import CancelledError  # noqa: PLC0415
 
@@ -303,11 +286,7 @@ def asynchronous(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate
 
 @contextmanager
 def closing_after(error: BaseException | None, resource: object) -> Generator[None]:
-    """The end of a `with` block that closes a resource: an error of closing does not replace `error`, which leaves it.
-
-    Raises:
-        Exception: that of closing, if `error` is `None`. Otherwise it is logged, and noted on `error`.
-    """
+    """The end of a `with` block that closes a resource: its errors are noted on `error`, if that leaves it."""
     try:
         yield
     except Exception as failure:

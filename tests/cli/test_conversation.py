@@ -212,7 +212,7 @@ def test_the_reason_of_an_unknown_outcome_is_whole(
     assert "A-9 A-9 cannot be paid" in ran.out
     assert terminal.run("sessions", "show", "desk", width=80) == 0
     assert "handrail ledger reconcile call:r7/c" in " ".join(" ".join(terminal.lines).split())
-    document = json.loads(handrail("sessions", "show", "desk", "--format", "json").out)
+    document = handrail.document("sessions", "show", "desk")
     assert [item["effect_key"] for item in document["conversation"] if item["type"] == "call"] == [
         None,
         None,

@@ -183,7 +183,7 @@ def test_one_is_shown_whole(handrail: Command, words: Sequence[str], wording: Wo
     ran = handrail(*words)
     assert (ran.code, ran.err) == (0, "")
     assert [line.split()[0] for line in ran.out.partition("\n\n")[0].splitlines()] == wording
-    document = json.loads(handrail(*words, "--format", "json").out)
+    document = handrail.document(*words)
     line = handrail(words[0], "list", "--format", "json").out.splitlines()[
         IDS[words[0]].index(document[LISTS[words[0]]])
     ]

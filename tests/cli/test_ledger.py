@@ -138,13 +138,13 @@ def test_an_effect_is_shown_with_its_arguments_and_its_agent(handrail: Command, 
     assert {told[name].strip() for name in ("session", "agent")} == {"tagged", "desk"}
     assert '"order": "A-1"' in ran.out.partition("model wrote")[0]
     assert '"order": "A-7"' in ran.out.partition("model wrote")[2]
-    document = json.loads(handrail("ledger", "show", "changed", "--format", "json").out)
+    document = handrail.document("ledger", "show", "changed")
     assert (document["agent"], document["arguments"], document["written"]) == (
         "desk",
         {"order": "A-1"},
         {"order": "A-7"},
     )
-    assert json.loads(handrail("ledger", "list", "--session", "tagged", "--format", "json").out) == document
+    assert handrail.document("ledger", "list", "--session", "tagged") == document
 
 
 @pytest.mark.parametrize(
@@ -320,7 +320,7 @@ def test_what_is_to_go_is_removed(
 )
 def test_programs_are_told_what_was_removed(handrail: Command, words: str, document: dict[str, object]) -> None:
     """One document."""
-    told = json.loads(handrail("ledger", *words.split(), "--format", "json").out)
+    told = handrail.document("ledger", *words.split())
     if "effects" in told:
         told["effects"] = len(told["effects"])
     assert told == document

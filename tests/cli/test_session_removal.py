@@ -127,7 +127,7 @@ def test_unknown_effect_of_a_child_keeps_its_parent(handrail: Command, family: S
     """The parent, and everything below it."""
     row = effect("call:r9/c9", "unknown", family.now(), partition="old/r1/c1/r2/c2", effect_id="c" * 32)
     insert(family, row._replace(owner=row.owner._replace(session_id="old/r1/c1/r2/c2")))
-    kept = json.loads(handrail("sessions", "delete", "old", "--yes", "--format", "json").out)["kept"]
+    kept = handrail.document("sessions", "delete", "old", "--yes")["kept"]
     assert [each["session_id"] for each in kept] == ["old"]
     assert "old/r1/c1/r2/c2" in ids(family)
 

@@ -162,7 +162,7 @@ def test_open_calls_are_shown_with_what_they_wait_for(handrail: Command, store: 
     calls = handrail("sessions", "show", SESSION, "--entries").out.split("\n\n")[1]
     assert calls.replace(f"{until:%Y-%m-%d %H:%M:%S} UTC", "UNTIL").splitlines()[1:] == [wording]
     assert f"{until:%Y-%m-%d %H:%M:%S} UTC" in calls
-    (call,) = json.loads(handrail("sessions", "show", SESSION, "--entries", "--format", "json").out)["open_calls"]
+    (call,) = handrail.document("sessions", "show", SESSION, "--entries")["open_calls"]
     assert call == {
         "reply": "resp_1",
         "call_id": "call_1",
@@ -179,14 +179,14 @@ def test_a_postponed_call_is_open_until_it_is_recorded(handrail: Command, store:
     """The session is not opened for it, so it may be open elsewhere."""
     with Session.open(store, "desk", dispatcher=Dispatcher()) as session:
         note_postponed(session, CallRef("resp_7", "call_0"), "pay", store.now())
-        shown = json.loads(handrail("sessions", "show", "desk", "--entries", "--format", "json").out)
+        shown = handrail.document("sessions", "show", "desk", "--entries")
         assert [(call["reply"], call["state"]) for call in shown["open_calls"]] == [("resp_7", "postponed")]
         assert handrail("sessions", "show", "desk", "--entries").out.splitlines()[7] == wording
         result: ToolResult[None] = ToolResult("paid", None)
         call = ToolCall("call_0", "pay", "{}")
         event = ToolInvoked(call, None, result, "desk", None, store.now(), "resp_7", handler_seconds=0.0)
         session.slices.record(event, event.ref)
-    assert json.loads(handrail("sessions", "show", "desk", "--entries", "--format", "json").out)["open_calls"] == []
+    assert handrail.document("sessions", "show", "desk", "--entries")["open_calls"] == []
 
 
 def test_calls_of_the_last_reply_are_open_until_they_have_a_final_record(run: Callable[..., Ran], folder: Path) -> None:
@@ -278,7 +278,7 @@ def test_fork_shares_the_past_up_to_a_call(
     fork = store.find("branch")
     assert fork is not None
     assert (fork.parent, dict(fork.tags), fork.head) == (SESSION, {"desk": "berlin", "customer": "ada"}, entries)
-    told = json.loads(handrail("sessions", "fork", SESSION, *words, "--format", "json").out)
+    told = handrail.document("sessions", "fork", SESSION, *words)
     assert (told["parent"], told["entries"]) == (SESSION, entries)
     assert store.find(told["session_id"]) is not None
 

@@ -1,17 +1,6 @@
 """The `handrail` command: run agents, inspect a store, and record what only a person can decide.
 
-::
-
-    handrail run|check AGENT_FILE
-    handrail new NAME
-    handrail sessions list|show|fork|delete|prune
-    handrail approvals list|show|answer
-    handrail ledger list|show|reconcile|invalidate|prune
-    handrail docs [PAGE]
-    handrail completion bash|zsh|fish
-
-Exit codes: 0 done; 1 refused, not found, or the store cannot be used; 2 the command line is invalid; 3 a run waits for
-approvals; 129 or 143 ended by SIGHUP or SIGTERM; 130 interrupted; 141 output pipe closed.
+`handrail.cli.application` has the commands, and the exit codes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Assembles the commands, runs one, and reports its errors.
-
-A command is imported when it is used, from the path that its table has: the help of all commands imports none of them.
-"""
+"""Assembles the commands, each of which is imported when it is used, runs one, and reports its errors."""
 
 from __future__ import annotations
 
@@ -80,10 +77,7 @@ _SILENCE = logging.NullHandler()
 
 
 def application(words: Sequence[str] = tuple(_COMMANDS)) -> App:
-    """All commands under one name, for a command line of these words.
-
-    A command that is not named there is listed by its first sentence, and not imported for it.
-    """
+    """All commands under one name; those that `words` do not name are listed without being imported."""
     app = App(
         name="handrail",
         help=_HELP,

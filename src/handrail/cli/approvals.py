@@ -402,12 +402,9 @@ def _change(store: Store, question: StoredQuestion, answer: GivenAnswer) -> Answ
 
 def _take_in(store: Store, session_id: str) -> None:
     with suppress(SessionLockedError), held_session(store, session_id, wait=timedelta(0)) as lock:
-        questions = [stored for stored in stored_questions(store, session_id) if stored.session_id == session_id]
-        append_to_logs(
-            store,
-            lock,
-            [item for stored in questions if stored.row_answer for item in session_items(stored, stored.row_answer)],
-        )
+        own = (entry for entry in stored_questions(store, session_id) if entry.session_id == session_id)
+        answers = [(entry, entry.row_answer) for entry in own if entry.row_answer]
+        append_to_logs(store, lock, [item for pair in answers for item in session_items(*pair)])
 
 
 # ------------------------------------------------------------------------------------------------------ several of them

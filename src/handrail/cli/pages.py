@@ -1,7 +1,4 @@
-"""`handrail docs`: the pages of the documentation, in the terminal.
-
-A wheel has them in `handrail/docs`; a checkout has them beside `src`. In a pipe a page is as it is in its file.
-"""
+"""`handrail docs`: the pages of `handrail/docs` in a wheel, or of a checkout, in the terminal."""
 
 from __future__ import annotations
 

@@ -247,8 +247,7 @@ def stored_questions(
     Args:
         store: the store.
         session_id: the session in which they are stored, or to which their calls belong; `None` for any.
-        unreadable: gets the sessions whose values are damaged, or of a class that has changed, with the reasons: one
-            session does not hide the others. `None` to raise.
+        unreadable: gets the sessions that are damaged, or of another class, with the reasons; `None` to raise.
     """
     rows = [row for row in store.sessions() if session_id is None or _is_related(row.session_id, session_id)]
     questions: list[StoredQuestion] = []

@@ -1,14 +1,7 @@
 r"""The output of commands: tables, notes and JSON on standard output, remarks and questions on standard error.
 
-rich lays out tables and texts; on a terminal in its width, in a pipe as wide as they are, without colours. An error is
-one line also on a terminal, which wraps it itself, so that a command in it can be copied.
-
-Models write keys, messages and tags; none of them may move the cursor, or reverse the text direction. So what is
-printed for people has an escape such as `\x1b` for each control character. Secrets are masked in all that is printed.
-
-`--debug` on any command, or `HANDRAIL_DEBUG=1`, shows tracebacks. Without them a command reports an error in one line.
-With them the traceback precedes that line, and the traceback of every tool, policy and subscriber that raises while the
-run continues is shown, too.
+Control characters of models and tools are shown as escapes. With `--debug`, or `HANDRAIL_DEBUG`, the traceback of an
+error precedes its line, and those of tools, policies and subscribers that raise are shown, too.
 """
 
 from __future__ import annotations
@@ -93,10 +86,7 @@ def fields_record(fields: Iterable[Field[T]], row: T) -> list[tuple[str, str]]:
 
 @dataclass(frozen=True, slots=True)
 class Screen:
-    """The standard streams of the process, for the output of a command.
-
-    The streams are those at construction, so that what other code prints later can be redirected.
-    """
+    """The standard streams of the process at construction, for the output of a command."""
 
     out: Console = field(default_factory=lambda: _console(sys.stdout))
     err: Console = field(default_factory=lambda: _console(sys.stderr))

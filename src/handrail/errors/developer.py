@@ -104,12 +104,7 @@ class PosixRequiredError(HandrailError):
 
 
 class SandboxError(HandrailError):
-    """A sandbox cannot be started, because something is missing or refused on this machine.
-
-    Attributes:
-        engine: `"podman"` or `"bubblewrap"`.
-        cure: what to do, with the command where there is one.
-    """
+    """A sandbox of an `engine` cannot be started on this machine; `cure` says what to do."""
 
     def __init__(self, engine: str, fault: str, *, cure: str) -> None:
         super().__init__(f"{engine}: {fault}. {cure}")
@@ -172,12 +167,12 @@ def note_mistakes(error: BaseException, mistakes: Sequence[BaseException]) -> No
 
 # Not a DeveloperMistake: a declaration is checked when it is made, where no call runs that could hide the error.
 class PromptValidationError(HandrailError, ValueError):
-    """A tool, section, policy or prompt that is declared wrongly.
+    """A tool, section, policy or prompt that is declared wrongly, with what is at fault.
 
     Attributes:
         section_path: keys from the root section to the one at fault; empty outside of sections.
-        tool: name of the tool at fault, if one is.
-        dataclass: the parameter or result type at fault, if one is.
+        tool: name of the tool.
+        dataclass: the parameter or result type.
     """
 
     def __init__(
@@ -208,14 +203,7 @@ class SignatureFault(NamedTuple):
 
 
 class ToolSignatureError(PromptValidationError):
-    """A function that cannot become a tool.
-
-    Attributes:
-        function: the name of the function, with that of its class.
-        file: its file; empty if it has none.
-        line: its line; 0 if it has none.
-        faults: every fault of the signature.
-    """
+    """A function that cannot become a tool, with every fault of its signature; `file` is empty if it has none."""
 
     def __init__(self, *, function: str, file: str, line: int, faults: Sequence[SignatureFault]) -> None:
         where = f" ({file}:{line})" if file else ""
@@ -251,7 +239,6 @@ class CallIdReusedError(DeveloperMistake):
     """The identity of a recorded call was used for another call. Nothing was run, claimed or recorded.
 
     Attributes:
-        call_id: the id of the call.
         reply: the reply whose call it is; `None` if the program did not say.
         recorded_at: when the recorded call ended; when its effect was claimed, if only the ledger knows of it.
         tool: name of the tool that the recorded call is of.
@@ -317,13 +304,7 @@ class ResourceUseError(ResourceError, DeveloperMistake):
 
 # Also a LookupError, as a missing key is: `resources.get` is a look-up by type.
 class UnboundResourceError(ResourceError, DeveloperMistake, LookupError):
-    """Nothing is bound for `protocol`.
-
-    Attributes:
-        protocol: the type that was asked for.
-        needed_by: the types whose providers asked, each for the next.
-        tool: the tool that needs it; empty if something else asked.
-    """
+    """Nothing is bound for `protocol`: a `tool` asked for it, or the providers of `needed_by`, each for the next."""
 
     def __init__(self, protocol: type[object], *, needed_by: Sequence[type[object]] = (), tool: str = "") -> None:
         chain = f"the tool {tool}" if tool else " -> ".join(kind.__name__ for kind in (*needed_by, protocol))
@@ -419,12 +400,7 @@ class ProjectError(AgentError):
 
 
 class DiscoveryError(AgentError):
-    """A Python module whose tools or toolsets cannot be registered; the message lists every offender.
-
-    Attributes:
-        module: the file of the module, or its name.
-        offenders: the names at fault.
-    """
+    """A Python module whose tools or toolsets cannot be registered; the message lists every one of `offenders`."""
 
     def __init__(self, message: str, *, module: str, offenders: Sequence[str] = ()) -> None:
         super().__init__(message)
@@ -450,10 +426,7 @@ class ResolutionError(AgentError):
 
 
 class UnknownModelError(AgentError, ValueError):
-    """The name of a model that can be none: PydanticAI has no such provider, or one part of the name is missing.
-
-    `nearest` is the name that was probably meant; `None` if none is similar.
-    """
+    """The name of a model that PydanticAI does not know, or not in full; `nearest` is similar, or `None`."""
 
     def __init__(self, message: str, *, name: str, nearest: str | None = None) -> None:
         super().__init__(message)
@@ -462,12 +435,7 @@ class UnknownModelError(AgentError, ValueError):
 
 
 class FactoryError(AgentError):
-    """A toolset factory that cannot be called, or made something that is not a toolset.
-
-    Attributes:
-        toolset: the name under which the factory is registered.
-        value_type: the type of what it returned, if it returned something wrong.
-    """
+    """A factory of a `toolset` that cannot be called, or made something else, of `value_type`."""
 
     def __init__(self, message: str, *, toolset: str, value: type[object] | None = None) -> None:
         super().__init__(message)

@@ -29,8 +29,8 @@ class ReadOnlyViolation(ModelVisibleError):
 
     Attributes:
         tool: name of the tool whose call tried, or of the provider or checker.
-        what: what it tried to do.
-        cure: what to do instead, as the end of the message says it.
+        what: the write, in words.
+        cure: the end of the message.
     """
 
     def __init__(self, tool: str, what: str, *, concurrent: bool = False, cure: str = "") -> None:
@@ -70,10 +70,9 @@ class TurnConflictError(ModelVisibleError):
 
 # Not an AgentError: the project is sound, and the model that asked for the call can do without it.
 class AgentDepthError(ModelVisibleError):
-    """Agents call each other too deep; the call that would go deeper fails.
+    """Agents call each other too deep; the call that would go deeper fails. The agent that was started is at depth 1.
 
     Attributes:
-        limit: how deep they may go; the agent that was started is at depth 1.
         path: the agents that called each other, the first one first.
         attempted: the agent that was not started.
     """
@@ -145,13 +144,7 @@ class PromptEvaluationError(RunAbortedError):
 
 
 class ModelUnreachableError(PromptEvaluationError):
-    """The provider of a model did not answer: no connection could be made, or it broke. `phase` is `"request"`.
-
-    Attributes:
-        model: name of the model.
-        host: the host that was asked, with its port if the URL has one; `None` if that is not known.
-        reason: why there was no answer, in words of the operating system.
-    """
+    """The provider of a `model`, at `host` if that is known, did not answer, for a `reason`. `phase` is `"request"`."""
 
     def __init__(self, message: str, *, model: str, host: str | None, reason: str) -> None:
         # A request to the model stopped, not a call; no tool is at fault.

@@ -50,14 +50,10 @@ _LONGEST_QUOTE = 4000
 
 
 def crash_at(point: str, *, nth: int = 1) -> CrashTrap:
-    """Kills this process with SIGKILL when it reaches a point for the nth time from now on.
+    """Kills this process with SIGKILL when it reaches a point for the nth time from now on, counted from 1.
 
     Nothing is flushed, closed or rolled back. The trap is a context manager: leaving the block disarms it. A later
     `crash_at` replaces an earlier one.
-
-    Args:
-        point: one of `handrail.crash_points.POINTS`.
-        nth: 1 for the first time.
 
     Raises:
         ValueError: the point is unknown, or `nth` is less than 1. Nothing is armed.
@@ -68,11 +64,7 @@ def crash_at(point: str, *, nth: int = 1) -> CrashTrap:
 
 
 class CrashTrap:
-    """Counts the arrivals at a point, and kills the process at the `nth`; `kill` is called instead, if it is set.
-
-    Raises:
-        ValueError: the point is unknown, or `nth` is less than 1.
-    """
+    """Counts the arrivals at a point, and kills the process at the `nth`, or calls `kill`."""
 
     __slots__ = ("_kill", "_lock", "_point", "_remaining")
 
@@ -114,13 +106,7 @@ def _kill_this_process() -> None:  # pragma: no cover - the process is killed he
 
 
 class ChildRequest(NamedTuple):
-    """The task of a process.
-
-    Attributes:
-        module: the module of the target, or the path of its file.
-        at: the point at which to kill the process; `None` for none.
-        nth: at which time the point is reached.
-    """
+    """The task of a process: a function, by its module or file, that is killed at its nth arrival `at` a point."""
 
     module: str
     function: str
@@ -130,12 +116,7 @@ class ChildRequest(NamedTuple):
 
 
 def run_child(folder: str) -> None:
-    """Runs the target of the folder's request, and kills the process at its point.
-
-    Raises:
-        TypeError: the target returned a value that JSON cannot represent.
-        Exception: that of importing or calling the target.
-    """
+    """Runs the target of the folder's request, and kills the process at its point."""
     at = Path(folder)
     request = ChildRequest(*json.loads((at / REQUEST).read_text(encoding="utf-8")))
     target = _import_target(request)
@@ -189,10 +170,9 @@ def _as_json(value: object, request: ChildRequest) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Crashed:
-    """The process was killed at the point. Equality compares only the point and the count.
+    """The process was killed at the point, at its `nth` arrival. Equality compares only these.
 
     Attributes:
-        nth: at which time the point was reached.
         reached: all reached points, in order; the process was killed at the last one.
         output: its standard output, as far as it was flushed.
     """
@@ -205,13 +185,7 @@ class Crashed:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """The process ended without having reached the point that often.
-
-    Attributes:
-        value: the return value of the function, as JSON.
-        reached: the reached points, in order.
-        output: its standard output.
-    """
+    """The process ended, and has not reached the point that often; `value` is what the function returned, as JSON."""
 
     value: Any
     reached: tuple[str, ...] = field(default=(), compare=False)

@@ -40,11 +40,7 @@ class Call:
 
     @property
     def arguments_text(self) -> str:
-        """The arguments as the text that a provider sends.
-
-        Raises:
-            TypeError: they have a value that JSON cannot represent.
-        """
+        """The arguments as the text that a provider sends."""
         return self.arguments if isinstance(self.arguments, str) else json.dumps(dict(self.arguments))
 
 
@@ -102,11 +98,9 @@ class Reply:
     """One reply of the model. A reply without calls is an answer, and ends the run.
 
     Attributes:
-        text: its text.
-        calls: its tool calls, in order.
         output: a structured answer, as the fields of the prompt's output type.
         usage: the tokens that it reports; estimated from its text by default.
-        expect: what the model must receive before it.
+        expect: the expected input of the model before it.
         within: for a reply of an agent that was called as a tool, the id of that call. Its replies are between the
             reply with the call and the reply after its answer.
     """
@@ -243,11 +237,7 @@ class Playback:
             return reply
 
     def assert_finished(self) -> None:
-        """Checks that the script was played to its end.
-
-        Raises:
-            ScriptError: it was not; the message lists the remaining replies.
-        """
+        """Raises `ScriptError` with the remaining replies, unless the script was played to its end."""
         with self._lock:
             rest = self.script.replies[self.played :]
             if rest:

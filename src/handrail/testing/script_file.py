@@ -48,11 +48,7 @@ def read_script(path: Path) -> Script:
 
 
 def parse_script(text: str, *, name: str = "the script") -> Script:
-    """Reads a script from YAML text; `name` is its name in errors.
-
-    Raises:
-        ScriptError: as for `read_script`.
-    """
+    """Reads a script from YAML text; `name` is its name in errors. `ScriptError` as of `read_script`."""
     unprintable = document.first_unprintable(text)
     if unprintable is not None:
         line, column, words = unprintable

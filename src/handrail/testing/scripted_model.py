@@ -68,11 +68,7 @@ class ScriptedModel(FunctionModel):
         return cls(read_script(Path(path)), name=name)
 
     def assert_finished(self) -> None:
-        """Checks that the script was played to its end.
-
-        Raises:
-            ScriptError: it was not; the message lists the remaining replies.
-        """
+        """Raises `ScriptError` with the remaining replies, unless the script was played to its end."""
         self.playback.assert_finished()
 
     def __enter__(self) -> Self:

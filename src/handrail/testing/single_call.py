@@ -182,9 +182,8 @@ def _difference(before: object, after: object, path: str, within: list[int]) -> 
         # NaN differs from itself, and has not changed.
         is_same = type(before) is type(after) and (before == after or (before != before and after != after))  # noqa: PLR0124
         return None if is_same else f"{path} was {before!r:.{_SHOWN}}, and is {after!r:.{_SHOWN}}"
-    place = "{}[{!r:.100}]" if isinstance(before, Mapping | list | tuple) else "{}.{}"
     for key in (*parts, *(key for key in others if key not in parts)):
-        part = place.format(path, key)
+        part = f"{path}{_place(before, key)}"
         if key not in others:
             return f"{part} is gone: it was {parts[key]!r:.{_SHOWN}}"
         if key not in parts:
@@ -193,6 +192,10 @@ def _difference(before: object, after: object, path: str, within: list[int]) -> 
         if difference is not None:
             return difference
     return None
+
+
+def _place(whole: object, key: object) -> str:
+    return f"[{key!r:.{_SHOWN}}]" if isinstance(whole, Mapping | list | tuple) else f".{key}"
 
 
 def _parts(value: object) -> Mapping[Any, object] | None:

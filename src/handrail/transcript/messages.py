@@ -110,15 +110,13 @@ class TranscriptCall:
 
     Attributes:
         conversation: the conversation that asks for it; `None` if no message of the session does.
-        call: the identity of the call.
         tool: the tool, as the model wrote it.
         arguments: as the model wrote them, decoded, with secrets masked; text if they are not JSON.
-        outcome: whether it succeeded, and why not.
-        content: what the model reads of it; empty if there is nothing yet.
+        content: the message for the model; empty if there is nothing yet.
         seconds: how long it took, waiting included; `None` without a record.
         replayed: whether the result comes from the ledger.
         at: when it ended; `None` without a record.
-        wait: what it waited for, if it needed an approval of a person; else `None`.
+        wait: its wait for an approval of a person; `None` if it needed none.
         owner: the process that has claimed its effect, in words; empty unless `"running"`.
         key: the key of its effect, as long as the ledger has not settled it; else empty.
         has_effect: whether it has claimed an effect: of that nothing is rolled back, and a person may have settled it.

@@ -70,13 +70,7 @@ class CallReport(NamedTuple):
 
 
 def call_report(item: Mapping[str, Any]) -> CallReport:
-    """Reads the record of a call from the JSON of a `ToolInvoked`.
-
-    Raises:
-        LookupError: it lacks a field.
-        TypeError: a field is of another type.
-        ValueError: it has no time.
-    """
+    """Reads the record of a call from the JSON of a `ToolInvoked`, which may be damaged."""
     result = ToolResult(
         item["message"],
         _value(item.get("value")),
@@ -124,13 +118,7 @@ class ApprovalNote(NamedTuple):
 
 
 def approval_notes(item: Mapping[str, Any]) -> Iterable[ApprovalNote]:
-    """Reads the notes in the JSON of an `ApprovalRecord` or a `PostponedCall`: the question, the answer, or both.
-
-    Raises:
-        LookupError: it lacks a field.
-        TypeError: a field is of another type.
-        ValueError: a time cannot be read.
-    """
+    """The notes in the JSON of an `ApprovalRecord` or a `PostponedCall`: the question, the answer, or both."""
     at, call, decision = item.get("at"), item.get("call", item), item.get("decision")
     note = ApprovalNote(
         call["session_id"],
@@ -155,10 +143,7 @@ class PendingCall:
     Attributes:
         call: the call, as its message asks for it; without a tool as long as only calls of its handler are known.
         message_id: the id that the messages give it, which several calls of a reply may have.
-        asked_at: when the message that asks for it was appended; `None` if that is not known.
-        record: its newest record; `None` if there is none yet.
         answer: its answer in the conversation; `None` if there is none.
-        notes: the records of its approval.
         nested: the calls that its handler has made; the newest record of each counts.
         is_closed: whether its conversation has moved past it, so that nothing about it will change.
     """

@@ -112,7 +112,7 @@ def test_question_is_shown_with_all_that_is_needed_to_decide(handrail: Command, 
         "policies": "ask  payments: May it be paid?",
         "arguments": "{",
     }
-    shown = json.loads(handrail("approvals", "show", "loop", "c1", "--format", "json").out)
+    shown = handrail.document("approvals", "show", "loop", "c1")
     assert shown["arguments"] == {"number": "A-1", "cents": 500}
     assert (shown["own_loop"], shown["answerable"], shown["model_said"]) == (True, True, "I pay what is due.")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from datetime import timedelta
 from pathlib import Path
@@ -204,10 +203,10 @@ def test_calls_of_one_id_are_named_with_their_replies(handrail: Command, url: st
     ran = handrail("approvals", "answer", "loop", "c1", "yes")
     assert (ran.code, ran.out, ran.err) == (1, "", wording)
     assert handrail("approvals", "answer", "loop", "resp_2/c1", "no").code == 0
-    answer = json.loads(handrail("approvals", "show", "loop", "resp_2/c1", "--format", "json").out)["answer"]
+    answer = handrail.document("approvals", "show", "loop", "resp_2/c1")["answer"]
     assert answer["reason"] == wording
     assert handrail("approvals", "show", "loop", "resp_2/c1").out.count(answer["reason"]) == 1
-    listed = [json.loads(line)["reply"] for line in handrail("approvals", "list", "--format", "json").out.splitlines()]
+    listed = [row["reply"] for row in handrail.rows("approvals", "list")]
     assert listed == ["resp_1"]
 
 
@@ -218,7 +217,7 @@ def test_call_without_a_reply_is_named_by_a_slash(handrail: Command, url: str) -
         loop.ask(session, reply=None)
         loop.ask(session, reply="resp_1")
     assert [line.split()[1] for line in handrail("approvals", "list").out.splitlines()[1:]] == ["/c1", "resp_1/c1"]
-    shown = json.loads(handrail("approvals", "show", "loop", "/c1", "--format", "json").out)
+    shown = handrail.document("approvals", "show", "loop", "/c1")
     assert shown["reply"] is None
     assert handrail("approvals", "show", "loop", "c9").code == 1
 

@@ -1,10 +1,4 @@
-"""`handrail run`, `check` and `new`: their parameters, and the import of what agents need.
-
-- `run`: `run`: input, model, session, and the run itself.
-- `check`: `check`: everything that can be checked without a model.
-- `settings`: which model runs an agent, and where the session of a run is stored.
-- `progress`: a run shown as lines or as JSON, problems with an agent or its run, and questions to a person.
-"""
+"""`handrail run`, `check` and `new`: their parameters, and the import of what agents need."""
 
 from __future__ import annotations
 
@@ -84,10 +78,9 @@ class RunChoices:
 
 @contextmanager
 def imports_unsearched() -> Generator[None]:
-    """A block that imports PydanticAI; what it makes is never searched for garbage.
+    """A block that imports PydanticAI; its modules are never searched for garbage.
 
-    What modules make stays to the end of the process. The collector would look through all of it several times, which
-    takes a fifth of the time of `handrail check`.
+    They stay to the end of the process. Searching them takes a fifth of the time of `handrail check`.
     """
     # In a program that has it already, nothing says what is to be kept and what may be garbage.
     if "pydantic_ai" in sys.modules or not gc.isenabled():

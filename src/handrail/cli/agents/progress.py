@@ -61,10 +61,7 @@ CANNOT_ASK = (
 
 
 class TextProgress:
-    """Reports a run to a person. One for each run; it remembers which text has been printed.
-
-    A call has a line when it starts and one when it ends, with its arguments cut.
-    """
+    """Reports a run to a person: a line when a call starts and one when it ends. One for each run."""
 
     __slots__ = ("_labels", "_screen", "_spoken", "_streams", "_texts")
 
@@ -309,10 +306,7 @@ def question_fields(call: GatedCall, *, whole: bool = False) -> list[tuple[str, 
 def argument_lines(
     arguments: Mapping[str, Any], reached: Mapping[str, str] | None = None, *, whole: bool = False
 ) -> list[str]:
-    """Each argument on a line: `path = "notes.md"`; a long one is cut, and its length is added.
-
-    A path that leads through a link is shown with its target: `path = "l" -> "secret.txt"`.
-    """
+    """Each argument on a line: `path = "notes.md"`; a long one is cut, a link is shown with its target."""
     led = {name: f" -> {_value(path, whole=whole)}" for name, path in (reached or {}).items()}
     return [f"{clean(name)} = {_value(value, whole=whole)}{led.get(name, '')}" for name, value in arguments.items()]
 
@@ -331,10 +325,7 @@ def forget_typed(stream: TextIO) -> None:
 
 
 async def read_typed_text(stream: TextIO) -> str | None:
-    """The next line that is typed, stripped; `None` at the end of the input.
-
-    No thread is left that would block on the keyboard after the run.
-    """
+    """The next line that is typed, stripped; `None` at the end of the input. Ctrl-C ends the waiting."""
     descriptor = stream.fileno()
     line = b""
     while not line.endswith(b"\n"):

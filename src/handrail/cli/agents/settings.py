@@ -36,12 +36,7 @@ _SCRIPTED_BY = (MODEL_OPTION, FALLBACK_OPTION, MODEL_VARIABLE)
 
 @dataclass(frozen=True, slots=True)
 class NamedModel:
-    """The name of a model, and where it was given.
-
-    Attributes:
-        name: the name.
-        source: where it was given, for messages.
-    """
+    """The name of a model, and its source, for messages."""
 
     name: str
     source: str
