@@ -13,17 +13,15 @@ import pytest
 
 from handrail.errors import PosixRequiredError
 from handrail.process import (
-    ASSIGNING,
-    FORKING,
     MissingModule,
     ProcessName,
-    forks,
     has_processes,
     is_running,
     own_name,
     process_in_words,
     require_posix,
 )
+from handrail.threads import ASSIGNING, FORKING, forks
 from handrail.waiting import run_in_thread
 from tests.architecture.sources import ROOT
 from tests.wording import Wording

@@ -1,8 +1,8 @@
-"""Daemon threads for what may block: each body has a thread of its own, and a thread that is idle takes the next body.
+"""The threads of the process for what may block, and its forks.
 
 | when | what happens |
 |---|---|
-| a body is to be run | the thread that became idle last takes it; if none is idle, another one is started |
+| a body is to be run | the daemon thread that became idle last takes it; if none is idle, another one is started |
 | a body has ended | its thread is idle, and ends after ten seconds; what the body referred to is released at once |
 | the interpreter ends | idle threads end; one that is busy is stopped; a later body runs in the thread of its caller |
 | the program calls `join` before that | idle threads end, and those that are busy are waited for |
@@ -10,11 +10,23 @@
 
 It is not a pool: a pool runs out of threads when bodies hang or wait for each other, and prevents the process from
 exiting. A body has an empty context (`contextvars`).
+
+A value of a module that changes is the process's, and not that of a session, a store or an executor, only where two of
+these have to see each other, where a thread or an event loop has one, or where the system counts by processes. It says
+so in its docstring, or the comment above it, which begins with "Of the process" and has the reason. A test finds the
+values that do not (`tests/architecture/test_process_state.py`).
+
+| what | in a forked process |
+|---|---|
+| locks, open files and connections | those of the parent: closed without an effect on it |
+| threads, and calls that run on them | gone, so what names them is cleared |
+| names of types, settings, caches | as in the parent |
 """
 
 from __future__ import annotations
 
 import atexit
+import os
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -24,7 +36,45 @@ from queue import Empty, SimpleQueue
 from typing import TypeAlias
 from weakref import WeakSet
 
-from handrail.process import in_forked_process
+_at_fork: Callable[..., object] = getattr(os, "register_at_fork", dict[str, object])  # Windows has no fork
+
+FORKING = threading.RLock()
+"""Of the process: held while it forks, and so by the opener or closer of what the child has to know of; never for long.
+
+A finalizer may take it in a thread that has it.
+"""
+
+ASSIGNING = threading.Lock()
+"""Of the process: held for a few assignments that decide something once, because a lock of each object costs each call.
+
+No other lock is acquired while it is held.
+"""
+
+# Of the process: it forks as a whole.
+_forks = 0
+
+
+def forks() -> int:
+    """The number of forks of this process; does not change while `FORKING` is held."""
+    return _forks
+
+
+def in_forked_process(*acts: Callable[[], object]) -> None:
+    """Registers functions that a forked process calls as it begins, in their order; it has one thread then."""
+    for act in acts:
+        _at_fork(after_in_child=act)
+
+
+def _count_fork() -> None:
+    global _forks  # noqa: PLW0603 - one process has one number
+    _forks += 1
+
+
+# What is registered first is called last before a fork, so the last one is acquired first.
+_at_fork(before=_count_fork)
+for _lock in (ASSIGNING, FORKING):
+    _at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
+
 
 Body: TypeAlias = Callable[[], object]
 """The code that a thread runs."""

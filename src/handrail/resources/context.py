@@ -20,7 +20,6 @@ from typing import Any, NamedTuple, Self, TypeGuard, cast
 
 from handrail.errors import DuplicateBindingError, ResourceError, ResourceUseError, TurnConflictError
 from handrail.errors.developer import InvalidArgumentError, check_argument
-from handrail.process import ASSIGNING
 from handrail.redaction import redacted_logger
 from handrail.resources.binding import (
     MISSING,
@@ -32,6 +31,7 @@ from handrail.resources.binding import (
     unbound_error,
 )
 from handrail.resources.lifetime import Lifetime, raise_close_failures
+from handrail.threads import ASSIGNING
 from handrail.transaction import Snapshotable, Transaction
 from handrail.turns import Turn, own_turn, turn_of
 

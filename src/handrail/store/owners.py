@@ -21,7 +21,8 @@ from __future__ import annotations
 from typing import Protocol
 from uuid import uuid4
 
-from handrail.process import in_forked_process, own_name
+from handrail.process import own_name
+from handrail.threads import in_forked_process
 
 
 class StoreOwner(Protocol):

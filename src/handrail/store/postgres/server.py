@@ -36,8 +36,9 @@ from psycopg_pool import PoolTimeout
 
 from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.errors import StoreCorruptError, StoreError, StoreReadOnlyError, StoreUnavailableError
-from handrail.process import FORKING, current_pid, forks, in_forked_process
+from handrail.process import current_pid
 from handrail.store.sql.driver import CONNECTIONS, Durability
+from handrail.threads import FORKING, forks, in_forked_process
 
 _MEANINGS: tuple[tuple[tuple[str, ...], type[StoreError], str], ...] = (
     (

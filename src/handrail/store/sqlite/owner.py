@@ -25,8 +25,9 @@ from hashlib import sha256
 from pathlib import Path
 
 from handrail.errors import PosixRequiredError, StoreClosedError, StoreError, StoreReadOnlyError
-from handrail.process import FORKING, HAS_FILE_LOCKS, device_and_inode, fcntl, in_forked_process
+from handrail.process import HAS_FILE_LOCKS, device_and_inode, fcntl
 from handrail.store.owners import new_owner
+from handrail.threads import FORKING, in_forked_process
 
 _PREFIX = "owner-"
 _DIGITS = 32
