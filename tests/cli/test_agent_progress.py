@@ -66,14 +66,14 @@ class Streams:
         return self._err.getvalue().splitlines()
 
 
-def told(*events: RunEvent, terminal: bool, answer: str | None = None) -> Streams:
-    """What a person has seen after some events, and the answer."""
-    streams = Streams(terminal=terminal)
-    teller = TextProgress(streams.screen)
+def told(*events: RunEvent, terminal: bool = False, width: int | None = None, answer: str | None = None) -> Streams:
+    """What a person has seen after some events, and the answer: on a terminal of a width, or in a pipe."""
+    streams = Streams(terminal=terminal, width=width)
+    report = TextProgress(streams.screen)
     for event in events:
-        teller(event)
+        report(event)
     if answer is not None:
-        teller.answer(answer)
+        report.answer(answer)
     return streams
 
 
@@ -100,7 +100,6 @@ def test_in_a_pipe_there_is_the_answer_and_nothing_else(wording: Wording) -> Non
         ended(),
         TextDelta(DESK, "All done."),
         DONE,
-        terminal=False,
         answer="All \x1b[1mdone.",
     )
     assert streams.out == "All \x1b[1mdone.\n"
@@ -129,15 +128,6 @@ def test_an_answer_that_was_not_streamed_is_printed(answer: str, printed: str) -
     assert streams.out == f"Well\n{printed}"
 
 
-def lines_of(*events: RunEvent, width: int | None = None) -> list[str]:
-    """What stands on standard error: a terminal of that width, or a pipe."""
-    streams = Streams(terminal=False) if width is None else Streams(terminal=True, width=width)
-    tell = TextProgress(streams.screen)
-    for event in events:
-        tell(event)
-    return streams.err
-
-
 def moves(*paths: tuple[str, str]) -> list[RunEvent]:
     """Calls of one reply that run concurrently; the last one fails."""
     begun = [
@@ -154,18 +144,14 @@ def test_calls_of_one_reply_are_told_apart(width: int | None, wording: Wording) 
     events = moves(
         ("a.txt", "done/a.txt"), ("京都.md", "travel/京都.md"), ("Invoice 2026-014.txt", "invoices/Invoice 14.txt")
     )
-    lines = lines_of(*events, width=width)
+    lines = told(*events, terminal=width is not None, width=width).err
     assert all(cell_len(line) <= (width or 1_000) for line in lines)
     assert lines == wording
 
 
 @pytest.mark.parametrize(
     "verdict, by",
-    [
-        ("allow", "remembered"),
-        ("deny", "remembered"),
-        ("later", "person"),
-    ],
+    [("allow", "remembered"), ("deny", "remembered"), ("later", "person")],
 )
 def test_what_is_decided_about_a_call_names_its_arguments(
     verdict: Literal["allow", "deny", "later"], by: Literal["person", "remembered"], wording: Wording
@@ -173,7 +159,7 @@ def test_what_is_decided_about_a_call_names_its_arguments(
     """Also of one that waits."""
     call = call_of()
     begun = CallStarted(call.path, call.call_id, call.tool, call.arguments)
-    assert lines_of(begun, QuestionDecided(call, Decision(verdict, "d", by=by)))[1:] == [wording]
+    assert told(begun, QuestionDecided(call, Decision(verdict, "d", by=by))).err[1:] == [wording]
 
 
 def test_nested_agents_say_what_they_say_on_standard_error(wording: Wording) -> None:
@@ -203,7 +189,7 @@ def test_nested_agents_say_what_they_say_on_standard_error(wording: Wording) -> 
 )
 def test_events_are_told_in_a_line(event: RunEvent, wording: Wording) -> None:
     """Short, without line ends, and without what a terminal obeys."""
-    assert told(event, terminal=False).err == [wording]
+    assert told(event).err == [wording]
 
 
 def test_for_programs_each_event_is_a_line_of_json() -> None:
@@ -252,7 +238,7 @@ def test_a_wait_is_told_with_its_owner_and_its_end(wording: Wording) -> None:
     """In one line, before it begins, so that a run does not stand still without a word."""
     owner = ClaimOwner("night", "resp_1", "call_0", "desk-host - 4711 0")
     event = CallWaits.of(DESK, EffectAwaited("night", "resp_2", "call_0", "pay", "shop:pay:7", owner, NOON))
-    (line,) = told(event, terminal=False).err
+    (line,) = told(event).err
     assert line == wording
     streams = Streams(terminal=False)
     JsonProgress(streams.screen, clock=FakeClock(NOON))(event)
@@ -275,7 +261,7 @@ def test_output_of_a_program_is_told_while_it_runs(wording: Wording) -> None:
         CallOutput(DESK, "r", "c", "shell_run", "one\ntwo"),
         CallOutput(DESK, "r", "c", "shell_run", "", 10.0),
     ):
-        assert "\n".join(told(event, terminal=False).err) == wording
+        assert "\n".join(told(event).err) == wording
 
 
 def call_of(arguments: dict[str, Any] | None = None, **changed: Any) -> GatedCall:

@@ -92,27 +92,6 @@ def test_the_version_is_that_of_the_package(handrail: Command) -> None:
     assert handrail("--version").out == f"{version('handrail')}\n"
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        pytest.param(("ledgr",), id="command"),
-        pytest.param(("ledger", "list", "--stat", "done"), id="option"),
-        pytest.param(("ledger", "show"), id="no key"),
-        pytest.param(("sessions", "list", "--limit", "many"), id="no number"),
-        pytest.param(("sessions", "list", "--format", "xml"), id="no choice"),
-        pytest.param(("sessions", "list", "b\udcff"), id="no text"),
-    ],
-)
-def test_a_slip_on_the_command_line_is_told_in_one_line(
-    handrail: Command, words: tuple[str, ...], wording: Wording
-) -> None:
-    """Exit code 2, and where the help is."""
-    ran = handrail(*words)
-    assert (ran.code, ran.out) == (2, "")
-    assert ran.err == wording
-    assert len(ran.err.splitlines()) == 1
-
-
 def _newer(path: Path) -> None:
     database = sqlite3.connect(path)
     database.execute("UPDATE handrail_schema SET version = 9999")
