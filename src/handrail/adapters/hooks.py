@@ -31,13 +31,8 @@ from functools import partial
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
-from handrail.errors import (
-    BudgetExceededError,
-    CompletionCheckError,
-    DeadlineExceededError,
-    DeveloperMistake,
-    InvalidReturnError,
-)
+from handrail.errors import BudgetExceededError, CompletionCheckError, DeadlineExceededError, InvalidReturnError
+from handrail.errors.outcomes import DeveloperMistake
 from handrail.limits import seconds_left
 from handrail.prompt import TextPart
 from handrail.prompt.hooks import CompletionContext, Feedback, FeedbackContext, RunView

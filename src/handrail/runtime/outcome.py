@@ -12,19 +12,10 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from handrail.errors import (
-    AppliedMeanwhileError,
-    DeadlineExceededError,
-    DeveloperMistake,
-    PromptRenderError,
-    SessionError,
-    SessionLostError,
-    StoreError,
-    StoreUnavailableError,
-    ToolValidationError,
-    VisibilityExpansionRequired,
-)
-from handrail.errors.developer import mistakes_in
+from handrail.errors import DeadlineExceededError, ToolValidationError, VisibilityExpansionRequired
+from handrail.errors.developer import PromptRenderError, mistakes_in
+from handrail.errors.outcomes import AppliedMeanwhileError, DeveloperMistake
+from handrail.errors.storage import SessionError, SessionLostError, StoreError, StoreUnavailableError
 from handrail.prompt import Tool, ToolResult
 from handrail.prompt.disclosure import OpenSections
 from handrail.redaction import redacted_logger

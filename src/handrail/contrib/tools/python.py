@@ -273,9 +273,8 @@ class PythonHandler:
         limits = MontyLimits(settings.seconds, settings.memory_bytes, settings.most_characters, MOST_FILE_CALLS)
         evaluation = Evaluation(limits)
         # The call is rolled back when this function returns, so no function for files must run after that.
-        return await await_shielded(
-            run_in_thread(lambda: self._carry_out(params, context, evaluation)), stop=evaluation.stop
-        )
+        future = run_in_thread(lambda: self._carry_out(params, context, evaluation))
+        return await await_shielded(future, stop=evaluation.stop)
 
     def _carry_out(
         self, params: EvaluatePython, context: ToolContext, evaluation: Evaluation
