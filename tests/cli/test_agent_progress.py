@@ -157,7 +157,7 @@ def test_what_is_decided_about_a_call_names_its_arguments(
     verdict: Literal["allow", "deny", "later"], by: Literal["person", "remembered"], wording: Wording
 ) -> None:
     """Also of one that waits."""
-    call = call_of()
+    call = gated_call()
     begun = CallStarted(call.path, call.call_id, call.tool, call.arguments)
     assert told(begun, QuestionDecided(call, Decision(verdict, "d", by=by))).err[1:] == [wording]
 
@@ -196,7 +196,11 @@ def test_for_programs_each_event_is_a_line_of_json() -> None:
     """With the name of the event, the time, and all its fields."""
     streams = Streams(terminal=False)
     recorded = JsonProgress(streams.screen, clock=FakeClock(NOON))
-    for event in (started(n=float("nan"), s="\n\x1b"), QuestionAsked(call_of(reached={"path": "docs/notes.md"})), DONE):
+    for event in (
+        started(n=float("nan"), s="\n\x1b"),
+        QuestionAsked(gated_call(reached={"path": "docs/notes.md"})),
+        DONE,
+    ):
         recorded(event)
     recorded.answer("All done.")
     at = NOON.isoformat()
@@ -264,7 +268,7 @@ def test_output_of_a_program_is_told_while_it_runs(wording: Wording) -> None:
         assert "\n".join(told(event).err) == wording
 
 
-def call_of(arguments: dict[str, Any] | None = None, **changed: Any) -> GatedCall:
+def gated_call(arguments: dict[str, Any] | None = None, **changed: Any) -> GatedCall:
     """A call of a nested agent."""
     call = GatedCall(
         path=("desk", "research"),
@@ -293,7 +297,7 @@ def ask(monkeypatch: pytest.MonkeyPatch) -> Ask:
         given: list[Answer] = []
 
         def command() -> None:
-            given.append(asyncio.run(TerminalAsker(Screen(), can_wait=can_wait)(call or call_of())))
+            given.append(asyncio.run(TerminalAsker(Screen(), can_wait=can_wait)(call or gated_call())))
 
         dialogue.run(command)
         return given[0], dialogue
@@ -347,14 +351,14 @@ def test_a_question_can_wait_if_the_session_is_kept(ask: Ask, can_wait: bool, ve
 
 def test_a_question_shows_all_that_a_person_must_know(ask: Ask, wording: Wording) -> None:
     """Who calls, what, from where, with what, and what policies want to have asked."""
-    _, dialogue = ask(["y\n"], call_of({"path": "a.md", "size": 3}, asks=("is this order paid?",)))
+    _, dialogue = ask(["y\n"], gated_call({"path": "a.md", "size": 3}, asks=("is this order paid?",)))
     assert dialogue.lines == wording
 
 
 def test_a_question_is_put_once_for_the_whole_of_long_arguments(ask: Ask, wording: Wording) -> None:
     """What is not shown is told, and can be asked for."""
     text = "x" * 1000 + "END"
-    _, dialogue = ask(["w\n", "y\n"], call_of({"text": text}))
+    _, dialogue = ask(["w\n", "y\n"], gated_call({"text": text}))
     shown = "".join(dialogue.screen.split())  # a long line is folded
     assert "…(1,005" in shown
     assert [line for line in dialogue.lines if "w = " in line] == wording
@@ -368,7 +372,7 @@ def test_ctrl_c_ends_the_waiting_at_once(monkeypatch: pytest.MonkeyPatch) -> Non
 
     def command() -> None:
         with pytest.raises(KeyboardInterrupt):
-            asyncio.run(TerminalAsker(Screen(), can_wait=False)(call_of()))
+            asyncio.run(TerminalAsker(Screen(), can_wait=False)(gated_call()))
 
     dialogue.run(command)
     assert dialogue.screen.endswith("] \n")
@@ -395,12 +399,12 @@ def test_values_are_shown_as_json_without_what_a_terminal_obeys(value: object, s
 def test_a_name_of_an_argument_cannot_forge_a_line(wording: Wording) -> None:
     """Servers of tools choose names too."""
     assert argument_lines({"path\neffect read": 1}) == ["path\\neffect read = 1"]
-    fields = question_fields(call_of({}, tool="rm\neffect", origin="x\ny", asks=("p\nq",)))
+    fields = question_fields(gated_call({}, tool="rm\neffect", origin="x\ny", asks=("p\nq",)))
     assert [value for _, value in fields if "\n" in value] == []
     assert dict(fields)["arguments"] == wording
 
 
 def test_a_path_is_shown_with_what_it_leads_to(wording: Wording) -> None:
     """Cut like other values, and without what a terminal obeys."""
-    call = call_of({"path": "l", "limit": 3}, reached={"path": "x/\x1b[2Jask.txt"})
+    call = gated_call({"path": "l", "limit": 3}, reached={"path": "x/\x1b[2Jask.txt"})
     assert question_fields(call)[-1] == ("arguments", wording)

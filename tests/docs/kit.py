@@ -44,7 +44,7 @@ _PROCESS = re.compile(r"process \d+ on [\w.-]+")
 _CONTINUED = re.compile(r"\n {4}(?=\S)")
 
 
-def commands_of(page: Path) -> Iterator[tuple[str, str]]:
+def read_commands(page: Path) -> Iterator[tuple[str, str]]:
     """Each command of a page, with what is shown below it."""
     for block in _BLOCK.findall(page.read_text(encoding="utf-8")):
         for command in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
@@ -120,7 +120,7 @@ class Link:
         return tuple(span for span in _CODE.findall(self.text) if _NAME.fullmatch(span) and not span.endswith(".py"))
 
 
-def links_of(page: Path) -> Iterator[Link]:
+def read_links(page: Path) -> Iterator[Link]:
     """The links and images of a page that lead into the repository."""
     return links_in(page.read_text(encoding="utf-8"), page)
 
@@ -149,7 +149,7 @@ def _link(page: Path, match: re.Match[str]) -> Link:
 
 
 @cache
-def anchors_of(page: Path) -> frozenset[str]:
+def read_anchors(page: Path) -> frozenset[str]:
     """The anchors of a page's headings: lower case, words joined by hyphens, nothing but letters, digits and `_`."""
     headings = _HEADING.findall(_FENCE.sub("", page.read_text(encoding="utf-8")))
     return frozenset(re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings)
@@ -172,7 +172,7 @@ def _defined(holder: ast.Module | ast.ClassDef, prefix: str) -> Iterator[str]:
             yield from (f"{prefix}{target.id}" for target in targets if isinstance(target, ast.Name))
 
 
-def table_of(page: str, first_column: str) -> list[list[str]]:
+def read_table(page: str, first_column: str) -> list[list[str]]:
     """The rows of the table of a page whose heading begins with a word."""
     text = (DOCS / page).read_text(encoding="utf-8")
     rows = text.partition(f"\n| {first_column} |")[2].partition("\n\n")[0].splitlines()[2:]

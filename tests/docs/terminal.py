@@ -66,7 +66,7 @@ def draw(name: str) -> str:
     )
 
 
-def text_of(image: str) -> str:
+def read_text(image: str) -> str:
     """What an image shows, without what time makes of it."""
     root = ET.fromstring(image)  # noqa: S314 - drawn here
     texts = [part for part in root if part.tag.endswith("text")]

@@ -20,8 +20,8 @@ import handrail.prompt
 from handrail import store, tool
 from handrail.runtime import Session
 from tests.architecture.sources import ROOT
-from tests.docs.kit import Link, links_of, unwrapped
-from tests.docs.typed_pages import DOCS, File, Terminal, follow, settled, steps_of, typed_pages
+from tests.docs.kit import Link, read_links, unwrapped
+from tests.docs.typed_pages import DOCS, File, Terminal, follow, read_steps, settled, typed_pages
 from tests.extent import FULL
 from tests.providers.chat import Chat
 from tests.providers.messages import Messages
@@ -136,17 +136,17 @@ def functions() -> list[tuple[int, str, CodeType]]:
     """The functions that the table links: step, name and code, in the order of the table."""
     rows = [line for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith("| ")]
     found: list[tuple[int, str, CodeType]] = []
-    links = {(name, link.target): link for link in links_of(PAGE) for name in link.names}
+    links = {(name, link.target): link for link in read_links(PAGE) for name in link.names}
     for row in rows:
         step, *cells = (cell.strip() for cell in row.strip("|").split(" | "))
         if step.isdecimal():
             named = [(name, link) for (name, _), link in links.items() if f"[`{name}`](" in cells[1]]
             named.sort(key=lambda pair: cells[1].index(f"[`{pair[0]}`]("))
-            found += [(int(step), name, code_of(name, link)) for name, link in named]
+            found += [(int(step), name, find_code(name, link)) for name, link in named]
     return found
 
 
-def code_of(name: str, link: Link) -> CodeType:
+def find_code(name: str, link: Link) -> CodeType:
     """The code of a function or method; of a class that is a context manager, that of its beginning."""
     module = ".".join(Path(link.target).relative_to(ROOT / "src").with_suffix("").parts)
     value: Any = importlib.import_module(module)
@@ -233,7 +233,7 @@ def test_every_page_of_the_tutorial_is_typed() -> None:
 def test_every_program_of_a_typed_page_is_saved() -> None:
     """A block of Python without a name would not run."""
     for page in PAGES:
-        files = sum(isinstance(step, File) and step.name.endswith(".py") for step in steps_of(page))
+        files = sum(isinstance(step, File) and step.name.endswith(".py") for step in read_steps(page))
         assert page.read_text(encoding="utf-8").count("\n```python\n") == files, page
 
 
@@ -257,7 +257,7 @@ def test_a_backup_is_taken_while_a_program_has_the_store_open(at: Terminal, tmp_
     """By the program of the page on operation; the copy has what was committed before it was taken."""
     (program,) = (
         step.text
-        for step in steps_of(DOCS / "how-to" / "operate-a-store.md")
+        for step in read_steps(DOCS / "how-to" / "operate-a-store.md")
         if isinstance(step, File) and step.name == "backup.py"
     )
     (tmp_path / "backup.py").write_text(program, encoding="utf-8")

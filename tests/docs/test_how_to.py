@@ -27,7 +27,7 @@ ENDED = ToolCall("call-1", "pay", {"order": "A-1", "cents": 5})
 OPEN = ToolCall("call-2", "pay", {"order": "A-2", "cents": 5})
 
 
-def executor_of(session: Session, pay: Callable[..., str], idempotency: IdempotencyConfig) -> ToolExecutor:
+def make_executor(session: Session, pay: Callable[..., str], idempotency: IdempotencyConfig) -> ToolExecutor:
     """An executor with one tool, made of a version of the function."""
     made = tool(effect="external", name="pay", description="Pay.", idempotency=idempotency)(pay)
     section = ToolsSection(title="Desk", tools=[made])
@@ -64,10 +64,10 @@ def test_calls_of_the_store_meet_the_new_parameters(
     """An ended call keeps its answer, an open one is checked again, a key may be another one; `None` is a refusal."""
     with store.open("memory:") as kept:
         with Session.open(kept, "desk") as session:
-            assert executor_of(session, before, idempotency).execute(ENDED, reply="reply-1").content == "A-1: 5"
+            assert make_executor(session, before, idempotency).execute(ENDED, reply="reply-1").content == "A-1: 5"
             session.conversation.append({"role": "assistant"}, calls=[OPEN], reply="reply-2")
         with Session.open(kept, "desk") as session:
-            executor = executor_of(session, now, idempotency)
+            executor = make_executor(session, now, idempotency)
             assert executor.execute(ENDED, reply="reply-1").content == "A-1: 5"
             answers = executor.answer()
             assert not isinstance(answers, Waiting)

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from tests.architecture.sources import ROOT
-from tests.docs.kit import commands_of, comparable, typed
+from tests.docs.kit import comparable, read_commands, typed
 from tests.wording import Wording
 
 PAGE = ROOT / "README.md"
 README = PAGE.read_text(encoding="utf-8")
-COMMANDS = list(commands_of(PAGE))
+COMMANDS = list(read_commands(PAGE))
 
 _SHELL = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _LINES: list[str] = [line for block in _SHELL.findall(README) for line in block.splitlines()]

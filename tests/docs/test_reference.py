@@ -50,7 +50,7 @@ from handrail.testing import Call, Expect, Reply
 from tests.architecture.sources import ROOT, listed, python_sources
 from tests.docs import command_options, store_schema
 from tests.docs.evening import fill
-from tests.docs.kit import commands_of, comparable, named_in, table_of, typed
+from tests.docs.kit import comparable, named_in, read_commands, read_table, typed
 
 ERRORS = (ROOT / "docs" / "reference" / "errors.md").read_text(encoding="utf-8")
 
@@ -113,7 +113,7 @@ def limit_rows() -> Iterator[tuple[str, str, int]]:
         yield name or parameter, path.replace("/", "."), int(value.replace(",", ""))
 
 
-def default_of(name: str, module: str) -> object:
+def find_default(name: str, module: str) -> object:
     """The value of a constant of a module, or the default of a parameter."""
     functions: dict[str, Callable[..., object]]
     functions = {"checkpoint_every": Session.open, "wait": Session.open, "busy": open_store}
@@ -127,7 +127,7 @@ def default_of(name: str, module: str) -> object:
 @pytest.mark.parametrize("name, module, value", [*limit_rows()], ids=str)
 def test_a_limit_has_the_value_that_the_page_says(name: str, module: str, value: int) -> None:
     """Spans are in seconds."""
-    found = default_of(name, module)
+    found = find_default(name, module)
     assert value == (found.total_seconds() if isinstance(found, timedelta) else found)
 
 
@@ -137,7 +137,7 @@ def test_each_row_names_what_it_is_the_limit_of() -> None:
     tables = [line for line in text.splitlines() if line.startswith("| ") and not line.startswith("| limit |")]
     count = len(list(limit_rows()))
     for limits in (VfsLimits(), SandboxLimits()):
-        of_tools = table_of(LIMITS, f"field of `{type(limits).__name__}`")
+        of_tools = read_table(LIMITS, f"field of `{type(limits).__name__}`")
         count += len(of_tools) + 1
         documented = {row[0].strip("`"): int(row[1].split()[0].replace(",", "")) for row in of_tools}
         values = {field.name: getattr(limits, field.name) for field in fields(limits)}
@@ -166,7 +166,7 @@ DOCS = ROOT / "docs"
 
 def test_file_tools_are_those_of_the_section_with_their_effects() -> None:
     """In the order in which the section has them."""
-    rows = [(named_in(row)[0], row[1]) for row in table_of("explanation/files.md", "tool")]
+    rows = [(named_in(row)[0], row[1]) for row in read_table("explanation/files.md", "tool")]
     assert rows == [(tool.name, tool.effect) for tool in VfsToolsSection().tools]
 
 
@@ -176,14 +176,14 @@ def test_file_tools_are_those_of_the_section_with_their_effects() -> None:
 )
 def test_options_are_the_arguments(page: str, function: Callable[..., object], required: set[str]) -> None:
     """All but what only tests have use for."""
-    named = {name for row in table_of(page, "option") for name in named_in(row)}
+    named = {name for row in read_table(page, "option") for name in named_in(row)}
     assert named - {"clock"} == set(inspect.signature(function).parameters) - required - {"clock", "disk"}
 
 
 @pytest.mark.parametrize("page", ["explanation/stores.md", "explanation/files.md"])
 def test_errors_of_a_table_can_be_caught(page: str) -> None:
     """Each is an exception of `handrail.errors`."""
-    names = [name for row in table_of(page, "error") for name in named_in(row)]
+    names = [name for row in read_table(page, "error") for name in named_in(row)]
     missing = [name for name in names if not hasattr(handrail.errors, name)]
     assert names
     assert not missing, listed(missing)
@@ -191,14 +191,14 @@ def test_errors_of_a_table_can_be_caught(page: str) -> None:
 
 def test_exit_codes_are_those_of_the_command() -> None:
     """0 and 1, and those that have a name."""
-    codes = [int(code) for row in table_of("reference/command-line.md", "exit code") for code in row[0].split(",")]
+    codes = [int(code) for row in read_table("reference/command-line.md", "exit code") for code in row[0].split(",")]
     ended = [interrupt_exit_code(Terminated(number)) for number in (signal.SIGHUP, signal.SIGTERM)]
     assert codes == [0, 1, USAGE, WAITING, TRY_AGAIN, *ended, INTERRUPTED, READER_GONE]
 
 
 def test_what_becomes_of_orphans_is_told_of_each_policy() -> None:
     """The page helps to choose among all there are."""
-    named = {name for row in table_of("explanation/effects.md", "`on_orphan`") for name in named_in(row)}
+    named = {name for row in read_table("explanation/effects.md", "`on_orphan`") for name in named_in(row)}
     assert named == set(get_args(OnOrphan))
 
 
@@ -208,7 +208,7 @@ def test_events_of_a_session_have_a_row() -> None:
     said = {
         node.name for node in classes if "Subscribers of the session are notified" in (ast.get_docstring(node) or "")
     }
-    assert {name for row in table_of("reference/events.md", "event") for name in named_in(row)} == said | {
+    assert {name for row in read_table("reference/events.md", "event") for name in named_in(row)} == said | {
         "ToolInvoked"
     }
 
@@ -216,7 +216,9 @@ def test_events_of_a_session_have_a_row() -> None:
 def test_every_variable_of_the_environment_has_a_row() -> None:
     """Those that a module reads; one that Handrail sets for its own processes is not a setting."""
     read = {name for source in python_sources("src") for name in re.findall(r"\bHANDRAIL_[A-Z_]+\b", source.text)}
-    assert {row[0].strip("`") for row in table_of("reference/configuration.md", "variable")} == read - {"HANDRAIL_CALL"}
+    assert {row[0].strip("`") for row in read_table("reference/configuration.md", "variable")} == read - {
+        "HANDRAIL_CALL"
+    }
 
 
 def test_the_schema_of_stores_is_made_from_their_tables() -> None:
@@ -226,7 +228,7 @@ def test_the_schema_of_stores_is_made_from_their_tables() -> None:
 
 def names_of_rows(page: str, first_column: str) -> list[str]:
     """What the first cells of a table name as code, in their order."""
-    return [name for row in table_of(page, first_column) for name in named_in(row)]
+    return [name for row in read_table(page, first_column) for name in named_in(row)]
 
 
 @pytest.mark.parametrize(
@@ -258,12 +260,12 @@ def test_a_table_lists_what_there_is(page: str, column: str, there: Collection[s
 
 def test_modes_are_those_that_there_are() -> None:
     """In their order."""
-    assert tuple(row[0].strip("`") for row in table_of("explanation/approval.md", "mode")) == get_args(ApprovalMode)
+    assert tuple(row[0].strip("`") for row in read_table("explanation/approval.md", "mode")) == get_args(ApprovalMode)
 
 
 def test_answers_are_those_that_can_be_given() -> None:
     """Each verdict and each length of memory has a row."""
-    documented = [row[0].strip("`") for row in table_of("explanation/approval.md", "`Answer`")]
+    documented = [row[0].strip("`") for row in read_table("explanation/approval.md", "`Answer`")]
     verdicts, remembers = ("yes", "no", "later"), ("nothing", "arguments", "rule")
     assert documented == [f'verdict="{word}"' for word in verdicts] + [f'remember="{word}"' for word in remembers]
     assert {field.name for field in fields(Answer)} == {"verdict", "remember", "reason"}
@@ -271,22 +273,24 @@ def test_answers_are_those_that_can_be_given() -> None:
 
 def test_defaults_are_those_of_the_code() -> None:
     """Of approval by effect, of a project, and of a run."""
-    (row,) = [row for row in table_of("reference/approval-rules.md", "key") if named_in(row) == ["defaults"]]
+    (row,) = [row for row in read_table("reference/approval-rules.md", "key") if named_in(row) == ["defaults"]]
     assert re.findall(r"`(\w+)`", row[1]) == [*DEFAULTS]
     assert re.findall(r"`(\w+)`", row[2]) == [*DEFAULTS.values()]
-    project = {named_in(row)[0]: row[2] for row in table_of("reference/configuration.md", "`[tool.handrail]`")}
+    project = {named_in(row)[0]: row[2] for row in read_table("reference/configuration.md", "`[tool.handrail]`")}
     for name in ("agents", "python"):
         documented = re.findall(r'"([^"]+)"', project[name])
         assert documented == [*getattr(ProjectConfig(), name)]
-    run = {named_in(row)[0]: row[2] for row in table_of("reference/running-agents.md", "option")}
+    run = {named_in(row)[0]: row[2] for row in read_table("reference/running-agents.md", "option")}
     assert (run["max_depth"], run["request_limit"]) == (str(RunOptions().max_depth), str(RunOptions().request_limit))
     assert run["mode"] == f'`"{RunOptions().mode}"`'
-    assert f"`{NAME_PATTERN}`" in table_of("reference/agent-file.md", "key")[0][1]
+    assert f"`{NAME_PATTERN}`" in read_table("reference/agent-file.md", "key")[0][1]
 
 
 def test_tools_of_built_in_toolsets_are_those_of_their_sections() -> None:
     """In the order in which a model sees them."""
-    tools = {named_in(row)[0]: re.findall(r"`(\w+)`", row[1]) for row in table_of("reference/agent-file.md", "toolset")}
+    tools = {
+        named_in(row)[0]: re.findall(r"`(\w+)`", row[1]) for row in read_table("reference/agent-file.md", "toolset")
+    }
     assert tools["files"] == [tool.name for tool in VfsToolsSection().tools]
     assert tools["planning"] == [tool.name for tool in PlanningToolsSection(session=Session()).tools]
 
@@ -309,14 +313,14 @@ def rows_below(head: str, header: str) -> list[str]:
 def test_a_table_says_what_the_head_of_its_module_says(page: str, column: str, source: str, header: str) -> None:
     """Row by row, word by word."""
     there = rows_below(Path(source).read_text(encoding="utf-8").split('"""')[1], header)
-    assert [f"| {cells} |" for cells in map(" | ".join, table_of(page, column))] == there
+    assert [f"| {cells} |" for cells in map(" | ".join, read_table(page, column))] == there
 
 
 def test_readings_of_globs_are_those_of_the_head_of_their_module() -> None:
     """Each row about something is about the same thing there."""
     rows = rows_below(matching.__doc__ or "", "| | to allow: narrowly")
     there = [row.split(" | ")[0].lstrip("| ") for row in rows]
-    documented = [row[0] for row in table_of("reference/approval-rules.md", "| `allow`, narrowly")]
+    documented = [row[0] for row in read_table("reference/approval-rules.md", "| `allow`, narrowly")]
     assert documented == there
 
 
@@ -332,7 +336,7 @@ def test_table_of_rules_on_paths_says_what_the_code_does() -> None:
     }
     assert list(kept.values()) == [each.name for each in fields(PathFilter)]
     into: list[str] = []
-    for said, tools, files in table_of("reference/approval-rules.md", "the rule"):
+    for said, tools, files in read_table("reference/approval-rules.md", "the rule"):
         verdict, *arguments = re.findall(r"`(\w+)`", said)
         into = into if files == "the same" else [name for words, name in kept.items() if words in files]
         named = re.findall(r"`(\w+|\*)`", tools.partition(", and n")[0]) or ["*"]
@@ -358,7 +362,7 @@ def test_commands_print_what_the_page_shows(tmp_path: Path, monkeypatch: pytest.
     fill("sqlite:///desk.db")
     monkeypatch.setenv("HANDRAIL_STORE", "sqlite:///desk.db")
     code = 0
-    for line, shown in commands_of(COMMANDS):
+    for line, shown in read_commands(COMMANDS):
         if line == _EXIT_CODE:
             printed = f"{code}\n"
         else:
@@ -368,7 +372,7 @@ def test_commands_print_what_the_page_shows(tmp_path: Path, monkeypatch: pytest.
 
 def test_every_command_has_an_example() -> None:
     """A command that is added is shown on the page."""
-    shown = {tuple(line.split()[1:3]) for line, _ in commands_of(COMMANDS)}
+    shown = {tuple(line.split()[1:3]) for line, _ in read_commands(COMMANDS)}
     groups = {group: application()[group] for group in ("sessions", "approvals", "ledger")}
     there = {(group, name) for group, app in groups.items() for name in app if not name.startswith("-")}
     assert there <= shown

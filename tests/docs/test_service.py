@@ -84,7 +84,7 @@ def client_apart_from(*others: int) -> Generator[Client]:
         for pid in others:
             os.kill(pid, signal.SIGSTOP)
             stopped.callback(os.kill, pid, signal.SIGCONT)
-            while state_of(pid) != "T":
+            while read_state(pid) != "T":
                 os.sched_yield()
         opened = Client()
     with closing(opened):
@@ -120,13 +120,13 @@ def until(process: subprocess.Popen[str], text: str, times: int = 1) -> list[str
     pytest.fail("".join(seen))
 
 
-def workers_of(process: subprocess.Popen[str], number: int) -> list[int]:
+def find_workers(process: subprocess.Popen[str], number: int) -> list[int]:
     """The pids of workers, when so many more of them have started."""
     log = "".join(until(process, "Application startup complete", number))
     return [int(pid) for pid in re.findall(r"Started server process \[(\d+)\]", log)]
 
 
-def state_of(pid: int) -> str:
+def read_state(pid: int) -> str:
     """The letter of the kernel for what a process does; T when it is stopped."""
     return Path(f"/proc/{pid}/stat").read_text("ascii").rpartition(") ")[2][0]
 
@@ -145,7 +145,7 @@ def ordered() -> Counter[tuple[str, str]]:
         return Counter(tables.execute("SELECT customer, article FROM orders"))
 
 
-def calls_of(customer: str) -> list[bool]:
+def read_calls(customer: str) -> list[bool]:
     """Whether each call of a session has succeeded; no process may have it open."""
     with (
         store.open("sqlite:///shop.db") as kept,
@@ -214,7 +214,7 @@ def test_service_that_is_stopped_lets_its_calls_end(service: Path) -> None:
             assert stopped_in_calls(process, {"ann": client}) == [FRESH]
         until(process, "Application shutdown complete")
     assert ordered() == Counter({("ann", "lamp"): 1})
-    assert calls_of("ann") == [True]
+    assert read_calls("ann") == [True]
 
 
 @pytest.mark.timeout(120)  # four processes start
@@ -225,7 +225,7 @@ def test_workers_serve_the_sessions_of_one_store_and_one_of_them_is_killed(servi
     record. The worker in the place of the killed one serves, too. SIGTERM lets the calls of all workers end.
     """
     with served(service, "--workers", "2") as process:
-        first, second = workers_of(process, 2)
+        first, second = find_workers(process, 2)
         with client_apart_from(first) as client:
             with client_apart_from(second) as doomed:
                 assert at_once((doomed, "ann"), (client, "bob")) == [FRESH, FRESH]
@@ -233,13 +233,13 @@ def test_workers_serve_the_sessions_of_one_store_and_one_of_them_is_killed(servi
                 killed_in_a_call(first, doomed, "ann")
             assert [client.order("ann", number) for number in (1, 2, 2)] == [REPEATED, FRESH, REPEATED]
             assert [client.order(customer, 1) for customer in ("bob", "eve")] == [REPEATED, REPEATED]
-            workers_of(process, 1)
+            find_workers(process, 1)
             with client_apart_from(second) as replaced:
                 assert replaced.order("dan", 1) == FRESH
                 assert stopped_in_calls(process, {"ann": client, "dan": replaced}) == [FRESH, FRESH]
         assert process.wait() == 0
     assert ordered() == Counter({("ann", "lamp"): 3, ("bob", "lamp"): 1, ("eve", "lamp"): 1, ("dan", "lamp"): 2})
-    assert [calls_of(customer) for customer in ("ann", "dan")] == [[True] * 3, [True] * 2]
+    assert [read_calls(customer) for customer in ("ann", "dan")] == [[True] * 3, [True] * 2]
 
 
 def at_once(*asked: tuple[Client, str]) -> list[Answer]:

@@ -19,8 +19,8 @@ from tests.architecture.sources import ROOT, listed, python_sources
 from tests.architecture.test_names import FACES
 from tests.docs import terminal
 from tests.docs.diagrams import DIAGRAMS, FOLDER, changes, drawn_changes, steps
-from tests.docs.site import DOCS, OPTIONS, build, module_page, modules, navigation, page_of, write_sources
-from tests.docs.terminal import SCREENS, draw, text_of
+from tests.docs.site import DOCS, OPTIONS, build, module_page, modules, navigation, site_page, write_sources
+from tests.docs.terminal import SCREENS, draw, read_text
 from tests.extent import FULL
 
 WITHOUT_LIST = {"handrail.adapters.tool_executor", "handrail.clock", "handrail.crash_points"}
@@ -86,7 +86,7 @@ def test_the_navigation_has_every_page() -> None:
         ROOT / "examples" / "README.md",
     ]
     made = [OPTIONS, *map(module_page, modules())]
-    wanted = sorted({*map(str, map(page_of, files)), *map(str, made)})
+    wanted = sorted({*map(str, map(site_page, files)), *map(str, made)})
     assert sorted(pages_in(entries)) == wanted
 
 
@@ -108,7 +108,7 @@ def test_the_site_builds_without_a_fault(tmp_path: Path) -> None:
     """Every public name has an anchor, and nothing is loaded from elsewhere. The short form only writes the sources."""
     if not FULL:
         write_sources(tmp_path)
-        assert {page for page in map(page_of, DOCS.rglob("*.md")) if not (tmp_path / page).is_file()} == set()
+        assert {page for page in map(site_page, DOCS.rglob("*.md")) if not (tmp_path / page).is_file()} == set()
         return
     assert build(tmp_path) == ""
     faults: list[str] = []
@@ -156,6 +156,6 @@ def test_every_change_of_an_effect_is_drawn() -> None:
 @pytest.mark.parametrize("name", SCREENS)
 def test_a_screen_shows_what_the_command_prints(name: str) -> None:
     """And stands in the page of the command. If this fails, run `make diagrams` and look at it."""
-    assert text_of((terminal.FOLDER / name).read_text(encoding="utf-8")) == text_of(draw(name))
+    assert read_text((terminal.FOLDER / name).read_text(encoding="utf-8")) == read_text(draw(name))
     page = (ROOT / "docs" / "reference" / "command-line.md").read_text(encoding="utf-8")
     assert page.count(f"](terminal/{name})") == 1

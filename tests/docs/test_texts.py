@@ -23,7 +23,7 @@ import pytest
 from handrail.cli.application import application
 from tests.architecture.sources import ROOT, Source, listed, python_sources
 from tests.docs.command_options import arguments, commands
-from tests.docs.kit import table_of
+from tests.docs.kit import read_table
 from tests.docs.test_pages import DECISIONS, DOCS
 
 FORBIDDEN: dict[str, Any] = tomllib.loads((ROOT / "docs" / "glossary-forbidden.toml").read_text(encoding="utf-8"))
@@ -39,7 +39,7 @@ PAGES = [
 ]
 
 
-DEFINED = [row[0] for row in table_of("glossary.md", "term")]
+DEFINED = [row[0] for row in read_table("glossary.md", "term")]
 
 
 OF_HANDRAIL = (
@@ -63,7 +63,7 @@ class Line(NamedTuple):
     text: str
 
 
-def text_of(source: Path) -> Iterator[Line]:
+def read_text(source: Path) -> Iterator[Line]:
     """The comments and the strings of a module, docstrings among them, line by line."""
     name = source.relative_to(ROOT)
     kinds = {tokenize.COMMENT, tokenize.STRING, getattr(tokenize, "FSTRING_MIDDLE", tokenize.STRING)}
@@ -106,7 +106,7 @@ def names_in(source: Path) -> Iterator[Line]:
 @cache
 def all_text() -> tuple[Line, ...]:
     """The lines of all modules and pages, read once for all expressions."""
-    lines = [line for source in SOURCES for line in text_of(source)]
+    lines = [line for source in SOURCES for line in read_text(source)]
     return (*lines, *(line for page in PAGES for line in text_on(page)))
 
 

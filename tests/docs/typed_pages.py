@@ -82,7 +82,7 @@ class Command:
     shown: str
 
 
-def steps_of(page: Path) -> list[File | Command]:
+def read_steps(page: Path) -> list[File | Command]:
     """What the reader of a page saves and types, in the order of the page."""
     return [*_steps(page.read_text(encoding="utf-8"))]
 
@@ -100,7 +100,7 @@ def _steps(text: str) -> Iterator[File | Command]:
 
 def typed_pages() -> list[Path]:
     """The pages that have a reader save a file and type a command."""
-    return [page for page in sorted(DOCS.rglob("*.md")) if {*map(type, steps_of(page))} == {File, Command}]
+    return [page for page in sorted(DOCS.rglob("*.md")) if {*map(type, read_steps(page))} == {File, Command}]
 
 
 Typing = Callable[[str, Path], str]
@@ -109,7 +109,7 @@ Typing = Callable[[str, Path], str]
 
 def follow(page: Path, folder: Path, typing: Typing) -> None:
     """Save and type what a page says, in a folder, and compare what is shown."""
-    for step in steps_of(page):
+    for step in read_steps(page):
         if isinstance(step, File):
             file = folder / step.name
             file.parent.mkdir(parents=True, exist_ok=True)

@@ -34,7 +34,7 @@ from handrail.transcript.reading import call_report
 from tests.agents.stored_desks import Asked, Clerk, Reader, Replies, desk_in
 from tests.cli.desk import effect
 from tests.store.units import append, insert
-from tests.transcript.desks import EVENING, HOURS, Desk, desk, items_of, order, shown
+from tests.transcript.desks import EVENING, HOURS, Desk, desk, order, read_items, shown
 from tests.wording import Wording
 
 
@@ -215,7 +215,7 @@ def test_the_newest_record_of_a_call_counts(is_asked: bool) -> None:
         message = {"role": "assistant", "tool_calls": [_function("a", "outer")]}
         parts = [_part(message, [asked], "r1")] if is_asked else []
         _append(store, "s", _entries(iter([*parts, *records])))
-        *others, call = items_of(store, "s")
+        *others, call = read_items(store, "s")
     assert len(others) == len(parts)
     assert isinstance(call, TranscriptCall)
     assert (call.outcome, [each.arguments for each in call.nested]) == ("ok", [{"order": "A-2"}])
@@ -242,7 +242,7 @@ def test_a_fork_has_the_transcript_of_its_origin(at_desk: Desk) -> None:
     """Its calls are not those of another session."""
     at_desk.turn(("pay", order("A-1")))
     with at_desk.session.fork(session_id="fork"):
-        assert shown(items_of(at_desk.store, "fork")) == ["assistant: ", "pay ok"]
+        assert shown(read_items(at_desk.store, "fork")) == ["assistant: ", "pay ok"]
 
 
 def test_calls_are_yielded_as_soon_as_they_have_ended(at_desk: Desk) -> None:
@@ -282,7 +282,7 @@ def test_damage_is_reported_with_its_entry(name: str, items: bytes, wording: Wor
     with stores.open("memory:") as store:
         _append(store, "s", [SessionEntry(1, "", "", "log", name, 1, 0, 0, 1, items)])
         with pytest.raises(StoreCorruptError) as raised:
-            items_of(store, "s")
+            read_items(store, "s")
     assert str(raised.value) == wording
 
 
@@ -452,16 +452,16 @@ def test_a_call_of_an_agent_names_its_session(tmp_path: Path) -> None:
     office.run(Reader(replies), "Do it.", mode="ask", asker=Clerk({"sign": Answer("later")}))
     child = office.child("d1")
     with stores.open(office.url, read_only=True) as kept:
-        assert shown(items_of(kept, "s")) == ["user: Do it.", "assistant: ", "helper waiting", "note ok"]
-        assert shown(items_of(kept, child))[-1] == "sign waiting"
+        assert shown(read_items(kept, "s")) == ["user: Do it.", "assistant: ", "helper waiting", "note ok"]
+        assert shown(read_items(kept, child))[-1] == "sign waiting"
     office.run(Reader(replies), mode="ask", asker=Clerk({"sign": Answer("yes")}))
     with stores.open(office.url, read_only=True) as kept:
-        calls = [item for item in items_of(kept, "s") if isinstance(item, TranscriptCall)]
+        calls = [item for item in read_items(kept, "s") if isinstance(item, TranscriptCall)]
         assert [(call.tool, call.outcome, call.child) for call in calls] == [
             ("helper", "ok", child),
             ("note", "ok", ""),
         ]
-        noted, signed = (item for item in items_of(kept, child) if isinstance(item, TranscriptCall))
+        noted, signed = (item for item in read_items(kept, child) if isinstance(item, TranscriptCall))
         assert noted.wait is None
         assert signed.wait is not None
         assert (signed.outcome, signed.wait.approved) == ("ok", True)

@@ -284,7 +284,7 @@ def book(params: Card, result: ToolResult[str], *, context: ToolContext) -> None
     """Nothing is written here: the test looks at who is asked to."""
 
 
-def executor_of(session: Session) -> ToolExecutor:
+def make_executor(session: Session) -> ToolExecutor:
     """The tool, over a session that has its call."""
     tool = Tool[Card, str](name="charge", description="Charges.", handler=charge, effect=External(apply=book))
     if not session.conversation:
@@ -296,7 +296,7 @@ def executor_of(session: Session) -> ToolExecutor:
 def charge_in(url: str) -> None:
     """Make the call, in a process of its own."""
     with stores.open(url) as store, Session.open(store, "loop") as session:
-        executor_of(session).answer()
+        make_executor(session).answer()
 
 
 @pytest.mark.parametrize("point", ["after-handler", "after-apply"])
@@ -307,7 +307,7 @@ def test_a_result_whose_secrets_have_died_with_the_process_is_applied_by_hand(
     """The session is deleted when a person has recorded that; the program is not asked to make the call again."""
     fork_to_crash(charge_in, url, at=point)
     with stores.open(url) as store, Session.open(store, "loop") as session:
-        answers = executor_of(session).answer()
+        answers = make_executor(session).answer()
         assert not isinstance(answers, Waiting)
         assert not answers[0].success
         session.conversation.append({"role": "tool", "content": answers[0].content})
@@ -315,12 +315,12 @@ def test_a_result_whose_secrets_have_died_with_the_process_is_applied_by_hand(
     reported: list[str] = []
     for _ in range(2):
         with stores.open(url) as store, Session.open(store, "loop") as session:
-            reported += [each.message.content for each in executor_of(session).settle_open()]
+            reported += [each.message.content for each in make_executor(session).settle_open()]
     assert reported == wording
     assert KEY in handrail("ledger", "list", "--unapplied").out
     assert handrail("sessions", "delete", "loop", "--yes").code == 1
     assert handrail("ledger", "reconcile", KEY, "--applied", "--why", "booked by Ada").code == 0
     assert KEY not in handrail("ledger", "list", "--unapplied").out
     with stores.open(url) as store, Session.open(store, "loop") as session:
-        assert (executor_of(session).settle_open(), session.open_calls) == ((), ())
+        assert (make_executor(session).settle_open(), session.open_calls) == ((), ())
     assert handrail("sessions", "delete", "loop", "--yes").code == 0
