@@ -256,7 +256,7 @@ def current_redaction() -> Redaction:
 
 
 def use_redaction(redaction: Redaction) -> Redaction:
-    """Replaces the redaction of this process, and return the one before. Call it before the first executor is made.
+    """Replaces the redaction of this process, and returns the one before. Call it before the first executor is made.
 
     To add values, make it from the environment: `replace(Redaction.of_environment(os.environ), results=True)`.
     """
@@ -340,7 +340,7 @@ def current_call_secrets() -> CallSecrets | None:
 
 
 def use_call_secrets(secrets: CallSecrets | None) -> CallSecrets | None:
-    """Replaces the secrets that are looked for in this context, and return those before."""
+    """Replaces the secrets that are looked for in this context, and returns those before."""
     before = _of_call.get()
     _of_call.set(secrets)
     return before

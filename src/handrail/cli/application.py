@@ -116,7 +116,7 @@ def completion(shell: Literal["bash", "zsh", "fish"], /) -> None:
 
 
 def run(argv: Sequence[str]) -> int:
-    """Runs one command, and return its exit code."""
+    """Runs one command, and returns its exit code."""
     for name in ("handrail", "psycopg"):
         logging.getLogger(name).addHandler(_SILENCE)
     words = without_option(argv)

@@ -204,7 +204,7 @@ class GuardedStream:
 
 
 def run_guarded(command: Callable[[], int]) -> int:
-    """Runs a command that prints, and return its exit code; that of its output if it cannot be written."""
+    """Runs a command that prints, and returns its exit code; that of its output if it cannot be written."""
     # Before any output, also before errors of the command line are printed.
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):

@@ -121,7 +121,7 @@ class Findings:
 
 
 def check_command(agent_file: Path, rules: Path | None, *, as_json: bool) -> int:
-    """Checks an agent, print the findings, and return the exit code."""
+    """Checks an agent, prints the findings, and returns the exit code."""
     screen = Screen()
     # Standard output is only for the findings: what modules and factories print goes to standard error.
     # Redirected before anything is imported: a module of the project may print at its import.
