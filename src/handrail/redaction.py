@@ -112,8 +112,7 @@ KNOWN_FORMS: Final = (
     SecretForm(("https://", "http://"), r"\bhttps?://(?P<secret>[^\s/?#:@]{8,})@"),
     SecretForm(_HINTS, _NAMED),
     SecretForm(
-        ("earer ", "asic "),
-        r"\b(?:[Bb]earer|Basic|(?i:(?<=authorization: )basic)) (?P<secret>[A-Za-z0-9._~+/-]{8,}=*)",
+        ("earer ", "asic "), r"\b(?:[Bb]earer|Basic|(?i:(?<=authorization: )basic)) (?P<secret>[A-Za-z0-9._~+/-]{8,}=*)"
     ),
     SecretForm(("PRIVATE KEY-----",), r"(?s)-----BEGIN [A-Z ]*PRIVATE KEY-----(?P<secret>.+?)(?=-----END|\Z)"),
     SecretForm(("eyJ",), r"\b(?P<secret>eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*)|\beyJ[\w-]*"),

@@ -149,10 +149,7 @@ def test_calls_of_one_reply_are_told_apart(width: int | None, wording: Wording) 
     assert lines == wording
 
 
-@pytest.mark.parametrize(
-    "verdict, by",
-    [("allow", "remembered"), ("deny", "remembered"), ("later", "person")],
-)
+@pytest.mark.parametrize("verdict, by", [("allow", "remembered"), ("deny", "remembered"), ("later", "person")])
 def test_what_is_decided_about_a_call_names_its_arguments(
     verdict: Literal["allow", "deny", "later"], by: Literal["person", "remembered"], wording: Wording
 ) -> None:

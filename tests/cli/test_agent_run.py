@@ -234,11 +234,7 @@ RUNS: dict[str, tuple[int, str, dict[str, str]]] = {
     "under rules for a tool that no factory has": (
         2,
         RULES,
-        {
-            "desk__agent": agent("desk", toolsets="[bells]"),
-            "tools__py": BELLS,
-            "rules__yaml": "deny: [rnig]",
-        },
+        {"desk__agent": agent("desk", toolsets="[bells]"), "tools__py": BELLS, "rules__yaml": "deny: [rnig]"},
     ),
     "with an unknown key in the agent file": (2, "", {"desk__agent": "---\nname: desk\ntoolz: [x]\n---\nHello.\n"}),
     "with an unknown tool": (2, "", {"desk__agent": agent("desk", tools="[fly]")}),

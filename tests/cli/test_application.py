@@ -125,8 +125,7 @@ def test_a_store_that_cannot_be_read_ends_in_one_line(
 
 
 @pytest.mark.parametrize(
-    "url",
-    ["mysql://ada:secret@host/db", "desk.db", "sqlite:desk.db", "postgres//ada:secret@host"],
+    "url", ["mysql://ada:secret@host/db", "desk.db", "sqlite:desk.db", "postgres//ada:secret@host"]
 )
 def test_a_url_that_names_no_store_is_told_without_its_password(handrail: Command, url: str) -> None:
     """The error says what a URL looks like."""

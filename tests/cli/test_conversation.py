@@ -235,11 +235,7 @@ def test_effect_is_never_said_to_be_rolled_back(held: Desk, handrail: Command) -
 
 @pytest.mark.parametrize(
     "words",
-    [
-        ["--entries", "--last", "3", "--follow"],
-        ["--type", "x", "--agent", "clerk"],
-        ["--last", "0"],
-    ],
+    [["--entries", "--last", "3", "--follow"], ["--type", "x", "--agent", "clerk"], ["--last", "0"]],
     ids=" ".join,
 )
 def test_options_that_do_not_fit_are_refused(words: list[str], handrail: Command, wording: Wording) -> None:

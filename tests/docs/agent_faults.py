@@ -89,10 +89,7 @@ AGENT_FILES: Mapping[str, Files] = {
 
 PROJECTS: Mapping[str, Files] = {
     "problems:": {"tools.py": "1 / 0", "other.agent": ""},
-    "is not an agent of its project": {
-        **_settings('agents = ["other.agent"]'),
-        "other.agent": DESK,
-    },
+    "is not an agent of its project": {**_settings('agents = ["other.agent"]'), "other.agent": DESK},
     "pyproject.toml is not TOML": _settings("model = = 7"),
     "is nested too deep to be read": _settings(f"model = {'[' * 100_000}"),
     "does not exist.": _settings('modle = "x"'),

@@ -135,10 +135,7 @@ def test_the_outbox_is_emptied(killer: Killer, tmp_path: Path) -> None:
     """Each order is sent, under a key of its own."""
 
     def check(folder: Path) -> None:
-        assert sorted((folder / "sent.txt").read_text("utf-8").splitlines()) == [
-            "orders/r1/1 lamp",
-            "orders/r1/2 desk",
-        ]
+        assert sorted((folder / "sent.txt").read_text("utf-8").splitlines()) == ["orders/r1/1 lamp", "orders/r1/2 desk"]
         assert found(folder / "desk.db", "SELECT * FROM outbox") == []
         assert stored(folder / "desk.db", "handrail.tool_invoked") == [(2,)]
 

@@ -80,11 +80,7 @@ def test_every_module_with_public_names_is_in_the_reference() -> None:
 def test_the_navigation_has_every_page() -> None:
     """Those of the docs, of the root, and of the modules."""
     entries = tomllib.loads(navigation())["nav"]
-    files = [
-        *DOCS.rglob("*.md"),
-        *ROOT.glob("*.md"),
-        ROOT / "examples" / "README.md",
-    ]
+    files = [*DOCS.rglob("*.md"), *ROOT.glob("*.md"), ROOT / "examples" / "README.md"]
     made = [OPTIONS, *map(module_page, modules())]
     wanted = sorted({*map(str, map(site_page, files)), *map(str, made)})
     assert sorted(pages_in(entries)) == wanted

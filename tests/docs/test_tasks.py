@@ -263,14 +263,8 @@ TASKS: Final[dict[str, tuple[File | Command, ...]]] = {
         File("task.py", _TOOL),
         Command("python task.py", "5 euros donated\nthere are 20 euros in the purse\ndonate was not run: $.euros"),
     ),
-    "Use it in PydanticAI": (
-        File("task.py", _IN_PYDANTIC_AI),
-        Command("python task.py", "greeted a\n"),
-    ),
-    "Use it behind my own loop": (
-        File("task.py", _STORED + _LOOP),
-        Command("python task.py", "ann is greeted"),
-    ),
+    "Use it in PydanticAI": (File("task.py", _IN_PYDANTIC_AI), Command("python task.py", "greeted a\n")),
+    "Use it behind my own loop": (File("task.py", _STORED + _LOOP), Command("python task.py", "ann is greeted")),
     "Never charge twice": (
         File("task.py", _STORED + _CHARGED),
         Command("python task.py", "A-1 is charged\nA-1 is charged\nbook: A-1\n"),
@@ -308,10 +302,7 @@ TASKS: Final[dict[str, tuple[File | Command, ...]]] = {
             'handrail run cook.agent "Pasta." --model script:script.yaml --approve approve-all', "Enjoy your meal."
         ),
     ),
-    "Test my tools": (
-        File("test_task.py", _TEST),
-        Command("pytest -q test_task.py", "1 passed"),
-    ),
+    "Test my tools": (File("test_task.py", _TEST), Command("pytest -q test_task.py", "1 passed")),
 }
 """The tasks: files to save, and commands with what each must show, by their rows."""
 

@@ -216,20 +216,14 @@ def set_counts(context: ToolContext) -> None:
     context.resources.get(Counts).value = {"a": 1}
 
 
-PROVIDED = {
-    Shelf: Binding(Shelf, lambda _: Shelf({"a": 1})),
-    Drawer: Binding(Drawer, unused, scope=Scope.TOOL_CALL),
-}
+PROVIDED = {Shelf: Binding(Shelf, lambda _: Shelf({"a": 1})), Drawer: Binding(Drawer, unused, scope=Scope.TOOL_CALL)}
 
 CHANGES: dict[str, tuple[Tool[None, Found], Callable[[], dict[type[Any], object]]]] = {
     "a new key": (change(lambda books: books.update(new=1)), shelf),
     "a key that is gone": (change(lambda books: books.pop("a")), shelf),
     "a new item": (change(lambda books: books["a"].append(3)), shelf),
     "another value": (change(lambda books: books["a"].__setitem__(0, "x")), shelf),
-    "an equal value of another type": (
-        change(lambda books: books["a"].__setitem__(0, 1.0)),
-        shelf,
-    ),
+    "an equal value of another type": (change(lambda books: books["a"].__setitem__(0, 1.0)), shelf),
     "a snapshot without equality": (change(lambda books: books.update(b=1), Drawer), lambda: {Drawer: Drawer({})}),
     "a snapshot that shares its content": (
         change(lambda books: books["a"].append(3), Open),

@@ -23,13 +23,7 @@ from pydantic_ai.messages import (
 
 from handrail.session.calls import CallRef
 from handrail.transcript import TranscriptCall
-from handrail.transcript.messages import (
-    AnswerPiece,
-    BlockPiece,
-    MessagePiece,
-    decode_arguments,
-    message_pieces,
-)
+from handrail.transcript.messages import AnswerPiece, BlockPiece, MessagePiece, decode_arguments, message_pieces
 
 
 def asked(call_id: str, tool: str, arguments: object, reply: str | None = None) -> TranscriptCall:
@@ -211,11 +205,7 @@ _JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
     lambda inner: (
         st.lists(inner, max_size=3)
-        | st.dictionaries(
-            st.sampled_from(_NAMES) | st.text(max_size=3),
-            inner | st.sampled_from(_WORDS),
-            max_size=5,
-        )
+        | st.dictionaries(st.sampled_from(_NAMES) | st.text(max_size=3), inner | st.sampled_from(_WORDS), max_size=5)
     ),
     max_leaves=20,
 )

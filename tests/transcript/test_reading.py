@@ -24,12 +24,7 @@ from handrail.session.persistence.protocol import SessionEntry
 from handrail.session.persistence.stored_types import stored_type
 from handrail.store import EffectStatus, Store
 from handrail.store.protocol import ClaimOwner
-from handrail.transcript import (
-    ApprovalWait,
-    ConversationId,
-    TranscriptCall,
-    TranscriptReader,
-)
+from handrail.transcript import ApprovalWait, ConversationId, TranscriptCall, TranscriptReader
 from handrail.transcript.reading import call_report
 from tests.agents.stored_desks import Asked, Clerk, Reader, Replies, desk_in
 from tests.cli.desk import effect
@@ -391,10 +386,7 @@ def test_an_answer_that_was_recorded_says_whose_it_is(at_desk: Desk) -> None:
     at_desk.flush()
     _close_and_append(at_desk, "handrail.postponed_call", postponed, postponed | {"answer": answered})
     (call,) = at_desk.calls()
-    assert (call.outcome, call.wait) == (
-        "open",
-        ApprovalWait(duration=HOURS, by="anna", approved=True, since=EVENING),
-    )
+    assert (call.outcome, call.wait) == ("open", ApprovalWait(duration=HOURS, by="anna", approved=True, since=EVENING))
 
 
 @pytest.mark.parametrize(

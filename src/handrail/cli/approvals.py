@@ -148,10 +148,7 @@ QUESTION: Entity[QuestionView] = Entity(
 
 
 def list_questions(
-    *,
-    selection: QuestionFilter = QuestionFilter(),
-    limit: Limit = None,
-    options: StoreOptions = StoreOptions(),
+    *, selection: QuestionFilter = QuestionFilter(), limit: Limit = None, options: StoreOptions = StoreOptions()
 ) -> int:
     """List the questions that are open, the oldest first. Filters are combined with AND.
 

@@ -233,10 +233,7 @@ def _is_unapplied(store: Store, row: EffectRow, now: datetime) -> bool:
 
 
 def list_effects(
-    *,
-    selection: EffectFilter = EffectFilter(),
-    limit: Limit = None,
-    options: StoreOptions = StoreOptions(),
+    *, selection: EffectFilter = EffectFilter(), limit: Limit = None, options: StoreOptions = StoreOptions()
 ) -> None:
     """List the effects, the newest first.
 

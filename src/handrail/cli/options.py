@@ -104,8 +104,7 @@ class StoreOptions:
     """
 
     store: Annotated[
-        str | None,
-        Parameter(env_var="HANDRAIL_STORE", metavar="URL", help=f"The store: {EXAMPLES}. It must exist."),
+        str | None, Parameter(env_var="HANDRAIL_STORE", metavar="URL", help=f"The store: {EXAMPLES}. It must exist.")
     ] = None
     format: Literal["table", "json"] = "table"
 

@@ -102,11 +102,7 @@ _SHOWN = 100
 
 
 def assert_reads_only(
-    tool: Tool[Any, Any],
-    params: object = None,
-    *,
-    session: Session | None = None,
-    resources: Resources | None = None,
+    tool: Tool[Any, Any], params: object = None, *, session: Session | None = None, resources: Resources | None = None
 ) -> ToolMessage:
     """Runs a `"read"` tool once, through the whole pipeline, and checks that it has changed no resource.
 

@@ -14,13 +14,7 @@ from handrail.adapters.tool_executor import ToolExecutor
 from handrail.agents import Answer
 from handrail.agents.approval.decisions import ApprovalRecord, Decision, GatedCall, approval_record
 from handrail.cli import questions
-from handrail.cli.questions import (
-    QuestionFilter,
-    StoredQuestion,
-    find_question,
-    session_items,
-    stored_questions,
-)
+from handrail.cli.questions import QuestionFilter, StoredQuestion, find_question, session_items, stored_questions
 from handrail.errors import CallPostponed, SessionError, SessionNotFoundError
 from handrail.prompt import PolicyDecision, Tool, ToolContext, ToolResult
 from handrail.runtime import Session

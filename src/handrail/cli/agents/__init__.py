@@ -108,13 +108,7 @@ AgentPath = Annotated[Path, A_FILE, Parameter(metavar="AGENT_FILE")]
 _TEMPLATE = Path(__file__).parent / "template"
 
 
-def run_agent(
-    agent_file: AgentPath,
-    input: str | None = None,
-    /,
-    *,
-    choices: RunChoices = RunChoices(),
-) -> int:
+def run_agent(agent_file: AgentPath, input: str | None = None, /, *, choices: RunChoices = RunChoices()) -> int:
     """Run an agent to its answer.
 
     The answer goes to standard output, and what the agent does to standard error. Calls that need approval are asked
@@ -164,12 +158,7 @@ def check_agent(
 # -------------------------------------------------------------------------------------------------------- a new agent
 
 
-def new_agent(
-    name: str,
-    /,
-    *,
-    folder: Annotated[Path, Parameter(metavar="FOLDER")] = Path(),
-) -> None:
+def new_agent(name: str, /, *, folder: Annotated[Path, Parameter(metavar="FOLDER")] = Path()) -> None:
     """Make the folder of a new agent that runs: agent file, tools, approval rules, settings, and a test.
 
     Example: `handrail new desk --folder agents`

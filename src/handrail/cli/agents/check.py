@@ -29,14 +29,7 @@ from handrail.cli.agents.progress import flatten_problems, format_problem, once,
 from handrail.cli.agents.settings import NamedModel, check_name, check_url, chosen_model, chosen_store, lies_in
 from handrail.cli.process_exit import DONE, FAILED
 from handrail.cli.screen import Field, Screen, fields_json
-from handrail.errors import (
-    AgentError,
-    ApprovalRulesError,
-    DocumentError,
-    HandrailError,
-    ResolutionError,
-    StoreError,
-)
+from handrail.errors import AgentError, ApprovalRulesError, DocumentError, HandrailError, ResolutionError, StoreError
 from handrail.serde.formatting import count_noun
 from handrail.session import Session
 from handrail.store.memory import MemoryStore

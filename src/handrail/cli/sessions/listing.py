@@ -177,10 +177,7 @@ def _has_tag(row: SessionRow, text: str) -> bool:
 
 
 def list_sessions(
-    *,
-    selection: SessionFilter = SessionFilter(),
-    limit: Limit = None,
-    options: StoreOptions = StoreOptions(),
+    *, selection: SessionFilter = SessionFilter(), limit: Limit = None, options: StoreOptions = StoreOptions()
 ) -> None:
     """List the sessions, the newest first. Filters are combined with AND.
 

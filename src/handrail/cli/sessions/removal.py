@@ -82,9 +82,7 @@ _REASON_FIELDS: tuple[Field[tuple[str, str]], ...] = (Field("kept", itemgetter(0
 
 
 def delete_sessions(
-    *sessions: str,
-    removal: SessionRemoval = SessionRemoval(),
-    options: StoreOptions = StoreOptions(),
+    *sessions: str, removal: SessionRemoval = SessionRemoval(), options: StoreOptions = StoreOptions()
 ) -> int:
     """Delete sessions: entries, records of calls, child sessions, and the effects that belong to them alone.
 
