@@ -49,7 +49,7 @@ def print_page(page: str = "index", /) -> int:
     matches = matches or [name for name in pages if word and any(end.startswith(word) for end in ends[name])]
     if len(matches) != 1:
         several = f"{page!r} is the beginning of several pages: {', '.join(matches)}"
-        screen.fault(several if matches else f"there is no page {page!r}; handrail docs lists all")
+        screen.fault(several if matches else f"{page!r} is not a page; handrail docs lists all")
         return FAILED
     text = pages[matches[0]].read_text(encoding="utf-8")
     if screen.out.is_terminal:

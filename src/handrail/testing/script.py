@@ -334,7 +334,7 @@ def _outcome_differences(
     call_id: str, outcome: Outcome, message: SentMessage | None, received: SentMessages
 ) -> Iterator[str]:
     if message is None:
-        yield f"There is no answer to {call_id}; it was sent {_describe(received)}."
+        yield f"{call_id} was not answered; it was sent {_describe(received)}."
         return
     if message.success is not outcome.success:
         verb, came = ("succeed", "failed") if outcome.success else ("fail", "succeeded")
