@@ -143,11 +143,11 @@ class Awaits:
 
 
 async def awaits(event: Seen) -> None:
-    """Stands for a subscriber that nobody would await."""
+    """Stands for a subscriber that is not awaited."""
 
 
 async def yields(event: Seen) -> AsyncIterator[int]:
-    """Stands for a subscriber that nobody would iterate over."""
+    """Stands for a subscriber that is not iterated over."""
     yield event.number
 
 
@@ -260,7 +260,7 @@ def test_subscriber_that_could_not_be_called_with_an_event_is_refused(subscriber
     dispatcher = Dispatcher()
     with pytest.raises(InvalidArgumentError) as raised:
         dispatcher.subscribe(Seen, subscriber)
-    assert raised.value.given is type(subscriber)
+    assert raised.value.value_type is type(subscriber)
     assert dispatcher.is_quiet
     dispatcher.subscribe(Seen, max)  # type: ignore[arg-type]  # it has no signature
     assert not dispatcher.is_quiet

@@ -98,7 +98,7 @@ def test_tokens_may_be_used_up_but_not_exceeded(budget: Budget, dimension: str) 
     tracker.record("a", TokenUsage(input=11, output=3, cached=7))
     with pytest.raises(BudgetExceededError, match=dimension) as caught:
         tracker.check()
-    assert caught.value.used > caught.value.allowed
+    assert caught.value.usage > caught.value.limit
     assert caught.value.dimension == dimension
 
 

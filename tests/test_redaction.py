@@ -182,7 +182,7 @@ def test_the_time_of_a_search_is_linear_in_the_text(kind: str) -> None:
     """A text of an exception may come from a page that a tool has fetched, and no other thread runs meanwhile."""
     secrets = CallSecrets()
     secrets.add(lambda: ["4711", "of the call"])
-    search = secrets.with_those_of(Redaction(values=frozenset({"of the operator"})))
+    search = secrets.join(Redaction(values=frozenset({"of the operator"})))
     end = search(f"{LONG_TEXTS[kind]}\npassword=the-last\n")[-20:]
     assert MASK in end
     assert "the-last" not in end

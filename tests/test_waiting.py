@@ -1,29 +1,36 @@
-"""What threads complete is awaited by tasks, threads and coroutines of no loop; nobody is left waiting."""
+"""`handrail.waiting`: waiting for threads, and the loop guard."""
 
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
 import sys
 import threading
 from concurrent.futures import Future
+from pathlib import Path
 from typing import Any
 
 import anyio
 import anyio.to_thread
 import pytest
 
-from handrail import waiting
+from handrail import tool, waiting
+from handrail.errors import LoopBlockedError
+from handrail.filesystem import HostFilesystem
+from handrail.runtime import ToolCall
 from handrail.threads import ThreadCache
 from handrail.waiting import (
     Wait,
-    completed,
-    outlast,
+    await_shielded,
+    loop_future,
     run_blocking,
     run_detached,
     run_in_thread,
     run_in_thread_or_here,
     run_on_new_loop,
 )
+from tests.kit import executor
 
 PATIENCE = 20.0
 
@@ -139,7 +146,7 @@ def test_task_that_is_cancelled_outlasts_what_it_waits_for(with_anyio: bool, mon
 
     async def main() -> None:
         completion: Future[int] = Future()
-        task = asyncio.ensure_future(outlast(completion))
+        task = asyncio.ensure_future(await_shielded(completion))
         for _ in range(3):
             await asyncio.sleep(0)
             task.cancel()
@@ -165,7 +172,7 @@ def test_task_that_anyio_cancels_waits_without_being_woken() -> None:
         completion = Counted()
         thread = threading.Thread(target=completion.set_result, args=(1,))
         async with anyio.create_task_group() as group:
-            group.start_soon(outlast, completion)
+            group.start_soon(await_shielded, completion)
             await asyncio.sleep(0)
             group.cancel_scope.cancel()
             with anyio.CancelScope(shield=True):
@@ -185,7 +192,7 @@ def test_a_thread_that_is_interrupted_while_it_wakes_a_loop_keeps_no_later_one_f
 
     async def main() -> None:
         first, second = Future[int](), Future[int]()
-        tasks = [asyncio.ensure_future(outlast(each)) for each in (first, second)]
+        tasks = [asyncio.ensure_future(await_shielded(each)) for each in (first, second)]
         await asyncio.sleep(0)
         with monkeypatch.context() as patched:
             patched.setattr(asyncio.get_running_loop(), "call_soon_threadsafe", interrupt)
@@ -205,7 +212,7 @@ def test_coroutine_that_is_closed_blocks_until_what_it_waits_for_is_done(cancell
     """As when its loop was closed before it had ended: nothing can be awaited any more."""
     completion: Future[str] = Future()
     loop = asyncio.new_event_loop()
-    waiting = outlast(completion)
+    waiting = await_shielded(completion)
     task = loop.create_task(waiting)
     loop.run_until_complete(asyncio.sleep(0))
     if cancelled:
@@ -230,7 +237,7 @@ def test_completions_of_several_threads_wake_each_task_of_several_loops() -> Non
                 each.set_result(1)
 
         threads = [threading.Thread(target=complete, args=(part,)) for part in range(4)]
-        tasks = [asyncio.ensure_future(outlast(each)) for each in waited]
+        tasks = [asyncio.ensure_future(await_shielded(each)) for each in waited]
         await asyncio.sleep(0)
         for thread in threads:
             thread.start()
@@ -260,9 +267,9 @@ def test_a_task_that_a_signal_cancels_when_it_is_woken_keeps_no_other_from_being
         loop: Any = asyncio.get_running_loop()
         first: Future[None] = Future()
         loop.create_future = lambda: CancelledBySignal(loop=loop)
-        interrupted = completed(first)
+        interrupted = loop_future(first)
         del loop.create_future  # that of the class again
-        beside, later = outlast(completed_later("beside")), outlast(completed_later("later"))
+        beside, later = await_shielded(completed_later("beside")), await_shielded(completed_later("later"))
         first.set_result(None)
         with pytest.raises(asyncio.CancelledError):
             await interrupted
@@ -276,7 +283,7 @@ def test_tasks_that_are_woken_together_run_in_slices() -> None:
     slices: list[int] = []
 
     async def wait(completion: Future[None]) -> None:
-        await outlast(completion)
+        await await_shielded(completion)
         slices[-1] += 1
 
     async def main() -> None:
@@ -295,3 +302,100 @@ def test_tasks_that_are_woken_together_run_in_slices() -> None:
 
     asyncio.run(main())
     assert [each for each in slices if each] == [8, 8, 4]
+
+
+_PROGRAM = """
+import asyncio, sys
+from handrail.errors import LoopBlockedError
+from handrail.waiting import asynchronous_entry, check_blocking, synchronous_entry
+
+def block():
+    check_blocking("reading", "notes.md")
+    return "ran"
+
+def outcome(act):
+    try:
+        return act()
+    except LoopBlockedError as error:
+        return error.operation
+
+@asynchronous_entry
+async def entered(act):
+    return outcome(act)
+
+async def in_thread():
+    return await asyncio.to_thread(outcome, block)
+
+async def in_task():
+    return await entered(block)
+
+print(outcome(block))
+print(asyncio.run(entered(block)))
+print(asyncio.run(entered(synchronous_entry(block))))
+
+@asynchronous_entry
+async def hands_over():
+    return await in_thread()
+
+@asynchronous_entry
+async def starts():
+    return await asyncio.create_task(in_task())
+
+print(asyncio.run(hands_over()))
+print(asyncio.run(starts()))
+
+async def alone():
+    first = await entered(block)
+    return first, outcome(block)
+
+print(asyncio.run(alone())[1])
+"""
+
+
+def test_the_guard_is_on_in_all_tests() -> None:
+    """And in the processes that they start."""
+    assert waiting.IS_ON
+    assert os.environ[waiting.VARIABLE] == "1"
+
+
+def test_an_entry_is_the_function_itself_while_the_guard_is_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It costs nothing there."""
+    monkeypatch.setattr(waiting, "IS_ON", False)
+    assert waiting.synchronous_entry(print) is print
+    assert waiting.asynchronous_entry(asyncio.to_thread) is asyncio.to_thread
+
+
+@pytest.mark.parametrize(
+    "value, expected",
+    [
+        ("1", ["ran", "reading notes.md", "ran", "ran", "reading notes.md", "ran"]),
+        ("0", ["ran", "ran", "ran", "ran", "ran", "ran"]),
+    ],
+)
+def test_only_the_loop_of_an_asynchronous_entry_is_guarded(value: str, expected: list[str]) -> None:
+    """Outside of it, behind the synchronous entry and on other threads an operation may block; off, all may."""
+    environment = {**os.environ, "HANDRAIL_LOOP_GUARD": value}
+    done = subprocess.run([sys.executable, "-c", _PROGRAM], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.split("\n")[:-1] == expected
+
+
+@pytest.mark.anyio
+async def test_a_handler_that_blocks_the_loop_is_the_developers_mistake(tmp_path: Path) -> None:
+    """The exception reaches the program and names the operation; a `def` handler may read."""
+    (tmp_path / "root").mkdir()
+    (tmp_path / "root" / "a").write_text("x")
+    files = await asyncio.to_thread(HostFilesystem, tmp_path / "root", journal=tmp_path / "journal")
+
+    @tool
+    def threaded() -> str:
+        return files.read_text("a")
+
+    @tool
+    async def on_loop() -> str:
+        return files.read_text("a")
+
+    door = executor(threaded, on_loop)
+    assert (await door.execute_async(ToolCall("1", "threaded", {}))).success
+    with pytest.raises(LoopBlockedError) as blocked:
+        await door.execute_async(ToolCall("2", "on_loop", {}))
+    assert blocked.value.operation == "reading a"

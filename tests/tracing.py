@@ -33,7 +33,7 @@ TESTS: Final = Path(__file__).parent
 UNTRACED: Final = {
     "architecture/test_*.py": "read the sources",
     "docs/test_pages.py": "reads the pages",
-    "docs/test_words.py": "reads the sources and the pages",
+    "docs/test_texts.py": "reads the sources and the pages",
     "**/test_machine.py": "state machines",
     "**/test_*_machine.py": "state machines",
     "serde/typed/test_fuzz.py": "many types and values",

@@ -12,7 +12,7 @@ from importlib import import_module
 HIDDEN = ("fcntl", "grp", "pwd", "resource", "termios")
 
 CORE = (
-    "handrail.posix",
+    "handrail.process",
     "handrail.adapters.tool_executor",
     "handrail.contrib.tools.planning",
     "handrail.contrib.tools.vfs",

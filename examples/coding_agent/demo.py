@@ -27,11 +27,11 @@ from handrail.adapters.pydantic_ai import PydanticAIAdapter
 from handrail.errors import HandrailError
 from handrail.filesystem import HostFilesystem
 from handrail.limits import Deadline
-from handrail.loop_guard import synchronous_entry
 from handrail.prompt import Prompt
 from handrail.runtime import Session, ToolInvoked
 from handrail.testing import Script, ScriptedModel
 from handrail.testing.script_file import parse_script
+from handrail.waiting import synchronous_entry
 from outcome import findings, promises
 from proof import Finding
 from replies import replies_shown

@@ -1,8 +1,4 @@
-"""Time, as something that is handed in.
-
-Nothing in Handrail asks the operating system for the time: it asks a `Clock`, so that a test can be the clock
-(`handrail.testing.FakeClock`).
-"""
+"""Time, as something that is handed in: a test can be the clock (`handrail.testing.FakeClock`)."""
 
 from __future__ import annotations
 
@@ -27,7 +23,7 @@ class Clock(Protocol):
         ...
 
     def monotonic(self) -> float:
-        """Seconds since some fixed moment; never goes back. Only differences mean anything."""
+        """Seconds since some fixed moment; never goes back."""
         ...
 
 

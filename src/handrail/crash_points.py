@@ -1,7 +1,7 @@
 """Named points at which a process may be made to die, so that people can test what their own tools leave behind.
 
-The pipeline, the stores and the file journal call `reached` at each of their boundaries. It does nothing until a test
-arms it; `handrail.testing.crash_at` does, in a process that is there to be killed.
+The pipeline, the stores and the file journal call `reached` at each of their boundaries. It does nothing until
+`handrail.testing.crash_at` arms it.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ _hook: Callable[[str], object] | None = None
 
 
 def reached(point: str) -> None:
-    """Say that the process has come to a point; `point` is one of `POINTS`."""
+    """Records that the process has come to a point, one of `POINTS`."""
     if _hook is not None:
         _hook(point)
 
 
 def arm(hook: Callable[[str], object] | None) -> None:
-    """Have `hook` called with the name of every point that this process reaches; `None` ends it."""
+    """Calls `hook` with the name of every point that this process reaches; `None` ends it."""
     global _hook  # noqa: PLW0603 - one process has one hook, because it has one life
     _hook = hook

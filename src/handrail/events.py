@@ -33,7 +33,7 @@ class Subscription:
         self._remove = remove
 
     def close(self) -> None:
-        """End the subscription. A dispatch that is in progress still calls the subscriber. Idempotent."""
+        """Ends the subscription. A dispatch that is in progress still calls the subscriber. Idempotent."""
         self._remove()
 
     def __call__(self) -> None:
@@ -50,10 +50,8 @@ class Subscription:
 class Dispatcher:
     """Dispatches events to subscribers, by type. Thread-safe; subscribers may dispatch and subscribe.
 
-    The subscribers of an event are those at the start of its dispatch. No lock is held while they run.
-
-    Attributes:
-        is_quiet: whether there are no subscribers.
+    The subscribers of an event are those at the start of its dispatch. No lock is held while they run. `is_quiet` says
+    that there are no subscribers.
     """
 
     __slots__ = ("_entries", "_lock", "_matching", "is_quiet")
@@ -65,7 +63,7 @@ class Dispatcher:
         self._matching: dict[type[object], tuple[_Entry, ...]] = {}  # replaced whenever `_entries` is
 
     def subscribe(self, event_type: type[_Event], subscriber: Callable[[_Event], object]) -> Subscription:
-        """Call `subscriber` with every event of `event_type`, subclasses included; `object` matches every event.
+        """Calls `subscriber` with every event of `event_type`, subclasses included; `object` matches every event.
 
         What the subscriber returns is ignored. One that subscribes twice is called twice.
 
@@ -84,7 +82,7 @@ class Dispatcher:
         return Subscription(partial(self._remove, entry))
 
     def dispatch(self, event: object) -> None:
-        """Call every subscriber of the event's type, even if an earlier one raised.
+        """Calls every subscriber of the event's type, even if an earlier one raised.
 
         Raises:
             DispatchError: subscribers raised an `Exception`; it contains all of them, and is raised after all were
@@ -100,7 +98,7 @@ class Dispatcher:
             _call_all(event, entries)
 
     def listens(self, kind: type[object]) -> bool:
-        """Whether an event of exactly this type has a subscriber."""
+        """Returns whether an event of exactly this type has a subscriber."""
         entries = self._matching.get(kind)
         return bool(self._match(kind) if entries is None else entries)
 
@@ -129,9 +127,9 @@ def _call_all(event: object, entries: tuple[_Entry, ...]) -> None:
 
 
 def _call(subscriber: Callable[[Any], object], event: object) -> None:
-    returned = subscriber(event)
-    if returned is not None and inspect.iscoroutine(returned):
-        returned.close()
+    value = subscriber(event)
+    if value is not None and inspect.iscoroutine(value):
+        value.close()
         raise TypeError(_ASYNC.format(name=_name(subscriber)))
 
 
@@ -153,7 +151,7 @@ def _refuse_uncallable(subscriber: object) -> None:
     if not fits:
         expected = "a function of one event: lambda event: ..."
         raise InvalidArgumentError(
-            function="Dispatcher.subscribe", argument="subscriber", given=subscriber, expected=expected
+            function="Dispatcher.subscribe", argument="subscriber", value=subscriber, expected=expected
         )
 
 

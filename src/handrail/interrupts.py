@@ -27,7 +27,7 @@ from typing import Any, Self, TypeVar
 T = TypeVar("T")
 
 _SIGNALS: Any = sys.modules.get("_signal", signal)
-"""The module behind `signal` in CPython and PyPy: its conversions to enumerations take most of the time."""
+"""The functions behind `signal`: its conversions to enumerations take many times as long as all the rest."""
 
 
 class HeldInterrupts:
@@ -40,7 +40,6 @@ class HeldInterrupts:
         self._came = False
 
     def __enter__(self) -> Self:
-        """Holds Ctrl-C back, if this is the main thread and Python's own handler would raise it."""
         if threading.current_thread() is threading.main_thread():
             before = _SIGNALS.getsignal(signal.SIGINT)
             if before is signal.default_int_handler:
@@ -51,7 +50,6 @@ class HeldInterrupts:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Raises Ctrl-C now, if it came and the block has raised nothing."""
         before, self._before = self._before, None
         if before is None:
             return
@@ -60,24 +58,20 @@ class HeldInterrupts:
             raise KeyboardInterrupt from error
 
     def hold(self, _number: int, _frame: FrameType | None) -> None:
-        """Records Ctrl-C for later, and raises a second one; the handler of SIGINT within the block."""
+        """Keeps Ctrl-C for later; the handler of SIGINT within the block."""
         if self._came:
             raise KeyboardInterrupt
         self._came = True
 
     def raise_now(self) -> None:
-        """Raises the `KeyboardInterrupt` that is held back, if there is one."""
+        """Raises Ctrl-C, if it came and has not been raised yet."""
         if self._came:
             self._came = False
             raise KeyboardInterrupt
 
 
 def allow_interrupts(body: Callable[[], T]) -> T:
-    """Runs a function that Ctrl-C interrupts at once, also within a block that holds it back.
-
-    Raises:
-        KeyboardInterrupt: it comes, or has come in the block.
-    """
+    """Runs something that Ctrl-C interrupts at once, also within a block that holds it back."""
     block = _holding()
     if block is None:
         return body()
@@ -95,7 +89,7 @@ def allow_interrupts(body: Callable[[], T]) -> T:
 
 
 def raise_held_interrupt() -> None:
-    """Raises the `KeyboardInterrupt` that is held back here, if there is one."""
+    """Raises the Ctrl-C that is held back here, if there is one."""
     block = _holding()
     if block is not None:
         block.raise_now()

@@ -1,8 +1,4 @@
-"""Names that a package exports and imports when they are first asked for (PEP 562).
-
-A package that exports the protocol of a family and its members would load all members with the protocol: the sqlite
-driver for a session in memory. Those that cost much are named here instead; `from package import name` loads them.
-"""
+"""Names that a package exports and imports when they are first asked for (PEP 562), because they cost much."""
 
 from __future__ import annotations
 
@@ -16,8 +12,7 @@ def lazy_exports(package: str, modules: Mapping[str, str]) -> Callable[[str], ob
 
     Args:
         package: the name of the package.
-        modules: the names that each module of it has, with blanks between them. A module with a dot before it is one
-            of the package above.
+        modules: the names that each of its modules has, with blanks between them.
     """
 
     def export(name: str) -> object:

@@ -1,8 +1,4 @@
-"""Deadlines, budgets, heartbeats and correlation ids of a run.
-
-`Deadline`, `Budget`, `TokenUsage` and `RunContext` are immutable. `BudgetTracker` and `Heartbeat` are mutable; each has
-its own lock, and makes no calls while it holds it.
-"""
+"""Deadlines, budgets, heartbeats and correlation ids of a run."""
 
 from __future__ import annotations
 
@@ -24,11 +20,9 @@ _NO_TIME = timedelta(0)
 
 @dataclass(frozen=True, slots=True)
 class Deadline:
-    """The moment by which work must have ended, on the wall clock.
+    """The moment by which work must have ended: an aware datetime, in any zone.
 
-    Attributes:
-        expires_at: an aware datetime, in any zone.
-        clock: the clock that measures the deadline; it is ignored when deadlines are compared.
+    Deadlines are compared without their clocks.
 
     Raises:
         InvalidArgumentError: `expires_at` is not a `datetime`.
@@ -50,11 +44,7 @@ class Deadline:
 
     @classmethod
     def after(cls, span: timedelta, *, clock: Clock = SYSTEM_CLOCK) -> Self:
-        """The deadline `span` from now on `clock`; it has already passed if `span` is not positive.
-
-        Raises:
-            InvalidArgumentError: `span` is not a `timedelta`.
-        """
+        """The deadline `span` from now on `clock`; it has already passed if `span` is not positive."""
         check_argument("Deadline.after", "span", span, timedelta, "a span with its unit: timedelta(minutes=5)")
         return cls(clock.now() + span, clock)
 
@@ -65,12 +55,12 @@ class Deadline:
 
     @property
     def expired(self) -> bool:
-        """Whether the deadline has passed, including the moment `expires_at` itself."""
+        """True if the deadline has passed, including the moment `expires_at` itself."""
         return self.clock.now() >= self.expires_at
 
 
 def time_limit(timeout: timedelta | None, deadline: Deadline | None) -> tuple[float | None, bool]:
-    """How many seconds a handler has, and whether the deadline sets the limit; `None` for no limit."""
+    """The seconds that a handler has, `None` for no limit, and whether the deadline sets the limit."""
     seconds = None if timeout is None else timeout.total_seconds()
     if deadline is None:
         return seconds, False
@@ -85,12 +75,7 @@ def seconds_left(deadline: Deadline | None) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class TokenUsage:
-    """The tokens used by requests to a model.
-
-    Attributes:
-        input: tokens sent, those read from the provider's cache included.
-        output: tokens received.
-        cached: how many of `input` came from the provider's cache.
+    """The tokens used by requests to a model: `cached` of the `input` tokens came from the provider's cache.
 
     Raises:
         ValueError: a count is negative.
@@ -116,13 +101,9 @@ class TokenUsage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """The limits of a run; `None` means no limit.
+    """The limits of a run; `None` means no limit. `max_total_tokens` is of tokens sent and received, together.
 
     Attributes:
-        deadline: the moment by which the run must have ended.
-        max_total_tokens: tokens sent and received, together.
-        max_input_tokens: tokens sent.
-        max_output_tokens: tokens received.
         max_tool_calls: calls requested by the model, whatever their outcome.
 
     Raises:
@@ -137,7 +118,7 @@ class Budget:
     max_tool_calls: int | None = None
 
     def __post_init__(self) -> None:
-        limits = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "deadline"}
+        limits = {entry.name: getattr(self, entry.name) for entry in fields(self) if entry.name != "deadline"}
         # All types are checked before the first comparison, which would raise a TypeError without the name of the
         # field.
         check_argument("Budget", "deadline", self.deadline, (Deadline, NoneType), "a Deadline, or None")
@@ -152,8 +133,7 @@ class Budget:
 class BudgetTracker:
     """Counts the usage of one budget. Thread-safe.
 
-    Each evaluation reports its own total usage; a report replaces the previous one of the evaluation, so reporting is
-    idempotent. The evaluations are added up.
+    A report replaces the previous one of its evaluation, so reporting is idempotent. The evaluations are added up.
     """
 
     __slots__ = ("_budget", "_calls", "_lock", "_usage")
@@ -172,12 +152,12 @@ class BudgetTracker:
         return self._budget
 
     def record(self, evaluation_id: str, usage: TokenUsage) -> None:
-        """Set the total usage of an evaluation since its start."""
+        """Sets the total usage of an evaluation since its start."""
         with self._lock:
             self._usage[evaluation_id] = usage
 
     def record_call(self) -> None:
-        """Count one tool call."""
+        """Counts one tool call."""
         with self._lock:
             self._calls += 1
 
@@ -195,7 +175,7 @@ class BudgetTracker:
             return self._calls
 
     def check(self) -> None:
-        """Raise if the budget is exceeded; using exactly the limit is permitted.
+        """Raises if the budget is exceeded; using exactly the limit is permitted.
 
         Raises:
             DeadlineExceededError: the budget's deadline has passed. It is checked first.
@@ -207,19 +187,19 @@ class BudgetTracker:
         # `consumed` and `calls` are read under the lock one after the other. Each limit has one count, so they need not
         # be of the same moment.
         consumed = self.consumed
-        used_and_allowed = (
+        usage_and_limits = (
             ("total tokens", consumed.total, budget.max_total_tokens),
             ("input tokens", consumed.input, budget.max_input_tokens),
             ("output tokens", consumed.output, budget.max_output_tokens),
             ("tool calls", self.calls, budget.max_tool_calls),
         )
-        for dimension, used, allowed in used_and_allowed:
-            if allowed is not None and used > allowed:
-                raise BudgetExceededError(dimension=dimension, used=used, allowed=allowed)
+        for dimension, usage, limit in usage_and_limits:
+            if limit is not None and usage > limit:
+                raise BudgetExceededError(dimension=dimension, usage=usage, limit=limit)
 
 
 class Heartbeat:
-    """Reports progress: a worker beats, and a watcher reads the time since the last beat, or registers a callback.
+    """Progress: a worker beats, and a watcher reads the time since the last beat, or registers a callback.
 
     Thread-safe. Until the first beat, the time counts from the creation of the heartbeat.
     """
@@ -233,23 +213,24 @@ class Heartbeat:
         self._callbacks: tuple[Callable[[], object], ...] = ()
 
     def add_callback(self, callback: Callable[[], object]) -> None:
-        """Call `callback` at every beat from now on, in the thread that beats, after those added before it."""
+        """Calls `callback` at every beat from now on, in the thread that beats, after those added before it."""
         with self._lock:
             # A new tuple, because `beat` iterates the old one outside the lock.
             self._callbacks = (*self._callbacks, callback)
 
     def remove_callback(self, callback: Callable[[], object]) -> None:
-        """Stop calling `callback`; does nothing if it was not added, and removes it entirely if it was added twice."""
+        """Removes `callback`, also if it was added twice; does nothing if it was not added."""
         with self._lock:
             # By equality: each access to a bound method makes another object.
             self._callbacks = tuple(other for other in self._callbacks if other != callback)
 
     def beat(self) -> None:
-        """Record a beat, and call every callback.
+        """Records a beat, and calls every callback.
 
         Raises:
-            Exception: the exception of the first failing callback (such as a lost lease), after all have been called;
-                later failures are added as notes. The beat is recorded in any case.
+            Exception: that of the first failing callback (such as a lost lease), after all have been called; later
+                failures are
+                added as notes. The beat is recorded in any case.
         """
         with self._lock:
             self._last = self._clock.monotonic()
@@ -278,13 +259,9 @@ class RunContext:
     """Correlation ids of a run. Handrail passes them on and does not interpret them.
 
     Attributes:
-        run_id: the id of one run.
-        request_id: the id of the request; the same for every attempt.
-        session_id: the session of the run.
-        attempt: 1 for the first attempt at the request.
+        request_id: the same for every `attempt`; the first attempt is 1.
         worker_id: the process or machine of the run.
-        trace_id: the trace of the run, as the tracing system writes it.
-        span_id: the span of the run, as the tracing system writes it.
+        trace_id: as the tracing system writes it, like `span_id`.
 
     Raises:
         ValueError: `attempt` is less than 1.

@@ -14,10 +14,10 @@ The kernel kills a program when the *thread* ends that has started it. So the th
 for its end.
 
 The processes of a call are found by the variable of the call, by their parents, and by the namespace, in `/proc` as
-Linux has it (`handrail.posix.has_processes`). What is about to be killed is stopped first, until a search finds nothing
-new: a process that starts others as fast as it can would outrun a kill, because each kill makes room for another one. A
-process is named by its pid and its start time, which are compared before it is signalled, so that no other process is
-harmed if a pid was reused meanwhile.
+Linux has it (`handrail.process.has_processes`). What is about to be killed is stopped first, until a search finds
+nothing new: a process that starts others as fast as it can would outrun a kill, because each kill makes room for
+another one. A process is named by its pid and its start time, which are compared before it is signalled, so that no
+other process is harmed if a pid was reused meanwhile.
 """
 
 from __future__ import annotations
@@ -36,8 +36,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from handrail.posix import has_processes
-from handrail.process_identity import ProcessName, own_name
+from handrail.process import ProcessName, has_processes, own_name
 
 CALL_VARIABLE = "HANDRAIL_CALL"
 """The environment variable of a program that holds the id of its call."""

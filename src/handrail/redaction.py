@@ -2,13 +2,10 @@
 
 A handler that fails may put a secret into the text of its exception: `raise KeyError(dict(os.environ))`. Nothing there
 says what is secret, so a `Redaction` recognizes it: by its value, if the environment or the operator has stated it, or
-by its form. What is found is replaced by `MASK`.
+by its form. `MASK` replaces it. Stored values are never changed.
 
-Values that a session, the ledger or a handler holds are never changed. Where types say what is secret,
-`serde.masking_of` does; the names in `Redaction.names` count there, too. What is secret in the arguments or the result
-of a call is looked for in all that is said of the call while it runs (`CallSecrets`).
-
-The redaction of a process is made from its environment when this module is imported. `use_redaction` replaces it.
+Where types say what is secret, `serde.masking_of` masks it; the names in `Redaction.names` count there, too. All that
+is said of a call while it runs is searched for the secrets of its arguments and its result (`CallSecrets`).
 """
 
 from __future__ import annotations
@@ -44,7 +41,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 MASK: Final = "**********"
-"""What replaces a secret, whatever its length; it is written as pydantic writes it."""
+"""The replacement of a secret, whatever its length; it is written as pydantic writes it."""
 
 SHORTEST_VALUE: Final = 8
 """The fewest characters of a value that is looked for: a shorter one is often part of an ordinary word."""
@@ -97,14 +94,13 @@ _HINTS = (
 
 
 class SecretForm(NamedTuple):
-    """Secrets that are recognized by their form.
+    """A form of secrets.
 
     Attributes:
         hints: texts of which each such secret holds one. A text without any is not searched, so that most cost little.
-        pattern: a regular expression that finds them. A group `secret` is the part that is replaced, else all is. What
-            it matches without that group is left. Its time should be linear in the text, because texts of exceptions
-            come from anywhere: what begins at many places and may end far away is to match also without its end, so
-            that no place is searched twice.
+        pattern: a regular expression that finds them. A group `secret` is the part that is replaced, else all is. Its
+            time should be linear in the text, because texts of exceptions come from anywhere: what begins at many
+            places and may end far away is to match also without its end.
     """
 
     hints: tuple[str, ...]
@@ -116,8 +112,7 @@ KNOWN_FORMS: Final = (
     SecretForm(("https://", "http://"), r"\bhttps?://(?P<secret>[^\s/?#:@]{8,})@"),
     SecretForm(_HINTS, _NAMED),
     SecretForm(
-        ("earer ", "asic "),
-        r"\b(?:[Bb]earer|Basic|(?i:(?<=authorization: )basic)) (?P<secret>[A-Za-z0-9._~+/-]{8,}=*)",
+        ("earer ", "asic "), r"\b(?:[Bb]earer|Basic|(?i:(?<=authorization: )basic)) (?P<secret>[A-Za-z0-9._~+/-]{8,}=*)"
     ),
     SecretForm(("PRIVATE KEY-----",), r"(?s)-----BEGIN [A-Z ]*PRIVATE KEY-----(?P<secret>.+?)(?=-----END|\Z)"),
     SecretForm(("eyJ",), r"\b(?P<secret>eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*)|\beyJ[\w-]*"),
@@ -135,16 +130,15 @@ Each is found in a time that is linear in the text.
 """
 
 
-def _secrets_of(environment: Mapping[str, str]) -> Iterable[str]:
+def _environment_secrets(environment: Mapping[str, str]) -> Iterable[str]:
     for name, value in environment.items():
-        if name != NAMES_VARIABLE and _compiled(_TELLING).search(name):
+        if name != NAMES_VARIABLE and _compile(_TELLING).search(name):
             yield value
         elif "://" in value:
-            yield from (found["secret"] for found in _compiled(_IN_URL).finditer(value) if found["secret"])
+            yield from (match["secret"] for match in _compile(_IN_URL).finditer(value) if match["secret"])
 
 
 def _spellings(value: str) -> Iterable[str]:
-    """A value as texts show it: as it is, in JSON, in quotes of Python, and in a URL; none is shorter than it."""
     yield value
     yield json.dumps(value)[1:-1]
     yield json.dumps(value, ensure_ascii=False)[1:-1]
@@ -155,23 +149,22 @@ def _spellings(value: str) -> Iterable[str]:
     for safe in _SAFE:
         in_url = quote(value, safe=safe, errors="replace")
         yield in_url
-        yield re.sub("%..", lambda found: found[0].lower(), in_url)
+        yield re.sub("%..", lambda match: match[0].lower(), in_url)
     yield quote_plus(value, errors="replace")
 
 
 def _with_lines(value: str) -> Iterable[str]:
-    """A value, and its lines, as a group of exceptions shows it. One without a letter is often another text's."""
     yield value
     for line in map(str.strip, value.splitlines()):
         if len(line) >= SHORTEST_VALUE and any(map(str.isalnum, line)):
             yield line
 
 
-def _masked(found: re.Match[str]) -> str:
-    start, end = found.span("secret" if "secret" in found.re.groupindex else 0)
+def _mask_match(match: re.Match[str]) -> str:
+    start, end = match.span("secret" if "secret" in match.re.groupindex else 0)
     if start < 0:
-        return found[0]
-    whole, begin = found[0], found.start()
+        return match[0]
+    whole, begin = match[0], match.start()
     return f"{whole[: start - begin]}{MASK}{whole[end - begin :]}"
 
 
@@ -180,22 +173,25 @@ def _plain_name(name: str) -> str:
 
 
 @cache
-def _compiled(pattern: str) -> re.Pattern[str]:
+def _compile(pattern: str) -> re.Pattern[str]:
     return re.compile(pattern)
 
 
 @dataclass(frozen=True, slots=True)
 class Redaction:
-    """What is secret in a text of which no type says it.
+    """The secrets of texts of which no type says them.
 
     Attributes:
         values: secrets. One of fewer than 8 characters is ignored. Each is also found as it is written in JSON, in
-            quotes of Python, in a URL, and by its lines of 8 characters or more.
-        forms: how other secrets are recognized.
+            quotes
+            of Python, in a URL, and by its lines of 8 characters or more.
+        forms: the forms of other secrets.
         names: fields, parameters and columns that are secret in each type and schema, without regard to case, `-` and
-            `_`: `("iban", "api-key")`. It is read when a type is first used.
-        results: whether what a tool returns is redacted, too, before a model reads it. By default only texts of
-            exceptions are: a model that reads a file and writes it back would write the mask into it.
+            `_`:
+            `("iban", "api-key")`. It is read when a type is first used.
+        results: whether the result of a tool is redacted, too, before a model reads it. By default only texts of
+            exceptions
+            are: a model that reads a file and writes it back would write the mask into it.
 
     Raises:
         TypeError: `values` or `names` is one text instead of several.
@@ -227,27 +223,24 @@ class Redaction:
         `ACCESS_KEY`, `PASSKEY`, `WEBHOOK` or `COOKIE` in their name, or end with `_KEY`, `_PAT`, `_DSN`, `_AUTH`,
         `_JWT`, `_SALT`, `_PASS`, `_PW`, `_PWD`, `_CRED` or `_CREDS`. Of any other variable the password in a URL
         counts. `HANDRAIL_SECRET_NAMES` lists `names`.
-
-        Args:
-            environment: as `os.environ`.
         """
         names = (name.strip() for name in environment.get(NAMES_VARIABLE, "").split(","))
-        return cls(values=frozenset(_secrets_of(environment)), names=frozenset(filter(None, names)))
+        return cls(values=frozenset(_environment_secrets(environment)), names=frozenset(filter(None, names)))
 
     def hides_name(self, name: str) -> bool:
-        """Whether a field, parameter or column of this name is secret."""
+        """Returns whether a field, parameter or column of this name is secret."""
         return bool(self._plain_names) and _plain_name(name) in self._plain_names
 
     def text(self, text: str) -> str:
         """The text with `MASK` in place of each secret; the same object if it has none."""
-        for spelled in self._spelled:
-            if spelled in text:
-                text = text.replace(spelled, MASK)
+        for spelling in self._spelled:
+            if spelling in text:
+                text = text.replace(spelling, MASK)
         for form in self.forms:
             for hint in form.hints:  # not any(...): a generator takes longer than the search
                 if hint in text:
-                    shown = _compiled(form.pattern).sub(_masked, text)
-                    text = text if shown == text else shown
+                    clean = _compile(form.pattern).sub(_mask_match, text)
+                    text = text if clean == text else clean
                     break
         return text
 
@@ -262,7 +255,7 @@ def current_redaction() -> Redaction:
 
 
 def use_redaction(redaction: Redaction) -> Redaction:
-    """Replace the redaction of this process, and return the one before. Call it before the first executor is made.
+    """Replaces the redaction of this process, and returns the one before. Call it before the first executor is made.
 
     To add values, make it from the environment: `replace(Redaction.of_environment(os.environ), results=True)`.
     """
@@ -272,20 +265,15 @@ def use_redaction(redaction: Redaction) -> Redaction:
 
 
 class CallSecrets:
-    """The secrets of one call, which its types mark: what is said of the call is searched for them.
+    """The secrets of one call, which its types mark: all that is said of the call is searched for them. Thread-safe.
 
     A secret of fewer than 4 characters is not looked for, one of fewer than 8 only as a whole word: otherwise ordinary
-    words would be replaced. Threads may share it.
+    words would be replaced.
     """
 
     __slots__ = ("_finders", "_lock", "_longest", "_outer", "_spelled", "_values")
 
     def __init__(self, outer: CallSecrets | None = None) -> None:
-        """Begin without a secret.
-
-        Args:
-            outer: those of the call that this one is made in; they are looked for, too.
-        """
         self._outer = outer
         self._lock = threading.RLock()
         self._finders: list[Callable[[], Iterable[str]]] = []
@@ -294,7 +282,7 @@ class CallSecrets:
         self._spelled: tuple[tuple[str, bool], ...] | None = None
 
     def add(self, find: Callable[[], Iterable[str]]) -> None:
-        """Add secrets; `find` is called when a text is searched first, because most calls have none to search."""
+        """Adds secrets; `find` is called when a text is searched first, because most calls have none to search."""
         with self._lock:
             self._finders.append(find)
 
@@ -306,11 +294,10 @@ class CallSecrets:
         return text if self._outer is None else self._outer.text(text)
 
     def _texts(self, length: int) -> tuple[tuple[str, bool], ...]:
-        """What is looked for in a text of a length, the longest first, and whether only as a whole word."""
         with self._lock:
             while self._finders:
-                found = (line for value in self._finders.pop()() for line in _with_lines(value))
-                self._values.update(value for value in found if value.strip("*"))
+                values = (line for value in self._finders.pop()() for line in _with_lines(value))
+                self._values.update(value for value in values if value.strip("*"))
                 self._spelled = None
             # A secret that is longer than the text is not in it, and the spellings of one of a megabyte take seconds.
             if length > self._longest:
@@ -323,15 +310,15 @@ class CallSecrets:
                     for spelling in _spellings(value)
                 }
                 # A spelling may be a part of another: a line of it, or what has no quotes.
-                self._spelled = tuple(sorted(spelled, key=lambda each: (-len(each[0]), each)))
+                self._spelled = tuple(sorted(spelled, key=lambda item: (-len(item[0]), item)))
             return self._spelled
 
-    def with_those_of(self, redaction: Redaction) -> Callable[[str], str]:
-        """What removes these secrets from a text, and those that a redaction recognizes."""
+    def join(self, redaction: Redaction) -> Callable[[str], str]:
+        """A function that removes these secrets from a text, and those that a redaction recognizes."""
         return lambda text: redaction.text(self.text(text))
 
     def during(self, act: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """Call a function, and search for these secrets in what it says."""
+        """Calls a function, and searches for these secrets in all that is said meanwhile."""
         before = use_call_secrets(self)
         try:
             return act(*args, **kwargs)
@@ -340,7 +327,6 @@ class CallSecrets:
 
 
 def _words(text: str, word: str) -> str:
-    """The text with `MASK` in place of a word, where that is not a part of a longer one."""
     return re.sub(rf"(?<!\w){re.escape(word)}(?!\w)", MASK, text)
 
 
@@ -353,7 +339,7 @@ def current_call_secrets() -> CallSecrets | None:
 
 
 def use_call_secrets(secrets: CallSecrets | None) -> CallSecrets | None:
-    """Replace the secrets that are looked for in this context, and return those before."""
+    """Replaces the secrets that are looked for in this context, and returns those before."""
     before = _of_call.get()
     _of_call.set(secrets)
     return before
@@ -366,21 +352,19 @@ def redacted(text: str) -> str:
 
 
 class _RecordsWithoutSecrets(logging.Filter):
-    """Removes secrets from the records of a logger, before any handler has them."""
-
     def filter(self, record: logging.LogRecord) -> bool:
         try:
-            said = record.getMessage()
+            text = record.getMessage()
         except Exception:  # noqa: BLE001 - an argument cannot be formatted; the handlers of the record report that
             return True
-        shown = redacted(said)
-        if shown != said:
-            record.msg, record.args = shown, ()
+        clean = redacted(text)
+        if clean != text:
+            record.msg, record.args = clean, ()
         if record.exc_info and record.exc_info[1] is not None:
             lines = "".join(traceback.format_exception(record.exc_info[1])).rstrip("\n")
-            shown = redacted(lines)
-            if shown != lines:  # handlers that format the exception themselves have the text alone
-                record.exc_info, record.exc_text = None, shown
+            clean = redacted(lines)
+            if clean != lines:  # handlers that format the exception themselves have the text alone
+                record.exc_info, record.exc_text = None, clean
         return True
 
 
@@ -388,7 +372,7 @@ _FILTER: Final = _RecordsWithoutSecrets()
 
 
 def redacted_logger(name: str) -> logging.Logger:
-    """The logger of a name. What is logged by it is written without secrets, tracebacks included."""
+    """The logger of a name; its records are written without secrets, tracebacks included."""
     logger = logging.getLogger(name)
     logger.addFilter(_FILTER)  # a second time it does nothing
     return logger

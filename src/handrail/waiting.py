@@ -6,26 +6,41 @@ A commit waits for the unit of its session before it, and for its store. It is w
 | | the coroutine continues | who waits for it |
 |---|---|---|
 | `run_blocking` | in the calling thread | that thread |
-| `run_detached` | in the thread that completes what it waits for | a task with `outlast`, if any does |
+| `run_detached` | in the thread that completes what it waits for | a task with `await_shielded`, if any does |
 
 No event loop runs a detached coroutine. So a task that is cancelled, or a loop that has ended, does not stop it half
 way, and a thread that blocks until it has ended may be the thread of the loop.
+
+With `HANDRAIL_LOOP_GUARD=1` in the environment, each operation that waits for a disk, a server or another thread checks
+where it runs:
+
+| entered through | where the loop of the thread runs | elsewhere |
+|---|---|---|
+| the asynchronous entry: `execute_async`, PydanticAI's toolset, a run of an agent | `LoopBlockedError` | runs |
+| the synchronous entry: `execute`, or a function that the program calls by itself | runs; it is to block | runs |
+
+The asynchronous entry lasts as long as its coroutine, and in what that calls or starts, handlers and policies of the
+program included: it is a variable of the context (`contextvars`). The environment is read once, when this module is
+imported. Without the variable, an entry is the function itself, and a check is a call that does nothing.
+
+One wait is always refused where a loop runs: that for a call which may need the loop to end (`may_wait_for_calls`).
 """
 
 from __future__ import annotations
 
+import os
 import sys
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
 from concurrent.futures import Future
 from contextlib import contextmanager, nullcontext, suppress
-from contextvars import Context, copy_context
+from contextvars import Context, ContextVar, copy_context
 from functools import partial, wraps
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, cast
 from weakref import WeakKeyDictionary
 
-from handrail.loop_guard import allow_waiting, check_blocking, synchronous_entry
+from handrail.errors import LoopBlockedError
 from handrail.redaction import redacted_logger
 from handrail.threads import THREADS
 
@@ -35,8 +50,90 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 S = TypeVar("S")
 P = ParamSpec("P")
+AsyncEntry = TypeVar("AsyncEntry", bound=Callable[..., Coroutine[Any, Any, Any]])
+SyncEntry = TypeVar("SyncEntry", bound=Callable[..., Any])
 
 _log = redacted_logger("handrail")
+
+VARIABLE = "HANDRAIL_LOOP_GUARD"
+"""The variable of the environment that turns the guard on."""
+
+IS_ON: bool = os.environ.get(VARIABLE) == "1"
+"""True if the guard is on."""
+
+_ENTERED_ASYNC: ContextVar[bool] = ContextVar("handrail_entered_async", default=False)
+_BLOCKS_LOOP: ContextVar[bool] = ContextVar("handrail_blocks_loop", default=False)
+
+
+def check_blocking(operation: str, of: object = "") -> None:
+    """Raises `LoopBlockedError` in an event loop, if the guard is on and the asynchronous entry leads here.
+
+    Args:
+        operation: completes the sentence "... would block the event loop": `"writing to"`.
+        of: the object of the operation; an argument of its own, so that no text is made while the guard is off.
+    """
+    if IS_ON and _ENTERED_ASYNC.get() and loop_is_running():
+        raise LoopBlockedError(f"{operation} {of}".strip())
+
+
+def asynchronous_entry(entry: AsyncEntry) -> AsyncEntry:
+    """Marks a coroutine function as an asynchronous entry; the same function if the guard is off."""
+    if not IS_ON:
+        return entry
+
+    @wraps(entry)
+    async def guarded(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as those of the entry
+        token = _ENTERED_ASYNC.set(True)
+        try:
+            return await entry(*args, **kwargs)
+        finally:
+            # A coroutine that is collected is closed in the context of the collection, which has no such token.
+            with suppress(ValueError):
+                _ENTERED_ASYNC.reset(token)
+
+    return cast("AsyncEntry", guarded)  # it has the signature of what it wraps
+
+
+def synchronous_entry(entry: SyncEntry) -> SyncEntry:
+    """Marks a function as a synchronous entry, which may block; the same function if the guard is off."""
+    if not IS_ON:
+        return entry
+
+    @wraps(entry)
+    def guarded(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as above
+        token = _ENTERED_ASYNC.set(False)
+        try:
+            return entry(*args, **kwargs)
+        finally:
+            _ENTERED_ASYNC.reset(token)
+
+    return cast("SyncEntry", guarded)
+
+
+def may_wait_for_calls() -> bool:
+    """Returns whether this thread may wait for calls of others: they may need the event loop that it runs."""
+    return _BLOCKS_LOOP.get() or not loop_is_running()
+
+
+def allow_waiting(body: Callable[[], T]) -> T:
+    """Calls a function that may wait for calls on an event loop too, as a recorder of what has happened has to."""
+    if not loop_is_running():
+        return body()
+    token = _BLOCKS_LOOP.set(True)
+    try:
+        return body()
+    finally:
+        _BLOCKS_LOOP.reset(token)
+
+
+def loop_is_running() -> bool:
+    """Returns whether this thread runs an event loop."""
+    # Not by `get_running_loop`, which raises if there is none; asyncio may not be loaded, or only in part.
+    running: Callable[[], object] | None = getattr(sys.modules.get("asyncio"), "_get_running_loop", None)
+    return running is not None and running() is not None
+
+
+# -------------------------------------------------------------------------------------------------------------- waiting
 
 
 def block_until_done(future: Future[Any]) -> None:
@@ -48,88 +145,69 @@ def block_until_done(future: Future[Any]) -> None:
 class Wait(Generic[T]):
     """Awaits a future in a coroutine that is run by `run_blocking` or `run_detached`, and gives its result."""
 
-    __slots__ = ("_awaited",)
+    __slots__ = ("_future",)
 
-    def __init__(self, awaited: Future[T]) -> None:
-        """Wait for `awaited`."""
-        self._awaited = awaited
+    def __init__(self, future: Future[T]) -> None:
+        self._future = future
 
     def __await__(self) -> Generator[Future[T], None, T]:
-        """Hand over what is awaited to what runs the coroutine, unless it is done."""
-        if not self._awaited.done():
-            yield self._awaited
-        return self._awaited.result()
+        if not self._future.done():
+            yield self._future
+        return self._future.result()
 
 
 def run_blocking(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine in this thread, which blocks where it waits.
-
-    Raises:
-        BaseException: what the coroutine raises. An interrupt of this thread, as by Ctrl-C, is raised inside it.
-    """
+    """Runs a coroutine in this thread, which blocks where it waits; Ctrl-C is raised inside the coroutine."""
     try:
-        waited: Future[Any] = coroutine.send(None)
+        future: Future[Any] = coroutine.send(None)
         while True:
             try:
-                block_until_done(waited)
+                block_until_done(future)
             except BaseException as interrupt:  # noqa: BLE001 - the coroutine decides what follows
-                waited = coroutine.throw(interrupt)
+                future = coroutine.throw(interrupt)
             else:
-                waited = coroutine.send(None)
+                future = coroutine.send(None)
     except StopIteration as end:
-        returned: T = end.value
-        return returned
+        value: T = end.value
+        return value
 
 
 def run_detached(coroutine: Coroutine[Any, Any, T]) -> Future[T]:
-    """Run a coroutine in this thread until it waits, and then in the threads that complete what it waits for.
-
-    Returns:
-        It is completed with what the coroutine returns or raises.
-    """
-    detached = _Detached(coroutine)
-    detached.step()
-    return detached.ended
+    """Runs a coroutine in this thread until it waits, and then in the threads that complete what it waits for."""
+    task = _Detached(coroutine)
+    task.step()
+    return task.outcome
 
 
+# Not a closure that names itself: only a collection would free it.
 class _Detached(Generic[T]):
-    """A coroutine that is run by what it waits for. Not a closure that names itself: only a collection would free it.
-
-    Attributes:
-        ended: completed with the outcome of the coroutine.
-    """
-
     def __init__(self, coroutine: Coroutine[Any, Any, T]) -> None:
         self._coroutine = coroutine
-        self.ended: Future[T] = Future()
+        self.outcome: Future[T] = Future()
 
     def step(self, _: Future[Any] | None = None) -> None:
-        """Run it until it waits or ends."""
         try:
-            waited: Future[Any] = self._coroutine.send(None)
+            future: Future[Any] = self._coroutine.send(None)
         except StopIteration as end:
-            self.ended.set_result(end.value)
+            self.outcome.set_result(end.value)
         except BaseException as error:  # noqa: BLE001 - raised where the future is read
-            self.ended.set_exception(error)
+            self.outcome.set_exception(error)
         else:
-            waited.add_done_callback(self.step)
+            future.add_done_callback(self.step)
 
 
 def run_on_new_loop(coroutine: Coroutine[Any, Any, T]) -> T:
-    """As `asyncio.run`; a `SystemExit` that the coroutine ends with is raised when its loop has come to its own end.
+    """As `asyncio.run`; a `SystemExit` of the coroutine is raised when its loop has ended.
 
     A task that ends with one stops its loop at once, and nothing is called that waits for the end of the task. So the
     threads of AnyIO would never end, and no process ends before them.
-
-    Raises:
-        BaseException: what the coroutine raises.
     """
     from asyncio import run  # noqa: PLC0415
 
-    returned, exit_ = run(_with_exit(coroutine))
+    value, exit_ = run(_with_exit(coroutine))
     if exit_ is not None:
         raise exit_
-    return cast("T", returned)
+    return cast("T", value)
 
 
 async def _with_exit(coroutine: Coroutine[Any, Any, T]) -> tuple[T | None, SystemExit | KeyboardInterrupt | None]:
@@ -140,21 +218,14 @@ async def _with_exit(coroutine: Coroutine[Any, Any, T]) -> tuple[T | None, Syste
 
 
 def run_in_thread(body: Callable[[], T]) -> Future[T]:
-    """Run `body` on a thread of its own (`handrail.threads`), with a copy of this context.
-
-    Raises:
-        RuntimeError: no thread can be started.
-    """
+    """Runs `body` on a thread of its own, with a copy of this context; `RuntimeError` if none can be started."""
     future: Future[T] = Future()
     THREADS.run(partial(_run_to, future, copy_context(), body))
     return future
 
 
 def run_in_thread_or_here(body: Callable[[], T]) -> Future[T]:
-    """As `run_in_thread`, for what has to be done: on this thread if no other can be started.
-
-    So it is where there are too many threads, or the interpreter is about to end.
-    """
+    """As `run_in_thread`; on this thread if no other can be started, as when the interpreter is about to end."""
     try:
         return run_in_thread(body)
     except RuntimeError:
@@ -166,53 +237,47 @@ def run_in_thread_or_here(body: Callable[[], T]) -> Future[T]:
 
 def _run_to(outcome: Future[T], context: Context, body: Callable[[], T]) -> None:
     try:
-        returned = context.run(body)
+        value = context.run(body)
     # Also for `SystemExit`: otherwise it would never be done, and its waiter would not wake.
     except BaseException as error:  # noqa: BLE001 - raised again where the outcome is read
         outcome.set_exception(error)
     else:
-        outcome.set_result(returned)
+        outcome.set_result(value)
 
 
-async def outlast(future: Future[T], stop: Callable[[], object] | None = None) -> T:
-    """Await what a thread completes; a task that is cancelled meanwhile waits until it is done all the same.
+async def await_shielded(future: Future[T], stop: Callable[[], object] | None = None) -> T:
+    """Awaits a future that a thread completes; a task that is cancelled meanwhile waits until it is done all the same.
 
-    Args:
-        future: what a thread completes.
-        stop: has the thread end soon; called when the task is cancelled.
-
-    Raises:
-        CancelledError: the task was cancelled; it is done by then.
-        GeneratorExit: the loop was closed before the task had ended; it is done by then.
-        BaseException: what it was completed with.
+    `stop` makes the thread end soon; it is called when the task is cancelled. `CancelledError` is raised when the
+    future is done, and so is `GeneratorExit` if the loop was closed before.
     """
     from asyncio import CancelledError  # noqa: PLC0415
 
-    cancelled: CancelledError | None = None  # the first one; the task may be cancelled again
+    cancellation: CancelledError | None = None  # the first one; the task may be cancelled again
     while not future.done():
         try:
-            with nullcontext() if cancelled is None else Shield():
-                await completed(future)
+            with nullcontext() if cancellation is None else Shield():
+                await loop_future(future)
         except CancelledError as error:
-            if stop is not None and cancelled is None:
+            if stop is not None and cancellation is None:
                 stop()
-            cancelled = cancelled or error
+            cancellation = cancellation or error
         except BaseException:  # its loop was closed, and the coroutine is too: nothing can be awaited any more
             block_until_done(future)
             raise
-    if cancelled is not None:
-        raise cancelled
+    if cancellation is not None:
+        raise cancellation
     return future.result()
 
 
 def asynchronous(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], Coroutine[Any, Any, T]]:
-    """Make the asynchronous form of a method that may wait: it runs on a thread, and a cancelled task outlasts it."""
+    """Makes the asynchronous form of a method that may wait: it runs on a thread, and a cancelled task waits for it."""
     name = method.__name__
 
     @wraps(method)
     async def on_thread(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
         # By its name: a class may have another method of it than the one that this was made of.
-        return await outlast(run_in_thread_or_here(partial(getattr(self, name), *args, **kwargs)))
+        return await await_shielded(run_in_thread_or_here(partial(getattr(self, name), *args, **kwargs)))
 
     on_thread.__name__, on_thread.__qualname__ = f"{name}_async", f"{method.__qualname__}_async"
     on_thread.__doc__ = f"As `{name}`, on a thread; a cancellation of the task is raised when it has ended."
@@ -221,15 +286,7 @@ def asynchronous(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate
 
 @contextmanager
 def closing_after(error: BaseException | None, resource: object) -> Generator[None]:
-    """The end of a `with` block that closes a resource: what leaves the block is not replaced by what closing raises.
-
-    Args:
-        error: what leaves the block; what closing raises is logged and noted then.
-        resource: what is closed, for the message.
-
-    Raises:
-        Exception: what closing raises, if `error` is `None`.
-    """
+    """The end of a `with` block that closes a resource: its errors are noted on `error`, if that leaves it."""
     try:
         yield
     except Exception as failure:
@@ -242,7 +299,7 @@ def closing_after(error: BaseException | None, resource: object) -> Generator[No
 class Shield:
     """A context manager: AnyIO does not cancel the task in its block, which it else does in each iteration of the loop.
 
-    The loop would be busy with that for as long as the task waits. `asyncio` cancels the task in the block, too.
+    `asyncio` cancels the task in the block, too.
     """
 
     def __enter__(self) -> None:
@@ -259,8 +316,8 @@ class Shield:
             self._scope.__exit__(kind, error, traceback)
 
 
-def completed(future: Future[Any]) -> asyncio.Future[None]:
-    """A future of the running loop that is done when a thread has completed something.
+def loop_future(source: Future[Any]) -> asyncio.Future[None]:
+    """A future of the running loop that is done when a thread has completed another one.
 
     Those that are done at the same time, as by the commit of a group, wake their tasks in slices, each in an iteration
     of the loop of its own, so that the loop does other work between two of them.
@@ -269,16 +326,16 @@ def completed(future: Future[Any]) -> asyncio.Future[None]:
 
     loop = get_running_loop()
     waiter: asyncio.Future[None] = loop.create_future()
-    future.add_done_callback(partial(_slices_in(loop).add, waiter))
+    source.add_done_callback(partial(_slices_in(loop).add, waiter))
     return waiter
 
 
-async def turn_to_begin() -> None:
-    """Wait until a task may begin a call: in an iteration of its loop as many begin as are woken, in their order."""
+async def wait_for_budget() -> None:
+    """Waits until a task may begin a call: in an iteration of its loop as many begin as are woken, in order."""
     from asyncio import get_running_loop  # noqa: PLC0415
 
     loop = get_running_loop()
-    await _slices_in(loop).turn_to_begin(loop)
+    await _slices_in(loop).wait_for_budget(loop)
 
 
 _AT_ONCE = 8
@@ -291,16 +348,15 @@ class _Slices:
     Any thread adds a waiter, and the loop alone completes them.
     """
 
-    __slots__ = ("_beginning", "_due", "_is_scheduled", "_left")
+    __slots__ = ("_beginning", "_budget", "_due", "_is_scheduled")
 
     def __init__(self) -> None:
         self._beginning = 0
         self._due: deque[asyncio.Future[None]] = deque()
         self._is_scheduled = False
-        self._left = _AT_ONCE
+        self._budget = _AT_ONCE
 
     def add(self, waiter: asyncio.Future[None], _completed: object = None) -> None:
-        """Have the loop of a waiter complete it; called in any thread."""
         if waiter.done():  # cancelled: its loop may have ended, which it would keep from being collected
             return
         self._due.append(waiter)
@@ -316,10 +372,9 @@ class _Slices:
                 raise
             _log.debug("what a task waited for was completed after its event loop had ended")
 
-    async def turn_to_begin(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Wait until a task may begin; at once, if none waits for that and there is room in this iteration."""
-        if self._left and not self._beginning:
-            self._left -= 1
+    async def wait_for_budget(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._budget and not self._beginning:
+            self._budget -= 1
             self._schedule(loop)
             return
         waiter: asyncio.Future[None] = loop.create_future()
@@ -339,12 +394,12 @@ class _Slices:
         from asyncio import InvalidStateError  # noqa: PLC0415
 
         self._is_scheduled = False  # first: a waiter that is added from here on has the loop woken again
-        self._left = _AT_ONCE
-        while self._due and self._left:
+        self._budget = _AT_ONCE
+        while self._due and self._budget:
             with suppress(InvalidStateError):  # it was cancelled; a signal may cancel it in this line
                 self._due.popleft().set_result(None)
-                self._left -= 1
-        if self._left < _AT_ONCE:
+                self._budget -= 1
+        if self._budget < _AT_ONCE:
             self._schedule(loop)  # behind the tasks that have been woken
 
 

@@ -120,7 +120,7 @@ async def test_a_reply_that_exceeds_the_budget_ends_the_run_before_its_calls_run
     assert (caught.value.phase, str(caught.value)) == ("budget", wording)
     cause = caught.value.__cause__
     assert isinstance(cause, BudgetExceededError)
-    assert (cause.dimension, cause.used, cause.allowed) == limit
+    assert (cause.dimension, cause.usage, cause.limit) == limit
     assert session[ToolInvoked].all() == ()
 
 

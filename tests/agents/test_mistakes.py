@@ -68,4 +68,8 @@ def test_options_of_another_type_are_refused(tmp_path: Path) -> None:
     model: Any = ScriptedModel([Reply(text="Hello.")])
     with pytest.raises(InvalidArgumentError, match=r"RunOptions\(model=") as caught:
         load_agent(tmp_path / "desk.agent").run("Hello.", model)
-    assert (caught.value.function, caught.value.argument, caught.value.given) == ("Agent.run", "options", ScriptedModel)
+    assert (caught.value.function, caught.value.argument, caught.value.value_type) == (
+        "Agent.run",
+        "options",
+        ScriptedModel,
+    )

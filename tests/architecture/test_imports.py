@@ -66,7 +66,7 @@ def test_importing_the_core_loads_no_extra() -> None:
 NEEDED_BY_SOME_CALLS = (
     *("handrail.agents", "handrail.cli", "handrail.contrib", "handrail.testing"),
     *("handrail.adapters.hooks", "handrail.adapters.settlement"),
-    *("handrail.filesystem", "handrail.limits", "handrail.process_identity", "handrail.store", "handrail.taint.state"),
+    *("handrail.filesystem", "handrail.limits", "handrail.process", "handrail.store", "handrail.taint.state"),
     *("handrail.prompt.hooks", "handrail.prompt.idempotency", "handrail.prompt.read_before_write"),
     *("handrail.prompt.overrides", "handrail.prompt.policy"),
     *("handrail.runtime.approval", "handrail.runtime.call_events", "handrail.runtime.claim_step"),
@@ -128,7 +128,7 @@ def _extras(module: str) -> frozenset[str]:
 
 
 def test_modules_of_posix_are_imported_in_one_place() -> None:
-    """`handrail.posix`; and by the questions at a terminal."""
+    """`handrail.process`; and by the questions at a terminal."""
     pattern = re.compile(r"^\s*import (fcntl|grp|pwd|resource|termios)$", re.MULTILINE)
     importing = {source.module for source in python_sources("src") if pattern.search(source.text)}
     assert importing == {"handrail.cli.agents.progress"}

@@ -9,7 +9,7 @@ from functools import cache
 from tests.architecture.sources import Source, listed, python_sources
 
 REASON = "Of the process"
-"""How the docstring of such a value begins, or the comment above it; see `handrail.process_state`."""
+"""How the docstring of such a value begins, or the comment above it; see `handrail.threads`."""
 
 CHANGING = {
     *("Condition", "Event", "Lock", "RLock", "Semaphore", "local"),

@@ -18,11 +18,10 @@ NAMES_THAT_SAY_NOTHING = {"base", "common", "helper", "helpers", "manager", "man
 
 SHORT_MODULES = {
     "__main__.py": "the entry point of `python -m handrail`",
+    "cli/pages.py": "one command",
     "clock.py": "one protocol, below everything",
     "crash_points.py": "one list, below everything",
     "lazy_exports.py": "one function, below everything",
-    "process_state.py": "one rule, below everything",
-    "testing/clock.py": "the fake of one protocol",
 }
 """Modules of the library under 60 lines, with the reason why each is one."""
 

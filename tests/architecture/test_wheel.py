@@ -22,7 +22,7 @@ import pytest
 import handrail
 from hatch_build import with_links
 from tests.architecture.sources import ROOT, listed, text_files
-from tests.docs.console import commands_of, comparable, unwrapped
+from tests.docs.kit import comparable, read_commands, unwrapped
 from tests.docs.test_code import README, shown_below, with_code
 from tests.docs.typed_pages import DOCS, follow, split, typed_pages
 from tests.extent import FULL
@@ -179,7 +179,7 @@ def test_what_the_readme_has_a_newcomer_type_works(version: str, wheel: Path, un
     else:
         assert version not in sys.version, "uv finds the Python that runs the tests"
         return
-    for line, shown in [*commands_of(README)] if FULL else [next(commands_of(README))]:
+    for line, shown in [*read_commands(README)] if FULL else [next(read_commands(README))]:
         found = _run(*command, *shlex.split(line)[1:], cwd=tmp_path, **where)
         # The answer goes to standard output; what a run reports goes to standard error.
         assert found

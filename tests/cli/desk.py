@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import pty
-import re
+import json
 import sys
-import termios
-import threading
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
@@ -21,9 +16,8 @@ from handrail.session.calls import CallRef
 from handrail.session.persistence.protocol import SessionEntry, SessionRow
 from handrail.store import EffectRow, EffectStatus, Store
 from handrail.store.protocol import ClaimOwner
+from tests.cli.dialogue import ENDS_INPUT, Dialogue
 from tests.store.kit import append, insert
-
-_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 ENTRY = (sys.executable, "-c", "import sys; from handrail.cli import main; sys.exit(main())")
 """The command as a process of its own."""
@@ -116,61 +110,16 @@ class Terminal:
 
     monkeypatch: pytest.MonkeyPatch
     screen: str = field(default="", init=False)
+    lines: list[str] = field(default_factory=list[str], init=False)
 
     def run(self, *argv: str, typed: str | None = "", width: int = 120) -> int:
-        """Run a command with the lines `typed`; with `None` nobody types, and standard input is no terminal."""
-        self.monkeypatch.setenv("COLUMNS", str(width))
-        self.monkeypatch.setenv("TERM", "xterm")
-        with (
-            _terminal() as (master, slave),
-            _read(master) as chunks,
-            self.monkeypatch.context() as patch,
-            os.fdopen(slave, "w") as stream,
-            open(os.ttyname(slave)) as keyboard,  # noqa: PTH123 - a device
-        ):
-            patch.setattr(sys, "stdout", stream)
-            patch.setattr(sys, "stderr", stream)
-            if typed is not None:
-                os.write(master, typed.encode() + b"\x04")
-                patch.setattr(sys, "stdin", keyboard)
-            code = main(argv)
-        self.screen = b"".join(chunks).decode().replace("\r\n", "\n")
-        return code
-
-    @property
-    def lines(self) -> list[str]:
-        """What stands on the screen, without colours and without the blanks at the ends of lines."""
-        return [line.rstrip() for line in _COLOUR.sub("", self.screen).splitlines()]
-
-
-@contextmanager
-def _terminal() -> Generator[tuple[int, int]]:
-    master, slave = pty.openpty()
-    modes = termios.tcgetattr(slave)
-    modes[3] &= ~termios.ECHO  # what is typed is not part of what commands write
-    termios.tcsetattr(slave, termios.TCSANOW, modes)
-    try:
-        yield master, slave
-    finally:
-        os.close(master)
-
-
-@contextmanager
-def _read(master: int) -> Generator[list[bytes]]:
-    """Read what is written to a terminal, until nobody has it open any more."""
-    chunks: list[bytes] = []
-
-    def read() -> None:
-        try:
-            while chunk := os.read(master, 4096):
-                chunks.append(chunk)
-        except OSError:  # the other end was closed: how a terminal says the end of file
-            return
-
-    reader = threading.Thread(target=read)
-    reader.start()
-    yield chunks
-    reader.join()
+        """Run a command with the lines `typed`; with `None` nothing is typed, and standard input is not a terminal."""
+        ahead = "" if typed is None else f"{typed}{ENDS_INPUT}"
+        dialogue = Dialogue(self.monkeypatch, ahead=ahead, has_keyboard=typed is not None)
+        codes: list[int] = []
+        dialogue.run(lambda: codes.append(main(argv)), width=width)
+        self.screen, self.lines = dialogue.written, dialogue.lines
+        return codes[0]
 
 
 class Command:
@@ -188,3 +137,12 @@ class Command:
         code = main(argv)
         out, err = self._capture.readouterr()
         return Ran(code, out, err)
+
+    def rows(self, *words: str) -> list[dict[str, Any]]:
+        """What a list prints for programs."""
+        return [json.loads(line) for line in self(*words, "--format", "json").out.splitlines()]
+
+    def document(self, *words: str) -> dict[str, Any]:
+        """What a command prints for programs."""
+        document: dict[str, Any] = json.loads(self(*words, "--format", "json").out)
+        return document

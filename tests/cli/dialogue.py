@@ -31,13 +31,20 @@ class Dialogue:
     Attributes:
         answers: what is typed to each question, in their order; a question is a line that ends in `]` and a blank.
         ahead: what is typed before anything is asked.
-        screen: what was written, without colours.
+        has_keyboard: whether standard input is the terminal.
+        written: what was written, with colours; `screen` is the same without them.
     """
 
     monkeypatch: pytest.MonkeyPatch
     answers: Sequence[str] = ()
     ahead: str = ""
-    screen: str = field(default="", init=False)
+    has_keyboard: bool = True
+    written: str = field(default="", init=False)
+
+    @property
+    def screen(self) -> str:
+        """What was written, without colours."""
+        return _ESCAPE.sub("", self.written)
 
     def run(self, command: Callable[[], object], *, width: int = 120) -> None:
         """Run something before the terminal."""
@@ -57,7 +64,8 @@ class Dialogue:
         ):
             patch.setattr(sys, "stdout", stream)
             patch.setattr(sys, "stderr", stream)
-            patch.setattr(sys, "stdin", keyboard)
+            if self.has_keyboard:
+                patch.setattr(sys, "stdin", keyboard)
             os.write(master, self.ahead.encode())
             try:
                 command()
@@ -81,7 +89,7 @@ class Dialogue:
         finally:
             person.join()
             os.close(master)
-            self.screen = _ESCAPE.sub("", read.decode(errors="replace").replace("\r\n", "\n"))
+            self.written = read.decode(errors="replace").replace("\r\n", "\n")
 
     def _read(self, master: int, read: bytearray) -> None:
         left = list(self.answers)

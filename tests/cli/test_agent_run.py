@@ -128,7 +128,7 @@ def test_the_root_is_the_folder_to_work_on(run: Run, folder: Path) -> None:
 def test_a_reader_that_goes_away_stops_the_run(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """As `handrail run ... --format json | head -1` does: nothing more is done for nobody."""
+    """As `handrail run ... --format json | head -1` does: nothing more is done."""
     write(folder, tools__py=COUNTING)
     replies = [{"calls": [call("look", f"c{number}")]} for number in range(9)]
     words = ["run", "desk.agent", "hello", "--model", script(folder, *replies, HELLO), "--format", "json"]
@@ -234,11 +234,7 @@ RUNS: dict[str, tuple[int, str, dict[str, str]]] = {
     "under rules for a tool that no factory has": (
         2,
         RULES,
-        {
-            "desk__agent": agent("desk", toolsets="[bells]"),
-            "tools__py": BELLS,
-            "rules__yaml": "deny: [rnig]",
-        },
+        {"desk__agent": agent("desk", toolsets="[bells]"), "tools__py": BELLS, "rules__yaml": "deny: [rnig]"},
     ),
     "with an unknown key in the agent file": (2, "", {"desk__agent": "---\nname: desk\ntoolz: [x]\n---\nHello.\n"}),
     "with an unknown tool": (2, "", {"desk__agent": agent("desk", tools="[fly]")}),

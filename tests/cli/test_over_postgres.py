@@ -30,9 +30,9 @@ def test_sessions_are_listed_shown_and_forked(handrail: Command) -> None:
     with stores.open(handrail.url) as store:
         record(store, 3, CallRef("resp_1", "call_1"), CallRef("resp_2", "call_1"))
     assert handrail("sessions", "fork", SESSION, "--at", "resp_1/call_1", "--as", "branch").code == 0
-    listed = [json.loads(line) for line in handrail("sessions", "list", "--format", "json").out.splitlines()]
+    listed = handrail.rows("sessions", "list")
     assert next((row["session_id"], row["entries"]) for row in listed) == ("branch", 4)
-    shown = json.loads(handrail("sessions", "show", SESSION, "--entries", "--format", "json").out)
+    shown = handrail.document("sessions", "show", SESSION, "--entries")
     assert [entry["number"] for entry in shown["shown"]] == [1, 2, 3, 4, 5]
     assert [(call["reply"], call["call_id"], call["state"]) for call in shown["open_calls"]] == [
         ("resp_1", "call_1", "running")
@@ -42,7 +42,7 @@ def test_sessions_are_listed_shown_and_forked(handrail: Command) -> None:
 
 def test_effects_are_reconciled_forgotten_and_pruned(handrail: Command, wording: Wording) -> None:
     """As over SQLite; time is the server's."""
-    states = [json.loads(line)["state"] for line in handrail("ledger", "list", "--format", "json").out.splitlines()]
+    states = [row["state"] for row in handrail.rows("ledger", "list")]
     assert states == ["running", "lapsed", "done", "failed", "unknown", "expired", "done"]
     assert handrail("ledger", "reconcile", "app:pay:unknown", "--happened", "--value", "7").code == 0
     assert "status          done" in handrail("ledger", "show", "app:pay:unknown").out

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from handrail.cli import main
-from handrail.cli.process_exit import Terminated, exit_code_of, interrupted_once, interruptible, wake_on_signals
+from handrail.cli.process_exit import Terminated, interrupt_exit_code, interrupted_once, interruptible, wake_on_signals
 from tests.cli.agent_folders import call, noting, script, write
 from tests.wording import Wording
 
@@ -58,6 +58,28 @@ def _begun(folder: Path, *words: str) -> subprocess.Popen[str]:
     return process
 
 
+def _run_words(folder: Path, tools: str) -> tuple[str, ...]:
+    """The words of a run that calls a tool of a module."""
+    write(folder, desk__agent="---\nname: desk\ntools: [note]\n---\nHello.\n", tools__py=tools)
+    return ("run", "desk.agent", "note", "--model", noting(folder, "milk"), "--approve", "approve-all")
+
+
+def _stopped(folder: Path, tools: str, number: signal.Signals, last: str, *options: str) -> list[str]:
+    """What a run prints after a signal, up to a line; one more Ctrl-C changes nothing, and its function ends."""
+    with _begun(folder, *_run_words(folder, tools), "--store", "sqlite:///desk.db", *options) as process:
+        assert process.stderr is not None
+        process.send_signal(number)
+        lines: list[str] = []
+        while not lines or last not in lines[-1]:
+            lines.append(process.stderr.readline().rstrip("\n"))
+            assert lines[-1]
+        process.send_signal(signal.SIGINT)
+        (folder / "line").write_text("milk")
+        assert process.communicate(timeout=60)[1] == "ended\n"
+    assert process.returncode == 128 + number
+    return lines
+
+
 def test_ctrl_c_while_modules_are_imported_ends_quietly(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Without a traceback."""
     write(folder, tools__py="import signal\n\nsignal.raise_signal(signal.SIGINT)\n")
@@ -97,20 +119,8 @@ def test_a_plain_function_that_still_runs_is_reported_with_what_the_next_ones_do
     folder: Path, wording: Wording
 ) -> None:
     """At once; and how the run is resumed. The second one changes nothing: the function runs to its end."""
-    write(folder, desk__agent="---\nname: desk\ntools: [note]\n---\nHello.\n", tools__py=PLAIN)
-    words = ("run", "desk.agent", "note", "--model", noting(folder, "milk"), "--approve", "approve-all")
-    with _begun(folder, *words, "--store", "sqlite:///desk.db") as process:
-        assert process.stderr is not None
-        process.send_signal(signal.SIGINT)
-        lines: list[str] = []
-        while not lines or not lines[-1].startswith("  handrail run"):
-            lines.append(process.stderr.readline().rstrip("\n"))
-            assert lines[-1]
-        session_id = lines[-1].rpartition(" ")[2]
-        process.send_signal(signal.SIGINT)
-        (folder / "line").write_text("milk")
-        assert process.communicate(timeout=60)[1] == "ended\n"
-    assert process.returncode == 130
+    lines = _stopped(folder, PLAIN, signal.SIGINT, "  handrail run")
+    session_id = lines[-1].rpartition(" ")[2]
     said = [line.replace(session_id, "SESSION") for line in lines if not line.startswith("desk: ")]
     assert [line.replace(str(folder), "FOLDER") for line in said] == wording
 
@@ -151,19 +161,7 @@ def test_a_function_runs_to_its_end_and_its_unknown_effect_is_named(
     folder: Path, number: signal.Signals, wording: Wording
 ) -> None:
     """On a thread of its own, on which nothing in the run waits; the line of the call agrees with the ledger."""
-    write(folder, desk__agent="---\nname: desk\ntools: [note]\n---\nHello.\n", tools__py=DECORATED)
-    words = ("run", "desk.agent", "note", "--model", noting(folder, "milk"), "--approve", "approve-all")
-    with _begun(folder, *words, "--store", "sqlite:///desk.db", "--session", "one") as process:
-        assert process.stderr is not None
-        process.send_signal(number)
-        lines: list[str] = []
-        while not lines or "ledger reconcile" not in lines[-1]:
-            lines.append(process.stderr.readline().rstrip("\n"))
-            assert lines[-1]
-        process.send_signal(signal.SIGINT)
-        (folder / "line").write_text("milk")
-        assert process.communicate(timeout=60)[1] == "ended\n"
-    assert process.returncode == 128 + number
+    lines = _stopped(folder, DECORATED, number, "ledger reconcile", "--session", "one")
     key = lines[-1].split()[3]
     assert "\n".join(lines).replace(key, "KEY").replace(str(folder), "FOLDER") == wording
 
@@ -171,9 +169,7 @@ def test_a_function_runs_to_its_end_and_its_unknown_effect_is_named(
 @pytest.mark.usefixtures("ended_by_default")
 def test_a_function_runs_to_its_end_also_if_the_terminal_is_gone(folder: Path) -> None:
     """Nothing can be printed then, which changes neither the end nor the exit code."""
-    write(folder, desk__agent="---\nname: desk\ntools: [note]\n---\nHello.\n", tools__py=DECORATED)
-    words = ("run", "desk.agent", "note", "--model", noting(folder, "milk"), "--approve", "approve-all")
-    with _begun(folder, *words, "--store", "sqlite:///desk.db") as process:
+    with _begun(folder, *_run_words(folder, DECORATED), "--store", "sqlite:///desk.db") as process:
         assert process.stderr is not None
         process.stderr.close()
         process.send_signal(signal.SIGHUP)
@@ -184,9 +180,7 @@ def test_a_function_runs_to_its_end_also_if_the_terminal_is_gone(folder: Path) -
 @pytest.mark.short(0)
 def test_who_does_not_want_to_wait_ends_the_process(folder: Path, wording: Wording) -> None:
     """By three of them, however long the call would take."""
-    write(folder, desk__agent="---\nname: desk\ntools: [note]\n---\nHello.\n", tools__py=WAITING)
-    words = ("run", "desk.agent", "note", "--model", noting(folder, "milk"), "--approve", "approve-all")
-    with _begun(folder, *words) as process:
+    with _begun(folder, *_run_words(folder, WAITING)) as process:
         process.send_signal(signal.SIGINT)
         assert process.stderr is not None
         while (line := process.stderr.readline()).startswith("desk: "):
@@ -247,7 +241,7 @@ def _interrupt(signals: Sequence[signal.Signals], *, stops: bool, grace: float) 
                 signal.raise_signal(number)
             threading.Event().wait()
     except Terminated as error:
-        if (exit_code_of(error), signal.getsignal(signal.SIGTERM)) == (143, signal.SIG_DFL):
+        if (interrupt_exit_code(error), signal.getsignal(signal.SIGTERM)) == (143, signal.SIG_DFL):
             threading.Event().wait()
 
 

@@ -25,7 +25,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import IO, Any, NoReturn
 
-from handrail import loop_guard
+from handrail import waiting
 from handrail.testing import Crashed, Finished
 from handrail.testing.crash import REACHED, REQUEST, RETURNED, ChildRequest, CrashTrap, run_child
 from tests.architecture.sources import ROOT
@@ -80,7 +80,7 @@ def start(module: str, *arguments: str) -> Generator[Fork]:
         reading, stdin = os.pipe()
         stdout, writing = os.pipe()
         try:
-            pid = int(server.ask("fork", module, arguments, loop_guard.IS_ON, files=(reading, writing)))
+            pid = int(server.ask("fork", module, arguments, waiting.IS_ON, files=(reading, writing)))
         finally:
             os.close(reading)
             os.close(writing)
@@ -188,7 +188,7 @@ def _run(module: str, arguments: list[str], is_guarded: bool, reading: int, writ
         os.dup2(writing, 1)
         os.closerange(3, _FILES)
         sys.stdin, sys.stdout = open(0, encoding="utf-8"), open(1, "w", encoding="utf-8")  # noqa: SIM115 - for its life
-        loop_guard.IS_ON = is_guarded
+        waiting.IS_ON = is_guarded
         importlib.import_module(module).main(*arguments)
         sys.stdout.flush()
         code = 0

@@ -31,7 +31,7 @@ def test_a_forked_function_reaches_the_points_that_it_reaches_in_a_new_process(t
     whole = fork_to_crash(open_session, forked, at=None)
     assert isinstance(whole, Finished)
     ended = run_to_crash(open_session, new, at=None)
-    assert (whole.returned, whole.reached) == (["s"], ended.reached)
+    assert (whole.value, whole.reached) == (["s"], ended.reached)
     other = f"sqlite:///{tmp_path}/killed.db"
     killed = fork_to_crash(open_session, other, at="unit-after-commit")
     assert killed == Crashed("unit-after-commit")

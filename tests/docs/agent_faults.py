@@ -1,14 +1,33 @@
-"""Project folders that are wrong, each by the words of its message on `docs/reference/agent-errors.md`."""
+"""Faults of agents: folders, acts and commands, each with the words of its error."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+import io
+import shlex
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import replace
+from importlib import invalidate_caches
+from pathlib import Path
+
+from handrail.adapters.pydantic_ai.conversation import one_at_a_time
+from handrail.agents import CallEnded, LoadedAgent, Project, RunEvent, RunOptions, current_run, load_agent
+from handrail.agents.run.interface import DEFAULT_OPTIONS, RunCommand, record_command
+from handrail.cli import main
+from handrail.runtime import Session
+from handrail.session.conversation import ConversationPart
+from handrail.testing import Call, Reply, ScriptedModel
+from tests.adapters.closed_ports import closed_port, openai_at
 
 Files = Mapping[str, str | bytes]
 """The files of a folder that differ from a sound one."""
 
+
 DESK = "---\nname: desk\ntools: [ping]\n---\nBe kind.\n"
 """A sound agent file."""
+
 
 TOOLS = 'def ping() -> str:\n    "Pings."\n    return ""\n\nTOOLS = [ping]\n'
 """The module that it takes its tool from."""
@@ -67,12 +86,10 @@ AGENT_FILES: Mapping[str, Files] = {
 }
 """Agent files."""
 
+
 PROJECTS: Mapping[str, Files] = {
     "problems:": {"tools.py": "1 / 0", "other.agent": ""},
-    "is not an agent of its project": {
-        **_settings('agents = ["other.agent"]'),
-        "other.agent": DESK,
-    },
+    "is not an agent of its project": {**_settings('agents = ["other.agent"]'), "other.agent": DESK},
     "pyproject.toml is not TOML": _settings("model = = 7"),
     "is nested too deep to be read": _settings(f"model = {'[' * 100_000}"),
     "does not exist.": _settings('modle = "x"'),
@@ -83,6 +100,7 @@ PROJECTS: Mapping[str, Files] = {
     "give one of them another name": {"tools/more.py": TOOLS},
 }
 """Folders and their settings."""
+
 
 MODULES: Mapping[str, Files] = {
     "cannot be imported": {"tools.py": "1 / 0"},
@@ -116,6 +134,7 @@ MODULES: Mapping[str, Files] = {
 }
 """Modules."""
 
+
 AGENTS: Mapping[str, Files] = {
     "but that tool does not exist": _front("tools: [pingg]"),
     "A toolset of that name exists": _front("tools: [files]"),
@@ -136,6 +155,7 @@ AGENTS: Mapping[str, Files] = {
 }
 """What agents name, and what is made of it."""
 
+
 RULES: Mapping[str, Files] = {
     "a file of approval rules has no key": _rules("alow: [ping]"),
     "a rule has the key 'tool'": _rules("allow: [{agent: desk}]"),
@@ -148,5 +168,264 @@ RULES: Mapping[str, Files] = {
 }
 """Approval rules."""
 
+
 FOLDERS: Mapping[str, Files] = {**AGENT_FILES, **PROJECTS, **MODULES, **AGENTS, **RULES}
 """All of them."""
+
+
+Fault = tuple[str, str]
+"""What kind of error it is, as the page has it, and its message."""
+
+
+def written(folder: Path, files: Mapping[str, str | bytes]) -> Path:
+    """A sound project with some files of its own; its agent file."""
+    for name, content in {"desk.agent": DESK, "tools.py": TOOLS, **files}.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    return folder / "desk.agent"
+
+
+def raised(act: Callable[[], object]) -> Fault:
+    """The exception that ends an act."""
+    try:
+        act()
+    except Exception as error:  # noqa: BLE001 - whatever ends the act is what is looked for
+        return type(error).__name__, str(error)
+    raise AssertionError("nothing was raised")
+
+
+def inspected(agent_file: Path) -> object:
+    """What an agent would be offered, its rules included."""
+    agent = load_agent(agent_file)
+    return agent.rules(), asyncio.run(agent.inspect(RunOptions(root=agent_file.parent / "within")))
+
+
+def failed_call(agent: LoadedAgent, call: Call, options: RunOptions = DEFAULT_OPTIONS) -> Fault:
+    """What the model reads of a call that fails."""
+    failed: list[str] = []
+
+    def hear(event: RunEvent) -> None:
+        if isinstance(event, CallEnded) and not event.success:
+            failed.append(event.content)
+
+    model = ScriptedModel([Reply(calls=[call]), Reply(text="Done.")])
+    agent.run("Go.", replace(options, model=model, listener=hear))
+    (message,) = failed
+    return "a failed call", message
+
+
+def _run(agent_file: Path, *replies: Reply, session: Session | None = None, input: str | None = "Go.") -> object:
+    options = RunOptions(model=ScriptedModel(replies), session=session, request_limit=1)
+    return load_agent(agent_file).run(input, options)
+
+
+def _link(folder: Path) -> Fault:
+    (folder / "desk.agent").symlink_to("nowhere.agent")
+    return raised(lambda: load_agent(folder / "desk.agent"))
+
+
+def _link_out(folder: Path) -> Fault:
+    desk = written(folder / "desk", {"../shared.py": TOOLS})
+    (folder / "desk/tools.py").unlink()
+    (folder / "desk/tools.py").symlink_to("../shared.py")
+    return raised(lambda: load_agent(desk))
+
+
+def _loop(folder: Path) -> Fault:
+    (folder / "loop").symlink_to("loop")
+    return raised(lambda: Project.load(folder / "loop"))
+
+
+def _whole_disk(folder: Path) -> Fault:
+    desk = load_agent(written(folder, {"desk.agent": DESK.replace("tools: [ping]", "toolsets: [files]")}))
+    return raised(lambda: asyncio.run(desk.inspect(RunOptions(root=Path("/")))))
+
+
+def _broken_package(folder: Path) -> Fault:
+    info = "handrail_broken-1.0.dist-info"
+    files = {
+        f"site/{info}/METADATA": "Metadata-Version: 2.1\nName: handrail-broken\nVersion: 1.0\n",
+        f"site/{info}/entry_points.txt": "[handrail.tools]\nbroken = handrail_broken:nothing\n",
+        "desk.agent": "---\nname: desk\ntools: [broken]\n---\nBe kind.\n",
+    }
+    return _with_packages(folder, files)
+
+
+def _with_packages(folder: Path, files: Mapping[str, str | bytes]) -> Fault:
+    agent_file = written(folder, files)
+    sys.path.insert(0, str(folder / "site"))
+    invalidate_caches()
+    try:
+        return raised(lambda: load_agent(agent_file))
+    finally:
+        sys.path.remove(str(folder / "site"))
+
+
+def _twice_by_packages(folder: Path) -> Fault:
+    files = {
+        f"site/{name}-1.0.dist-info/{file}": text
+        for name in ("shop", "store")
+        for file, text in {
+            "METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n",
+            "entry_points.txt": f"[handrail.tools]\ntwice = {name}:ping\n",
+        }.items()
+    }
+    return _with_packages(folder, {**files, "desk.agent": DESK.replace("ping", "twice")})
+
+
+def _on_a_loop(folder: Path) -> Fault:
+    agent = load_agent(written(folder, {}))
+
+    async def run() -> Fault:  # the loop that `run` would stop
+        return raised(lambda: agent.run("Go."))
+
+    return asyncio.run(run())
+
+
+def _wrong_mode(_folder: Path) -> Fault:
+    return raised(lambda: RunOptions(mode="perhaps"))  # type: ignore[arg-type] # wrong on purpose
+
+
+def _unreachable(folder: Path) -> Fault:
+    with closed_port() as port:
+        return raised(lambda: load_agent(written(folder, {})).run("Go.", RunOptions(model=openai_at(port))))
+
+
+def _deferred(folder: Path) -> Fault:
+    module = "from pydantic_ai import CallDeferred, Tool\n\ndef ping() -> str:\n    raise CallDeferred\n\n"
+    files = {"tools.py": f"{module}TOOLS = [Tool(ping, metadata={{'approval': 'allow'}})]\n"}
+    return raised(lambda: _run(written(folder, files), Reply(calls=[Call("ping")])))
+
+
+def _denied_by_mode(folder: Path) -> Fault:
+    files = {"desk.agent": "---\nname: desk\ntoolsets: [files_ro]\n---\nBe kind.\n"}
+    agent = load_agent(written(folder, files))
+    return failed_call(agent, Call("list_files"), RunOptions(mode="deny-all", root=folder))
+
+
+def _too_deep(folder: Path) -> Fault:
+    files = {"desk.agent": "---\nname: desk\ntoolsets: [desk]\n---\nBe kind.\n"}
+    return failed_call(load_agent(written(folder, files)), Call("desk", {"input": "Go on."}), RunOptions(max_depth=1))
+
+
+def _dynamic(folder: Path, call: Call) -> Fault:
+    files = {"desk.agent": "---\nname: desk\ntoolsets: [dynamic_agents]\n---\nBe kind.\n"}
+    return failed_call(load_agent(written(folder, files)), call)
+
+
+def _unfinished(folder: Path) -> Fault:
+    session = Session()
+    agent_file = written(folder, {})
+    raised(lambda: _run(agent_file, Reply(calls=[Call("ping")]), session=session))
+    return raised(lambda: _run(agent_file, session=session))
+
+
+def _of_another_agent(folder: Path) -> Fault:
+    session = Session()
+    agent_file = written(folder, {"other.agent": DESK.replace("name: desk", "name: other")})
+    _run(agent_file, Reply(text="Done."), session=session)
+    return raised(lambda: _run(folder / "other.agent", session=session))
+
+
+def _beside_another(folder: Path) -> Fault:
+    session = Session()
+    agent_file = written(folder, {})
+    with one_at_a_time(session, "desk", of="agent"):
+        return raised(lambda: _run(agent_file, session=session))
+
+
+def _of_another_version(folder: Path) -> Fault:
+    session = Session()
+    session[ConversationPart].append(
+        ConversationPart(({"kind": "nothing that there is"},), speaker="agent", name="desk")
+    )
+    return raised(lambda: _run(written(folder, {}), session=session))
+
+
+def _begun_under_rules(folder: Path) -> Fault:
+    session = Session()
+    agent_file = written(folder, {})
+    record_command(session, RunCommand(agent_file="desk.agent", folder=str(folder), rules="strict.yaml"))
+    return raised(lambda: _run(agent_file, session=session, input=None))
+
+
+def typed(folder: Path, line: str) -> Fault:
+    """What a command says on standard error, and its exit code; `FOLDER` in it is the folder."""
+    written(folder, {"taken/note.md": ""})
+    screen = io.StringIO()
+    with redirect_stdout(io.StringIO()), redirect_stderr(screen):
+        code = main([word.replace("FOLDER", str(folder)) for word in shlex.split(line)])
+    return f"exit code {code}", screen.getvalue()
+
+
+COMMANDS: Mapping[str, str] = {
+    "does not exist; the agent files there": "run FOLDER/nowhere.agent Go.",
+    "name one of its agent files": "run FOLDER Go.",
+    "INPUT is": "run FOLDER/desk.agent refund my order",
+    "is not a file": "run FOLDER/desk.agent Go. --rules FOLDER/nowhere.yaml",
+    "cannot be read: No such file": "run FOLDER/desk.agent Go. --model script:FOLDER/nowhere.yaml",
+    "which model?": "run FOLDER/desk.agent Go.",
+    "no such model is known": "run FOLDER/desk.agent Go. --model nowhere:none",
+    "what is the agent to do?": "run FOLDER/desk.agent --model test",
+    "needs a durable store": "run FOLDER/desk.agent Go. --model test --session monday",
+    "--root": "run FOLDER/desk.agent Go. --model test --root FOLDER/nowhere",
+    "already exists": "new taken --folder FOLDER",
+    "is not an agent's name": "new 'a b' --folder FOLDER",
+    "is a built-in toolset": "new files --folder FOLDER",
+}
+"""What is typed."""
+
+
+def _ruled(rule: str) -> Callable[[Path], Fault]:
+    """A run under a deny rule, in a project whose one tool takes a text."""
+    tools = TOOLS.replace("def ping()", "def ping(text: str)")
+    settings = '[tool.handrail]\napproval = "approval.yaml"\nmodel = "test"\n'
+
+    def act(folder: Path) -> Fault:
+        files = {"tools.py": tools, "pyproject.toml": settings, "approval.yaml": f"deny: [{rule}]"}
+        return raised(lambda: load_agent(written(folder, files)).run("Go."))
+
+    return act
+
+
+ACTS: Mapping[str, Callable[[Path], Fault]] = {
+    "the file does not exist": lambda folder: raised(lambda: load_agent(folder / "nowhere.agent")),
+    "an agent file is a text file": lambda folder: raised(lambda: load_agent(folder)),
+    "does not exist": lambda folder: raised(lambda: Project.load(folder / "nowhere")),
+    "is a link that leads nowhere": _link,
+    "is a link out of the project": _link_out,
+    "cannot be listed": _loop,
+    "cannot be worked on as a whole": _whole_disk,
+    "and it is not clear which is meant": _twice_by_packages,
+    "has no agent": lambda folder: raised(lambda: load_agent(written(folder, {})).project.resolve("dsk")),
+    "cannot be loaded from package": _broken_package,
+    "no agent is running here": lambda _: raised(current_run),
+    "which model is agent": lambda folder: raised(lambda: load_agent(written(folder, {})).run("Go.")),
+    "run would stop the event loop": _on_a_loop,
+    "mode is": _wrong_mode,
+    "because there is no provider": lambda _: raised(lambda: RunOptions(model="openia:gpt-5")),
+    "and the project has no such tool": _ruled("pign"),
+    "has no such argument": _ruled("{tool: ping, arguments: {txet: x}}"),
+    "and the project has no such agent": _ruled("{tool: ping, agent: dsk}"),
+    "no answer from": _unreachable,
+    "stopped:": lambda folder: raised(
+        lambda: _run(written(folder, {}), Reply(calls=[Call("ping")]), Reply(text="Done."))
+    ),
+    "are carried out outside": _deferred,
+    "it needs approval": lambda folder: failed_call(load_agent(written(folder, {})), Call("ping")),
+    "no rule allows it": _denied_by_mode,
+    "was not started: it would be at depth": _too_deep,
+    "you may not call": lambda folder: _dynamic(folder, Call("agent_call", {"agent": "nobody", "input": "Go."})),
+    "cannot be given": lambda folder: _dynamic(
+        folder, Call("agent_create", {"name": "new", "instructions": "Be kind.", "tools": ["ping"]})
+    ),
+    "so there is nothing to resume with": lambda folder: raised(
+        lambda: _run(written(folder, {}), session=Session(), input=None)
+    ),
+    "resume it without an input": _unfinished,
+    "holds a conversation of agent": _of_another_agent,
+    "with one run at a time": _beside_another,
+    "cannot be read by this version": _of_another_version,
+    "was begun with other rules": _begun_under_rules,
+}
+"""What is done in a folder."""

@@ -86,7 +86,7 @@ def rounded(microseconds: float) -> str:
     return f"{round(microseconds, digits):,.0f}"
 
 
-def rows_of(page: str) -> list[str]:
+def read_rows(page: str) -> list[str]:
     """The cases and bounds that a page has figures for."""
     measured = page.partition(BEGIN)[2].partition(END)[0]
     rows = [line.removeprefix("| ").split(" | ")[0] for line in measured.splitlines() if line.startswith("| ")]

@@ -67,7 +67,9 @@ class Mistake:
 
 def unfit(does: str, function: str, argument: str, kind: type[object], make: Callable[[Path], object]) -> Mistake:
     """The row of an argument that does not fit."""
-    return Mistake(does, errors.InvalidArgumentError, make, {"function": function, "argument": argument, "given": kind})
+    return Mistake(
+        does, errors.InvalidArgumentError, make, {"function": function, "argument": argument, "value_type": kind}
+    )
 
 
 def tool_fault(does: str, make: Callable[[Path], object]) -> Mistake:

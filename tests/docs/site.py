@@ -20,7 +20,7 @@ from pathlib import Path, PurePosixPath
 
 from tests.architecture.sources import ROOT
 from tests.docs import command_options
-from tests.docs.links import Link, links_in, links_of, with_targets
+from tests.docs.kit import Link, links_in, read_links, with_targets
 
 DOCS = ROOT / "docs"
 PYTHON = DOCS / "reference" / "python.md"
@@ -64,7 +64,7 @@ STYLE = """\
 _MODULE = re.compile(r"^\| `(handrail[\w.]*)` \|", re.MULTILINE)
 
 
-def page_of(file: Path) -> PurePosixPath:
+def site_page(file: Path) -> PurePosixPath:
     """Where a file of the repository is on the site, as the source of a page, or as it is."""
     if file in FRONT:
         return PurePosixPath(FRONT[file])
@@ -86,11 +86,11 @@ def write_sources(folder: Path) -> None:
         if file in written or not file.exists():
             continue
         written.add(file)
-        target = folder / page_of(file)
+        target = folder / site_page(file)
         target.parent.mkdir(parents=True, exist_ok=True)
         if file.suffix == ".md":
             target.write_text(with_targets(file, _target), encoding="utf-8")
-            waiting += [link.target for link in links_of(file) if link.path]
+            waiting += [link.target for link in read_links(file) if link.path]
         elif target.suffix == ".md":
             target.write_text(_listing(file), encoding="utf-8")
         else:
@@ -101,7 +101,7 @@ def write_sources(folder: Path) -> None:
         page = folder / module_page(module)
         page.parent.mkdir(parents=True, exist_ok=True)
         page.write_text(f"# {module}\n\n::: {module}\n", encoding="utf-8")
-    index = folder / page_of(PYTHON)
+    index = folder / site_page(PYTHON)
     linked = _MODULE.sub(r"| [`\1`](python/\1.md) |", index.read_text(encoding="utf-8"))
     index.write_text(linked, encoding="utf-8")
 
@@ -110,7 +110,7 @@ def _target(link: Link) -> str:
     """Where a link leads, from the page that it stands in."""
     if not link.path:
         return f"#{link.anchor}"
-    path = relpath(page_of(link.target), page_of(link.page).parent)
+    path = relpath(site_page(link.target), site_page(link.page).parent)
     return f"{path}#{link.anchor}" if link.anchor else path
 
 
@@ -136,12 +136,12 @@ def module_page(module: str) -> PurePosixPath:
 def navigation() -> str:
     """The navigation, as TOML: the index of all pages, and the indexes of folders and modules."""
     index = DOCS / "README.md"
-    entries = [_entry("Handrail", page_of(ROOT / "README.md"))]
+    entries = [_entry("Handrail", site_page(ROOT / "README.md"))]
     for title, heading in SECTIONS.items():
         table = index.read_text(encoding="utf-8").partition(f"\n| {heading} |")[2].partition("\n\n")[0]
         rows = [row for link in links_in(table, index) for row in _rows(link)]
         entries.append(_group(title, rows))
-    others = [_entry(title, page_of(file)) for file, title in OTHERS.items()]
+    others = [_entry(title, site_page(file)) for file, title in OTHERS.items()]
     return f"nav = {_list([*entries, _group('More', others)])}"
 
 
@@ -152,11 +152,11 @@ def _rows(link: Link) -> Iterator[str]:
     elif link.target == COMMANDS:
         below = [("The options of all commands", OPTIONS)]
     elif link.target.name == "README.md":
-        below = [(each.text, page_of(each.target)) for each in links_of(link.target)]
+        below = [(each.text, site_page(each.target)) for each in read_links(link.target)]
     else:
-        yield _entry(link.text, page_of(link.target))
+        yield _entry(link.text, site_page(link.target))
         return
-    yield _group(link.text, [_entry(link.text, page_of(link.target)), *(_entry(*each) for each in below)])
+    yield _group(link.text, [_entry(link.text, site_page(link.target)), *(_entry(*each) for each in below)])
 
 
 def _entry(title: str, page: PurePosixPath) -> str:

@@ -24,8 +24,8 @@ from rich.text import Text
 
 from tests.architecture.sources import ROOT
 from tests.cli.desk import Terminal
-from tests.docs.console import comparable
 from tests.docs.evening import fill
+from tests.docs.kit import comparable
 from tests.docs.test_readme_agents import COMMANDS
 
 WIDTH = 96
@@ -66,7 +66,7 @@ def draw(name: str) -> str:
     )
 
 
-def text_of(image: str) -> str:
+def read_text(image: str) -> str:
     """What an image shows, without what time makes of it."""
     root = ET.fromstring(image)  # noqa: S314 - drawn here
     texts = [part for part in root if part.tag.endswith("text")]

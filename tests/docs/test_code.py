@@ -1,27 +1,28 @@
-"""The code in the README and in the docs runs, and prints what they show.
-
-A block's output stands below it, as a block of `text`; a block without one prints nothing. What the reader of a page
-saves and starts is run by `test_typed_pages.py`.
-"""
+"""The code in the README and in the docs runs, and prints what they show; a call enters what its page says."""
 
 from __future__ import annotations
 
+import importlib
 import logging
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import CodeType, FrameType, ModuleType
 from typing import Any
 
 import pytest
 from pytest_examples import CodeExample, EvalExample, find_examples
 
 import handrail.prompt
-from handrail import tool
+from handrail import store, tool
+from handrail.runtime import Session
 from tests.architecture.sources import ROOT
-from tests.docs.console import unwrapped
-from tests.docs.typed_pages import typed_pages
+from tests.docs.kit import Link, read_links, unwrapped
+from tests.docs.typed_pages import DOCS, File, Terminal, follow, read_steps, settled, typed_pages
+from tests.extent import FULL
 from tests.providers.chat import Chat
 from tests.providers.messages import Messages
 from tests.providers.programs import OWN_LOOP, PYDANTIC_AI, end_kept_loop
@@ -31,8 +32,10 @@ from tests.wording import Wording
 
 README = ROOT / "README.md"
 
+
 YOUR_OWN_DATABASE = ROOT / "docs" / "how-to" / "your-own-database.md"
-"""Its programs need a server: `test_your_own_database.py` runs them."""
+"""Its programs need a server: `test_how_to.py` runs them."""
+
 
 _SHOWN = re.compile(r"\s*```text\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
@@ -117,3 +120,150 @@ def test_the_example_of_the_readme_has_at_most_25_lines() -> None:
     """With its imports."""
     (example,) = with_code()[README]
     assert len(example.source.splitlines()) <= 25
+
+
+PAGE = ROOT / "docs" / "explanation" / "a-call.md"
+
+
+WALK = 2
+"""How many blocks of code the walk has: the imports, and the call."""
+
+
+ONLY_IF_IT_WAITS = "CallTurn.acquire"
+
+
+def functions() -> list[tuple[int, str, CodeType]]:
+    """The functions that the table links: step, name and code, in the order of the table."""
+    rows = [line for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith("| ")]
+    found: list[tuple[int, str, CodeType]] = []
+    links = {(name, link.target): link for link in read_links(PAGE) for name in link.names}
+    for row in rows:
+        step, *cells = (cell.strip() for cell in row.strip("|").split(" | "))
+        if step.isdecimal():
+            named = [(name, link) for (name, _), link in links.items() if f"[`{name}`](" in cells[1]]
+            named.sort(key=lambda pair: cells[1].index(f"[`{pair[0]}`]("))
+            found += [(int(step), name, find_code(name, link)) for name, link in named]
+    return found
+
+
+def find_code(name: str, link: Link) -> CodeType:
+    """The code of a function or method; of a class that is a context manager, that of its beginning."""
+    module = ".".join(Path(link.target).relative_to(ROOT / "src").with_suffix("").parts)
+    value: Any = importlib.import_module(module)
+    for part in name.split("."):
+        value = getattr(value, part)
+    function = vars(value)["__enter__"] if isinstance(value, type) else value
+    code: CodeType = function.__code__
+    return code
+
+
+@contextmanager
+def entered() -> Generator[list[CodeType]]:
+    """The code of the functions that are entered in the block, in their order."""
+    found: list[CodeType] = []
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        if event == "call":
+            found.append(frame.f_code)
+
+    sys.setprofile(note)
+    try:
+        yield found
+    finally:
+        sys.setprofile(None)
+
+
+@pytest.fixture
+def seen(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> list[CodeType]:
+    """What the call of the page enters."""
+    walk = ModuleType("walk")
+    monkeypatch.setitem(sys.modules, "walk", walk)  # where its dataclasses are found
+    monkeypatch.setattr(logging, "disable", lambda: None)
+    names = vars(walk)
+    imports, call = list(find_examples(PAGE))[:WALK]
+    exec(compile(imports.source, str(PAGE), "exec"), names)  # noqa: S102 - the code of the page
+    with entered() as found:
+        exec(compile(call.source, str(PAGE), "exec"), names)  # noqa: S102
+    assert "replayed: False" in capsys.readouterr().out
+    return found
+
+
+def test_the_call_enters_the_functions_in_the_order_of_the_page(seen: list[CodeType]) -> None:
+    """Each is entered first after those before it; only a call that waits enters the one of step 3."""
+    steps = functions()
+    assert sorted({step for step, _, _ in steps}) == list(range(1, 14))
+    firsts = [(seen.index(code), name) for _, name, code in steps if name != ONLY_IF_IT_WAITS]
+    assert [name for _, name in sorted(firsts)] == [name for _, name in firsts]
+
+
+def test_twelve_questions_are_answered_by_four_modules() -> None:
+    """Who reads them knows what a call does; together they have at most 1,200 lines."""
+    section = PAGE.read_text(encoding="utf-8").rpartition("\n## ")[2]
+    questions = [line.split(" | ") for line in section.splitlines() if line.startswith("| ")][1:]
+    answers = {name for _, answer in questions for name in re.findall(r"runtime/(\w+\.py)\)", answer)}
+    modules = ROOT / "src" / "handrail" / "runtime"
+    assert (len(questions), answers) == (12, {"plan.py", "call.py", "invoke.py", "failures.py"})
+    assert sum(len((modules / name).read_text(encoding="utf-8").splitlines()) for name in answers) <= 1_200
+
+
+PAGES = typed_pages()
+
+
+SLOW = DOCS / "how-to" / "test-tools.md"
+"""It starts pytest, which starts processes: the full form alone follows it."""
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if FULL or page != SLOW], ids=lambda page: str(page.relative_to(ROOT))
+)
+@pytest.mark.short(2)
+@pytest.mark.timeout(120)  # a page has up to a dozen commands
+def test_a_page_works_as_it_is_typed(page: Path, at: Terminal, tmp_path: Path) -> None:
+    """In an empty folder, from top to bottom."""
+    follow(page, tmp_path, at.type)
+
+
+def test_every_page_of_the_tutorial_is_typed() -> None:
+    """Each has a program, and a command that starts it or an agent."""
+    pages = sorted((DOCS / "tutorial").glob("*.md"))
+    assert pages
+    assert {*pages} <= {*PAGES}
+
+
+def test_every_program_of_a_typed_page_is_saved() -> None:
+    """A block of Python without a name would not run."""
+    for page in PAGES:
+        files = sum(isinstance(step, File) and step.name.endswith(".py") for step in read_steps(page))
+        assert page.read_text(encoding="utf-8").count("\n```python\n") == files, page
+
+
+def test_what_differs_from_run_to_run_is_not_compared(tmp_path: Path) -> None:
+    """Times and folders; a word that differs is seen."""
+    shown = "1 passed in 0.12s\ncreated 2026-01-05 20:00:00, 3 s ago, in /srv/desk.db\n"
+    found = f"1 passed in 3.40s\ncreated 2027-02-06 21:01:01, 4 s ago, in {tmp_path}/desk.db"
+    assert settled(shown, tmp_path) == settled(found, tmp_path)
+    assert settled(shown, tmp_path) != settled(found.replace("passed", "failed"), tmp_path)
+
+
+def test_a_killed_program_is_shown_as_a_shell_shows_it(at: Terminal, tmp_path: Path) -> None:
+    """What it has printed stays, and standard error goes where the line says."""
+    source = "import os, sys\nprint('a')\nprint('b', file=sys.stderr)\nos.kill(os.getpid(), 9)\n"
+    (tmp_path / "program.py").write_text(source, encoding="utf-8")
+    assert at.type("python program.py 2> log.txt", tmp_path) == "a\nKilled\n"
+    assert (tmp_path / "log.txt").read_text(encoding="utf-8") == "b\n"
+
+
+def test_a_backup_is_taken_while_a_program_has_the_store_open(at: Terminal, tmp_path: Path) -> None:
+    """By the program of the page on operation; the copy has what was committed before it was taken."""
+    (program,) = (
+        step.text
+        for step in read_steps(DOCS / "how-to" / "operate-a-store.md")
+        if isinstance(step, File) and step.name == "backup.py"
+    )
+    (tmp_path / "backup.py").write_text(program, encoding="utf-8")
+    with store.open(f"sqlite:///{tmp_path}/desk.db") as opened, Session.open(opened, "monday") as session:
+        session.conversation.append({"role": "user", "content": "before"})
+        assert at.type("python backup.py desk.db copy.db", tmp_path) == "copy.db ok\n"
+        session.conversation.append({"role": "user", "content": "after"})
+    with store.open(f"sqlite:///{tmp_path}/copy.db") as opened, Session.open(opened, "monday") as session:
+        assert [message["content"] for message in session.conversation.messages] == ["before"]

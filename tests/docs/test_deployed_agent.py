@@ -12,11 +12,11 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.docs.typed_pages import DOCS, Command, File, Terminal, steps_of, terminal
+from tests.docs.typed_pages import DOCS, Command, File, Terminal, read_steps, terminal
 from tests.wording import Wording
 
 PAGE = DOCS / "how-to" / "deploy-an-agent.md"
-STEPS = steps_of(PAGE)
+STEPS = read_steps(PAGE)
 SHOWN = [(step.line, step.shown) for step in STEPS if isinstance(step, Command)]
 (ASK, WAITING), (AGAIN, _), (RESUME, ORDERED), (_, NOTHING) = [
     (line, shown) for line, shown in SHOWN if line.startswith("python clerk.py")

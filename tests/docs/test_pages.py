@@ -18,8 +18,8 @@ from benchmarks.compare import CASES
 from benchmarks.timing import time_calls
 from handrail.runtime import Step
 from tests.architecture.sources import ROOT, listed
-from tests.docs.figures import BEGIN, END, PAGE, README, rows_of, with_costs, with_tables
-from tests.docs.links import Link, anchors_of, links_of, names_in
+from tests.docs.figures import BEGIN, END, PAGE, README, read_rows, with_costs, with_tables
+from tests.docs.kit import Link, names_in, read_anchors, read_links
 
 _FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 _RULE = re.compile(r"\|(?: ?:?-+:? ?\|)+")
@@ -36,7 +36,7 @@ PAGES = [
 
 def test_every_link_leads_somewhere() -> None:
     """Files and folders exist, and so do the headings that are linked."""
-    faults = [fault for page in PAGES for link in links_of(page) if (fault := _fault(link))]
+    faults = [fault for page in PAGES for link in read_links(page) if (fault := _fault(link))]
     assert not faults, listed(faults)
 
 
@@ -45,7 +45,7 @@ def test_every_name_that_is_linked_is_defined_there() -> None:
     faults = [
         f"{_from_root(link.page)}: {link.path} defines no {name}"
         for page in PAGES
-        for link in links_of(page)
+        for link in read_links(page)
         if link.target.suffix == ".py" and link.target.exists()
         for name in link.names
         if name not in names_in(link.target)
@@ -62,7 +62,7 @@ def test_every_row_of_a_table_is_in_a_table() -> None:
 @pytest.mark.parametrize("folder", [DOCS, DECISIONS], ids=lambda folder: str(folder.relative_to(ROOT)))
 def test_every_page_is_in_the_index_of_its_folder(folder: Path) -> None:
     """The index links each page, in the order of their names where they are numbered."""
-    linked = [link.target for link in links_of(folder / "README.md") if link.target.is_relative_to(folder)]
+    linked = [link.target for link in read_links(folder / "README.md") if link.target.is_relative_to(folder)]
     pages = [page for page in sorted(folder.rglob("*.md")) if page.name != "README.md"]
     assert set(linked) >= {page for page in pages if folder == DECISIONS or not page.is_relative_to(DECISIONS)}
     if folder == DECISIONS:
@@ -80,7 +80,7 @@ def test_every_page_is_of_one_kind() -> None:
 def test_the_readme_of_each_example_fits_a_screen_and_has_a_picture() -> None:
     """Every folder of examples has one, and the page of all examples links it."""
     examples = ROOT / "examples"
-    linked = {link.target for link in links_of(examples / "README.md")}
+    linked = {link.target for link in read_links(examples / "README.md")}
     for folder in (path for path in examples.iterdir() if path.is_dir()):
         lines = (folder / "README.md").read_text(encoding="utf-8").splitlines()
         assert len(lines) <= 48, folder
@@ -90,7 +90,7 @@ def test_the_readme_of_each_example_fits_a_screen_and_has_a_picture() -> None:
 
 def test_decisions_are_indexed_under_their_titles() -> None:
     """The index says what was decided, in the words of the record."""
-    titles = {link.target: link.text for link in links_of(DECISIONS / "README.md")}
+    titles = {link.target: link.text for link in read_links(DECISIONS / "README.md")}
     for page in sorted(DECISIONS.glob("0*.md")):
         head = page.read_text(encoding="utf-8").partition("\n")[0]
         assert head == f"# {int(page.name[:4])}. {titles[page]}"
@@ -124,7 +124,7 @@ def test_the_commands_that_are_named_can_be_made() -> None:
 def test_the_figures_are_those_of_the_benchmark() -> None:
     """The page of measurements has a row for each case and each bound of `make bench`, and for nothing else."""
     page = PAGE.read_text(encoding="utf-8")
-    rows = rows_of(page)
+    rows = read_rows(page)
     first, *others = GROUPS.values()
     assert rows[: len(cases())] == [*cases()]
     for group in (first, *others):
@@ -159,9 +159,9 @@ def test_the_costs_of_the_readme_are_those_of_the_benchmark() -> None:
     """A row for each case of the group, in microseconds of two digits; a run of other groups leaves them."""
     readme = README.read_text(encoding="utf-8")
     cases = [own_paths.PYDANTIC_AI, own_paths.READ, own_paths.STATE, own_paths.STORED, own_paths.EXTERNAL]
-    assert rows_of(readme) == cases
+    assert read_rows(readme) == cases
     renewed = with_costs(readme, {"own paths": {"microseconds": dict.fromkeys(cases, 1234.5)}})
-    assert rows_of(renewed) == cases
+    assert read_rows(renewed) == cases
     assert renewed.count(" | 1,200 |") == len(cases)
     assert with_costs(renewed, {"calls": {}}) == renewed
 
@@ -192,7 +192,7 @@ def test_the_figures_of_a_run_can_be_put_into_the_page() -> None:
     changed = with_tables(f"{before}{BEGIN}{END}{after}", report)
     assert with_tables(changed, {"known": report["known"]}) == changed
     assert with_tables(page, {}) == page
-    assert rows_of(changed) == ["floor", "success", "success / floor", "open", "shown, in ms", "read, memory"]
+    assert read_rows(changed) == ["floor", "success", "success / floor", "open", "shown, in ms", "read, memory"]
     rows = ("success | 3.5 | 10%", "success / floor | 4.00 | 3.46 | yes", "shown, in ms | - | 7.00 | -")
     for row in (*rows, "read, memory | 1.03 | 1.500 | no"):
         assert f"| {row} |" in changed
@@ -203,7 +203,7 @@ def _fault(link: Link) -> str:
     where = f"{_from_root(link.page)}: [{link.text}]({link.path}{'#' if link.anchor else ''}{link.anchor})"
     if not link.target.exists():
         return f"{where} leads nowhere"
-    if link.anchor and link.anchor not in anchors_of(link.target):
+    if link.anchor and link.anchor not in read_anchors(link.target):
         return f"{where}: there is no such heading"
     return ""
 

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from tests.architecture.sources import ROOT
-from tests.docs.console import commands_of, comparable, typed
+from tests.docs.kit import comparable, read_commands, typed
 from tests.wording import Wording
 
 PAGE = ROOT / "README.md"
 README = PAGE.read_text(encoding="utf-8")
-COMMANDS = list(commands_of(PAGE))
+COMMANDS = list(read_commands(PAGE))
 
 _SHELL = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _LINES: list[str] = [line for block in _SHELL.findall(README) for line in block.splitlines()]
@@ -68,7 +68,7 @@ def test_calls_that_change_something_are_denied_in_a_pipe_until_a_rule_allows_th
 
 @pytest.mark.usefixtures("place")
 def test_a_real_model_needs_what_the_readme_says(wording: Wording) -> None:
-    """Its key, and its extra, which is there in a checkout; nobody is asked without them."""
+    """Its key, and its extra, which is there in a checkout; no model is asked without them."""
     assert typed(COMMANDS[0][0])[0] == 0
     code, printed = typed(command("handrail run notes", "openai"))
     assert (code, printed) == (2, wording)

@@ -1,4 +1,4 @@
-"""The site has every page and every public name, and builds without a fault."""
+"""The site has every page and every public name, and builds without a fault; its drawings are up to date."""
 
 from __future__ import annotations
 
@@ -10,12 +10,17 @@ from html.parser import HTMLParser
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree as ET
 
 import pytest
 
+from handrail.runtime import Step
 from tests.architecture.sources import ROOT, listed, python_sources
 from tests.architecture.test_names import FACES
-from tests.docs.site import DOCS, OPTIONS, build, module_page, modules, navigation, page_of, write_sources
+from tests.docs import terminal
+from tests.docs.diagrams import DIAGRAMS, FOLDER, changes, drawn_changes, steps
+from tests.docs.site import DOCS, OPTIONS, build, module_page, modules, navigation, site_page, write_sources
+from tests.docs.terminal import SCREENS, draw, read_text
 from tests.extent import FULL
 
 WITHOUT_LIST = {"handrail.adapters.tool_executor", "handrail.clock", "handrail.crash_points"}
@@ -75,13 +80,9 @@ def test_every_module_with_public_names_is_in_the_reference() -> None:
 def test_the_navigation_has_every_page() -> None:
     """Those of the docs, of the root, and of the modules."""
     entries = tomllib.loads(navigation())["nav"]
-    files = [
-        *DOCS.rglob("*.md"),
-        *ROOT.glob("*.md"),
-        ROOT / "examples" / "README.md",
-    ]
+    files = [*DOCS.rglob("*.md"), *ROOT.glob("*.md"), ROOT / "examples" / "README.md"]
     made = [OPTIONS, *map(module_page, modules())]
-    wanted = sorted({*map(str, map(page_of, files)), *map(str, made)})
+    wanted = sorted({*map(str, map(site_page, files)), *map(str, made)})
     assert sorted(pages_in(entries)) == wanted
 
 
@@ -103,7 +104,7 @@ def test_the_site_builds_without_a_fault(tmp_path: Path) -> None:
     """Every public name has an anchor, and nothing is loaded from elsewhere. The short form only writes the sources."""
     if not FULL:
         write_sources(tmp_path)
-        assert {page for page in map(page_of, DOCS.rglob("*.md")) if not (tmp_path / page).is_file()} == set()
+        assert {page for page in map(site_page, DOCS.rglob("*.md")) if not (tmp_path / page).is_file()} == set()
         return
     assert build(tmp_path) == ""
     faults: list[str] = []
@@ -118,3 +119,39 @@ def test_the_site_builds_without_a_fault(tmp_path: Path) -> None:
     assert not faults, listed(faults)
     index = json.loads((tmp_path / "site" / "search.json").read_text(encoding="utf-8"))
     assert index["config"]["separator"] == separator()
+
+
+@pytest.mark.parametrize("name", DIAGRAMS)
+def test_a_diagram_is_drawn_from_what_there_is(name: str) -> None:
+    """If this fails, run `make diagrams` and look at them."""
+    assert (FOLDER / name).read_text(encoding="utf-8") == DIAGRAMS[name]()
+
+
+@pytest.mark.parametrize("name", DIAGRAMS)
+def test_a_diagram_is_an_image_with_a_title_and_stands_in_a_page(name: str) -> None:
+    """With a text for those who do not see it."""
+    image = ET.parse(FOLDER / name).getroot()  # noqa: S314 - drawn here
+    assert [part.text for part in image if part.tag.endswith("title")] != [None]
+    pages = [*(ROOT / "docs").rglob("*.md"), ROOT / "CONTRIBUTING.md"]
+    shown = [
+        text for page in pages for text in re.findall(rf"!\[(.+?)\]\(\S*{name}\)", page.read_text(encoding="utf-8"))
+    ]
+    assert len(shown) == 1
+
+
+def test_the_pipeline_has_every_step() -> None:
+    """In their order."""
+    assert [int(number) for number, _, _ in steps()] == [step.number for step in Step]
+
+
+def test_every_change_of_an_effect_is_drawn() -> None:
+    """Those that remove a row are in the line below."""
+    assert {change for change in changes() if change[1] != "removed"} == drawn_changes()
+
+
+@pytest.mark.parametrize("name", SCREENS)
+def test_a_screen_shows_what_the_command_prints(name: str) -> None:
+    """And stands in the page of the command. If this fails, run `make diagrams` and look at it."""
+    assert read_text((terminal.FOLDER / name).read_text(encoding="utf-8")) == read_text(draw(name))
+    page = (ROOT / "docs" / "reference" / "command-line.md").read_text(encoding="utf-8")
+    assert page.count(f"](terminal/{name})") == 1

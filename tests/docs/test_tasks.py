@@ -1,4 +1,4 @@
-"""Each of the ten tasks of `docs/README.md` is done with only what its page says."""
+"""A task is done with only what its page says."""
 
 from __future__ import annotations
 
@@ -8,12 +8,304 @@ import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 import pytest
 
-from tests.docs.links import links_in
-from tests.docs.tasks import TASKS
+from tests.docs.kit import links_in
 from tests.docs.typed_pages import DOCS, Command, File, Terminal
+
+_STORED = """
+from handrail import ToolExecutor, store, tool
+from handrail.runtime import ToolCall
+"""
+"""What the programs with a session in a store import."""
+
+
+_TOOL = '''
+from typing import Annotated
+
+from pydantic import Field
+
+from handrail import ToolExecutor, tool
+from handrail.errors import ToolValidationError
+from handrail.runtime import Session, ToolCall
+
+@tool(effect="external")
+def donate(euros: Annotated[int, Field(gt=0, le=50)]) -> str:
+    """Donate."""
+    if euros > 20:
+        raise ToolValidationError("there are 20 euros in the purse")
+    return f"{euros} euros donated"
+
+executor = ToolExecutor([donate], session=Session())
+for euros in (5, 30, 500):
+    print(executor.execute(ToolCall(f"call-{euros}", "donate", {"euros": euros})).content)
+'''
+
+
+_RESUMED = '''
+import os, signal, sys
+
+@tool(effect="external")
+def mail(to: str) -> str:
+    """Mail."""
+    print("mailed", to)
+    if to in sys.argv:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return f"{to} has mail"
+
+with store.open("sqlite:///post.db") as opened, opened.session("today") as session:
+    executor = ToolExecutor([mail], session=session)
+    talk = session.conversation
+    if not talk:
+        calls = [ToolCall(f"call-{to}", "mail", {"to": to}) for to in ("ann", "bob", "cid")]
+        talk.append({"role": "assistant"}, calls=calls, reply="reply-1")
+    if talk.calls:
+        print(*(answer.content for answer in executor.answer()), sep="\\n")
+'''
+
+
+_ASKING = '''
+from handrail.adapters.tool_executor import Waiting
+from handrail.prompt import Approval, PolicyDecision, Prompt, PromptTemplate, ToolsSection
+
+@tool
+def erase(name: str) -> str:
+    """Erase."""
+    return f"{name} is erased"
+
+class Careful:
+    name = "careful"
+
+    def check(self, tool, params, *, context):
+        return PolicyDecision.ask("Really?")
+
+    def on_result(self, tool, params, result, *, context):
+        pass
+
+section = ToolsSection(title="Data", tools=[erase], policies=[Careful()])
+prompt = Prompt(PromptTemplate(ns="home", key="data", sections=[section]))
+with store.open("sqlite:///data.db") as opened, opened.session("today") as session:
+    if not session.conversation:
+        session.conversation.append({}, calls=[ToolCall("call-1", "erase", {"name": "old"})], reply="reply-1")
+    executor = ToolExecutor(prompt=prompt, session=session, approver=lambda request: Approval.later("asked"))
+    answers = executor.answer()
+print("waits" if isinstance(answers, Waiting) else answers[0].content)
+'''
+
+
+_CHARGED = '''
+from pathlib import Path
+
+from handrail.prompt import IdempotencyConfig
+
+book = Path("book.txt")
+book.touch()
+
+@tool(effect="external", idempotency=IdempotencyConfig(ttl=None))
+def charge(order: str) -> str:
+    """Charge."""
+    book.write_text(book.read_text() + order)
+    return f"{order} is charged"
+
+with store.open("sqlite:///shop.db") as opened, opened.session("today") as session:
+    executor = ToolExecutor([charge], session=session)
+    for reply in ("reply-1", "reply-2"):
+        print(executor.execute(ToolCall("call-1", "charge", {"order": "A-1"}), reply=reply).content)
+print("book:", book.read_text())
+'''
+
+
+_IN_PYDANTIC_AI = '''
+from pydantic_ai import Agent
+from pydantic_ai.models.test import TestModel
+
+from handrail import ToolExecutor, store, tool
+from handrail.adapters.pydantic_ai import HandrailCapability
+
+@tool(effect="external")
+def greet(name: str) -> str:
+    """Greet."""
+    print("greeted", name)
+    return f"{name} is greeted"
+
+with store.open("sqlite:///hall.db") as opened, opened.session("today") as session:
+    agent = Agent(TestModel(), capabilities=[HandrailCapability(ToolExecutor([greet], session=session))])
+    agent.run_sync("Greet.")
+'''
+
+
+_LOOP = '''
+def model(messages: tuple, names: list) -> dict:
+    if len(messages) == 1:
+        return {"role": "assistant", "calls": [["call-1", names[0], '{"name": "ann"}']]}
+    return {"role": "assistant", "calls": [], "content": messages[-1]["content"]}
+
+@tool(effect="external")
+def greet(name: str) -> str:
+    """Greet."""
+    return f"{name} is greeted"
+
+with store.open("sqlite:///hall.db") as opened, opened.session("today") as session:
+    executor = ToolExecutor([greet], session=session)
+    talk = session.conversation
+    talk.append({"role": "user", "content": "Greet ann."})
+    while talk.calls or talk.messages[-1]["role"] != "assistant":
+        if not talk.calls:
+            message = model(talk.messages, [each.name for each in executor.tools])
+            calls = [ToolCall(*call) for call in message["calls"]]
+            talk.append(message, calls=calls, reply=f"reply-{len(talk.messages)}")
+        talk.append(*({"role": "tool", "content": it.content} for it in executor.answer()))
+    print(talk.messages[-1]["content"])
+'''
+
+
+_RECONCILED = '''
+import sys
+from pathlib import Path
+
+from handrail.errors import EffectUncertain
+from handrail.prompt import External, ToolContext, ToolResult
+
+shop = Path("shop.txt")
+
+def ask_the_shop(params, key: str, *, context: ToolContext) -> ToolResult[str] | None:
+    if "closed" in sys.argv:
+        raise ConnectionError("the shop is closed")
+    return ToolResult.ok("the shop has it") if key in shop.read_text() else None
+
+@tool(effect=External(reconcile=ask_the_shop))
+def buy(thing: str, context: ToolContext) -> str:
+    """Buy."""
+    shop.write_text(str(context.idempotency_key))
+    raise EffectUncertain("no answer")
+
+with store.open("sqlite:///shop.db") as opened, opened.session("today") as session:
+    call = ToolCall("call-1", "buy", {"thing": "chair"})
+    message = ToolExecutor([buy], session=session).execute(call, reply="reply-1")
+print(message.success, message.content)
+'''
+
+
+_PROGRAMS = """
+from pathlib import Path
+
+from handrail.adapters.tool_executor import ToolExecutor
+from handrail.contrib.tools import READING, ShellRule, ShellToolsSection
+from handrail.filesystem import HostFilesystem
+from handrail.prompt import Prompt, PromptTemplate
+from handrail.runtime import Session, ToolCall
+
+root = Path("house")
+root.mkdir()
+(root / "wall.txt").write_text("white")
+(root / "paint.sh").write_text("echo red > wall.txt; exit 2")
+files = HostFilesystem(root, journal=Path("journal"))
+section = ShellToolsSection(files, allow=[*READING, ShellRule(("sh", "paint.sh"), exact=True)])
+executor = ToolExecutor(prompt=Prompt(PromptTemplate(ns="home", key="paint", sections=[section])), session=Session())
+for number, command in enumerate([["sh", "paint.sh"], ["cat", "wall.txt"]]):
+    print(executor.execute(ToolCall(f"call-{number}", "shell_run", {"command": command})).content)
+"""
+
+
+_AGENT = """
+---
+name: cook
+tools:
+  - pasta
+---
+You cook.
+"""
+
+
+_SCRIPT = """
+replies:
+  - calls:
+      - {name: pasta, arguments: {grams: 200}}
+  - text: Enjoy your meal.
+"""
+
+
+_COOK = '''
+from handrail import tool
+
+@tool
+def pasta(grams: int) -> str:
+    """Cook pasta."""
+    return f"{grams} g are done"
+
+TOOLS = [pasta]
+'''
+
+
+_TEST = '''
+from handrail import tool
+from handrail.filesystem import Filesystem, InMemoryFilesystem
+from handrail.testing import run_tool
+
+@tool
+def paint(colour: str, files: Filesystem) -> str:
+    """Paint."""
+    files.write_text("wall.txt", colour)
+    raise ValueError("the paint is empty")
+
+def test_a_wall_stays_white() -> None:
+    files = InMemoryFilesystem({"wall.txt": "white"})
+    message = run_tool(paint, {"colour": "red"}, resources={Filesystem: files})
+    assert not message.success
+    assert files.read_text("wall.txt") == "white"
+'''
+
+
+TASKS: Final[dict[str, tuple[File | Command, ...]]] = {
+    "Write a tool": (
+        File("task.py", _TOOL),
+        Command("python task.py", "5 euros donated\nthere are 20 euros in the purse\ndonate was not run: $.euros"),
+    ),
+    "Use it in PydanticAI": (File("task.py", _IN_PYDANTIC_AI), Command("python task.py", "greeted a\n")),
+    "Use it behind my own loop": (File("task.py", _STORED + _LOOP), Command("python task.py", "ann is greeted")),
+    "Never charge twice": (
+        File("task.py", _STORED + _CHARGED),
+        Command("python task.py", "A-1 is charged\nA-1 is charged\nbook: A-1\n"),
+        Command("python task.py", "A-1 is charged\nA-1 is charged\nbook: A-1\n"),
+    ),
+    "Keep a session across restarts": (
+        File("task.py", _STORED + _RESUMED),
+        Command("python task.py bob", "mailed ann\nmailed bob\nKilled"),
+        Command("python task.py", "mailed cid\nann has mail\nan earlier call of mail"),
+    ),
+    "Find out about an unknown effect": (
+        File("task.py", _STORED + _RECONCILED),
+        Command("python task.py closed", "False no answer"),
+        Command("handrail ledger list --status unknown --store sqlite:///shop.db", '{"thing": "chair"}'),
+        Command("python task.py", "True the shop has it"),
+    ),
+    "Ask a person for approval": (
+        File("task.py", _STORED + _ASKING),
+        Command("python task.py", "waits"),
+        Command("handrail approvals list --store sqlite:///data.db", '{"name": "old"}'),
+        Command("handrail approvals answer today call-1 yes --by ann --store sqlite:///data.db", "may run"),
+        Command("python task.py", "old is erased"),
+    ),
+    "Let an agent work in a folder and run programs": (
+        File("task.py", _PROGRAMS),
+        Command("python task.py", "exit code 2"),
+        Command("python -c \"print(open('house/wall.txt').read())\"", "white\n"),
+    ),
+    "Define agents in files": (
+        File("tools.py", _COOK),
+        File("cook.agent", _AGENT.lstrip()),
+        File("script.yaml", _SCRIPT),
+        Command("handrail check cook.agent", "cook can run, with 1 tool"),
+        Command(
+            'handrail run cook.agent "Pasta." --model script:script.yaml --approve approve-all', "Enjoy your meal."
+        ),
+    ),
+    "Test my tools": (File("test_task.py", _TEST), Command("pytest -q test_task.py", "1 passed")),
+}
+"""The tasks: files to save, and commands with what each must show, by their rows."""
+
 
 INDEX = DOCS / "README.md"
 

@@ -23,7 +23,7 @@ from typing_extensions import TypedDict
 from handrail.errors import DumpError, ParseError, SchemaError
 from handrail.serde import codec, stored_codec
 from handrail.serde.json_schema import ACTING, WORDS
-from tests.docs.test_tables import DOCS, table_of
+from tests.docs.kit import DOCS, read_table
 from tests.serde.field_types import FIELD_TYPES
 from tests.serde.members import Approve, Reject, held
 from tests.serde.schema_values import is_valid
@@ -266,5 +266,5 @@ def test_the_number_of_types_is_that_of_the_test() -> None:
 
 def test_the_tables_are_there() -> None:
     """None of them is read as empty."""
-    assert table_of("reference/values.md", "word")
+    assert read_table("reference/values.md", "word")
     assert all(map(rows, ("type of the field", "word", "refused", "exception", "union")))

@@ -28,7 +28,7 @@ from typing import Any
 from handrail.cli import main
 from tests.architecture.sources import ROOT
 from tests.crash.forge import answer_of, forked, serving
-from tests.docs.console import comparable, unwrapped
+from tests.docs.kit import comparable, unwrapped
 
 DOCS = ROOT / "docs"
 
@@ -40,12 +40,12 @@ _WHEN = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
 _NEEDED = {
     "python": ("handrail.adapters.tool_executor", "handrail.store.sqlite", "handrail.contrib.tools"),
     "approvals": (
-        "handrail.cli.approvals.commands",
-        "handrail.cli.approvals.commands",
-        "handrail.cli.approvals.commands",
+        "handrail.cli.approvals",
+        "handrail.cli.approvals",
+        "handrail.cli.approvals",
         "handrail.store.sqlite",
     ),
-    "ledger": ("handrail.cli.ledger.show", "handrail.store.sqlite"),
+    "ledger": ("handrail.cli.ledger", "handrail.store.sqlite"),
     "sessions": ("handrail.cli.sessions.show", "handrail.store.sqlite"),
     "check": ("handrail.agents",),
     "run": ("handrail.agents",),
@@ -82,7 +82,7 @@ class Command:
     shown: str
 
 
-def steps_of(page: Path) -> list[File | Command]:
+def read_steps(page: Path) -> list[File | Command]:
     """What the reader of a page saves and types, in the order of the page."""
     return [*_steps(page.read_text(encoding="utf-8"))]
 
@@ -100,7 +100,7 @@ def _steps(text: str) -> Iterator[File | Command]:
 
 def typed_pages() -> list[Path]:
     """The pages that have a reader save a file and type a command."""
-    return [page for page in sorted(DOCS.rglob("*.md")) if {*map(type, steps_of(page))} == {File, Command}]
+    return [page for page in sorted(DOCS.rglob("*.md")) if {*map(type, read_steps(page))} == {File, Command}]
 
 
 Typing = Callable[[str, Path], str]
@@ -109,7 +109,7 @@ Typing = Callable[[str, Path], str]
 
 def follow(page: Path, folder: Path, typing: Typing) -> None:
     """Save and type what a page says, in a folder, and compare what is shown."""
-    for step in steps_of(page):
+    for step in read_steps(page):
         if isinstance(step, File):
             file = folder / step.name
             file.parent.mkdir(parents=True, exist_ok=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from handrail.process_identity import process_name
+from handrail.process import process_name
 from handrail.programs import Process, Program, ProgramEnd, ProgramRecord, StartedProgram, look, namespace_processes
 
 _SPACE = "bwrap --unshare-pid --ro-bind / / --proc /proc --dev /dev --as-pid-1 --die-with-parent /bin/sh -c"

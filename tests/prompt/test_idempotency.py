@@ -177,7 +177,7 @@ def test_function_that_returns_no_text_is_the_developers_mistake(key: Any, wordi
     with pytest.raises(InvalidReturnError) as raised:
         config.key_for("create_order", Order("1"))
     assert str(raised.value) == wording
-    assert (raised.value.tool, raised.value.returned) == ("create_order", type(key))
+    assert (raised.value.tool, raised.value.value_type) == ("create_order", type(key))
 
 
 def test_function_may_speak_to_the_model_itself(wording: Wording) -> None:

@@ -28,8 +28,8 @@ from handrail.errors import (
 from handrail.filesystem import Filesystem
 from handrail.prompt import Approval, ApprovalRequest, PolicyDecision, ToolContext, ToolResult
 from handrail.resources import Binding, ResourceRegistry, Scope
-from handrail.runtime import EffectLedger, IdempotencyConfig, Session, ToolCall, ToolInvoked
-from tests.kit import ASKS, Decides, Kept, Note, Run, both_ways, call, events, executor, prompt, scribble, tool
+from handrail.runtime import IdempotencyConfig, Session, ToolCall, ToolInvoked
+from tests.kit import ASKS, Decides, Kept, Note, Run, both_ways, call, events, executor, scribble, tool
 from tests.wording import Wording
 
 
@@ -329,16 +329,3 @@ def test_a_mistake_of_a_nested_call_is_raised_through_the_outer_one() -> None:
         door.execute(call("outer", id="o"))
     assert door.environment.session[Kept].all() == ()
     assert [event.name for event in events(door)] == ["inner", "outer"]
-
-
-def test_a_parameter_of_another_name_is_refused_with_the_near_one(wording: Wording) -> None:
-    """As Python does it; the ledger is the one that a name is guessed for most."""
-    wrong: Any = ToolExecutor
-    with pytest.raises(TypeError) as raised:
-        wrong(prompt=prompt(tool("t")), session=Session(), ledger=EffectLedger())
-    assert str(raised.value) == wording
-    with pytest.raises(TypeError) as raised:
-        wrong(zzz=1)
-    assert str(raised.value) == wording
-    with pytest.raises(TypeError, match="missing 1 required keyword-only argument: 'session'"):
-        wrong(prompt=prompt(tool("t")))

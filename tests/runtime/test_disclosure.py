@@ -141,7 +141,7 @@ def test_opening_is_recorded_as_failed_and_raised_and_a_repeat_says_open(wording
     executor = desk()
     with pytest.raises(VisibilityExpansionRequired) as caught:
         executor.execute(opens("billing"), reply="r1")
-    assert caught.value.opened == caught.value.section_keys == ("billing",)
+    assert caught.value.open_sections == caught.value.section_keys == ("billing",)
     assert caught.value.reason == "needed"
     assert caught.value.requested_overrides == {"billing": "open"}
     assert names(executor) >= {"look", "charge", "open_sections"}
@@ -258,7 +258,7 @@ def test_a_handler_may_ask_for_sections(wording: Wording) -> None:
     assert open_paths(executor) == {"guide"}
     with pytest.raises(VisibilityExpansionRequired) as caught:
         executor.execute_all([ToolCall("1", "needs_more", {})], reply="r2")
-    assert caught.value.opened == ()
+    assert caught.value.open_sections == ()
     assert open_paths(executor) == {"guide"}
 
 

@@ -12,10 +12,10 @@ import pytest
 
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import CommitInDoubtError, RecordingError, SessionLostError
-from handrail.loop_guard import check_blocking
 from handrail.prompt import IdempotencyConfig, ToolContext, ToolResult
 from handrail.runtime import EffectLedger, Session, ToolCall, ToolInvoked, ToolMessage
 from handrail.testing import FakeClock
+from handrail.waiting import check_blocking
 from tests.kit import Kept, Note, call, events, executor, tool
 from tests.session.faulty_stores import FaultyStore, Point, faulty
 from tests.session.samples import Happened

@@ -14,13 +14,13 @@ from pathlib import Path
 import pytest
 
 from handrail.errors import LoopBlockedError, SessionLockedError, SessionUseError, StoreUnavailableError
-from handrail.loop_guard import asynchronous_entry
 from handrail.prompt import ToolContext, ToolResult
 from handrail.runtime import ToolCall
 from handrail.session import Session
 from handrail.store import MemoryStore
 from handrail.store.sql.store import SqlStore
 from handrail.store.sqlite.store import SqliteDriver, SqliteFile
+from handrail.waiting import asynchronous_entry
 from tests import kit
 from tests.session.samples import Happened, Note
 from tests.store.kit import add, call, items, with_orders

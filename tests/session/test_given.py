@@ -55,7 +55,7 @@ def test_it_is_refused_before_a_store_has_the_session(store: Store, given: dict[
         Session.open(store, **arguments)
     assert caught.value.argument == in_memory.value.argument
     assert caught.value.expected == in_memory.value.expected
-    assert caught.value.given is in_memory.value.given
+    assert caught.value.value_type is in_memory.value.value_type
     assert store.find("desk") is None
     with Session.open(store, "desk", tags={"customer": "7"}) as session:
         assert session.tags == {"customer": "7"}
@@ -92,7 +92,7 @@ def test_what_is_not_a_store_is_refused(given: Any, wording: Wording) -> None:
     with pytest.raises(InvalidArgumentError) as caught:
         Session.open(given, "desk")
     assert str(caught.value) == wording
-    assert (caught.value.argument, caught.value.given) == ("store", type(given))
+    assert (caught.value.argument, caught.value.value_type) == ("store", type(given))
 
 
 @pytest.mark.parametrize(

@@ -25,14 +25,13 @@ from handrail.errors import (
     StoreUnavailableError,
     TransactionClosedError,
 )
-from handrail.loop_guard import asynchronous_entry
 from handrail.prompt import Prompt, PromptTemplate, Tool, ToolContext, ToolsSection, tool
 from handrail.runtime import ToolCall
 from handrail.session import Session
 from handrail.store import Store
 from handrail.store import open as open_store
 from handrail.testing import FakeClock
-from handrail.waiting import closing_after
+from handrail.waiting import asynchronous_entry, closing_after
 from tests.kit import call as kit_call
 from tests.kit import executor
 from tests.session.faulty_stores import faulty

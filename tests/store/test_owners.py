@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import handrail.store
-from handrail.process_identity import own_name, process_in_words
+from handrail.process import own_name, process_in_words
 from handrail.runtime import EffectLedger
 from handrail.runtime.ledger.effects import Claimed, ClaimRequest
 from handrail.session import Session

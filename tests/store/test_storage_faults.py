@@ -434,5 +434,5 @@ def test_no_call_is_made_over_tables_whose_version_has_changed(url: str, tmp_pat
             assert refusals(pay_all(executor, SECOND)) == wording
             with refused(StoreVersionError, wording, store) as raised:
                 record_commit(store, "j1")
-            assert (raised.value.found, raised.value.known) == (TABLES_VERSION + 1, TABLES_VERSION)
+            assert (raised.value.version, raised.value.supported_version) == (TABLES_VERSION + 1, TABLES_VERSION)
     assert paid(world) == [f"order {order}" for order in FIRST]

@@ -142,11 +142,11 @@ class Desk:
     @property
     def row(self) -> SessionRow:
         """The session as it is stored now."""
-        return row_of(self.store, self.session.session_id)
+        return find_row(self.store, self.session.session_id)
 
     def items(self) -> list[TranscriptItem]:
         """The transcript."""
-        return items_of(self.store, self.session.session_id)
+        return read_items(self.store, self.session.session_id)
 
     def calls(self) -> list[TranscriptCall]:
         """The calls of the transcript."""
@@ -180,14 +180,14 @@ def desk(url: str = "memory:", session: str = "desk") -> Generator[Desk]:
         yield Desk(store, opened, clock, [])
 
 
-def row_of(store: Store, session_id: str) -> SessionRow:
+def find_row(store: Store, session_id: str) -> SessionRow:
     """A session as it is stored."""
     row = store.find(session_id)
     assert row is not None
     return row
 
 
-def items_of(store: Store, session_id: str) -> list[TranscriptItem]:
+def read_items(store: Store, session_id: str) -> list[TranscriptItem]:
     """The transcript of a session."""
     reader = TranscriptReader(store, session_id)
     return [*reader.read(), *reader.finish()]

@@ -23,13 +23,7 @@ from pydantic_ai.messages import (
 
 from handrail.session.calls import CallRef
 from handrail.transcript import TranscriptCall
-from handrail.transcript.provider_messages import (
-    AnswerPiece,
-    MessagePiece,
-    SaidPiece,
-    decoded_arguments,
-    message_pieces,
-)
+from handrail.transcript.messages import AnswerPiece, BlockPiece, MessagePiece, decode_arguments, message_pieces
 
 
 def asked(call_id: str, tool: str, arguments: object, reply: str | None = None) -> TranscriptCall:
@@ -38,15 +32,15 @@ def asked(call_id: str, tool: str, arguments: object, reply: str | None = None) 
 
 
 CHAT: list[tuple[Any, list[MessagePiece]]] = [
-    ({"role": "developer", "content": "Be brief."}, [SaidPiece("developer", "text", "Be brief.")]),
+    ({"role": "developer", "content": "Be brief."}, [BlockPiece("developer", "text", "Be brief.")]),
     (
         {"role": "user", "content": [{"type": "text", "text": "What is it?"}, {"type": "image_url", "image_url": {}}]},
         [
-            SaidPiece("user", "text", "What is it?"),
-            SaidPiece("user", "data", '{"type": "image_url", "image_url": {}}'),
+            BlockPiece("user", "text", "What is it?"),
+            BlockPiece("user", "data", '{"type": "image_url", "image_url": {}}'),
         ],
     ),
-    ({"role": "assistant", "content": None, "refusal": "I cannot."}, [SaidPiece("assistant", "refusal", "I cannot.")]),
+    ({"role": "assistant", "content": None, "refusal": "I cannot."}, [BlockPiece("assistant", "refusal", "I cannot.")]),
     (
         {
             "role": "assistant",
@@ -61,8 +55,8 @@ CHAT: list[tuple[Any, list[MessagePiece]]] = [
         [
             asked("a", "pay", '{"x":1}'),
             asked("b", "run", "ls"),
-            SaidPiece("assistant", "data", '{"type": "function"}'),
-            SaidPiece("assistant", "data", "?"),
+            BlockPiece("assistant", "data", '{"type": "function"}'),
+            BlockPiece("assistant", "data", "?"),
         ],
     ),
     ({"role": "tool", "tool_call_id": "a", "content": "paid"}, [AnswerPiece("a", "paid")]),
@@ -75,20 +69,20 @@ CHAT: list[tuple[Any, list[MessagePiece]]] = [
         [AnswerPiece("a", "x\ny")],
     ),
     ({"role": "tool", "tool_call_id": "a", "content": None}, [AnswerPiece("a", "")]),
-    ({"role": "tool", "content": "lost"}, [SaidPiece("tool", "text", "lost")]),
+    ({"role": "tool", "content": "lost"}, [BlockPiece("tool", "text", "lost")]),
 ]
 RESPONSES: list[tuple[Any, list[MessagePiece]]] = [
     (
         {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Hi."}]},
-        [SaidPiece("assistant", "text", "Hi.")],
+        [BlockPiece("assistant", "text", "Hi.")],
     ),
     (
         {"type": "message", "role": "assistant", "content": [{"type": "refusal", "refusal": "No."}]},
-        [SaidPiece("assistant", "refusal", "No.")],
+        [BlockPiece("assistant", "refusal", "No.")],
     ),
     (
         {"type": "reasoning", "summary": [{"type": "summary_text", "text": "Hm."}], "encrypted_content": "x"},
-        [SaidPiece("assistant", "thinking", "Hm.")],
+        [BlockPiece("assistant", "thinking", "Hm.")],
     ),
     ({"type": "reasoning", "summary": []}, []),
     ({"type": "function_call", "call_id": "a", "name": "pay", "arguments": "{}"}, [asked("a", "pay", "{}")]),
@@ -100,7 +94,7 @@ RESPONSES: list[tuple[Any, list[MessagePiece]]] = [
     ),
     (
         {"type": "web_search_call", "id": "ws_1"},
-        [SaidPiece("message", "data", '{"type": "web_search_call", "id": "ws_1"}')],
+        [BlockPiece("message", "data", '{"type": "web_search_call", "id": "ws_1"}')],
     ),
 ]
 ANTHROPIC: list[tuple[Any, list[MessagePiece]]] = [
@@ -115,8 +109,8 @@ ANTHROPIC: list[tuple[Any, list[MessagePiece]]] = [
             ],
         },
         [
-            SaidPiece("assistant", "thinking", "Hm."),
-            SaidPiece("assistant", "text", "I pay."),
+            BlockPiece("assistant", "thinking", "Hm."),
+            BlockPiece("assistant", "text", "I pay."),
             asked("a", "pay", {"x": 1}),
         ],
     ),
@@ -129,7 +123,7 @@ ANTHROPIC: list[tuple[Any, list[MessagePiece]]] = [
                 {"type": "text", "text": "And now?"},
             ],
         },
-        [AnswerPiece("a", "paid"), AnswerPiece("b", ""), SaidPiece("user", "text", "And now?")],
+        [AnswerPiece("a", "paid"), AnswerPiece("b", ""), BlockPiece("user", "text", "And now?")],
     ),
 ]
 RETRIES = {
@@ -147,16 +141,16 @@ PYDANTIC_AI: list[tuple[Any, list[MessagePiece]]] = [
         RETRIES,
         [
             AnswerPiece("b", "Again."),
-            SaidPiece("feedback", "text", "An answer in JSON."),
-            SaidPiece("feedback", "text", '[{"type": "missing"}]'),
+            BlockPiece("feedback", "text", "An answer in JSON."),
+            BlockPiece("feedback", "text", '[{"type": "missing"}]'),
         ],
     )
 ]
 OTHERS: list[tuple[Any, list[MessagePiece]]] = [
-    ("a text", [SaidPiece("message", "data", "a text")]),
-    ({"kind": "request", "parts": ["x"]}, [SaidPiece("user", "text", "x")]),
-    ({"kind": "request"}, [SaidPiece("message", "data", '{"kind": "request"}')]),
-    ({"role": "user", "content": 7}, [SaidPiece("user", "data", "7")]),
+    ("a text", [BlockPiece("message", "data", "a text")]),
+    ({"kind": "request", "parts": ["x"]}, [BlockPiece("user", "text", "x")]),
+    ({"kind": "request"}, [BlockPiece("message", "data", '{"kind": "request"}')]),
+    ({"role": "user", "content": 7}, [BlockPiece("user", "data", "7")]),
 ]
 
 
@@ -192,16 +186,16 @@ def test_messages_of_pydantic_ai_have_their_pieces() -> None:
         mode="json",
     )
     request, response = (list(message_pieces(message)) for message in messages)
-    assert request[:2] == [SaidPiece("system", "text", "Be brief."), SaidPiece("user", "text", "Look:")]
-    assert [piece.role for piece in request if isinstance(piece, SaidPiece)] == ["system", "user", "user"]
+    assert request[:2] == [BlockPiece("system", "text", "Be brief."), BlockPiece("user", "text", "Look:")]
+    assert [piece.role for piece in request if isinstance(piece, BlockPiece)] == ["system", "user", "user"]
     assert request[3:] == [AnswerPiece("a", '{"paid": true}')]
     assert response[:4] == [
-        SaidPiece("assistant", "thinking", "Hm."),
-        SaidPiece("assistant", "text", "I pay."),
+        BlockPiece("assistant", "thinking", "Hm."),
+        BlockPiece("assistant", "text", "I pay."),
         asked("c", "pay", {"x": 1}, "r1"),
         asked("d", "pay", "{}", "r1"),
     ]
-    assert isinstance(response[4], SaidPiece)
+    assert isinstance(response[4], BlockPiece)
     assert response[4].kind == "data"
 
 
@@ -211,11 +205,7 @@ _JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
     lambda inner: (
         st.lists(inner, max_size=3)
-        | st.dictionaries(
-            st.sampled_from(_NAMES) | st.text(max_size=3),
-            inner | st.sampled_from(_WORDS),
-            max_size=5,
-        )
+        | st.dictionaries(st.sampled_from(_NAMES) | st.text(max_size=3), inner | st.sampled_from(_WORDS), max_size=5)
     ),
     max_leaves=20,
 )
@@ -225,7 +215,7 @@ _JSON = st.recursive(
 def test_no_message_is_refused(message: Any) -> None:
     """Whatever a program has appended is shown."""
     for piece in message_pieces(message):
-        assert isinstance(piece, SaidPiece | TranscriptCall | AnswerPiece)
+        assert isinstance(piece, BlockPiece | TranscriptCall | AnswerPiece)
 
 
 @pytest.mark.parametrize(
@@ -235,7 +225,7 @@ def test_no_message_is_refused(message: Any) -> None:
 )
 def test_arguments_are_decoded_if_they_can_be(written: object, decoded: object) -> None:
     """A model writes what it likes."""
-    assert decoded_arguments(written) == decoded
+    assert decode_arguments(written) == decoded
 
 
 @pytest.mark.parametrize(
@@ -254,4 +244,4 @@ def test_a_file_is_shown_by_its_type_and_size(file: dict[str, Any]) -> None:
     answer = {"role": "tool", "tool_call_id": "a", "content": [{"type": "text", "text": "a chart"}, file]}
     assert list(message_pieces(answer)) == [AnswerPiece("a", "a chart\n[image/png, 3 bytes]")]
     said = {"role": "user", "content": [file]}
-    assert list(message_pieces(said)) == [SaidPiece("user", "data", "[image/png, 3 bytes]")]
+    assert list(message_pieces(said)) == [BlockPiece("user", "data", "[image/png, 3 bytes]")]

@@ -1,16 +1,20 @@
-"""Who said what, and the outcome of each call, as they are read from a store."""
+"""Who said what, and the outcome of each call, as they are read from a store: records, approvals, child sessions."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from datetime import timedelta
+from operator import methodcaller
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from handrail import store as stores
 from handrail.adapters.tool_executor import Waiting
+from handrail.agents import Answer
 from handrail.errors import StoreCorruptError
 from handrail.prompt import ToolResult
 from handrail.runtime import Session, ToolCall, ToolInvoked
@@ -20,14 +24,12 @@ from handrail.session.persistence.protocol import SessionEntry
 from handrail.session.persistence.stored_types import stored_type
 from handrail.store import EffectStatus, Store
 from handrail.store.protocol import ClaimOwner
-from handrail.transcript import (
-    ConversationId,
-    TranscriptCall,
-    TranscriptReader,
-)
+from handrail.transcript import ApprovalWait, ConversationId, TranscriptCall, TranscriptReader
+from handrail.transcript.reading import call_report
+from tests.agents.stored_desks import Asked, Clerk, Reader, Replies, desk_in
 from tests.cli.desk import effect
 from tests.store.kit import append, insert
-from tests.transcript.desks import EVENING, Desk, desk, items_of, order, shown
+from tests.transcript.desks import EVENING, HOURS, Desk, desk, order, read_items, shown
 from tests.wording import Wording
 
 
@@ -65,20 +67,99 @@ def test_replies_whose_calls_have_the_same_ids_are_told_apart(at_desk: Desk, for
     assert [str(item.call) for item in at_desk.calls()][:3] == ["r1/c0", "r1/c0_2", "r2/c0"]
 
 
-def test_calls_come_after_the_message_that_asks_for_them(at_desk: Desk) -> None:
-    """In the order asked, each with its outcome; answers of tools are no messages of their own."""
-    at_desk.ask("Pay.")
-    at_desk.turn(("pay", order("A-1")), ("fail", order("A-2")), ("nope", "{}"), ("pay", "{"), text="I pay.")
-    at_desk.say("Done.")
-    assert shown(at_desk.items()) == [
-        "user: Pay.",
-        "assistant: I pay.",
-        "pay ok",
-        "fail failed",
-        "nope refused",
-        "pay refused",
-        "assistant: Done.",
-    ]
+X: tuple[RequestedCall, ...] = (RequestedCall("x", "pay", order("A-1")),)
+ASKS_X = {"role": "assistant", "tool_calls": [{"id": "x", "type": "function", "function": {"name": "pay"}}]}
+A, B, C = ({"role": "user", "content": text} for text in "abc")
+
+
+def add(at_desk: Desk, *parts: ConversationPart) -> None:
+    """Add parts to the conversation of an agent."""
+    agent = Conversation(at_desk.session, "agent", "clerk", clock=at_desk.clock)
+    for part in parts:
+        agent.add(part)
+
+
+def answered_elsewhere(at_desk: Desk) -> None:
+    """A program may carry out calls by itself."""
+    at_desk.conversation.add(_part(ASKS_X, [ToolCall("x", "theirs", "{}")], "r1"))
+    at_desk.conversation.add(_part({"role": "tool", "tool_call_id": "x", "content": "done"}))
+    at_desk.say("So.")
+
+
+WALKS: dict[str, tuple[list[Callable[[Desk], object]], list[str]]] = {
+    "calls after their message, and no answers": (
+        [
+            methodcaller("ask", "Pay."),
+            methodcaller(
+                "turn", ("pay", order("A-1")), ("fail", order("A-2")), ("nope", "{}"), ("pay", "{"), text="I pay."
+            ),
+            methodcaller("say", "Done."),
+        ],
+        [
+            *("user: Pay.", "assistant: I pay.", "pay ok", "fail failed", "nope refused", "pay refused"),
+            "assistant: Done.",
+        ],
+    ),
+    "a nested call is none of the conversation": (
+        [methodcaller("turn", ("outer", order("A")))],
+        ["assistant: ", "outer ok"],
+    ),
+    "an effect in doubt": ([methodcaller("turn", ("doubt", order("A-1")))], ["assistant: ", "doubt unknown"]),
+    "a reply that was not carried out": (
+        [methodcaller("ask", "Pay."), methodcaller("request", ("pay", order("A-1"))), methodcaller("flush")],
+        ["user: Pay.", "assistant: ", "pay open"],
+    ),
+    "a call that others have answered": ([answered_elsewhere], ["assistant: ", "pay answered", "assistant: So."]),
+    "an answer to no call": (
+        [lambda at: at.conversation.add(_part({"role": "tool", "tool_call_id": "x", "content": "lost"}))],
+        ["tool: lost"],
+    ),
+    "calls that the form does not show": (
+        [lambda at: at.conversation.add(_part({"said": "x"}, [ToolCall("a", "pay", order("A-1"))], "r1"))],
+        ['message: {"said": "x"}', "assistant: ", "pay open"],
+    ),
+    "a history that was replaced, with open calls": (
+        [
+            lambda at: add(
+                at,
+                ConversationPart((A, B, ASKS_X), "r1", X),
+                ConversationPart((A, ASKS_X, C), "r1", X, restarts=True),
+                ConversationPart((C, A), restarts=True),
+            )
+        ],
+        ["user: a | b", "assistant: ", "pay open", "restarted 2", "user: c", "restarted 2"],
+    ),
+    "a history that was replaced, without them": (
+        [lambda at: add(at, ConversationPart((ASKS_X,), "r1", X), ConversationPart((C,), restarts=True))],
+        ["assistant: ", "pay open", "restarted 0", "user: c"],
+    ),
+    "a reset": (
+        [methodcaller("ask", "Pay."), lambda at: at.session.reset(), methodcaller("ask", "Anew.")],
+        ["user: Pay.", "removed 1", "user: Anew."],
+    ),
+}
+"""Transcripts in short, by what was done at the desk."""
+
+
+@pytest.mark.parametrize("what", WALKS)
+def test_a_transcript_has_messages_and_calls_in_order(at_desk: Desk, what: str) -> None:
+    """Nothing that was appended is left out, and nothing is shown twice."""
+    acts, lines = WALKS[what]
+    for act in acts:
+        act(at_desk)
+    assert shown(at_desk.items()) == lines
+
+
+def test_calls_have_their_content(at_desk: Desk) -> None:
+    """Nested calls are within theirs, a repeated effect is replayed, and a secret is masked."""
+    at_desk.turn(("outer", order("A-1")), ("pay", order("A-1", token="hunter2")))  # noqa: S106 - of nothing
+    at_desk.turn(("once", order("A-1")))
+    at_desk.turn(("once", order("A-1")))
+    outer, pay, first, second = at_desk.calls()
+    assert [(inner.tool, inner.outcome, inner.content) for inner in outer.nested] == [("pay", "ok", "A-1 is paid")]
+    assert outer.content == "inside: A-1 is paid"
+    assert pay.arguments == {"order": "A-1", "token": "**********"}
+    assert [(call.outcome, call.replayed) for call in (first, second)] == [("ok", False), ("ok", True)]
 
 
 def test_a_call_says_what_the_model_reads_and_how_long_it_took(at_desk: Desk) -> None:
@@ -91,41 +172,6 @@ def test_a_call_says_what_the_model_reads_and_how_long_it_took(at_desk: Desk) ->
     assert (call.conversation, call.child, call.nested, call.wait) == (ConversationId("loop"), "", (), None)
 
 
-def test_a_secret_is_masked(at_desk: Desk) -> None:
-    """Where the record of the call shows it so; a call that was not parsed is shown as the model wrote it."""
-    at_desk.turn(("pay", order("A-1", token="hunter2")))  # noqa: S106 - of nothing
-    assert at_desk.calls()[0].arguments == {"order": "A-1", "token": "**********"}
-
-
-def test_nested_calls_are_within_their_call(at_desk: Desk) -> None:
-    """They are no calls of the conversation."""
-    at_desk.turn(("outer", order("A-1")))
-    (call,) = at_desk.calls()
-    assert [(inner.tool, inner.outcome, inner.content) for inner in call.nested] == [("pay", "ok", "A-1 is paid")]
-    assert call.content == "inside: A-1 is paid"
-
-
-def test_an_effect_in_doubt_is_unknown(at_desk: Desk) -> None:
-    """As long as the ledger has it so."""
-    at_desk.turn(("doubt", order("A-1")))
-    assert [call.outcome for call in at_desk.calls()] == ["unknown"]
-
-
-def test_a_repeated_effect_is_replayed(at_desk: Desk) -> None:
-    """The second call of the same key has the result of the first."""
-    at_desk.turn(("once", order("A-1")))
-    at_desk.turn(("once", order("A-1")))
-    assert [(call.outcome, call.replayed) for call in at_desk.calls()] == [("ok", False), ("ok", True)]
-
-
-def test_a_reply_that_was_not_carried_out_is_open(at_desk: Desk) -> None:
-    """Also while the session is held; it is read without it."""
-    at_desk.ask("Pay.")
-    at_desk.request(("pay", order("A-1")))
-    at_desk.flush()
-    assert shown(at_desk.items())[-1] == "pay open"
-
-
 @pytest.mark.parametrize("status, outcome", [("running", "running"), ("unknown", "unknown"), ("done", "unapplied")])
 def test_a_claim_without_a_record_decides(status: EffectStatus, outcome: str, at_desk: Desk) -> None:
     """A process has claimed the effect, and has not recorded the call."""
@@ -136,29 +182,6 @@ def test_a_claim_without_a_record_decides(status: EffectStatus, outcome: str, at
     (call,) = at_desk.calls()
     assert (call.outcome, call.seconds) == (outcome, None)
     assert bool(call.owner) == (status == "running")
-
-
-def test_a_call_that_others_have_answered_has_no_record(at_desk: Desk) -> None:
-    """A program may carry out calls by itself."""
-    calls = [ToolCall("a", "theirs", "{}")]
-    at_desk.conversation.add(_part({"role": "assistant", "tool_calls": [_function("a", "theirs")]}, calls, "r1"))
-    at_desk.conversation.add(_part({"role": "tool", "tool_call_id": "a", "content": "done"}))
-    at_desk.say("So.")
-    (call,) = at_desk.calls()
-    assert (call.outcome, call.content, call.seconds) == ("answered", "done", None)
-    assert shown(at_desk.items()) == ["assistant: ", "theirs answered", "assistant: So."]
-
-
-def test_an_answer_to_no_call_is_a_message(at_desk: Desk) -> None:
-    """Nothing that was appended is left out."""
-    at_desk.conversation.add(_part({"role": "tool", "tool_call_id": "x", "content": "lost"}))
-    assert shown(at_desk.items()) == ["tool: lost"]
-
-
-def test_calls_that_the_form_does_not_show_are_those_that_were_stated(at_desk: Desk) -> None:
-    """A program states the calls of its messages, whatever their form."""
-    at_desk.conversation.add(_part({"said": "x"}, [ToolCall("a", "pay", order("A-1"))], "r1"))
-    assert shown(at_desk.items()) == ['message: {"said": "x"}', "assistant: ", "pay open"]
 
 
 def test_calls_without_a_conversation_are_shown_alone(at_desk: Desk) -> None:
@@ -187,37 +210,10 @@ def test_the_newest_record_of_a_call_counts(is_asked: bool) -> None:
         message = {"role": "assistant", "tool_calls": [_function("a", "outer")]}
         parts = [_part(message, [asked], "r1")] if is_asked else []
         _append(store, "s", _entries(iter([*parts, *records])))
-        *others, call = items_of(store, "s")
+        *others, call = read_items(store, "s")
     assert len(others) == len(parts)
     assert isinstance(call, TranscriptCall)
     assert (call.outcome, [each.arguments for each in call.nested]) == ("ok", [{"order": "A-2"}])
-
-
-def test_messages_that_are_repeated_are_shown_once(at_desk: Desk) -> None:
-    """A conversation whose history was replaced is stored whole again; its open calls stay open."""
-    first, second, third = ({"role": "user", "content": text} for text in "abc")
-    reply = {"role": "assistant", "tool_calls": [_function("x", "pay")]}
-    agent = Conversation(at_desk.session, "agent", "clerk", clock=at_desk.clock)
-    agent.add(ConversationPart((first, second, reply), "r1", (RequestedCall("x", "pay", order("A-1")),)))
-    agent.add(ConversationPart((first, reply, third), "r1", (RequestedCall("x", "pay", order("A-1")),), restarts=True))
-    agent.add(ConversationPart((third, first), restarts=True))
-    assert shown(at_desk.items()) == [
-        "user: a | b",
-        "assistant: ",
-        "pay open",
-        "restarted 2",
-        "user: c",
-        "restarted 2",
-    ]
-
-
-def test_calls_of_a_conversation_that_was_replaced_come_before_the_new_one(at_desk: Desk) -> None:
-    """The new one does not ask for them."""
-    reply = {"role": "assistant", "tool_calls": [_function("x", "pay")]}
-    agent = Conversation(at_desk.session, "agent", "clerk", clock=at_desk.clock)
-    agent.add(ConversationPart((reply,), "r1", (RequestedCall("x", "pay", order("A-1")),)))
-    agent.add(ConversationPart(({"role": "user", "content": "Anew."},), restarts=True))
-    assert shown(at_desk.items()) == ["assistant: ", "pay open", "restarted 0", "user: Anew."]
 
 
 def test_conversations_of_a_session_have_their_speakers(at_desk: Desk) -> None:
@@ -237,22 +233,11 @@ def test_conversations_of_a_session_have_their_speakers(at_desk: Desk) -> None:
     ]
 
 
-def test_a_reset_is_shown_where_it_was(at_desk: Desk) -> None:
-    """What was said before has been removed, and is still in the store."""
-    at_desk.ask("Pay.")
-    at_desk.session.reset()
-    at_desk.ask("Anew.")
-    assert shown(at_desk.items()) == ["user: Pay.", "removed 1", "user: Anew."]
-
-
 def test_a_fork_has_the_transcript_of_its_origin(at_desk: Desk) -> None:
     """Its calls are not those of another session."""
     at_desk.turn(("pay", order("A-1")))
     with at_desk.session.fork(session_id="fork"):
-        assert shown(items_of(at_desk.store, "fork")) == ["assistant: ", "pay ok"]
-
-
-# -------------------------------------------------------------------------------------------------------- being written
+        assert shown(read_items(at_desk.store, "fork")) == ["assistant: ", "pay ok"]
 
 
 def test_calls_are_yielded_as_soon_as_they_have_ended(at_desk: Desk) -> None:
@@ -275,9 +260,6 @@ def test_calls_are_yielded_as_soon_as_they_have_ended(at_desk: Desk) -> None:
     assert shown(reader.finish()) == ["pay open"]
 
 
-# ------------------------------------------------------------------------------------------------------------- damage
-
-
 @pytest.mark.parametrize(
     "name, items",
     [
@@ -295,7 +277,7 @@ def test_damage_is_reported_with_its_entry(name: str, items: bytes, wording: Wor
     with stores.open("memory:") as store:
         _append(store, "s", [SessionEntry(1, "", "", "log", name, 1, 0, 0, 1, items)])
         with pytest.raises(StoreCorruptError) as raised:
-            items_of(store, "s")
+            read_items(store, "s")
     assert str(raised.value) == wording
 
 
@@ -344,3 +326,163 @@ def _part(message: dict[str, Any], calls: list[ToolCall] | None = None, reply: s
 
 def _function(call_id: str, tool: str) -> dict[str, Any]:
     return {"id": call_id, "type": "function", "function": {"name": tool, "arguments": order("A-1")}}
+
+
+Notes = list[tuple[str, str, dict[str, str]]]
+"""What a gate notes: the verdict, who has decided, and other fields."""
+
+
+_NONE: dict[str, str] = {}
+
+
+RECORD: dict[str, Any] = {
+    "id": "a",
+    "name": "pay",
+    "arguments": '{"order": "A-1", "tokens": ["x", "y"]}',
+    "message": "",
+    "success": True,
+    "exclude_value": False,
+    "run_context": None,
+    "at": "2026-01-05T20:00:00+00:00",
+    "refused_at": None,
+    "handler_seconds": 0.1,
+    "total_seconds": 0.2,
+    "effect_key": None,
+    "replayed": False,
+    "session_id": "s",
+    "final": True,
+    "params": None,
+    "value": None,
+}
+"""The record of a call without a reply."""
+
+
+def test_a_postponed_call_waits(at_desk: Desk) -> None:
+    """Since it was asked about; the calls beside it are carried out."""
+    at_desk.answers = [None]
+    at_desk.turn(("approved", order("A-1")), ("pay", order("A-2")))
+    waiting, paid = at_desk.calls()
+    assert (waiting.outcome, waiting.wait) == ("waiting", ApprovalWait(since=EVENING))
+    assert (paid.outcome, paid.wait) == ("ok", None)
+
+
+@pytest.mark.parametrize("answer, outcome", [(True, "ok"), (False, "refused")])
+def test_a_call_that_was_answered_has_waited(answer: bool, outcome: str, at_desk: Desk) -> None:
+    """From the question to the attempt that had an answer."""
+    at_desk.answers = [None, answer]
+    calls = at_desk.request(("approved", order("A-1")))
+    at_desk.answer(calls)
+    at_desk.clock.advance(HOURS)
+    at_desk.answer(calls)
+    (call,) = at_desk.calls()
+    assert (call.outcome, call.wait) == (outcome, ApprovalWait(duration=HOURS, approved=answer, since=EVENING))
+
+
+def test_an_answer_that_was_recorded_says_whose_it_is(at_desk: Desk) -> None:
+    """And when it was given: the call may be made much later."""
+    answered = {"approved": True, "reason": "", "by": "anna", "at": (EVENING + HOURS).isoformat()}
+    postponed = {"session_id": "desk", "reply": "r1", "call_id": "c11", "tool": "pay", "at": EVENING.isoformat()}
+    at_desk.request(("pay", order("A-1")))
+    at_desk.flush()
+    _close_and_append(at_desk, "handrail.postponed_call", postponed, postponed | {"answer": answered})
+    (call,) = at_desk.calls()
+    assert (call.outcome, call.wait) == ("open", ApprovalWait(duration=HOURS, by="anna", approved=True, since=EVENING))
+
+
+@pytest.mark.parametrize(
+    "records, wait",
+    [
+        ([("allow", "rule", _NONE)], None),
+        ([("deny", "nobody", _NONE)], None),
+        ([("allow", "person", _NONE)], ApprovalWait(approved=True)),
+        ([("deny", "person", {"answered_by": "bob"})], ApprovalWait(by="bob", approved=False)),
+        ([("later", "person", _NONE)], ApprovalWait(since=EVENING)),
+        (
+            [
+                ("later", "person", _NONE),
+                ("allow", "person", {"at": (EVENING + HOURS).isoformat(), "answered_by": "bob"}),
+            ],
+            ApprovalWait(duration=HOURS, by="bob", approved=True, since=EVENING),
+        ),
+        ([("later", "person", _NONE), ("allow", "remembered", _NONE)], ApprovalWait(approved=True, since=EVENING)),
+    ],
+)
+def test_the_gate_of_an_agent_notes_what_people_decide(
+    records: Notes, wait: ApprovalWait | None, at_desk: Desk
+) -> None:
+    """What a rule decides is not shown: most calls are decided by one."""
+    at_desk.request(("pay", order("A-1")))
+    at_desk.flush()
+    call = {"session_id": "desk", "reply": "r1", "call_id": "c11"}
+    _close_and_append(
+        at_desk,
+        "handrail.approval",
+        *({"call": call, "decision": {"verdict": verdict, "by": by} | more} | more for verdict, by, more in records),
+        {"call": call | {"session_id": "desk/other"}, "decision": {"verdict": "later", "by": "person"}},
+    )
+    assert [each.wait for each in at_desk.calls()] == [wait]
+
+
+def test_notes_of_a_nested_call_belong_to_the_outermost(at_desk: Desk) -> None:
+    """It is the call that waited."""
+    at_desk.request(("outer", order("A-1")))
+    at_desk.flush()
+    nested = CallRef.nested(CallRef("r1", "c11"), "n1")
+    call = {"session_id": "desk", "reply": nested.reply, "call_id": "n1"}
+    note = {"call": call, "decision": {"verdict": "later", "by": "person"}}
+    _close_and_append(at_desk, "handrail.approval", note)
+    assert [call.outcome for call in at_desk.calls()] == ["waiting"]
+
+
+def test_a_call_of_an_agent_names_its_session(tmp_path: Path) -> None:
+    """What its calls waited for, which the session of its caller records, is in its own transcript, too."""
+    office = desk_in(tmp_path)
+    replies: Replies = {
+        "desk": [[Asked("d1", "helper", {"input": "Sign."}), Asked("d2", "note", {"text": "a"})], "Done."],
+        "helper": [[Asked("h1", "note", {"text": "b"}), Asked("h2", "sign", {"text": "b"})], "Signed."],
+    }
+    office.run(Reader(replies), "Do it.", mode="ask", asker=Clerk({"sign": Answer("later")}))
+    child = office.child("d1")
+    with stores.open(office.url, read_only=True) as kept:
+        assert shown(read_items(kept, "s")) == ["user: Do it.", "assistant: ", "helper waiting", "note ok"]
+        assert shown(read_items(kept, child))[-1] == "sign waiting"
+    office.run(Reader(replies), mode="ask", asker=Clerk({"sign": Answer("yes")}))
+    with stores.open(office.url, read_only=True) as kept:
+        calls = [item for item in read_items(kept, "s") if isinstance(item, TranscriptCall)]
+        assert [(call.tool, call.outcome, call.child) for call in calls] == [
+            ("helper", "ok", child),
+            ("note", "ok", ""),
+        ]
+        noted, signed = (item for item in read_items(kept, child) if isinstance(item, TranscriptCall))
+        assert noted.wait is None
+        assert signed.wait is not None
+        assert (signed.outcome, signed.wait.approved) == ("ok", True)
+
+
+@pytest.mark.parametrize(
+    "changed, expected",
+    [
+        ({}, {"content": "OK", "at": EVENING, "outcome": "ok", "call": CallRef(None, "a")}),
+        ({"reply": "r1"}, {"call": CallRef("r1", "a")}),
+        ({"value": {"value": {"cents": 5}}, "message": "paid"}, {"content": 'paid\n{"cents":5}'}),
+        ({"value": {"type": "x:Y", "version": 1, "value": {"cents": 5}}}, {"content": '{"cents":5}'}),
+        ({"value": {"unavailable": "X"}}, {"content": "OK"}),
+        ({"written": '{"order": "B"}'}, {"arguments": {"order": "B"}}),
+        ({"success": False, "handler_seconds": None, "refused_at": "approval"}, {"outcome": "refused"}),
+    ],
+)
+def test_a_record_is_read_without_its_classes(changed: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
+    """From the JSON alone."""
+    call = call_report({**RECORD, **changed}).call
+    assert {name: getattr(call, name) for name in expected} == expected
+
+
+def _close_and_append(at_desk: Desk, name: str, *items: Mapping[str, Any]) -> None:
+    """Append items to a LOG of the session, which is closed, as another process does."""
+    session_id = at_desk.session.session_id
+    at_desk.session.close()
+    head = at_desk.row.head
+    lock = at_desk.store.acquire(session_id, wait=timedelta(0))
+    data = json.dumps(items).encode()
+    append(at_desk.store, lock, head, [SessionEntry(head + 1, "", "", "log", name, 1, 0, 0, len(items), data)], None)
+    at_desk.store.release(lock)

@@ -32,7 +32,7 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from handrail.errors import BudgetExceededError, CompletionCheckError, DeadlineExceededError, InvalidReturnError
-from handrail.errors.developer import DeveloperMistake
+from handrail.errors.outcomes import DeveloperMistake
 from handrail.limits import seconds_left
 from handrail.prompt import TextPart
 from handrail.prompt.hooks import CompletionContext, Feedback, FeedbackContext, RunView
@@ -183,7 +183,7 @@ class FeedbackHook:
             return ""
         if not isinstance(advice, Feedback):
             function = f"feedback {provider.name}"
-            raise InvalidReturnError(function=function, tool=call.name, returned=advice, expected="a Feedback, or None")
+            raise InvalidReturnError(function=function, tool=call.name, value=advice, expected="a Feedback, or None")
         text = advice.render(provider.name)
         given = FeedbackGiven(view.prompt, provider.name, *ref, text, recorded, files, view.clock.now())
         view.session[FeedbackGiven].log(given, written="deferred")

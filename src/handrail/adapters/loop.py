@@ -137,12 +137,12 @@ def expansion_message(call: ToolCall, error: VisibilityExpansionRequired, render
     Raises:
         VisibilityExpansionRequired: it has opened none, so that the run ends unless the program catches it.
     """
-    if not error.opened:
+    if not error.open_sections:
         raise error
     if call.name == rendering.names.open:
         result = ToolResult[None].ok(None, opened_text(error.section_keys))
     else:
-        listed = listed_paths(error.opened)
+        listed = listed_paths(error.open_sections)
         result = ToolResult[None].error(
             f"{call.name} was undone: it needs the sections {listed}, which are open now. Call it again if it is still "
             "needed."

@@ -20,9 +20,8 @@ from handrail import runtime
 from handrail.adapters.loop import check_tool, expansion_message, for_neighbours, may_run_beside, session_ledger
 from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.errors import CallPostponed, VisibilityExpansionRequired
-from handrail.errors.developer import check_argument, first_mistake, mistakes_in, names_near_parameters, note_mistakes
+from handrail.errors.developer import check_argument, first_mistake, mistakes_in, note_mistakes
 from handrail.lazy_exports import lazy_exports
-from handrail.loop_guard import asynchronous_entry, loop_is_running, synchronous_entry
 from handrail.prompt import Prompt, RenderedPrompt, Tool
 from handrail.prompt.disclosure import PromptRendering
 from handrail.prompt.prompt import prompt_over
@@ -35,7 +34,7 @@ from handrail.runtime.invoke import invoke
 from handrail.session import Session
 from handrail.session.calls import checked_reply, identified
 from handrail.transaction import current
-from handrail.waiting import run_blocking
+from handrail.waiting import asynchronous_entry, loop_is_running, run_blocking, synchronous_entry
 
 if TYPE_CHECKING:
     import asyncio
@@ -82,7 +81,6 @@ class ToolExecutor:
 
     __slots__ = ("environment",)
 
-    @names_near_parameters
     def __init__(  # noqa: PLR0913 - everything that the calls of a run share
         self,
         tools: Iterable[Tool[Any, Any]] | None = None,

@@ -33,7 +33,6 @@ from handrail.agents.unmatched_rules import Listings, argument_names, check_rule
 from handrail.errors import AgentError, ProjectError
 from handrail.errors.developer import check_argument
 from handrail.limits import TokenUsage
-from handrail.loop_guard import asynchronous_entry, loop_is_running
 from handrail.prompt.disclosure import OpenSections
 from handrail.prompt.effect import Effect
 from handrail.prompt.idempotency import effect_hints
@@ -41,7 +40,7 @@ from handrail.prompt.template import PlacedSection
 from handrail.runtime.execution import ASYNC
 from handrail.serde import canonical_json, dump
 from handrail.serde.secrets import holds_mask
-from handrail.waiting import run_on_new_loop
+from handrail.waiting import asynchronous_entry, loop_is_running, run_on_new_loop
 
 MODEL_VARIABLE = "HANDRAIL_MODEL"
 """The environment variable with the model of last resort."""

@@ -1,17 +1,6 @@
 """The `handrail` command: run agents, inspect a store, and record what only a person can decide.
 
-::
-
-    handrail run|check AGENT_FILE
-    handrail new NAME
-    handrail sessions list|show|fork|delete|prune
-    handrail approvals list|show|answer
-    handrail ledger list|show|reconcile|invalidate|prune
-    handrail docs [PAGE]
-    handrail completion bash|zsh|fish
-
-Exit codes: 0 done; 1 refused, not found, or the store cannot be used; 2 the command line is invalid; 3 a run waits for
-approvals; 129 or 143 ended by SIGHUP or SIGTERM; 130 interrupted; 141 output pipe closed.
+`handrail.cli.application` has the commands, and the exit codes.
 """
 
 from __future__ import annotations
@@ -21,13 +10,13 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from importlib.util import find_spec
 
-from handrail.cli.process_exit import FAILED, exit_code_of, interrupted_once, run_guarded
+from handrail.cli.process_exit import FAILED, interrupt_exit_code, interrupted_once, run_guarded
 
 __all__ = ["main"]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command, and return its exit code; `argv` is the command line after the command's name.
+    """Runs one command, and returns its exit code; `argv` is the command line after the command's name.
 
     Nothing is raised: an error is printed on standard error, in one line.
     """
@@ -37,7 +26,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         with interrupted_once() if argv is None else nullcontext():
             return run_guarded(lambda: _run(words))
     except KeyboardInterrupt as interrupt:  # while modules are imported, or while a command runs
-        return exit_code_of(interrupt)
+        return interrupt_exit_code(interrupt)
 
 
 def _run(words: Sequence[str]) -> int:

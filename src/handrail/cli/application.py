@@ -1,7 +1,4 @@
-"""Assembles the commands, runs one, and reports its errors.
-
-A command is imported when it is used, from the path that its table has: the help of all commands imports none of them.
-"""
+"""Assembles the commands, each of which is imported when it is used, runs one, and reports its errors."""
 
 from __future__ import annotations
 
@@ -34,14 +31,14 @@ Ctrl-C; 141 output pipe closed."""
 """The exit codes of all commands together."""
 
 _COMMANDS: Mapping[str, tuple[str, str | Mapping[str, str]]] = {
-    "run": ("Run an agent to its answer.", "handrail.cli.agents.commands:run_agent"),
+    "run": ("Run an agent to its answer.", "handrail.cli.agents:run_agent"),
     "check": (
         "Check an agent without a model: all files of its project, all names, and the tools of a run.",
-        "handrail.cli.agents.commands:check_agent",
+        "handrail.cli.agents:check_agent",
     ),
     "new": (
         "Make the folder of a new agent that runs: agent file, tools, approval rules, settings, and a test.",
-        "handrail.cli.agents.commands:new_agent",
+        "handrail.cli.agents:new_agent",
     ),
     "sessions": (
         "List, show, fork and delete the sessions of a store.",
@@ -56,19 +53,19 @@ _COMMANDS: Mapping[str, tuple[str, str | Mapping[str, str]]] = {
     "approvals": (
         "List, show and answer the questions about calls that wait.",
         {
-            "list": "handrail.cli.approvals.commands:list_questions",
-            "show": "handrail.cli.approvals.commands:show_question",
-            "answer": "handrail.cli.approvals.commands:answer_question",
+            "list": "handrail.cli.approvals:list_questions",
+            "show": "handrail.cli.approvals:show_question",
+            "answer": "handrail.cli.approvals:answer_question",
         },
     ),
     "ledger": (
         "Show the effects of the ledger, and resolve or remove them.",
         {
-            "list": "handrail.cli.ledger.show:list_effects",
-            "show": "handrail.cli.ledger.show:show_effect",
-            "reconcile": "handrail.cli.ledger.changes:reconcile_effect",
-            "invalidate": "handrail.cli.ledger.changes:invalidate_effects",
-            "prune": "handrail.cli.ledger.changes:prune_effects",
+            "list": "handrail.cli.ledger:list_effects",
+            "show": "handrail.cli.ledger:show_effect",
+            "reconcile": "handrail.cli.ledger:reconcile_effect",
+            "invalidate": "handrail.cli.ledger:invalidate_effects",
+            "prune": "handrail.cli.ledger:prune_effects",
         },
     ),
     "docs": ("Print a page of the documentation, or list all.", "handrail.cli.pages:print_page"),
@@ -80,10 +77,7 @@ _SILENCE = logging.NullHandler()
 
 
 def application(words: Sequence[str] = tuple(_COMMANDS)) -> App:
-    """All commands under one name, for a command line of these words.
-
-    A command that is not named there is listed by its first sentence, and not imported for it.
-    """
+    """All commands under one name; those that `words` do not name are listed without being imported."""
     app = App(
         name="handrail",
         help=_HELP,
@@ -102,7 +96,7 @@ def application(words: Sequence[str] = tuple(_COMMANDS)) -> App:
         group = App(name=name, help=summary, sort_key=place)
         for position, (command, path) in enumerate(target.items()):
             group.command(path, name=command, sort_key=position)
-            if name in words and not any(each in words for each in target):
+            if name in words and not any(subcommand in words for subcommand in target):
                 group.parse_commands((command,))  # which imports it, for the help of the group
         app.command(group)
     app.command(completion, sort_key=len(_COMMANDS))
@@ -122,7 +116,7 @@ def completion(shell: Literal["bash", "zsh", "fish"], /) -> None:
 
 
 def run(argv: Sequence[str]) -> int:
-    """Run one command, and return its exit code."""
+    """Runs one command, and returns its exit code."""
     for name in ("handrail", "psycopg"):
         logging.getLogger(name).addHandler(_SILENCE)
     words = without_option(argv)

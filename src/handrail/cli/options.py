@@ -1,7 +1,6 @@
-"""What the commands over a store share: their options, and how what it holds many of is listed and shown.
+"""The options of all commands over a store, and its entities: tables of fields that are listed and shown.
 
-Sessions, effects and questions are tables of fields. A list is a table, or in JSON an object a line; one of them is
-names with values, or a JSON document.
+A list is a table, or in JSON an object a line; one entity is names with values, or a JSON document.
 """
 
 from __future__ import annotations
@@ -27,13 +26,13 @@ from handrail.store import open as open_store
 T = TypeVar("T")
 
 SQLITE = "sqlite:///"
-"""How URLs of SQLite begin."""
+"""The beginning of URLs of SQLite."""
 
 EXAMPLES = "sqlite:///desk.db, or postgresql://user@host/database"
 """URLs of stores that several processes can open."""
 
 PAGE = 50
-"""How many rows a table shows without `--limit`; JSON shows all."""
+"""The rows of a table without `--limit`; JSON shows all."""
 
 # The beginning of a URL that was made a path. One letter is a drive of Windows.
 _URL = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):/")
@@ -82,16 +81,16 @@ COUNT = Parameter(metavar="N", validator=validators.Number(gte=1))
 """A number of 1 or more."""
 
 Limit = Annotated[int | None, COUNT, Parameter(help=f"At most N. By default a table shows {PAGE}; JSON all.")]
-"""How many rows to print."""
+"""The number of rows to print."""
 
 DryRun = Annotated[bool, Parameter(help="Remove nothing; only show what would be removed.")]
-"""Whether to remove nothing."""
+"""An option to remove nothing."""
 
 Yes = Annotated[bool, Parameter(name=("--yes", "-y"), help="Do not ask. Needed without a terminal.")]
-"""Whether to remove without asking."""
+"""An option to remove without asking."""
 
 IN_GROUP = Group("Store and output", sort_key=9)
-"""Where the help has them."""
+"""The group of these options in the help."""
 
 
 @Parameter(name="*", group=IN_GROUP)
@@ -105,23 +104,17 @@ class StoreOptions:
     """
 
     store: Annotated[
-        str | None,
-        Parameter(env_var="HANDRAIL_STORE", metavar="URL", help=f"The store: {EXAMPLES}. It must exist."),
+        str | None, Parameter(env_var="HANDRAIL_STORE", metavar="URL", help=f"The store: {EXAMPLES}. It must exist.")
     ] = None
     format: Literal["table", "json"] = "table"
 
     @property
     def as_json(self) -> bool:
-        """Whether a program reads the output."""
+        """True if a program reads the output."""
         return self.format == "json"
 
     def open(self, *, writing: bool = False) -> Store:
-        """Open the store, for reading unless `writing` is given; it is closed by leaving its `with` block.
-
-        Raises:
-            CycloptsError: no store is named, or one in memory.
-            StoreError: the store cannot be used; no command makes a database that is not there.
-        """
+        """Opens the store, for reading unless `writing` is given; it is closed by leaving its `with` block."""
         if not self.store or self.store.startswith("memory:"):
             msg = (
                 f"which store? Give --store URL or set HANDRAIL_STORE: {EXAMPLES}. One in memory ends with its process"
@@ -134,16 +127,7 @@ class StoreOptions:
 
 
 def check_can_ask(screen: Screen, what: str, *, yes: bool) -> None:
-    """Check that a person can be asked before something is changed, unless that is not wanted.
-
-    Args:
-        screen: where to ask.
-        what: what the command does, in words.
-        yes: whether not to ask, or nothing is changed.
-
-    Raises:
-        CycloptsError: there is no terminal to ask on.
-    """
+    """Checks that a person can be asked before something is changed; `yes` needs no question."""
     if not (yes or screen.can_ask):
         raise CycloptsError(msg=f"this {what}; without a terminal to ask on, give --yes")
 
@@ -153,26 +137,14 @@ def check_can_ask(screen: Screen, what: str, *, yes: bool) -> None:
 
 @dataclass(frozen=True)
 class Entity(Generic[T]):
-    """What commands list and show.
-
-    Attributes:
-        noun: what several are called.
-        columns: the names of the fields that a table has.
-        fields: what is known of one.
-    """
+    """A kind of things that commands list and show: its name in the plural, the columns of a table, and all fields."""
 
     noun: str
     columns: Sequence[str]
     fields: Sequence[Field[T]]
 
     def print_list(self, rows: Iterable[T], limit: int | None, options: StoreOptions) -> None:
-        """Print the first rows, and whether there are more.
-
-        Args:
-            rows: the rows, in their order; what is not printed is not read.
-            limit: how many to print; by default those of a page, and in JSON all.
-            options: the store and the output format.
-        """
+        """Prints the first rows, and whether there are more."""
         screen, rest = Screen(), iter(rows)
         if options.as_json:
             for row in islice(rest, limit):
@@ -187,7 +159,7 @@ class Entity(Generic[T]):
             screen.note(f"There are more {self.noun}; --limit shows them.")
 
     def print_one(self, row: T, options: StoreOptions) -> None:
-        """Print one."""
+        """Prints one."""
         if options.as_json:
             Screen().json(self.json(row))
         else:
@@ -198,9 +170,9 @@ class Entity(Generic[T]):
         return fields_json(self.fields, row)
 
     def record(self, row: T) -> list[tuple[str, str]]:
-        """What people read of one: names and values."""
+        """The names and values of one, for people."""
         return fields_record(self.fields, row)
 
     def table(self, screen: Screen, rows: Sequence[T], *, most: int | None = None) -> None:
-        """Print several as a table."""
-        screen.table([each for each in self.fields if each.name in self.columns], rows, most=most)
+        """Prints several as a table."""
+        screen.table([column for column in self.fields if column.name in self.columns], rows, most=most)

@@ -1,7 +1,4 @@
-"""`handrail docs`: the pages of the documentation, in the terminal.
-
-A wheel has them in `handrail/docs`; a checkout has them beside `src`. In a pipe a page is as it is in its file.
-"""
+"""`handrail docs`: the pages of `handrail/docs` in a wheel, or of a checkout, in the terminal."""
 
 from __future__ import annotations
 
@@ -19,19 +16,16 @@ _BESIDE = {"readme": _INDEX, "changelog": "CHANGELOG.md", "security-policy": "SE
 
 
 def installed_pages() -> dict[str, Path]:
-    """The pages of this installation by their names, such as `how-to/write-a-tool`; that of an index is its folder.
-
-    The index of all has the name `index`. Without pages it is empty.
-    """
+    """The pages of this installation by their names, such as `how-to/write-a-tool` and `index`; empty without pages."""
     package = Path(handrail.__file__).resolve().parent
     for folder in (package / "docs", package.parents[1] / "docs"):
         if (folder / _INDEX).is_file() and (folder.parent == package or package.parent.name == "src"):
-            named = {"index": folder / _INDEX}
+            pages = {"index": folder / _INDEX}
             for path in sorted(folder.rglob("*.md")):
                 name = path.parent if path.name == _INDEX else path.with_suffix("")
-                named.setdefault(name.relative_to(folder).as_posix(), path)
-            del named["."]
-            return named | {name: folder.parent / file for name, file in _BESIDE.items()}
+                pages.setdefault(name.relative_to(folder).as_posix(), path)
+            del pages["."]
+            return pages | {name: folder.parent / file for name, file in _BESIDE.items()}
     return {}
 
 
@@ -55,7 +49,7 @@ def print_page(page: str = "index", /) -> int:
     matches = matches or [name for name in pages if word and any(end.startswith(word) for end in ends[name])]
     if len(matches) != 1:
         several = f"{page!r} is the beginning of several pages: {', '.join(matches)}"
-        screen.fault(several if matches else f"there is no page {page!r}; handrail docs lists all")
+        screen.fault(several if matches else f"{page!r} is not a page; handrail docs lists all")
         return FAILED
     text = pages[matches[0]].read_text(encoding="utf-8")
     if screen.out.is_terminal:

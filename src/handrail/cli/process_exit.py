@@ -1,19 +1,12 @@
 """The end of a command: exit codes, signals, and streams that fail.
 
-The first Ctrl-C stops the command in order, another ends the process.
-
-The second one during a run is ignored, so that an impatient key press does not interrupt the orderly stop, and the
-third one ends the process: also when the run has ended, and the command waits for a function that it has called, which
-cannot be stopped.
-
-SIGTERM and SIGHUP stop a run as Ctrl-C does, but no person is there to decide how long that may take: after some
-seconds the process ends. Other commands are ended by them at once.
-
-A standard stream may fail: its reader may be gone, its disk full, or the process was started without it. Errors of
-writing to one have a type of their own, so that they are not taken for errors of what a command does.
+The first Ctrl-C, SIGTERM or SIGHUP stops a run in order. A second Ctrl-C is ignored, so that an impatient key press
+does not interrupt the orderly stop, and the third one ends the process, also while it waits for a function that cannot
+be stopped. After SIGTERM and SIGHUP, which no person may follow by others, the process ends after some seconds. Other
+commands are ended by each of them at once.
 
 A process that ends at once leaves nothing inconsistent: changes of unfinished calls are not committed, and the ledger
-records effects that may have happened as unknown.
+records effects that may have happened as unknown. Errors of writing to a standard stream have a type of their own.
 """
 
 from __future__ import annotations
@@ -53,19 +46,14 @@ _TERMINATING = tuple(signal.Signals[name] for name in ("SIGTERM", "SIGHUP") if n
 
 
 class Terminated(KeyboardInterrupt):
-    """The process was asked to end by another signal than that of Ctrl-C.
-
-    Attributes:
-        number: the signal.
-    """
+    """The process was asked to end by another signal than that of Ctrl-C."""
 
     def __init__(self, number: int) -> None:
-        """Asked by this signal."""
         super().__init__(f"ended by {signal.Signals(number).name}")
         self.number = number
 
 
-def exit_code_of(interrupt: KeyboardInterrupt) -> int:
+def interrupt_exit_code(interrupt: KeyboardInterrupt) -> int:
     """128 and the number of the signal that has interrupted a command."""
     return 128 + interrupt.number if isinstance(interrupt, Terminated) else INTERRUPTED
 
@@ -100,19 +88,9 @@ def interrupted_once() -> Generator[None]:
 def interruptible(
     stop: Callable[[], object], stopping: Callable[[str], object], *, grace: timedelta = _GRACE
 ) -> Generator[Sequence[int]]:
-    """A block that the first Ctrl-C, SIGTERM or SIGHUP stops by calling `stop`, and the third by ending the process.
+    """A block that the first Ctrl-C, SIGTERM or SIGHUP stops by calling `stop` in the signal handler.
 
-    If the block is left by `KeyboardInterrupt`, the second Ctrl-C is ignored after it too, and the third ends the
-    process. After SIGTERM and SIGHUP it is left by `Terminated`, and the process ends after `grace`.
-
-    Args:
-        stop: stops what the block does, in order.
-        stopping: called once after a signal, in a thread of its own: it reports what is waited for. It takes the end of
-            the sentence, which says how long.
-        grace: how long after another signal than that of Ctrl-C the process ends, if it still runs.
-
-    Returns:
-        The signals that have come.
+    `stopping` is called on a thread then, with how long the process waits. Yields the signals that have come.
     """
     signals: list[int] = []
     timers: list[threading.Timer] = []
@@ -152,7 +130,6 @@ def interruptible(
 
 @contextmanager
 def _handled(obey: Callable[[int, FrameType | None], object]) -> Generator[None]:
-    """Have the signals handled in the block, as far as nothing else handles or ignores them."""
     before: dict[int, object] = {}
     # Python handles no signals in other threads.
     if threading.current_thread() is threading.main_thread():
@@ -160,26 +137,23 @@ def _handled(obey: Callable[[int, FrameType | None], object]) -> Generator[None]
         # A process that was started to ignore a signal still ignores it, as under nohup.
         if before[signal.SIGINT] is signal.SIG_IGN:
             before = {}
-        before |= {each: signal.SIG_DFL for each in _TERMINATING if signal.getsignal(each) is signal.SIG_DFL}
+        before |= {number: signal.SIG_DFL for number in _TERMINATING if signal.getsignal(number) is signal.SIG_DFL}
     for number in before:
         signal.signal(number, obey)
-    kept: set[int] = set()
+    caught_signals: set[int] = set()
     try:
         yield
     except KeyboardInterrupt:
-        kept = {signal.SIGINT}
+        caught_signals = {signal.SIGINT}
         raise
     finally:
         for number, handler in before.items():
-            if number not in kept:
+            if number not in caught_signals:
                 signal.signal(number, cast("signal.Handlers", handler))
 
 
 def wake_on_signals(loop: AbstractEventLoop) -> None:
-    """Let signals wake an event loop, which would notice one that arrives just before it waits much later.
-
-    asyncio listens for signals once it has a handler for any. The handler for an unused signal does nothing.
-    """
+    """Lets signals wake an event loop, which would notice one that arrives just before it waits much later."""
     with suppress(AttributeError, NotImplementedError, RuntimeError, ValueError):  # Windows; a thread that handles none
         loop.add_signal_handler(signal.SIGWINCH, lambda: None)
 
@@ -202,10 +176,7 @@ class ReaderGoneError(OutputError):
 
 
 class GuardedStream:
-    """A stream to which texts are written without secrets; it raises `OutputError` when it cannot be written.
-
-    All else is delegated to the stream.
-    """
+    """A stream without secrets in its texts, which raises `OutputError` when it cannot be written."""
 
     __slots__ = ("_stream",)
 
@@ -213,19 +184,11 @@ class GuardedStream:
         self._stream = stream
 
     def write(self, text: str) -> int:
-        """Write text.
-
-        Raises:
-            OutputError: it cannot be written.
-        """
+        """Writes text."""
         return self._guarded(self._stream.write, redacted(text))
 
     def flush(self) -> None:
-        """Write what is buffered.
-
-        Raises:
-            OutputError: it cannot be written.
-        """
+        """Writes what is buffered."""
         self._guarded(self._stream.flush)
 
     @staticmethod
@@ -241,7 +204,7 @@ class GuardedStream:
 
 
 def run_guarded(command: Callable[[], int]) -> int:
-    """Run a command that prints, and return its exit code; that of its output if it cannot be written."""
+    """Runs a command that prints, and returns its exit code; that of its output if it cannot be written."""
     # Before any output, also before errors of the command line are printed.
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):

@@ -1,14 +1,7 @@
 r"""The output of commands: tables, notes and JSON on standard output, remarks and questions on standard error.
 
-rich lays out tables and texts; on a terminal in its width, in a pipe as wide as they are, without colours. An error is
-one line also on a terminal, which wraps it itself, so that a command in it can be copied.
-
-Models write keys, messages and tags; none of them may move the cursor, or reverse the text direction. So what is
-printed for people has an escape such as `\x1b` for each control character. Secrets are masked in all that is printed.
-
-`--debug` on any command, or `HANDRAIL_DEBUG=1`, shows tracebacks. Without them a command reports an error in one line.
-With them the traceback precedes that line, and the traceback of every tool, policy and subscriber that raises while the
-run continues is shown, too.
+Control characters of models and tools are shown as escapes. With `--debug`, or `HANDRAIL_DEBUG`, the traceback of an
+error precedes its line, and those of tools, policies and subscribers that raise are shown, too.
 """
 
 from __future__ import annotations
@@ -54,13 +47,13 @@ _DEBUGGING: ContextVar[bool] = ContextVar("handrail_debugging", default=False)
 
 @dataclass(frozen=True)
 class Field(Generic[T]):
-    """Something that is known of an entity: a column of a table, a line where one is shown, and a member of its JSON.
+    """A field of an entity: a column of a table, a line where one is shown, and a member of its JSON.
 
     Attributes:
-        name: what people call it; empty if only JSON has it.
+        name: its heading; empty if only JSON has it.
         value: its value, of JSON, a time or a duration.
         text: what people read instead: a text, a number, or a value that is shown as JSON.
-        key: what JSON calls it; `None` for the name, and empty if JSON does not have it.
+        key: its name in JSON; `None` for the heading, and empty if JSON does not have it.
         styles: the styles of cells on a terminal, by their text.
     """
 
@@ -70,8 +63,8 @@ class Field(Generic[T]):
     key: str | None = None
     styles: Mapping[str, str] = field(default_factory=dict[str, str])
 
-    def shown(self, row: T, *, indent: int | None = None) -> str | int:
-        """What people read; empty for nothing."""
+    def text_for_people(self, row: T, *, indent: int | None = None) -> str | int:
+        """The text of its value; empty for nothing."""
         value = (self.text or self.value)(row)
         if value is None or isinstance(value, str | int):
             return "" if value is None else value
@@ -79,22 +72,21 @@ class Field(Generic[T]):
 
 
 def fields_json(fields: Iterable[Field[T]], row: T) -> dict[str, Any]:
-    """What is known of an entity, for programs."""
-    return {each.name if each.key is None else each.key: each.value(row) for each in fields if each.key != ""}
+    """The fields of an entity, for programs."""
+    return {
+        column.name if column.key is None else column.key: column.value(row) for column in fields if column.key != ""
+    }
 
 
 def fields_record(fields: Iterable[Field[T]], row: T) -> list[tuple[str, str]]:
-    """What people read of one entity: names and values, without those that are empty."""
-    shown = ((each.name, each.shown(row, indent=2)) for each in fields if each.name)
-    return [(name, f"{value:,}" if isinstance(value, int) else value) for name, value in shown if value != ""]
+    """The names and values of one entity for people, without those that are empty."""
+    cells = ((column.name, column.text_for_people(row, indent=2)) for column in fields if column.name)
+    return [(name, f"{value:,}" if isinstance(value, int) else value) for name, value in cells if value != ""]
 
 
 @dataclass(frozen=True, slots=True)
 class Screen:
-    """The standard streams of the process, for the output of a command.
-
-    The streams are those at construction, so that what other code prints later can be redirected.
-    """
+    """The standard streams of the process at construction, for the output of a command."""
 
     out: Console = field(default_factory=lambda: _console(sys.stdout))
     err: Console = field(default_factory=lambda: _console(sys.stderr))
@@ -102,13 +94,13 @@ class Screen:
     # ------------------------------------------------------------------------------------------------------ for people
 
     def table(self, fields: Sequence[Field[T]], rows: Sequence[T], *, most: int | None = None) -> None:
-        """Print rows with a heading, if there are any; at most so many of them, and how many more there are."""
+        """Prints rows with a heading, if there are any; at most so many of them, and how many more there are."""
         longest = _MOST_OF_CELL if self.out.is_terminal else _UNBOUNDED
         table = Table(box=None, padding=(0, _GAP, 0, 0), pad_edge=False)
         lines: list[list[Text]] = []
-        for place, column in enumerate(each for each in fields if each.name):
-            cells = [column.shown(row) for row in rows[:most]]
-            texts = [f"{cell:,}" if isinstance(cell, int) else _cut(clean(cell or "-"), longest) for cell in cells]
+        for place, column in enumerate(entry for entry in fields if entry.name):
+            cells = [column.text_for_people(row) for row in rows[:most]]
+            texts = [f"{cell:,}" if isinstance(cell, int) else _shorten(clean(cell or "-"), longest) for cell in cells]
             # The first one names the row, so that it is only folded at half of the width.
             width = min(max(map(cell_len, (column.name, *texts))), self.out.width // 2) if place == 0 else None
             justify: Literal["left", "right"] = "right" if any(isinstance(cell, int) for cell in cells) else "left"
@@ -122,7 +114,7 @@ class Screen:
             self.note(f"And {len(rows) - most:,} more.")
 
     def record(self, fields: Iterable[tuple[str, str]], *, aside: bool = False) -> None:
-        """Print names and values, a pair a line; with `aside` on standard error, before a question."""
+        """Prints names and values, a pair a line; with `aside` on standard error, before a question."""
         grid = Table.grid(padding=(0, _GAP, 0, 0), pad_edge=False)
         grid.add_column(style="bold", no_wrap=True)
         grid.add_column(overflow="fold")
@@ -131,77 +123,72 @@ class Screen:
         _print(self.err if aside else self.out, grid)
 
     def text(self, text: str, *, indent: int = 0, style: str = "") -> None:
-        """Print text with its lines and tabs on standard output, indented; on a terminal it is wrapped, in a style."""
-        shown = clean_lines(text)
+        """Prints text with its lines and tabs on standard output, indented; on a terminal it is wrapped, in a style."""
+        clean_text = clean_lines(text)
         if self.out.is_terminal:
-            self.out.print(Padding(Text(shown, style, overflow="fold"), (0, 0, 0, indent), expand=False))
+            self.out.print(Padding(Text(clean_text, style, overflow="fold"), (0, 0, 0, indent), expand=False))
         else:  # past rich: a transcript has many thousand lines
-            self.raw(indented(shown, " " * indent))
+            self.raw(indented(clean_text, " " * indent))
 
     def say(self, text: str) -> None:
-        """Print what has been done, on standard output."""
+        """Prints what has been done, on standard output."""
         self.out.print(Text(clean(text)))
 
     def note(self, text: str) -> None:
-        """Print a note for people on standard output: how many there are, what was left out, or how to see more."""
+        """Prints a note for people on standard output: how many there are, what was left out, or how to see more."""
         self.out.print(Text(clean(text), "dim"))
 
     def remark(self, text: str) -> None:
-        """Print a remark on standard error, beside an output or a question that is not part of it."""
+        """Prints a remark on standard error, beside an output or a question that is not part of it."""
         self.err.print(Text(clean(text), "dim"))
 
     def command(self, words: Sequence[str], *, aside: bool = False) -> None:
-        """Print a command to type, indented, on one line; with `aside` on standard error.
-
-        Args:
-            words: its words, quoted for a shell.
-            aside: whether to print it on standard error.
-        """
+        """Prints the words of a command, quoted for a shell, on one line; with `aside` on standard error."""
         console = self.err if aside else self.out
         console.print(Text(f"  {clean(' '.join(words))}", "dim" if aside else ""), soft_wrap=True)
 
     def fault(self, text: str) -> None:
-        """Print in one line why a command failed."""
+        """Prints in one line why a command failed."""
         self.problem(" ".join(text.split()))
 
     def problem(self, text: str) -> None:
-        """Print an error as `fault` does, but on several lines: it may contain a list."""
+        """Prints an error as `fault` does, but on several lines: it may contain a list."""
         self.err.print(Text(clean_lines(f"handrail: {text.strip()}").replace("\n", "\n  ")), soft_wrap=True)
 
     def trace(self, text: str) -> None:
-        """Print a traceback."""
+        """Prints a traceback."""
         self.err.print(Text(clean_lines(text.rstrip())), soft_wrap=True)
 
     def stream(self, text: str) -> None:
-        """Print a piece of a text on standard output at once."""
+        """Prints a piece of a text on standard output at once."""
         self.raw(clean_lines(text), end="")
         self.out.file.flush()
 
     # ---------------------------------------------------------------------------------------------------- for programs
 
     def raw(self, text: str, *, end: str = "\n") -> None:
-        """Print text on standard output unchanged, neither wrapped nor cut."""
+        """Prints text on standard output unchanged, neither wrapped nor cut."""
         self.out.file.write(text + end)
 
     def json(self, document: Mapping[str, Any], *, lines: bool = False) -> None:
-        """Print one JSON document, indented, or on one line; times in ISO 8601, and durations in seconds."""
+        """Prints one JSON document, indented, or on one line; times in ISO 8601, and durations in seconds."""
         # If the stream is not UTF-8, ASCII can represent any JSON.
         ascii_only = (self.out.encoding or "").lower().replace("-", "") != "utf8"
         text = json.dumps(document, ensure_ascii=ascii_only, indent=None if lines else 2, default=_time_json)
         # What is left of control characters stands in strings, but for the ends of lines.
-        self.raw(_CONTROLS.sub(lambda each: each[0] if each[0] == "\n" else f"\\u{ord(each[0]):04x}", text))
+        self.raw(_CONTROLS.sub(lambda match: match[0] if match[0] == "\n" else f"\\u{ord(match[0]):04x}", text))
 
     # ------------------------------------------------------------------------------------------------------- questions
 
     @property
     def can_ask(self) -> bool:
-        """Whether a person can answer: standard input and standard error are terminals."""
+        """True if a person can answer: standard input and standard error are terminals."""
         # Checked for each question: tests and embedding programs replace the streams.
         streams = cast("tuple[IO[str] | None, ...]", (sys.stdin, sys.stderr))  # None if the process has none
         return all(stream is not None and stream.isatty() for stream in streams)
 
     def confirm(self, question: str) -> bool:
-        """Whether the person says yes."""
+        """Returns whether the person says yes."""
         self.prompt(f"{question} [y = yes, Enter = no]")
         typed = sys.stdin.readline()
         if not typed:
@@ -209,11 +196,11 @@ class Screen:
         return typed.strip().lower() in {"y", "yes"}
 
     def prompt(self, question: str) -> None:
-        """Print a question; the answer is typed after it."""
+        """Prints a question; the answer is typed after it."""
         self.err.print(Text(clean(question)), end=" ", soft_wrap=True)
 
     def end_prompt(self) -> None:
-        """End the line of a question without an answer."""
+        """Ends the line of a question without an answer."""
         self.err.print()
 
 
@@ -231,17 +218,16 @@ def _console(stream: IO[str] | None) -> Console:
     return console
 
 
-def _print(console: Console, shown: RenderableType) -> None:
-    """Print something without the blanks at the ends of lines, to which rich pads them."""
+def _print(console: Console, renderable: RenderableType) -> None:
     with console.capture() as captured:
-        console.print(shown)
+        console.print(renderable)
     console.file.write("\n".join(line.rstrip(" ") for line in captured.get().split("\n")))
 
 
 def clean(text: str) -> str:
     r"""The text in one line, with an escape such as `\x1b` for each control character."""
     # The fast path: none of them is printable, and Python finds that out in a fraction of the time.
-    return text if text.isprintable() else _CONTROLS.sub(_escaped, text)
+    return text if text.isprintable() else _CONTROLS.sub(_escape, text)
 
 
 def clean_lines(text: str) -> str:
@@ -251,13 +237,13 @@ def clean_lines(text: str) -> str:
     return "\n".join("\t".join(map(clean, line.split("\t"))) for line in text.replace("\r\n", "\n").split("\n"))
 
 
-def _escaped(control: re.Match[str]) -> str:
+def _escape(control: re.Match[str]) -> str:
     character = control.group()
     code = ord(character)
     return _SHORT.get(character) or (f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}")  # noqa: PLR2004 - a byte
 
 
-def _cut(text: str, most: int) -> str:
+def _shorten(text: str, most: int) -> str:
     # Here, because `handrail --help` does not load `handrail.serde`.
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
@@ -265,8 +251,8 @@ def _cut(text: str, most: int) -> str:
 def format_call(tool: str, arguments: Mapping[str, Any]) -> str:
     """A call on one line, with each of its arguments as JSON, cut to 60 characters: `pay(order="A-17", cents=4990)`."""
     values = ((name, json.dumps(value, ensure_ascii=False, default=repr)) for name, value in arguments.items())
-    written = (f"{name}={_cut(text, _MOST_OF_VALUE)}" for name, text in values)
-    return clean(f"{tool}({', '.join(written)})")
+    parts = (f"{name}={_shorten(text, _MOST_OF_VALUE)}" for name, text in values)
+    return clean(f"{tool}({', '.join(parts)})")
 
 
 def format_json(value: object, *, indent: int | None = None) -> str:
@@ -290,17 +276,14 @@ def format_duration(duration: timedelta) -> str:
 
 
 def without_option(argv: Sequence[str]) -> list[str]:
-    """A command line without `--debug`, at any place before `--`, also before the command.
-
-    It is removed before the command line is parsed, because parsing may fail.
-    """
+    """A command line without `--debug`, at any place before `--`: removed before parsing, which may fail."""
     # After `--` the word is an argument, as in `handrail new -- --debug`.
     options = list(takewhile(lambda word: word != "--", argv))
     return [*(word for word in options if word != "--debug"), *argv[len(options) :]]
 
 
 def is_set(environment: Mapping[str, str]) -> bool:
-    """Whether the environment turns tracebacks on: `HANDRAIL_DEBUG` is neither empty nor negative."""
+    """Returns whether the environment turns tracebacks on: `HANDRAIL_DEBUG` is neither empty nor negative."""
     return environment.get("HANDRAIL_DEBUG", "").strip().lower() not in _NO
 
 
@@ -319,14 +302,12 @@ def debugging() -> Generator[None]:
 
 
 def show_traceback(screen: Screen, error: BaseException) -> None:
-    """Print the traceback of an error that is about to be reported, if tracebacks are on."""
+    """Prints the traceback of an error that is about to be reported, if tracebacks are on."""
     if _DEBUGGING.get():
         screen.trace("".join(traceback.format_exception(error)))
 
 
 class _Tracebacks(logging.Handler):
-    """Prints the tracebacks of logged exceptions: those that do not end a run are not shown elsewhere."""
-
     def emit(self, record: logging.LogRecord) -> None:
         # Records without an exception are remarks of the library, which has reported them in its results.
         if record.exc_info and record.exc_info[1] is not None:

@@ -1,39 +1,23 @@
-"""The exceptions for the developer: something was declared, bound or used wrongly. The tree: `handrail.errors`.
+"""The errors of what is declared, bound or used wrongly, and of agents by name; and the check of arguments.
 
-`DeveloperMistake` is the branch for what shows while a call runs. It is raised to the developer when the other calls of
-the reply have ended, and never shown to a model.
+`DeveloperMistake` is the branch for what shows while a call runs: see `handrail.errors`.
 """
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
-from functools import wraps
-from typing import ClassVar, NamedTuple, ParamSpec, TypeVar, cast
+from typing import NamedTuple, cast
 
-from handrail.errors.outcomes import HandrailError
-
-P = ParamSpec("P")
-R = TypeVar("R")
+from handrail.errors.outcomes import DeveloperMistake, HandrailError
 
 _MOST_SHOWN = 100
 
 
-class DeveloperMistake(HandrailError):
-    """The branch of the tree for mistakes of the program that Handrail itself finds while a call runs.
-
-    The call is rolled back and recorded as failed. The exception is raised to the developer when the other calls of the
-    reply have ended. The model reads nothing of it.
-    """
-
-    text_for_model: ClassVar[str] = "a mistake of the program"
-
-
 def mistakes_in(error: BaseException) -> tuple[DeveloperMistake, ...]:
-    """The developer's mistakes that an exception is or holds as a group, at any depth; empty for any other exception.
+    """The developer's mistakes that an exception is or holds as a group, at any depth.
 
-    An exception that was only raised from a mistake is not one: it is the program's own.
+    The cause of an exception does not count: the exception is the program's own.
     """
     if isinstance(error, DeveloperMistake):
         return (error,)
@@ -47,63 +31,33 @@ def mistakes_in(error: BaseException) -> tuple[DeveloperMistake, ...]:
 # A wrong type is a TypeError in Python, and a wrong setting, such as `verdict="maybe"`, a ValueError. Both are this
 # class, so that callers may catch either.
 class InvalidArgumentError(DeveloperMistake, TypeError, ValueError):
-    """A function of Handrail was given a value of the wrong kind. Nothing was done.
+    """A function of Handrail was called with a value of the wrong kind. Nothing was done.
 
     Attributes:
         function: the function or class, as it is imported: `"store.open"`.
         argument: the name of the parameter.
-        given: the type of what was given.
+        value_type: the type of the value.
         expected: what is expected, in words.
     """
 
-    def __init__(self, *, function: str, argument: str, given: object, expected: str) -> None:
-        super().__init__(f"{function}: {argument} is {_shown(given)}; it must be {expected}.")
+    def __init__(self, *, function: str, argument: str, value: object, expected: str) -> None:
+        super().__init__(f"{function}: {argument} is {_format_value(value)}; it must be {expected}.")
         self.function = function
         self.argument = argument
-        self.given: type[object] = type(given)
+        self.value_type: type[object] = type(value)
         self.expected = expected
 
 
 def check_argument(
-    function: str, argument: str, given: object, kinds: type[object] | tuple[type[object], ...], expected: str
+    function: str, argument: str, value: object, kinds: type[object] | tuple[type[object], ...], expected: str
 ) -> None:
-    """Refuse an argument that is of another type.
-
-    Args:
-        function: the function or class, as it is imported: `"store.open"`.
-        argument: the name of the parameter.
-        given: what was given.
-        kinds: the types that it may be of.
-        expected: the same in words, with an example.
+    """Refuses an argument that is of none of some types; `expected` says the same in words, with an example.
 
     Raises:
         InvalidArgumentError: it is of none of them.
     """
-    if not isinstance(given, kinds):
-        raise InvalidArgumentError(function=function, argument=argument, given=given, expected=expected)
-
-
-def names_near_parameters(function: Callable[P, R]) -> Callable[P, R]:
-    """Have a function refuse a keyword that it does not have with the one that was probably meant.
-
-    Raises:
-        TypeError: by the function, as Python raises it; the message says `did you mean effect_ledger?`.
-    """
-    known = [name for name in inspect.signature(function).parameters if name != "self"]
-    names = frozenset(known)
-    shown = function.__qualname__.removesuffix(".__init__")
-
-    @wraps(function)
-    def checked(*args: P.args, **kwargs: P.kwargs) -> R:
-        for name in sorted(kwargs.keys() - names):
-            from difflib import get_close_matches  # noqa: PLC0415
-
-            near = get_close_matches(name, known, n=1)
-            cure = f"did you mean {near[0]}?" if near else f"it has {', '.join(known)}."
-            raise TypeError(f"{shown} has no parameter {name}; {cure}")
-        return function(*args, **kwargs)
-
-    return checked
+    if not isinstance(value, kinds):
+        raise InvalidArgumentError(function=function, argument=argument, value=value, expected=expected)
 
 
 class InvalidReturnError(DeveloperMistake, TypeError):
@@ -112,29 +66,24 @@ class InvalidReturnError(DeveloperMistake, TypeError):
     The call did not run. An effect that is unknown stays so.
 
     Attributes:
-        function: what returned it: `"policy rule"`, `"the approver"`, `"key_fn"`, `"reconcile"`.
+        function: `"policy rule"`, `"the approver"`, `"key_fn"` or `"reconcile"`.
         tool: name of the tool whose call it was asked about.
-        returned: the type of what it returned.
+        value_type: the type of what it returned.
         expected: what is expected, in words.
     """
 
-    def __init__(self, *, function: str, tool: str, returned: object, expected: str, fault: str | None = None) -> None:
+    def __init__(self, *, function: str, tool: str, value: object, expected: str, fault: str | None = None) -> None:
         # A fault is given where the value may be secret.
-        answered = f"answered {_shown(returned)}" if fault is None else f"{fault}, when it was asked"
-        super().__init__(f"{function} {answered} about a call of {tool}; it must return {expected}.")
+        verb = f"answered {_format_value(value)}" if fault is None else f"{fault}, when it was asked"
+        super().__init__(f"{function} {verb} about a call of {tool}; it must return {expected}.")
         self.function = function
         self.tool = tool
-        self.returned: type[object] = type(returned)
+        self.value_type: type[object] = type(value)
         self.expected = expected
 
 
 class CompletionCheckError(DeveloperMistake):
-    """The completion checker of a prompt failed, or returned something else than what is missing. The run has ended.
-
-    Attributes:
-        prompt: the name of the prompt.
-        fault: what the checker did.
-    """
+    """The completion checker of a `prompt` failed, or did not return what is missing. The run has ended."""
 
     def __init__(self, prompt: str, fault: str) -> None:
         super().__init__(f"the completion checker of prompt {prompt} {fault}.")
@@ -143,11 +92,7 @@ class CompletionCheckError(DeveloperMistake):
 
 
 class PosixRequiredError(HandrailError):
-    """This needs a POSIX system, which the present one is not.
-
-    Attributes:
-        needed: what is missing here: a module of Python, or a function of the system.
-    """
+    """A POSIX system is needed; `needed` is the module or function that this one lacks."""
 
     def __init__(self, what: str, *, needed: str) -> None:
         super().__init__(
@@ -159,12 +104,7 @@ class PosixRequiredError(HandrailError):
 
 
 class SandboxError(HandrailError):
-    """A sandbox cannot be started, because something is missing or refused on this machine.
-
-    Attributes:
-        engine: what was to start it: `"podman"` or `"bubblewrap"`.
-        cure: what to do, with the command where there is one.
-    """
+    """A sandbox of an `engine` cannot be started on this machine; `cure` says what to do."""
 
     def __init__(self, engine: str, fault: str, *, cure: str) -> None:
         super().__init__(f"{engine}: {fault}. {cure}")
@@ -175,10 +115,9 @@ class SandboxError(HandrailError):
 class SecondStoreError(DeveloperMistake):
     """A call writes to two stores of Handrail, and can commit in one only. The call is rolled back.
 
-    Also raised at the first write of a call of a stored session to files on disk that were opened without that store:
-    a crash could leave the call without its files, or these without the call.
-
-    Also raised when an executor is made, for a tool whose calls could not be committed in one store.
+    Also raised at the first write of a call of a stored session to files that were opened without that store: a crash
+    could separate the call from its files. And when an executor is made, for a tool whose calls could not be committed
+    in one store.
 
     Attributes:
         store: the store that the call commits in; `None` if the session of an executor is in none.
@@ -201,11 +140,7 @@ class SecondStoreError(DeveloperMistake):
 
 
 class LoopBlockedError(DeveloperMistake):
-    """An operation would have blocked an event loop: the loop guard is on (`handrail.loop_guard`). Nothing was done.
-
-    Attributes:
-        operation: what would have blocked it.
-    """
+    """An `operation` would have blocked an event loop: the loop guard is on (`handrail.waiting`). Nothing was done."""
 
     def __init__(self, operation: str) -> None:
         super().__init__(
@@ -224,20 +159,20 @@ def first_mistake(mistakes: Sequence[BaseException]) -> BaseException:
 
 
 def note_mistakes(error: BaseException, mistakes: Sequence[BaseException]) -> None:
-    """Add mistakes as notes to an exception that is raised instead of them; of a group, all that it holds."""
+    """Adds mistakes, and those in groups, as notes to an exception that is raised instead of them."""
     # `error` may be one of `mistakes`, and gets no note about itself.
-    for mistake in (mistake for each in mistakes if each is not error for mistake in mistakes_in(each)):
+    for mistake in (mistake for member in mistakes if member is not error for mistake in mistakes_in(member)):
         error.add_note(f"another call of the reply: {type(mistake).__name__}: {mistake}")
 
 
 # Not a DeveloperMistake: a declaration is checked when it is made, where no call runs that could hide the error.
 class PromptValidationError(HandrailError, ValueError):
-    """A tool, section, policy or prompt that is declared wrongly.
+    """A tool, section, policy or prompt that is declared wrongly, with what is at fault.
 
     Attributes:
-        section_path: keys from the root section to the one at fault, empty when it lies outside a section.
-        tool: name of the tool at fault, if one is.
-        dataclass: the parameter or result type at fault, if one is.
+        section_path: keys from the root section to the one at fault; empty outside of sections.
+        tool: name of the tool.
+        dataclass: the parameter or result type.
     """
 
     def __init__(
@@ -258,12 +193,7 @@ class PromptValidationError(HandrailError, ValueError):
 
 
 class SignatureFault(NamedTuple):
-    """A fault of the signature of a function.
-
-    Attributes:
-        parameter: the parameter at fault; empty if it is the function itself.
-        text: the fault and the cure.
-    """
+    """A fault of the signature of a function, with its cure; `parameter` is empty if it is the function itself."""
 
     parameter: str
     text: str
@@ -273,19 +203,12 @@ class SignatureFault(NamedTuple):
 
 
 class ToolSignatureError(PromptValidationError):
-    """A function that cannot become a tool.
-
-    Attributes:
-        function: the name of the function, with that of its class.
-        file: the file of the function; empty if it has none.
-        line: the line of the function; 0 if it has none.
-        faults: every fault of the signature.
-    """
+    """A function that cannot become a tool, with every fault of its signature; `file` is empty if it has none."""
 
     def __init__(self, *, function: str, file: str, line: int, faults: Sequence[SignatureFault]) -> None:
         where = f" ({file}:{line})" if file else ""
-        listed = str(faults[0]) if len(faults) == 1 else "".join(f"\n  - {fault}" for fault in faults)
-        super().__init__(f"the function {function}{where} cannot be a tool: {listed}".replace(": \n", ":\n"))
+        fault_lines = str(faults[0]) if len(faults) == 1 else "".join(f"\n  - {fault}" for fault in faults)
+        super().__init__(f"the function {function}{where} cannot be a tool: {fault_lines}".replace(": \n", ":\n"))
         self.function = function
         self.file = file
         self.line = line
@@ -293,12 +216,7 @@ class ToolSignatureError(PromptValidationError):
 
 
 class PromptRenderError(HandrailError):
-    """A prompt that was rendered without the parameters its sections need.
-
-    Attributes:
-        section_path: keys from the root section to the one at fault.
-        dataclass: the parameter type that was missing, if that is the fault.
-    """
+    """A prompt that was rendered without the parameters its sections need; attributes as of `PromptValidationError`."""
 
     def __init__(
         self, message: str, *, section_path: Sequence[str] = (), dataclass: type[object] | None = None
@@ -321,7 +239,6 @@ class CallIdReusedError(DeveloperMistake):
     """The identity of a recorded call was used for another call. Nothing was run, claimed or recorded.
 
     Attributes:
-        call_id: the id of the call.
         reply: the reply whose call it is; `None` if the program did not say.
         recorded_at: when the recorded call ended; when its effect was claimed, if only the ledger knows of it.
         tool: name of the tool that the recorded call is of.
@@ -346,8 +263,8 @@ class ParseError(HandrailError, ValueError):
 class DumpError(HandrailError, ValueError):
     """A value that JSON cannot say, or that is not of its declared type; `faults` as in `ParseError`.
 
-    `is_mistyped` says that a part of it is of another type than declared, or of one that JSON does not restore in a
-    place without a type: only the program can change that. A lone surrogate or a NaN may come with any data.
+    `is_mistyped` says that a part of it is of another type than declared, or of one that JSON does not restore: only
+    the program can change that. A lone surrogate or a NaN may come with any data.
     """
 
     def __init__(self, message: str, *, faults: Sequence[tuple[str, str]] = (), is_mistyped: bool = False) -> None:
@@ -357,10 +274,9 @@ class DumpError(HandrailError, ValueError):
 
 
 class DispatchError(HandrailError):
-    """Subscribers that raised while an event was dispatched.
+    """Subscribers that raised while an event was dispatched; all of them were called.
 
-    All subscribers of the event were called. `failures` holds `(subscriber name, exception)` in the order of the calls;
-    the first one is also the `__cause__`.
+    `failures` holds `(subscriber name, exception)` in the order of the calls; the first one is also the `__cause__`.
     """
 
     def __init__(self, event: object, failures: Sequence[tuple[str, Exception]]) -> None:
@@ -370,58 +286,12 @@ class DispatchError(HandrailError):
         self.failures: tuple[tuple[str, Exception], ...] = tuple(failures)
 
 
-class LedgerError(HandrailError):
-    """An entry of the ledger whose state does not allow what was asked of it. Nothing was changed.
-
-    Attributes:
-        key: the effect's key.
-        status: the state of its entry: `"running"`, `"done"`, `"failed"` or `"unknown"`.
-    """
-
-    def __init__(self, message: str, *, key: str, status: str) -> None:
-        super().__init__(message)
-        self.key = key
-        self.status = status
-
-
 class ScriptError(HandrailError, AssertionError):
-    """A script that disagrees with the run it is played in, or that cannot be read (`handrail.testing`).
-
-    Attributes:
-        step: the reply at fault, counted from 1; `None` if the fault lies in none of them.
-    """
+    """A script that cannot be read, or disagrees with its run; `step` is the reply at fault, from 1, or `None`."""
 
     def __init__(self, message: str, *, step: int | None = None) -> None:
         super().__init__(message)
         self.step = step
-
-
-class SessionError(HandrailError):
-    """A session that was used against its rules."""
-
-
-# Not a DeveloperMistake: it is raised outside a call, on the thread of the program that wrote, which may retry.
-class SessionBusyError(SessionError):
-    """A write to a session from outside, while a call holds its turn. Nothing was written."""
-
-    def __init__(self, session_id: str) -> None:
-        super().__init__(
-            f"session {session_id} is in use by a call, so a write from outside it was refused. Write inside the "
-            "call (start a handler's own threads with contextvars.copy_context().run), or after it has ended."
-        )
-        self.session_id = session_id
-
-
-class SessionUseError(SessionError, DeveloperMistake):
-    """A session was asked for what it cannot do: to take from a LOG, to store what has no form in JSON, ..."""
-
-
-class ReducerError(SessionError, DeveloperMistake, TypeError):
-    """Reducers that clash, or a reducer that returned something that no slice can become."""
-
-
-class SnapshotError(SessionError, ValueError):
-    """A snapshot that belongs to another owner, is out of date, or cannot be read."""
 
 
 class ResourceError(HandrailError):
@@ -434,13 +304,7 @@ class ResourceUseError(ResourceError, DeveloperMistake):
 
 # Also a LookupError, as a missing key is: `resources.get` is a look-up by type.
 class UnboundResourceError(ResourceError, DeveloperMistake, LookupError):
-    """Nothing is bound for `protocol`.
-
-    Attributes:
-        protocol: the type that was asked for.
-        needed_by: the types whose providers asked, each for the next.
-        tool: the tool that needs it; empty if something else asked.
-    """
+    """Nothing is bound for `protocol`: a `tool` asked for it, or the providers of `needed_by`, each for the next."""
 
     def __init__(self, protocol: type[object], *, needed_by: Sequence[type[object]] = (), tool: str = "") -> None:
         chain = f"the tool {tool}" if tool else " -> ".join(kind.__name__ for kind in (*needed_by, protocol))
@@ -484,43 +348,118 @@ class ProviderError(ResourceError):
 
 
 class WrongResourceError(ProviderError, DeveloperMistake):
-    """What was provided for a type is of another one, or could not take turns."""
+    """A provider made something of another type, or something that cannot take turns."""
 
 
-# Not a ModelVisibleError: raised by a handler it becomes a failed result anyway, and a program that uses a filesystem
-# without a model catches it too.
-class FilesystemError(HandrailError):
-    """A file operation that cannot be done; `path` is the path as it was given."""
+class DocumentError(HandrailError, ValueError):
+    """A YAML or JSON document that cannot be read, or does not say what it must.
 
-    def __init__(self, message: str, *, path: str) -> None:
+    Attributes:
+        file: the name of the document, as the message gives it.
+        line: the line at fault, from 1; `None` if it is the whole document.
+        column: the column at fault, from 1.
+    """
+
+    def __init__(self, message: str, *, file: str, line: int | None = None, column: int | None = None) -> None:
+        where = file if line is None else f"{file}:{line}" if column is None else f"{file}:{line}:{column}"
+        # In an `AgentFileError` the next class is `AgentError`, so its parameters other than the message need defaults.
+        super().__init__(f"{where}: {message}")
+        self.file = file
+        self.line = line
+        self.column = column
+
+
+class OverridesError(DocumentError, DeveloperMistake):
+    """A file of overrides that cannot be read, or does not fit its prompt. None of its overrides is applied."""
+
+
+class AgentError(HandrailError):
+    """An agent, its project, or what it names cannot be used; `problems` has each of several problems."""
+
+    def __init__(self, message: str, *, problems: Sequence[HandrailError] = ()) -> None:
         super().__init__(message)
-        self.path = path
+        self.problems: tuple[HandrailError, ...] = tuple(problems)
 
 
-# Also the exception of Python, so that code written for `open` handles it unchanged.
-class PathNotFoundError(FilesystemError, FileNotFoundError):
-    """No such file or folder."""
+class AgentFileError(DocumentError, AgentError):
+    """A file that is not an agent file; `field` is the key at fault, if one is."""
+
+    def __init__(
+        self, message: str, *, file: str, line: int | None = None, column: int | None = None, field: str | None = None
+    ) -> None:
+        super().__init__(message, file=file, line=line, column=column)
+        self.field = field
 
 
-class PathConflictError(FilesystemError):
-    """A file where a folder is needed, a folder where a file is, or a target that exists already."""
+class ApprovalRulesError(DocumentError, AgentError):
+    """A file of approval rules that is none."""
 
 
-class PathEscapeError(FilesystemError, ValueError):
-    """A path that leaves the root of the filesystem, or that is not a path at all."""
+class ProjectError(AgentError):
+    """A project folder, or its `[tool.handrail]`, that cannot be used; or several problems of one project at once."""
+
+
+class DiscoveryError(AgentError):
+    """A Python module whose tools or toolsets cannot be registered; the message lists every one of `offenders`."""
+
+    def __init__(self, message: str, *, module: str, offenders: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.module = module
+        self.offenders: tuple[str, ...] = tuple(offenders)
+
+
+class RegistryError(AgentError):
+    """Two entries of one kind have one name; the message has each of `names` with both origins."""
+
+    def __init__(self, message: str, *, names: Sequence[str]) -> None:
+        super().__init__(message)
+        self.names: tuple[str, ...] = tuple(names)
+
+
+class ResolutionError(AgentError):
+    """An `agent` names tools or toolsets that do not exist; the message has each of `names` with its cure."""
+
+    def __init__(self, message: str, *, agent: str, names: Sequence[str]) -> None:
+        super().__init__(message)
+        self.agent = agent
+        self.names: tuple[str, ...] = tuple(names)
+
+
+class UnknownModelError(AgentError, ValueError):
+    """The name of a model that PydanticAI does not know, or not in full; `nearest` is similar, or `None`."""
+
+    def __init__(self, message: str, *, name: str, nearest: str | None = None) -> None:
+        super().__init__(message)
+        self.name = name
+        self.nearest = nearest
+
+
+class FactoryError(AgentError):
+    """A factory of a `toolset` that cannot be called, or made something else, of `value_type`."""
+
+    def __init__(self, message: str, *, toolset: str, value: type[object] | None = None) -> None:
+        super().__init__(message)
+        self.toolset = toolset
+        self.value_type = value
+
+
+class ToolConflictError(AgentError):
+    """Tools of one agent have the same name; the message has each of `tools` with every origin."""
+
+    def __init__(self, message: str, *, tools: Sequence[str]) -> None:
+        super().__init__(message)
+        self.tools: tuple[str, ...] = tuple(tools)
 
 
 def _place(store: object) -> str:
-    """A store, as its URL names it."""
-    return "no store" if store is None else str(getattr(store, "url", None) or _shown(store))
+    return "no store" if store is None else str(getattr(store, "url", None) or _format_value(store))
 
 
 def _files(store: object) -> str:
     return "files on disk that were opened without a store" if store is None else _place(store)
 
 
-def _shown(value: object) -> str:
-    """A value with its type, in so many words."""
+def _format_value(value: object) -> str:
     try:
         # The `repr` of the program's own class: it may raise, or be as long as its content.
         text = repr(value)

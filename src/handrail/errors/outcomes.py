@@ -1,7 +1,4 @@
-"""The exceptions that a model reads, and those that end the run. The tree: `handrail.errors`.
-
-The root of the tree.
-"""
+"""The root of the tree of errors and its branches; the errors that the model reads, and those that end a run."""
 
 from __future__ import annotations
 
@@ -9,15 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar, Literal
 
 EffectWord = Literal["none", "done", "unknown"]
-"""What is known of the effect of a call that could not be recorded: it has none, it is done, or that is unknown."""
+"""The effect of a call that could not be recorded: it has none, it is done, or that is unknown."""
 
 
 class HandrailError(Exception):
-    """The root of all exceptions that Handrail raises; catch it to catch them all.
-
-    Attributes:
-        text_for_model: what a model reads in place of the message, which is for people; empty if it may read that.
-    """
+    """The root of all exceptions of Handrail; a model reads `text_for_model` instead of the message, if it is set."""
 
     text_for_model: ClassVar[str] = ""
 
@@ -36,8 +29,8 @@ class ReadOnlyViolation(ModelVisibleError):
 
     Attributes:
         tool: name of the tool whose call tried, or of the provider or checker.
-        what: what it tried to do.
-        cure: what to do instead, as the end of the message says it.
+        what: the write, in words.
+        cure: the end of the message.
     """
 
     def __init__(self, tool: str, what: str, *, concurrent: bool = False, cure: str = "") -> None:
@@ -51,12 +44,7 @@ class ReadOnlyViolation(ModelVisibleError):
 
 
 class TransactionClosedError(ModelVisibleError):
-    """A write by a handler whose call has already ended. Nothing was written.
-
-    Attributes:
-        tool: name of the tool whose call has ended.
-        what: what the late handler tried to do.
-    """
+    """A write, `what`, by the handler of a `tool` whose call has already ended. Nothing was written."""
 
     def __init__(self, tool: str, what: str) -> None:
         super().__init__(f"the call of {tool} has ended, so it can no longer {what}; nothing was written")
@@ -67,13 +55,10 @@ class TransactionClosedError(ModelVisibleError):
 # Neither a ModelVisibleError nor a RunAbortedError: the pipeline would record either as the outcome of the call, and
 # this call has no outcome yet.
 class CallPostponed(HandrailError):
-    """A call that cannot be carried out yet, because it waits for an approval, say. It will be made again.
+    """A call that cannot be carried out yet, because it waits for an approval, say. It is undone, and not recorded.
 
-    What it has done is undone, and it is not recorded: the call that is carried out in the end is. Raised for an
-    approver that leaves its question open, by approvers, and by the handlers of adapters; it leaves the pipeline.
-
-    Attributes:
-        question: the `ApprovalRequest` that the approver has left open; `None` if none has.
+    Raised for an approver that leaves its question open, by approvers, and by the handlers of adapters. `question` is
+    the `ApprovalRequest` that the approver has left open; `None` if none has.
     """
 
     question: object = None
@@ -83,13 +68,27 @@ class TurnConflictError(ModelVisibleError):
     """A nested call that would have waited for a call that waits for its own caller. Nothing was run."""
 
 
-class LeaseLostError(ModelVisibleError):
-    """The claim of an effect has passed to another owner. A handler that has not begun the effect leaves it to them.
+# Not an AgentError: the project is sound, and the model that asked for the call can do without it.
+class AgentDepthError(ModelVisibleError):
+    """Agents call each other too deep; the call that would go deeper fails. The agent that was started is at depth 1.
 
     Attributes:
-        key: the effect's key.
-        fence: the fence that this owner held.
+        path: the agents that called each other, the first one first.
+        attempted: the agent that was not started.
     """
+
+    def __init__(self, *, limit: int, path: Sequence[str], attempted: str) -> None:
+        super().__init__(
+            f"agent {attempted} was not started: it would be at depth {len(path) + 1}, and the limit is {limit} "
+            f"({'/'.join((*path, attempted))}). Do the work without it."
+        )
+        self.limit = limit
+        self.path: tuple[str, ...] = tuple(path)
+        self.attempted = attempted
+
+
+class LeaseLostError(ModelVisibleError):
+    """The claim of an effect has passed to another owner. A handler that has not begun the effect leaves it to them."""
 
     def __init__(self, key: str, fence: int) -> None:
         super().__init__(
@@ -109,12 +108,9 @@ class EffectUncertain(ModelVisibleError):
 
 
 class AppliedMeanwhileError(ModelVisibleError):
-    """What belongs to an effect was applied by another call while this one applied it; this one was rolled back.
+    """Another call applied the result of the effect `key` while this one applied it; this one was rolled back.
 
     A call that answers from the ledger is answered anew by itself; a nested call fails with its parent.
-
-    Attributes:
-        key: the key of the effect.
     """
 
     def __init__(self, key: str) -> None:
@@ -148,13 +144,7 @@ class PromptEvaluationError(RunAbortedError):
 
 
 class ModelUnreachableError(PromptEvaluationError):
-    """The provider of a model did not answer: no connection could be made, or it broke. `phase` is `"request"`.
-
-    Attributes:
-        model: name of the model.
-        host: the host that was asked, with its port if the URL has one; `None` if that is not known.
-        reason: why there was no answer, in words of the operating system.
-    """
+    """The provider of a `model`, at `host` if that is known, did not answer, for a `reason`. `phase` is `"request"`."""
 
     def __init__(self, message: str, *, model: str, host: str | None, reason: str) -> None:
         # A request to the model stopped, not a call; no tool is at fault.
@@ -172,8 +162,7 @@ class RecordingError(PromptEvaluationError):
 
     Attributes:
         session_id: the session of the run.
-        effect: the external effect of the call: `"none"`, or it has happened, and is `"done"` in the ledger or
-            `"unknown"`. In no case is it repeated unasked.
+        effect: the external effect of the call. In no case is it repeated unasked.
     """
 
     text_for_model: ClassVar[str] = "the run could not be recorded"
@@ -207,8 +196,7 @@ class RollbackError(PromptEvaluationError):
 class CommitInDoubtError(RunAbortedError):
     """A store was lost in the moment of a commit: it is unknown here whether the call was committed.
 
-    Nothing was restored. Open the session and the files anew when the store answers again; they are then as the store
-    says.
+    Nothing was restored. Open the session and the files anew when the store answers again.
     """
 
 
@@ -217,13 +205,13 @@ class DeadlineExceededError(RunAbortedError):
 
 
 class BudgetExceededError(RunAbortedError):
-    """More tokens were used than the budget allows; `dimension` names which, `used` and `allowed` say how many."""
+    """More was used than the budget allows: the `usage` of a `dimension` is above its `limit`."""
 
-    def __init__(self, *, dimension: str, used: int, allowed: int) -> None:
-        super().__init__(f"the budget is used up: {dimension} is {used}, and at most {allowed} were allowed")
+    def __init__(self, *, dimension: str, usage: int, limit: int) -> None:
+        super().__init__(f"the budget is used up: {dimension} is {usage}, and at most {limit} were allowed")
         self.dimension = dimension
-        self.used = used
-        self.allowed = allowed
+        self.usage = usage
+        self.limit = limit
 
 
 # It leaves the pipeline, because only the caller can render the prompt again.
@@ -234,8 +222,9 @@ class VisibilityExpansionRequired(RunAbortedError):
         section_keys: dotted paths of the sections to open.
         reason: what the model gave as its reason.
         requested_overrides: what to open them to, by dotted path.
-        opened: the paths of the sections that are open now because of it; empty as long as it has not been recorded,
-            and if it names a section that the prompt of the call cannot open.
+        open_sections: the paths of the sections that are open now because of it; empty until it has been recorded, and
+            if
+            it names a section that the prompt of the call cannot open.
     """
 
     def __init__(
@@ -250,4 +239,14 @@ class VisibilityExpansionRequired(RunAbortedError):
         self.section_keys: tuple[str, ...] = tuple(section_keys)
         self.reason = reason
         self.requested_overrides: dict[str, object] = dict(requested_overrides or {})
-        self.opened: tuple[str, ...] = ()
+        self.open_sections: tuple[str, ...] = ()
+
+
+class DeveloperMistake(HandrailError):
+    """The branch of the tree for mistakes of the program that Handrail itself finds while a call runs.
+
+    The call is rolled back and recorded as failed. The exception is raised to the developer when the other calls of the
+    reply have ended. The model reads nothing of it.
+    """
+
+    text_for_model: ClassVar[str] = "a mistake of the program"

@@ -1,19 +1,14 @@
-"""What can go wrong between a program and where its sessions, effects and files are kept. For the developer."""
+"""The errors of stores, of ledgers, of sessions, and of filesystems."""
 
 from __future__ import annotations
 
 from typing import ClassVar
 
-from handrail.errors.developer import DeveloperMistake, FilesystemError, SessionError
-from handrail.errors.outcomes import HandrailError
+from handrail.errors.outcomes import DeveloperMistake, HandrailError
 
 
 class StoreError(HandrailError):
-    """A store cannot do what it is asked.
-
-    Attributes:
-        store: the URL of the store, without any password.
-    """
+    """A store cannot do what it is asked; `store` is its URL, without any password."""
 
     text_for_model: ClassVar[str] = "the store does not do it"
 
@@ -28,8 +23,9 @@ class StoreUnavailableError(StoreError):
 
     Attributes:
         in_doubt: whether the connection was lost in the very moment of a commit, so that it is unknown here whether it
-            took place. In any other case nothing was written.
-        connection_lost: whether a connection that was open has come to its end; the store may answer on another one.
+            took
+            place. In any other case nothing was written.
+        connection_lost: whether an open connection has ended; the store may answer on another one.
         waited: whether the store was waited for as long as it may be (`busy`), so that it is not tried again at once.
     """
 
@@ -51,7 +47,7 @@ class StoreClosedError(StoreError, DeveloperMistake):
 
 
 class StoreCorruptError(StoreError):
-    """What the store holds cannot be read: it is not a database, is cut short, or another program changed a row."""
+    """The content of the store cannot be read: it is not a database, is cut short, or another program changed a row."""
 
     text_for_model: ClassVar[str] = "the store cannot be read"
 
@@ -63,68 +59,99 @@ class StoreReadOnlyError(StoreError):
 
 
 class StoreVersionError(StoreError):
-    """The tables of the store have another version than those of this Handrail.
-
-    Attributes:
-        found: the version of the tables.
-        known: that of the tables of this Handrail.
-    """
+    """The tables of the store have a `version` that is not the `supported_version` of this Handrail."""
 
     text_for_model: ClassVar[str] = "the store is of another version"
 
-    def __init__(self, message: str, *, store: str, found: int, known: int) -> None:
+    def __init__(self, message: str, *, store: str, version: int, supported_version: int) -> None:
         super().__init__(message, store=store)
-        self.found = found
-        self.known = known
+        self.version = version
+        self.supported_version = supported_version
+
+
+class LedgerError(HandrailError):
+    """The effect `key` has a state, `status`, that does not allow what was asked of it. Nothing was changed."""
+
+    def __init__(self, message: str, *, key: str, status: str) -> None:
+        super().__init__(message)
+        self.key = key
+        self.status = status
+
+
+class SessionError(HandrailError):
+    """A session that was used against its rules; `session_id` is empty if it is not known."""
+
+    def __init__(self, message: str, *, session_id: str = "") -> None:
+        super().__init__(message)
+        self.session_id = session_id
+
+
+# Not a DeveloperMistake: it is raised outside a call, on the thread of the program that wrote, which may retry.
+class SessionBusyError(SessionError):
+    """A write to a session from outside, while a call holds its turn. Nothing was written."""
+
+    def __init__(self, session_id: str) -> None:
+        super().__init__(
+            f"session {session_id} is in use by a call, so a write from outside it was refused. Write inside the "
+            "call (start a handler's own threads with contextvars.copy_context().run), or after it has ended.",
+            session_id=session_id,
+        )
+
+
+class SessionUseError(SessionError, DeveloperMistake):
+    """A session was asked for what it cannot do: to take from a LOG, to store what has no form in JSON, ..."""
+
+
+class ReducerError(SessionError, DeveloperMistake, TypeError):
+    """Reducers that clash, or a reducer that returned something that no slice can become."""
+
+
+class SnapshotError(SessionError, ValueError):
+    """A snapshot that belongs to another owner, is out of date, or cannot be read."""
 
 
 class SessionNotFoundError(SessionError, LookupError):
-    """The store has no session of that id.
-
-    Attributes:
-        session_id: the id.
-    """
-
-    def __init__(self, message: str, *, session_id: str) -> None:
-        super().__init__(message)
-        self.session_id = session_id
+    """The store has no session of that id."""
 
 
 class SessionLockedError(SessionError):
-    """Another process, or another `Session` of this one, writes to the session.
-
-    Attributes:
-        session_id: the session.
-    """
-
-    def __init__(self, message: str, *, session_id: str) -> None:
-        super().__init__(message)
-        self.session_id = session_id
+    """Another process, or another `Session` of this one, writes to the session."""
 
 
 class SessionLostError(SessionError):
-    """The session has passed to another process; what this one has of it is out of date. Open it again.
-
-    Attributes:
-        session_id: the session.
-    """
-
-    def __init__(self, message: str, *, session_id: str) -> None:
-        super().__init__(message)
-        self.session_id = session_id
+    """The session has passed to another process; what this one has of it is out of date. Open it again."""
 
 
 # Also a LookupError: the stable name is looked up among the types that the program has imported.
 class UnknownTypeError(SessionError, LookupError):
-    """A store holds values of a type that this program does not know, or not in that version.
-
-    Attributes:
-        type_name: the stable name of the type.
-    """
+    """A store holds values of a type, `type_name`, that this program does not know, or not in that version."""
 
     def __init__(self, message: str, *, type_name: str) -> None:
         super().__init__(message)
         self.type_name = type_name
+
+
+# Not a ModelVisibleError: raised by a handler it becomes a failed result anyway, and a program that uses a filesystem
+# without a model catches it too.
+class FilesystemError(HandrailError):
+    """A file operation that cannot be done; `path` is the path as it was given."""
+
+    def __init__(self, message: str, *, path: str) -> None:
+        super().__init__(message)
+        self.path = path
+
+
+# Also the exception of Python, so that code written for `open` handles it unchanged.
+class PathNotFoundError(FilesystemError, FileNotFoundError):
+    """No such file or folder."""
+
+
+class PathConflictError(FilesystemError):
+    """A file where a folder is needed, a folder where a file is, or a target that exists already."""
+
+
+class PathEscapeError(FilesystemError, ValueError):
+    """A path that leaves the root of the filesystem, or that is not a path at all."""
 
 
 # Not a PathNotFoundError, which callers take for a file that is not there yet and may be made.

@@ -19,9 +19,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from handrail.errors import FilesystemError, PathConflictError
-from handrail.loop_guard import check_blocking
-from handrail.open_databases import has_open_databases, is_protected
-from handrail.posix import fcntl
+from handrail.process import fcntl, has_open_databases, is_protected
+from handrail.waiting import check_blocking
 
 _GENERATION = struct.Struct("l")
 _GET_GENERATION = 2 << 30 | _GENERATION.size << 16 | ord("v") << 8 | 1

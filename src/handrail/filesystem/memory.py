@@ -26,10 +26,10 @@ from handrail.filesystem.protocol import FileStart, digest_of
 from handrail.filesystem.root import to_text
 from handrail.filesystem.undo_journal import Snapshot, UndoJournal
 from handrail.filesystem.walks import EVERYTHING, FileStat, Scan, Start, WalkRequest, walk
-from handrail.loop_guard import check_blocking
-from handrail.open_databases import is_protected, protected_paths
+from handrail.process import is_protected, protected_paths
 from handrail.transaction import Transaction, check_write
 from handrail.turns import Turn
+from handrail.waiting import check_blocking
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -204,7 +204,7 @@ class FeedbackTrigger:
 
 
 def _refuse(function: str, argument: str, given: object, expected: str) -> NoReturn:
-    raise InvalidArgumentError(function=function, argument=argument, given=given, expected=expected)
+    raise InvalidArgumentError(function=function, argument=argument, value=given, expected=expected)
 
 
 class FeedbackProvider(Protocol):

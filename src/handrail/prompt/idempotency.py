@@ -280,7 +280,7 @@ class IdempotencyConfig:
                 f"{type(error).__name__}: {error}. Nothing was run."
             ) from error
         if not isinstance(returned, str):
-            raise InvalidReturnError(function="key_fn", tool=tool_name, returned=returned, expected=_KEY_PART)
+            raise InvalidReturnError(function="key_fn", tool=tool_name, value=returned, expected=_KEY_PART)
         fault = _fault_of_part(returned)
         if fault:
             raise ToolValidationError(

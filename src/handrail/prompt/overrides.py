@@ -30,7 +30,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from handrail.errors import OverridesError, PromptValidationError
-from handrail.loop_guard import check_blocking
 from handrail.prompt.section import MarkdownSection, PlaceholderText, Section, ToolsSection, plain_text
 from handrail.prompt.template import Out, PlacedSection, PromptTemplate
 from handrail.prompt.tool_declaration import description_fault
@@ -39,6 +38,7 @@ from handrail.redaction import redacted_logger
 from handrail.serde import result_codec
 from handrail.serde.formatting import nearest
 from handrail.serde.json_values import repeated_keys
+from handrail.waiting import check_blocking
 
 _log = redacted_logger("handrail.prompt")
 

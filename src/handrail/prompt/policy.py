@@ -49,7 +49,7 @@ class PolicyDecision:
         if self.verdict not in get_args(_Verdict):
             expected = "PolicyDecision.allow(), PolicyDecision.deny(reason) or PolicyDecision.ask(question)"
             raise InvalidArgumentError(
-                function="PolicyDecision", argument="verdict", given=self.verdict, expected=expected
+                function="PolicyDecision", argument="verdict", value=self.verdict, expected=expected
             )
 
     @staticmethod
@@ -229,7 +229,7 @@ class Approval:
             check_argument("Approval", flag, getattr(self, flag), bool, "True or False")
         if self.left_open and self.approved:
             expected = "False for a question that is left open: Approval.later()"
-            raise InvalidArgumentError(function="Approval", argument="approved", given=True, expected=expected)
+            raise InvalidArgumentError(function="Approval", argument="approved", value=True, expected=expected)
 
 
 Approver = Callable[[ApprovalRequest], Approval | bool | Awaitable[Approval | bool]]
@@ -262,7 +262,7 @@ def check_approver(function: str, approver: object) -> None:
         if fault is None:
             return
         expected = f"{expected}; this one {fault}"
-    raise InvalidArgumentError(function=function, argument="approver", given=approver, expected=expected)
+    raise InvalidArgumentError(function=function, argument="approver", value=approver, expected=expected)
 
 
 @stored_as("handrail.tool_succeeded")

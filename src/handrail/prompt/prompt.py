@@ -513,5 +513,5 @@ def prompt_over(
         prompt = Prompt.from_tools(tools)
     if not isinstance(prompt, Prompt):
         expected = f"a Prompt: Prompt(template); or give tools: {function}([pay, ship], session=...)"
-        raise InvalidArgumentError(function=function, argument="prompt", given=prompt, expected=expected)
+        raise InvalidArgumentError(function=function, argument="prompt", value=prompt, expected=expected)
     return prompt if resources is None else prompt.bind(resources=resources)

@@ -279,7 +279,7 @@ class ReadBeforeWritePolicy:
     def _no_path(self, tool: Tool[Any, Any], returned: object) -> InvalidReturnError:
         expected = "a path (str or pathlib.Path), several, or None"
         return InvalidReturnError(
-            function=f"path_of of policy {self.name}", tool=tool.name, returned=returned, expected=expected
+            function=f"path_of of policy {self.name}", tool=tool.name, value=returned, expected=expected
         )
 
     def _refusal(self, tool: Tool[Any, Any], faults: Sequence[_Fault]) -> str:

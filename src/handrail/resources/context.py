@@ -20,7 +20,6 @@ from typing import Any, NamedTuple, Self, TypeGuard, cast
 
 from handrail.errors import DuplicateBindingError, ResourceError, ResourceUseError, TurnConflictError
 from handrail.errors.developer import InvalidArgumentError, check_argument
-from handrail.process_state import ASSIGNING
 from handrail.redaction import redacted_logger
 from handrail.resources.binding import (
     MISSING,
@@ -32,6 +31,7 @@ from handrail.resources.binding import (
     unbound_error,
 )
 from handrail.resources.lifetime import Lifetime, raise_close_failures
+from handrail.threads import ASSIGNING
 from handrail.transaction import Snapshotable, Transaction
 from handrail.turns import Turn, own_turn, turn_of
 
@@ -454,7 +454,7 @@ def _binding(kind: type[Any], value: object) -> Binding[Any]:
         raise InvalidArgumentError(
             function="ResourceRegistry.build",
             argument=f"resources[{name}]",
-            given=value,
+            value=value,
             expected=f"a {name}. Leave {name} out if there is none; to have handlers find None, write "
             f"{name}: Binding.instance({name}, None)",
         )

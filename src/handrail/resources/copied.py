@@ -48,7 +48,7 @@ class Copied(Generic[T]):
             self._value = copy.deepcopy(value)
         except Exception as error:
             expected = f"a value that copy.deepcopy copies ({error})"
-            raise InvalidArgumentError(function="Copied", argument="value", given=value, expected=expected) from error
+            raise InvalidArgumentError(function="Copied", argument="value", value=value, expected=expected) from error
         self._lock = threading.RLock()
         self.turn: Turn = Turn()
 

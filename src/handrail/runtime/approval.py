@@ -238,7 +238,7 @@ def pending_message(call: ToolCall, postponed: CallPostponed) -> ToolMessage:
 def invalid_answer(function: str, tool: Tool[Any, Any], returned: object, expected: str) -> InvalidReturnError:
     """The error for a function of the program that returned something else than it must."""
     drop_unawaited(returned)
-    return InvalidReturnError(function=function, tool=tool.name, returned=returned, expected=expected)
+    return InvalidReturnError(function=function, tool=tool.name, value=returned, expected=expected)
 
 
 # ------------------------------------------------------------------------------------- calls that wait

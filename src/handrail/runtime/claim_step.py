@@ -59,7 +59,7 @@ from handrail.transaction import Transaction
 from handrail.transaction.commit import Apply
 from handrail.transaction.transaction import NestedCall
 from handrail.turns import Ticket
-from handrail.waiting import outlast
+from handrail.waiting import await_shielded
 
 _log = redacted_logger("handrail.runtime")
 
@@ -282,7 +282,7 @@ async def _apply_of(run: CallState, ledger: EffectLedger) -> Apply | None:
         if ledger.units is recorder.store:
             return lambda store, unit: mode.write(store, lambda apply: recorder.write_claim(apply, store, unit))
         await run.store_deferred()
-    return None if mode.inline or not ledger.store.waits else lambda store, unit: outlast(store.submit(unit))
+    return None if mode.inline or not ledger.store.waits else lambda store, unit: await_shielded(store.submit(unit))
 
 
 def _granted(run: CallState, tool: Tool[Any, Any], claimed: effects.Claimed) -> replays.Claim:
@@ -571,4 +571,4 @@ def _checked(answer: object, tool: Tool[Any, Any]) -> ToolResult[Any]:
         f"ToolResult.ok(value) with a value of {annotation_name(tool.result_type)} if the effect has happened, and "
         "None if it certainly has not; it raises if it does not know"
     )
-    raise InvalidReturnError(function="reconcile", tool=tool.name, returned=answer, expected=expected, fault=fault)
+    raise InvalidReturnError(function="reconcile", tool=tool.name, value=answer, expected=expected, fault=fault)

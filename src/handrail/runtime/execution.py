@@ -35,14 +35,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar, cast
 
 from handrail.errors import PromptEvaluationError
 from handrail.interrupts import HeldInterrupts, allow_interrupts, raise_held_interrupt
-from handrail.loop_guard import allow_waiting, loop_is_running
 from handrail.redaction import redacted_logger
 from handrail.transaction import Transaction, UnitStore
 from handrail.transaction.commit import Apply, apply_detached
 from handrail.waiting import (
     Shield,
-    completed,
-    outlast,
+    allow_waiting,
+    await_shielded,
+    loop_future,
+    loop_is_running,
     run_blocking,
     run_detached,
     run_in_thread,
@@ -100,7 +101,7 @@ class ExecutionMode:
         # (`StopIteration`).
         from asyncio import wait  # noqa: PLC0415
 
-        done = completed(waiter)
+        done = loop_future(waiter)
         try:
             await wait((done,), timeout=seconds)
         finally:
@@ -156,7 +157,7 @@ class ExecutionMode:
         On a thread of its own; on this one if there can be no other, because it has to be done, and under `BLOCKING`. A
         cancellation of the task, or an interrupt of the thread, is raised when it has ended.
         """
-        return body() if self.inline else await outlast(run_in_thread_or_here(body))
+        return body() if self.inline else await await_shielded(run_in_thread_or_here(body))
 
     async def write_to(self, store: UnitStore | None, body: Callable[[], T]) -> T:
         """Run something that writes to a store; as `in_thread`, if writing there waits."""
@@ -173,14 +174,14 @@ class ExecutionMode:
         """
         if self.inline or not store.waits:
             return run_blocking(write(None))
-        return await outlast(run_detached(write(apply_detached)))
+        return await await_shielded(run_detached(write(apply_detached)))
 
     async def commit(self, transaction: Transaction) -> None:
         """Commit a transaction; see `Transaction.commit`. A cancellation is raised when the outcome is known."""
         if self.inline or not transaction.waits:
             transaction.commit()
         else:
-            await outlast(transaction.commit_detached())
+            await await_shielded(transaction.commit_detached())
 
 
 class Blocking(ExecutionMode):

@@ -30,8 +30,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from handrail.interrupts import HeldInterrupts, allow_interrupts, raise_held_interrupt
-from handrail.loop_guard import synchronous_entry
-from handrail.waiting import Shield
+from handrail.waiting import Shield, synchronous_entry
 
 T = TypeVar("T")
 

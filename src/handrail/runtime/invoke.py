@@ -54,7 +54,7 @@ from handrail.runtime.messages import answer_from_record, render_message
 from handrail.runtime.outcome import Ended, leave_unread_effects, settle_failure
 from handrail.runtime.steps import apply_result, parse_arguments, record_call, run_handler, unknown_tool
 from handrail.session.calls import ToolCall
-from handrail.waiting import turn_to_begin
+from handrail.waiting import wait_for_budget
 
 # Bound once: reading a member from its enumeration takes eight times as long as a global, ten times a call.
 LOOK_UP, PARSE, TURN, POLICY, APPROVAL, DEADLINE, CLAIM, BEGIN, HANDLER, APPLY, COMMIT, _RECORD, _RENDER = Step
@@ -79,7 +79,7 @@ async def invoke(call: ToolCall, reply: str | None, environment: Environment, mo
         BaseException: what is not an `Exception` propagates. In either case the call is rolled back and recorded first.
     """
     if not mode.inline:
-        await turn_to_begin()  # the loop does other work first, if many calls have begun in this iteration of it
+        await wait_for_budget()  # the loop does other work first, if many calls have begun in this iteration of it
     run = CallState(call, reply, environment, mode)  # draws the ticket of step 3
     try:
         if run.tool is not None and fast.is_straight(run):

@@ -95,7 +95,7 @@ def _rendered(run: CallState, result: ToolResult[Any], *, replayed: bool) -> Too
     parts = masked.all_parts() if result.parts else ()
     redaction = current_redaction()
     if redaction.results:
-        hide = redaction.text if run.secrets is None else run.secrets.with_those_of(redaction)
+        hide = redaction.text if run.secrets is None else run.secrets.join(redaction)
         text = hide(text)
         parts = tuple(TextPart(hide(part.text)) if isinstance(part, TextPart) else part for part in parts)
     is_cut = len(text) > most

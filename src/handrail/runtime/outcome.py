@@ -13,9 +13,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from handrail.errors import DeadlineExceededError, ToolValidationError, VisibilityExpansionRequired
-from handrail.errors.developer import DeveloperMistake, PromptRenderError, SessionError, mistakes_in
-from handrail.errors.outcomes import AppliedMeanwhileError
-from handrail.errors.storage import SessionLostError, StoreError, StoreUnavailableError
+from handrail.errors.developer import PromptRenderError, mistakes_in
+from handrail.errors.outcomes import AppliedMeanwhileError, DeveloperMistake
+from handrail.errors.storage import SessionError, SessionLostError, StoreError, StoreUnavailableError
 from handrail.prompt import Tool, ToolResult
 from handrail.prompt.disclosure import OpenSections
 from handrail.redaction import redacted_logger
@@ -160,7 +160,7 @@ async def _commit_opening(run: CallState, result: ToolResult[Any]) -> None:
         await run.mode.commit(transaction)
     run.commit_event(event)
     if isinstance(raises, VisibilityExpansionRequired):
-        raises.opened = raises.section_keys
+        raises.open_sections = raises.section_keys
 
 
 def _notify_raised(run: CallState, error: BaseException) -> None:

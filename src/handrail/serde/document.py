@@ -26,8 +26,8 @@ from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from handrail.errors import DocumentError
-from handrail.loop_guard import check_blocking
 from handrail.serde.formatting import did_you_mean, files_in, nearest, quote_value, shorten
+from handrail.waiting import check_blocking
 
 try:
     from ruamel.yaml import YAML

@@ -291,7 +291,7 @@ class Conversation:
         asked: object = turns
         if type(asked) is not int or turns < 1:
             expected = "a number of turns, at least 1"
-            raise InvalidArgumentError(function="Conversation.last", argument="turns", given=asked, expected=expected)
+            raise InvalidArgumentError(function="Conversation.last", argument="turns", value=asked, expected=expected)
         stored = self._session[ConversationPart]
         length = len(stored)
         # A turn mostly has two parts, and the part before it says that it begins: these are read at once.

@@ -26,7 +26,7 @@ from handrail.session.reducers import SessionSlices, Slice, SliceRules
 from handrail.session.slices import Reducer, SessionSnapshot, SlicePolicy, filled, versions_of
 from handrail.transaction import current
 from handrail.turns import Turn
-from handrail.waiting import asynchronous, closing_after, completed, run_in_thread
+from handrail.waiting import asynchronous, closing_after, loop_future, run_in_thread
 
 if TYPE_CHECKING:
     from handrail.session.conversation import Conversation
@@ -69,7 +69,7 @@ def _check(
         texts.append((f"tags[{name!r}]", value, _is_text(value), "text of valid Unicode; write str(...) around it"))
     for argument, given, fits, expected in texts:
         if not fits:
-            raise InvalidArgumentError(function=function, argument=argument, given=given, expected=expected)
+            raise InvalidArgumentError(function=function, argument=argument, value=given, expected=expected)
 
 
 def _is_text(given: object) -> bool:
@@ -98,7 +98,7 @@ async def _open_on_thread(opening: Callable[[], SessionT]) -> SessionT:
     """
     opened = run_in_thread(opening)
     try:
-        await completed(opened)
+        await loop_future(opened)
     except BaseException:
         opened.add_done_callback(_close_again)
         raise

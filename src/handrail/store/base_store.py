@@ -13,7 +13,7 @@ from itertools import accumulate, count
 from typing import TYPE_CHECKING, Self, Unpack
 
 from handrail.clock import Clock
-from handrail.process_identity import process_in_words
+from handrail.process import process_in_words
 from handrail.session import Session
 from handrail.session.calls import OpenCall
 from handrail.session.persistence.protocol import SessionLock
@@ -28,7 +28,7 @@ from handrail.store.protocol import (
     change_effect,
     with_proof,
 )
-from handrail.waiting import closing_after, outlast, run_in_thread_or_here
+from handrail.waiting import await_shielded, closing_after, run_in_thread_or_here
 
 # A method that a store lacks is an error of type checkers, and an `AttributeError`. Derived from the protocol at run
 # time, the store would have it, and it would do nothing.
@@ -91,7 +91,7 @@ class BaseStore(_Rest):
 
     async def close_async(self) -> None:
         """Closes the store on a thread."""
-        await outlast(run_in_thread_or_here(self.close))
+        await await_shielded(run_in_thread_or_here(self.close))
 
     def session(self, session_id: str, **options: Unpack[OpenOptions]) -> Session:
         """Resumes or begins a session; short for `Session.open(store, session_id)`."""

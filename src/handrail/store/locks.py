@@ -31,10 +31,10 @@ from uuid import uuid4
 from handrail.clock import Clock, random_fraction
 from handrail.errors import SessionError, SessionLockedError, SessionLostError, SessionNotFoundError, SessionUseError
 from handrail.interrupts import raise_held_interrupt
-from handrail.loop_guard import check_blocking, may_wait_for_calls
-from handrail.process_identity import own_name
-from handrail.process_state import in_forked_process
+from handrail.process import own_name
 from handrail.session.persistence.protocol import SessionEntry, SessionLock
+from handrail.threads import in_forked_process
+from handrail.waiting import check_blocking, may_wait_for_calls
 
 
 class StoreOwner:

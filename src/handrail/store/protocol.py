@@ -25,7 +25,7 @@ from datetime import datetime, timedelta
 from typing import Literal, NamedTuple, Protocol, Self, TypeAlias, Unpack, get_args, runtime_checkable
 
 from handrail.errors import AppliedMeanwhileError, LeaseLostError, SessionError
-from handrail.process_identity import process_in_words
+from handrail.process import process_in_words
 from handrail.session import Session
 from handrail.session.calls import CallRef, OpenCall
 from handrail.session.persistence.protocol import AnswerChange, SessionAppend, SessionHeld, SessionStore

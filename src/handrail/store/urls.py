@@ -69,13 +69,13 @@ def open(  # noqa: A001, PLR0913 - each is an option of the store; it is called 
     check_argument("store.open", "connections", connections, int, "2 or more")
     refuse = partial(InvalidArgumentError, function="store.open")
     if busy < timedelta(0):
-        raise refuse(argument="busy", given=busy, expected="0 or more")
+        raise refuse(argument="busy", value=busy, expected="0 or more")
     if clock is not None and not hasattr(clock, "monotonic"):
-        raise refuse(argument="clock", given=clock, expected="a Clock, or None for that of the system")
+        raise refuse(argument="clock", value=clock, expected="a Clock, or None for that of the system")
     if connections < _FEWEST_CONNECTIONS:
-        raise refuse(argument="connections", given=connections, expected="2 or more")
+        raise refuse(argument="connections", value=connections, expected="2 or more")
     if durability not in get_args(Durability):
-        raise refuse(argument="durability", given=durability, expected=" or ".join(map(repr, get_args(Durability))))
+        raise refuse(argument="durability", value=durability, expected=" or ".join(map(repr, get_args(Durability))))
     scheme, colon, rest = url.partition(":")
     if colon and scheme == "memory" and not rest:
         return MemoryStore(clock=clock or SYSTEM_CLOCK)

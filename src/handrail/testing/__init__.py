@@ -5,15 +5,14 @@
 
 from __future__ import annotations
 
+import threading
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from handrail.lazy_exports import lazy_exports
-from handrail.testing.clock import FakeClock
 from handrail.testing.crash import Crashed, Finished, crash_at, run_to_crash
-from handrail.testing.playback import play, play_async
-from handrail.testing.read_only import assert_reads_only
-from handrail.testing.script import Call, Expect, Outcome, Reply, Script
-from handrail.testing.single_call import run_tool, run_tool_async
+from handrail.testing.script import Call, Expect, Outcome, Reply, Script, play, play_async
+from handrail.testing.single_call import assert_reads_only, run_tool, run_tool_async
 
 if TYPE_CHECKING:
     from handrail.testing.scripted_model import ScriptedModel
@@ -38,3 +37,48 @@ __all__ = [
     "run_tool",
     "run_tool_async",
 ]
+
+_START = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+
+class FakeClock:
+    """A `handrail.clock.Clock` whose time passes only in `advance`. Thread-safe.
+
+    Raises:
+        ValueError: `start` is naive.
+    """
+
+    __slots__ = ("_elapsed", "_lock", "_start")
+
+    def __init__(self, start: datetime = _START) -> None:
+        if start.utcoffset() is None:
+            message = (
+                f"FakeClock starts at an aware datetime, and {start.isoformat()} has no time zone. "
+                "Add one, e.g. datetime(2026, 1, 1, tzinfo=UTC)."
+            )
+            raise ValueError(message)
+        self._start = start.astimezone(UTC)
+        self._elapsed = timedelta(0)
+        self._lock = threading.Lock()
+
+    def now(self) -> datetime:
+        """The start plus all advances, in UTC."""
+        # Read without the lock: reading one attribute is atomic, and `advance` replaces the object.
+        return self._start + self._elapsed
+
+    def monotonic(self) -> float:
+        """The seconds advanced since the start."""
+        return self._elapsed.total_seconds()
+
+    def advance(self, span: timedelta) -> None:
+        """Advances the time by `span`.
+
+        Raises:
+            ValueError: `span` is negative. The time is unchanged.
+        """
+        if span < timedelta(0):
+            message = f"a clock does not go back, so it cannot advance by {span.total_seconds()} s"
+            raise ValueError(message)
+        # Adding is a read and a write, so two threads could otherwise lose one of two advances.
+        with self._lock:
+            self._elapsed += span

@@ -4,8 +4,7 @@
     assert ended == Crashed("after-handler")
     # now open desk.db again, and check its state
 
-`run_to_crash` starts a process that runs a function up to a point; `crash_at` kills the calling process there. The
-started process receives a folder, and writes its outcome there.
+The process of `run_to_crash` receives a folder, and writes its outcome there.
 """
 
 from __future__ import annotations
@@ -51,14 +50,10 @@ _LONGEST_QUOTE = 4000
 
 
 def crash_at(point: str, *, nth: int = 1) -> CrashTrap:
-    """Kill this process with SIGKILL when it reaches a point for the nth time from now on.
+    """Kills this process with SIGKILL when it reaches a point for the nth time from now on, counted from 1.
 
-    Nothing is flushed, closed or rolled back. The returned object is a context manager: leaving the block disarms it. A
-    later `crash_at` replaces an earlier one.
-
-    Args:
-        point: one of `handrail.crash_points.POINTS`.
-        nth: 1 for the first time.
+    Nothing is flushed, closed or rolled back. The trap is a context manager: leaving the block disarms it. A later
+    `crash_at` replaces an earlier one.
 
     Raises:
         ValueError: the point is unknown, or `nth` is less than 1. Nothing is armed.
@@ -69,18 +64,9 @@ def crash_at(point: str, *, nth: int = 1) -> CrashTrap:
 
 
 class CrashTrap:
-    """Counts how often a point has been reached, and kills the process at the nth time.
+    """Counts the arrivals at a point, and kills the process at the `nth`, or calls `kill`."""
 
-    Args:
-        point: the point, one of `handrail.crash_points.POINTS`.
-        nth: at which time to kill, from 1.
-        kill: the function to call then.
-
-    Raises:
-        ValueError: the point is unknown, or `nth` is less than 1.
-    """
-
-    __slots__ = ("_kill", "_left", "_lock", "_point")
+    __slots__ = ("_kill", "_lock", "_point", "_remaining")
 
     def __init__(self, point: str, nth: int, *, kill: Callable[[], object] | None = None) -> None:
         if point not in POINTS:
@@ -90,19 +76,19 @@ class CrashTrap:
         if nth < 1:
             raise ValueError(f"nth is {nth}; it counts from 1, the first time that {point} is reached")
         self._point = point
-        self._left = nth
+        self._remaining = nth
         self._kill = _kill_this_process if kill is None else kill
         self._lock = threading.Lock()
 
     def __call__(self, point: str) -> None:
-        """Record that the process has reached a point."""
+        """Counts the point, and kills the process at the nth time."""
         if point != self._point:
             return
         # The process is killed while the lock is held, so no other thread can pass the same point in between.
         with self._lock:
-            self._left -= 1
+            self._remaining -= 1
             # Equality, not less: after a `kill` that returns, as in a test, later arrivals must not call it again.
-            if self._left == 0:
+            if self._remaining == 0:
                 self._kill()
 
     def __enter__(self) -> Self:
@@ -120,15 +106,7 @@ def _kill_this_process() -> None:  # pragma: no cover - the process is killed he
 
 
 class ChildRequest(NamedTuple):
-    """The task of a process.
-
-    Attributes:
-        module: the module of the target, or the path of its file.
-        function: the name of the target.
-        arguments: its arguments.
-        at: the point at which to kill the process; `None` for none.
-        nth: at which time the point is reached.
-    """
+    """The task of a process: a function, by its module or file, that is killed at its nth arrival `at` a point."""
 
     module: str
     function: str
@@ -138,15 +116,10 @@ class ChildRequest(NamedTuple):
 
 
 def run_child(folder: str) -> None:
-    """Run the target of the folder's request, and kill the process at its point.
-
-    Raises:
-        TypeError: the target returned a value that JSON cannot represent.
-        Exception: what importing or calling the target raises.
-    """
+    """Runs the target of the folder's request, and kills the process at its point."""
     at = Path(folder)
     request = ChildRequest(*json.loads((at / REQUEST).read_text(encoding="utf-8")))
-    target = _target_of(request)
+    target = _import_target(request)
     trap = None if request.at is None else CrashTrap(request.at, request.nth)
     report = os.open(at / REACHED, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
 
@@ -160,19 +133,18 @@ def run_child(folder: str) -> None:
     # Armed after the import of the target, so that points reached while modules are imported do not count.
     arm(witness)
     try:
-        returned = target(*request.arguments)
-        if inspect.iscoroutine(returned):
-            returned = asyncio.run(returned)
+        value = target(*request.arguments)
+        if inspect.iscoroutine(value):
+            value = asyncio.run(value)
     finally:
         # Disarmed before the descriptor is closed: another thread could otherwise write to a closed or reused one.
         arm(None)
         os.close(report)
     # Written last: the file exists only if the target has returned.
-    (at / RETURNED).write_text(_as_json(returned, request), encoding="utf-8")
+    (at / RETURNED).write_text(_as_json(value, request), encoding="utf-8")
 
 
-def _target_of(request: ChildRequest) -> Callable[..., Any]:
-    """The function, from an importable module, or from the file of a main program."""
+def _import_target(request: ChildRequest) -> Callable[..., Any]:
     if not request.module.endswith(".py"):
         module = importlib.import_module(request.module)
     else:
@@ -186,25 +158,23 @@ def _target_of(request: ChildRequest) -> Callable[..., Any]:
     return target
 
 
-def _as_json(returned: object, request: ChildRequest) -> str:
+def _as_json(value: object, request: ChildRequest) -> str:
     try:
-        return json.dumps(returned)
+        return json.dumps(value)
     except TypeError as error:
         raise TypeError(
-            f"{request.function} returned {type(returned).__name__}, which JSON cannot represent ({error}). "
+            f"{request.function} returned {type(value).__name__}, which JSON cannot represent ({error}). "
             "Let it return text, numbers, lists and mappings, or nothing."
         ) from error
 
 
 @dataclass(frozen=True, slots=True)
 class Crashed:
-    """The process was killed at the point. Equality compares only the point and the count.
+    """The process was killed at the point, at its `nth` arrival. Equality compares only these.
 
     Attributes:
-        point: the point.
-        nth: at which time it was reached.
         reached: all reached points, in order; the process was killed at the last one.
-        output: what the process had written to standard output and flushed.
+        output: its standard output, as far as it was flushed.
     """
 
     point: str
@@ -215,15 +185,9 @@ class Crashed:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """The process ended without having reached the point that often.
+    """The process ended, and has not reached the point that often; `value` is what the function returned, as JSON."""
 
-    Attributes:
-        returned: the return value of the function, as JSON.
-        reached: the reached points, in order.
-        output: what it wrote to standard output.
-    """
-
-    returned: Any
+    value: Any
     reached: tuple[str, ...] = field(default=(), compare=False)
     output: str = field(default="", compare=False, repr=False)
 
@@ -237,7 +201,7 @@ def run_to_crash(  # noqa: PLR0913 - the options of a process
     env: Mapping[str, str] | None = None,
     timeout: timedelta = timedelta(minutes=1),
 ) -> Crashed | Finished:
-    """Run a function in a new Python process, and kill that with SIGKILL when it reaches a point.
+    """Runs a function in a new Python process, and kills that with SIGKILL when it reaches a point.
 
     Processes that the function has started are not killed, as in a real crash.
 
@@ -264,7 +228,7 @@ def run_to_crash(  # noqa: PLR0913 - the options of a process
     if at is not None:
         # Checked here too, so that a wrong point is reported before a process is started.
         CrashTrap(at, nth)  # the same check as in the other process
-    module, function = _named(target)
+    module, function = _locate(target)
     request = json.dumps(ChildRequest(module, function, arguments, at, nth))
     with TemporaryDirectory(prefix="handrail-crash-") as name:
         folder = Path(name)
@@ -310,8 +274,7 @@ def _wait(process: subprocess.Popen[bytes], timeout: timedelta, errors: IO[bytes
             process.wait()
 
 
-def _named(target: str | Callable[..., object]) -> tuple[str, str]:
-    """The module and the name by which another process imports the target."""
+def _locate(target: str | Callable[..., object]) -> tuple[str, str]:
     if isinstance(target, str):
         module, _, function = target.partition(":")
         if not module or not function.isidentifier():

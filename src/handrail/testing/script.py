@@ -1,23 +1,27 @@
-"""A script: the replies of a model, and what it must receive before each.
+"""A script: the replies of a model, and what it must receive before each; and its playback.
 
     Script([
         Reply(calls=[Call("read_file", {"path": "notes.md"})]),
         Reply(text="Done.", expect=Expect(messages={"call-1": Outcome.ok("buy milk")})),
     ])
 
-A script is data: `handrail.testing.playback` plays it without a model, `handrail.testing.scripted_model` as a model,
-and `handrail.testing.script_file` reads it from a file.
+`play` runs the calls of a script through a `ToolExecutor`, without a model. `handrail.testing.scripted_model` plays it
+as a model, and `handrail.testing.script_file` reads it from a file.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import ScriptError
 from handrail.limits import TokenUsage
+from handrail.runtime import ToolCall, ToolMessage
+from handrail.serde.formatting import enumerated
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +31,7 @@ class Call:
     Attributes:
         name: the tool's name, known or not.
         arguments: the arguments; text is played unchanged, and need not be JSON.
-        id: the id of the call; by default `call-1`, `call-2`, ... by its position in the script.
+        id: by default `call-1`, `call-2`, ... by its position in the script.
     """
 
     name: str
@@ -36,11 +40,7 @@ class Call:
 
     @property
     def arguments_text(self) -> str:
-        """The arguments as the text that a provider sends.
-
-        Raises:
-            TypeError: they have a value that JSON cannot represent.
-        """
+        """The arguments as the text that a provider sends."""
         return self.arguments if isinstance(self.arguments, str) else json.dumps(dict(self.arguments))
 
 
@@ -69,7 +69,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expect:
-    """What the model must receive before a reply.
+    """The expected input of the model before a reply.
 
     Attributes:
         instructions: texts that the instructions contain.
@@ -78,7 +78,7 @@ class Expect:
         messages: the outcomes of the calls of the last reply, by the id of the call; there may be more.
 
     Raises:
-        ScriptError: a text is given instead of a list of texts.
+        ScriptError: a text stands for a list of texts.
     """
 
     instructions: Sequence[str] = ()
@@ -88,9 +88,9 @@ class Expect:
 
     def __post_init__(self) -> None:
         for name in ("instructions", "tools", "texts"):
-            given: object = getattr(self, name)
-            if isinstance(given, str):
-                raise ScriptError(f"Expect({name}={given!r}) must be a list; write {name}=[{given!r}].")
+            value: object = getattr(self, name)
+            if isinstance(value, str):
+                raise ScriptError(f"Expect({name}={value!r}) must be a list; write {name}=[{value!r}].")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,11 +98,9 @@ class Reply:
     """One reply of the model. A reply without calls is an answer, and ends the run.
 
     Attributes:
-        text: its text.
-        calls: its tool calls, in order.
         output: a structured answer, as the fields of the prompt's output type.
         usage: the tokens that it reports; estimated from its text by default.
-        expect: what the model must receive before it.
+        expect: the expected input of the model before it.
         within: for a reply of an agent that was called as a tool, the id of that call. Its replies are between the
             reply with the call and the reply after its answer.
     """
@@ -117,11 +115,7 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """The replies of a run, in order.
-
-    Attributes:
-        replies: the replies; every call in them has an id.
-        name: the name of the script in errors.
+    """The replies of a run, in order; `name` names the script in errors.
 
     Raises:
         ScriptError: two calls have one id, arguments cannot be written as JSON, a reply is within a call that was not
@@ -132,14 +126,14 @@ class Script:
     name: str = "the script"
 
     def __post_init__(self) -> None:
-        replies = _numbered(self.replies, self.name)
+        replies = _number_calls(self.replies, self.name)
         # The class is frozen; only the numbered replies are ever visible.
         object.__setattr__(self, "replies", replies)
 
 
-def _numbered(replies: Iterable[object], name: str) -> tuple[Reply, ...]:
-    numbered: list[Reply] = []
-    taken: set[str] = set()
+def _number_calls(replies: Iterable[object], name: str) -> tuple[Reply, ...]:
+    replies_with_ids: list[Reply] = []
+    ids: set[str] = set()
     # Counted over the whole script, and not for each reply, so that an id names one call.
     number = 0
     for step, reply in enumerate(replies, start=1):
@@ -148,20 +142,220 @@ def _numbered(replies: Iterable[object], name: str) -> tuple[Reply, ...]:
                 f"{name}: {reply!r} is not a Reply; write Reply(text=...) or Reply(calls=[...]).", step=step
             )
         # `taken` has only the calls of earlier replies here, so a reply cannot be within its own call.
-        if reply.within and reply.within not in taken:
+        if reply.within and reply.within not in ids:
             raise ScriptError(f"{name}: no reply before this one makes the call {reply.within!r}.", step=step)
         calls: list[Call] = []
         for call in reply.calls:
             # An explicit id does not stop the count: the third call is `call-3`, whatever the others are named.
             number += 1
-            identified = replace(call, id=call.id or f"call-{number}")
-            if identified.id in taken:
-                raise ScriptError(f"{name}: the id {identified.id!r} is given twice; each call has its own.", step=step)
-            taken.add(identified.id)
+            own_call = replace(call, id=call.id or f"call-{number}")
+            if own_call.id in ids:
+                raise ScriptError(f"{name}: the id {own_call.id!r} is given twice; each call has its own.", step=step)
+            ids.add(own_call.id)
             try:
-                identified.arguments_text  # noqa: B018 - evaluated, so that a fault is raised here
+                own_call.arguments_text  # noqa: B018 - evaluated, so that a fault is raised here
             except TypeError as error:
-                raise ScriptError(f"{name}: the arguments of {identified.id}: {error}", step=step) from error
-            calls.append(identified)
-        numbered.append(replace(reply, calls=tuple(calls)))
-    return tuple(numbered)
+                raise ScriptError(f"{name}: the arguments of {own_call.id}: {error}", step=step) from error
+            calls.append(own_call)
+        replies_with_ids.append(replace(reply, calls=tuple(calls)))
+    return tuple(replies_with_ids)
+
+
+# ------------------------------------------------------------------------------------------------------------- playback
+
+
+_LONGEST_QUOTE = 300
+"""Characters of a sent text that an error quotes."""
+
+_MOST_LISTED = 600
+"""Bytes of the ids of calls in an error."""
+
+
+@dataclass(frozen=True, slots=True)
+class SentMessage:
+    """A message as the model read it: the answer to a call."""
+
+    call_id: str
+    content: str
+    success: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SentMessages:
+    """The input of the model since its last reply.
+
+    Attributes:
+        tools: the names of the offered tools.
+        messages: the answers to the calls of its last reply.
+        call_ids: the ids of those calls in the history, in the order of the calls. They differ from those of the script
+            if its ids are already used, for example by an earlier run on the same session. Empty if none differs.
+    """
+
+    instructions: str = ""
+    tools: tuple[str, ...] = ()
+    messages: tuple[SentMessage, ...] = ()
+    call_ids: tuple[str, ...] = ()
+
+
+class Playback:
+    """The position in the playback of a `script`: `played` of its replies have been played. Thread-safe."""
+
+    __slots__ = ("_lock", "played", "script")
+
+    def __init__(self, script: Script) -> None:
+        self.script: Script = script
+        self.played: int = 0
+        self._lock = threading.Lock()
+
+    def next(self, received: SentMessages) -> Reply:
+        """Checks the input of the model against the script, and returns the next reply.
+
+        Raises:
+            ScriptError: it differs, or the script has ended. The message lists every difference.
+        """
+        # The check and the step are one operation: two concurrent requests must not receive the same reply.
+        with self._lock:
+            replies = self.script.replies
+            step = self.played + 1
+            if step > len(replies):
+                raise ScriptError(
+                    f"{self.script.name} has ended with reply {len(replies)}, but the run asks for another. "
+                    f"It was sent {_describe(received)}. A script is played once; make another model for another run.",
+                    step=step,
+                )
+            reply = replies[step - 1]
+            # Replies of an agent that was called as a tool are interleaved with those of its caller; each has its own
+            # last reply.
+            before = [earlier for earlier in replies[: step - 1] if earlier.within == reply.within]
+            call_ids = [call.id for call in before[-1].calls] if before else []
+            received = _with_script_ids(received, call_ids)
+            faults = [*_missing_answers(call_ids, received), *_differences(reply.expect or Expect(), received)]
+            if faults:
+                raise ScriptError(f"reply {step} of {self.script.name}: {' '.join(faults)}", step=step)
+            # Only after the checks: a request that was refused does not use up the reply.
+            self.played = step
+            return reply
+
+    def assert_finished(self) -> None:
+        """Raises `ScriptError` with the remaining replies, unless the script was played to its end."""
+        with self._lock:
+            rest = self.script.replies[self.played :]
+            if rest:
+                names = "; ".join(_describe_reply(reply) for reply in rest)
+                raise ScriptError(
+                    f"the run ended after reply {self.played} of {self.script.name}, which has "
+                    f"{len(self.script.replies)}. Not played: {names}.",
+                    step=self.played + 1,
+                )
+
+
+def play(script: Script, executor: ToolExecutor, *, reply: str = "reply") -> tuple[ToolMessage, ...]:
+    """Plays a script through `executor.execute_all`, reply by reply; returns the messages of all calls.
+
+    Args:
+        script: the script.
+        executor: runs the calls.
+        reply: the prefix of the names of the replies: `reply-1`, `reply-2`, ... If the script is played again on one
+            session with the same prefix, calls that have a final record are answered from it; with another all are new.
+
+    Raises:
+        ScriptError: the outcome differs from the script, or the script does not end with an answer.
+        RunAbortedError: as `ToolExecutor.execute_all`.
+    """
+    playing = _Playing(script, executor)
+    for number, calls in enumerate(playing, start=1):
+        playing.answer(executor.execute_all(calls, reply=f"{reply}-{number}"))
+    return tuple(playing.messages)
+
+
+async def play_async(script: Script, executor: ToolExecutor, *, reply: str = "reply") -> tuple[ToolMessage, ...]:
+    """Plays a script through `executor.execute_all_async`; see `play`."""
+    playing = _Playing(script, executor)
+    for number, calls in enumerate(playing, start=1):
+        playing.answer(await executor.execute_all_async(calls, reply=f"{reply}-{number}"))
+    return tuple(playing.messages)
+
+
+class _Playing:
+    def __init__(self, script: Script, executor: ToolExecutor) -> None:
+        self._executor = executor
+        self.messages: list[ToolMessage] = []
+        self._playback = Playback(script)
+        self._received = self._receive(())
+
+    def __iter__(self) -> Iterator[list[ToolCall]]:
+        # The expectations of a reply are checked when it is requested, so after the messages of the one before.
+        while calls := self._playback.next(self._received).calls:
+            yield [ToolCall(call.id, call.name, call.arguments_text) for call in calls]
+        self._playback.assert_finished()
+
+    def answer(self, messages: tuple[ToolMessage, ...]) -> None:
+        self.messages.extend(messages)
+        received = tuple(SentMessage(message.call_id, message.content, message.success) for message in messages)
+        self._received = self._receive(received)
+
+    def _receive(self, messages: tuple[SentMessage, ...]) -> SentMessages:
+        text = self._executor.environment.rendered_prompt.text
+        return SentMessages(text, tuple(tool.name for tool in self._executor.tools), messages)
+
+
+def _with_script_ids(received: SentMessages, ids: list[str]) -> SentMessages:
+    script_ids = dict(zip(received.call_ids, ids, strict=False))  # a structured answer may be one call more
+    messages = (
+        replace(message, call_id=script_ids.get(message.call_id, message.call_id)) for message in received.messages
+    )
+    return replace(received, messages=tuple(messages))
+
+
+def _missing_answers(call_ids: list[str], received: SentMessages) -> Iterator[str]:
+    answer_ids = [message.call_id for message in received.messages]
+    missing_ids = [call_id for call_id in call_ids if call_id not in answer_ids]
+    if missing_ids:
+        missing_text, came = (enumerated(calls, limit=_MOST_LISTED) for calls in (missing_ids, answer_ids))
+        yield f"The calls {missing_text} were not answered; the answers were to {came or 'none'}."
+
+
+def _differences(expect: Expect, received: SentMessages) -> Iterator[str]:
+    for text in expect.instructions:
+        if text not in received.instructions:
+            yield f"The instructions do not contain {text!r}; they are {_quote(received.instructions)}."
+    absent = [name for name in expect.tools if name not in received.tools]
+    if absent:
+        yield f"The tools {', '.join(absent)} were not offered; offered were {', '.join(received.tools) or 'none'}."
+    for text in expect.texts:
+        if not any(text in message.content for message in received.messages):
+            yield f"No message contains {text!r}; it was sent {_describe(received)}."
+    by_id = {message.call_id: message for message in received.messages}
+    for call_id, outcome in expect.messages.items():
+        yield from _outcome_differences(call_id, outcome, by_id.get(call_id), received)
+
+
+def _outcome_differences(
+    call_id: str, outcome: Outcome, message: SentMessage | None, received: SentMessages
+) -> Iterator[str]:
+    if message is None:
+        yield f"{call_id} was not answered; it was sent {_describe(received)}."
+        return
+    if message.success is not outcome.success:
+        verb, came = ("succeed", "failed") if outcome.success else ("fail", "succeeded")
+        yield f"{call_id} was to {verb}, but it {came}: {_quote(message.content)}."
+    for text in outcome.texts:
+        if text not in message.content:
+            yield f"The answer to {call_id} does not contain {text!r}; it is {_quote(message.content)}."
+
+
+def _describe(received: SentMessages) -> str:
+    text = [
+        f"{message.call_id} ({'ok' if message.success else 'failed'}): {_quote(message.content)}"
+        for message in received.messages
+    ]
+    return "; ".join(text) or "no messages"
+
+
+def _quote(text: str) -> str:
+    return repr(text if len(text) <= _LONGEST_QUOTE else f"{text[:_LONGEST_QUOTE]}...")
+
+
+def _describe_reply(reply: Reply) -> str:
+    calls: list[Any] = [call.name for call in reply.calls]
+    return f"calls of {', '.join(calls)}" if calls else f"the answer {_quote(reply.text)}"

@@ -33,7 +33,7 @@ from handrail.testing.script import Call, Expect, Outcome, Reply, Script
 
 
 def read_script(path: Path) -> Script:
-    """Read a script from a file.
+    """Reads a script from a file.
 
     Raises:
         ScriptError: it is not a regular file, not YAML in UTF-8, or not a script; the message has file, line and
@@ -48,11 +48,7 @@ def read_script(path: Path) -> Script:
 
 
 def parse_script(text: str, *, name: str = "the script") -> Script:
-    """Read a script from YAML text; `name` is its name in errors.
-
-    Raises:
-        ScriptError: as for `read_script`.
-    """
+    """Reads a script from YAML text; `name` is its name in errors. `ScriptError` as of `read_script`."""
     unprintable = document.first_unprintable(text)
     if unprintable is not None:
         line, column, words = unprintable
@@ -75,13 +71,11 @@ def _script(text: str, name: str) -> Script:
 
 
 class _ScriptReader(document.DocumentReader):
-    """Builds a script from the tree of one file."""
-
     def reply(self, tree: document.YamlNode) -> Reply:
         keys = self.mapping(tree, "a reply", _names(Reply))
         return Reply(
             text=self.read(keys, "text", self.text) or "",
-            calls=self.read(keys, "calls", lambda found: self.items(found, "calls", self.call)) or (),
+            calls=self.read(keys, "calls", lambda node: self.items(node, "calls", self.call)) or (),
             output=self.read(keys, "output", self.json_object),
             usage=self.read(keys, "usage", self.usage),
             expect=self.read(keys, "expect", self.expect),
@@ -93,13 +87,13 @@ class _ScriptReader(document.DocumentReader):
         if "name" not in keys:
             self.fail(tree, "a call has the key 'name', with the name of the tool")
         arguments: dict[str, Any] | str = {}
-        given = keys.get("arguments")
-        if isinstance(given, document.YamlScalar):
+        node = keys.get("arguments")
+        if isinstance(node, document.YamlScalar):
             # A key without a value is null, which stands for no arguments. Other scalars are played as their text, so
             # `5` stays `5`.
-            arguments = arguments if given.value is None else given.text
-        elif given is not None:
-            arguments = self.json_object(given)
+            arguments = arguments if node.value is None else node.text
+        elif node is not None:
+            arguments = self.json_object(node)
         return Call(self.text(keys["name"]), arguments, self.read(keys, "id", self.text) or "")
 
     def expect(self, tree: document.YamlNode) -> Expect:
@@ -110,15 +104,15 @@ class _ScriptReader(document.DocumentReader):
         return Expect(**texts, messages=self.read(keys, "messages", self.outcomes) or {})
 
     def outcomes(self, tree: document.YamlNode) -> dict[str, Outcome]:
-        return {call_id: self.outcome(found) for call_id, found in self.mapping(tree, "messages").items()}
+        return {call_id: self.outcome(node) for call_id, node in self.mapping(tree, "messages").items()}
 
     def outcome(self, tree: document.YamlNode) -> Outcome:
         if isinstance(tree, document.YamlMap):
             keys = self.mapping(tree, "an outcome", ("ok", "failed"))
             if len(keys) != 1:
                 self.fail(tree, "an outcome is either ok or failed")
-            ((verdict, found),) = keys.items()
-            return Outcome(verdict == "ok", self.items(found, verdict, self.text))
+            ((verdict, node),) = keys.items()
+            return Outcome(verdict == "ok", self.items(node, verdict, self.text))
         verdict = self.text(tree)
         if verdict not in ("ok", "failed"):
             self.fail(tree, f"{verdict!r} is not an outcome; write ok, failed, {{ok: [text]}} or {{failed: [text]}}")
@@ -126,7 +120,7 @@ class _ScriptReader(document.DocumentReader):
 
     def usage(self, tree: document.YamlNode) -> TokenUsage:
         keys = self.mapping(tree, "usage", _names(TokenUsage))
-        return TokenUsage(**{name: self.count(found, name) for name, found in keys.items()})
+        return TokenUsage(**{name: self.count(node, name) for name, node in keys.items()})
 
     def count(self, tree: document.YamlNode, name: str) -> int:
         value = tree.value if isinstance(tree, document.YamlScalar) else None
@@ -136,7 +130,7 @@ class _ScriptReader(document.DocumentReader):
         return value
 
     def json_object(self, tree: document.YamlNode) -> dict[str, Any]:
-        return {key: self.json(found) for key, found in self.mapping(tree, "this value").items()}
+        return {key: self.json(node) for key, node in self.mapping(tree, "this value").items()}
 
     def json(self, tree: document.YamlNode) -> Any:  # noqa: ANN401 - any value of JSON
         if isinstance(tree, document.YamlMap):

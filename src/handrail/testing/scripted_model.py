@@ -34,23 +34,19 @@ except ModuleNotFoundError as _error:
     ) from _error
 
 from handrail.errors.developer import check_argument
-from handrail.testing.playback import Playback, SentMessage, SentMessages
-from handrail.testing.script import Reply, Script
+from handrail.testing.script import Playback, Reply, Script, SentMessage, SentMessages
 
 
 class ScriptedModel(FunctionModel):
-    """A model that plays the replies of a script, and checks what it receives against the script.
+    """A model that plays the replies of a script once, and checks its input against the script.
 
-    As a context manager, it checks at the end of the block that the script was played to its end. It plays its script
-    once. Another model of the same script may run on the same session: ids that are already used there are replaced,
-    and the expectations of the script still refer to its own ids.
-
-    Attributes:
-        playback: the position in the script.
+    As a context manager, it checks at the end of the block that the script was played to its end. Another model of the
+    same script may run on the same session: ids that are already used there are replaced, and the expectations of the
+    script still refer to its own ids. `playback` is the position in the script.
     """
 
     def __init__(self, script: Script | Iterable[Reply], *, name: str = "scripted") -> None:
-        """Create a model that starts before the first reply; `name` is its name in messages.
+        """Starts before the first reply; `name` is its name in messages.
 
         Raises:
             ScriptError: the replies are not a valid script.
@@ -72,27 +68,21 @@ class ScriptedModel(FunctionModel):
         return cls(read_script(Path(path)), name=name)
 
     def assert_finished(self) -> None:
-        """Check that the script was played to its end.
-
-        Raises:
-            ScriptError: it was not; the message lists the remaining replies.
-        """
+        """Raises `ScriptError` with the remaining replies, unless the script was played to its end."""
         self.playback.assert_finished()
 
     def __enter__(self) -> Self:
-        """Return the model."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Check that the script was played to its end, unless the block raised."""
         # A failure of the block is the cause; unplayed replies would only hide it.
         if error is None:
             self.assert_finished()
 
     async def _reply(self, messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-        reply = self.playback.next(_sent(messages, info))
+        reply = self.playback.next(_sent_messages(messages, info))
         parts: list[ModelResponsePart] = [TextPart(reply.text)] if reply.text else []
         # The number of messages makes the id unique in a history with several structured answers.
         parts += _calls(reply, info, f"answer-{len(messages)}")
@@ -103,8 +93,7 @@ class ScriptedModel(FunctionModel):
         return ModelResponse(parts=parts, usage=counts)
 
     async def _stream(self, messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[str | DeltaToolCalls]:
-        """The next reply in pieces; PydanticAI estimates the usage of streams itself."""
-        reply = self.playback.next(_sent(messages, info))
+        reply = self.playback.next(_sent_messages(messages, info))
         calls = _calls(reply, info, f"answer-{len(messages)}")
         # An empty text is still one piece: `FunctionModel` refuses a stream without any.
         for line in reply.text.splitlines(keepends=True) or ([] if calls else [""]):
@@ -112,14 +101,13 @@ class ScriptedModel(FunctionModel):
         for index, part in enumerate(calls):
             if isinstance(part, ToolCallPart):
                 # The text of the script, because PydanticAI would decode and encode it.
-                written = part.args if isinstance(part.args, str) else part.args_as_json_str()
-                yield {index: DeltaToolCall(part.tool_name, written, tool_call_id=part.tool_call_id)}
+                arguments = part.args if isinstance(part.args, str) else part.args_as_json_str()
+                yield {index: DeltaToolCall(part.tool_name, arguments, tool_call_id=part.tool_call_id)}
             else:
                 yield part.content
 
 
 def _calls(reply: Reply, info: AgentInfo, answer_id: str) -> list[ToolCallPart | TextPart]:
-    """The calls of a reply; a structured answer is the call of the output tool, or JSON text if there is none."""
     parts: list[ToolCallPart | TextPart] = [
         ToolCallPart(call.name, call.arguments_text, tool_call_id=call.id) for call in reply.calls
     ]
@@ -132,13 +120,12 @@ def _calls(reply: Reply, info: AgentInfo, answer_id: str) -> list[ToolCallPart |
     return parts
 
 
-def _sent(messages: list[ModelMessage], info: AgentInfo) -> SentMessages:
-    """What the model received since its last reply."""
+def _sent_messages(messages: list[ModelMessage], info: AgentInfo) -> SentMessages:
     answers: list[SentMessage] = []
-    asked: tuple[str, ...] = ()
+    call_ids: tuple[str, ...] = ()
     for message in reversed(messages):
         if isinstance(message, ModelResponse):
-            asked = tuple(call.tool_call_id for call in message.tool_calls)
+            call_ids = tuple(call.tool_call_id for call in message.tool_calls)
             break
         # Messages are read from the end, but the answers of one message are in order.
         answers[:0] = [
@@ -147,10 +134,9 @@ def _sent(messages: list[ModelMessage], info: AgentInfo) -> SentMessages:
             if isinstance(part, ToolReturnPart)
         ]
     return SentMessages(
-        info.instructions or "", tuple(tool.name for tool in info.function_tools), tuple(answers), asked
+        info.instructions or "", tuple(tool.name for tool in info.function_tools), tuple(answers), call_ids
     )
 
 
 def _text(part: ToolReturnPart) -> str:
-    """The message of a call, without the text that PydanticAI adds to a failure."""
     return part.content if isinstance(part.content, str) else part.model_response_str()

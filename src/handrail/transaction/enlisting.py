@@ -39,7 +39,7 @@ def enlist(participant: TwoPhaseParticipant) -> None:
         SecondStoreError: the participant names another store than that of the call.
         TransactionClosedError: the call has ended.
     """
-    refused = partial(InvalidArgumentError, function="transaction.enlist", argument="participant", given=participant)
+    refused = partial(InvalidArgumentError, function="transaction.enlist", argument="participant", value=participant)
     if isinstance(participant, type) or not all(callable(getattr(participant, name, None)) for name in _METHODS):
         raise refused(expected=f"an object with the methods {', '.join(_METHODS)}, and the attribute store")
     transaction = current()

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, Literal, NamedTuple, Protocol, Self, TypeAlias, TypeVar, cast
 
 from handrail.errors import ReadOnlyViolation, SecondStoreError, TransactionClosedError, TurnConflictError
-from handrail.process_state import ASSIGNING
+from handrail.threads import ASSIGNING
 from handrail.transaction.commit import (
     UNDOING,
     CommitParticipant,

@@ -1,6 +1,6 @@
-"""What was said and done in a stored session, read as one sequence of values."""
+"""The messages and calls of a stored session, read as one sequence of values."""
 
-from handrail.transcript.items import (
+from handrail.transcript.messages import (
     ApprovalWait,
     ConversationId,
     MessageBlock,

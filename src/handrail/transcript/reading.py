@@ -23,12 +23,15 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
-from typing import Any, Final, TypeVar
+from datetime import datetime, timedelta
+from typing import Any, Final, NamedTuple, TypeVar
 
 from pydantic_core import from_json
 
+from handrail.prompt import ToolResult
+from handrail.prompt.content_parts import load_parts
 from handrail.runtime import ToolInvoked
+from handrail.runtime.calls import Step
 from handrail.serde.json_schema import is_array
 from handrail.session.calls import CallRef, OpenCall
 from handrail.session.conversation import ConversationPart
@@ -36,16 +39,183 @@ from handrail.session.open_calls import PostponedCall
 from handrail.session.persistence.loading import corrupt, decoded_items
 from handrail.session.persistence.protocol import SessionEntry, SessionStore
 from handrail.session.persistence.stored_types import stored_type
-from handrail.transcript.call_outcomes import ApprovalNote, AskedCall, CallReport, approval_notes, call_report
-from handrail.transcript.items import (
+from handrail.transcript.messages import (
+    AnswerPiece,
+    ApprovalWait,
+    BlockPiece,
+    CallOutcome,
     ConversationId,
     MessageBlock,
+    MessagePiece,
     TranscriptBreak,
     TranscriptCall,
     TranscriptItem,
     TranscriptMessage,
+    decode_arguments,
+    message_pieces,
 )
-from handrail.transcript.provider_messages import AnswerPiece, MessagePiece, SaidPiece, message_pieces
+
+# ------------------------------------------------------------------------------------------------ the outcomes of calls
+
+
+_LATER = "later"
+
+
+class CallReport(NamedTuple):
+    """The record of a call; `final` if the same call is answered from it, `denied` if no approval was given."""
+
+    call: TranscriptCall
+    final: bool
+    denied: bool
+
+
+def call_report(item: Mapping[str, Any]) -> CallReport:
+    """Reads the record of a call from the JSON of a `ToolInvoked`, which may be damaged."""
+    result = ToolResult(
+        item["message"],
+        _value(item.get("value")),
+        success=bool(item["success"]),
+        exclude_value_from_context=bool(item["exclude_value"]),
+        parts=load_parts(item.get("parts", ())),
+    )
+    arguments, replayed = item.get("written"), bool(item["replayed"])
+    has_run = item.get("handler_seconds") is not None
+    call = TranscriptCall(
+        call=CallRef(item.get("reply"), item["id"]),
+        tool=item["name"],
+        arguments=decode_arguments(item["arguments"] if arguments is None else arguments),
+        outcome="ok" if result.success else "failed" if has_run or replayed else "refused",
+        content=result.render(),
+        seconds=float(item["total_seconds"]),
+        replayed=replayed,
+        has_effect=item.get("effect_key") is not None,
+        at=datetime.fromisoformat(item["at"]),
+    )
+    return CallReport(call, bool(item["final"]), item.get("refused_at") == Step.APPROVAL)
+
+
+def _value(value: Any) -> Any:  # noqa: ANN401 - decoded JSON
+    return None if value is None or "value" not in value else value["value"]
+
+
+class ApprovalNote(NamedTuple):
+    """The record of the approval of a call: a question, or its answer.
+
+    Attributes:
+        ref: the identity of the call.
+        approved: the decision; `None` for an open question.
+        by: the one who has decided; empty if that is not known.
+        is_person: whether a person has decided, and not a rule.
+        at: when; `None` if that is not known.
+    """
+
+    session_id: str
+    ref: CallRef
+    approved: bool | None = None
+    by: str = ""
+    is_person: bool = False
+    at: datetime | None = None
+
+
+def approval_notes(item: Mapping[str, Any]) -> Iterable[ApprovalNote]:
+    """The notes in the JSON of an `ApprovalRecord` or a `PostponedCall`: the question, the answer, or both."""
+    at, call, decision = item.get("at"), item.get("call", item), item.get("decision")
+    note = ApprovalNote(
+        call["session_id"],
+        CallRef(call.get("reply"), call["call_id"]),
+        at=None if at is None else datetime.fromisoformat(at),
+    )
+    answer = item.get("answer")
+    if decision is not None:
+        approved = None if decision["verdict"] == _LATER else decision["verdict"] == "allow"
+        yield note._replace(approved=approved, by=decision.get("answered_by", ""), is_person=decision["by"] == "person")
+        return
+    yield note
+    if answer is not None:
+        approved = bool(answer["approved"])
+        yield note._replace(approved=approved, by=answer["by"], is_person=True, at=datetime.fromisoformat(answer["at"]))
+
+
+@dataclass(slots=True)
+class PendingCall:
+    """A call of a transcript while its outcome is being read.
+
+    Attributes:
+        call: the call, as its message asks for it; without a tool as long as only calls of its handler are known.
+        message_id: the id that the messages give it, which several calls of a reply may have.
+        answer: its answer in the conversation; `None` if there is none.
+        nested: the calls that its handler has made; the newest record of each counts.
+        is_closed: whether its conversation has moved past it, so that nothing about it will change.
+    """
+
+    call: TranscriptCall
+    message_id: str = ""
+    asked_at: datetime | None = None
+    record: CallReport | None = None
+    answer: str | None = None
+    notes: list[ApprovalNote] = field(default_factory=list[ApprovalNote])
+    nested: dict[CallRef, TranscriptCall] = field(default_factory=dict[CallRef, TranscriptCall])
+    is_closed: bool = False
+
+    @property
+    def is_recorded(self) -> bool:
+        """True if it has a record that no other one will follow."""
+        return self.record is not None and self.record.final
+
+    def is_named(self, ref: CallRef) -> bool:
+        """Returns whether an identity, as a record has it, names this call; some messages do not know the reply."""
+        mine = self.call.call
+        if None in {ref.reply, mine.reply}:
+            return ref.call_id in {mine.call_id, mine.stored.call_id}
+        return ref.stored == mine.stored
+
+    def report(self, claim: OpenCall | None) -> TranscriptCall:
+        """The call with its outcome; `claim` is what the ledger has of an effect that has not come to its end."""
+        record = self.call if self.record is None else self.record.call
+        wait = self._wait() if self.notes else None
+        return replace(
+            record,
+            conversation=self.call.conversation,
+            call=self.call.call,
+            arguments=decode_arguments(self.call.arguments) if self.record is None else record.arguments,
+            outcome=self._outcome(claim, wait),
+            content=record.content if self.answer is None else self.answer,
+            wait=wait,
+            owner="" if claim is None else claim.owner,
+            key="" if claim is None else claim.key or "",
+            nested=tuple(self.nested.values()),
+        )
+
+    def _outcome(self, claim: OpenCall | None, wait: ApprovalWait | None) -> CallOutcome:
+        # What the ledger knows counts more: a later attempt may have claimed the effect again.
+        if claim is not None and claim.state in {"unknown", "running"}:
+            return "unknown" if claim.state == "unknown" else "running"
+        if claim is not None and claim.state == "unapplied" and not (self.record and self.record.call.outcome == "ok"):
+            return "unapplied"
+        if self.record is not None:
+            return self.record.call.outcome
+        if wait is not None and wait.approved is None and self.answer is None:
+            return "waiting"
+        return "open" if self.answer is None else "answered"
+
+    def _wait(self) -> ApprovalWait | None:
+        question = next((note for note in self.notes if note.approved is None), None)
+        decision = next((note for note in reversed(self.notes) if note.approved is not None), None)
+        by, approved = ("", None) if decision is None else (decision.by, decision.approved)
+        if question is None:
+            # What a rule decides is not shown: most calls are decided by one.
+            return ApprovalWait(by=by, approved=approved) if decision is not None and decision.is_person else None
+        since, until = question.at or self.asked_at, None if decision is None else decision.at
+        # Where no answer is recorded, the attempt that was recorded after the question has had one.
+        if self.record is not None and (end := self.record.call.at) is not None:
+            until = until or end - timedelta(seconds=self.record.call.seconds or 0)
+            approved = not self.record.denied if approved is None else approved
+        duration = None if since is None or until is None else max(until - since, timedelta(0))
+        return ApprovalWait(duration=duration, by=by, approved=approved, since=since)
+
+
+# ----------------------------------------------------------------------------------------------------------- the reader
+
 
 T = TypeVar("T")
 
@@ -58,8 +228,6 @@ _MODEL, _TOOL = "assistant", "tool"
 
 @dataclass(slots=True)
 class _Draft:
-    """A message while its blocks are collected."""
-
     conversation: ConversationId
     role: str
     at: datetime | None
@@ -69,10 +237,6 @@ class _Draft:
 class TranscriptReader:
     """Reads one stored session as a transcript.
 
-    Args:
-        store: the store.
-        session_id: the session.
-
     Raises:
         StoreError: the store cannot be read.
     """
@@ -81,9 +245,9 @@ class TranscriptReader:
         self._store = store
         self._session_id = session_id
         self._place = 0
-        self._queue: deque[_Draft | TranscriptBreak | AskedCall] = deque()
-        self._last: dict[ConversationId, list[AskedCall]] = {}  # the calls of the last reply
-        self._alone: dict[CallRef, AskedCall] = {}  # calls in the queue that no message asks for
+        self._queue: deque[_Draft | TranscriptBreak | PendingCall] = deque()
+        self._last: dict[ConversationId, list[PendingCall]] = {}  # the calls of the last reply
+        self._alone: dict[CallRef, PendingCall] = {}  # calls in the queue that no message asks for
         self._hashes: set[int] = set()
         self._is_agent: dict[str, bool] = {}  # whether the first call of a tool has left a session
         self._claims: Mapping[CallRef, OpenCall] = {}
@@ -109,14 +273,14 @@ class TranscriptReader:
             for entry in self._store.entries(self._session_id, after=self._place, until=end):
                 self._add(entry)
                 self._place = entry.number
-                yield from self._settled()
+                yield from self._take_items()
             self._place = end
-        yield from self._settled(following=following)
+        yield from self._take_items(following=following)
 
     def finish(self) -> Iterator[TranscriptItem]:
         """Yields the rest, as far as it is known."""
         self._close(*self._last.values(), self._alone.values())
-        yield from self._settled()
+        yield from self._take_items()
 
     # --------------------------------------------------------------------------------------------------------- entries
 
@@ -129,16 +293,16 @@ class TranscriptReader:
             for part in decoded_items(part_type, entry, self._session_id, self._store):
                 self._add_part(part)
         elif name == stored_type(ToolInvoked).name:
-            for report in self._decoded(entry, lambda item: (call_report(item),)):
+            for report in self._decode(entry, lambda item: (call_report(item),)):
                 self._add_report(report)
         elif name in {stored_type(PostponedCall).name, _APPROVAL_TYPE}:
-            for note in self._decoded(entry, approval_notes):
+            for note in self._decode(entry, approval_notes):
                 # Those of child sessions are noted here, too; a fork has the notes of the session it was made from.
                 is_own = not note.session_id.startswith(f"{self._session_id}/")
                 if is_own and (call := self._find(_outermost(note.ref))) is not None:
                     call.notes.append(note)
 
-    def _decoded(
+    def _decode(
         self, entry: SessionEntry, read: Callable[[Mapping[str, Any]], Iterable[T]], session_id: str = ""
     ) -> list[T]:
         try:
@@ -152,12 +316,11 @@ class TranscriptReader:
             raise corrupt(fault, entry.number, entry.number, session_id or self._session_id, self._store) from error
 
     def _notes_above(self) -> Mapping[CallRef, list[ApprovalNote]]:
-        """The notes about calls of this session in those of the agents above it; only of calls that people decided."""
         notes: defaultdict[CallRef, list[ApprovalNote]] = defaultdict(list)
         row = self._store.find(self._session_id)
         while row is not None and row.parent is not None and self._session_id.startswith(f"{row.parent}/"):
             for entry in self._store.entries(row.parent, type_name=_APPROVAL_TYPE):
-                for note in self._decoded(entry, approval_notes, row.parent):
+                for note in self._decode(entry, approval_notes, row.parent):
                     if note.session_id == self._session_id and (note.is_person or note.approved is None):
                         notes[_outermost(note.ref)].append(note)
             row = self._store.find(row.parent)
@@ -167,24 +330,24 @@ class TranscriptReader:
 
     def _add_part(self, part: ConversationPart) -> None:
         conversation = ConversationId(part.speaker, part.name)
-        is_first, asked = conversation not in self._last, self._last.setdefault(conversation, [])
+        is_first, calls = conversation not in self._last, self._last.setdefault(conversation, [])
         messages = self._new_messages(part)
         if part.restarts and not is_first:
-            if not {call.call.call for call in asked} <= set(part.call_refs):  # those asked for again stay open
-                self._close(asked)
+            if not {call.call.call for call in calls} <= set(part.call_refs):  # those asked for again stay open
+                self._close(calls)
             count = len(part.messages) - len(messages)
             self._queue.append(TranscriptBreak(conversation=conversation, kind="restarted", count=count, at=part.at))
         pieces = [piece for message in messages for piece in message_pieces(message)]
-        stated = list(zip(part.calls, part.call_refs, strict=True))
+        named_calls = list(zip(part.calls, part.call_refs, strict=True))
         refs: dict[int, CallRef] = {}
         # From the end: messages of earlier replies, with calls of the same ids, may stand before.
-        for call, ref in reversed(stated):
+        for call, ref in reversed(named_calls):
             places = (place for place in reversed(range(len(pieces))) if place not in refs)
             place = next((place for place in places if _asks_for(pieces[place], call.id)), None)
             refs |= {} if place is None else {place: ref}
         # Calls of a form that is not known here.
-        unknown = {ref for _, ref in stated}.difference(refs.values(), (call.call.call for call in asked))
-        for call, ref in stated:
+        unknown = {ref for _, ref in named_calls}.difference(refs.values(), (call.call.call for call in calls))
+        for call, ref in named_calls:
             if ref in unknown:
                 refs[len(pieces)] = ref
                 pieces.append(TranscriptCall(call=CallRef(None, call.id), tool=call.name, arguments=call.arguments))
@@ -193,49 +356,40 @@ class TranscriptReader:
             draft = self._add_piece(piece, refs.get(place), draft, _Draft(conversation, "", part.at))
 
     def _new_messages(self, part: ConversationPart) -> Sequence[Any]:
-        """The messages of a part without those that repeat earlier ones."""
         # A program's own loop does not replace its conversation.
         if part.speaker == "loop":
             return part.messages
-        seen = self._hashes if part.restarts else frozenset[int]()
-        hashed = [(hash((part.speaker, part.name, repr(message))), message) for message in part.messages]
-        new = [message for digest, message in hashed if digest not in seen]
-        self._hashes.update(digest for digest, _ in hashed)
+        known_hashes = self._hashes if part.restarts else frozenset[int]()
+        with_hashes = [(hash((part.speaker, part.name, repr(message))), message) for message in part.messages]
+        new = [message for digest, message in with_hashes if digest not in known_hashes]
+        self._hashes.update(digest for digest, _ in with_hashes)
         return new
 
     def _add_piece(
         self, piece: MessagePiece, ref: CallRef | None, draft: _Draft | None, fresh: _Draft
     ) -> _Draft | None:
-        """Add a piece to the message before it, or to a fresh one; returns that to which the next piece belongs.
-
-        Args:
-            piece: the piece.
-            ref: the identity of a call, if its part states that.
-            draft: the message before it; `None` at the begin of a part, and after an answer.
-            fresh: another message.
-        """
-        asked = self._last[fresh.conversation]
+        calls = self._last[fresh.conversation]
         if isinstance(piece, AnswerPiece):
             # Some models give several calls of one reply the same id.
-            for call in asked:
-                if call.given_id == piece.call_id and call.answer is None:
+            for call in calls:
+                if call.message_id == piece.call_id and call.answer is None:
                     call.answer = piece.text
                     return None
-            piece = SaidPiece(_TOOL, "text", piece.text)
-        role = piece.role if isinstance(piece, SaidPiece) else _MODEL
+            piece = BlockPiece(_TOOL, "text", piece.text)
+        role = piece.role if isinstance(piece, BlockPiece) else _MODEL
         if draft is None or draft.role != role:
             draft = replace(fresh, role=role)
-            self._close(asked)
+            self._close(calls)
             self._queue.append(draft)
-        if isinstance(piece, SaidPiece):
+        if isinstance(piece, BlockPiece):
             draft.blocks.append(MessageBlock(piece.kind, piece.text))
             return draft
-        if asked and asked[-1].is_closed:  # those of another reply
-            asked.clear()
-        asked_for = replace(piece, conversation=fresh.conversation, call=ref or piece.call)
-        call = AskedCall(asked_for, piece.call.call_id, fresh.at)
+        if calls and calls[-1].is_closed:  # those of another reply
+            calls.clear()
+        own_call = replace(piece, conversation=fresh.conversation, call=ref or piece.call)
+        call = PendingCall(own_call, piece.call.call_id, fresh.at)
         call.notes += self._outer.get(call.call.call, ())
-        asked.append(call)
+        calls.append(call)
         self._queue.append(call)
         return draft
 
@@ -246,49 +400,47 @@ class TranscriptReader:
         root = _outermost(ref)
         call = self._find(root)
         if call is None:
-            call = self._alone[root] = AskedCall(TranscriptCall(call=root, tool=""))
+            call = self._alone[root] = PendingCall(TranscriptCall(call=root, tool=""))
             self._queue.append(call)
         if root == ref:
             call.record = report
         else:
             call.nested[ref] = report.call
 
-    def _find(self, root: CallRef) -> AskedCall | None:
-        asked = (call for calls in self._last.values() for call in calls if call.is_named(root))
-        return next(asked, None) or self._alone.get(root)
+    def _find(self, root: CallRef) -> PendingCall | None:
+        calls_by_id = (call for calls in self._last.values() for call in calls if call.is_named(root))
+        return next(calls_by_id, None) or self._alone.get(root)
 
     @staticmethod
-    def _close(*several: Iterable[AskedCall]) -> None:
+    def _close(*several: Iterable[PendingCall]) -> None:
         for calls in several:
             for call in calls:
                 call.is_closed = True
 
-    def _settled(self, *, following: bool = False) -> Iterator[TranscriptItem]:
+    def _take_items(self, *, following: bool = False) -> Iterator[TranscriptItem]:
         while self._queue:
             item = self._queue[0]
-            if isinstance(item, AskedCall) and not (item.is_closed or (following and item.is_recorded)):
+            if isinstance(item, PendingCall) and not (item.is_closed or (following and item.is_recorded)):
                 return
             self._queue.popleft()
-            if isinstance(item, AskedCall):
+            if isinstance(item, PendingCall):
                 self._alone.pop(item.call.call, None)
-                yield from self._reported(item)
+                yield from self._report(item)
             elif isinstance(item, _Draft):
                 blocks = tuple(item.blocks)
                 yield TranscriptMessage(conversation=item.conversation, role=item.role, blocks=blocks, at=item.at)
             else:
                 yield item
 
-    def _reported(self, asked: AskedCall) -> Iterator[TranscriptCall]:
-        call = asked.reported(self._claims.get(asked.call.call.stored))
-        nested = tuple(replace(each, conversation=call.conversation, child=self._child(each)) for each in call.nested)
+    def _report(self, open_call: PendingCall) -> Iterator[TranscriptCall]:
+        call = open_call.report(self._claims.get(open_call.call.call.stored))
+        nested = tuple(
+            replace(inner, conversation=call.conversation, child=self._child(inner)) for inner in call.nested
+        )
         # Of a call that was cut off, only those of its handler may be recorded.
         yield from (replace(call, child=self._child(call), nested=nested),) if call.tool else nested
 
     def _child(self, call: TranscriptCall) -> str:
-        """The session of the agent that a call has called; empty if it has called none.
-
-        A tool of which a call has run and left no such session is not an agent, so the store is asked once about it.
-        """
         if not call.call.call_id or call.outcome == "refused" or not self._is_agent.get(call.tool, True):
             return ""
         name = f"{self._session_id}/{call.call.key}"
@@ -303,7 +455,6 @@ def _asks_for(piece: MessagePiece, call_id: str) -> bool:
 
 
 def _outermost(ref: CallRef) -> CallRef:
-    """The call of a message in which a call was made; itself, if it is not nested."""
     for ancestor in ref.ancestors:
         ref = ancestor
     return ref

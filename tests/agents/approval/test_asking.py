@@ -168,7 +168,7 @@ async def test_an_asker_that_raises_denies_and_is_logged(
     assert caplog.messages == wording
 
 
-@pytest.mark.parametrize("error", [BudgetExceededError(dimension="input", used=2, allowed=1), Silence()])
+@pytest.mark.parametrize("error", [BudgetExceededError(dimension="input", usage=2, limit=1), Silence()])
 async def test_an_asker_may_end_the_run(error: BaseException) -> None:
     """The call is not decided, and the gate is free."""
     raising = [error]

@@ -29,7 +29,6 @@ from handrail.agents import LoadedAgent, Project, Registry, RunOptions, current_
 from handrail.agents.run.run_group import open_child_session
 from handrail.agents.toolsets.builtin import built_ins
 from handrail.errors import RunAbortedError
-from handrail.loop_guard import asynchronous_entry
 from handrail.prompt import External, ToolResult
 from handrail.runtime import EffectLedger, ToolCall
 from handrail.runtime.ledger.effects import EffectResult
@@ -39,6 +38,7 @@ from handrail.session.persistence.protocol import SessionContents, SessionLock, 
 from handrail.store import Store
 from handrail.store.memory import MemoryStore
 from handrail.testing import Call, FakeClock, Reply
+from handrail.waiting import asynchronous_entry
 from tests.agents.kit import CallLog, Line, agent, desk, inside, lines, play, returns, write, write_line
 from tests.kit import executor
 from tests.session.faulty_stores import FaultyStore

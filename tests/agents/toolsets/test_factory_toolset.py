@@ -140,7 +140,7 @@ async def test_what_is_no_toolset_is_refused_by_name(
     with pytest.raises(FactoryError) as caught:
         await run(CombinedToolset([first, toolset]))
     assert str(caught.value) == wording
-    assert (caught.value.toolset, caught.value.returned) == ("desk", kind)
+    assert (caught.value.toolset, caught.value.value_type) == ("desk", kind)
     assert (first.entries, first.depth) == (int(per_run_step), 0)
 
 

@@ -68,7 +68,7 @@ class Loop:
         paid: the orders that were paid, in order.
         asked: the requests that its approver was asked.
         policy: what asks.
-        approver: answers what is asked; `None` for nobody.
+        approver: answers what is asked; `None` for none.
         fails: raised by the handler instead of paying, once.
     """
 

@@ -15,7 +15,7 @@ from handrail import store as stores
 from handrail.agents import Answer
 from handrail.agents.approval.decisions import ApprovalRecord, Grant
 from handrail.agents.run.interface import CallEnded, RunEvent
-from handrail.cli.approvals.commands import AnswerOptions, GivenVerdict, answer_question
+from handrail.cli.approvals import AnswerOptions, GivenVerdict, answer_question
 from handrail.cli.options import StoreOptions
 from handrail.errors import SessionError
 from handrail.session import Session
@@ -66,7 +66,7 @@ def test_call_of_an_agent_that_was_called_is_answered_in_the_outermost_session(
     """It is found by either session; other questions of the run stay open."""
     left_open(desk, NESTED)
     child = desk.child("d1")
-    lines = [json.loads(line) for line in handrail("approvals", "list", "--format", "json").out.splitlines()]
+    lines = handrail.rows("approvals", "list")
     assert sorted((line["session_id"], line["call_id"], line["agents"]) for line in lines) == [
         ("s", "d2", ["desk"]),
         ("s", "h1", ["desk", "helper"]),
@@ -196,7 +196,7 @@ def test_session_that_a_process_has_open_is_answered(handrail: Command, desk: De
         assert (ran.code, ran.err) == (0, "")
         assert ran.out.splitlines()[:2] == wording
         assert handrail("approvals", "list", "--format", "json").out == ""
-        shown = json.loads(handrail("approvals", "show", "s", "d2", "--format", "json").out)
+        shown = handrail.document("approvals", "show", "s", "d2")
         assert (shown["answer"]["by"], shown["answer"]["reason"]) == ("ada", wording)
         assert handrail("approvals", "answer", "s", "d2", "no").code == 1
     assert desk.run(Reader(ONE), asker=NOBODY).output == "Done."
@@ -274,7 +274,7 @@ def test_filters_say_which_are_answered(handrail: Command, desk: Desk, loop: Loo
     done = json.loads(ran.out)
     assert [(each["call_id"], each["answer"]["approved"]) for each in done["answered"]] == [("h1", False)]
     assert done["failed"] == []
-    left = [json.loads(line) for line in handrail("approvals", "list", "--format", "json").out.splitlines()]
+    left = handrail.rows("approvals", "list")
     assert [each["call_id"] for each in left] == ["d2", "c1"]
     assert handrail("approvals", "answer", "--all", "yes", "--yes", "--session", "s").code == 0
     ran = handrail("approvals", "answer", "--all", "yes", "--yes", "--session", "s")

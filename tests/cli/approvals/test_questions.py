@@ -1,58 +1,62 @@
-"""Which questions a store holds: open, answered, settled, and calls that wait for other calls."""
+"""`handrail approvals list` and `show`: which questions a store holds, and how they are named."""
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from handrail import store as stores
 from handrail.adapters.tool_executor import ToolExecutor
+from handrail.agents import Answer
 from handrail.agents.approval.decisions import ApprovalRecord, Decision, GatedCall, approval_record
-from handrail.cli.approvals import questions
-from handrail.cli.approvals.questions import (
-    QuestionFilter,
-    StoredQuestion,
-    find_question,
-    session_items,
-    stored_questions,
-)
+from handrail.cli import questions
+from handrail.cli.questions import QuestionFilter, StoredQuestion, find_question, session_items, stored_questions
 from handrail.errors import CallPostponed, SessionError, SessionNotFoundError
 from handrail.prompt import PolicyDecision, Tool, ToolContext, ToolResult
 from handrail.runtime import Session
 from handrail.session.calls import CallRef
 from handrail.session.open_calls import GivenAnswer, PostponedCall, RecordedAnswer
 from handrail.session.persistence.loading import append_to_logs, held_session
-from handrail.session.persistence.protocol import SessionRow
+from handrail.session.persistence.protocol import SessionEntry, SessionRow
 from handrail.store import MemoryStore
 from handrail.testing import FakeClock
+from tests.agents.stored_desks import Asked, Clerk, Desk, Reader, Replies
+from tests.cli.approvals.loops import Loop
+from tests.cli.desk import Command, Terminal
 from tests.kit import Decides, Note, call, echo, executor, tool
+from tests.store.kit import append
 from tests.wording import Wording
 
 HOUR = timedelta(hours=1)
+
+
 ASKS_ABOUT_PAY = Decides(lambda tool, _: PolicyDecision.ask("sure?") if tool.name == "pay" else PolicyDecision.allow())
 
 
-def later(_request: object) -> bool:
+def left_open(_request: object) -> bool:
     """Leave every question open."""
     raise CallPostponed("tomorrow")
 
 
 @pytest.fixture
 def clock() -> FakeClock:
-    """The time of the store."""
+    """The time of the memory."""
     return FakeClock()
 
 
 @pytest.fixture
-def store(clock: FakeClock) -> MemoryStore:
-    """A store that the command could not open; what it reads of one is the same."""
+def memory(clock: FakeClock) -> MemoryStore:
+    """A memory that the command could not open; what it reads of one is the same."""
     return MemoryStore(clock=clock)
 
 
-def desk(session: Session, *more: Tool[Any, Any]) -> ToolExecutor:
+def paying_desk(session: Session, *more: Tool[Any, Any]) -> ToolExecutor:
     """A desk whose payments wait."""
-    return executor(tool("pay"), *more, policies=[ASKS_ABOUT_PAY], session=session, approver=later)
+    return executor(tool("pay"), *more, policies=[ASKS_ABOUT_PAY], session=session, approver=left_open)
 
 
 def calls(found: list[StoredQuestion]) -> list[str]:
@@ -60,86 +64,191 @@ def calls(found: list[StoredQuestion]) -> list[str]:
     return [str(each.call) for each in found]
 
 
-def test_age_counts_from_the_question(store: MemoryStore, clock: FakeClock) -> None:
+def test_age_counts_from_the_question(memory: MemoryStore, clock: FakeClock) -> None:
     """And not from the last use of the session."""
-    with Session.open(store, "s") as session:
+    with Session.open(memory, "s") as session:
         append = session[PostponedCall].append
         append(PostponedCall("s", "r1", "c1", "pay", clock.now()))
         clock.advance(HOUR)
         append(PostponedCall("s", "r2", "c2", "pay", clock.now()))
-    assert calls(QuestionFilter(older_than=HOUR).select(store, {})) == ["r1/c1"]
-    assert calls(QuestionFilter().select(store, {})) == ["r1/c1", "r2/c2"]
+    assert calls(QuestionFilter(older_than=HOUR).select(memory, {})) == ["r1/c1"]
+    assert calls(QuestionFilter().select(memory, {})) == ["r1/c1", "r2/c2"]
     with pytest.raises(SessionNotFoundError):
-        QuestionFilter(session="nobody").select(store, {})
+        QuestionFilter(session="nobody").select(memory, {})
 
 
-def test_nested_call_is_asked_about_and_not_the_one_that_it_is_nested_in(store: MemoryStore) -> None:
+def test_nested_call_is_asked_about_and_not_the_one_that_it_is_nested_in(memory: MemoryStore) -> None:
     """Both are listed among the open calls of the session."""
 
     def order(params: Note, *, context: ToolContext) -> ToolResult[Note]:
-        pay = desk(context.session).execute(call("pay", params.text, id="p1"))
+        pay = paying_desk(context.session).execute(call("pay", params.text, id="p1"))
         return ToolResult.ok(params) if pay.success else ToolResult.error(pay.content)
 
     outer = tool("order", order)
-    with Session.open(store, "s") as session:
+    with Session.open(memory, "s") as session:
         with pytest.raises(CallPostponed):
-            desk(session, outer).execute(call("order", id="c1"), reply="r1")
+            paying_desk(session, outer).execute(call("order", id="c1"), reply="r1")
         assert {each.state for each in session.open_calls} == {"postponed"}
-    (found,) = stored_questions(store)
+    (found,) = stored_questions(memory)
     assert (found.tool, found.call.parent) == ("pay", CallRef("r1", "c1"))
     assert found.arguments == {"text": "hello"}
-    answer(store, found)
-    with Session.open(store, "s") as session:
-        assert desk(session, outer).execute(call("order", id="c1"), reply="r1").success
+    answer(memory, found)
+    with Session.open(memory, "s") as session:
+        assert paying_desk(session, outer).execute(call("order", id="c1"), reply="r1").success
         assert session.open_calls == ()
-    assert stored_questions(store) == []
+    assert stored_questions(memory) == []
 
 
-def answer(store: MemoryStore, question: StoredQuestion) -> None:
+def answer(memory: MemoryStore, question: StoredQuestion) -> None:
     """Answer a question with yes."""
-    with held_session(store, question.session_id, wait=timedelta(0)) as lock:
+    with held_session(memory, question.session_id, wait=timedelta(0)) as lock:
         append_to_logs(
-            store,
+            memory,
             lock,
-            session_items(question, RecordedAnswer(given=GivenAnswer(approved=True, at=store.now()), digest="")),
+            session_items(question, RecordedAnswer(given=GivenAnswer(approved=True, at=memory.now()), digest="")),
         )
 
 
-def test_call_that_waits_for_an_agent_is_not_a_question(store: MemoryStore) -> None:
+def test_call_that_waits_for_an_agent_is_not_a_question(memory: MemoryStore) -> None:
     """The session of that agent is named after it."""
-    with Session.open(store, "s") as session:
+    with Session.open(memory, "s") as session:
         for call_id in ("c1", "c2"):
-            session[PostponedCall].append(PostponedCall("s", "r1", call_id, "ask_helper", store.now()))
-    store.create(SessionRow("s/r1/c1", {}, "s", store.now()))
-    assert calls(stored_questions(store)) == ["r1/c2"]
+            session[PostponedCall].append(PostponedCall("s", "r1", call_id, "ask_helper", memory.now()))
+    memory.create(SessionRow("s/r1/c1", {}, "s", memory.now()))
+    assert calls(stored_questions(memory)) == ["r1/c2"]
 
 
-def test_call_with_a_final_record_is_no_question(store: MemoryStore, wording: Wording) -> None:
+def test_call_with_a_final_record_is_no_question(memory: MemoryStore, wording: Wording) -> None:
     """It was carried out with an approver that the program has got since."""
-    with Session.open(store, "s") as session:
+    with Session.open(memory, "s") as session:
         with pytest.raises(CallPostponed):
-            desk(session).execute(call("pay"), reply="r1")
-        assert calls(stored_questions(store)) == ["r1/call-1"]
+            paying_desk(session).execute(call("pay"), reply="r1")
+        assert calls(stored_questions(memory)) == ["r1/call-1"]
         executor(tool("pay"), session=session).execute(call("pay"), reply="r1")
-    assert stored_questions(store) == []
+    assert stored_questions(memory) == []
     with pytest.raises(SessionError) as raised:
-        find_question(store, "s", "call-1")
+        find_question(memory, "s", "call-1")
     assert str(raised.value) == wording
 
 
 def test_questions_of_agents_need_their_extra(
-    store: MemoryStore, monkeypatch: pytest.MonkeyPatch, wording: Wording
+    memory: MemoryStore, monkeypatch: pytest.MonkeyPatch, wording: Wording
 ) -> None:
-    """A list without them would look complete; a store that holds none is listed."""
+    """A list without them would look complete; a memory that holds none is listed."""
     monkeypatch.setattr(questions, "find_spec", lambda _name: None)  # pyright: ignore[reportUnknownArgumentType, reportUnknownLambdaType]
-    with Session.open(store, "loop") as session, pytest.raises(CallPostponed):
-        executor(tool("pay", echo), policies=[ASKS_ABOUT_PAY], session=session, approver=later).execute(
+    with Session.open(memory, "loop") as session, pytest.raises(CallPostponed):
+        executor(tool("pay", echo), policies=[ASKS_ABOUT_PAY], session=session, approver=left_open).execute(
             call("pay"), reply="r1"
         )
-    assert calls(stored_questions(store)) == ["r1/call-1"]
+    assert calls(stored_questions(memory)) == ["r1/call-1"]
     asked = GatedCall(path=("a",), session_id="s", call_id="c1", tool="pay", effect="state", arguments={}, digest="d")
-    with Session.open(store, "s") as session:
+    with Session.open(memory, "s") as session:
         session[ApprovalRecord].append(approval_record(asked, Decision("later", "d")))
     with pytest.raises(ImportError) as caught:
-        stored_questions(store)
+        stored_questions(memory)
     assert str(caught.value) == wording
+
+
+LATER = Clerk({"pay": Answer("later"), "sign": Answer("later")})
+
+
+LONG = "Dear customer, the amount of 12,500.00 EUR " * 4
+
+
+ONE: Replies = {"desk": [[Asked("d1", "sign", {"text": LONG})], "Done."]}
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    """A store in a file alone: the tests of `answer` read those of each kind."""
+    url = f"sqlite:///{tmp_path / 'desk.db'}"
+    with stores.open(url):
+        return url
+
+
+@pytest.fixture
+def waiting(desk: Desk) -> Desk:
+    """A desk whose agent wants to sign something."""
+    assert desk.run(Reader(ONE), "Do it.", asker=LATER).status == "waiting"
+    return desk
+
+
+def test_screens_fit_80_columns(terminal: Terminal, waiting: Desk, loop: Loop, wording: Wording) -> None:
+    """Arguments are cut with an ellipsis, and never within a figure; `show` has them whole."""
+    loop.waits()
+    assert terminal.run("approvals", "list", width=80) == 0
+    assert max(map(len, terminal.lines)) <= 80
+    # A slow machine takes more than a second.
+    assert [re.sub(r"\b\d s ago", "0 s ago", line) for line in terminal.lines] == wording
+    assert terminal.run("approvals", "show", "s", "d1", width=80) == 0
+    shown = "".join(line.strip() + " " for line in terminal.lines)
+    assert shown.count("12,500.00 EUR") == 4
+    assert max(len(line) for line in terminal.lines if "sqlite" not in line) <= 80
+
+
+def test_calls_of_one_id_are_named_with_their_replies(handrail: Command, url: str, wording: Wording) -> None:
+    """As servers number them that count from 0; the error has the names of all."""
+    for reply in ("resp_1", "resp_2"):
+        loop = Loop(url, reply=reply, session_id="loop")
+        with stores.open(url) as store, Session.open(store, "loop") as session:
+            loop.ask(session)
+    listed = [line.split()[1] for line in handrail("approvals", "list").out.splitlines()[1:]]
+    assert listed == ["resp_1/c1", "resp_2/c1"]
+    ran = handrail("approvals", "answer", "loop", "c1", "yes")
+    assert (ran.code, ran.out, ran.err) == (1, "", wording)
+    assert handrail("approvals", "answer", "loop", "resp_2/c1", "no").code == 0
+    answer = handrail.document("approvals", "show", "loop", "resp_2/c1")["answer"]
+    assert answer["reason"] == wording
+    assert handrail("approvals", "show", "loop", "resp_2/c1").out.count(answer["reason"]) == 1
+    listed = [row["reply"] for row in handrail.rows("approvals", "list")]
+    assert listed == ["resp_1"]
+
+
+def test_call_without_a_reply_is_named_by_a_slash(handrail: Command, url: str) -> None:
+    """Where a reply has a call of the same id, too."""
+    loop = Loop(url)
+    with stores.open(url) as store, Session.open(store, "loop") as session:
+        loop.ask(session, reply=None)
+        loop.ask(session, reply="resp_1")
+    assert [line.split()[1] for line in handrail("approvals", "list").out.splitlines()[1:]] == ["/c1", "resp_1/c1"]
+    shown = handrail.document("approvals", "show", "loop", "/c1")
+    assert shown["reply"] is None
+    assert handrail("approvals", "show", "loop", "c9").code == 1
+
+
+def test_session_that_cannot_be_read_does_not_hide_the_others(handrail: Command, loop: Loop, wording: Wording) -> None:
+    """It is reported, in each form; a question of it that is named is an error."""
+    loop.waits()
+    with stores.open(loop.url) as store:
+        store.create(SessionRow("broken", {}, None, store.now()))
+        lock = store.acquire("broken", wait=timedelta(0))
+        entry = SessionEntry(1, "", "", "log", "handrail.postponed_call", 1, 0, 0, 1, b'[{"session_id":7}]')
+        append(store, lock, 0, [entry], None)
+        store.release(lock)
+    for form in ("json", "table"):
+        ran = handrail("approvals", "list", "--format", form)
+        assert (ran.code, "loop" in ran.out) == (1, True)
+        assert ran.err.partition(": values")[0] == wording
+    assert handrail("approvals", "show", "broken", "c1").code == 1
+    ran = handrail("approvals", "answer", "--all", "yes", "--yes")
+    assert (ran.code, "loop: " in ran.out) == (1, True)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("s", "d2"),
+        ("yes",),
+        ("s", "d2", "maybe"),
+        ("--all", "s", "d2", "yes"),
+        ("--all", "maybe"),
+        ("--all", "yes"),
+        ("s", "d2", "yes", "--tool", "pay"),
+        ("--all", "yes", "--yes", "--older-than", "0s"),
+    ],
+)
+def test_wrong_command_line_records_nothing(words: tuple[str, ...], handrail: Command, wording: Wording) -> None:
+    """Before the store is opened."""
+    ran = handrail("approvals", "answer", *words, "--store", "sqlite:///nowhere.db")
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err == wording

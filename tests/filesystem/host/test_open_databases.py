@@ -23,7 +23,7 @@ from handrail.contrib.tools import VfsToolsSection
 from handrail.errors import PathConflictError, PathNotFoundError, StoreError
 from handrail.filesystem import HostFilesystem, InMemoryFilesystem
 from handrail.filesystem.disk import open_to_read
-from handrail.open_databases import protected_paths
+from handrail.process import protected_paths
 from handrail.runtime import Session
 from handrail.store import Store
 from tests.contrib.suites import SuiteRun

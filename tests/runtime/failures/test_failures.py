@@ -80,7 +80,7 @@ def test_a_type_error_inside_the_handler_is_the_handlers_own(way: Run, wording: 
     [
         PromptEvaluationError("stop", phase="tool"),
         VisibilityExpansionRequired("open it", section_keys=["a.b"]),
-        BudgetExceededError(dimension="total tokens", used=2, allowed=1),
+        BudgetExceededError(dimension="total tokens", usage=2, limit=1),
     ],
     ids=lambda error: type(error).__name__,
 )

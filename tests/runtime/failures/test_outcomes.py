@@ -99,7 +99,7 @@ UNSURE = [
     OSError("no route"),
     EffectUncertain("the line went dead"),
     ReadOnlyViolation("pay", "write"),
-    BudgetExceededError(dimension="tokens", used=2, allowed=1),
+    BudgetExceededError(dimension="tokens", usage=2, limit=1),
     ExceptionGroup("both", [ToolValidationError("no"), TimeoutError()]),
     asyncio.CancelledError(),
 ]

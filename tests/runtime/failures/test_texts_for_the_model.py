@@ -32,7 +32,7 @@ STORAGE = [
     StoreUnavailableError(f"{PLACE} does not answer", store=PLACE),
     StoreCorruptError(f"entry 3 in {PLACE} is odd", store=PLACE),
     StoreReadOnlyError(f"{PLACE} is read-only", store=PLACE),
-    StoreVersionError(f"{PLACE} is newer", store=PLACE, found=9, known=3),
+    StoreVersionError(f"{PLACE} is newer", store=PLACE, version=9, supported_version=3),
     JournalError(f"the journal of {PLACE} cannot be read", path="."),
     RootMissingError(f"{PLACE} is gone", path="."),
     FilesystemBusyError(f"another process works on {PLACE}", path="."),

@@ -155,7 +155,11 @@ def test_what_is_not_a_result_of_the_tool_is_raised_and_nothing_is_applied(
     with pytest.raises(InvalidReturnError) as raised:
         way(door, call("charge", "lost"))
     assert str(raised.value) == wording
-    assert (raised.value.function, raised.value.tool, raised.value.returned) == ("reconcile", "charge", type(returned))
+    assert (raised.value.function, raised.value.tool, raised.value.value_type) == (
+        "reconcile",
+        "charge",
+        type(returned),
+    )
     assert (shop.row().status, shop.booked) == ("unknown", [])
     message = way(door, call("charge", "lost"))
     assert (message.success, message.result.value) == (True, Note("lost"))

@@ -10,7 +10,7 @@ import pytest
 
 import handrail.store
 from handrail.errors import StoreClosedError
-from handrail.process_identity import ProcessName, own_name
+from handrail.process import ProcessName, own_name
 from handrail.runtime import EffectLedger
 from handrail.runtime.ledger.effects import Claimed, ClaimRequest
 from handrail.store.postgres import server as owners

@@ -35,7 +35,7 @@ def test_tables_of_another_version_are_refused_and_unchanged(tmp_path: Path, ver
     before = path.read_bytes()
     with raises(StoreVersionError, wording) as raised:
         SqliteStore(path)
-    assert (raised.value.found, raised.value.known) == (version, TABLES_VERSION)
+    assert (raised.value.version, raised.value.supported_version) == (version, TABLES_VERSION)
     assert path.read_bytes() == before
 
 

@@ -12,7 +12,7 @@ import pytest
 from handrail.errors import RollbackError
 from handrail.transaction import Transaction, check_write, current, is_rolling_back
 from handrail.turns import draw_ticket
-from handrail.waiting import outlast, run_in_thread
+from handrail.waiting import await_shielded, run_in_thread
 from tests.transaction.notebooks import Notebook, Receipt, call, raising
 from tests.wording import Wording
 
@@ -124,7 +124,7 @@ async def test_a_cancelled_rollback_says_what_could_not_be_restored(failures: tu
         loop = asyncio.get_running_loop()
         for callback in (task.cancel, cancelled.set):  # called when the task waits
             loop.call_soon(callback)
-        return await outlast(run_in_thread(act_then))
+        return await await_shielded(run_in_thread(act_then))
 
     async def roll_back() -> BaseException | None:
         with call(first, on_disk, last) as transaction:

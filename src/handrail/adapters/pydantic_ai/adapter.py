@@ -37,13 +37,12 @@ from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import BudgetExceededError, CallPostponed, ParseError, PromptEvaluationError
 from handrail.errors.developer import check_argument
 from handrail.limits import Budget, BudgetTracker, Deadline, Heartbeat, RunContext, TokenUsage
-from handrail.loop_guard import asynchronous_entry, loop_is_running
 from handrail.prompt import Approver, Prompt
 from handrail.prompt.policy import check_approver
 from handrail.runtime import EffectLedger
 from handrail.serde.formatting import count_noun
 from handrail.session import Session
-from handrail.waiting import run_on_new_loop
+from handrail.waiting import asynchronous_entry, loop_is_running, run_on_new_loop
 
 if TYPE_CHECKING:
     from handrail.adapters.pydantic_ai.stored_evaluation import Unfinished, WhenFinished

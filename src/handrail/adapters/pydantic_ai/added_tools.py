@@ -22,7 +22,7 @@ from typing_extensions import override  # a dependency of pydantic; in `typing` 
 
 from handrail.adapters.pydantic_ai.pipeline_reach import refuse_lost_marks
 from handrail.errors import ToolConflictError
-from handrail.loop_guard import asynchronous_entry
+from handrail.waiting import asynchronous_entry
 
 SECTION_TOOLS = "the sections and toolsets with a summary"
 """Where the tools come from that open, close and read sections, in words."""

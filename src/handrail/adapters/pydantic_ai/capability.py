@@ -90,12 +90,12 @@ from handrail.errors import (
 )
 from handrail.errors.developer import check_argument, first_mistake, mistakes_in, note_mistakes
 from handrail.limits import TokenUsage
-from handrail.loop_guard import asynchronous_entry
 from handrail.runtime.execution import ASYNC
 from handrail.runtime.steps import not_run
 from handrail.serde import Masking, schema_masking
 from handrail.serde.faults import fault_message
 from handrail.serde.json_values import repeated_keys
+from handrail.waiting import asynchronous_entry
 
 _UNKNOWN = {"handrail": "unknown"}
 """The metadata of a tool for an unknown name."""
@@ -145,11 +145,11 @@ class HandrailCapability(AbstractCapability[Any]):
         what = type(self).__name__
         if self.on_ask not in get_args(OnAsk):
             expected = "'deny' or 'defer'"
-            raise InvalidArgumentError(function=what, argument="on_ask", given=self.on_ask, expected=expected)
+            raise InvalidArgumentError(function=what, argument="on_ask", value=self.on_ask, expected=expected)
         # A capability is copied for each run, with the executor that it has made.
         if self.on_ask == "defer" and self.executor.environment.approver not in {None, defer_question}:
             expected = "'deny', because the executor has an approver, which is asked; or an executor without one"
-            raise InvalidArgumentError(function=what, argument="on_ask", given="defer", expected=expected)
+            raise InvalidArgumentError(function=what, argument="on_ask", value="defer", expected=expected)
 
     @override
     @asynchronous_entry

@@ -46,7 +46,6 @@ from handrail.adapters.pydantic_ai.pipeline_reach import reaches_pipeline
 from handrail.adapters.pydantic_ai.questions import asked_by
 from handrail.adapters.pydantic_ai.replies import Asked, asked
 from handrail.errors import CallPostponed, ParseError, StoreError, VisibilityExpansionRequired
-from handrail.loop_guard import asynchronous_entry
 from handrail.prompt import RenderedPrompt, ToolPolicy
 from handrail.redaction import redacted_logger
 from handrail.runtime import ToolInvoked, ToolMessage
@@ -56,6 +55,7 @@ from handrail.runtime.invoke import invoke
 from handrail.serde import schema_masking
 from handrail.serde.faults import fault_message, faults_of
 from handrail.session.calls import CallRef
+from handrail.waiting import asynchronous_entry
 
 _log = redacted_logger("handrail.adapters")
 

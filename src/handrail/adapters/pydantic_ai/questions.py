@@ -94,7 +94,7 @@ def check_permits_deferred(output_type: object) -> None:
         raise InvalidArgumentError(
             function="HandrailCapability",
             argument="on_ask",
-            given="defer",
+            value="defer",
             expected="'deny', or an agent that may return deferred requests: "
             "Agent(..., output_type=[str, DeferredToolRequests])",
         )
@@ -115,7 +115,7 @@ def unanswerable(left_open: Sequence[CallPostponed], output_type: object) -> Inv
     return InvalidArgumentError(
         function="Agent.run" if of_run else "Agent",
         argument="output_type",
-        given=RunOutputType() if of_run else output_type,
+        value=RunOutputType() if of_run else output_type,
         expected=f"[str, DeferredToolRequests], because a question about {tools} was left open, which the run must be "
         f"able to return; {cure}. The call is not recorded, and can be made again",
     )

@@ -46,13 +46,13 @@ from handrail.adapters.pydantic_ai.questions import MADE_AGAIN, asked_by, with_c
 from handrail.adapters.pydantic_ai.replies import asked, learn_replies
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import CallPostponed, VisibilityExpansionRequired
-from handrail.loop_guard import asynchronous_entry
 from handrail.prompt import BinaryPart, RenderedPrompt, Tool
 from handrail.prompt.content_parts import ContentPart
 from handrail.prompt.tool_result import shown_schema
 from handrail.resources import Binding, ResourceRegistry, Scope
 from handrail.runtime import ToolMessage
 from handrail.serde import canonical_json
+from handrail.waiting import asynchronous_entry
 
 _RUN_CONTEXT: ContextVar[RunContext[Any]] = ContextVar("handrail_pydantic_ai_run_context")
 

@@ -56,7 +56,6 @@ from handrail.errors import AgentError, PromptEvaluationError, UnboundResourceEr
 from handrail.filesystem import Filesystem, HostFilesystem
 from handrail.filesystem.path_filters import PathFilter, excluding
 from handrail.limits import RunContext
-from handrail.loop_guard import synchronous_entry
 from handrail.prompt import Prompt, PromptTemplate, Section, Tool, ToolPolicy
 from handrail.prompt.hooks import RunFilesystem
 from handrail.prompt.section import section_registry
@@ -68,6 +67,7 @@ from handrail.serde.formatting import type_name
 from handrail.session import Session
 from handrail.session.calls import CallRef
 from handrail.taint import TaintPolicy
+from handrail.waiting import synchronous_entry
 
 _RUN_CONTEXT: Final = ResourceRegistry.of(
     Binding(PydanticRunContext, lambda _resources: call_run_context(), Scope.TOOL_CALL)

@@ -64,7 +64,6 @@ from handrail.contrib.tools.shell.process import ProgramProgress
 from handrail.errors import AgentDepthError, AgentError, CallPostponed, ParseError, StoreError
 from handrail.filesystem import HostFilesystem, PathFilter
 from handrail.limits import TokenUsage
-from handrail.loop_guard import synchronous_entry
 from handrail.prompt import Section, Tool
 from handrail.prompt.tool_definition import MAX_RESULT_CHARS
 from handrail.runtime import EffectAwaited, EffectUnsettled, ToolInvoked, ToolRaised
@@ -76,6 +75,7 @@ from handrail.serde.formatting import enumerated, shorten
 from handrail.session import Session
 from handrail.session.calls import CallRef
 from handrail.transaction import current
+from handrail.waiting import synchronous_entry
 
 # The second for an answer that is not a stream, where one was asked for.
 _FAILURES = (ModelAPIError, UnexpectedModelBehavior)

@@ -52,7 +52,7 @@ from handrail.session.calls import CallRef
 from handrail.session.open_calls import GivenAnswer
 from handrail.store.protocol import LedgerStore
 from handrail.taint.state import taint_by_answer
-from handrail.waiting import outlast, run_in_thread
+from handrail.waiting import await_shielded, run_in_thread
 
 
 @asynccontextmanager
@@ -148,7 +148,7 @@ class RunGroup:
             return
         # First, so that no later call gets a filesystem that is closed.
         self._files.clear()
-        await outlast(run_in_thread(self._stack.close))
+        await await_shielded(run_in_thread(self._stack.close))
 
     def model_for(self, file: AgentFile, caller: Model | str | None) -> Model | str:
         """The model of an agent: the program's choice, its file's, the project's, or that of the agent that calls it.
@@ -182,7 +182,7 @@ class RunGroup:
 
     async def open_filesystem(self, folder: Path) -> HostFilesystem:
         """The one filesystem over a folder, opened on a thread; see `CurrentRun.open_filesystem`."""
-        return await outlast(run_in_thread(lambda: self.filesystem(folder)))
+        return await await_shielded(run_in_thread(lambda: self.filesystem(folder)))
 
     def filesystem(self, folder: Path) -> HostFilesystem:
         """The one filesystem over a folder; see `CurrentRun.filesystem`."""

@@ -1,16 +1,12 @@
-"""`handrail run`, `check`, `new`, and what they share: the options of a run, and the import of what agents need.
-
-- `commands`: the three commands, without the extra.
-- `run`: `run`: input, model, session, and the run itself.
-- `check`: `check`: everything that can be checked without a model.
-- `settings`: which model runs an agent, and where the session of a run is stored.
-- `progress`: a run shown as lines or as JSON, problems with an agent or its run, and questions to a person.
-"""
+"""`handrail run`, `check` and `new`: their parameters, and the import of what agents need."""
 
 from __future__ import annotations
 
 import gc
+import os
+import shlex
 import sys
+import tempfile
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,9 +14,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Literal
 
-from cyclopts import Group, Parameter, validators
+from cyclopts import CycloptsError, Group, Parameter, validators
 
 from handrail.cli.options import A_FILE, A_FOLDER, COUNT, EXAMPLES, FILLED, IN_GROUP
+from handrail.cli.screen import Screen
+from handrail.errors import AgentError
 
 _RUN = Group("The run", sort_key=1)
 
@@ -28,7 +26,7 @@ _RUN = Group("The run", sort_key=1)
 @Parameter(name="*", group=_RUN)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunChoices:
-    r"""How to run an agent.
+    r"""The options of a run.
 
     Attributes:
         stdin: Read INPUT from standard input, even if that is a terminal.
@@ -74,16 +72,15 @@ class RunChoices:
 
     @property
     def as_json(self) -> bool:
-        """Whether a program reads the output."""
+        """True if a program reads the output."""
         return self.format == "json"
 
 
 @contextmanager
 def imports_unsearched() -> Generator[None]:
-    """A block that imports PydanticAI; what it makes is never searched for garbage.
+    """A block that imports PydanticAI; its modules are never searched for garbage.
 
-    What modules make stays to the end of the process. The collector would look through all of it several times, which
-    takes a fifth of the time of `handrail check`.
+    They stay to the end of the process. Searching them takes a fifth of the time of `handrail check`.
     """
     # In a program that has it already, nothing says what is to be kept and what may be garbage.
     if "pydantic_ai" in sys.modules or not gc.isenabled():
@@ -98,11 +95,118 @@ def imports_unsearched() -> Generator[None]:
 
 
 def need_extra() -> None:
-    """Make sure that the extra `agents` is installed.
-
-    Raises:
-        ImportError: it is not installed.
-    """
+    """Makes sure that the extra `agents` is installed."""
     missing = [name for name in ("pydantic_ai", "ruamel") if find_spec(name) is None]
     if missing:
         raise ImportError(f'agents need {" and ".join(missing)}, not installed here: pip install "handrail[agents]"')
+
+
+AgentPath = Annotated[Path, A_FILE, Parameter(metavar="AGENT_FILE")]
+"""Which agent."""
+
+# The files of a new agent, in which `NAME` stands for its name, with `.txt` behind the name of each.
+_TEMPLATE = Path(__file__).parent / "template"
+
+
+def run_agent(agent_file: AgentPath, input: str | None = None, /, *, choices: RunChoices = RunChoices()) -> int:
+    """Run an agent to its answer.
+
+    The answer goes to standard output, and what the agent does to standard error. Calls that need approval are asked
+    about on the terminal; without one, they are denied. With --store and --session a run is stored: without INPUT
+    its open questions are asked, and it is resumed.
+
+    Example: `handrail run desk.agent "Refund order A-17." --model openai:gpt-5.2`
+
+    Args:
+        agent_file: The agent file, such as desk.agent.
+        input: The input of the agent, in quotes; else it is read from standard input, unless that is a terminal.
+        choices: How to run it.
+    """
+    need_extra()
+    with imports_unsearched():
+        from handrail.cli.agents.run import execute_run  # noqa: PLC0415 - needs the extra, which has just been checked
+
+    return execute_run(agent_file, input, choices)
+
+
+def check_agent(
+    agent_file: AgentPath,
+    /,
+    *,
+    rules: Annotated[Path | None, A_FILE] = None,
+    format: Literal["table", "json"] = "table",
+) -> int:
+    """Check an agent without a model: all files of its project, all names, and the tools of a run.
+
+    The table shows for each tool its effect, whether the approval rules allow it, and where it is defined; a second one
+    shows the rules on arguments that differ. A rule that names what the project does not have is a problem.
+
+    Example: `handrail check desk.agent`
+
+    Args:
+        agent_file: The agent file, such as desk.agent.
+        rules: The approval rules, instead of the project's.
+        format: `table` for people; `json` for programs: one document, with the schemas too.
+    """
+    need_extra()
+    with imports_unsearched():
+        from handrail.cli.agents.check import check_command  # noqa: PLC0415 - as above
+
+    return check_command(agent_file, rules, as_json=format == "json")
+
+
+# -------------------------------------------------------------------------------------------------------- a new agent
+
+
+def new_agent(name: str, /, *, folder: Annotated[Path, Parameter(metavar="FOLDER")] = Path()) -> None:
+    """Make the folder of a new agent that runs: agent file, tools, approval rules, settings, and a test.
+
+    Example: `handrail new desk --folder agents`
+
+    Args:
+        name: The name of the agent: letters, digits, `_` and `-`.
+        folder: Where to make it; else in the current folder.
+    """
+    need_extra()
+    from handrail.agents.registry import EXPORT_NAME_PATTERN  # noqa: PLC0415 - as above
+    from handrail.agents.toolsets.builtin import built_ins  # noqa: PLC0415 - as above
+
+    if not EXPORT_NAME_PATTERN.fullmatch(name):
+        raise CycloptsError(msg=f"{name!r} is not an agent's name: 1 to 64 letters (a to z), digits, `_` and `-`")
+    if any(entry.name == name for entry in built_ins()):
+        raise CycloptsError(
+            msg=f"{name} is a built-in toolset, and an agent is a toolset for others; give another name"
+        )
+    path = write_agent_folder(name, folder)
+    screen = Screen()
+    screen.say(f"Made {path}. It runs as it is, with a scripted model:")
+    file, script = shlex.quote(str(path / f"{name}.agent")), shlex.quote(str(path / "script.yaml"))
+    request = '"Remember that I want to buy milk."'
+    screen.command(["handrail", "run", file, request, "--model", f"script:{script}", "--approve", "approve-all"])
+    screen.say("And it has a test:")
+    screen.command(["pip", "install", "pytest"])
+    screen.command(["pytest", shlex.quote(str(path))])
+
+
+def write_agent_folder(name: str, parent: Path) -> Path:
+    """Writes the folder of a new agent atomically, and returns it."""
+    folder = parent / name
+    try:
+        # `lexists` also finds a link that leads to nothing, which `exists` would not.
+        if os.path.lexists(folder):
+            raise AgentError(f"{folder} already exists; unchanged. Give another name, or --folder")
+        parent.mkdir(parents=True, exist_ok=True)
+        # In the same folder, because a rename is atomic only within one file system.
+        with tempfile.TemporaryDirectory(prefix=f".{name}-", dir=parent) as place:
+            # A folder inside of the temporary one, because that has the mode 0700.
+            new_folder = Path(place) / name
+            new_folder.mkdir()
+            for file in _TEMPLATE.iterdir():
+                text = file.read_text(encoding="utf-8").replace("NAME", name)
+                (new_folder / file.stem.replace("NAME", name)).write_text(text, encoding="utf-8")
+            # Only a complete folder gets the final name. If another process has made one with content since, the rename
+            # fails.
+            new_folder.rename(folder)
+    except OSError as error:
+        raise AgentError(f"{folder} cannot be written: {error.strerror}") from error
+    return folder

@@ -24,18 +24,11 @@ from handrail.agents.registry import ResolvedAgent, resolve
 from handrail.agents.run.interface import RunOptions
 from handrail.agents.toolsets.builtin import built_ins
 from handrail.agents.unmatched_rules import Listing, Listings, unmatched_rules
-from handrail.cli.agents.progress import format_problem, once, print_problems, problems_of
+from handrail.cli.agents.progress import flatten_problems, format_problem, once, print_problems
 from handrail.cli.agents.settings import NamedModel, check_name, check_url, chosen_model, chosen_store, lies_in
 from handrail.cli.process_exit import DONE, FAILED
 from handrail.cli.screen import Field, Screen, fields_json
-from handrail.errors import (
-    AgentError,
-    ApprovalRulesError,
-    DocumentError,
-    HandrailError,
-    ResolutionError,
-    StoreError,
-)
+from handrail.errors import AgentError, ApprovalRulesError, DocumentError, HandrailError, ResolutionError, StoreError
 from handrail.serde.formatting import count_noun
 from handrail.session import Session
 from handrail.store.memory import MemoryStore
@@ -99,10 +92,8 @@ class Findings:
 
     Attributes:
         file: its file; `None` if that cannot be read.
-        model: the model that would run it; `None` if none is named.
         tools: the tools that it would be offered, with those of closed sections.
         closed_characters: how many characters fewer a request has as long as nothing is opened.
-        problems: what is wrong with it and its project.
         warnings: approval rules that may match nothing, overrides that are not applied, and faults of files that the
             agent does not need.
         taint: which agents can be tainted and act.
@@ -117,17 +108,17 @@ class Findings:
     taint: list[str] = field(default_factory=list[str])
 
     def note(self, *errors: HandrailError) -> None:
-        """Add the problems that errors contain."""
-        self.problems = once([*self.problems, *(problem for error in errors for problem in problems_of(error))])
+        """Adds the problems that errors contain."""
+        self.problems = once([*self.problems, *(problem for error in errors for problem in flatten_problems(error))])
 
 
 def check_command(agent_file: Path, rules: Path | None, *, as_json: bool) -> int:
-    """Check an agent, print the findings, and return the exit code."""
+    """Checks an agent, prints the findings, and returns the exit code."""
     screen = Screen()
     # Standard output is only for the findings: what modules and factories print goes to standard error.
     # Redirected before anything is imported: a module of the project may print at its import.
     with redirect_stdout(sys.stderr):
-        findings = found(agent_file, rules)
+        findings = collect_findings(agent_file, rules)
     if as_json:
         screen.json(findings_json(agent_file, findings))
         return FAILED if findings.problems else DONE
@@ -143,9 +134,9 @@ def check_command(agent_file: Path, rules: Path | None, *, as_json: bool) -> int
         *_one_by_one(findings.tools),
     ):
         screen.remark(remark)
-    if saved := findings.closed_characters // _CHARACTERS_OF_TOKEN:
+    if tokens := findings.closed_characters // _CHARACTERS_OF_TOKEN:
         screen.remark(
-            f"closed sections and toolsets save about {count_noun(saved, 'token')} in each request until they are "
+            f"closed sections and toolsets save about {count_noun(tokens, 'token')} in each request until they are "
             f"opened (an estimate: {_CHARACTERS_OF_TOKEN} characters are one token)."
         )
     print_problems(screen, findings.problems)
@@ -166,13 +157,8 @@ def _one_by_one(tools: Sequence[ToolReport]) -> Iterator[str]:
         )
 
 
-def found(agent_file: Path, rules: Path | None = None) -> Findings:
-    """Read everything that belongs to an agent, and make its tools as for a run.
-
-    Args:
-        agent_file: the agent file.
-        rules: the file of approval rules instead of the project's.
-    """
+def collect_findings(agent_file: Path, rules: Path | None = None) -> Findings:
+    """Reads everything that belongs to an agent, and makes its tools; `rules` replaces the rules of the project."""
     findings = Findings()
     folder = agent_file.absolute().parent.resolve()
     try:
@@ -183,7 +169,7 @@ def found(agent_file: Path, rules: Path | None = None) -> Findings:
     if project is not None and findings.file is not None:
         own = agent_problems(project, findings.file, problems)
         needed = set(map(str, own))
-        findings.warnings += [f"not needed here: {each}" for each in once(problems) if str(each) not in needed]
+        findings.warnings += [f"not needed here: {problem}" for problem in once(problems) if str(problem) not in needed]
         problems = own
     findings.note(*problems)
     if project is None:
@@ -193,62 +179,55 @@ def found(agent_file: Path, rules: Path | None = None) -> Findings:
     store = chosen_store(None, project.config.store, folder, os.environ)
     _note_names(findings, findings.model)
     _note_names(findings, None, store)
-    resolved: dict[str, ResolvedAgent] = {}
+    agents: dict[str, ResolvedAgent] = {}
     for file in () if findings.file is None else reachable_agents(project, findings.file):
         with suppress(ResolutionError):  # which is among the problems
-            resolved[file.name] = resolve(file, project.registry)
-    if findings.file is not None and findings.file.name in resolved:
+            agents[file.name] = resolve(file, project.registry)
+    if findings.file is not None and findings.file.name in agents:
         is_sound = all(isinstance(problem, ResolutionError) for problem in problems)
-        loaded = LoadedAgent(project, resolved[findings.file.name])
+        agent = LoadedAgent(project, agents[findings.file.name])
         try:
-            held = loaded.rules() if rules is None else read_rules(rules)
+            approval_rules = agent.rules() if rules is None else read_rules(rules)
         except ApprovalRulesError as error:
             findings.note(error)
             return findings
-        made = run_on_new_loop(_make_tools(findings, project, resolved, findings.file.name, held))
+        listings = run_on_new_loop(_make_tools(findings, project, agents, findings.file.name, approval_rules))
         if lies_in(store, Path.cwd()) and any(tool.section in _OVER_FILES for tool in findings.tools):
             findings.warnings.append(_STORE_INSIDE)
         if is_sound:  # else missing names are reported already, and rules that use them are not at fault
-            unmatched = unmatched_rules(held, project, findings.file, made)
-            findings.note(*(each.error() for each in unmatched if each.certain))
-            findings.warnings += [str(each) for each in unmatched if not each.certain]
+            unmatched = unmatched_rules(approval_rules, project, findings.file, listings)
+            findings.note(*(problem.error() for problem in unmatched if problem.certain))
+            findings.warnings += [str(problem) for problem in unmatched if not problem.certain]
     return findings
 
 
 async def _make_tools(
-    findings: Findings, project: Project, resolved: Mapping[str, ResolvedAgent], name: str, rules: ApprovalRules
+    findings: Findings, project: Project, agents: Mapping[str, ResolvedAgent], name: str, rules: ApprovalRules
 ) -> Listings:
-    """Make the tools of the agent, and of those that it can call: their names may be duplicates as well."""
-    made: dict[str, Listing] = {}
+    listings: dict[str, Listing] = {}
     offered: dict[str, Sequence[ToolReport]] = {}
-    for called in resolved:
-        agent = LoadedAgent(project, resolved[called])
-        if called != name:
+    for called_name in agents:
+        agent = LoadedAgent(project, agents[called_name])
+        if called_name != name:
             model = agent.file.model
-            _note_names(findings, None if model is None else NamedModel(model, f"for agent {called}"))
+            _note_names(findings, None if model is None else NamedModel(model, f"for agent {called_name}"))
         try:
             inspection = await _inspect(agent, rules)
         except (AgentError, DocumentError) as error:
             findings.note(error)
             continue
-        findings.note(*(AgentError(f"agent {called}: tool {each}{_BINDING}") for each in inspection.unbound))
-        made |= inspection.listings
-        offered[called] = inspection.tools
-        findings.warnings += [f"{called}: {warning}" for warning in inspection.warnings]
-        if called == name:
+        findings.note(*(AgentError(f"agent {called_name}: tool {tool}{_BINDING}") for tool in inspection.unbound))
+        listings |= inspection.listings
+        offered[called_name] = inspection.tools
+        findings.warnings += [f"{called_name}: {warning}" for warning in inspection.warnings]
+        if called_name == name:
             findings.tools = inspection.tools
             findings.closed_characters = max(inspection.closed_characters, 0)
     findings.taint = taint_remarks(offered, rules.tainted)
-    return made
+    return listings
 
 
 async def _inspect(agent: LoadedAgent, rules: ApprovalRules) -> Inspection:
-    """What an agent would be offered.
-
-    Raises:
-        AgentError: its tools cannot be made.
-        DocumentError: its overrides cannot be read, or do not fit it.
-    """
     try:
         # The folder to work on is a new one: the real one may be in use by a run.
         # In a store, so that the results of its tools have to be storable.
@@ -263,7 +242,6 @@ async def _inspect(agent: LoadedAgent, rules: ApprovalRules) -> Inspection:
 
 
 def _note_names(findings: Findings, model: NamedModel | None, store: str | None = None) -> None:
-    """Check only the names, without a request to a provider or opening a store."""
     try:
         check_name(model)
         check_url(store)

@@ -1,13 +1,12 @@
-"""What a person or a program sees of a run while it runs, and what a person is asked.
+"""The view of a run for a person or a program, and the questions to a person.
 
-A person sees lines and streaming text, a program one JSON object a line.
-Standard output carries only the answer. On a terminal, that is the text of the agent that was started, as the model
-writes it; in a pipe it is the final answer, when it is complete; for a program it is the events. Which agent calls
-which tool is reported on standard error, and so are the problems with an agent or its run.
+A person sees lines and streaming text, a program one JSON object a line. Standard output carries only the answer. On a
+terminal, that is the text of the agent that was started, as the model writes it; in a pipe it is the final answer, when
+it is complete; for a program it is the events.
 
-A person on a terminal is asked whether a call may run. Everything shown was written by a model or an untrusted tool, so
-control characters are escaped, and each argument is JSON on a line of its own, so that no value can look like something
-else. The answer is read on the event loop, so that Ctrl-C ends the waiting at once.
+Everything shown was written by a model or an untrusted tool, so control characters are escaped, and each argument is
+JSON on a line of its own, so that no value can look like something else. The answer of a person is read on the event
+loop, so that Ctrl-C ends the waiting at once.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ if sys.platform != "win32":  # pragma: no branch - there, what was typed ahead i
     import termios
 
 MOST_SHOWN = 300
-"""How many characters of an argument are shown, unless the person requests all of it."""
+"""The characters of an argument that are shown, unless the person requests all of it."""
 
 _CHUNK = 4096
 _MOST_OF_CONTENT = 200
@@ -62,10 +61,7 @@ CANNOT_ASK = (
 
 
 class TextProgress:
-    """Reports a run to a person. One for each run; it remembers which text has been printed.
-
-    A call has a line when it starts and one when it ends, with its arguments cut.
-    """
+    """Reports a run to a person: a line when a call starts and one when it ends. One for each run."""
 
     __slots__ = ("_labels", "_screen", "_spoken", "_streams", "_texts")
 
@@ -77,7 +73,7 @@ class TextProgress:
         self._spoken = ""
 
     def __call__(self, event: RunEvent) -> None:
-        """Report an event."""
+        """Prints an event."""
         match event:
             case RunStarted():
                 self._remark(event.path, f"{'resumed' if event.resumed else 'started'} on {event.model}")
@@ -96,14 +92,14 @@ class TextProgress:
             case CallEnded():
                 self._call(event.path, event.call_id, event.tool, f"{_outcome(event)}{_details(event)}")
             case QuestionAsked() | QuestionDecided():
-                self._asked(event)
+                self._show_question(event)
             case RunEnded():  # pragma: no branch - these are all
                 self._texts.pop(event.path, None)
                 usage = f"{count_noun(event.usage.input, 'token')} in, {event.usage.output:,} out"
                 self._remark(event.path, f"{event.status}, {usage}")
 
     def answer(self, output: str) -> None:
-        """Print the final answer, unless its text has been streamed."""
+        """Prints the final answer, unless its text has been streamed."""
         # In a pipe nothing has been streamed: the answer comes once, as a whole.
         self._end_line()
         if not self._streams:
@@ -123,27 +119,24 @@ class TextProgress:
             self._texts[event.path] = self._texts.get(event.path, "") + event.text
 
     def _text_before_call(self, path: tuple[str, ...]) -> None:
-        """Print an agent's text before a call, which is not part of its answer."""
-        if said := self._texts.pop(path, "").strip():
-            self._remark(path, said)
+        if text := self._texts.pop(path, "").strip():
+            self._remark(path, text)
         if len(path) == 1:
             self._end_line()
             # What was said before a call is not part of the answer, so `answer` does not compare with it.
             self._spoken = ""
 
     def _call(self, path: tuple[str, ...], call_id: str, tool: str, outcome: str) -> None:
-        """Report on a call in a line; nothing is known of the arguments of one that never started."""
         self._remark(path, f"{self._labels.get((path, call_id), f'{tool}(…)')} {outcome}")
 
     def _output(self, event: CallOutput) -> None:
-        """Print what a program writes, each line, the last of which may not be complete."""
         if not event.text:
             quiet = f"has written nothing for {event.quiet_seconds:.0f} s, and still runs"
             self._call(event.path, event.call_id, event.tool, quiet)
         for line in event.text.splitlines():
             self._remark(event.path, f"{event.tool} | {line}")
 
-    def _asked(self, event: QuestionAsked | QuestionDecided) -> None:
+    def _show_question(self, event: QuestionAsked | QuestionDecided) -> None:
         self._end_line()
         if isinstance(event, QuestionAsked):  # the approver prints the question
             return
@@ -174,11 +167,11 @@ class JsonProgress:
         self._clock = clock
 
     def __call__(self, event: RunEvent) -> None:
-        """Print an event."""
+        """Prints an event as JSON."""
         self._screen.json(event_json(event, at=self._clock.now().isoformat()), lines=True)
 
     def answer(self, output: str) -> None:
-        """Print nothing: the last event has the answer."""
+        """Prints nothing: the last event has the answer."""
 
 
 def event_json(event: RunEvent, *, at: str) -> dict[str, Any]:
@@ -217,11 +210,11 @@ def _details(event: CallEnded) -> str:
 # ------------------------------------------------------------------------------------------------------------ problems
 
 
-def problems_of(error: HandrailError) -> list[HandrailError]:
+def flatten_problems(error: HandrailError) -> list[HandrailError]:
     """The problems that an error contains, in order, each once; the error itself if it is a single one."""
     if not isinstance(error, AgentError) or not error.problems:
         return [error]
-    return once(problem for part in error.problems for problem in problems_of(part))
+    return once(problem for part in error.problems for problem in flatten_problems(part))
 
 
 def once(problems: Iterable[HandrailError]) -> list[HandrailError]:
@@ -231,19 +224,14 @@ def once(problems: Iterable[HandrailError]) -> list[HandrailError]:
 
 
 def print_problems(screen: Screen, problems: Iterable[HandrailError]) -> None:
-    """Print problems, each below its traceback if these are shown."""
+    """Prints problems, each below its traceback if these are shown."""
     for problem in problems:
         show_traceback(screen, problem)
         screen.problem(str(problem))
 
 
 def format_problem(error: BaseException, folder: Path) -> str:
-    """An exception of other code: its type, message and notes, and where in the user's code it was raised.
-
-    Args:
-        error: the exception.
-        folder: the folder of the project, from which paths are given.
-    """
+    """An exception of other code: type, message, notes, and where the code of the project in a folder raised it."""
     notes = "; ".join(getattr(error, "__notes__", ()))
     place = error_location(error, folder)
     return f"{type(error).__name__}: {error}{f' ({notes})' if notes else ''}{f' [{place}]' if place else ''}"
@@ -261,12 +249,11 @@ class TerminalAsker:
     __slots__ = ("_can_wait", "_screen")
 
     def __init__(self, screen: Screen, *, can_wait: bool) -> None:
-        """Ask on `screen`; with `can_wait`, a question may be left open."""
         self._screen = screen
         self._can_wait = can_wait
 
     async def __call__(self, call: GatedCall) -> Answer:
-        """Ask about a call until there is an answer; the end of the input counts as no."""
+        """Asks the person until an answer is typed."""
         # On standard error: standard output is for the answer of the agent.
         self._screen.record(question_fields(call), aside=True)
         while True:
@@ -305,7 +292,7 @@ class TerminalAsker:
 
 
 def question_fields(call: GatedCall, *, whole: bool = False) -> list[tuple[str, str]]:
-    """What a person must know about a call to decide; `whole` for its arguments uncut."""
+    """The facts about a call that a person needs to decide; `whole` for its arguments uncut."""
     fields = [
         ("approve?", f"{'/'.join(call.path)} wants to call {clean(call.tool)}"),
         ("effect", call.effect),
@@ -319,16 +306,12 @@ def question_fields(call: GatedCall, *, whole: bool = False) -> list[tuple[str, 
 def argument_lines(
     arguments: Mapping[str, Any], reached: Mapping[str, str] | None = None, *, whole: bool = False
 ) -> list[str]:
-    """Each argument on a line: `path = "notes.md"`; a long one is cut, and its length is added.
-
-    A path that leads through a link is shown with its target: `path = "l" -> "secret.txt"`.
-    """
+    """Each argument on a line: `path = "notes.md"`; a long one is cut, a link is shown with its target."""
     led = {name: f" -> {_value(path, whole=whole)}" for name, path in (reached or {}).items()}
     return [f"{clean(name)} = {_value(value, whole=whole)}{led.get(name, '')}" for name, value in arguments.items()]
 
 
 def _value(value: object, *, whole: bool) -> str:
-    """A value as JSON, in one line without control characters; a long one is cut, and its length is added."""
     text = clean(json_line(value))
     return (
         text if whole or len(text) <= MOST_SHOWN else f"{shorten(text, MOST_SHOWN)} ({len(text):,} characters in all)"
@@ -336,16 +319,13 @@ def _value(value: object, *, whole: bool) -> str:
 
 
 def forget_typed(stream: TextIO) -> None:
-    """Discard what was typed so far: it must not answer a question that was not shown yet."""
+    """Discards what was typed so far: it must not answer a question that was not shown yet."""
     if sys.platform != "win32":  # pragma: no branch
         termios.tcflush(stream.fileno(), termios.TCIFLUSH)
 
 
 async def read_typed_text(stream: TextIO) -> str | None:
-    """The next line that is typed, stripped; `None` at the end of the input.
-
-    No thread is left that would block on the keyboard after the run.
-    """
+    """The next line that is typed, stripped; `None` at the end of the input. Ctrl-C ends the waiting."""
     descriptor = stream.fileno()
     line = b""
     while not line.endswith(b"\n"):

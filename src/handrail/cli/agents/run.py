@@ -32,9 +32,9 @@ from handrail.cli.agents.progress import (
     JsonProgress,
     TerminalAsker,
     TextProgress,
+    flatten_problems,
     format_problem,
     print_problems,
-    problems_of,
 )
 from handrail.cli.agents.settings import (
     FALLBACK_OPTION,
@@ -43,8 +43,8 @@ from handrail.cli.agents.settings import (
     check_stored,
     chosen_model,
     chosen_store,
-    opened_model,
     opened_session,
+    resolve_model,
     unset_empty_keys,
 )
 from handrail.cli.process_exit import (
@@ -80,16 +80,7 @@ _MOST_NAMED = 200
 
 
 class PreparedRun(NamedTuple):
-    """A run that is ready to start.
-
-    Attributes:
-        agent_file: the agent file, as it was typed.
-        agent: the agent.
-        input: its input; `None` to resume a session.
-        options: its options; without the session, and without who is asked and listens.
-        store: the URL of the store; `None` for none.
-        choices: what was typed.
-    """
+    """A run that is ready to start."""
 
     agent_file: Path
     agent: LoadedAgent
@@ -100,7 +91,7 @@ class PreparedRun(NamedTuple):
 
     @property
     def command(self) -> RunCommand:
-        """How the run was typed."""
+        """The command of the run, as its session records it."""
         choices = self.choices
         return RunCommand(
             agent_file=str(self.agent_file),
@@ -116,22 +107,17 @@ class PreparedRun(NamedTuple):
         )
 
 
-def execute_run(agent_file: Path, given: str | None, choices: RunChoices) -> int:
-    """Run an agent, and return the exit code.
-
-    Raises:
-        CycloptsError: the command line is invalid, or names something that does not exist.
-        HandrailError: the store or the session cannot be used, or the run failed.
-    """
+def execute_run(agent_file: Path, prompt: str | None, choices: RunChoices) -> int:
+    """Runs an agent, and returns the exit code."""
     pydantic_ai.BANNER_ENABLED = False
     unset_empty_keys()
     screen = Screen()
     # Standard output is only for the answer: what modules, factories and tools print goes to standard error.
     with redirect_stdout(sys.stderr):
         try:
-            run = _prepared(agent_file, given, choices)
+            run = _prepared(agent_file, prompt, choices)
         except (AgentError, DocumentError, ScriptError) as error:
-            print_problems(screen, problems_of(error))
+            print_problems(screen, flatten_problems(error))
             # Nothing has run, so this is a fault of the command line or of the files that it names.
             return USAGE
         # Random, and 128 bits, so that two runs never share a session by accident.
@@ -143,23 +129,23 @@ def execute_run(agent_file: Path, given: str | None, choices: RunChoices) -> int
             return failed.code if isinstance(failed.code, int) else FAILED
 
 
-def _prepared(agent_file: Path, given: str | None, choices: RunChoices) -> PreparedRun:
+def _prepared(agent_file: Path, prompt: str | None, choices: RunChoices) -> PreparedRun:
     # A process without standard input has None there.
-    said = read_prompt(given, cast("TextIO | None", sys.stdin), reading=choices.stdin)
-    if said is None and choices.session is None:
+    text = read_prompt(prompt, cast("TextIO | None", sys.stdin), reading=choices.stdin)
+    if text is None and choices.session is None:
         raise CycloptsError(
             msg=f'what is the agent to do? Write handrail run {agent_file} "INPUT", or hand INPUT over on standard '
             "input; without INPUT, only a session that is not finished is resumed: --session ID"
         )
     agent = load_agent(agent_file)
     config = agent.project.config
-    named = chosen_model(choices.model, agent.file.model, config.model, os.environ)
-    model = opened_model(named)  # also if it is opened again later: errors are reported before anything runs
+    model_name = chosen_model(choices.model, agent.file.model, config.model, os.environ)
+    model = resolve_model(model_name)  # also if it is opened again later: errors are reported before anything runs
     fallback = choices.fallback_model
     store = chosen_store(choices.store, config.store, agent.project.folder, os.environ)
     check_stored(store, choices)
     options = RunOptions(
-        model=model if named is not None and named.typed else None,
+        model=model if model_name is not None and model_name.typed else None,
         mode="ask" if choices.approve == "later" else choices.approve,
         rules=None if choices.rules is None else read_rules(choices.rules),
         root=choices.root,
@@ -167,9 +153,9 @@ def _prepared(agent_file: Path, given: str | None, choices: RunChoices) -> Prepa
         request_limit=choices.request_limit,
         stream=not choices.no_stream,
         retries=choices.retries,
-        fallback_model=None if fallback is None else opened_model(NamedModel(fallback, FALLBACK_OPTION)),
+        fallback_model=None if fallback is None else resolve_model(NamedModel(fallback, FALLBACK_OPTION)),
     )
-    return PreparedRun(agent_file, agent, said, options, store, choices)
+    return PreparedRun(agent_file, agent, text, options, store, choices)
 
 
 def _leave_open(_call: GatedCall) -> Answer:
@@ -181,8 +167,6 @@ def _interrupt_at_once() -> None:
 
 
 class _ReportedRun:
-    """A run with its reports. It is stopped by a signal, and when the output pipe is closed."""
-
     def __init__(self, run: PreparedRun, session: Session | None, screen: Screen) -> None:
         self._run, self._session, self._screen = run, session, screen
         self._report = JsonProgress(screen, clock=SYSTEM_CLOCK) if run.choices.as_json else TextProgress(screen)
@@ -198,11 +182,7 @@ class _ReportedRun:
         self._interrupt: Callable[[], object] = _interrupt_at_once
 
     def execute(self) -> int:
-        """Run the agent, and return the exit code.
-
-        Raises:
-            SystemExit: the run failed, with the exit code.
-        """
+        """Runs the agent, and returns the exit code."""
         run, session, screen = self._run, self._session, self._screen
         if session is not None and run.choices.session is None:
             screen.remark(f"Session {session.session_id} is stored in {redacted(run.store or '')}.")
@@ -303,7 +283,6 @@ class _ReportedRun:
     # ---------------------------------------------------------------------------------------------- the end of a run
 
     def _print_waiting(self, session: Session, result: RunResult) -> None:
-        """Print the calls that wait for approval, and how the run is resumed."""
         self._screen.remark(f"Waiting for approval: {count_noun(len(result.waiting), 'call')} of the run.")
         for call in result.waiting:
             self._screen.remark(f"  {'/'.join(call.path)}: {format_call(call.tool, call.arguments)}")
@@ -316,7 +295,6 @@ class _ReportedRun:
         self._screen.command(words, aside=True)
 
     def _end_interrupted(self) -> None:
-        """End a run that was interrupted: print how it is resumed, and wait for its functions."""
         with suppress(OutputError):
             self._print_left()
         if self._calls_interrupted:
@@ -324,7 +302,6 @@ class _ReportedRun:
             THREADS.join()
 
     def _print_left(self) -> bool:
-        """Print how a run that has not ended is resumed, and its effects that may have happened; whether it has any."""
         session = self._session
         with suppress(StoreError):  # the store is gone, which is not why the run has not ended
             if session is not None and len(session[ConversationPart]):
@@ -334,68 +311,59 @@ class _ReportedRun:
         return False
 
     def _print_unknown(self) -> bool:
-        """Print the effects that may have happened, and how they are settled; returns whether there are any."""
         session, screen, unknown = self._session, self._screen, self._unknown
         if session is not None and (store := session.store) is not None:  # as they are now, also after an interruption
             unknown = {
-                each: {call.key: call.tool for call in store.open_claims(each) if call.state == "unknown" and call.key}
-                for each in self._agents
+                own_id: {
+                    call.key: call.tool for call in store.open_claims(own_id) if call.state == "unknown" and call.key
+                }
+                for own_id in self._agents
             }
         tools = [tool for effects in unknown.values() for tool in effects.values()]
         if not tools:
             return False
-        named = enumerated(tuple(dict.fromkeys(tools)), limit=_MOST_NAMED)
-        screen.remark(f"{count_noun(len(tools), 'effect')} of the run may have happened: {named}.")
+        tools_text = enumerated(tuple(dict.fromkeys(tools)), limit=_MOST_NAMED)
+        screen.remark(f"{count_noun(len(tools), 'effect')} of the run may have happened: {tools_text}.")
         if session is None:
             return True
         screen.remark(
             "Ask the tools, or without --ask record what you have found out; ledger show KEY has the arguments:"
         )
         typed = self._run.choices.store
-        stored = [] if typed is None else ["--store", redacted(typed)]
+        store_words = [] if typed is None else ["--store", redacted(typed)]
         for session_id, effects in unknown.items():
             # The agents that it has called have sessions of their own; one that was made by a run has no file.
-            called = self._run.agent.project.agents.get(self._agents.get(session_id, ""))
-            path = self._run.agent_file if session_id == session.session_id else called and called.path
-            asked = ["--ask", str(path)] if path else []
+            agent_entry = self._run.agent.project.agents.get(self._agents.get(session_id, ""))
+            path = self._run.agent_file if session_id == session.session_id else agent_entry and agent_entry.path
+            ask_words = ["--ask", str(path)] if path else []
             for key in effects:
-                words = ("handrail", "ledger", "reconcile", key, *asked, *stored)
+                words = ("handrail", "ledger", "reconcile", key, *ask_words, *store_words)
                 screen.command([shlex.quote(word) for word in words], aside=True)
         return True
 
     def _print_failure(self, error: Exception | SystemExit) -> int:
-        """Print why the run failed; returns the exit code."""
         run, screen = self._run, self._screen
         if isinstance(error, AgentError):
-            print_problems(screen, problems_of(error))
+            print_problems(screen, flatten_problems(error))
             # Rules are checked after the first event, but still before any call.
             nothing_ran = not self._has_events or isinstance(error, ApprovalRulesError)
             return USAGE if nothing_ran else FAILED
         # An error of a provider, factory or toolset of the program is reported with the place where it was raised.
         show_traceback(screen, error)
-        known = isinstance(error, HandrailError | AgentRunError | UserError)
-        text = error if known else format_problem(error, run.agent.project.folder)
+        is_known = isinstance(error, HandrailError | AgentRunError | UserError)
+        text = error if is_known else format_problem(error, run.agent.project.folder)
         screen.fault(f"{run.agent.name}: the run failed: {text}")
         if isinstance(error, SystemExit) and isinstance(error.code, int):
             return error.code & 0xFF or FAILED  # a program that ends a run has not answered
         return TRY_AGAIN if isinstance(error, RecordingError | CommitInDoubtError) else FAILED
 
 
-def read_prompt(given: str | None, stream: TextIO | None, *, reading: bool = False) -> str | None:
-    """The input of the agent; `None` if there is none.
-
-    Args:
-        given: what was typed.
-        stream: standard input, which is read if nothing is given and it is not a terminal; `None` if there is none.
-        reading: whether to read it in any case.
-
-    Raises:
-        CycloptsError: the input is empty, or not UTF-8 text.
-    """
-    text = given
-    if given is not None and reading:
+def read_prompt(argument: str | None, stream: TextIO | None, *, reading: bool = False) -> str | None:
+    """The input of the agent: `argument`, or the `stream`, unless that is a terminal and not `reading`."""
+    text = argument
+    if argument is not None and reading:
         raise CycloptsError(msg="INPUT is given, and `-` reads it from standard input; leave one of them out")
-    if given is None and stream is not None and (reading or not stream.isatty()):
+    if argument is None and stream is not None and (reading or not stream.isatty()):
         try:
             text = stream.read()
             # Text that was decoded with `surrogateescape` cannot be encoded, and would fail later in the store.
@@ -404,6 +372,6 @@ def read_prompt(given: str | None, stream: TextIO | None, *, reading: bool = Fal
             raise CycloptsError(msg=f"standard input is not UTF-8 text ({error})") from error
     if text is not None and text.strip():
         return text
-    if reading or given is not None:
+    if reading or argument is not None:
         raise CycloptsError(msg="INPUT is empty; write what the agent is to do")
     return None

@@ -36,19 +36,14 @@ _SCRIPTED_BY = (MODEL_OPTION, FALLBACK_OPTION, MODEL_VARIABLE)
 
 @dataclass(frozen=True, slots=True)
 class NamedModel:
-    """The name of a model, and where it was given.
-
-    Attributes:
-        name: the name.
-        source: where it was given, for messages.
-    """
+    """The name of a model, and its source, for messages."""
 
     name: str
     source: str
 
     @property
     def typed(self) -> bool:
-        """Whether it applies to every agent of a run, instead of the models in their files."""
+        """True if it applies to every agent of a run, instead of the models in their files."""
         return self.source == MODEL_OPTION or self.name.startswith(SCRIPT_PREFIX)
 
 
@@ -56,40 +51,34 @@ def chosen_model(
     typed: str | None, file: str | None, project: str | None, environment: Mapping[str, str]
 ) -> NamedModel | None:
     """The model in effect: from the command line, else the agent file, else the project, else the environment."""
-    named = (
+    candidates = (
         (typed, MODEL_OPTION),
         (file, "the agent file"),
         (project, "[tool.handrail] of pyproject.toml"),
         (environment.get(MODEL_VARIABLE, "").strip(), MODEL_VARIABLE),
     )
-    return next((NamedModel(name, source) for name, source in named if name), None)
+    return next((NamedModel(name, source) for name, source in candidates if name), None)
 
 
-def opened_model(named: NamedModel | None) -> Model:
-    """The model of a name, without a request to a provider.
-
-    Raises:
-        CycloptsError: the name is missing, the model does not exist, or a key, package or file that it needs is
-            missing.
-        ScriptError: the file does not hold a script.
-    """
-    if named is None:
+def resolve_model(model_name: NamedModel | None) -> Model:
+    """The model of a name, without a request to a provider."""
+    if model_name is None:
         raise CycloptsError(
             msg="which model? Give --model NAME, write `model:` in the agent file or `model` under [tool.handrail] in "
             f"pyproject.toml, or set {MODEL_VARIABLE}; a name is such as openai:gpt-5.2"
         )
-    check_name(named)
+    check_name(model_name)
     try:
-        if named.name.startswith(SCRIPT_PREFIX):
-            return testing.ScriptedModel.from_file(Path(named.name.removeprefix(SCRIPT_PREFIX)))
-        return infer_model(named.name)
+        if model_name.name.startswith(SCRIPT_PREFIX):
+            return testing.ScriptedModel.from_file(Path(model_name.name.removeprefix(SCRIPT_PREFIX)))
+        return infer_model(model_name.name)
     except (UserError, ImportError, ValueError, OSError) as error:
         key = _KEY.match(str(error))
-        raise _cannot(named, f"the environment variable {key[1]} is not set" if key else str(error)) from error
+        raise _cannot(model_name, f"the environment variable {key[1]} is not set" if key else str(error)) from error
 
 
 def unset_empty_keys() -> None:
-    """Take the keys that are empty out of the environment of this process, as if they were not set.
+    """Takes the keys that are empty out of the environment of this process, as if they were not set.
 
     The libraries of some providers fail at an empty key with an exception of their own, others send it.
     """
@@ -97,39 +86,31 @@ def unset_empty_keys() -> None:
         del os.environ[name]
 
 
-def check_name(named: NamedModel | None) -> None:
-    """Check the name of a model, without a request to a provider, a package or a key.
-
-    Raises:
-        CycloptsError: the provider before its colon is unknown, or a script is not permitted there.
-    """
-    if named is None:
+def check_name(model_name: NamedModel | None) -> None:
+    """Checks the name of a model, without a request to a provider, a package or a key."""
+    if model_name is None:
         return
-    if named.name.startswith(SCRIPT_PREFIX):
+    if model_name.name.startswith(SCRIPT_PREFIX):
         # A script in a file of the project would silently replace the model of every run.
-        if named.source not in _SCRIPTED_BY:
-            raise _cannot(named, f"a script can be given only by {', '.join(_SCRIPTED_BY)}")
-        if not named.name.removeprefix(SCRIPT_PREFIX).strip():
-            raise _cannot(named, "no file is named; write script:FILE")
+        if model_name.source not in _SCRIPTED_BY:
+            raise _cannot(model_name, f"a script can be given only by {', '.join(_SCRIPTED_BY)}")
+        if not model_name.name.removeprefix(SCRIPT_PREFIX).strip():
+            raise _cannot(model_name, "no file is named; write script:FILE")
         return
     try:
-        check_model_name(named.name, source=named.source)
+        check_model_name(model_name.name, source=model_name.source)
     except UnknownModelError as error:
         raise CycloptsError(msg=str(error)) from error
 
 
 def check_played(model: object) -> None:
-    """Check that a model that plays a script has played it to its end.
-
-    Raises:
-        ScriptError: it has not; the message names the replies that are left.
-    """
+    """Checks that a model that plays a script has played it to its end."""
     if isinstance(model, testing.ScriptedModel):
         model.assert_finished()
 
 
-def _cannot(named: NamedModel, reason: str) -> CycloptsError:
-    return CycloptsError(msg=f"the model {named.name} ({named.source}) cannot be used: {reason}")
+def _cannot(model_name: NamedModel, reason: str) -> CycloptsError:
+    return CycloptsError(msg=f"the model {model_name.name} ({model_name.source}) cannot be used: {reason}")
 
 
 # ----------------------------------------------------------------------------------------------------------- the store
@@ -160,42 +141,29 @@ def within(folder: Path, url: str) -> str:
 
 
 def lies_in(url: str | None, folder: Path) -> bool:
-    """Whether a URL, as `chosen_store` returns it, names a SQLite database in a folder."""
+    """Returns whether a URL, as `chosen_store` returns it, names a SQLite database in a folder."""
     path = unquote((url or "").removeprefix(SQLITE).partition("?")[0])
     return url is not None and url.startswith(SQLITE) and Path(path).resolve().is_relative_to(folder.resolve())
 
 
 def check_stored(url: str | None, choices: RunChoices) -> None:
-    """Check that there is a store if the options need one.
-
-    Raises:
-        CycloptsError: no store is given.
-    """
+    """Checks that there is a store if the options need one."""
     wants = "--session" if choices.session is not None else "--approve later" if choices.approve == "later" else ""
     if wants and url is None:
         raise CycloptsError(msg=f"{wants} needs a durable store: give --store URL or set {STORE_VARIABLE}: {EXAMPLES}")
 
 
 def check_url(url: str | None) -> None:
-    """Check that a URL has the form of a store URL, without opening it.
-
-    Raises:
-        StoreError: it has not.
-    """
+    """Checks that a URL has the form of a store URL, without opening it."""
     if url is None or url.startswith(_SERVERS) or (url.startswith(SQLITE) and url != SQLITE):
         return
-    shown = harmless_text(url)
-    raise StoreError(f"{shown!r} is not a store URL; write {EXAMPLES}", store=shown)
+    url_text = harmless_text(url)
+    raise StoreError(f"{url_text!r} is not a store URL; write {EXAMPLES}", store=url_text)
 
 
 @contextmanager
 def opened_session(url: str | None, session_id: str) -> Generator[Session | None]:
-    """The session of that id, resumed or new, for this block; `None` without a store.
-
-    Raises:
-        StoreError: the store cannot be used.
-        SessionError: the session is open elsewhere, or holds types that the project does not know.
-    """
+    """The session of that id, resumed or new, for this block; `None` without a store."""
     if url is None:
         yield None
         return

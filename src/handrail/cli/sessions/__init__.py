@@ -1,6 +1,1 @@
-"""`handrail sessions`.
-
-- `listing`: `list`, and which sessions a command means.
-- `show`: `show`, `fork`.
-- `removal`: `delete`, `prune`.
-"""
+"""`handrail sessions`: `listing` has `list`, `show` has `show` and `fork`, `removal` has `delete` and `prune`."""

@@ -12,43 +12,44 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from importlib import import_module
-from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
+from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias
 
 from cyclopts import Parameter
 
-from handrail.cli.ledger.show import CONVERSATION, agent_of_session
 from handrail.cli.options import MORE_THAN_ZERO, Entity, Limit, StoreOptions
 from handrail.cli.screen import Field
 from handrail.errors import SessionNotFoundError, StoreCorruptError, UnknownTypeError
 from handrail.session.calls import CallRef, storable_id
+from handrail.session.conversation import ConversationPart
 from handrail.session.open_calls import open_work_in_store
 from handrail.session.persistence.protocol import SessionEntry, SessionRow
+from handrail.session.persistence.stored_types import stored_type
 from handrail.store import Store
 
 SessionState: TypeAlias = Literal["held", "open", "waiting", "unknown", "unreadable", "ended"]
-"""What can be said of a session: a process holds it; it has an open call, or a conversation that waits for the model;
-a call that waits for an approval; one whose effect is unknown; its calls cannot be read; or none of these."""
+"""The states of a session; see `SessionFilter.state`."""
 
+CONVERSATION: Final = stored_type(ConversationPart)
+"""The stored type of the parts of conversations."""
+
+# The tag of a session that names its agent, if a program has set it.
+_TAG: Final = "agent"
 _STYLES = {"unknown": "bold red", "held": "yellow"}
 # Among so many entries at its end the newest message of a conversation is looked for.
 _LAST_ENTRIES = 50
 
 
-def states_in_store(store: Store, row: SessionRow, held: frozenset[str]) -> tuple[SessionState, ...]:
-    """What can be said of a stored session; `held` are the sessions that processes hold.
-
-    Raises:
-        StoreError: the store cannot be read.
-    """
+def states_in_store(store: Store, row: SessionRow, in_use: frozenset[str]) -> tuple[SessionState, ...]:
+    """The states of a stored session; `in_use` are the sessions that processes hold."""
     know_conversations()
     try:
         open_calls, unfinished = open_work_in_store(store, row)
     # One session whose values are damaged, or of a class that has changed, does not hide the others.
     except (StoreCorruptError, UnknownTypeError):
-        return ("held", "unreadable") if row.session_id in held else ("unreadable",)
+        return ("held", "unreadable") if row.session_id in in_use else ("unreadable",)
     calls = {call.state for call in open_calls}
     states: dict[SessionState, bool] = {
-        "held": row.session_id in held,
+        "held": row.session_id in in_use,
         "open": bool(calls) or unfinished,
         "waiting": "postponed" in calls,
         "unknown": "unknown" in calls,
@@ -57,15 +58,15 @@ def states_in_store(store: Store, row: SessionRow, held: frozenset[str]) -> tupl
 
 
 class StoredSession(NamedTuple):
-    """A session of a store; `held` are the sessions that processes hold."""
+    """A session of a store; `in_use` are the sessions that processes hold."""
 
     store: Store
     row: SessionRow
-    held: frozenset[str]
+    in_use: frozenset[str]
 
     @property
     def state(self) -> str:
-        """What can be said of it, in one cell: `open` is left out where a word says why."""
+        """Its states, in one cell: `open` is left out where a word says why."""
         states = states_in_store(*self)
         return ", ".join(state for state in states if state != "open" or {"waiting", "unknown"}.isdisjoint(states))
 
@@ -78,30 +79,26 @@ SESSION: Entity[StoredSession] = Entity(
     "sessions",
     ("session", "state", "entries", "created", "tags"),
     (
-        Field("session", lambda each: each.row.session_id, key="session_id"),
-        Field("state", lambda each: states_in_store(*each), lambda each: each.state, styles=_STYLES),
-        Field("entries", lambda each: each.row.head),
-        Field("created", lambda each: each.row.created_at, key="created_at"),
-        Field("parent", lambda each: each.row.parent),
-        Field("agent", lambda each: agent_of_session(each.store, each.row) or None),
-        Field("tags", lambda each: dict(each.row.tags), _tags),
+        Field("session", lambda session: session.row.session_id, key="session_id"),
+        Field("state", lambda session: states_in_store(*session), lambda session: session.state, styles=_STYLES),
+        Field("entries", lambda session: session.row.head),
+        Field("created", lambda session: session.row.created_at, key="created_at"),
+        Field("parent", lambda session: session.row.parent),
+        Field("agent", lambda session: agent_of_session(session.store, session.row) or None),
+        Field("tags", lambda session: dict(session.row.tags), _tags),
     ),
 )
 """A session."""
 
 
 def know_conversations() -> None:
-    """Load the classes with which agents store conversations, so that the calls in them are listed."""
+    """Loads the classes with which agents store conversations, so that the calls in them are listed."""
     with suppress(ImportError):  # without the extra no agent runs here
         import_module("handrail.agents")
 
 
 def last_used(store: Store, row: SessionRow) -> datetime:
-    """When a session was last used, as far as its store records it; see the docstring of this module.
-
-    Raises:
-        StoreError: the store cannot be read.
-    """
+    """The time of the last use of a session, as far as its store records it; see the docstring of this module."""
     numbers = [number for _, number in store.recorded_calls(row.session_id, limit=1)]
     tail = max(0, row.head - _LAST_ENTRIES)
     entries = [
@@ -112,12 +109,23 @@ def last_used(store: Store, row: SessionRow) -> datetime:
 
 
 def _times(entry: SessionEntry) -> list[datetime]:
-    """When the calls of an entry ended, or its messages were appended; what cannot be read says nothing about it."""
     try:
         items: Any = json.loads(entry.items)
         return [datetime.fromisoformat(item["at"]) for item in items if item.get("at")]
     except (ValueError, TypeError, AttributeError):
         return []
+
+
+def agent_of_session(store: Store, session: SessionRow) -> str:
+    """The agent of a session: that of its conversation, or that in its tag; empty if there is neither."""
+    # The first entry of a conversation names its speaker.
+    for entry in store.entries(session.session_id, until=session.head, type_name=CONVERSATION.name):
+        try:
+            return json.loads(entry.items)[0].get("name") or session.tags.get(_TAG, "")
+        # The agent is only shown, so an unreadable one is left out.
+        except (ValueError, LookupError, AttributeError):
+            break
+    return session.tags.get(_TAG, "")
 
 
 @Parameter(name="*")
@@ -144,22 +152,18 @@ class SessionFilter:
     newer_than: Annotated[timedelta | None, MORE_THAN_ZERO] = None
 
     def select(self, store: Store) -> Iterator[SessionRow]:
-        """The sessions that fit, the newest first; each is read when it is asked for.
-
-        Raises:
-            StoreError: the store cannot be read.
-        """
+        """The sessions that fit, the newest first; each is read when it is asked for."""
         now = store.now()
-        held = store.held_sessions() if self.state else frozenset[str]()
-        return (row for row in store.sessions() if self._fits(store, row, now, held))
+        in_use = store.held_sessions() if self.state else frozenset[str]()
+        return (row for row in store.sessions() if self._fits(store, row, now, in_use))
 
-    def _fits(self, store: Store, row: SessionRow, now: datetime, held: frozenset[str]) -> bool:
+    def _fits(self, store: Store, row: SessionRow, now: datetime, in_use: frozenset[str]) -> bool:
         # The cheap questions first: the last ones read the session.
         return (
             all(_has_tag(row, text) for text in self.tag)
             and self.agent in {None, self.agent and agent_of_session(store, row)}
             and self._fits_age(store, row, now)
-            and (not self.state or not set(self.state).isdisjoint(states_in_store(store, row, held)))
+            and (not self.state or not set(self.state).isdisjoint(states_in_store(store, row, in_use)))
         )
 
     def _fits_age(self, store: Store, row: SessionRow, now: datetime) -> bool:
@@ -173,32 +177,25 @@ def _has_tag(row: SessionRow, text: str) -> bool:
 
 
 def list_sessions(
-    *,
-    wanted: SessionFilter = SessionFilter(),
-    limit: Limit = None,
-    options: StoreOptions = StoreOptions(),
+    *, selection: SessionFilter = SessionFilter(), limit: Limit = None, options: StoreOptions = StoreOptions()
 ) -> None:
     """List the sessions, the newest first. Filters are combined with AND.
 
     Example: `handrail sessions list --state open --older-than 2h`
 
     Args:
-        wanted: Which ones.
+        selection: Which ones.
         limit: How many.
         options: The store and the output format.
     """
     with options.open() as store:
-        held = store.held_sessions()
-        sessions = (StoredSession(store, row, held) for row in wanted.select(store))
+        in_use = store.held_sessions()
+        sessions = (StoredSession(store, row, in_use) for row in selection.select(store))
         SESSION.print_list(sessions, limit, options)
 
 
 def find_session(store: Store, session_id: str) -> SessionRow:
-    """The row of a session.
-
-    Raises:
-        SessionNotFoundError: it does not exist.
-    """
+    """The row of a session."""
     row = store.find(session_id)
     if row is None:
         raise SessionNotFoundError(
@@ -213,8 +210,8 @@ def name_call(call: CallRef) -> str:
 
 
 def is_named_by(call: CallRef, text: str) -> bool:
-    """Whether a call is meant by a text: `REPLY/CALL`, `/CALL` for one without a reply, or its id."""
-    parsed = CallRef.parse(text)
-    if parsed.reply is None:
-        return call.call_id in {text, parsed.call_id, storable_id(text)}
-    return call == CallRef(parsed.reply or None, parsed.call_id).stored or call.call_id == text
+    """Returns whether a call is meant by a text: `REPLY/CALL`, `/CALL` for one without a reply, or its id."""
+    ref = CallRef.parse(text)
+    if ref.reply is None:
+        return call.call_id in {text, ref.call_id, storable_id(text)}
+    return call == CallRef(ref.reply or None, ref.call_id).stored or call.call_id == text

@@ -33,7 +33,7 @@ _CHANGED = "it was used meanwhile"
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionRemoval:
-    """How to delete sessions.
+    """The options of a removal of sessions.
 
     Attributes:
         with_open_calls: Delete also sessions with open calls: calls that wait for an approval or have no record yet,
@@ -49,8 +49,6 @@ class SessionRemoval:
 
 
 class _Tree(NamedTuple):
-    """A session with its child sessions, the innermost first, and what they take."""
-
     row: SessionRow
     children: Sequence[SessionRow]
     size: SessionSize
@@ -58,23 +56,21 @@ class _Tree(NamedTuple):
 
 
 class _Plan(NamedTuple):
-    """What is deleted, what is kept and why, and the sessions whose deletion was cut off."""
-
-    going: Sequence[_Tree]
-    kept: Mapping[str, str]
+    trees: Sequence[_Tree]
+    reasons: Mapping[str, str]
     unfinished: Sequence[str]
 
     @property
     def size(self) -> SessionSize:
-        return _total(tree.size for tree in self.going)
+        return _total(tree.size for tree in self.trees)
 
     @property
     def words(self) -> str:
-        sessions = count_noun(sum(1 + len(tree.children) for tree in self.going), "session")
+        sessions = count_noun(sum(1 + len(tree.children) for tree in self.trees), "session")
         return f"{sessions} with {count_noun(self.size.effects, 'effect')} ({format_size(self.size.bytes)})"
 
 
-_GOING: tuple[Field[_Tree], ...] = (
+_TREE_FIELDS: tuple[Field[_Tree], ...] = (
     Field("session", lambda tree: tree.row.session_id),
     Field("last used", lambda tree: tree.used_at),
     Field("children", lambda tree: len(tree.children)),
@@ -82,13 +78,11 @@ _GOING: tuple[Field[_Tree], ...] = (
     Field("effects", lambda tree: tree.size.effects),
     Field("size", lambda tree: format_size(tree.size.bytes)),
 )
-_KEPT: tuple[Field[tuple[str, str]], ...] = (Field("kept", itemgetter(0)), Field("because", itemgetter(1)))
+_REASON_FIELDS: tuple[Field[tuple[str, str]], ...] = (Field("kept", itemgetter(0)), Field("because", itemgetter(1)))
 
 
 def delete_sessions(
-    *sessions: str,
-    removal: SessionRemoval = SessionRemoval(),
-    options: StoreOptions = StoreOptions(),
+    *sessions: str, removal: SessionRemoval = SessionRemoval(), options: StoreOptions = StoreOptions()
 ) -> int:
     """Delete sessions: entries, records of calls, child sessions, and the effects that belong to them alone.
 
@@ -109,12 +103,12 @@ def delete_sessions(
     with options.open(writing=not removal.dry_run) as store:
         unfinished = set(store.unfinished_deletions())
         rows = [find_session(store, name) for name in dict.fromkeys(sessions) if name not in unfinished]
-        return _remove(screen, store, _planned(store, rows, removal), removal, options, named=True)
+        return _remove(screen, store, _make_plan(store, rows, removal), removal, options, by_name=True)
 
 
 def prune_sessions(
     *,
-    wanted: SessionFilter = SessionFilter(),
+    selection: SessionFilter = SessionFilter(),
     removal: SessionRemoval = SessionRemoval(),
     options: StoreOptions = StoreOptions(),
 ) -> int:
@@ -125,66 +119,63 @@ def prune_sessions(
 
     Example: `handrail sessions prune --older-than 30d --state ended --dry-run`
     """
-    if wanted.older_than is None:
+    if selection.older_than is None:
         raise CycloptsError(msg="how old must they be? Give --older-than, such as 30d")
     screen = Screen()
     check_can_ask(screen, "deletes sessions", yes=removal.yes or removal.dry_run)
     with options.open(writing=not removal.dry_run) as store:
-        rows = [row for row in wanted.select(store) if not _is_child(row) or store.find(row.parent or "") is None]
-        return _remove(screen, store, _planned(store, rows, removal), removal, options, named=False)
+        rows = [row for row in selection.select(store) if not _is_child(row) or store.find(row.parent or "") is None]
+        return _remove(screen, store, _make_plan(store, rows, removal), removal, options, by_name=False)
 
 
 # ------------------------------------------------------------------------------------------------------------- the plan
 
 
-def _planned(store: Store, rows: Sequence[SessionRow], removal: SessionRemoval) -> _Plan:
+def _make_plan(store: Store, rows: Sequence[SessionRow], removal: SessionRemoval) -> _Plan:
     know_conversations()
-    held = store.held_sessions()
+    in_use = store.held_sessions()
     children = _children(store)
-    going: list[_Tree] = []
-    kept: dict[str, str] = {}
-    below = {row.session_id for each in rows for row in _descendants(each, children)}
+    trees: list[_Tree] = []
+    reasons: dict[str, str] = {}
+    below = {row.session_id for entry in rows for row in _descendants(entry, children)}
     for row in rows:
         if row.session_id in below:  # goes with its parent, which was named, too
             continue
         family = list(_descendants(row, children))
-        why = _why_kept(store, (*family, row), removal, held)
+        why = _reason_to_keep(store, (*family, row), removal, in_use)
         if why:
-            kept[row.session_id] = why
+            reasons[row.session_id] = why
             continue
-        size = _total(store.session_size(each.session_id) for each in (*family, row))
-        going.append(_Tree(row, family, size, last_used(store, row)))
-    return _Plan(going, kept, store.unfinished_deletions())
+        total_size = _total(store.session_size(entry.session_id) for entry in (*family, row))
+        trees.append(_Tree(row, family, total_size, last_used(store, row)))
+    return _Plan(trees, reasons, store.unfinished_deletions())
 
 
 def _is_child(row: SessionRow) -> bool:
-    """Whether a session was made by a call of its parent. A fork has a parent, too, and an id of its own."""
     return row.parent is not None and row.session_id.startswith(f"{row.parent}/")
 
 
 def _children(store: Store) -> Mapping[str, list[SessionRow]]:
-    found: dict[str, list[SessionRow]] = defaultdict(list)
+    children: dict[str, list[SessionRow]] = defaultdict(list)
     for row in store.sessions():
         if row.parent is not None and _is_child(row):
-            found[row.parent].append(row)
-    return found
+            children[row.parent].append(row)
+    return children
 
 
 def _descendants(row: SessionRow, children: Mapping[str, Sequence[SessionRow]]) -> Iterator[SessionRow]:
-    """The child sessions of a session and theirs, the innermost first."""
     for child in children.get(row.session_id, ()):
         yield from _descendants(child, children)
         yield child
 
 
-def _why_kept(
-    store: Store, family: Iterable[SessionRow], removal: SessionRemoval, held: frozenset[str] = frozenset()
+def _reason_to_keep(
+    store: Store, family: Iterable[SessionRow], removal: SessionRemoval, in_use: frozenset[str] = frozenset()
 ) -> str:
-    """Why a session with its children is not deleted; empty if it is."""
     *children, parent = family
     for row in (parent, *children):
         where = "" if row is parent else f"child session {row.session_id}: "
-        if row.session_id in held:
+        if row.session_id in in_use:
             return f"{where}{_HELD}"
         try:
             calls = [] if removal.with_open_calls else list(open_calls_in_store(store, row))
@@ -210,12 +201,12 @@ def _remove(  # noqa: PLR0913, PLR0917 - the parts of one command
     plan: _Plan,
     removal: SessionRemoval,
     options: StoreOptions,
-    named: bool,  # noqa: FBT001
+    by_name: bool,  # noqa: FBT001
 ) -> int:
     if not options.as_json:
-        screen.table(_GOING, plan.going, most=PAGE)
-        screen.table(_KEPT, list(plan.kept.items()), most=PAGE)
-    needs_yes = plan.going and not (removal.yes or removal.dry_run)
+        screen.table(_TREE_FIELDS, plan.trees, most=PAGE)
+        screen.table(_REASON_FIELDS, list(plan.reasons.items()), most=PAGE)
+    needs_yes = plan.trees and not (removal.yes or removal.dry_run)
     if needs_yes and not screen.confirm(f"Delete {plan.words}? This cannot be undone."):
         screen.remark("Nothing was deleted.")
         return 1
@@ -223,19 +214,18 @@ def _remove(  # noqa: PLR0913, PLR0917 - the parts of one command
     if not removal.dry_run:
         for session_id in plan.unfinished:
             store.finish_deletion(session_id)
-        reasons = [(tree, _delete(store, tree.row, tree.children, removal)) for tree in plan.going]
+        reasons = [(tree, _delete(store, tree.row, tree.children, removal)) for tree in plan.trees]
         later = {tree.row.session_id: why for tree, why in reasons if why}
-        done = _Plan([tree for tree, why in reasons if not why], {**plan.kept, **later}, plan.unfinished)
+        done = _Plan([tree for tree, why in reasons if not why], {**plan.reasons, **later}, plan.unfinished)
     _report(screen, plan, done, dry_run=removal.dry_run, as_json=options.as_json)
     # A session that is named is to be deleted; of those that a filter finds, some may be kept.
-    return 1 if set(done.kept) - (set() if named else set(plan.kept)) else 0
+    return 1 if set(done.reasons) - (set() if by_name else set(plan.reasons)) else 0
 
 
 def _delete(store: Store, row: SessionRow, children: Sequence[SessionRow], removal: SessionRemoval) -> str:
-    """Delete a session and its children; returns why it is kept, or nothing."""
     try:
         with held_session(store, row.session_id, wait=timedelta(0)) as lock:
-            why = _CHANGED if lock.row.head != row.head else _why_kept(store, (*children, row), removal)
+            why = _CHANGED if lock.row.head != row.head else _reason_to_keep(store, (*children, row), removal)
             for child in () if why else children:
                 if why := _delete(store, child, (), removal):
                     return f"child session {child.session_id}: {why}"
@@ -250,18 +240,18 @@ def _delete(store: Store, row: SessionRow, children: Sequence[SessionRow], remov
 
 def _report(screen: Screen, plan: _Plan, done: _Plan, *, dry_run: bool, as_json: bool) -> None:
     if as_json:
-        names = [row.session_id for tree in done.going for row in (*tree.children, tree.row)]
+        names = [row.session_id for tree in done.trees for row in (*tree.children, tree.row)]
         nothing: list[str] = []
         deleted, would_delete, completed = (nothing, names, nothing) if dry_run else (names, nothing, plan.unfinished)
-        kept = [{"session_id": name, "because": why} for name, why in done.kept.items()]
+        reasons = [{"session_id": name, "because": why} for name, why in done.reasons.items()]
         document = {"dry_run": dry_run, "deleted": deleted, "would_delete": would_delete, "completed": completed}
-        screen.json(document | {"kept": kept} | done.size._asdict())
+        screen.json(document | {"kept": reasons} | done.size._asdict())
         return
     if plan.unfinished and not dry_run:
         screen.say(f"Completed the deletion of {count_noun(len(plan.unfinished), 'session')}, which had been cut off.")
-    if not plan.going and not plan.unfinished:
+    if not plan.trees and not plan.unfinished:
         screen.note("No session to delete.")
-    elif done.going:
+    elif done.trees:
         screen.say(f"{'Would delete' if dry_run else 'Deleted'} {done.words}.")
-    for name in done.kept.keys() - plan.kept.keys():
-        screen.fault(f"session {name} was kept: {done.kept[name]}")
+    for name in done.reasons.keys() - plan.reasons.keys():
+        screen.fault(f"session {name} was kept: {done.reasons[name]}")

@@ -56,7 +56,7 @@ from handrail.transcript import (
     TranscriptMessage,
     TranscriptReader,
 )
-from handrail.transcript.items import CallOutcome
+from handrail.transcript.messages import CallOutcome
 
 _POLL_SECONDS = 0.5
 _MODEL = "assistant"
@@ -87,7 +87,7 @@ _BAD = frozenset[CallOutcome]({"refused", "failed", "unknown", "unapplied"})
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConversationOptions:
-    """What to show of the conversation of a session.
+    """The part of a conversation to show.
 
     Attributes:
         last: Only the last N messages of the conversation, with their calls.
@@ -101,7 +101,7 @@ class ConversationOptions:
     follow: bool = False
 
     def wants(self, item: TranscriptItem) -> bool:
-        """Whether an item belongs to a conversation that is shown."""
+        """Returns whether an item belongs to a conversation that is shown."""
         return self.agent in {None, item.conversation and item.conversation.name}
 
 
@@ -154,56 +154,48 @@ def show_session(
         )
         raise CycloptsError(msg=msg)
     with options.open() as store:
-        shown = StoredSession(store, find_session(store, session), store.held_sessions())
+        session_view = StoredSession(store, find_session(store, session), store.held_sessions())
         if entries == EntryChoice():
-            _show_conversation(shown, how, full=full, as_json=options.as_json)
+            _show_conversation(session_view, how, full=full, as_json=options.as_json)
         else:
-            _show_entries(shown, entries, full=full, as_json=options.as_json)
+            _show_entries(session_view, entries, full=full, as_json=options.as_json)
 
 
 # -------------------------------------------------------------------------------------------------------- conversation
 
 
-def _show_conversation(shown: StoredSession, how: ConversationOptions, *, full: bool, as_json: bool) -> None:
-    """Print the conversation of a session.
-
-    Raises:
-        SessionError: an agent or prompt is named that has no conversation in it.
-        StoreError: the store cannot be read.
-    """
-    screen, session_id = Screen(), shown.row.session_id
-    reader = TranscriptReader(shown.store, session_id)
+def _show_conversation(session_view: StoredSession, how: ConversationOptions, *, full: bool, as_json: bool) -> None:
+    screen, session_id = Screen(), session_view.row.session_id
+    reader = TranscriptReader(session_view.store, session_id)
     # What is there is held in memory, so that its end can be shown alone.
     begin = list(chain(reader.read(following=how.follow), () if how.follow else reader.finish()))
     items = [item for item in begin if how.wants(item)]
     if not items and how.agent is not None and not how.follow:
         names = {item.conversation.name for item in begin if item.conversation is not None}
-        known = ", ".join(sorted(names - {""})) or "no agent or prompt"
-        raise SessionError(f"session {session_id} has no conversation of {how.agent}; it has those of {known}")
+        names_text = ", ".join(sorted(names - {""})) or "no agent or prompt"
+        raise SessionError(f"session {session_id} has no conversation of {how.agent}; it has those of {names_text}")
     selection = items if how.last is None else _last(items, how.last)
-    rest = filter(how.wants, _added(shown.store, session_id, reader, screen)) if how.follow else iter(())
+    rest = filter(how.wants, _new_items(session_view.store, session_id, reader, screen)) if how.follow else iter(())
     if as_json and not how.follow:
-        screen.json(SESSION.json(shown) | {"conversation": [item_json(item) for item in selection]})
+        screen.json(SESSION.json(session_view) | {"conversation": [item_json(item) for item in selection]})
     elif as_json:
-        screen.json({"type": "session"} | SESSION.json(shown), lines=True)
+        screen.json({"type": "session"} | SESSION.json(session_view), lines=True)
         for item in chain(selection, rest):
             screen.json(item_json(item), lines=True)
     elif not print_conversation(screen, chain(selection, rest), full=full):
         screen.note(f"Session {session_id} has no conversation of its own; --entries shows its entries.")
     elif how.follow:
         screen.note(f"No process has session {session_id} open any more.")
-    elif session_id in shown.held:
+    elif session_id in session_view.in_use:
         screen.note(f"A process has session {session_id} open; --follow shows what it adds.")
 
 
 def _last(items: list[TranscriptItem], count: int) -> list[TranscriptItem]:
-    """The last messages, each with its calls."""
     messages = [place for place, item in enumerate(items) if isinstance(item, TranscriptMessage)]
     return items[messages[-count] :] if len(messages) > count else items
 
 
-def _added(store: Store, session_id: str, reader: TranscriptReader, screen: Screen) -> Iterator[TranscriptItem]:
-    """What is added until no process holds the session; the calls that have not ended come last."""
+def _new_items(store: Store, session_id: str, reader: TranscriptReader, screen: Screen) -> Iterator[TranscriptItem]:
     is_held = True
     while is_held:
         # Looked at first: what its holder has written before the release is read below.
@@ -216,14 +208,7 @@ def _added(store: Store, session_id: str, reader: TranscriptReader, screen: Scre
 
 
 def print_conversation(screen: Screen, items: Iterable[TranscriptItem], *, full: bool) -> int:
-    """Print items as text; returns how many there were.
-
-    Args:
-        screen: where to.
-        items: the items.
-        full: whether data and reasons are whole on a terminal, as they are in a pipe, and the arguments and the result
-            are printed below each call.
-    """
+    """Prints items as text; returns how many there were."""
     count = 0
     before: ConversationId | None = None
     for count, item in enumerate(items, 1):
@@ -276,7 +261,6 @@ def _print_call(screen: Screen, call: TranscriptCall, indent: int, *, full: bool
 
 
 def _label(call: TranscriptCall) -> str:
-    """A call with its arguments shortened."""
     arguments: Any = call.arguments
     if isinstance(arguments, Mapping):
         return format_call(call.tool, cast("Mapping[str, Any]", arguments))
@@ -285,7 +269,6 @@ def _label(call: TranscriptCall) -> str:
 
 
 def _outcome_text(call: TranscriptCall) -> str:
-    """The outcome of a call, how long it took, and what it waited for."""
     wait = "" if call.wait is None else _wait_text(call.wait)
     outcome = "failed" if call.outcome == "failed" and call.has_effect else _OUTCOMES[call.outcome][0]
     # One that waits says so once, with since when.
@@ -299,7 +282,6 @@ def _outcome_text(call: TranscriptCall) -> str:
 
 
 def _reason(call: TranscriptCall, *, full: bool) -> str:
-    """Why a call did not succeed, in one line; that of an unknown outcome is whole: a person has to act on it."""
     if call.outcome not in _BAD:
         return ""
     # The tool is named at the start of the line already.
@@ -322,7 +304,6 @@ def _wait_text(wait: ApprovalWait) -> str:
 
 
 def _break_text(item: TranscriptBreak) -> str:
-    """Where a conversation begins anew, or lost parts."""
     if item.kind == "removed":
         return f"Removed here: {count_noun(item.count, 'part')} of the conversation."
     whose = "" if item.conversation is None else _whose(item.conversation)
@@ -375,7 +356,7 @@ class ShownCall(NamedTuple):
 
     @property
     def awaited(self) -> str:
-        """What it waits for, and until when."""
+        """The event that it waits for, and its latest time."""
         call = self.call
         if call.state == "unrecorded" and not self.is_held:
             return "its program: it was interrupted, or has not begun"
@@ -395,7 +376,6 @@ _AWAITED = {
 
 
 def _change(entry: SessionEntry) -> str:
-    """What an entry does to its slice: `-2 +1 at 4` removes two items at index 4, and inserts one there."""
     if entry.role == "event":
         return ""
     parts = [f"-{entry.removed}"] if entry.removed else []
@@ -404,7 +384,6 @@ def _change(entry: SessionEntry) -> str:
 
 
 def _items(entry: SessionEntry) -> str:
-    """The items of an entry as JSON; of the secret that delimiters are made from, the mask."""
     return f'[{{"secret":"{MASK}"}}]' if entry.type_name == DELIMITER_SECRET else entry.items.decode(errors="replace")
 
 
@@ -427,40 +406,40 @@ ENTRY: tuple[Field[SessionEntry], ...] = (
     *(Field("", attrgetter(name), key=name) for name in ("start", "removed", "added")),
     Field("items", lambda entry: json.loads(_items(entry)), _shown_items),
 )
-"""What is known of an entry of a session."""
+"""An entry of a session."""
 
 OPEN_CALL: tuple[Field[ShownCall], ...] = (
-    Field("open call", lambda each: str(each.call.call), key=""),
+    Field("open call", lambda call: str(call.call.call), key=""),
     *(Field("", attrgetter(f"call.call.{name}"), key=name) for name in ("reply", "call_id")),
-    Field("tool", lambda each: each.call.tool),
-    Field("state", lambda each: each.call.state, styles={"unknown": "bold red", "running": "yellow"}),
-    Field("waits for", lambda each: each.awaited, key=""),
+    Field("tool", lambda call: call.call.tool),
+    Field("state", lambda call: call.call.state, styles={"unknown": "bold red", "running": "yellow"}),
+    Field("waits for", lambda call: call.awaited, key=""),
     *(Field("", attrgetter(f"call.{name}"), key=name) for name in ("key", "lease_until", "owner")),
 )
-"""What is known of a call of a session that has not ended."""
+"""A call of a session that has not ended."""
 
 
-def _show_entries(shown: StoredSession, choice: EntryChoice, *, full: bool, as_json: bool) -> None:
-    screen, (store, row, held) = Screen(), shown
+def _show_entries(session_view: StoredSession, choice: EntryChoice, *, full: bool, as_json: bool) -> None:
+    screen, (store, row, in_use) = Screen(), session_view
     # The time of the store, because leases are compared with it.
     now = store.now()
     know_conversations()
-    calls = [ShownCall(call, now, row.session_id in held) for call in open_calls_in_store(store, row)]
+    calls = [ShownCall(call, now, row.session_id in in_use) for call in open_calls_in_store(store, row)]
     # Bounded by the head of the row, so that row and entries are consistent while another process writes.
     entries = store.entries(row.session_id, after=choice.after, until=row.head, type_name=choice.type)
     page = list(islice(entries, choice.limit or (None if as_json else PAGE)))
     if as_json:
         try:
-            listed = {
+            by_name = {
                 "open_calls": [fields_json(OPEN_CALL, call) for call in calls],
                 "shown": [fields_json(ENTRY, entry) for entry in page],
             }
         except ValueError as error:
             text = f"an entry of session {row.session_id} is not JSON ({error}); a table shows it as it is"
             raise StoreCorruptError(text, store=store.url) from error
-        screen.json(SESSION.json(shown) | listed)
+        screen.json(SESSION.json(session_view) | by_name)
         return
-    screen.record(SESSION.record(shown))
+    screen.record(SESSION.record(session_view))
     screen.say("")
     if calls and not choice.after:
         screen.table(OPEN_CALL, calls)
@@ -517,11 +496,6 @@ def fork_session(
 
 
 def _end_of_call(store: Store, session: str, at: str) -> int:
-    """The number of the entry that records a call.
-
-    Raises:
-        SessionError: it does not exist, or several replies have a call of that id.
-    """
     calls: dict[CallRef, int] = {}
     for call, number in store.recorded_calls(session, limit=_MOST_RECORDS):
         if is_named_by(call, at):

@@ -35,7 +35,7 @@ from handrail.prompt import Section, Tool, ToolContext, ToolExample, ToolResult
 from handrail.prompt.read_before_write import KnownFiles, known_of
 from handrail.redaction import redacted_logger
 from handrail.session import stored_as
-from handrail.waiting import outlast, run_in_thread
+from handrail.waiting import await_shielded, run_in_thread
 
 if TYPE_CHECKING:
     from handrail.contrib.tools.monty import Evaluation
@@ -273,7 +273,8 @@ class PythonHandler:
         limits = MontyLimits(settings.seconds, settings.memory_bytes, settings.most_characters, MOST_FILE_CALLS)
         evaluation = Evaluation(limits)
         # The call is rolled back when this function returns, so no function for files must run after that.
-        return await outlast(run_in_thread(lambda: self._carry_out(params, context, evaluation)), stop=evaluation.stop)
+        future = run_in_thread(lambda: self._carry_out(params, context, evaluation))
+        return await await_shielded(future, stop=evaluation.stop)
 
     def _carry_out(
         self, params: EvaluatePython, context: ToolContext, evaluation: Evaluation

@@ -68,10 +68,10 @@ from handrail.filesystem.host.recovery import RestoreTarget, TreeRestorer, Whole
 from handrail.filesystem.paths import ROOT
 from handrail.filesystem.root import Root
 from handrail.filesystem.undo_journal import LOST, Snapshot, UndoJournal
-from handrail.loop_guard import check_blocking
 from handrail.redaction import redacted_logger
 from handrail.transaction import RecordCommit, Transaction, current, is_rolling_back
 from handrail.transaction.unit_of_work import CommitRecordStore
+from handrail.waiting import check_blocking
 
 _LOGGER = redacted_logger("handrail.filesystem")
 

@@ -37,18 +37,18 @@ from handrail.filesystem.shadow.repository import (
 )
 from handrail.filesystem.undo_journal import Snapshot, UndoJournal
 from handrail.filesystem.walks import EVERYTHING, FileStat, Scan, WalkRequest
-from handrail.loop_guard import check_blocking
-from handrail.posix import require_posix
+from handrail.process import require_posix
 from handrail.transaction import Transaction, check_write, current, in_call, is_rolling_back
 from handrail.transaction.unit_of_work import CommitRecordStore
 from handrail.turns import Turn
+from handrail.waiting import check_blocking
 
 
 class HostFilesystem:
     """A `Filesystem` over a folder on disk; see the protocol for what its methods do.
 
     No path leads out of the root; links that stay inside are followed. The files of databases that this process has
-    open do not exist (`handrail.open_databases`). A file is replaced atomically, and keeps its permissions. A call that
+    open do not exist (`handrail.process`). A file is replaced atomically, and keeps its permissions. A call that
     fails is rolled back, and so are the changes of a killed process at the next opening; with a `store`, files and the
     store's records of a call are committed atomically. A call that starts a program over the tree calls `keep_tree`
     first. The page `docs/explanation/files.md` has the rules.
@@ -410,7 +410,7 @@ def _check_arguments(root: object, journal: object, store: object, wait: object)
     check_argument("HostFilesystem", "journal", journal, (str, os.PathLike, NoneType), "the path of a folder")
     if store is not None and not hasattr(store, "is_committed"):
         expected = "a store: handrail.store.open('sqlite:///desk.db')"
-        raise InvalidArgumentError(function="HostFilesystem", argument="store", given=store, expected=expected)
+        raise InvalidArgumentError(function="HostFilesystem", argument="store", value=store, expected=expected)
     check_argument("HostFilesystem", "wait", wait, timedelta, "a span with its unit: timedelta(seconds=5)")
     check_blocking("opening the folder", root)
 

@@ -37,8 +37,7 @@ from handrail.errors import FilesystemBusyError, HandrailError, JournalError
 from handrail.filesystem.disk import Disk
 from handrail.filesystem.host.journal import BeforeImages
 from handrail.filesystem.paths import ROOT
-from handrail.posix import fcntl
-from handrail.process_identity import ProcessName
+from handrail.process import ProcessName, fcntl
 from handrail.programs import ProgramRecord
 from handrail.redaction import redacted_logger
 from handrail.transaction.unit_of_work import CommitRecordStore

@@ -23,7 +23,7 @@ from handrail.filesystem.paths import MAX_DEPTH, ROOT, ancestors_of, depth_of, i
 from handrail.filesystem.root import ResolvedPath, Root, normalise_on_disk, to_text
 from handrail.filesystem.shadow.tree import spelled
 from handrail.filesystem.walks import FileStat, Scan, Start, WalkRequest, walk
-from handrail.open_databases import has_open_databases, protected_paths
+from handrail.process import has_open_databases, protected_paths
 
 _FOLDER = FileIdentity("folder")
 

@@ -60,9 +60,9 @@ from handrail.filesystem.root import Root
 from handrail.filesystem.shadow.repository import ShadowRepository
 from handrail.filesystem.shadow.tree import spelled
 from handrail.filesystem.undo_journal import SavedTree
-from handrail.loop_guard import check_blocking
 from handrail.redaction import redacted_logger
 from handrail.transaction.unit_of_work import CommitRecordStore
+from handrail.waiting import check_blocking
 
 _LOGGER = redacted_logger("handrail.filesystem")
 

@@ -22,7 +22,7 @@ from typing import IO, BinaryIO
 from handrail.errors import FilesystemError, JournalError
 from handrail.filesystem.paths import OWN_GIT, ROOT
 from handrail.filesystem.shadow.tree import UNREAD, running_id
-from handrail.loop_guard import check_blocking
+from handrail.waiting import check_blocking
 
 CHUNK = 1 << 20
 """Bytes of a file that are in memory at once."""

@@ -11,7 +11,7 @@ Not included, neither saved nor changed:
 
 - the root's own `.git`;
 - files that git ignores (`handrail.filesystem.shadow.tree`);
-- the files of databases that this process has open (`handrail.open_databases`);
+- the files of databases that this process has open (`handrail.process`);
 - sockets, fifos and devices. New ones are removed.
 
 Not restored: owners, times, extended attributes and hard links.
@@ -62,8 +62,7 @@ from handrail.filesystem.shadow.tree import (
     names_by_folder,
     scan_tree,
 )
-from handrail.open_databases import protected_paths
-from handrail.posix import fcntl
+from handrail.process import fcntl, protected_paths
 
 _ATTEMPTS = 3
 _UNSETTLED_NS = 2_000_000_000  # the coarsest clock of a usual filesystem, FAT's
@@ -279,7 +278,7 @@ def check_max_untracked_bytes(function: str, given: object) -> None:
     """
     if given is not None and (not isinstance(given, int) or isinstance(given, bool) or given < 0):
         expected = "a number of bytes, or None for any number"
-        raise InvalidArgumentError(function=function, argument="max_untracked_bytes", given=given, expected=expected)
+        raise InvalidArgumentError(function=function, argument="max_untracked_bytes", value=given, expected=expected)
 
 
 def _lock(fd: int) -> None:

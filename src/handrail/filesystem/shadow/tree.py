@@ -31,7 +31,7 @@ from handrail.filesystem.disk import LIST, open_folder, open_to_read, set_mode_o
 from handrail.filesystem.ignore_files import MOST_RULE_BYTES, IgnoreRules
 from handrail.filesystem.paths import OWN_GIT, ROOT, join, parent_of
 from handrail.filesystem.root import to_text
-from handrail.open_databases import is_protected
+from handrail.process import is_protected
 
 MAX_TREE_DEPTH = 500
 """How deep folders may be nested: each needs a file descriptor and a Python stack frame while it is read."""

@@ -45,7 +45,6 @@ from datetime import datetime, timedelta
 from typing import Any, Literal, TypeAlias
 
 from handrail.errors import LeaseLostError, RecordingError, TransactionClosedError
-from handrail.process_state import ASSIGNING
 from handrail.prompt import Tool, ToolResult
 from handrail.prompt.effect import DAY, ApplyEffect
 from handrail.prompt.tool_result import is_unfinished
@@ -58,6 +57,7 @@ from handrail.runtime.ledger.records import dump_result
 from handrail.runtime.ledger.replays import HOLDERS, Claim, ReplayedResult, done_note, drop_holder, is_result
 from handrail.store.locks import RUNNING_HANDLERS
 from handrail.store.protocol import UNTIL_APPLIED, EffectChange, EffectRow, MarkApplied
+from handrail.threads import ASSIGNING
 from handrail.transaction import CommitParticipant, UnitStore
 from handrail.turns import Ticket
 

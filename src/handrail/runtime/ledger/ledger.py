@@ -79,9 +79,9 @@ class EffectLedger:
     ) -> None:
         if store is not None and not hasattr(store, "unresolved_slots"):
             expected = "a store: handrail.store.open('sqlite:///desk.db')"
-            raise InvalidArgumentError(function="EffectLedger", argument="store", given=store, expected=expected)
+            raise InvalidArgumentError(function="EffectLedger", argument="store", value=store, expected=expected)
         if not hasattr(clock, "monotonic"):
-            raise InvalidArgumentError(function="EffectLedger", argument="clock", given=clock, expected="a Clock")
+            raise InvalidArgumentError(function="EffectLedger", argument="clock", value=clock, expected="a Clock")
         if store is None:
             from handrail.store.memory import MemoryStore  # noqa: PLC0415
 

@@ -23,9 +23,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeGuard
 
-from handrail.process_state import ASSIGNING, in_forked_process
 from handrail.prompt import Tool, ToolResult
 from handrail.prompt.effect import DAY, ApplyEffect
+from handrail.threads import ASSIGNING, in_forked_process
 from handrail.transaction import CommitParticipant, UnitStore, current
 from handrail.transaction.transaction import NestedCalls
 from handrail.turns import Ticket

@@ -221,7 +221,7 @@ class LoadedSession(NamedTuple):
             *(("one of types", kind, inspect.isclass(kind) and is_dataclass(kind), dataclasses) for kind in kinds),
         ):
             if not fits:
-                raise InvalidArgumentError(function=name, argument=argument, given=given, expected=expected)
+                raise InvalidArgumentError(function=name, argument=argument, value=given, expected=expected)
         return self._replace(types=kinds)
 
 
@@ -446,7 +446,7 @@ def copy_for_fork(
     """
     expected = "a call as (reply, call id): ('reply-1', 'call-0')"
     if at is not None and not (isinstance(cast("object", at), tuple) and len(at) == len(CallRef._fields)):
-        raise InvalidArgumentError(function="Session.fork", argument="at", given=at, expected=expected)
+        raise InvalidArgumentError(function="Session.fork", argument="at", value=at, expected=expected)
     if current() is not None:
         raise SessionError("a stored session is forked between calls, because only what is committed is in it")
     recorder.flush()

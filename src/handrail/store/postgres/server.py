@@ -45,10 +45,10 @@ from psycopg_pool import PoolTimeout
 
 from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.errors import StoreClosedError, StoreCorruptError, StoreError, StoreReadOnlyError, StoreUnavailableError
-from handrail.process_identity import ProcessName, current_pid, is_running, own_name
-from handrail.process_state import FORKING, forks, in_forked_process
+from handrail.process import ProcessName, current_pid, is_running, own_name
 from handrail.store.locks import StoreOwner, new_owner
 from handrail.store.sql.driver import CONNECTIONS, Durability, check_process
+from handrail.threads import FORKING, forks, in_forked_process
 
 _MEANINGS: tuple[tuple[tuple[str, ...], type[StoreError], str], ...] = (
     (

@@ -25,7 +25,6 @@ from psycopg_pool import ConnectionPool, PoolClosed
 from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.crash_points import reached
 from handrail.errors import SessionError, StoreClosedError, StoreError, StoreUnavailableError
-from handrail.loop_guard import check_blocking
 from handrail.store.locks import StoreOwner
 from handrail.store.postgres.one_statement import may_group, one_statement
 from handrail.store.postgres.server import PsycopgConnection, Server, ServerClock, ServerOwner, is_alive
@@ -41,6 +40,7 @@ from handrail.store.sql.driver import (
     check_process,
 )
 from handrail.store.sql.store import SqlStore
+from handrail.waiting import check_blocking
 
 
 class PostgresStore(SqlStore):

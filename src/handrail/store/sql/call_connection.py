@@ -31,11 +31,10 @@ from functools import partial
 from typing import Any
 
 from handrail.errors import SessionError, StoreError, TransactionClosedError
-from handrail.loop_guard import check_blocking
 from handrail.store.sql.driver import Driver, DriverConnection, FetchedRows, Place
 from handrail.transaction import Transaction, UnitStore, check_write, current
 from handrail.turns import Turn
-from handrail.waiting import outlast, run_in_thread
+from handrail.waiting import await_shielded, check_blocking, run_in_thread
 
 _EXECUTED = re.compile(
     r"\s*(?!(?:ABORT|BEGIN|COMMIT|END|RELEASE|ROLLBACK|SAVEPOINT|START|PREPARE"
@@ -97,7 +96,7 @@ class CallConnection:
         check_statement(sql)
         if (place := self._request_place()) is not None:
             await self.driver.call_places.wait_async(place)
-        return await outlast(run_in_thread(partial(self._execute_in_call, place, sql, parameters)))
+        return await await_shielded(run_in_thread(partial(self._execute_in_call, place, sql, parameters)))
 
     def _request_place(self) -> Place | None:
         with self._releasing:  # what settles the call has closed it before, so it finds the place that is asked for

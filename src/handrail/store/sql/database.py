@@ -33,7 +33,7 @@ from handrail.errors import (
     StoreUnavailableError,
     StoreVersionError,
 )
-from handrail.process_identity import current_pid
+from handrail.process import current_pid
 from handrail.store.sql import statements
 from handrail.store.sql.call_connection import CallConnection, connection_in
 from handrail.store.sql.driver import Driver, DriverConnection, Query, Rows, StatementParameters, check_process
@@ -160,7 +160,7 @@ def check_version(query: Query, store: str) -> bytes:
             f"the tables of {store} have version {version}, and those of this Handrail have version {TABLES_VERSION}. "
             "Use a Handrail with tables of that version; nothing was written"
         )
-        raise StoreVersionError(msg, store=store, found=version, known=TABLES_VERSION)
+        raise StoreVersionError(msg, store=store, version=version, supported_version=TABLES_VERSION)
     return key
 
 

@@ -22,9 +22,9 @@ from datetime import datetime, timedelta
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 from handrail.errors import SessionUseError, StoreError, StoreUnavailableError
-from handrail.loop_guard import may_wait_for_calls
-from handrail.process_identity import current_pid
+from handrail.process import current_pid
 from handrail.store.locks import StoreOwner
+from handrail.waiting import may_wait_for_calls
 
 Durability: TypeAlias = Literal["full", "normal"]
 """The durability of a commit, which survives: `"full"` a loss of power, `"normal"` the death of the process."""

@@ -10,7 +10,6 @@ from datetime import datetime, timedelta
 from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.errors import HandrailError, SessionUseError, StoreError
 from handrail.interrupts import HeldInterrupts
-from handrail.loop_guard import check_blocking, may_wait_for_calls
 from handrail.session.calls import CallRef
 from handrail.session.persistence.protocol import (
     AnswerRow,
@@ -31,6 +30,7 @@ from handrail.store.sql.driver import Driver, Rows, loop_would_wait
 from handrail.store.sql.units import UnitApplier, holder
 from handrail.transaction import UnitOfWork
 from handrail.transaction.unit_of_work import Refusal
+from handrail.waiting import check_blocking, may_wait_for_calls
 
 _LAST = 2**62
 

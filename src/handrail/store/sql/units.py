@@ -35,7 +35,6 @@ from typing import Any, TypeAlias, cast
 
 from handrail.crash_points import reached
 from handrail.errors import SessionError, SessionLostError, StoreError, StoreUnavailableError
-from handrail.loop_guard import check_blocking, may_wait_for_calls
 from handrail.session.persistence.protocol import AnswerChange, SessionAppend, SessionHeld
 from handrail.store.locks import newest_number, session_lost
 from handrail.store.protocol import (
@@ -55,7 +54,7 @@ from handrail.store.sql.driver import DriverConnection, Query, Statement, Statem
 from handrail.threads import THREADS
 from handrail.transaction import RecordCommit, UnitOfWork
 from handrail.transaction.unit_of_work import Refusal
-from handrail.waiting import run_in_thread
+from handrail.waiting import check_blocking, may_wait_for_calls, run_in_thread
 
 # ---------------------------------------------------------------------------------------------------------- statements
 

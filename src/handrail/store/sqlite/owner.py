@@ -25,10 +25,9 @@ from hashlib import sha256
 from pathlib import Path
 
 from handrail.errors import PosixRequiredError, StoreClosedError, StoreError, StoreReadOnlyError
-from handrail.open_databases import device_and_inode
-from handrail.posix import HAS_FILE_LOCKS, fcntl
-from handrail.process_state import FORKING, in_forked_process
+from handrail.process import HAS_FILE_LOCKS, device_and_inode, fcntl
 from handrail.store.locks import StoreOwner, new_owner
+from handrail.threads import FORKING, in_forked_process
 
 _PREFIX = "owner-"
 _DIGITS = 32

@@ -33,9 +33,7 @@ from typing import Any, cast
 from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.crash_points import reached
 from handrail.errors import StoreClosedError, StoreCorruptError, StoreError, StoreReadOnlyError, StoreUnavailableError
-from handrail.loop_guard import check_blocking
-from handrail.open_databases import device_and_inode, track_connections
-from handrail.process_identity import current_pid
+from handrail.process import current_pid, device_and_inode, track_connections
 from handrail.store.locks import StoreOwner
 from handrail.store.sql import statements
 from handrail.store.sql.driver import (
@@ -53,6 +51,7 @@ from handrail.store.sql.driver import (
 from handrail.store.sql.store import SqlStore
 from handrail.store.sql.units import row_statement, write_group
 from handrail.store.sqlite.owner import FileOwner
+from handrail.waiting import check_blocking
 
 _REFUSALS = (sqlite3.Error, ValueError, OverflowError)
 

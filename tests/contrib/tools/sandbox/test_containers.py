@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from handrail.contrib.tools.sandbox.podman import OWNER_LABEL, is_dead, podman_environment, remove_left_over
-from handrail.process_identity import ProcessName, own_name
+from handrail.process import ProcessName, own_name
 from tests.contrib.tools.sandbox.fake_podman import FakePodman
 from tests.contrib.tools.sandbox.grounds import Ground, short_limits
 from tests.wording import Wording

@@ -15,7 +15,7 @@ from handrail.contrib.tools import Bubblewrap, Podman, PodmanSandboxSection, San
 from handrail.contrib.tools.sandbox.engine import SandboxWorkspace
 from handrail.errors import PromptValidationError, SandboxError
 from handrail.filesystem import HostFilesystem
-from handrail.process_identity import ProcessName
+from handrail.process import ProcessName
 from handrail.prompt import External, ReadBeforeWritePolicy
 from tests.contrib.suites import SuiteRun
 from tests.contrib.tools.sandbox.podman_store import IMAGE, containers, podman_command

@@ -35,7 +35,7 @@ from handrail.contrib.tools.sandbox.engine import (
     path_inside,
 )
 from handrail.errors import SandboxError
-from handrail.process_identity import ProcessName
+from handrail.process import ProcessName
 
 _SYSTEM = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _OF_ETC = ("/etc/alternatives", "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/localtime")

@@ -33,8 +33,7 @@ from handrail.contrib.tools.shell.process import ProgramRun
 from handrail.errors import SandboxError
 from handrail.filesystem import HostFilesystem
 from handrail.filesystem.paths import is_inside
-from handrail.open_databases import protected_paths
-from handrail.process_identity import ProcessName
+from handrail.process import ProcessName, protected_paths
 from handrail.programs import Program
 
 WORKSPACE = "/workspace"

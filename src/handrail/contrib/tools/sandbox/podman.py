@@ -47,7 +47,7 @@ from uuid import uuid4
 
 from handrail.contrib.tools.sandbox.engine import INSIDE, UNREADABLE, USER, WORKSPACE, SandboxWorkspace, path_inside
 from handrail.errors import SandboxError
-from handrail.process_identity import ProcessName, is_running, own_name, process_name
+from handrail.process import ProcessName, is_running, own_name, process_name
 from handrail.programs import Process, send
 from handrail.redaction import redacted_logger
 

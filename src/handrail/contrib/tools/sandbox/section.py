@@ -31,7 +31,7 @@ from handrail.prompt.tool_declaration import MIN_RESULT_CHARS
 from handrail.redaction import redacted_logger
 from handrail.resources import Binding
 from handrail.session import stored_as
-from handrail.waiting import outlast, run_in_thread
+from handrail.waiting import await_shielded, run_in_thread
 
 _log = redacted_logger("handrail")
 
@@ -303,7 +303,7 @@ class SandboxHandler:
         sandbox = context.resources.get(Sandbox)
         reach = ProgramReach.of(params, context, sandbox.filesystem.root)
         # The changes of the call are rolled back when this function returns, so the command must have ended by then.
-        return await outlast(run_in_thread(lambda: self._carry_out(params, reach, run, sandbox)), stop=run.stop)
+        return await await_shielded(run_in_thread(lambda: self._carry_out(params, reach, run, sandbox)), stop=run.stop)
 
     def _carry_out(
         self, params: ShellExecute, reach: ProgramReach, run: ProgramRun, sandbox: Sandbox

@@ -48,7 +48,7 @@ from handrail.prompt.tool_declaration import MIN_RESULT_CHARS
 from handrail.redaction import redacted_logger
 from handrail.serde.formatting import count_noun
 from handrail.session import stored_as
-from handrail.waiting import outlast, run_in_thread
+from handrail.waiting import await_shielded, run_in_thread
 
 _log = redacted_logger("handrail")
 
@@ -314,7 +314,7 @@ class ShellHandler:
         run = ProgramRun(context.clock, uuid4().hex, live=notifying("shell_run", context))
         reach = ProgramReach.of(params, context, self.root)
         # The changes of the call are rolled back when this function returns, so the program must have ended by then.
-        return await outlast(run_in_thread(lambda: self._carry_out(params, reach, run)), stop=run.stop)
+        return await await_shielded(run_in_thread(lambda: self._carry_out(params, reach, run)), stop=run.stop)
 
     def _carry_out(self, params: ShellRun, reach: ProgramReach, run: ProgramRun) -> ToolResult[ProgramEnded]:
         command = _checked(params.command)

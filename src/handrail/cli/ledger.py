@@ -1,0 +1,590 @@
+"""`handrail ledger`: shows the effects of a ledger, records what a person has found out about them, and removes them.
+
+The agent beside an effect is the one whose call has claimed it last. A row is changed only if it is still the one that
+was read, so that a decision never applies to another state.
+"""
+
+from __future__ import annotations
+
+import heapq
+import json
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from pkgutil import resolve_name
+from typing import Annotated, Any, Literal, NamedTuple
+
+from cyclopts import CycloptsError, Parameter
+
+from handrail.adapters.tool_executor import ToolExecutor
+from handrail.cli.agents import imports_unsearched, need_extra
+from handrail.cli.options import MORE_THAN_ZERO, PAGE, DryRun, Entity, Limit, StoreOptions, Yes, check_can_ask
+from handrail.cli.process_exit import DONE, FAILED
+from handrail.cli.screen import Field, Screen, format_duration, format_json
+from handrail.cli.sessions.listing import agent_of_session
+from handrail.errors import LedgerError, SessionError
+from handrail.process import process_in_words
+from handrail.prompt import BinaryPart
+from handrail.prompt.content_parts import ContentPart
+from handrail.prompt.effect import DAY
+from handrail.runtime import EffectLedger
+from handrail.runtime.ledger.effects import (
+    AppliedByHand,
+    EffectResult,
+    Finding,
+    NotApplied,
+    is_correctable,
+    key_expired,
+    lacks_value,
+    lease_expired,
+    removable,
+)
+from handrail.runtime.ledger.records import RecordedArguments, read_arguments, split_parts
+from handrail.serde.formatting import count_noun, format_size
+from handrail.session import Session
+from handrail.session.open_calls import open_calls_in_store
+from handrail.store import EffectRow, Store
+from handrail.store.protocol import change_effect, prove_owner
+from handrail.waiting import run_on_new_loop
+
+# -------------------------------------------------------------------------------------------------------------- effects
+
+
+EffectState = Literal["running", "lapsed", "done", "failed", "unknown", "expired"]
+"""The status of an effect, with two states that depend on time: `lapsed` is running with an expired lease, and
+`expired` is done or failed so long ago that it counts as absent."""
+
+
+_STYLES = {"running": "yellow", "lapsed": "bold yellow", "failed": "red", "unknown": "bold red", "done": "green"}
+_NOT_RECORDED = "not recorded"
+
+Partition = Annotated[
+    str | None,
+    Parameter(
+        metavar="SESSION",
+        help='The session that the key belongs to; "" for one that all share. Needed where several have the same key.',
+    ),
+]
+"""Whose key is meant."""
+
+
+class EffectView(NamedTuple):
+    """An effect as people see it; `now` is the time of the store, `agent` that of the last claim, empty if unknown."""
+
+    row: EffectRow
+    now: datetime
+    agent: str = ""
+
+    @property
+    def state(self) -> EffectState:
+        """The state, as in tables and `--status`."""
+        # First, because an expired lease is still the status `running` in its row.
+        if lease_expired(self.row, self.now):
+            return "lapsed"
+        return "expired" if key_expired(self.row, self.now) else self.row.status
+
+    @property
+    def term(self) -> str:
+        """The remaining time of the state, or the time since it ended."""
+        row, now = self.row, self.now
+        if row.lease_until is not None:
+            lasts = format_duration(row.lease_until - now)
+            return f"lease expired {lasts} ago" if lease_expired(row, now) else f"lease for {lasts}"
+        if row.expires_at is None:
+            return "needs a person" if row.status == "unknown" else "for ever"
+        if row.status == "done" and row.is_kept_until_applied:
+            return "until it is applied"
+        lasts = format_duration(row.expires_at - now)
+        return f"expired {lasts} ago" if key_expired(row, now) else f"expires in {lasts}"
+
+    @property
+    def stored_arguments(self) -> RecordedArguments:
+        """The arguments, and what the model wrote if that differs; text if something else has written them."""
+        try:
+            return read_arguments(self.row.arguments)
+        except ValueError:
+            return RecordedArguments(f"cannot be read: {(self.row.arguments or b'').decode(errors='replace')}")
+
+    @property
+    def result(self) -> tuple[Any, tuple[ContentPart, ...]]:
+        """The recorded value, and the parts of the result; a value that cannot be read is text."""
+        content = self.row.value or b"null"
+        try:
+            value, parts = split_parts(content)
+            return json.loads(value or b"null"), parts
+        except ValueError:
+            return f"cannot be read: {content.decode(errors='replace')}", ()
+
+    @property
+    def value(self) -> str:
+        """The value of a done effect, indented; empty for others, and for a result of files."""
+        value, parts = self.result
+        if self.row.status != "done" or (value is None and parts):
+            return ""
+        return "- (it is not recorded)" if self.row.value is None else format_json(value, indent=2)
+
+
+def _part_json(part: ContentPart) -> dict[str, Any]:
+    if isinstance(part, BinaryPart):
+        return {"media_type": part.media_type, "size": len(part.data)}
+    return {"text": part.text}
+
+
+def _owner_json(effect: EffectView) -> dict[str, Any]:
+    owner = effect.row.owner
+    return {**owner._asdict(), "in_words": owner.in_words}
+
+
+def _arguments(effect: EffectView) -> Any:  # noqa: ANN401 - any value of JSON
+    return _NOT_RECORDED if effect.row.arguments is None else effect.stored_arguments.arguments
+
+
+EFFECT: Entity[EffectView] = Entity(
+    "effects",
+    ("key", "tool", "status", "lease / expiry", "arguments"),
+    (
+        Field("key", lambda effect: effect.row.key),
+        Field("partition", lambda effect: effect.row.partition),
+        Field("tool", lambda effect: effect.row.tool),
+        Field("status", lambda effect: effect.state, key="state", styles=_STYLES),
+        Field("", lambda effect: effect.row.status, key="status"),
+        Field("lease / expiry", lambda effect: effect.term, key=""),
+        Field("note", lambda effect: effect.row.note),
+        Field("session", lambda effect: effect.row.owner.session_id, key=""),
+        Field("agent", lambda effect: effect.agent or None),
+        Field("owner", _owner_json, lambda effect: str(effect.row.owner)),
+        Field("process", lambda effect: process_in_words(effect.row.owner.process), key=""),
+        Field("created", lambda effect: effect.row.created_at, key="created_at"),
+        Field("arguments", lambda effect: effect.stored_arguments.arguments, _arguments),
+        Field("model wrote", lambda effect: effect.stored_arguments.written, key="written"),
+        Field("hash", lambda effect: effect.row.params_hash, key="params_hash"),
+        Field("fence", lambda effect: effect.row.fence),
+        Field("effect", lambda effect: effect.row.effect_id, key="effect_id"),
+        Field("lease until", lambda effect: effect.row.lease_until, key="lease_until"),
+        Field("completed", lambda effect: effect.row.completed_at, key="completed_at"),
+        Field("applied", lambda effect: effect.row.applied_at, key="applied_at"),
+        Field("", lambda effect: effect.row.expires_at, key="expires_at"),
+        Field("message", lambda effect: effect.row.message),
+        Field("value", lambda effect: effect.result[0], lambda effect: effect.value),
+        # Then the value is null, or has the mask in place of secrets.
+        Field("", lambda effect: effect.row.status == "done" and lacks_value(effect.row), key="value_unavailable"),
+        Field("", lambda effect: effect.row.exclude_value_from_context, key="exclude_value_from_context"),
+        Field(
+            "parts",
+            lambda effect: list(map(_part_json, effect.result[1])),
+            lambda effect: "\n".join(map(str, effect.result[1])),
+        ),
+    ),
+)
+"""An effect. `owner` is the call that claimed it last, and its process; `arguments` is null if they were not recorded,
+and a string if they were cut; `written` is what the model wrote, and null if that is the arguments."""
+
+
+def with_agents(store: Store, rows: Iterable[EffectRow]) -> list[EffectView]:
+    """Effects, each with its agent; each session is read once."""
+    now, agents = store.now(), dict[str, str]()
+    effects: list[EffectView] = []
+    for row in rows:
+        session_id = row.owner.session_id or row.partition
+        if session_id not in agents:
+            session = store.find(session_id) if session_id else None
+            agents[session_id] = "" if session is None else agent_of_session(store, session)
+        effects.append(EffectView(row, now, agents[session_id]))
+    return effects
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EffectFilter:
+    """Which effects to list; filters are combined with AND.
+
+    Attributes:
+        status: Only those in this state. May be repeated. `lapsed` is running with an expired lease, `expired` is done
+            or failed so long ago that it counts as absent.
+        tool: Only effects of this tool.
+        session: Only its own keys, and the shared ones that it was the last to claim.
+        unapplied: Only those that have happened, and whose results no session has applied: their calls are open.
+    """
+
+    status: Annotated[tuple[EffectState, ...], Parameter(metavar="STATE")] = ()
+    tool: Annotated[str | None, Parameter(metavar="NAME")] = None
+    session: Annotated[str | None, Parameter(metavar="SESSION")] = None
+    unapplied: bool = False
+
+    def fits(self, store: Store, row: EffectRow, now: datetime) -> bool:
+        """Returns whether a row matches."""
+        return (
+            (not self.status or EffectView(row, now).state in self.status)
+            and self.tool in {None, row.tool}
+            and self.session in {None, row.partition, row.owner.session_id}
+            and not (self.unapplied and not _is_unapplied(store, row, now))
+        )
+
+
+def _is_unapplied(store: Store, row: EffectRow, now: datetime) -> bool:
+    if row.status != "done" or row.applied_at is not None or key_expired(row, now):
+        return False
+    session = store.find(row.owner.session_id)
+    calls = () if session is None else open_calls_in_store(store, session)
+    return any((call.state, call.key, call.call) == ("unapplied", row.key, row.owner.call) for call in calls)
+
+
+def list_effects(
+    *, selection: EffectFilter = EffectFilter(), limit: Limit = None, options: StoreOptions = StoreOptions()
+) -> None:
+    """List the effects, the newest first.
+
+    Example: `handrail ledger list --status unknown --status lapsed`
+    """
+    with options.open() as store:
+        now = store.now()
+        rows = (
+            row for row in (prove_owner(store, entry, now) for entry in store.rows()) if selection.fits(store, row, now)
+        )
+        size = None if limit is None and options.as_json else (limit or PAGE)
+        # One more than is shown, to know whether there are more.
+        effects = with_agents(store, newest(rows, None if size is None else size + 1))
+        EFFECT.print_list(effects, limit, options)
+
+
+def show_effect(key: str, /, *, partition: Partition = None, options: StoreOptions = StoreOptions()) -> None:
+    """Show all that is known about one effect.
+
+    Example: `handrail ledger show session:refund:cfb3066e1951`
+
+    Args:
+        key: The key of the effect, as `ledger list` shows it.
+        partition: Whose key is meant.
+        options: The store and the output format.
+    """
+    with options.open() as store:
+        # The time is read after the row, so that a state is never computed with a time from before it was written.
+        (effect,) = with_agents(store, [find_effect(store, key, partition)])
+    EFFECT.print_one(effect, options)
+
+
+def newest(rows: Iterable[EffectRow], limit: int | None) -> list[EffectRow]:
+    """The newest rows first; at most `limit` of them, without holding the others in memory."""
+    if limit is None:
+        return sorted(rows, key=_age, reverse=True)
+    # `nlargest` holds at most `limit` rows, and a ledger may have millions.
+    return heapq.nlargest(limit, rows, key=_age)
+
+
+def _age(row: EffectRow) -> datetime:
+    return row.created_at
+
+
+def find_effect(store: Store, key: str, partition: str | None) -> EffectRow:
+    """The row of a key by what is proved of its owner; without a partition, of the only one that has it."""
+    # Keys are unique only within a partition.
+    rows = [row for row in store.rows(key) if partition in {None, row.partition}]
+    if len(rows) == 1:
+        return prove_owner(store, rows[0], store.now())
+    if not rows:
+        where = "" if partition is None else f" in the partition {partition!r}"
+        raise LedgerError(
+            f"{store.url} has no effect {key}{where}; handrail ledger list shows all", key=key, status="absent"
+        )
+    partitions = ", ".join(sorted(row.partition or '""' for row in rows))
+    raise LedgerError(
+        f"{len(rows)} sessions have an effect {key}; name one with --partition: {partitions}",
+        key=key,
+        status="ambiguous",
+    )
+
+
+# -------------------------------------------------------------------------------------------------------------- changes
+
+
+_CHANGED = "has been changed concurrently, so it was left unchanged; look at it again"
+
+
+def _check_json(_type: object, text: str | None) -> None:
+    # Python reads `NaN` and `Infinity` by default, which are not JSON; their values cannot be written as JSON.
+    if text is not None:
+        json.dumps(json.loads(text), allow_nan=False)
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EffectFinding:
+    """A person's finding about an effect.
+
+    Attributes:
+        happened: Whether the effect has happened.
+        applied: Instead: it is done, and what its tool would write for it has been written by hand. The tool's `apply`
+            does not run any more, and its call is no longer open.
+        message: If it has: the message for a model that asks for it again.
+        value: If it has: the value of the result, as the tool would return it; a text is quoted. Unless given, a result
+            that is recorded keeps its value; of any other it counts as lost.
+        ttl: If it has: how long until the same call may run again, such as 36h or 30d, or `never`. A day unless given.
+            The call of an effect without a declared key (`call:...`) never runs again.
+        why: If it has not: how that is known. With --applied: who has applied it, and how. For people.
+    """
+
+    happened: Annotated[bool | None, Parameter(negative="--not-happened")] = None
+    applied: bool = False
+    message: Annotated[str | None, Parameter(metavar="TEXT")] = None
+    value: Annotated[str | None, Parameter(metavar="JSON", validator=_check_json)] = None
+    ttl: Annotated[timedelta | Literal["never"], MORE_THAN_ZERO, Parameter(show_choices=False)] = DAY
+    why: Annotated[str | None, Parameter(metavar="TEXT")] = None
+
+    def check(self) -> None:
+        """Checks that the options are consistent."""
+        if self.applied == (self.happened is not None):
+            raise CycloptsError(msg="has it happened? Give one of --happened, --not-happened and --applied")
+        if (self.why if self.happened else self.message or self.value) is not None:
+            msg = "--message and --value go with --happened; --why goes with --not-happened and --applied"
+            raise CycloptsError(msg=msg)
+
+    def of(self, row: EffectRow) -> Finding:
+        """The finding, in the form of the ledger."""
+        if self.applied:
+            return AppliedByHand(f"applied by hand: {self.why}" if self.why else "applied by hand")
+        if not self.happened:
+            return NotApplied(self.why or "a person has found that it did not happen")
+        # ASCII: a lone surrogate is valid JSON, but not valid UTF-8.
+        value = None if self.value is None else json.dumps(json.loads(self.value), separators=(",", ":")).encode()
+        text = row.message if is_correctable(row) else f"{row.tool} has been carried out; a person has confirmed it."
+        # Only the row of a result that is corrected has a value.
+        return EffectResult(self.message or text, value or row.value, row.exclude_value_from_context)
+
+
+def reconcile_effect(  # noqa: PLR0913 - the options of the command
+    key: str | None = None,
+    /,
+    *,
+    partition: Partition = None,
+    ask: Annotated[str | None, Parameter(metavar="NAME")] = None,
+    every: Annotated[bool, Parameter(name="--all")] = False,
+    finding: EffectFinding = EffectFinding(),
+    options: StoreOptions = StoreOptions(),
+) -> int:
+    """Record the outcome of an effect that was started and has no recorded end.
+
+    That is one in the state `unknown` or `lapsed`. Check the outside world first (the account, the outbox): the ledger
+    cannot verify your answer. If the effect has happened, the same call is answered with that from now on; if it has
+    not, the same call may run again. The result of an effect that is done can be corrected until it is applied. Where
+    its program cannot apply it, do by hand what its tool would write, and record that by --applied.
+
+    With --ask the tools find out themselves, and what has happened is applied to its session.
+
+    Example: `handrail ledger reconcile session:refund:cfb3066e1951 --happened --message "A-2 is refunded"`
+
+    Args:
+        key: The key of the effect, or give --all with --ask.
+        partition: Whose key is meant.
+        ask: Ask the tools' own `reconcile` instead: of an agent file, or of MODULE:FUNCTION, which takes a Session and
+            returns its ToolExecutor.
+        every: With --ask: about all that is unknown.
+        finding: What a person has found out.
+        options: The store and the output format.
+    """
+    if every if key is not None else not (every and ask):
+        raise CycloptsError(msg="give either the KEY of one effect, or --all with --ask NAME")
+    if ask is None:
+        finding.check()
+        return _record_finding(key or "", partition, finding, options)
+    if finding != EffectFinding():
+        raise CycloptsError(msg="--ask is answered by the tools; leave out what a person has found")
+    with redirect_stdout(sys.stderr):
+        settle = _make_settler(ask)
+    return _ask_reconcilers(settle, key, partition, options)
+
+
+def _record_finding(key: str, partition: str | None, finding: EffectFinding, options: StoreOptions) -> int:
+    with options.open(writing=True) as store:
+        row = find_effect(store, key, partition)
+        # Compares the row that was read with the one in the store, so that a decision never applies to another state.
+        ttl = None if finding.ttl == "never" else finding.ttl
+        if not EffectLedger(store).resolve(row, finding.of(row), ttl=ttl):
+            raise LedgerError(f"the effect {key} {_CHANGED}", key=key, status=row.status)
+        # Read again for the output; the row may have been removed since, and then the one that was read is printed.
+        (effect,) = with_agents(store, [store.get(row.partition, key) or row])
+    if options.as_json:
+        Screen().json(EFFECT.json(effect))
+    elif finding.applied:
+        Screen().say(f"Recorded that the result of {key} has been applied by hand.")
+    elif finding.happened:
+        Screen().say(f"Recorded that {key} has happened: {effect.row.message}")
+    else:
+        Screen().say(f"Recorded that {key} has not happened, so the same call may run again.")
+    return DONE
+
+
+# ---------------------------------------------------------------------------------------------------------- the tools
+
+
+def _ask_reconcilers(
+    settle: Callable[[Session], object], key: str | None, partition: str | None, options: StoreOptions
+) -> int:
+    screen = Screen()
+    with options.open(writing=True) as store:
+        now = store.now()
+        unknown = (row for row in store.rows() if row.status == "unknown" or lease_expired(row, now))
+        rows = newest(unknown, None) if key is None else [find_effect(store, key, partition)]
+        for session_id in dict.fromkeys(row.owner.session_id for row in rows):
+            try:
+                with Session.open(store, session_id, create=False) as session, redirect_stdout(sys.stderr):
+                    settle(session)
+            except SessionError as error:  # it is open elsewhere, or only in memory
+                screen.remark(f"session {session_id}: its tools are not asked: {error}")
+        settled_rows = [store.get(row.partition, row.key) or row for row in rows]
+    for row in settled_rows:
+        if options.as_json:
+            screen.json(EFFECT.json(EffectView(row, now)), lines=True)
+        else:
+            unknown_yet = "is still unknown. Find out, and record it with handrail ledger reconcile"
+            screen.say(f"{row.key} {_SETTLED.get(row.status, unknown_yet)}.")
+    return DONE if all(row.status in _SETTLED for row in settled_rows) else FAILED
+
+
+_SETTLED = {"done": "has happened", "failed": "has not happened, so the same call may run again"}
+
+
+def _make_settler(name: str) -> Callable[[Session], object]:
+    """A function that settles the open calls of a session: of an agent, or of a function of a program."""
+    if name.endswith(".agent"):
+        need_extra()
+        with imports_unsearched():
+            from handrail.agents import RunOptions, load_agent  # noqa: PLC0415 - needs the extra, which is there
+        agent = load_agent(name)
+        return lambda session: run_on_new_loop(agent.settle_open_async(RunOptions(session=session)))
+    sys.path.insert(0, str(Path.cwd()))
+    expected = (
+        f"--ask {name}: name an agent file, or MODULE:FUNCTION, which takes a Session and returns its ToolExecutor"
+    )
+    try:
+        make_executor = resolve_name(name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise CycloptsError(msg=f"{expected}: {error}") from error
+
+    def settle(session: Session) -> None:
+        executor = make_executor(session) if callable(make_executor) else None
+        if not isinstance(executor, ToolExecutor):
+            raise CycloptsError(msg=expected)
+        executor.settle_open()
+
+    return settle
+
+
+# ------------------------------------------------------------------------------------------------------------- removal
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Removal:
+    """The options of a removal of effects.
+
+    Attributes:
+        force: Remove also what is running, unknown or not applied. It may then happen twice.
+        yes: whether to remove without asking.
+        dry_run: whether to remove nothing.
+    """
+
+    force: bool = False
+    yes: Yes = False
+    dry_run: DryRun = False
+
+
+def invalidate_effects(
+    key: str | None = None,
+    /,
+    *,
+    tool: Annotated[str | None, Parameter(metavar="NAME")] = None,
+    partition: Partition = None,
+    removal: Removal = Removal(),
+    options: StoreOptions = StoreOptions(),
+) -> int:
+    """Forget effects, so that the same calls run again.
+
+    What is running or unknown stays, because it could happen twice, and so does what is done and not applied, because
+    its result would be lost as well: see `reconcile`, or give --force.
+
+    Example: `handrail ledger invalidate --tool refund --dry-run`
+
+    Args:
+        key: The key of the effect, or give --tool.
+        tool: Forget all effects of this tool.
+        partition: Whose key is meant.
+        removal: How to remove them.
+        options: The store and the output format.
+    """
+    if (key is None) == (tool is None):
+        raise CycloptsError(msg="give either the KEY of one effect, or --tool NAME for all of a tool")
+    screen = Screen()
+    check_can_ask(screen, "forgets what has been done", yes=removal.yes or removal.dry_run)
+    # A dry run opens the store for reading, so it cannot change anything by mistake.
+    with options.open(writing=not removal.dry_run) as store:
+        if key is not None:
+            rows = [find_effect(store, key, partition)]
+        else:
+            rows = newest((row for row in store.rows() if row.tool == tool), None)
+        views = with_agents(store, (row for row in rows if removal.force or removable(row)))
+        _check_removable(store, rows, views, key or f"of the tool {tool}")
+        if not (removal.yes or options.as_json):
+            EFFECT.table(screen, views, most=PAGE)
+        name = _name_effects(views)
+        if not (removal.yes or removal.dry_run or screen.confirm(f"Forget {name}? The same call runs again then.")):
+            screen.remark("Nothing was changed.")
+            return FAILED
+        # Each row is removed only if it is still the one that was shown.
+        removals = views if removal.dry_run else [view for view in views if change_effect(store, view.row, None)]
+    stayed, missed = len(rows) - len(views), len(views) - len(removals)
+    if options.as_json:
+        count = 0 if removal.dry_run else len(removals)
+        counts = {"removed": count, "kept": stayed, "changed": missed, "dry_run": removal.dry_run}
+        screen.json({**counts, "effects": [EFFECT.json(view) for view in removals]})
+        return FAILED if missed else DONE
+    if removal.dry_run:
+        screen.say(f"Would forget {name}.")
+    elif removals:
+        screen.say(f"Forgot {_name_effects(removals)}; the same call runs again.")
+    if stayed:
+        screen.note(f"{count_noun(stayed, 'effect')} stayed, being running, unknown or not applied.")
+    if missed:
+        screen.fault(f"{count_noun(missed, 'effect')} {_CHANGED}")
+    return FAILED if missed else DONE
+
+
+def _check_removable(store: Store, rows: Sequence[EffectRow], views: Sequence[EffectView], what: str) -> None:
+    if not views:
+        states = " and ".join(sorted({view.state for view in with_agents(store, rows)}))
+        why = (
+            f"the effect {what} is {states}. Forgotten, it could happen twice, or its result would be lost: wait for "
+            "its end, or record it with handrail ledger reconcile; --force removes it anyway"
+        )
+        text = why if rows else f"{store.url} has no effect {what}; handrail ledger list shows all"
+        raise LedgerError(text, key=what, status=rows[0].status if rows else "absent")
+
+
+def _name_effects(effects: Sequence[EffectView]) -> str:
+    return effects[0].row.key if len(effects) == 1 else count_noun(len(effects), "effect")
+
+
+def prune_effects(*, yes: Yes = False, dry_run: DryRun = False, options: StoreOptions = StoreOptions()) -> int:
+    """Remove the effects that have expired. They count as absent already; this only frees space.
+
+    They are removed in many short transactions, so that others can write in between.
+
+    Example: `handrail ledger prune --dry-run`
+    """
+    screen = Screen()
+    check_can_ask(screen, "removes expired effects", yes=yes or dry_run)
+    with options.open(writing=not dry_run) as store:
+        expired = store.expired(store.now())
+        words = f"{count_noun(expired.rows, 'expired effect')} ({format_size(expired.bytes)})"
+        if expired.rows and not (yes or dry_run) and not screen.confirm(f"Remove {words}?"):
+            screen.remark("Nothing was removed.")
+            return FAILED
+        count = 0 if dry_run else EffectLedger(store).prune_expired()
+    if options.as_json:
+        would_remove = expired.rows if dry_run else 0
+        screen.json({"removed": count, "would_remove": would_remove, "bytes": expired.bytes, "dry_run": dry_run})
+    else:
+        screen.say(f"Would remove {words}." if dry_run else f"Removed {count_noun(count, 'expired effect')}.")
+    return DONE

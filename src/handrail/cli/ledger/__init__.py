@@ -1,5 +1,0 @@
-"""`handrail ledger`.
-
-- `show`: `list`, `show`.
-- `changes`: `reconcile`, `invalidate`, `prune`.
-"""

@@ -1,0 +1,357 @@
+"""The questions of a store: all that are open, or the one that a command names; and the answers of people to them.
+
+A question is open until a person has answered it, a rule has decided since, or its call has a final record. A call that
+waits for other calls, of its handler or of an agent that it has called, is not a question itself.
+
+The question of an agent is stored in the session of its outermost run, also if the call belongs to a session below it;
+that is the session in which the run is resumed. The question of a program's own loop is stored in the session of the
+call. An answer is a row of the store until the holder of the session takes it in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from importlib.util import find_spec
+from operator import attrgetter
+from typing import TYPE_CHECKING, Annotated, Any, cast
+
+from cyclopts import Parameter
+
+from handrail.cli.options import MORE_THAN_ZERO
+from handrail.cli.sessions.listing import agent_of_session, find_session, is_named_by, name_call
+from handrail.errors import SessionError, StoreCorruptError, UnknownTypeError
+from handrail.runtime import ToolInvoked
+from handrail.runtime.ledger.records import read_arguments
+from handrail.serde.formatting import shorten
+from handrail.serde.secrets import mask_places
+from handrail.session.calls import CallRef
+from handrail.session.open_calls import (
+    GivenAnswer,
+    PostponedCall,
+    RecordedAnswer,
+    answer_in,
+    answer_in_words,
+    last_postponed,
+    own_items,
+)
+from handrail.session.persistence.loading import known_items, recorded_item
+from handrail.session.persistence.protocol import AnswerRow, SessionRow
+from handrail.store import Store
+
+if TYPE_CHECKING:
+    from handrail.agents.approval.decisions import ApprovalRecord
+    from handrail.agents.run.interface import RunCommand
+
+_RECORDS_OF_AGENTS = "handrail.approval"
+_LONGEST_SHOWN = 200
+_MOST_NAMED = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredQuestion:
+    """A question about a call that has not been carried out.
+
+    Attributes:
+        session_id: the session that stores it.
+        call_session: the session of the call.
+        path: the agents that called each other; empty for a program's own loop.
+        first_asked: when it was first asked; a run asks again what was left open.
+        reason: why it is asked; for a call of a program's own loop, why it was postponed.
+        asks: the questions of policies.
+        arguments: the arguments as JSON has them; a string if they were cut, or cannot be shown.
+        model_text: the arguments as the model wrote them, where that differs.
+        reached: the paths to which links in the arguments lead, by argument.
+        digest: names exactly these arguments; empty if the call waits for something else.
+        command: the `RunCommand` of the run; `None` for a program's own loop.
+        answer: `None` as long as it is open.
+        record: the item of the session that holds it.
+        row: the answer to its call that is a row of the store, also one to an earlier question about the call.
+        row_answer: that answer, if it is to this question and the session has not taken it in yet.
+    """
+
+    session_id: str
+    call_session: str
+    call: CallRef
+    path: tuple[str, ...] = ()
+    tool: str
+    effect: str = ""
+    origin: str = ""
+    description: str = ""
+    asked_at: datetime
+    first_asked: datetime | None = None
+    reason: str = ""
+    asks: tuple[str, ...] = ()
+    arguments: Any = None
+    model_text: Any = None
+    reached: dict[str, str] = field(default_factory=dict[str, str])
+    digest: str = ""
+    command: Any = field(default=None, repr=False)
+    answer: GivenAnswer | None = None
+    record: Any = field(default=None, repr=False)
+    row: AnswerRow | None = field(default=None, repr=False)
+    row_answer: RecordedAnswer | None = field(default=None, repr=False)
+
+    @property
+    def is_recorded(self) -> bool:
+        """True if it is known what was asked; a call that waits for something else has no question."""
+        return bool(self.digest)
+
+    @property
+    def unstored(self) -> str:
+        """The places of secrets among the arguments, which are not stored; empty for most calls."""
+        return ", ".join(mask_places(self.arguments))
+
+    def is_same(self, other: StoredQuestion) -> bool:
+        """Returns whether the same is asked about the same call and arguments."""
+        mine, others = ((item.call_session, item.call, item.digest, item.asks) for item in (self, other))
+        return mine == others
+
+
+def _loop_questions(items: Sequence[PostponedCall], session_id: str) -> Iterator[StoredQuestion]:
+    own: list[PostponedCall] = own_items(items, session_id)
+    for item in last_postponed(own).values():
+        plain = StoredQuestion(
+            session_id=session_id,
+            call_session=session_id,
+            call=item.call,
+            tool=item.tool,
+            asked_at=item.at,
+            first_asked=item.at,
+            record=item,
+        )
+        if (question := item.question) is None:
+            yield plain
+            continue
+        arguments = read_arguments(question.arguments.encode())
+        yield replace(
+            plain,
+            effect=question.effect,
+            description=question.description,
+            reason=question.reason,
+            asks=question.asks,
+            arguments=arguments.arguments,
+            model_text=arguments.written,
+            digest=question.digest,
+            answer=item.answer,
+        )
+
+
+def _agent_questions(
+    records: Sequence[ApprovalRecord], session_id: str, commands: Sequence[RunCommand]
+) -> Iterator[StoredQuestion]:
+    from handrail.agents.approval.decisions import first_asked, last_records  # noqa: PLC0415 - needs the extra
+    from handrail.agents.run.interface import RunCommand  # noqa: PLC0415 - as above
+
+    open_records = {record.call.key: record for record in records if record.is_open}
+    for record in last_records(records, session_id):
+        call, decision = record.call, record.decision
+        question = open_records.get(call.key)
+        if question is None or not (record.is_open or decision.by == "person"):
+            continue  # no person was asked, or a rule has decided since
+        answer = GivenAnswer(
+            approved=decision.verdict == "allow", reason=decision.reason, by=decision.answered_by, at=record.at
+        )
+        yield StoredQuestion(
+            session_id=session_id,
+            call_session=call.session_id,
+            call=call.ref,
+            path=call.path,
+            tool=call.tool,
+            effect=call.effect,
+            origin=call.origin,
+            description=question.call.description,
+            asked_at=cast("datetime", question.at),  # `record_decision` says it of a question in a store
+            first_asked=first_asked(records, call),
+            reason=question.decision.reason,
+            asks=question.call.asks,
+            arguments=dict(call.arguments),
+            # Not what the model wrote: a secret is not masked there. A person before a terminal is not shown it either.
+            reached=dict(call.reached or {}),
+            digest=call.digest,
+            # Of the run of a program no command is recorded; this is the name that `handrail new` gives the agent file.
+            command=commands[-1] if commands else RunCommand(agent_file=f"{call.path[0]}.agent"),
+            answer=None if record.is_open else answer,
+            record=record,
+        )
+
+
+def session_items(question: StoredQuestion, answer: RecordedAnswer) -> tuple[object, ...]:
+    """The items of an answer for a session: as its loop, or the gate of a run, records it."""
+    record: Any = question.record
+    decision = answer.given
+    if isinstance(record, PostponedCall):
+        return (record.answered(decision, answer.last_attempt),)
+    from handrail.agents.approval.decisions import (  # noqa: PLC0415 - the question needs the extra
+        Answer,
+        approval_record,
+        resolve_answer,
+    )
+
+    verdict = Answer("yes" if decision.approved else "no", decision.remember, decision.reason)
+    judgement, grant = resolve_answer(record.call, verdict, by=decision.by, at=decision.at)
+    decided = approval_record(record.call, judgement, at=decision.at)
+    return (decided,) if grant is None else (grant, decided)
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuestionFilter:
+    """Which open questions are meant; filters are combined with AND.
+
+    Attributes:
+        session: Only those of this session, and of the sessions below it.
+        agent: Only those of this agent, and of the agents that it has called; of a program's own loop, by the tag
+            `agent` of its session.
+        tool: Only those about calls of this tool.
+        older_than: Only those that were asked longer ago, such as 2h or 3d.
+    """
+
+    session: Annotated[str | None, Parameter(metavar="ID")] = None
+    agent: Annotated[str | None, Parameter(metavar="NAME")] = None
+    tool: Annotated[str | None, Parameter(metavar="NAME")] = None
+    older_than: Annotated[timedelta | None, MORE_THAN_ZERO] = None
+
+    def select(self, store: Store, unreadable: dict[str, str]) -> list[StoredQuestion]:
+        """The open questions that fit, the oldest first; `unreadable` gets the unreadable sessions, with reasons."""
+        if self.session is not None:
+            find_session(store, self.session)
+        now = store.now()
+        questions = stored_questions(store, self.session, unreadable)
+        fitting = (item for item in questions if item.answer is None and self._fits(store, item, now))
+        return sorted(fitting, key=attrgetter("asked_at"))
+
+    def _fits(self, store: Store, question: StoredQuestion, now: datetime) -> bool:
+        return (
+            self.tool in {None, question.tool}
+            and (self.agent is None or self.agent in agents_asking(store, question))
+            and (self.older_than is None or question.asked_at <= now - self.older_than)
+        )
+
+
+def agents_asking(store: Store, question: StoredQuestion) -> tuple[str, ...]:
+    """The agents that called each other, down to the one whose call is asked about; empty if none is known."""
+    if question.path:
+        return question.path
+    row = store.find(question.session_id)
+    agent = "" if row is None else agent_of_session(store, row)
+    return (agent,) if agent else ()
+
+
+def stored_questions(
+    store: Store, session_id: str | None = None, unreadable: dict[str, str] | None = None
+) -> list[StoredQuestion]:
+    """The questions about calls that have not been carried out, open and answered.
+
+    Args:
+        store: the store.
+        session_id: the session in which they are stored, or to which their calls belong; `None` for any.
+        unreadable: gets the sessions that are damaged, or of another class, with the reasons; `None` to raise.
+    """
+    rows = [row for row in store.sessions() if session_id is None or _is_related(row.session_id, session_id)]
+    questions: list[StoredQuestion] = []
+    for row in rows:
+        try:
+            questions += _session_questions(store, row)
+        except (StoreCorruptError, UnknownTypeError) as error:
+            if unreadable is None:
+                raise
+            unreadable[row.session_id] = str(error)
+    questions = list(_with_rows(store, questions))
+    recorded_ones = [item for item in questions if item.is_recorded]
+    others = [item for item in questions if not (item.is_recorded or _waits_for_calls(store, item, recorded_ones))]
+    all_of_them = (*recorded_ones, *others)
+    return [item for item in all_of_them if _is_meant(item, session_id) and not _is_settled(store, item)]
+
+
+def find_question(store: Store, session_id: str, call: str) -> StoredQuestion:
+    """The question about a call, open or answered; `call` is `REPLY/CALL`, `/CALL`, or an id that is unique."""
+    find_session(store, session_id)
+    matches = [item for item in stored_questions(store, session_id) if is_named_by(item.call, call)]
+    if len(matches) == 1:
+        return matches[0]
+    name = shorten(call, _LONGEST_SHOWN)
+    if not matches:
+        raise SessionError(
+            f"session {session_id} has no question about a call {name}; handrail approvals list shows what is open, "
+            f"and handrail sessions show {session_id} the record of a call"
+        )
+    names = ", ".join(f"{item.call_session} {name_call(item.call)}" for item in matches[:_MOST_NAMED])
+    raise SessionError(
+        f"{len(matches)} questions of session {session_id} are about a call {name}; name one by session and call: "
+        f"{names}"
+    )
+
+
+def shorten_call(question: StoredQuestion, among: Sequence[StoredQuestion]) -> str:
+    """The shortest name of its call that the commands take: its id, unless another question has a call of that id."""
+    call_id = question.call.call_id
+    same = [other for other in among if (other.session_id, other.call.call_id) == (question.session_id, call_id)]
+    return str(CallRef(None, call_id)) if call_id and len(same) <= 1 else name_call(question.call)
+
+
+def _is_related(row_id: str, session_id: str) -> bool:
+    return row_id == session_id or row_id.startswith(f"{session_id}/") or session_id.startswith(f"{row_id}/")
+
+
+def _is_meant(question: StoredQuestion, session_id: str | None) -> bool:
+    ids = (question.session_id, question.call_session)
+    return session_id is None or any(own_id == session_id or own_id.startswith(f"{session_id}/") for own_id in ids)
+
+
+def _waits_for_calls(store: Store, question: StoredQuestion, others: Sequence[StoredQuestion]) -> bool:
+    if store.find(f"{question.call_session}/{question.call.key}") is not None:
+        return True
+    mine = [other for other in others if other.call_session == question.call_session]
+    # An answered question counts as well: the call waits until it is made again.
+    return any(other.call == question.call or question.call in other.call.ancestors for other in mine)
+
+
+def _session_questions(store: Store, row: SessionRow) -> Iterator[StoredQuestion]:
+    # Only where a session has them: what they need takes a second to be imported.
+    if not any(store.entries(row.session_id, until=row.head, type_name=_RECORDS_OF_AGENTS)):
+        items = known_items(store, row, lambda kind: kind is PostponedCall)
+        yield from _loop_questions(items.get(PostponedCall, ()), row.session_id)
+        return
+    if any(find_spec(name) is None for name in ("pydantic_ai", "ruamel")):
+        raise ImportError(
+            f"session {row.session_id} holds questions of agents, and these need the extra agents, not installed here: "
+            'pip install "handrail[agents]"'
+        )
+    from handrail.agents.approval.decisions import ApprovalRecord  # noqa: PLC0415 - needs the extra, which is there
+    from handrail.agents.run.interface import RunCommand  # noqa: PLC0415 - as above
+
+    items = known_items(store, row, lambda kind: kind in {PostponedCall, ApprovalRecord, RunCommand})
+    yield from _loop_questions(items.get(PostponedCall, ()), row.session_id)
+    yield from _agent_questions(items.get(ApprovalRecord, ()), row.session_id, items.get(RunCommand, ()))
+
+
+def last_attempt(store: Store, question: StoredQuestion) -> datetime | None:
+    """The time of the newest record of the call of a program's own loop, as of `RecordedAnswer`."""
+    if not isinstance(question.record, PostponedCall):
+        return None
+    number = store.record_of_call(question.call_session, question.call.outermost.stored)
+    record = None if number is None else recorded_item(store, question.call_session, number)
+    return record.at if isinstance(record, ToolInvoked) else None
+
+
+def _with_rows(store: Store, questions: Iterable[StoredQuestion]) -> Iterator[StoredQuestion]:
+    rows: dict[str, dict[CallRef, AnswerRow]] = {}
+    for loop_question in questions:
+        if loop_question.call_session not in rows:
+            rows[loop_question.call_session] = {row.call: row for row in store.answers(loop_question.call_session)}
+        question = replace(loop_question, row=rows[loop_question.call_session].get(loop_question.call.stored))
+        if question.row is not None and question.answer is None and question.is_recorded:
+            row_answer = answer_in(question.row, store=store.url)
+            last, answer = last_attempt(store, question), row_answer.given
+            if row_answer.is_about(question.digest, question.asks, last, first_asked=question.first_asked):
+                answer_with_reason = replace(answer, reason=answer_in_words(answer.approved, answer.reason))
+                question = replace(question, answer=answer_with_reason, row_answer=row_answer)
+        yield question
+
+
+def _is_settled(store: Store, question: StoredQuestion) -> bool:
+    number = store.record_of_call(question.call_session, question.call.outermost.stored)
+    record = None if number is None else recorded_item(store, question.call_session, number)
+    return record is not None and record.session_id == question.call_session and bool(record.final)

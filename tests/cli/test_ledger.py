@@ -1,0 +1,428 @@
+"""`handrail ledger`: effects in words and as JSON, and what a person decides about them."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from handrail.cli import ledger
+from handrail.cli.ledger import EFFECT, EffectView, with_agents
+from handrail.prompt import BinaryPart, TextPart, Tool, ToolResult
+from handrail.runtime import EffectLedger
+from handrail.runtime.ledger import effects
+from handrail.runtime.ledger.effects import Claimed, ClaimRequest, Hit, NotApplied, NotKnown
+from handrail.runtime.ledger.records import dump_result
+from handrail.session.conversation import ConversationPart
+from handrail.session.persistence.protocol import SessionEntry, SessionRow
+from handrail.session.persistence.stored_types import stored_type
+from handrail.store import EffectRow, Store
+from handrail.store.protocol import UNTIL_APPLIED, ClaimOwner
+from tests.cli.desk import HOUR, SESSION, Command, Terminal, effect
+from tests.store.kit import append, insert, replace
+from tests.wording import Wording
+
+DRAW = Tool[None, str | None](name="draw", description="Draw.")
+
+
+NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    "row, state",
+    [
+        pytest.param(effect("k", "running", NOW), "running", id="running"),
+        pytest.param(effect("k", "running", NOW, lease_until=NOW - HOUR), "lapsed", id="lapsed"),
+        pytest.param(effect("k", "running", NOW, lease_until=None), "running", id="running without a lease"),
+        pytest.param(effect("k", "done", NOW), "done", id="done"),
+        pytest.param(effect("k", "done", NOW, expires_at=None), "done", id="done and kept"),
+        pytest.param(effect("k", "done", NOW, expires_at=NOW), "expired", id="expired now"),
+        pytest.param(effect("k", "failed", NOW, expires_at=NOW - 3 * HOUR), "expired", id="expired before"),
+        pytest.param(effect("k", "unknown", NOW), "unknown", id="unknown"),
+    ],
+)
+def test_a_state_says_what_the_time_has_made_of_the_status(row: EffectRow, state: str, wording: Wording) -> None:
+    """An effect whose lease has passed is lapsed, one whose time is up expired."""
+    shown = EffectView(row, NOW)
+    assert (shown.state, shown.term) == (state, wording)
+
+
+@pytest.mark.parametrize(
+    "row, text",
+    [
+        (effect("k", "done", NOW), '{\n  "receipt": 7\n}'),
+        (effect("k", "done", NOW, value=b"null"), "null"),
+        pytest.param(effect("k", "done", NOW, value=None), None, id="not recorded"),
+        pytest.param(effect("k", "done", NOW, value=b"{\xff"), None, id="not JSON"),
+        pytest.param(effect("k", "done", NOW, value=b'{"$parts":[],"values":1}'), None, id="other parts"),
+        (effect("k", "running", NOW), ""),
+    ],
+)
+def test_a_value_is_shown_as_it_is(row: EffectRow, text: str | None, wording: Wording) -> None:
+    """`null` is a value, and a value that was lost is none."""
+    assert EffectView(row, NOW).value == (wording if text is None else text)
+
+
+ORDER = {"order": 7, "to": "Zürich"}
+
+
+CHANGED = {"arguments": ORDER, "written": {"order": 70}}
+
+
+def test_an_effect_is_told_whole_to_programs(wording: Wording) -> None:
+    """All columns, the value as JSON, and the state beside the status."""
+    row = effect("k", "running", NOW, lease_until=NOW - timedelta(minutes=1))
+    told = EFFECT.json(EffectView(row, NOW))
+    assert set(told) == {*EffectRow._fields, "state", "value_unavailable", "agent", "written", "parts"}
+    assert (told["status"], told["state"], told["value"], told["value_unavailable"]) == (
+        "running",
+        "lapsed",
+        None,
+        False,
+    )
+    assert told["owner"] == {**row.owner._asdict(), "in_words": wording}
+    done = effect("k", "done", NOW, applied_at=NOW)
+    assert EFFECT.json(EffectView(done, NOW, "desk"))["agent"] == "desk"
+    assert EFFECT.json(EffectView(done, NOW))["value"] == {"receipt": 7}
+    assert EFFECT.json(EffectView(done._replace(value=None), NOW))["value_unavailable"] is True
+
+
+def test_files_of_a_result_are_shown_by_kind_and_size() -> None:
+    """Their bytes would fill the screen."""
+    parts = (TextPart("By month:"), BinaryPart(bytes(12_000), "image/png"))
+    for value, shown in ((None, None), ("drawn", "drawn")):
+        result = dump_result(DRAW, ToolResult("Sales.", value, parts=parts))
+        row = effect("k", "done", NOW, value=result.value)
+        fields = dict(EFFECT.record(EffectView(row, NOW)))
+        assert (fields.get("value"), fields["parts"]) == (shown, "By month:\n[image/png, 12 kB]")
+        told = EFFECT.json(EffectView(row, NOW))
+        assert told["parts"] == [{"text": "By month:"}, {"media_type": "image/png", "size": 12_000}]
+
+
+@pytest.mark.parametrize(
+    "recorded, arguments, written",
+    [
+        pytest.param(None, None, None, id="not recorded"),
+        pytest.param(json.dumps(ORDER), ORDER, None, id="as written"),
+        pytest.param(json.dumps({"arguments": ORDER, "written": {}}), ORDER, {}, id="changed"),
+        pytest.param('"{\\"text\\":\\"aaa... (cut)"', '{"text":"aaa... (cut)', None, id="cut"),
+        pytest.param("{cut", "cannot be read: {cut", None, id="not JSON"),
+    ],
+)
+def test_arguments_are_shown_with_what_the_model_wrote(
+    recorded: str | None, arguments: object, written: object, wording: Wording
+) -> None:
+    """Indented where there is room; what was cut, or something else has written, is text."""
+    row = effect("k", "unknown", NOW, arguments=None if recorded is None else recorded.encode())
+    fields = dict(EFFECT.record(EffectView(row, NOW)))
+    assert [fields["arguments"], fields.get("model wrote", "")] == wording
+    told = EFFECT.json(EffectView(row, NOW))
+    assert (told["arguments"], told["written"]) == (arguments, written)
+
+
+SAID = stored_type(ConversationPart)
+
+
+TALK = SAID.dump([ConversationPart((), speaker="agent", name="research")])
+
+
+def test_an_effect_is_shown_with_its_arguments_and_its_agent(handrail: Command, store: Store) -> None:
+    """What a person needs who has to decide: who asked for what, when, and in what words."""
+    changed = b'{"arguments":{"order":"A-1"},"written":{"order":"A-7"}}'
+    store.create(SessionRow("tagged", {"agent": "desk"}, None, store.now()))
+    owner = ClaimOwner("tagged", "resp_1", "call_1")
+    insert(store, effect("changed", "unknown", store.now(), owner=owner, arguments=changed))
+    ran = handrail("ledger", "show", "changed")
+    told = dict(line.split("  ", 1) for line in ran.out.splitlines() if line[0] != " ")
+    assert {told[name].strip() for name in ("session", "agent")} == {"tagged", "desk"}
+    assert '"order": "A-1"' in ran.out.partition("model wrote")[0]
+    assert '"order": "A-7"' in ran.out.partition("model wrote")[2]
+    document = handrail.document("ledger", "show", "changed")
+    assert (document["agent"], document["arguments"], document["written"]) == (
+        "desk",
+        {"order": "A-1"},
+        {"order": "A-7"},
+    )
+    assert handrail.document("ledger", "list", "--session", "tagged") == document
+
+
+@pytest.mark.parametrize(
+    "numbers, length, items, agent",
+    [
+        ((1,), 1, TALK, "research"),
+        ((300,), 300, TALK, "research"),
+        ((3, 20), 40, TALK, "research"),
+        ((), 20, b"", "tagged"),
+        ((2,), 3, b"[]", "tagged"),
+        ((2,), 3, b"{", "tagged"),
+    ],
+)
+def test_the_agent_is_the_one_whose_conversation_the_session_holds(
+    store: Store, numbers: tuple[int, ...], length: int, items: bytes, agent: str
+) -> None:
+    """Wherever it begins; else the one that the tag of the session names. A session that is gone has none."""
+    store.create(SessionRow("talk", {"agent": "tagged"}, None, store.now()))
+    hold = store.acquire("talk", wait=timedelta(0))
+    entries = [SessionEntry(number, "", "", "state", "desk.plan", 1, 0, 0, 1, b"[]") for number in range(1, length + 1)]
+    for number in numbers:
+        entries[number - 1] = entries[number - 1]._replace(type_name=SAID.name, type_version=SAID.version, items=items)
+    append(store, hold, 0, entries, None)
+    row = effect("k", "unknown", store.now(), owner=ClaimOwner("talk", None, "c"))
+    slot = effect("s", "unknown", store.now(), owner=ClaimOwner(), partition="talk")
+    gone = effect("g", "unknown", store.now(), owner=ClaimOwner("gone", None, "c"))
+    ownerless = effect("n", "unknown", store.now(), owner=ClaimOwner())
+    shown = with_agents(store, [row, slot, gone, ownerless])
+    assert [each.agent for each in shown] == [agent, agent, "", ""]
+
+
+@pytest.mark.parametrize("value", [b'{"cut": ', b"\xff", b'{"of": "another type"}'])
+def test_a_done_effect_whose_result_cannot_be_read_is_shown_as_done(
+    handrail: Command, store: Store, value: bytes
+) -> None:
+    """It has happened, whatever can be read of its result."""
+    [row] = [each for each in store.rows() if each.key == "session:pay:done"]
+    assert replace(store, row, row._replace(value=value))
+    listed = handrail("ledger", "list", "--status", "done", "--session", SESSION)
+    assert [line.split()[2] for line in listed.out.splitlines()[1:]] == ["done"]
+    shown = handrail("ledger", "show", "session:pay:done")
+    assert (listed.code, shown.code, shown.err) == (0, 0, "")
+    assert "done" in shown.out
+    assert "Paid 7 EUR." in shown.out
+
+
+def _row(store: Store, key: str, partition: str = "") -> EffectRow:
+    row = store.get(partition, key)
+    assert row is not None
+    return row
+
+
+def test_the_model_sees_the_value_that_a_person_records(handrail: Command, store: Store) -> None:
+    """An unknown effect hides no value, because its handler has returned none."""
+    ledger = EffectLedger(store)
+    request = ClaimRequest("", "app:pay:lost", "pay", "ab" * 32, ClaimOwner(), timedelta(minutes=1))
+    claimed = ledger.claim(request)
+    assert isinstance(claimed, Claimed)
+    assert ledger.end(claimed, NotKnown("timed out"))
+    assert handrail("ledger", "reconcile", request.key, "--happened", "--value", "17").code == 0
+    hit = ledger.claim(request)
+    assert isinstance(hit, Hit)
+    assert (hit.row.value, hit.row.exclude_value_from_context) == (b"17", False)
+
+
+DAY, WAITS = timedelta(days=1), "session:pay:waits"
+
+
+@pytest.mark.parametrize(
+    "words, kept",
+    [
+        ("app:pay:unknown --happened", ("done", None, DAY)),
+        ("app:pay:unknown --happened --message Paid. --value 17", ("done", b"17", DAY)),
+        ('app:pay:unknown --happened --value {"n":"ü"} --ttl 36h', ("done", b'{"n":"\\u00fc"}', timedelta(hours=36))),
+        ("app:pay:unknown --happened --value null --ttl never", ("done", b"null", None)),
+        ("app:pay:unknown --not-happened", ("failed", None, DAY)),
+        ("session:pay:lapsed --not-happened --why late", ("failed", None, DAY)),
+        (f"{WAITS} --happened --message corrected", ("done", b'"receipt"', timedelta(days=36_500))),
+        (f"{WAITS} --happened --value null", ("done", b"null", timedelta(days=36_500))),
+    ],
+)
+def test_finding_is_recorded(
+    handrail: Command, store: Store, words: str, kept: tuple[str, bytes | None, timedelta | None], wording: Wording
+) -> None:
+    """The same call is answered with it, or may run again; an unknown value is lost, or stays as recorded."""
+    _unapplied(store)
+    ran = handrail("ledger", "reconcile", *words.split())
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out == wording
+    key = words.split(maxsplit=1)[0]
+    row = _row(store, key, SESSION if key.startswith("session") else "")
+    assert row.completed_at is not None
+    assert (row.status, row.value, row.expires_at and row.expires_at - row.completed_at) == kept
+    assert [row.message, row.note] == wording
+
+
+@pytest.mark.parametrize(
+    "words, code",
+    [
+        ("reconcile session:pay:running --happened", 1),
+        ("reconcile session:pay:done --happened", 1),
+        ("reconcile session:pay:waits --not-happened", 1),
+        ("reconcile app:pay:unknown --applied", 1),
+        ("reconcile app:pay:unknown", 2),
+        ("reconcile app:pay:unknown --happened --why x", 2),
+        ("reconcile app:pay:unknown --not-happened --message x", 2),
+        ("reconcile app:pay:unknown --not-happened --value 1", 2),
+        ("reconcile app:pay:unknown --applied --value 1", 2),
+        ("reconcile app:pay:unknown --applied --happened", 2),
+        ("reconcile app:pay:unknown --applied --not-happened", 2),
+        ("reconcile app:pay:unknown --happened --value paid", 2),
+        ("reconcile app:pay:unknown --happened --value NaN", 2),
+        ("reconcile app:pay:unknown --happened --ttl=-1h", 2),
+        ("reconcile app:pay:unknown --happened --ttl soon", 2),
+        ("invalidate session:pay:running --yes", 1),
+        ("invalidate session:pay:lapsed --yes", 1),
+        ("invalidate app:pay:unknown --yes", 1),
+        ("invalidate session:pay:waits --yes", 1),
+        ("invalidate --yes", 2),
+        ("invalidate k --tool pay --yes", 2),
+        ("invalidate session:pay:done", 2),
+        ("invalidate session:pay:done --dry-run", 0),
+        ("invalidate --tool pay --dry-run", 0),
+        ("prune", 2),
+        ("prune --dry-run", 0),
+    ],
+)
+def test_nothing_is_changed_by_a_guess(
+    handrail: Command, store: Store, words: str, code: int, wording: Wording
+) -> None:
+    """An owner at work is not overruled, nor is a result; what could happen twice stays; a dry run only shows."""
+    _unapplied(store)
+    before = {*store.rows()}
+    ran = handrail("ledger", *words.split())
+    leases = (str(row.lease_until) for row in before if row.lease_until is not None)
+    said = ran.err + ran.out
+    for lease in leases:
+        said = said.replace(lease, "UNTIL")
+    assert (ran.code, said) == (code, wording)
+    assert (ran.out == "") == (code != 0)
+    assert {*store.rows()} == before
+
+
+@pytest.mark.parametrize(
+    "words, gone",
+    [
+        ("invalidate session:pay:done --yes", ["session:pay:done"]),
+        ("invalidate session:pay:lapsed -y --force", ["session:pay:lapsed"]),
+        ("invalidate app:pay:unknown -y --force", ["app:pay:unknown"]),
+        ("invalidate session:pay:waits -y --force", [WAITS]),
+        ("prune --yes", ["app:pay:expired"]),
+    ],
+)
+def test_what_is_to_go_is_removed(
+    handrail: Command, store: Store, words: str, gone: list[str], wording: Wording
+) -> None:
+    """And nothing else; by force also what may happen twice."""
+    _unapplied(store)
+    before = {row.key for row in store.rows()}
+    ran = handrail("ledger", *words.split())
+    assert (ran.code, ran.out, ran.err) == (0, wording, "")
+    assert sorted(before - {row.key for row in store.rows()}) == gone
+
+
+@pytest.mark.parametrize(
+    "words, document",
+    [
+        ("prune --dry-run", {"removed": 0, "would_remove": 1, "bytes": 24, "dry_run": True}),
+        ("prune --yes", {"removed": 1, "would_remove": 0, "bytes": 24, "dry_run": False}),
+        ("invalidate --tool pay --dry-run", {"removed": 0, "kept": 3, "changed": 0, "dry_run": True, "effects": 3}),
+        ("invalidate --tool pay --yes", {"removed": 3, "kept": 3, "changed": 0, "dry_run": False, "effects": 3}),
+    ],
+)
+def test_programs_are_told_what_was_removed(handrail: Command, words: str, document: dict[str, object]) -> None:
+    """One document."""
+    told = handrail.document("ledger", *words.split())
+    if "effects" in told:
+        told["effects"] = len(told["effects"])
+    assert told == document
+
+
+def _unapplied(store: Store) -> str:
+    """The key of an effect that is done, and whose result waits for `apply`."""
+    done, key = _row(store, "session:pay:done", SESSION), "session:pay:waits"
+    assert done.completed_at is not None
+    kept = done._replace(
+        key=key, effect_id="f" * 32, applied_at=None, expires_at=done.completed_at + UNTIL_APPLIED, value=b'"receipt"'
+    )
+    assert insert(store, kept) is None
+    return key
+
+
+def test_a_person_records_that_a_result_has_been_applied_by_hand(
+    handrail: Command, store: Store, wording: Wording
+) -> None:
+    """It is not applied any more, and can be removed; what has no result is not applied."""
+    key = _unapplied(store)
+    ran = handrail("ledger", "reconcile", key, "--applied", "--why", "ada has booked it")
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out == wording
+    row = _row(store, key, SESSION)
+    assert (row.status, row.note, row.value) == ("done", wording, b'"receipt"')
+    assert row.applied_at is not None
+    assert row.expires_at == row.applied_at + timedelta(days=1)
+    assert handrail("ledger", "reconcile", key, "--applied").err == wording
+    assert handrail("ledger", "reconcile", "app:pay:unknown", "--applied").err == wording
+    assert handrail("ledger", "invalidate", key, "--yes").code == 0
+
+
+def test_a_finding_about_a_row_that_has_changed_is_not_written(
+    handrail: Command, store: Store, monkeypatch: pytest.MonkeyPatch, wording: Wording
+) -> None:
+    """Between looking and writing somebody else may have decided; that stands."""
+
+    def looked(store: Store, key: str, partition: str | None) -> EffectRow:
+        row = _row(store, key)
+        assert EffectLedger(store).resolve(row, NotApplied("somebody else"))
+        return row
+
+    monkeypatch.setattr(ledger, "find_effect", looked)
+    ran = handrail("ledger", "reconcile", "app:pay:unknown", "--happened")
+    assert ran.code == 1
+    assert ran.err == wording
+    assert _row(store, "app:pay:unknown").note == "somebody else"
+
+
+def test_the_effects_of_a_tool_are_forgotten_together(
+    handrail: Command, terminal: Terminal, store: Store, wording: Wording
+) -> None:
+    """What is running or unknown stays, and that is said; before a terminal it is asked first."""
+    assert terminal.run("ledger", "invalidate", "--tool", "pay", typed="\n") == 1
+    assert terminal.lines == wording
+    ran = handrail("ledger", "invalidate", "--tool", "pay", "--yes")
+    assert (ran.code, ran.out, ran.err) == (0, wording, "")
+    assert {row.key for row in store.rows()} == {
+        "session:pay:running",
+        "session:pay:lapsed",
+        "app:pay:unknown",
+        "app:mail:kept",
+    }
+    again = handrail("ledger", "invalidate", "--tool", "pay", "--yes")
+    assert again.code == 1
+    assert again.err == wording
+
+
+@pytest.mark.parametrize("typed, code", [("y\n", 0), ("\n", 1), ("", 1)])
+def test_a_person_is_asked_before_something_is_forgotten(
+    terminal: Terminal, store: Store, typed: str, code: int, wording: Wording
+) -> None:
+    """Only a clear yes removes."""
+    assert terminal.run("ledger", "invalidate", "session:pay:done", typed=typed) == code
+    assert [line for line in terminal.lines if "session:pay:done?" in line] == wording
+    assert (store.get(SESSION, "session:pay:done") is None) == (code == 0)
+
+
+def test_a_row_that_has_changed_is_not_forgotten(
+    handrail: Command, store: Store, monkeypatch: pytest.MonkeyPatch, wording: Wording
+) -> None:
+    """What is removed is what was seen."""
+
+    def looked(store: Store, key: str, partition: str | None) -> EffectRow:
+        row = _row(store, key, SESSION)
+        assert replace(store, row, effects.unknown_row(row, "somebody else"))
+        return row
+
+    monkeypatch.setattr(ledger, "find_effect", looked)
+    ran = handrail("ledger", "invalidate", "session:pay:done", "--yes")
+    assert (ran.code, ran.out) == (1, "")
+    assert ran.err == wording
+    assert _row(store, "session:pay:done", SESSION).note == "somebody else"
+
+
+def test_pruning_asks_first(handrail: Command, terminal: Terminal, store: Store, wording: Wording) -> None:
+    """It says how much it would remove; anything but a yes removes nothing, and without a terminal it refuses."""
+    assert handrail("ledger", "prune").code == 2
+    assert terminal.run("ledger", "prune", typed="\n", width=80) == 1
+    assert terminal.lines == wording
+    assert len(list(store.rows())) == 7
+    assert terminal.run("ledger", "prune", typed="y\n", width=80) == 0
+    assert terminal.lines == wording
+    assert len(list(store.rows())) == 6

@@ -1,0 +1,239 @@
+"""`handrail.testing.crash`: processes that are killed at a point."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from handrail import crash_points
+from handrail.crash_points import POINTS, reached
+from handrail.testing import Crashed, Finished, crash_at, run_to_crash
+from handrail.testing.crash import RETURNED, ChildRequest, CrashTrap, run_child
+from tests.wording import Wording
+
+
+@pytest.fixture(autouse=True)
+def _disarmed() -> Iterator[None]:
+    """Whatever a test has armed, the tests after it live."""
+    yield
+    crash_points.arm(None)
+
+
+def test_it_kills_when_the_point_is_reached_for_the_nth_time_and_only_then() -> None:
+    """Other points do not count."""
+    deaths: list[str] = []
+    trap = CrashTrap("after-handler", 2, kill=lambda: deaths.append("now"))
+    crash_points.arm(trap)
+    for point in ("after-handler", "after-claim", "after-claim"):
+        reached(point)
+    assert deaths == []
+    reached("after-handler")
+    assert deaths == ["now"]
+    reached("after-handler")
+    assert deaths == ["now"]
+
+
+def test_threads_that_reach_a_point_at_once_are_counted_one_by_one() -> None:
+    """There is exactly one nth time."""
+    deaths: list[str] = []
+    trap = CrashTrap("before-claim", 50, kill=lambda: deaths.append("now"))
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(trap, ["before-claim"] * 100))
+    assert deaths == ["now"]
+
+
+def test_leaving_the_block_takes_the_sentence_back() -> None:
+    """This process reaches the point afterwards, and lives."""
+    with crash_at("after-handler"):
+        reached("before-handler")
+    reached("after-handler")
+
+
+def three_steps(path: str) -> str:
+    """Do a little, passing three points; what is buffered is lost with the process."""
+    sys.stdout.write("started\n")
+    sys.stdout.flush()
+    reached("before-handler")
+    Path(path).write_text("half", encoding="utf-8")
+    reached("after-handler")
+    reached("after-handler")
+    sys.stdout.write("never flushed before a kill")
+    Path(path).write_text("whole", encoding="utf-8")
+    reached("after-commit")
+    return f"wrote {path}"
+
+
+async def slowly() -> list[str]:
+    """The same, as a coroutine."""
+    reached("after-claim")
+    return [os.environ["ANSWER"], str(Path.cwd())]
+
+
+def fails() -> None:
+    """Go wrong."""
+    reached("after-claim")
+    raise LookupError("no such order")
+
+
+def dies_of_something_else() -> None:
+    """Be killed beside all points."""
+    sys.stderr.write("oh\n")
+    sys.stderr.flush()
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def hangs() -> None:
+    """Wait for what never comes."""
+    threading.Event().wait()
+
+
+def returns_an_object() -> object:
+    """Return what JSON cannot say."""
+    return object()
+
+
+@pytest.mark.parametrize("nth", [1, 2])
+def test_a_process_is_killed_at_the_point_and_leaves_what_it_had_done(tmp_path: Path, nth: int) -> None:
+    """What came before the nth arrival has happened, what comes after has not."""
+    path = tmp_path / "file"
+    ended = run_to_crash(three_steps, str(path), at="after-handler", nth=nth)
+    assert ended == Crashed("after-handler", nth)
+    assert ended.reached == ("before-handler", *["after-handler"] * nth)
+    assert ended.output == "started\n"
+    assert path.read_text(encoding="utf-8") == "half"
+
+
+def test_a_point_that_was_not_reached_is_told_with_those_that_were(tmp_path: Path, wording: Wording) -> None:
+    """The function has come to its end; what it returned is there."""
+    path = str(tmp_path / "file")
+    ended = run_to_crash(three_steps, path, at="unit-begun")
+    assert ended == Finished(f"wrote {path}")
+    assert ended.reached == ("before-handler", "after-handler", "after-handler", "after-commit")
+    assert ended.output == wording
+
+
+def test_a_function_can_be_named_be_async_and_be_given_surroundings(tmp_path: Path) -> None:
+    """Without a point it is not killed at all."""
+    named = f"{__name__}:slowly"
+    ended = run_to_crash(named, at=None, cwd=tmp_path, env={"ANSWER": "yes"})
+    assert ended == Finished(["yes", str(tmp_path)])
+    assert ended.reached == ("after-claim",)
+    assert run_to_crash(slowly, at="after-claim") == Crashed("after-claim")
+
+
+PROGRAM = """
+from dataclasses import dataclass
+
+from handrail.crash_points import reached
+from handrail.testing import run_to_crash
+
+
+@dataclass
+class Order:
+    cents: "int"
+
+
+def charge(cents):
+    reached("after-handler")
+    return Order(cents).cents
+
+
+if __name__ == "__main__":
+    print(run_to_crash(charge, 7, at="after-handler"))
+    print(run_to_crash(charge, 7, at=None))
+"""
+
+
+@pytest.mark.short(0)
+def test_a_function_of_the_main_program_is_found_by_its_file(tmp_path: Path, wording: Wording) -> None:
+    """The program is loaded anew, under another name, so that it does not begin again."""
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM, encoding="utf-8")
+    done = subprocess.run([sys.executable, program], capture_output=True, check=True, encoding="utf-8")
+    assert done.stdout.splitlines() == [wording, wording]
+
+
+@pytest.mark.short(0)
+def test_a_function_that_raises_is_an_error_with_what_it_wrote() -> None:
+    """The traceback of the other process stands in the note."""
+    with pytest.raises(subprocess.CalledProcessError) as caught:
+        run_to_crash(fails, at="after-handler")
+    assert caught.value.returncode == 1
+    assert caught.value.cmd == f"{__name__}:fails"
+    assert caught.value.__notes__[0].endswith("LookupError: no such order\n")
+
+
+def test_a_process_that_dies_of_something_else_is_an_error(wording: Wording) -> None:
+    """Not every SIGKILL is the one that was asked for."""
+    for at in ("after-handler", None):
+        with pytest.raises(subprocess.CalledProcessError) as caught:
+            run_to_crash(dies_of_something_else, at=at)
+        assert caught.value.returncode == -signal.SIGKILL
+        assert caught.value.__notes__ == [wording]
+
+
+def test_a_process_that_takes_too_long_is_killed_and_told(wording: Wording) -> None:
+    """Nothing of it is left running."""
+    with pytest.raises(subprocess.TimeoutExpired) as caught:
+        run_to_crash(hangs, at=None, timeout=timedelta(milliseconds=50))
+    assert caught.value.__notes__ == [wording]
+
+
+REFUSALS: dict[str, Callable[[], object]] = {
+    "a point that is misspelt": lambda: crash_at("after-handlr"),
+    "a point like no other": lambda: crash_at("x"),
+    "a zeroth time": lambda: crash_at("after-claim", nth=0),
+    "a function of no module": lambda: run_to_crash(lambda: None, at=None),
+    "a name without a module": lambda: run_to_crash("desk", at=None),
+    "a point of a process": lambda: run_to_crash(fails, at="after_handler"),
+    "an argument without JSON": lambda: run_to_crash(three_steps, Path(), at=None),
+}
+
+
+@pytest.mark.parametrize("what", REFUSALS)
+def test_what_cannot_be_run_to_a_point_is_refused(what: str, wording: Wording) -> None:
+    """Before anything is armed, or a process is started: a test with a misspelt point would show nothing."""
+    with pytest.raises(TypeError if what.endswith("JSON") else ValueError) as raised:
+        REFUSALS[what]()
+    assert re.sub(" at 0x[0-9a-f]+", "", str(raised.value)) == wording
+    for point in POINTS:
+        reached(point)
+
+
+def _asked(folder: Path, function: str, *arguments: str, module: str = __name__) -> None:
+    request = ChildRequest(module, function, arguments, "unit-begun", 1)
+    (folder / "request.json").write_text(json.dumps(request), encoding="utf-8")
+
+
+@pytest.mark.parametrize("module", [__name__, __file__], ids=["module", "file"])
+def test_the_other_process_leaves_what_it_came_to(tmp_path: Path, module: str) -> None:
+    """The points that were reached, and what was returned."""
+    _asked(tmp_path, "three_steps", str(tmp_path / "file"), module=module)
+    run_child(str(tmp_path))
+    assert (tmp_path / "reached").read_text(encoding="utf-8").split() == [
+        "before-handler",
+        "after-handler",
+        "after-handler",
+        "after-commit",
+    ]
+    assert json.loads((tmp_path / RETURNED).read_text(encoding="utf-8")) == f"wrote {tmp_path / 'file'}"
+
+
+def test_the_other_process_says_what_a_target_may_return(tmp_path: Path, wording: Wording) -> None:
+    """And leaves nothing in its place."""
+    _asked(tmp_path, "returns_an_object")
+    with pytest.raises(TypeError) as raised:
+        run_child(str(tmp_path))
+    assert str(raised.value) == wording
+    assert not (tmp_path / RETURNED).exists()
