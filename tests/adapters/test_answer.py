@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from handrail.adapters.tool_executor import ToolExecutor, Waiting
+from handrail.adapters.tool_executor import PendingAnswers, ToolExecutor
 from handrail.errors import CallIdReusedError, CallPostponed, UnboundResourceError
 from handrail.prompt import ApprovalRequest, PolicyDecision, ToolContext, ToolResult
 from handrail.runtime import Session, ToolCall, ToolInvoked, ToolMessage
@@ -20,15 +20,15 @@ from tests.wording import Wording
 
 ASKS_ABOUT_PAY = Decides(lambda tool, _: PolicyDecision.ask("sure?") if tool.name == "pay" else PolicyDecision.allow())
 
-Answer = Callable[..., tuple[ToolMessage, ...] | Waiting]
+Answer = Callable[..., tuple[ToolMessage, ...] | PendingAnswers]
 
 
-def inline(door: ToolExecutor, *given: Any, **named: Any) -> tuple[ToolMessage, ...] | Waiting:
+def inline(door: ToolExecutor, *given: Any, **named: Any) -> tuple[ToolMessage, ...] | PendingAnswers:
     """Through the synchronous entry."""
     return door.answer(*given, **named)
 
 
-def on_loop(door: ToolExecutor, *given: Any, **named: Any) -> tuple[ToolMessage, ...] | Waiting:
+def on_loop(door: ToolExecutor, *given: Any, **named: Any) -> tuple[ToolMessage, ...] | PendingAnswers:
     """Through the asynchronous entry."""
     return asyncio.run(door.answer_async(*given, **named))
 
@@ -51,9 +51,9 @@ def later(request: ApprovalRequest) -> bool:
     raise CallPostponed(f"ask about {request.params.text} tomorrow")
 
 
-def texts(answers: tuple[ToolMessage, ...] | Waiting) -> list[str]:
+def texts(answers: tuple[ToolMessage, ...] | PendingAnswers) -> list[str]:
     """What the messages say."""
-    assert not isinstance(answers, Waiting)
+    assert not isinstance(answers, PendingAnswers)
     return [message.content for message in answers]
 
 
@@ -73,7 +73,7 @@ def test_the_open_reply_of_the_conversation_is_answered(answer: Answer, store: M
     with Session.open(store, "s") as session:
         answers = answer(executor(tool("note", note), session=session))
         assert texts(answers) == ["a", "b", "c"]
-        assert not isinstance(answers, Waiting)
+        assert not isinstance(answers, PendingAnswers)
         assert [message.replayed for message in answers] == [False, True, False]
         assert ran == ["b", "a", "c"]
 
@@ -120,7 +120,7 @@ def test_calls_of_a_reply_that_have_one_id_are_different_calls(
         assert session.conversation.calls == tuple(asked)
         assert [each.call for each in session.open_calls] == [CallRef("r1", name) for name in names[1:]]
         answers = answer(executor(*tools, session=session))
-        assert not isinstance(answers, Waiting)
+        assert not isinstance(answers, PendingAnswers)
         assert [(each.call_id, each.replayed) for each in answers] == list(zip(ids, (True, False, False), strict=True))
         assert ran == ["a", "killed", "b", "a"]
         session.conversation.append(*({"role": "tool", "id": each.call_id} for each in answers))
@@ -172,7 +172,7 @@ def test_a_call_that_is_postponed_leaves_a_question(answer: Answer, store: Memor
         session.conversation.append({}, calls=asked, reply="r1")
         tools = (tool("note", echo), tool("pay", echo, effect="external"))
         waiting = answer(executor(*tools, policies=[ASKS_ABOUT_PAY], session=session, approver=later))
-        assert isinstance(waiting, Waiting)
+        assert isinstance(waiting, PendingAnswers)
         assert [message.content for message in waiting.messages] == ["a", "c"]
         (question,) = waiting.questions
         assert (question.call, question.reason) == (asked[1], "ask about b tomorrow")

@@ -83,10 +83,6 @@ async def test_a_toolset_that_has_lost_an_answer_is_closed_with_a_warning(
 
 RAISED: dict[str, tuple[list[AbstractToolset[Any]], str]] = {
     "no answer was lost": ([Connection("bank", closes=False)], "bank cannot be closed"),
-    "an answer of another toolset was lost": (
-        [Connection("bank", fails=True), Connection("mail", closes=False)],
-        "mail cannot be closed",
-    ),
     "a plain function raised": ([Leaky([fail])], "the functions cannot be closed"),
 }
 

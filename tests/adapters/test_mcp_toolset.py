@@ -20,7 +20,7 @@ from pydantic_ai.mcp import MCPToolset
 from pydantic_ai.models.test import TestModel
 from typing_extensions import Unpack, override
 
-from handrail.adapters.pydantic_ai.foreign.effects import ToolMetadata, read_tool_metadata
+from handrail.adapters.pydantic_ai.foreign.calls import ToolMetadata, read_tool_metadata
 from handrail.runtime import IdempotencyConfig, Session, ToolInvoked
 from handrail.testing import Call, Expect, Outcome, Reply
 from tests.adapters import mcp_desk

@@ -17,7 +17,7 @@ result cannot be applied by the program. A person applies it by hand, and record
 An effect of a nested call is left to its parent, in whose transaction its result is applied, unless the parent has a
 final record: then it is not made again.
 
-What a reply leaves open is a `Waiting`, with an `OpenQuestion` for each call that waits.
+What a reply leaves open is `PendingAnswers`, with an `OpenQuestion` for each call that waits.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, cast
 
+from handrail.adapters.loop import DeferredMistakes
 from handrail.errors import ParseError
-from handrail.errors.developer import first_mistake, mistakes_in, note_mistakes
 from handrail.prompt import ApprovalRequest, Tool, ToolResult
 from handrail.redaction import MASK, redacted_logger
 from handrail.runtime.call import CallState
@@ -85,7 +85,7 @@ class OpenQuestion:
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class PendingAnswers:
     """The answer to a reply some of whose calls wait for a person. Answered again, the reply continues with these.
 
     Attributes:
@@ -125,23 +125,20 @@ async def settle_open(environment: Environment, mode: ExecutionMode) -> tuple[Se
         RunAbortedError: the run is over; the calls after that one have not been settled.
         StoreError: the store cannot be read.
     """
-    found: list[SettledCall] = []
-    mistakes: list[BaseException] = []
+    outcomes: list[SettledCall] = []
+    mistakes = DeferredMistakes()
     for call, row in await mode.in_thread(lambda: list(_unsettled(environment))):
         try:
-            settled = await _settle(environment, mode, call.call, row)
-        except BaseException as error:
-            if not mistakes_in(error):
-                note_mistakes(error, mistakes)
-                raise
-            mistakes.append(error)
+            outcome = await _settle(environment, mode, call.call, row)
+        except BaseException as error:  # noqa: BLE001 - raised there unless it is a mistake
+            mistakes.defer(error)
             continue
-        found += [] if settled is None else [settled]
-        if settled is not None and not settled.message.success:
-            _log.warning("call %s: %s", settled.call, settled.message.content)
-    if mistakes:
-        raise first_mistake(mistakes)
-    return tuple(found)
+        if outcome is not None:
+            outcomes.append(outcome)
+            if not outcome.message.success:
+                _log.warning("call %s: %s", outcome.call, outcome.message.content)
+    mistakes.raise_first()
+    return tuple(outcomes)
 
 
 def _unsettled(environment: Environment) -> Iterator[tuple[OpenCall, EffectRow]]:

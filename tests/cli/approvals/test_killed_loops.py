@@ -10,7 +10,7 @@ from pydantic import SecretStr
 from typing_extensions import override
 
 from handrail import store as stores
-from handrail.adapters.tool_executor import ToolExecutor, Waiting
+from handrail.adapters.tool_executor import PendingAnswers, ToolExecutor
 from handrail.prompt import External, Tool, ToolContext, ToolResult
 from handrail.runtime import Session, ToolCall
 from tests.cli.approvals.loops import Loop, Order
@@ -96,7 +96,7 @@ def test_a_result_whose_secrets_have_died_with_the_process_is_applied_by_hand(
     fork_to_crash(charge_in, url, at=point)
     with stores.open(url) as store, Session.open(store, "loop") as session:
         answers = executor_of(session).answer()
-        assert not isinstance(answers, Waiting)
+        assert not isinstance(answers, PendingAnswers)
         assert not answers[0].success
         session.conversation.append({"role": "tool", "content": answers[0].content})
     assert handrail("ledger", "reconcile", KEY, "--happened", "--value", '"A-1 is charged"').code == 0

@@ -13,7 +13,7 @@ import pytest
 from pydantic import SecretStr
 
 from handrail import store as stores
-from handrail.adapters.tool_executor import Waiting
+from handrail.adapters.tool_executor import PendingAnswers
 from handrail.prompt import Tool, ToolContext, ToolResult
 from handrail.session import Session
 from handrail.session.open_calls import PostponedCall
@@ -134,11 +134,11 @@ def test_program_that_holds_its_session_takes_in_the_answer_of_another_process(l
     """At its next step, without opening the session again; with who has given it, and not asking its approver."""
     loop.calls = [pay_call("A-1", "c1"), pay_call("A-2", "c2")]
     with stores.open(loop.url) as store, Session.open(store, "loop") as session:
-        assert isinstance(loop.answer_in(session), Waiting)
+        assert isinstance(loop.answer_in(session), PendingAnswers)
         command = [sys.executable, "-m", "handrail", "approvals", "answer", "loop", "c2", "yes", "--by", "ada"]
         subprocess.run([*command, "--store", loop.url], check=True)
         waiting = loop.answer_in(session)
-        assert isinstance(waiting, Waiting)
+        assert isinstance(waiting, PendingAnswers)
         assert [question.call.id for question in waiting.questions] == ["c1"]
         assert (loop.paid, [request.call_id for request in loop.asked]) == (["A-2"], ["c1", "c2", "c1"])
         answers = [item.answer for item in session[PostponedCall] if item.answer is not None]
@@ -171,10 +171,10 @@ def test_call_with_a_secret_is_answered_while_the_process_that_asked_lives(
     """A yes after that is refused, because the secret is not stored; a no is recorded, and the model reads it."""
     loop = SecretLoop(url, [pay_call("A-1", "c1", pin="pin-4711"), pay_call("A-2", "c2", pin="pin-4711")])
     with stores.open(loop.url) as store, Session.open(store, "loop") as session:
-        assert isinstance(loop.answer_in(session), Waiting)
+        assert isinstance(loop.answer_in(session), PendingAnswers)
         shown = handrail("approvals", "show", "loop", "c1").out
         said = handrail("approvals", "answer", "loop", "c1", "yes", "--by", "ada").out
-        assert isinstance(loop.answer_in(session), Waiting)
+        assert isinstance(loop.answer_in(session), PendingAnswers)
         assert loop.paid == ["A-1"]
     ran = handrail("approvals", "answer", "loop", "c2", "yes")
     assert f"{shown.splitlines()[-1]}\n---\n{said}---\n{ran.err}" == wording
@@ -193,9 +193,9 @@ def test_answer_to_an_earlier_attempt_is_replaced(handrail: Command, loop: Loop)
     loop.fails = RuntimeError("down")
     with stores.open(loop.url) as store, Session.open(store, "loop") as session:
         for attempt in range(2):
-            assert isinstance(loop.answer_in(session), Waiting)
+            assert isinstance(loop.answer_in(session), PendingAnswers)
             assert handrail("approvals", "answer", "loop", "c1", "yes").code == 0
-            assert not isinstance(loop.answer_in(session), Waiting)
+            assert not isinstance(loop.answer_in(session), PendingAnswers)
             assert len(loop.paid) == attempt
         assert len(store.answers("loop")) == 1
 
@@ -203,14 +203,14 @@ def test_answer_to_an_earlier_attempt_is_replaced(handrail: Command, loop: Loop)
 def test_answer_does_not_outlive_a_reset_of_its_session(handrail: Command, loop: Loop) -> None:
     """The same reply, call and arguments are another question: nobody has answered it."""
     with stores.open(loop.url) as store, Session.open(store, "loop") as session:
-        assert isinstance(loop.answer_in(session), Waiting)
+        assert isinstance(loop.answer_in(session), PendingAnswers)
         assert handrail("approvals", "answer", "loop", "c1", "yes").code == 0
         session.reset(with_open_calls=True)
         for _ in range(2):
-            assert isinstance(loop.answer_in(session), Waiting)
+            assert isinstance(loop.answer_in(session), PendingAnswers)
         assert loop.paid == []
         assert handrail("approvals", "answer", "loop", "c1", "yes").code == 0
-        assert not isinstance(loop.answer_in(session), Waiting)
+        assert not isinstance(loop.answer_in(session), PendingAnswers)
 
 
 def test_answer_of_a_loop_is_for_no_later_calls(handrail: Command, loop: Loop, wording: Wording) -> None:

@@ -1,7 +1,7 @@
 """Runs a whole prompt with PydanticAI, on any model that it supports.
 
 On a stored session the conversation is stored too, each reply before its calls start, and an evaluation that was
-interrupted is resumed (`handrail.adapters.pydantic_ai.stored_evaluation`).
+interrupted is resumed.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Sequence
 from functools import wraps
 from types import NoneType
-from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar, cast
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar, cast
 
 from pydantic_ai import Agent, DeferredToolRequests, ModelMessage, ModelResponse, UsageLimits
 from pydantic_ai.agent import AgentRunResult
@@ -17,22 +17,24 @@ from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.models import Model
 from pydantic_ai.usage import UsageBase
 
-from handrail.adapters.loop import read_ahead
+from handrail.adapters.loop import budget_error, read_ahead
 from handrail.adapters.pydantic_ai.capability import HandrailCapability
 from handrail.adapters.pydantic_ai.conversation import StoredHistory, UserPrompt
 from handrail.adapters.pydantic_ai.evaluation import (
     RUN_ERRORS,
+    EarlierEvaluation,
     PromptResponse,
+    Unfinished,
+    WhenFinished,
+    check_model_name,
     evaluation_error,
     open_model,
     output_parser,
     output_type,
-    over_budget,
+    stored_conversation,
     stored_output,
 )
-from handrail.adapters.pydantic_ai.model_names import check_model_name
-from handrail.adapters.pydantic_ai.outside_answers import record_discarded
-from handrail.adapters.pydantic_ai.stored_evaluation import EarlierEvaluation, stored_conversation
+from handrail.adapters.pydantic_ai.replies import record_discarded
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import BudgetExceededError, CallPostponed, ParseError, PromptEvaluationError
 from handrail.errors.developer import check_argument
@@ -45,9 +47,6 @@ from handrail.serde.formatting import count_noun
 from handrail.session import Session
 from handrail.waiting import run_on_new_loop
 
-if TYPE_CHECKING:
-    from handrail.adapters.pydantic_ai.stored_evaluation import Unfinished, WhenFinished
-
 Out = TypeVar("Out")
 T = TypeVar("T")
 S = TypeVar("S")
@@ -58,7 +57,7 @@ BEGIN = "Begin."
 
 
 def _blocking(method: Callable[Concatenate[S, P], Coroutine[Any, Any, T]]) -> Callable[Concatenate[S, P], T]:
-    """The form of a method that waits for it, on a new loop: a model that is opened by name is closed with that."""
+    # On a new loop: a model that is opened by name is closed with that.
     name = method.__name__.removesuffix("_async")
 
     @wraps(method)
@@ -72,7 +71,7 @@ def _blocking(method: Callable[Concatenate[S, P], Coroutine[Any, Any, T]]) -> Ca
         return run_on_new_loop(method(self, *args, **kwargs))
 
     run.__name__, run.__qualname__ = name, method.__qualname__.removesuffix("_async")
-    run.__doc__ = f"As `{name}_async`, and wait for it; refused by a `PromptEvaluationError` on an event loop."
+    run.__doc__ = f"Runs `{name}_async`, and waits for it; refused by a `PromptEvaluationError` on an event loop."
     return run
 
 
@@ -93,7 +92,7 @@ class PydanticAIAdapter:
         capabilities: Sequence[AbstractCapability[Any]] = (),
         output_retries: int = 2,
     ) -> None:
-        """Set the model, and what all runs on it share.
+        """Sets the model, and what all runs on it share.
 
         Args:
             model: a model of PydanticAI, or its name, e.g. `"openai:gpt-5.2"`. A model keeps its connections between
@@ -134,7 +133,7 @@ class PydanticAIAdapter:
         unfinished: Unfinished = "resume",
         finished: WhenFinished = "repeat",
     ) -> PromptResponse[Out]:
-        """Run a prompt to its answer.
+        """Runs a prompt to its answer.
 
         In a stored session the conversation is stored before calls start. If the last evaluation of the prompt was
         interrupted, this one resumes it: calls that have a final record are answered from it, the others run.
@@ -196,7 +195,7 @@ class PydanticAIAdapter:
         unfinished: Unfinished = "resume",
         finished: WhenFinished = "repeat",
     ) -> PromptResponse[Any]:
-        """Run the prompt of an executor to its answer, with the ledger, ids and heartbeat of the executor.
+        """Runs the prompt of an executor to its answer, with the ledger, ids and heartbeat of the executor.
 
         Args:
             executor: runs the calls; its deadline and budget bound the run.
@@ -217,11 +216,11 @@ class PydanticAIAdapter:
             # history.
             earlier = EarlierEvaluation("discard" if user_prompt is None else unfinished)
         async with stored_conversation(session, name, user_prompt, earlier) as conversation:
-            if conversation is not None and conversation.ended:
+            if conversation is not None and conversation.has_ended:
                 return _stored_response(conversation, executor)
             # With a history given, its calls may be made by this run.
             if conversation is not None and unfinished == "discard" and not message_history:
-                await record_discarded(environment, conversation.replaced)
+                await record_discarded(environment, conversation.previous)
             if conversation is not None and conversation.history:
                 user_prompt = None if conversation.is_asked(user_prompt) else user_prompt
                 message_history = conversation.resumable
@@ -257,18 +256,17 @@ class PydanticAIAdapter:
                         infer_name=False,
                     )
         except BudgetExceededError as error:
-            raise over_budget(error) from error
+            raise budget_error(error) from error
         except RUN_ERRORS as error:
             raise evaluation_error(error, environment.rendered_prompt.name) from error
 
     def _agent(self, model: Model, executor: ToolExecutor, conversation: StoredHistory | None) -> Agent[None, Any]:
-        """An agent for one run; it costs a tenth of a millisecond."""
         tools = HandrailCapability(executor, conversation=conversation)
-        rendered = executor.environment.rendered_prompt
-        kind = rendered.output_type
+        prompt = executor.environment.rendered_prompt
+        kind = prompt.output_type
         agent: Agent[None, Any] = Agent(
             model,
-            name=rendered.name,
+            name=prompt.name,
             # `output_parser` converts the answer. Calls that wait for an approval end the run.
             output_type=cast("type[Any]", [output_type(kind), DeferredToolRequests]),
             capabilities=[tools, *self._capabilities],
@@ -280,7 +278,6 @@ class PydanticAIAdapter:
 
 
 def _postponed(requests: DeferredToolRequests, executor: ToolExecutor) -> CallPostponed:
-    """The error for an evaluation some of whose calls wait; the other calls of the reply have ended."""
     waiting = [*requests.approvals, *requests.calls]
     reasons = [str(requests.metadata.get(call.tool_call_id, {}).get("reason") or call.tool_name) for call in waiting]
     name = executor.environment.rendered_prompt.name
@@ -288,36 +285,31 @@ def _postponed(requests: DeferredToolRequests, executor: ToolExecutor) -> CallPo
 
 
 def _response(result: AgentRunResult[Any], executor: ToolExecutor) -> PromptResponse[Any]:
-    rendered = executor.environment.rendered_prompt
+    prompt = executor.environment.rendered_prompt
     return PromptResponse(
-        prompt_name=rendered.name,
+        prompt_name=prompt.name,
         text=result.response.text or "",
-        output=None if rendered.output_type is None else result.output,
+        output=None if prompt.output_type is None else result.output,
         usage=_tokens(result.usage),
         messages=tuple(result.all_messages()),
     )
 
 
 def _stored_response(conversation: StoredHistory, executor: ToolExecutor) -> PromptResponse[Any]:
-    """The response of a finished evaluation.
-
-    Raises:
-        PromptEvaluationError: its answer does not fit the declared type of today.
-    """
-    rendered = executor.environment.rendered_prompt
+    prompt = executor.environment.rendered_prompt
     replies = [message for message in conversation.history if isinstance(message, ModelResponse)]
     text = replies[-1].text or ""
     try:
-        output = stored_output(replies[-1], rendered.output_type, {tool.name for tool in executor.tools})
+        output = stored_output(replies[-1], prompt.output_type, {tool.name for tool in executor.tools})
     except ParseError as error:
         raise PromptEvaluationError(
-            f"the stored answer of {rendered.name} in session {executor.environment.session.session_id!r} does not fit "
+            f"the stored answer of {prompt.name} in session {executor.environment.session.session_id!r} does not fit "
             f"its declared type: {error}. Evaluate it again with finished='repeat'",
             phase="response",
         ) from error
     usage = sum((_tokens(reply.usage) for reply in replies), start=TokenUsage())
     messages = tuple(conversation.history)
-    return PromptResponse(prompt_name=rendered.name, text=text, output=output, usage=usage, messages=messages)
+    return PromptResponse(prompt_name=prompt.name, text=text, output=output, usage=usage, messages=messages)
 
 
 def _tokens(usage: UsageBase) -> TokenUsage:

@@ -33,8 +33,7 @@ from pydantic_ai import (
 from pydantic_ai.capabilities import ValidatedToolArgs
 from typing_extensions import override  # pydantic brings it; `typing` has it from Python 3.12 on
 
-from handrail.adapters.pydantic_ai.foreign.calls import plain_arguments
-from handrail.adapters.pydantic_ai.foreign.effects import read_tool_metadata
+from handrail.adapters.pydantic_ai.foreign.calls import plain_arguments, read_tool_metadata
 from handrail.adapters.pydantic_ai.pipeline import PipelineCapability
 from handrail.adapters.pydantic_ai.toolset import RawArguments
 from handrail.adapters.tool_executor import ToolExecutor
@@ -206,7 +205,7 @@ class RunCalls:
     async def _of_own(
         self, ref: CallRef, part: ToolCallPart, own: OwnTool, args: ValidatedToolArgs
     ) -> GatedCall | None:
-        call = ToolCall(ref.call_id, own.name, args.given() if isinstance(args, RawArguments) else args)
+        call = ToolCall(ref.call_id, own.name, args.as_written() if isinstance(args, RawArguments) else args)
         foreseen = await foresee_call(call, ref.reply, own.environment, without=GATE_POLICY_NAME)
         if foreseen is None:
             return None
@@ -393,7 +392,7 @@ class AgentCapability(PipelineCapability):
         Raises:
             ApprovalRequired: the question is left open, and so is the call.
         """
-        ref = self.asked(ctx, call).ref
+        ref = self.find_call(ctx, call).ref
         # A call with a final record is answered from it, so the person is not asked again.
         gated = None if await self.final_record(ref) is not None else await self.describe(ref, call, tool_def, args)
         if gated is None:
@@ -426,7 +425,7 @@ class AgentCapability(PipelineCapability):
             )
         settled: dict[str, ToolApproved] = {}
         for call in requests.approvals:
-            ref = self.asked(ctx, call).ref
+            ref = self.find_call(ctx, call).ref
             gated = self._asked.get(ref)
             if await self.final_record(ref) is not None:
                 settled[call.tool_call_id] = ToolApproved()

@@ -17,8 +17,7 @@ from pydantic_ai import ToolCallPart, ToolDefinition
 from pydantic_ai.capabilities import ValidatedToolArgs
 
 from handrail.adapters.pydantic_ai import HandrailToolset
-from handrail.adapters.pydantic_ai.pipeline_reach import PIPELINE_METADATA_KEY
-from handrail.adapters.pydantic_ai.toolset import call_run_context
+from handrail.adapters.pydantic_ai.toolset import PIPELINE_METADATA_KEY, call_run_context
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.agents.approval.decisions import GatedCall, Verdict
 from handrail.agents.approval.gate import GatedPrompt, GatePolicy

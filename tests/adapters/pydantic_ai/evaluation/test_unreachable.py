@@ -11,7 +11,7 @@ from pydantic_ai.exceptions import ModelAPIError, ModelHTTPError
 from pydantic_ai.models.fallback import FallbackModel
 
 from handrail.adapters.pydantic_ai import PydanticAIAdapter
-from handrail.adapters.pydantic_ai.evaluation import unreachable
+from handrail.adapters.pydantic_ai.evaluation import unreachable_error
 from handrail.errors import ModelUnreachableError, PromptEvaluationError
 from handrail.prompt import MarkdownSection, Prompt, PromptTemplate
 from handrail.session import Session
@@ -67,7 +67,7 @@ def caused(*causes: BaseException) -> ModelAPIError:
 )
 def test_the_cause_is_that_of_the_operating_system(causes: tuple[BaseException, ...], wording: Wording) -> None:
     """Its last word, without the addresses that were tried; the host is not known without a request."""
-    error = unreachable(caused(*causes), "desk")
+    error = unreachable_error(caused(*causes), "desk")
     assert error is not None
     assert (error.host, error.reason) == (None, wording)
 
@@ -84,4 +84,4 @@ def test_the_cause_is_that_of_the_operating_system(causes: tuple[BaseException, 
 )
 def test_what_else_stops_a_run_is_told_as_it_was(error: Exception) -> None:
     """A provider that has answered was reached."""
-    assert unreachable(error, "desk") is None
+    assert unreachable_error(error, "desk") is None

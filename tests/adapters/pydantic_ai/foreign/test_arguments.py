@@ -13,7 +13,7 @@ from pydantic_ai.models.test import TestModel
 from pydantic_ai.toolsets import FunctionToolset
 from pydantic_ai.usage import RunUsage
 
-from handrail.adapters.pydantic_ai.foreign.arguments import FunctionArguments, read_by_signature
+from handrail.adapters.pydantic_ai.foreign.values import FunctionArguments, read_by_signature
 
 pytestmark = pytest.mark.anyio
 

@@ -13,9 +13,8 @@ from pydantic_ai import RunContext, RunUsage, Tool, ToolDefinition
 from pydantic_ai.models.test import TestModel
 from pydantic_ai.toolsets import FunctionToolset
 
-from handrail.adapters.pydantic_ai.foreign.effects import (
+from handrail.adapters.pydantic_ai.foreign.calls import (
     ToolMetadata,
-    declared_effect,
     hinted_effect,
     read_tool_metadata,
 )
@@ -88,7 +87,7 @@ def test_hints_of_a_server_become_an_effect(annotations: dict[str, Any], effect:
     """What a server leaves open is taken as MCP takes it, as soon as it says that the tool writes."""
     everything = {"readOnlyHint": None, "destructiveHint": None, "openWorldHint": None, **annotations}
     assert hinted_effect(annotations) == hinted_effect(everything) == effect
-    assert declared_effect(definition({"annotations": annotations, "meta": None, "task": False})) == effect
+    assert read_tool_metadata(definition({"annotations": annotations, "meta": None, "task": False})).effect == effect
 
 
 def test_only_a_clear_word_makes_a_tool_a_reading_one() -> None:
@@ -117,8 +116,8 @@ def test_whatever_is_no_hint_says_nothing(annotations: object) -> None:
 def test_python_metadata_wins_over_hints() -> None:
     """The program knows better than the server, in both directions."""
     reads, destroys = {"readOnlyHint": True}, {"destructiveHint": True}
-    assert declared_effect(definition({"effect": "external", "annotations": reads})) == "external"
-    assert declared_effect(definition({"effect": "read", "annotations": destroys})) == "read"
+    assert read_tool_metadata(definition({"effect": "external", "annotations": reads})).effect == "external"
+    assert read_tool_metadata(definition({"effect": "read", "annotations": destroys})).effect == "read"
 
 
 @pytest.mark.parametrize(
@@ -142,7 +141,7 @@ def test_a_declared_key_says_that_a_tool_changes_something() -> None:
     said = read_tool_metadata(definition({"idempotency": ONCE, "annotations": {"readOnlyHint": True}}))
     assert said == ToolMetadata(effect="state", idempotency=ONCE)
     destroys = {"idempotency": ONCE, "annotations": {"destructiveHint": True}}
-    assert declared_effect(definition(destroys)) == "external"
+    assert read_tool_metadata(definition(destroys)).effect == "external"
 
 
 def test_a_server_grants_itself_nothing() -> None:
