@@ -131,7 +131,7 @@ AGENTS: Mapping[str, Files] = {
         "within/note.md": "",
         "desk.agent": "---\nname: desk\ntoolsets: [project_files_ro, made]\n---\nBe kind.\n",
     },
-    "metadata 'effect' is": _exports("TOOLS = [Tool(ping, metadata={'effect': 'reads'})]"),
+    "or External(...)": _exports("TOOLS = [Tool(ping, metadata={'effect': 'reads'})]"),
     "are taken more than once": _toolset("FunctionToolset([ping])"),
 }
 """What agents name, and what is made of it."""

@@ -21,6 +21,7 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
+from inspect import iscoroutinefunction
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar, cast
 from weakref import WeakValueDictionary
@@ -39,7 +40,7 @@ from handrail.errors import (
     VisibilityExpansionRequired,
 )
 from handrail.errors.developer import check_argument, first_mistake, mistakes_in, note_mistakes
-from handrail.loop_guard import loop_is_running, synchronous_entry
+from handrail.loop_guard import asynchronous_entry, loop_is_running, synchronous_entry
 from handrail.prompt import Tool, ToolResult
 from handrail.prompt.disclosure import OpenSections, PromptRendering, listed_paths, opened_text
 from handrail.prompt.signature import is_async
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
     from handrail.session.open_calls import PostponedCall
 
 T = TypeVar("T")
+C = TypeVar("C", bound=type[object])
 
 Outcome: TypeAlias = ToolMessage | CallPostponed
 """The message of a call, or that it waits."""
@@ -74,6 +76,14 @@ _log = redacted_logger("handrail.adapters")
 _STORE_LEDGERS: WeakValueDictionary[tuple[int, int], EffectLedger] = WeakValueDictionary()
 
 # ----------------------------------------------------------------------------------------------------- set-up of a run
+
+
+def asynchronous_entries(kind: C) -> C:
+    """Marks the public coroutine methods of a class as asynchronous entries (`handrail.loop_guard`)."""
+    for name, method in tuple(vars(kind).items()):
+        if iscoroutinefunction(method) and not name.startswith("_"):
+            setattr(kind, name, asynchronous_entry(method))
+    return kind
 
 
 def session_ledger(session: Session, *, clock: Clock = SYSTEM_CLOCK) -> EffectLedger:
@@ -194,10 +204,10 @@ def _reply_names(session: Session) -> _ReplyNames:
         return names
     since: dict[str, datetime] = {}
     for call in session.open_calls:
-        claimed = call.claimed_at or datetime.min.replace(tzinfo=UTC)
+        start = call.claimed_at or datetime.min.replace(tzinfo=UTC)
         # A nested call is recorded under its own reply, but its ancestors' replies are in use as well.
         for reply in (ref.reply for ref in (call.call, *call.call.ancestors) if ref.reply is not None):
-            since[reply] = min(claimed, since.get(reply, claimed))
+            since[reply] = min(start, since.get(reply, start))
     # Two threads may both read the store; `setdefault` makes both use the first result.
     return cast("_ReplyNames", session.attached.setdefault(_ReplyNames, _ReplyNames({}, since)))
 

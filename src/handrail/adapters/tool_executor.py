@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Self
 from handrail import runtime
 from handrail.adapters.loop import (
     Outcome,
+    asynchronous_entries,
     check_tool,
     run_call,
     run_concurrently,
@@ -29,7 +30,7 @@ from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.errors import CallPostponed
 from handrail.errors.developer import check_argument, names_near_parameters
 from handrail.lazy_exports import lazy_exports
-from handrail.loop_guard import asynchronous_entry, synchronous_entry
+from handrail.loop_guard import synchronous_entry
 from handrail.prompt import Prompt, RenderedPrompt, Tool
 from handrail.prompt.disclosure import PromptRendering
 from handrail.prompt.prompt import prompt_over
@@ -73,6 +74,7 @@ class Answers(tuple[ToolMessage, ...]):  # noqa: SLOT001 - a tuple with an attri
     prompt_changed: bool = False
 
 
+@asynchronous_entries
 class ToolExecutor:
     """Runs the tool calls of one run; threads and tasks may share it. Its block closes the resources made for the run.
 
@@ -217,7 +219,6 @@ class ToolExecutor:
         """
         return run_here(run_call, call, reply, self.environment)
 
-    @asynchronous_entry
     async def execute_async(self, call: ToolCall, *, reply: str | None = None) -> ToolMessage:
         """Runs a call as `execute` does, without blocking the event loop; `def` handlers run on their own threads.
 
@@ -245,7 +246,6 @@ class ToolExecutor:
         outcomes = run_in_order(self.environment, requests, reply)
         return _answers(requests, outcomes, prompt_changed=(self.text, *self.tools) != before)
 
-    @asynchronous_entry
     async def answer_async(
         self, calls: Iterable[ToolCall] | None = None, *, reply: str | None = None
     ) -> Answers | PendingAnswers:
@@ -285,7 +285,6 @@ class ToolExecutor:
         requests = run_blocking(self._check_all("ToolExecutor.execute_all", calls, reply, BLOCKING))
         return tuple(map(_message, requests, run_in_order(self.environment, requests, reply)))
 
-    @asynchronous_entry
     async def execute_all_async(
         self, calls: Iterable[ToolCall], *, reply: str | None = None
     ) -> tuple[ToolMessage, ...]:
@@ -321,7 +320,6 @@ class ToolExecutor:
 
         return run_to_completion(settle_open(self.environment, BLOCKING))
 
-    @asynchronous_entry
     async def settle_open_async(self) -> tuple[SettledCall, ...]:
         """Settles as `settle_open` does, without blocking the event loop.
 
@@ -332,7 +330,6 @@ class ToolExecutor:
 
         return await settle_open(self.environment, ASYNC)
 
-    @asynchronous_entry
     async def settle_before_run_async(self) -> None:
         """Settles the calls of tools with `apply` or `reconcile`, and log what still waits; the adapters call it.
 
@@ -362,7 +359,6 @@ class ToolExecutor:
         """
         return run_to_completion(self._check_answer(answer, BLOCKING, reply))
 
-    @asynchronous_entry
     async def completion_async(self, answer: object, *, reply: str | None = None) -> str | None:
         """Checks as `completion` does; the checker runs on a thread of its own.
 

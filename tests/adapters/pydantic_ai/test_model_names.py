@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from handrail.adapters.pydantic_ai.evaluation import check_model_name
+from handrail.adapters.pydantic_ai.models import check_model_name
 from handrail.errors import AgentError, UnknownModelError
 
 MEANT = {

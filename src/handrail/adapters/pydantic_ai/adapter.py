@@ -1,17 +1,37 @@
 """Runs a whole prompt with PydanticAI, on any model that it supports.
 
 On a stored session the conversation is stored too, each reply before its calls start, and an evaluation that was
-interrupted is resumed.
+interrupted is resumed. An evaluation inside a call is not stored: it is rolled back with that call.
+
+| the last evaluation of the prompt in the session | the new one |
+|---|---|
+| does not exist | starts a conversation |
+| has no reply yet, and `unfinished="resume"` | resumes it; another user prompt is asked after the one that is stored |
+| is unfinished, and `unfinished="resume"` | resumes it, if it has no user prompt or the same; else it is refused |
+| is unfinished, and `unfinished="discard"` | starts a conversation |
+| is finished, and `finished="return"` | returns the stored response, if it has no user prompt or the same |
+| is finished, otherwise | starts a conversation |
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
-from functools import wraps
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from functools import partial, wraps
 from types import NoneType
-from typing import Any, Concatenate, Final, ParamSpec, TypeVar, cast
+from typing import Any, Concatenate, Final, Generic, Literal, ParamSpec, TypeVar, cast, get_args
 
-from pydantic_ai import Agent, DeferredToolRequests, ModelMessage, ModelResponse, UsageLimits
+from pydantic_ai import (
+    Agent,
+    DeferredToolRequests,
+    ModelMessage,
+    ModelResponse,
+    ModelRetry,
+    StructuredDict,
+    UsageLimits,
+    UserError,
+)
 from pydantic_ai.agent import AgentRunResult
 from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.models import Model
@@ -19,41 +39,65 @@ from pydantic_ai.usage import UsageBase
 
 from handrail.adapters.loop import budget_error, read_ahead
 from handrail.adapters.pydantic_ai.capability import HandrailCapability
-from handrail.adapters.pydantic_ai.conversation import StoredHistory, UserPrompt
-from handrail.adapters.pydantic_ai.evaluation import (
-    RUN_ERRORS,
-    EarlierEvaluation,
-    PromptResponse,
-    Unfinished,
-    WhenFinished,
-    check_model_name,
-    evaluation_error,
-    open_model,
-    output_parser,
-    output_type,
-    stored_conversation,
-    stored_output,
-)
+from handrail.adapters.pydantic_ai.conversation import StoredHistory, UserPrompt, one_at_a_time
+from handrail.adapters.pydantic_ai.models import RUN_ERRORS, check_model_name, evaluation_error, open_model
 from handrail.adapters.pydantic_ai.replies import record_discarded
 from handrail.adapters.tool_executor import ToolExecutor
-from handrail.errors import BudgetExceededError, CallPostponed, ParseError, PromptEvaluationError
+from handrail.errors import (
+    BudgetExceededError,
+    CallPostponed,
+    ParseError,
+    PromptEvaluationError,
+    PromptValidationError,
+)
 from handrail.errors.developer import check_argument
 from handrail.limits import Budget, BudgetTracker, Deadline, Heartbeat, RunContext, TokenUsage
 from handrail.loop_guard import asynchronous_entry, loop_is_running
 from handrail.prompt import Approver, Prompt
 from handrail.prompt.policy import check_approver
 from handrail.runtime import EffectLedger
+from handrail.runtime.execution import ASYNC
+from handrail.serde import codec
+from handrail.serde.annotations import subscriptable
 from handrail.serde.formatting import count_noun
 from handrail.session import Session
+from handrail.transaction import current
 from handrail.waiting import run_on_new_loop
 
 Out = TypeVar("Out")
+Out_co = TypeVar("Out_co", covariant=True)
 T = TypeVar("T")
 S = TypeVar("S")
 P = ParamSpec("P")
 
+Unfinished = Literal["resume", "discard"]
+"""How an unfinished conversation of the prompt is treated: it is resumed, or replaced by a new one."""
+
+WhenFinished = Literal["repeat", "return"]
+"""How a finished conversation of the prompt is treated: a new one is started, or its response is returned."""
+
 BEGIN = "Begin."
 """The default user prompt: some providers refuse a conversation without a user message."""
+
+
+@subscriptable
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromptResponse(Generic[Out_co]):
+    """The model's answer to a prompt.
+
+    Attributes:
+        prompt_name: the name of the prompt.
+        text: the text of the model's last reply; may be empty if the answer is structured.
+        output: the answer as the prompt declares it: a dataclass, the text again for `str`, or `None`.
+        usage: the tokens of all requests of the run.
+        messages: the whole conversation, as PydanticAI messages; pass it as `message_history` to continue.
+    """
+
+    prompt_name: str
+    text: str
+    output: Out_co | None
+    usage: TokenUsage
+    messages: tuple[ModelMessage, ...] = field(repr=False)
 
 
 def _blocking(method: Callable[Concatenate[S, P], Coroutine[Any, Any, T]]) -> Callable[Concatenate[S, P], T]:
@@ -209,13 +253,12 @@ class PydanticAIAdapter:
             RunAbortedError: as for `evaluate_async`.
         """
         environment = executor.environment
-        session, name = environment.session, environment.rendered_prompt.name
-        earlier = EarlierEvaluation(unfinished, finished)
+        session, name, earlier = environment.session, environment.rendered_prompt.name, unfinished
         if message_history:
             # The caller has supplied the conversation to continue, so the stored one would be a second, competing
             # history.
-            earlier = EarlierEvaluation("discard" if user_prompt is None else unfinished)
-        async with stored_conversation(session, name, user_prompt, earlier) as conversation:
+            earlier, finished = "discard" if user_prompt is None else unfinished, "repeat"
+        async with _stored_conversation(session, name, user_prompt, earlier, finished) as conversation:
             if conversation is not None and conversation.has_ended:
                 return _stored_response(conversation, executor)
             # With a history given, its calls may be made by this run.
@@ -267,13 +310,13 @@ class PydanticAIAdapter:
         agent: Agent[None, Any] = Agent(
             model,
             name=prompt.name,
-            # `output_parser` converts the answer. Calls that wait for an approval end the run.
-            output_type=cast("type[Any]", [output_type(kind), DeferredToolRequests]),
+            # `_output_parser` converts the answer. Calls that wait for an approval end the run.
+            output_type=cast("type[Any]", [_output_type(kind), DeferredToolRequests]),
             capabilities=[tools, *self._capabilities],
             retries={"output": self._output_retries},
         )
         if kind is not None and kind is not str:
-            agent.output_validator(output_parser(kind))
+            agent.output_validator(_output_parser(kind))
         return agent
 
 
@@ -296,11 +339,13 @@ def _response(result: AgentRunResult[Any], executor: ToolExecutor) -> PromptResp
 
 
 def _stored_response(conversation: StoredHistory, executor: ToolExecutor) -> PromptResponse[Any]:
-    prompt = executor.environment.rendered_prompt
+    prompt, kind = executor.environment.rendered_prompt, executor.environment.rendered_prompt.output_type
     replies = [message for message in conversation.history if isinstance(message, ModelResponse)]
-    text = replies[-1].text or ""
+    text, tools = replies[-1].text or "", {tool.name for tool in executor.tools}
     try:
-        output = stored_output(replies[-1], prompt.output_type, {tool.name for tool in executor.tools})
+        # A call of another name than the tools have is the answer.
+        answers = (call.args for call in replies[-1].tool_calls if call.tool_name not in tools)
+        output = None if kind is None else text if kind is str else codec(kind).parse(next(answers, text) or "")
     except ParseError as error:
         raise PromptEvaluationError(
             f"the stored answer of {prompt.name} in session {executor.environment.session.session_id!r} does not fit "
@@ -314,6 +359,62 @@ def _stored_response(conversation: StoredHistory, executor: ToolExecutor) -> Pro
 
 def _tokens(usage: UsageBase) -> TokenUsage:
     return TokenUsage(usage.input_tokens, usage.output_tokens, usage.cache_read_tokens)
+
+
+def _output_type(kind: type[Any] | None) -> type[str | dict[str, Any]]:
+    if kind is None or kind is str:
+        return str
+    try:
+        return StructuredDict(codec(kind).schema, name=kind.__name__)
+    except UserError as error:
+        raise PromptValidationError(
+            f"the answer {kind.__name__} refers to itself, which PydanticAI cannot ask for; nest it to a fixed depth.",
+            dataclass=kind,
+        ) from error
+
+
+def _output_parser(kind: type[Any]) -> Callable[[Any], Any]:
+    answer = codec(kind)
+
+    def parse(data: Any) -> Any:  # noqa: ANN401 - what PydanticAI has decoded, and the prompt's declared type
+        try:
+            return answer.parse(data)
+        except ParseError as error:
+            raise ModelRetry(str(error)) from error
+
+    return parse
+
+
+@asynccontextmanager
+async def _stored_conversation(
+    session: Session, name: str, user_prompt: UserPrompt | None, unfinished: Unfinished, finished: WhenFinished
+) -> AsyncGenerator[StoredHistory | None]:
+    """The conversation of an evaluation, for the block; `None` if it is not stored.
+
+    A resumed or finished conversation has a history.
+    """
+    for option, value, words in (("unfinished", unfinished, Unfinished), ("finished", finished, WhenFinished)):
+        if value not in get_args(words):
+            raise ValueError(f"{option} is {value!r}; it is one of {', '.join(map(repr, get_args(words)))}")
+    if session.store is None or current() is not None:
+        yield None
+        return
+    with one_at_a_time(session, name, of="prompt"):
+        # Loaded under the exclusion, or a run that has just ended could add messages after the load.
+        load = partial(StoredHistory, session, name, of="prompt", is_held=True)
+        conversation = await ASYNC.write_to(session.store, load)
+        is_same = conversation.is_asked(user_prompt)
+        if unfinished == "resume" and not (is_same or conversation.takes_input):
+            raise PromptEvaluationError(
+                f"the last evaluation of {name} in session {session.session_id!r} is unfinished. Resume it with the "
+                "same user_prompt or without one: calls that have a final record are answered from it. Or start a new "
+                "one with unfinished='discard'",
+                phase="request",
+            )
+        is_repeated = is_same and finished == "return"
+        if not (unfinished == "resume" if conversation.unfinished else is_repeated):
+            conversation.begin_anew()
+        yield conversation
 
 
 def _earlier(one: Deadline | None, other: Deadline | None) -> Deadline | None:

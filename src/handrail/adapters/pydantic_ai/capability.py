@@ -58,7 +58,7 @@ from pydantic_ai.toolsets import AbstractToolset
 from pydantic_graph import End  # a dependency of PydanticAI
 from typing_extensions import override  # a dependency of pydantic; in `typing` since Python 3.12
 
-from handrail.adapters.loop import DeferredMistakes, check_budget, count_reply, make_request
+from handrail.adapters.loop import DeferredMistakes, asynchronous_entries, check_budget, count_reply, make_request
 from handrail.adapters.pydantic_ai.conversation import StoredHistory
 from handrail.adapters.pydantic_ai.replies import mark_outside_results, name_answer, name_new_reply, record_answers
 from handrail.adapters.pydantic_ai.toolset import (
@@ -73,7 +73,6 @@ from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import InvalidArgumentError, ParseError, PromptEvaluationError
 from handrail.errors.developer import check_argument, mistakes_in
 from handrail.limits import TokenUsage
-from handrail.loop_guard import asynchronous_entry
 from handrail.prompt import Approval, ApprovalRequest
 from handrail.runtime.execution import ASYNC
 from handrail.runtime.steps import not_run
@@ -94,6 +93,7 @@ async def defer_question(request: ApprovalRequest) -> Approval:
     return Approval.later(f"{request.tool.name} waits for approval: {questions}")
 
 
+@asynchronous_entries
 @dataclass
 class HandrailCapability(AbstractCapability[Any]):
     """A prompt's tools, its text, and the limits of its run, for any PydanticAI agent: `Agent(capabilities=[...])`.
@@ -139,7 +139,6 @@ class HandrailCapability(AbstractCapability[Any]):
         self.toolset = HandrailToolset(self.executor, id=self.id, in_capability=True)
 
     @override
-    @asynchronous_entry
     async def for_run(self, ctx: RunContext[Any]) -> AbstractCapability[Any]:
         """A separate capability for each run, because it counts tokens and has a queue of calls."""
         # `replace` copies the fields of `__init__` only; queue, mistakes and counts start anew.
@@ -164,7 +163,6 @@ class HandrailCapability(AbstractCapability[Any]):
     # --------------------------------------------------------------------------------------------------- steps of a run
 
     @override
-    @asynchronous_entry
     async def wrap_run(self, ctx: RunContext[Any], *, handler: WrapRunHandler) -> AgentRunResult[Any]:
         """Applies what waits for the tools, and stores what was said, however the run ends.
 
@@ -189,7 +187,6 @@ class HandrailCapability(AbstractCapability[Any]):
             await record_answers(self.executor.environment, result.all_messages())
         return result
 
-    @asynchronous_entry
     async def settle(self) -> None:
         """Applies the results that wait for the tools of the run, before the model is asked.
 
@@ -199,7 +196,6 @@ class HandrailCapability(AbstractCapability[Any]):
         await self.executor.settle_before_run_async()
 
     @override
-    @asynchronous_entry
     async def on_run_error(self, ctx: RunContext[Any], *, error: BaseException) -> AgentRunResult[Any]:
         """Tells how an unfinished run is resumed, if PydanticAI refuses a new prompt because of its calls.
 
@@ -213,7 +209,6 @@ class HandrailCapability(AbstractCapability[Any]):
         raise error
 
     @override
-    @asynchronous_entry
     async def wrap_node_run(
         self, ctx: RunContext[Any], *, node: AgentNode[Any], handler: WrapNodeRunHandler[Any]
     ) -> NodeResult[Any]:
@@ -266,7 +261,6 @@ class HandrailCapability(AbstractCapability[Any]):
         )
 
     @override
-    @asynchronous_entry
     async def after_run(self, ctx: RunContext[Any], *, result: AgentRunResult[Any]) -> AgentRunResult[Any]:
         """Raises the mistakes of calls that end after the answer, as in a streamed run.
 
@@ -279,7 +273,6 @@ class HandrailCapability(AbstractCapability[Any]):
     # -------------------------------------------------------------------------------------------- requests and replies
 
     @override
-    @asynchronous_entry
     async def wrap_model_request(
         self, ctx: RunContext[Any], *, request_context: ModelRequestContext, handler: WrapModelRequestHandler
     ) -> ModelResponse:
@@ -295,7 +288,6 @@ class HandrailCapability(AbstractCapability[Any]):
         return await make_request(self.executor.environment.deadline, partial(handler, request_context))
 
     @override
-    @asynchronous_entry
     async def after_model_request(
         self, ctx: RunContext[Any], *, request_context: ModelRequestContext, response: ModelResponse
     ) -> ModelResponse:
@@ -367,7 +359,6 @@ class HandrailCapability(AbstractCapability[Any]):
             raise ToolFailed("the call was not run") from error
 
     @override
-    @asynchronous_entry
     async def wrap_tool_validate(
         self,
         ctx: RunContext[Any],
@@ -392,7 +383,6 @@ class HandrailCapability(AbstractCapability[Any]):
             await self.refuse_arguments(ctx, call, tool_def, error)
         return await handler(args)
 
-    @asynchronous_entry
     async def refuse_arguments(
         self, ctx: RunContext[Any], call: ToolCallPart, tool_def: ToolDefinition, error: ParseError
     ) -> None:
@@ -405,7 +395,6 @@ class HandrailCapability(AbstractCapability[Any]):
         raise ToolFailed(not_run(call.tool_name, error))
 
     @override
-    @asynchronous_entry
     async def wrap_tool_execute(
         self,
         ctx: RunContext[Any],
@@ -434,7 +423,6 @@ class HandrailCapability(AbstractCapability[Any]):
         """Whether the calls of all tools of the agent reach the pipeline."""
         return False
 
-    @asynchronous_entry
     async def refuse_unknown(self, call: ToolCallPart, args: ValidatedToolArgs, ctx: RunContext[Any]) -> Any:  # noqa: ANN401 - PydanticAI's
         """Lets the pipeline answer a call of an unknown tool.
 

@@ -32,7 +32,7 @@ from pydantic_ai.toolsets import AbstractToolset, FunctionToolset, WrapperToolse
 from pydantic_core import from_json
 from typing_extensions import override  # a dependency of pydantic; in `typing` since Python 3.12
 
-from handrail.adapters.loop import check_one_store, find_outcome, run_call
+from handrail.adapters.loop import asynchronous_entries, check_one_store, find_outcome, run_call
 from handrail.adapters.pydantic_ai.capability import HandrailCapability
 from handrail.adapters.pydantic_ai.foreign.calls import (
     ForeignCall,
@@ -46,7 +46,6 @@ from handrail.adapters.pydantic_ai.foreign.values import read_by_signature
 from handrail.adapters.pydantic_ai.replies import CallInHistory, find_call
 from handrail.adapters.pydantic_ai.toolset import asked_by, leave_queue, reaches_pipeline
 from handrail.errors import CallPostponed, ParseError, StoreError
-from handrail.loop_guard import asynchronous_entry
 from handrail.prompt import RenderedPrompt, ToolPolicy
 from handrail.redaction import redacted_logger
 from handrail.runtime import ToolInvoked, ToolMessage
@@ -59,6 +58,7 @@ from handrail.session.calls import CallRef
 _log = redacted_logger("handrail.adapters")
 
 
+@asynchronous_entries
 @dataclass
 class PipelineCapability(HandrailCapability):
     """Adds a prompt's tools to an agent, as `HandrailCapability` does, and sends the calls of its other tools along.
@@ -84,7 +84,6 @@ class PipelineCapability(HandrailCapability):
         return ThroughPipeline(super().get_wrapper_toolset(toolset), self)
 
     @override
-    @asynchronous_entry
     async def refuse_unknown(self, call: ToolCallPart, args: ValidatedToolArgs, ctx: RunContext[Any]) -> Any:
         """Answers a call of an unknown name with the names of all tools of the agent, or from the record.
 
@@ -111,7 +110,6 @@ class PipelineCapability(HandrailCapability):
         raise ToolFailed(message.content)
 
     @override
-    @asynchronous_entry
     async def on_tool_validate_error(
         self,
         ctx: RunContext[Any],
@@ -139,7 +137,6 @@ class PipelineCapability(HandrailCapability):
         return {}
 
     @override
-    @asynchronous_entry
     async def refuse_arguments(
         self, ctx: RunContext[Any], call: ToolCallPart, tool_def: ToolDefinition, error: ParseError
     ) -> None:
@@ -221,6 +218,7 @@ class PipelineCapability(HandrailCapability):
         return environment.with_rendered(prompt)
 
 
+@asynchronous_entries
 @dataclass
 class ThroughPipeline(WrapperToolset[Any]):
     """All toolsets of an agent; the pipeline runs the calls made through it.
@@ -251,7 +249,6 @@ class ThroughPipeline(WrapperToolset[Any]):
             return None
 
     @override
-    @asynchronous_entry
     async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
         """The tools, after their declared effects have been read.
 
@@ -277,7 +274,6 @@ class ThroughPipeline(WrapperToolset[Any]):
         return read_by_signature(tools, self.wrapped)
 
     @override
-    @asynchronous_entry
     async def call_tool(
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
     ) -> Any:

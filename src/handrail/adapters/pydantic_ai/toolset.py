@@ -47,12 +47,11 @@ from pydantic_ai.toolsets import AbstractToolset, WrapperToolset
 from pydantic_core import from_json
 from typing_extensions import override  # a dependency of pydantic; in `typing` since Python 3.12
 
-from handrail.adapters.loop import find_outcome, read_ahead, read_open_replies
+from handrail.adapters.loop import asynchronous_entries, find_outcome, read_ahead, read_open_replies
 from handrail.adapters.pydantic_ai.conversation import MADE_AGAIN
 from handrail.adapters.pydantic_ai.replies import find_call
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import CallPostponed, PromptValidationError, ToolConflictError
-from handrail.loop_guard import asynchronous_entry
 from handrail.prompt import Approval, ApprovalRequest, BinaryPart, RenderedPrompt, Tool
 from handrail.prompt.content_parts import ContentPart
 from handrail.prompt.tool_result import shown_schema
@@ -260,6 +259,7 @@ class AddedTool(ToolsetTool[Any]):
     opens: bool = False
 
 
+@asynchronous_entries
 class HandrailToolset(AbstractToolset[Any]):
     """The tools and the guidance of a prompt, for any PydanticAI agent.
 
@@ -293,7 +293,6 @@ class HandrailToolset(AbstractToolset[Any]):
         return self._id
 
     @override
-    @asynchronous_entry
     async def for_run(self, ctx: RunContext[Any]) -> HandrailToolset:
         """The same toolset. Of several bare ones with closed sections, the first opens those of all."""
         await read_ahead(self.executor.environment.session)
@@ -305,7 +304,6 @@ class HandrailToolset(AbstractToolset[Any]):
         return self
 
     @override
-    @asynchronous_entry
     async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
         """The tools of the prompt as it is now, in the order of their declaration, and those that are added."""
         await read_open_replies(self.executor.environment.session)
@@ -337,14 +335,12 @@ class HandrailToolset(AbstractToolset[Any]):
         return ToolsetTool(toolset=self, tool_def=definition, max_retries=max_retries, args_validator=self.validator)
 
     @override
-    @asynchronous_entry
     async def get_instructions(self, ctx: RunContext[Any]) -> InstructionPart | None:
         """The text of the prompt; the same at each step until a section is opened, so providers may cache it."""
         text = self.executor.environment.rendered_prompt.text
         return InstructionPart(text) if text else None
 
     @override
-    @asynchronous_entry
     async def call_tool(
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
     ) -> ToolReturn[Any]:
@@ -358,7 +354,6 @@ class HandrailToolset(AbstractToolset[Any]):
             refuse_lost_marks(ctx.tool_manager.tools, ctx, capability=type(self).__name__)
         return await self.call(name, tool_args, ctx)
 
-    @asynchronous_entry
     async def call(self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any]) -> ToolReturn[Any]:
         """Runs a call of any name; one that has a final record is answered from it.
 
@@ -454,6 +449,7 @@ def tool_description(tool: Tool[Any, Any]) -> str:
 # ---------------------------------------------------------------------------------- beside the other tools of an agent
 
 
+@asynchronous_entries
 @dataclass
 class WithAddedTools(WrapperToolset[Any]):
     """All toolsets of an agent, with the tools that the session adds.
@@ -470,7 +466,6 @@ class WithAddedTools(WrapperToolset[Any]):
     capability: str
 
     @override
-    @asynchronous_entry
     async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
         """The tools of all toolsets, and those that are added.
 
@@ -494,7 +489,6 @@ class WithAddedTools(WrapperToolset[Any]):
         return tools | {name: tool for name, tool in additions.items() if name not in tools}
 
     @override
-    @asynchronous_entry
     async def call_tool(
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
     ) -> Any:

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 
 from pydantic_ai.models import Model
 
-from handrail.adapters.pydantic_ai.evaluation import check_model_name
+from handrail.adapters.pydantic_ai.models import check_model_name
 from handrail.agents.approval.decisions import ApprovalMode, Asker
 from handrail.agents.approval.rules import ApprovalRules
 from handrail.agents.run.events import Listener

@@ -39,7 +39,7 @@ from pydantic_core import to_json
 from handrail.adapters.loop import read_ahead
 from handrail.adapters.pydantic_ai import HandrailToolset
 from handrail.adapters.pydantic_ai.conversation import StoredHistory
-from handrail.adapters.pydantic_ai.evaluation import RUN_ERRORS, evaluation_error, open_model
+from handrail.adapters.pydantic_ai.models import RUN_ERRORS, evaluation_error, open_model
 from handrail.adapters.pydantic_ai.replies import find_call
 from handrail.adapters.pydantic_ai.toolset import SECTION_TOOLS
 from handrail.agents.active_run import as_current_run

@@ -1,4 +1,4 @@
-"""`handrail.adapters.pydantic_ai.evaluation`: a model for one run."""
+"""`handrail.adapters.pydantic_ai.models`: a model for one run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pydantic_ai.models.function import FunctionModel
 from pydantic_ai.models.test import TestModel
 from typing_extensions import override
 
-from handrail.adapters.pydantic_ai.evaluation import open_model
+from handrail.adapters.pydantic_ai.models import open_model
 
 pytestmark = pytest.mark.anyio
 

@@ -11,7 +11,7 @@ from pydantic_ai.exceptions import ModelAPIError, ModelHTTPError
 from pydantic_ai.models.fallback import FallbackModel
 
 from handrail.adapters.pydantic_ai import PydanticAIAdapter
-from handrail.adapters.pydantic_ai.evaluation import unreachable_error
+from handrail.adapters.pydantic_ai.models import unreachable_error
 from handrail.errors import ModelUnreachableError, PromptEvaluationError
 from handrail.prompt import MarkdownSection, Prompt, PromptTemplate
 from handrail.session import Session

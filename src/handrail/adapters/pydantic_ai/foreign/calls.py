@@ -48,11 +48,10 @@ destructive, or has an idempotency in Python. Hints: MCP specification, `ToolAnn
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, is_dataclass
-from difflib import get_close_matches
 from typing import Any, Literal, Never, cast, get_args
 
 from pydantic import BaseModel
@@ -87,16 +86,10 @@ from handrail.adapters.pydantic_ai.foreign.values import (
     with_value,
 )
 from handrail.adapters.pydantic_ai.toolset import message_content
-from handrail.errors import (
-    CallPostponed,
-    EffectUncertain,
-    PromptEvaluationError,
-    PromptValidationError,
-    ToolValidationError,
-)
+from handrail.errors import CallPostponed, EffectUncertain, PromptEvaluationError, ToolValidationError
 from handrail.prompt import External, IdempotencyConfig, Tool, ToolContext, ToolResult
 from handrail.prompt.effect import Effect
-from handrail.prompt.tool_declaration import MIN_RESULT_CHARS, Declaration
+from handrail.prompt.tool_declaration import Declaration
 from handrail.prompt.tool_definition import MAX_RESULT_CHARS
 from handrail.runtime import ToolMessage
 from handrail.runtime.failures import text_for_model
@@ -109,8 +102,8 @@ from handrail.serde.json_values import escape_surrogates
 ApprovalDefault = Literal["allow", "ask", "deny"]
 """The approval that a tool declares for calls without a matching rule."""
 
-_MAX_QUOTED_CHARS = 80
-_NEAR = 0.5  # the similarity of a wrong and a valid value at which the valid one is proposed
+_OPTIONS: Mapping[str, Any] = {"concurrent": False, "max_result_chars": MAX_RESULT_CHARS, "untrusted": False}
+"""The options of `handrail.prompt.Tool` that metadata may have beside the effect, with their defaults."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,38 +144,41 @@ def read_tool_metadata(definition: ToolDefinition) -> ToolMetadata:
     """Reads the declaration of a tool.
 
     Raises:
-        PromptValidationError: its metadata has an invalid value; the message names the tool and every such key.
+        PromptValidationError: its metadata has an invalid value, by the rules of `handrail.prompt.Tool`.
     """
     if not definition.metadata and definition.kind == "function":
         return _NOTHING_DECLARED
     metadata: Mapping[str, Any] = definition.metadata or {}
-    _refuse(definition, [fault for key in _KEYS if key in metadata and (fault := _find_fault(key, metadata[key]))])
+    properties: object = definition.parameters_json_schema.get("properties")
+    schema = {"properties": properties if is_object(properties) else {}}
+    declaration = Declaration(definition.name, dict, None, schema)
+    options = {name: metadata.get(name, default) for name, default in _OPTIONS.items()}
+    declaration.check_options(options | {"timeout": None, "accepts_overrides": True, "sanitizes": False})
+    effect: Any = metadata.get("effect")
     config: IdempotencyConfig | None = metadata.get("idempotency")
-    declaration: Effect | External | None = metadata.get("effect")
-    external = declaration if isinstance(declaration, External) else None
-    effect: Effect | None = "external" if isinstance(declaration, External) else declaration
     approval: ApprovalDefault | None = metadata.get("approval")
-    if effect is None:
-        effect = hinted_effect(metadata.get("annotations"))
-        # Python has declared when two calls are one effect, so the tool changes something, whatever its server claims.
-        if effect == "read" and config is not None:
-            effect = "state"
-        elif effect == "read" and approval is None:
-            approval = "ask"
+    if approval is not None and approval not in get_args(ApprovalDefault):
+        choices = ", ".join(map(repr, get_args(ApprovalDefault)))
+        declaration.refuse(f"approval is {approval!r}; it must be one of {choices}.")
+    hint = hinted_effect(metadata.get("annotations")) if effect is None else "state"
+    # Python has declared when two calls are one effect, so the tool changes something, whatever its server claims.
+    if hint == "read" and config is not None:
+        hint = "state"
+    own = declaration.effect_of(effect or (None if hint == "state" else hint), config, None)
+    declaration.check_effect(own, config)
+    claims = own.effect == "external" if config is None else config.has_key
+    declaration.check_apply(own.apply, claims=claims, concurrent=options["concurrent"])
     # Python may restrict what PydanticAI asks about, but cannot relax it.
-    if definition.kind == "unapproved" and approval != "deny":
+    if (definition.kind == "unapproved" and approval != "deny") or (hint == "read" and approval is None):
         approval = "ask"
-    found = ToolMetadata(
-        effect=effect,
-        declares_effect=declaration is not None,
-        external=external,
+    return ToolMetadata(
+        effect=own.effect,
+        declares_effect=effect is not None,
+        external=effect if isinstance(effect, External) else None,
         idempotency=config,
         approval=approval,
-        **{key: metadata[key] for key in ("concurrent", "max_result_chars", "untrusted") if key in metadata},
+        **options,
     )
-    if config is not None or (external is not None and external.apply is not None):
-        _refuse(definition, _contradictions(definition, found))
-    return found
 
 
 def hinted_effect(annotations: object) -> Effect:
@@ -199,87 +195,6 @@ def hinted_effect(annotations: object) -> Effect:
     if reads is False:
         return "state" if destroys is False and open_world is False else "external"
     return "external" if open_world is True else "state"
-
-
-_KEYS = ("effect", "concurrent", "idempotency", "approval", "max_result_chars", "untrusted")
-"""Handrail's keys of metadata; other keys are ignored."""
-
-_CHOICES: Mapping[str, tuple[str, ...]] = {"effect": get_args(Effect), "approval": get_args(ApprovalDefault)}
-
-_CHECKS: Mapping[str, tuple[Callable[[object], bool], str]] = {
-    "idempotency": (
-        lambda value: isinstance(value, IdempotencyConfig),
-        "write IdempotencyConfig(...), or leave the key out",
-    ),
-    "max_result_chars": (
-        lambda value: type(value) is int and value >= MIN_RESULT_CHARS,
-        f"it must be a number of characters, {MIN_RESULT_CHARS} or more",
-    ),
-}
-"""The keys that are neither choices nor flags: their checks, and the cure."""
-
-_IS_FLAG: tuple[Callable[[object], bool], str] = (lambda value: isinstance(value, bool), "it must be True or False")
-
-
-def _find_fault(key: str, value: object) -> str | None:
-    if isinstance(value, External) and key == "effect":
-        if value.on_orphan == "reconcile" and value.reconcile is None:
-            return "metadata 'effect' has on_orphan='reconcile', which needs External(reconcile=...)"
-        return None
-    if choices := _CHOICES.get(key):
-        if value in choices:
-            return None
-        near = get_close_matches(str(value).strip().lower()[:_MAX_QUOTED_CHARS], choices, n=1, cutoff=_NEAR)
-        hint = f" (did you mean {near[0]!r}?)" if near and isinstance(value, str) else ""
-        cure = f"it must be one of {', '.join(map(repr, choices))}{hint}"
-    else:
-        is_valid, cure = _CHECKS.get(key, _IS_FLAG)
-        if is_valid(value):
-            return None
-    text = repr(value)
-    text = text if len(text) <= _MAX_QUOTED_CHARS else f"{text[:_MAX_QUOTED_CHARS]}..."
-    return f"metadata {key!r} is {text}; {cure}"
-
-
-def _contradictions(definition: ToolDefinition, tool: ToolMetadata) -> list[str]:
-    """The faults of values that contradict each other."""
-    faults: list[str] = []
-    config, external, properties = tool.idempotency, tool.external, definition.parameters_json_schema.get("properties")
-    if config is not None:
-        if tool.effect == "read":
-            faults.append(
-                "metadata 'idempotency' is for a tool that changes something, and this one only reads; leave it out, "
-                "or declare 'effect' as 'state' or 'external'"
-            )
-        if config.on_orphan == "reconcile" and (external is None or external.reconcile is None):
-            faults.append(
-                "metadata 'idempotency' has on_orphan='reconcile', which needs a reconciler; declare 'effect' as "
-                "External(reconcile=...), or write on_orphan='unknown' or 'retry'"
-            )
-        try:
-            if external is not None:
-                external.with_short_forms(config, None)
-        except PromptValidationError as error:
-            faults.append(f"metadata 'effect' and 'idempotency' contradict each other: {str(error).removesuffix('.')}")
-        names = tuple(cast("Mapping[str, object]", properties) if isinstance(properties, Mapping) else ())
-        if missing := [name for name in config.param_keys if name not in names]:
-            faults.append(
-                f"metadata 'idempotency' has param_keys with {', '.join(missing)}, and the tool's parameters are "
-                f"{', '.join(names) or 'none'}"
-            )
-    if external is not None and external.apply is not None:
-        if tool.concurrent:
-            faults.append("metadata 'effect' has apply=..., which a concurrent tool cannot have; leave one of them out")
-        if config is not None and not config.has_key:
-            faults.append(
-                "metadata 'effect' has apply=..., which needs an effect in the ledger; leave out 'idempotency'"
-            )
-    return faults
-
-
-def _refuse(definition: ToolDefinition, faults: list[str]) -> None:
-    if faults:
-        raise PromptValidationError(f"{'; '.join(faults)}.", tool=definition.name)
 
 
 # --------------------------------------------------------------------------------------------------------------- a call
