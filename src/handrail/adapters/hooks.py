@@ -197,7 +197,6 @@ class FeedbackHook:
         return sum(1 for _ in takewhile(lambda record: not record.success, same)) >= trigger.on_repeated_failure
 
     def _new_files(self, provider: str, pattern: str) -> tuple[str, ...]:
-        """The paths that match and have not had feedback of the provider yet, sorted."""
         filesystem = self.view.filesystem
         if filesystem is None:
             return ()
@@ -251,7 +250,6 @@ async def check_answer(environment: Environment, answer: object, mode: Execution
 
 
 def _is_over(view: RunView) -> bool:
-    """Whether nothing can follow, because the deadline has passed or the budget is exceeded."""
     try:
         if view.budget_tracker is not None:
             view.budget_tracker.check()
@@ -283,7 +281,6 @@ async def _missing(view: RunView, completion: CompletionCheck, answer: object, m
 
 
 def _earlier_answers(session: Session, prompt: str) -> list[SentBack]:
-    """The answers that were sent back since one was accepted."""
     newest_first = (item for item in reversed(session[SentBack]) if item.prompt == prompt)
     return list(takewhile(lambda item: not item.accepted, newest_first))
 

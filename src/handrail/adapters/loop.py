@@ -176,12 +176,6 @@ def claim_reply_name(session: Session, name: str, call_ids: Sequence[str], arriv
 
     Some servers reuse ids of replies, or always send the same. A reply that durable execution delivers again, with its
     time, keeps its name.
-
-    Args:
-        session: the session.
-        name: the id, as it is stored.
-        call_ids: the ids of its calls.
-        arrived: when the reply arrived.
     """
     try:
         names = _reply_names(session)
@@ -243,9 +237,6 @@ def count_reply(environment: Environment, run_id: str, usage: TokenUsage, calls:
         run_id: identifies it among those that share its budget.
         usage: the tokens of all its replies so far.
         calls: the number of calls of this reply.
-
-    Raises:
-        PromptEvaluationError: as `check_budget`.
     """
     tracker = environment.budget_tracker
     if tracker is not None:
@@ -268,8 +259,9 @@ async def make_request(deadline: Deadline | None, request: Callable[[], Awaitabl
         raise _late(deadline, "before")
     from asyncio import timeout  # noqa: PLC0415
 
+    bound = timeout(deadline.remaining().total_seconds())
     try:
-        async with timeout(deadline.remaining().total_seconds()) as bound:
+        async with bound:
             reply = await request()
     except TimeoutError as error:
         # A `TimeoutError` of the HTTP client is not the deadline's, and keeps its own meaning.
@@ -406,7 +398,6 @@ def run_in_order(environment: Environment, calls: Sequence[ToolCall], reply: str
 
 
 def _order(environment: Environment, calls: Sequence[ToolCall], reply: str | None) -> Iterator[Callable[[], Outcome]]:
-    """For each call what runs it, or returns or raises what it has ended with beside its neighbours."""
     run, used_ids = _reply_view(environment, reply), set[str]()
     distinct = [identified(call, reply, used_ids) for call in calls]
     is_alone = len(distinct) <= 1 or loop_is_running()  # another loop cannot run on this thread then
@@ -451,7 +442,6 @@ async def run_concurrently(environment: Environment, calls: Sequence[ToolCall], 
 
 
 async def _await_errors(tasks: Sequence[asyncio.Future[Outcome]]) -> list[BaseException]:
-    """The exceptions of the calls, in the order asked, when all have ended or one has ended the run."""
     from asyncio import FIRST_EXCEPTION, wait  # noqa: PLC0415
 
     pending = set(tasks)
@@ -464,12 +454,10 @@ async def _await_errors(tasks: Sequence[asyncio.Future[Outcome]]) -> list[BaseEx
 
 
 def _with_id(outcome: Outcome, call: ToolCall) -> Outcome:
-    """The outcome of a call, with the id that the provider gave it."""
     return outcome._replace(call_id=call.id) if isinstance(outcome, ToolMessage) else outcome
 
 
 def _reply_view(environment: Environment, reply: str | None) -> Environment:
-    """The run as the calls of one reply see it: what one of them opens is for the next reply."""
     # With a name of the reply the calls know by themselves what was opened by one of them.
     is_fixed = reply is not None or not environment.rendering.may_change
     return environment if is_fixed else environment.with_rendered(environment.rendered_prompt)
@@ -482,7 +470,7 @@ def _may_run_beside(environment: Environment, call: ToolCall, reply: str | None)
 
 
 def _for_neighbours(environment: Environment, reply: str | None) -> Environment:
-    """The same run, in which a `def` approver is asked one question at a time: those on a screen do not mix."""
+    # A `def` approver is asked one question at a time, so that questions on a screen do not mix.
     shared, approver, lock = environment.for_reply(reply), environment.approver, threading.Lock()
     if approver is None or is_async(approver):
         return shared
@@ -515,15 +503,7 @@ async def list_waiting(environment: Environment) -> dict[CallRef, PostponedCall]
 async def record_answer(environment: Environment, ref: CallRef, call: ToolCall, text: str, *, success: bool) -> None:
     """Records a call that waited as the program has answered it, without the pipeline.
 
-    Args:
-        environment: the run.
-        ref: the identity of the call.
-        call: the call, as the model wrote it.
-        text: what the model reads; of a refusal, why.
-        success: whether it is the result of the call.
-
-    Raises:
-        SessionError: the session is closed.
+    `text` is what the model reads: with `success` the result, otherwise why it was refused.
     """
     from handrail.runtime.approval import record_outside_answer  # noqa: PLC0415
 

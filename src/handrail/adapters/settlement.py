@@ -95,14 +95,9 @@ class PendingAnswers:
 
 
 async def settle_before_run(environment: Environment, mode: ExecutionMode) -> None:
-    """Settles, before a model is asked, the calls of tools that have `apply` or `reconcile`; log what still waits.
+    """Settles, before a model is asked, the calls of tools that have `apply` or `reconcile`.
 
     Inside a call nothing is done: its result may be applied by that call.
-
-    Raises:
-        DeveloperMistake: as for `settle_open`.
-        RunAbortedError: as for `settle_open`.
-        StoreError: as for `settle_open`.
     """
     if environment.session.store is None or current() is not None:
         return
@@ -112,14 +107,7 @@ async def settle_before_run(environment: Environment, mode: ExecutionMode) -> No
 
 
 async def settle_open(environment: Environment, mode: ExecutionMode) -> tuple[SettledCall, ...]:
-    """Settles the open calls of a session whose effects have happened or are unknown, one by one.
-
-    Raises:
-        DeveloperMistake: the program is at fault; the others have been settled. If there are several, the first is
-            raised, with the others as notes.
-        RunAbortedError: the run is over; the calls after that one have not been settled.
-        StoreError: the store cannot be read.
-    """
+    """Settles the open calls of a session one by one, as `ToolExecutor.settle_open` says."""
     outcomes: list[SettledCall] = []
     mistakes = DeferredMistakes()
     for call, row in await mode.in_thread(lambda: list(_unsettled(environment))):
@@ -202,7 +190,6 @@ def _refusal(ref: CallRef, row: EffectRow, why: str) -> SettledCall:
 
 
 async def _reconcile(run: CallState, tool: Tool[Any, Any], row: EffectRow) -> EffectRow | None:
-    """The row of an unknown effect once its reconciler has settled it; `None` if it could not, which is logged."""
     try:
         await parse_arguments(run, tool)
         await run.turn.acquire(run.mode, run.environment.deadline)

@@ -249,11 +249,7 @@ class ToolExecutor:
     async def answer_async(
         self, calls: Iterable[ToolCall] | None = None, *, reply: str | None = None
     ) -> Answers | PendingAnswers:
-        """Answers as `answer` does; reads run concurrently, as by `execute_all_async`.
-
-        Raises:
-            Exception: as for `execute_all_async`.
-        """
+        """Answers as `answer` does; reads run concurrently, as by `execute_all_async`."""
         reads = self.environment.session.store if calls is None else None
         find = partial(self._find_calls, "ToolExecutor.answer_async", calls, reply)
         requests, reply = await ASYNC.write_to(reads, find)
@@ -265,22 +261,17 @@ class ToolExecutor:
         """Runs the calls of one reply, side by side where they may; a message for each, in the order asked.
 
         Neighbours that read, or are of a `concurrent` tool, run side by side: `def` handlers on threads of their own,
-        others on the loop of this thread's handlers. Every other call runs by itself, on this thread. So do all calls
+        others on the loop of this thread's handlers. Every other call runs by itself, on this thread, as do all calls
         on a thread that runs an event loop.
 
-        `reply` identifies the reply, as for `execute`. With it, calls that have one id are different calls: the second
-        is recorded as `ID_2`, and so on, and an empty id as `call`. Each message has the id that the model gave the
-        call. So `calls` are all calls of the reply, in its order. A call that opens sections is answered, as by
-        `answer`. The message of a call whose question is left open is `pending`; with the same `reply`, these calls
-        are made again, and only what waits is asked about and run. Without a reply they are not made again.
+        `reply` identifies the reply, as for `execute`, and `calls` are all its calls in order: of calls with one id,
+        the second is recorded as `ID_2`, and so on. A call that opens sections is answered, as by `answer`. The message
+        of a call whose question is left open is `pending`; made again with the same `reply`, only these calls run.
 
         Raises:
             CallIdReusedError: a reply without a name is repeated while calls wait; none has been run.
-            DeveloperMistake: as for `execute`, after the remaining calls have run. If there are several, the first is
-                raised, with the others as notes. An `ExceptionGroup` of a handler that contains one is treated the
-                same.
-            RunAbortedError: as for `execute`; those that ran beside the call that ended the run have ended, and the
-                calls after them have not been run.
+            DeveloperMistake: as for `execute`, after the remaining calls have run; further ones are its notes.
+            RunAbortedError: as for `execute`; the calls after the one that ended the run have not been run.
         """
         requests = run_blocking(self._check_all("ToolExecutor.execute_all", calls, reply, BLOCKING))
         return tuple(map(_message, requests, run_in_order(self.environment, requests, reply)))
@@ -305,11 +296,10 @@ class ToolExecutor:
 
         Those are the calls that `session.open_calls` lists as `"unknown"`, whose reconciler is asked, and as
         `"unapplied"`. What has happened is applied: `External.apply` runs, policies record the result, reducers apply
-        it. No policy and no approver decides, and no handler runs. Each is recorded as a call `settled` nested in the
-        open one. Calls that are nested are left to their parents, unless these have final records.
+        it. No policy, approver or handler runs. Each is recorded as a call `settled` nested in the open one.
 
         Returns:
-            The outcome of each that is known now, in the order of `session.open_calls`; see `SettledCall`.
+            The outcome of each that is known now, in the order of `session.open_calls`.
 
         Raises:
             DeveloperMistake: the program is at fault; the other calls have been settled.
@@ -321,21 +311,13 @@ class ToolExecutor:
         return run_to_completion(settle_open(self.environment, BLOCKING))
 
     async def settle_open_async(self) -> tuple[SettledCall, ...]:
-        """Settles as `settle_open` does, without blocking the event loop.
-
-        Raises:
-            Exception: as `settle_open`.
-        """
+        """Settles as `settle_open` does, without blocking the event loop."""
         from handrail.adapters.settlement import settle_open  # noqa: PLC0415
 
         return await settle_open(self.environment, ASYNC)
 
     async def settle_before_run_async(self) -> None:
-        """Settles the calls of tools with `apply` or `reconcile`, and log what still waits; the adapters call it.
-
-        Raises:
-            Exception: as `settle_open`.
-        """
+        """Settles the calls of tools with `apply` or `reconcile`, and logs what still waits; adapters call it."""
         from handrail.adapters.settlement import settle_before_run  # noqa: PLC0415
 
         await settle_before_run(self.environment, ASYNC)
@@ -360,11 +342,7 @@ class ToolExecutor:
         return run_to_completion(self._check_answer(answer, BLOCKING, reply))
 
     async def completion_async(self, answer: object, *, reply: str | None = None) -> str | None:
-        """Checks as `completion` does; the checker runs on a thread of its own.
-
-        Raises:
-            Exception: as `completion`.
-        """
+        """Checks as `completion` does; the checker runs on a thread of its own."""
         return await self._check_answer(answer, ASYNC, reply)
 
     async def _check_answer(self, answer: object, mode: ExecutionMode, reply: str | None) -> str | None:

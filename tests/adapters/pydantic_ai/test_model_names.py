@@ -10,7 +10,7 @@ from handrail.errors import AgentError, UnknownModelError
 MEANT = {
     "openia:gpt-5": "openai:gpt-5",
     "antropic:claude-x": "anthropic:claude-x",
-    "open-router:some/model": "openrouter:some/model",
+    "open-routr:some/model": None,
     "gpt-5": "openai:gpt-5",
     "claude-sonnet-4-5": "anthropic:claude-sonnet-4-5",
     "openai/gpt-5": "openai:gpt-5",

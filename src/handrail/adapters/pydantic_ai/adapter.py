@@ -177,10 +177,7 @@ class PydanticAIAdapter:
         unfinished: Unfinished = "resume",
         finished: WhenFinished = "repeat",
     ) -> PromptResponse[Out]:
-        """Runs a prompt to its answer.
-
-        In a stored session the conversation is stored before calls start. If the last evaluation of the prompt was
-        interrupted, this one resumes it: calls that have a final record are answered from it, the others run.
+        """Runs a prompt to its answer; resumes the last evaluation if it was interrupted, in a stored session.
 
         Args:
             prompt: the bound prompt. Its text becomes the instructions; its resources are open during the run.
@@ -190,11 +187,10 @@ class PydanticAIAdapter:
             budget: limits of the run. By default, PydanticAI's limit of 50 requests applies.
             heartbeat: beaten by `context.beat()`.
             run_context: correlation ids, for `context.run_context` and `ToolInvoked`.
-            unfinished: how an unfinished evaluation of the prompt in a stored session is treated. `"resume"` resumes
-                it, and refuses another `user_prompt` if the model has replied; `"discard"` starts a new one, and
-                committed changes remain.
-            finished: how a finished evaluation of the prompt with the same `user_prompt` in a stored session is
-                treated. `"repeat"` starts a new one; `"return"` returns its response, and no model is asked.
+            unfinished: `"resume"` resumes an unfinished evaluation, and refuses another `user_prompt` if the model has
+                replied; `"discard"` starts a new one, and committed changes remain.
+            finished: for one with the same `user_prompt`, `"repeat"` starts a new one; `"return"` returns its response,
+                and no model is asked.
 
         Raises:
             PromptEvaluationError: the evaluation stopped, in the phase `phase`. Committed changes remain. Or there is

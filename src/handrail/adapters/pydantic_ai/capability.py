@@ -164,13 +164,7 @@ class HandrailCapability(AbstractCapability[Any]):
 
     @override
     async def wrap_run(self, ctx: RunContext[Any], *, handler: WrapRunHandler) -> AgentRunResult[Any]:
-        """Applies what waits for the tools, and stores what was said, however the run ends.
-
-        Raises:
-            DeveloperMistake: an `apply` is at fault.
-            AgentError: the conversation has another run, or an unfinished one that this run does not continue.
-            SessionError: the messages cannot be stored.
-        """
+        """Applies what waits for the tools, and stores what was said, however the run ends."""
         await self.settle()
         if self.conversation is None:
             return await self._run_to_end(handler)
@@ -188,21 +182,12 @@ class HandrailCapability(AbstractCapability[Any]):
         return result
 
     async def settle(self) -> None:
-        """Applies the results that wait for the tools of the run, before the model is asked.
-
-        Raises:
-            DeveloperMistake: as for `wrap_run`.
-        """
+        """Applies the results that wait for the tools of the run, before the model is asked."""
         await self.executor.settle_before_run_async()
 
     @override
     async def on_run_error(self, ctx: RunContext[Any], *, error: BaseException) -> AgentRunResult[Any]:
-        """Tells how an unfinished run is resumed, if PydanticAI refuses a new prompt because of its calls.
-
-        Raises:
-            AgentError: that is so.
-            BaseException: any other error of the run.
-        """
+        """Raises how an unfinished run is resumed, if PydanticAI refuses a new prompt because of its calls."""
         conversation, is_prompted = self.conversation, ctx.prompt is not None
         if conversation and is_prompted and conversation.has_unanswered_calls and isinstance(error, UserError):
             raise conversation.unfinished_error() from error
@@ -216,10 +201,6 @@ class HandrailCapability(AbstractCapability[Any]):
 
         If something is missing from the answer, the run continues with a request that says what. A run that resumes
         with an answer that was not checked begins with the check, and makes no request for another answer.
-
-        Raises:
-            DeveloperMistake: that of the first call that had one, with the others as notes, or of the checker.
-            PromptEvaluationError: something is missing from an answer that `run_stream` has streamed.
         """
         conversation = self.conversation
         # A prompt with which the history ends is sent from there.
@@ -262,11 +243,7 @@ class HandrailCapability(AbstractCapability[Any]):
 
     @override
     async def after_run(self, ctx: RunContext[Any], *, result: AgentRunResult[Any]) -> AgentRunResult[Any]:
-        """Raises the mistakes of calls that end after the answer, as in a streamed run.
-
-        Raises:
-            DeveloperMistake: as for `wrap_node_run`.
-        """
+        """Raises the mistakes of calls that end after the answer, as in a streamed run."""
         self._mistakes.raise_first()
         return result
 
@@ -276,12 +253,7 @@ class HandrailCapability(AbstractCapability[Any]):
     async def wrap_model_request(
         self, ctx: RunContext[Any], *, request_context: ModelRequestContext, handler: WrapModelRequestHandler
     ) -> ModelResponse:
-        """Makes a request, bounded by the deadline; what the user says is stored before.
-
-        Raises:
-            StoreError: it cannot be stored.
-            PromptEvaluationError: the deadline passed, or the budget had been exceeded before (by another run).
-        """
+        """Makes a request, bounded by the deadline; what the user says is stored before."""
         if self.conversation is not None:
             await self.conversation.record_request(ctx.messages)
         check_budget(self.executor.environment)
@@ -291,11 +263,7 @@ class HandrailCapability(AbstractCapability[Any]):
     async def after_model_request(
         self, ctx: RunContext[Any], *, request_context: ModelRequestContext, response: ModelResponse
     ) -> ModelResponse:
-        """Names a reply, counts its tokens and calls, and routes every name in it to the pipeline.
-
-        Raises:
-            PromptEvaluationError: the budget is exceeded; none of the reply's calls is run.
-        """
+        """Names a reply, counts its tokens and calls, and routes every name in it to the pipeline."""
         manager, environment = ctx.tool_manager, self.executor.environment
         tools = {} if manager is None or manager.tools is None else manager.tools
         # Counted before the reply is named and stored: a reply over the budget raises here, and none of its calls runs.
@@ -317,7 +285,6 @@ class HandrailCapability(AbstractCapability[Any]):
         return response
 
     def _hide_secrets(self, tools: Mapping[str, ToolsetTool[Any]]) -> None:
-        """Lets the session know which arguments it must not store, by the names that the model says."""
         masking = self.executor.environment.session.call_masking
         for name, tool in tools.items():
             schema = tool.tool_def.parameters_json_schema
@@ -346,9 +313,6 @@ class HandrailCapability(AbstractCapability[Any]):
         """Defers a developer's mistake of a call in this block; for PydanticAI the call fails.
 
         That failure does not reach a model, because the mistake is raised before the next request.
-
-        Raises:
-            ToolFailed: the call had one.
         """
         try:
             yield
@@ -372,9 +336,6 @@ class HandrailCapability(AbstractCapability[Any]):
 
         These are calls of unknown tools, and calls of foreign tools whose text has a duplicate key in one object, of
         which PydanticAI's validation silently takes the last value.
-
-        Raises:
-            ToolFailed: a key is given twice. It spends none of PydanticAI's retries.
         """
         # Compared by identity: another toolset may use the same key and value in its metadata.
         if tool_def.metadata is _UNKNOWN:
@@ -386,11 +347,7 @@ class HandrailCapability(AbstractCapability[Any]):
     async def refuse_arguments(
         self, ctx: RunContext[Any], call: ToolCallPart, tool_def: ToolDefinition, error: ParseError
     ) -> None:
-        """Refuses a call of a foreign tool for its arguments, or returns if it may continue.
-
-        Raises:
-            ToolFailed: the call is refused.
-        """
+        """Refuses a call of a foreign tool for its arguments, or returns if it may continue."""
         del ctx, tool_def  # only a pipeline records the call
         raise ToolFailed(not_run(call.tool_name, error))
 
@@ -404,11 +361,7 @@ class HandrailCapability(AbstractCapability[Any]):
         args: ValidatedToolArgs,
         handler: WrapToolExecuteHandler,
     ) -> Any:
-        """Lets a call of this toolset reach the pipeline after those asked for before it.
-
-        Raises:
-            ToolFailed: the tool is unknown.
-        """
+        """Lets a call of this toolset reach the pipeline after those asked for before it."""
         if tool_def.toolset_id != self.toolset.id and not self.sends_all_calls:
             return await handler(args)
         # The mistakes are deferred outside of the queue, so that a call with a mistake has left it, and later calls
@@ -424,21 +377,15 @@ class HandrailCapability(AbstractCapability[Any]):
         return False
 
     async def refuse_unknown(self, call: ToolCallPart, args: ValidatedToolArgs, ctx: RunContext[Any]) -> Any:  # noqa: ANN401 - PydanticAI's
-        """Lets the pipeline answer a call of an unknown tool.
-
-        Raises:
-            ToolFailed: always, with the known names.
-        """
+        """Lets the pipeline answer a call of an unknown tool."""
         return await self.toolset.call(call.tool_name, args, ctx)
 
 
 def _is_answer(tools: Mapping[str, ToolsetTool[Any]], name: str) -> bool:
-    """Whether a call of that name is PydanticAI's way to give a structured answer."""
     return name in tools and tools[name].tool_def.kind == "output"
 
 
 def _repeated_key(args: RawToolArgs) -> ParseError | None:
-    """The fault that an object in the arguments has a duplicate key; `None` if none has, or they are not JSON text."""
     if not isinstance(args, str) or args.count(":") < 2:  # noqa: PLR2004 - a duplicate key occurs twice
         return None
     try:

@@ -272,11 +272,7 @@ class StoredHistory:
         )
 
     async def record_request(self, messages: Sequence[ModelMessage]) -> None:
-        """Stores what the model is about to be asked, as `record` does; answers of calls and of checks are made again.
-
-        Raises:
-            SessionError: as for `save`.
-        """
+        """Stores a request, as `record` does; one that answers calls or a check is made again."""
         *before, last = messages
         if isinstance(last, ModelRequest) and not self._unchecked and not _unanswered(self._latest):
             await self.record([*before, replace(last, parts=list(last.parts))])
@@ -289,35 +285,23 @@ class StoredHistory:
         Args:
             messages: the whole conversation; it must not be changed afterwards.
             unchecked: whether they end with an answer that is still to be checked for completion.
-
-        Raises:
-            SessionError: as for `save`.
         """
         self._latest, self._unchecked = messages, unchecked
         if self._session.store is not None:
             await self.save_async(messages)
 
     async def save_async(self, messages: Sequence[ModelMessage], *, has_ended: bool = False) -> None:
-        """Stores as `save` does, without holding the event loop.
-
-        Raises:
-            Exception: as `save`.
-        """
+        """Stores as `save` does, without holding the event loop."""
         await self._off_loop(partial(self.save, messages, has_ended=has_ended))
 
     def save(self, messages: Sequence[ModelMessage], *, has_ended: bool = False) -> None:
         """Stores the new messages since the last call; all of them, if messages have been dropped or edited since.
 
         Messages are edited by making others in their place: a message that is changed itself counts as unchanged until
-        the next run.
-
-        Args:
-            messages: the whole conversation.
-            has_ended: whether the run has ended with an answer.
+        the next run. `has_ended` says that the run has ended with an answer.
 
         Raises:
-            AgentError: a message has a value that cannot be written as JSON. Lone surrogates are written as their
-                escapes.
+            AgentError: a message has a value that cannot be written as JSON.
             SessionError: the session is closed.
             RecordingError: the session has passed to another process, or its store is unavailable; what was not stored
                 is stored with the next unit.
@@ -432,7 +416,6 @@ def _unanswered(history: Sequence[ModelMessage]) -> tuple[ToolCallPart, ...]:
 
 
 def _ref(history: Sequence[ModelMessage], call: ToolCallPart) -> CallRef:
-    """The identity of a call of the last reply."""
     place = max(place for place, message in enumerate(history) if isinstance(message, ModelResponse))
     return CallRef(name_in_history(history, place), call.tool_call_id)
 
@@ -458,7 +441,6 @@ def _is_same(ones: Sequence[ModelMessage], others: Sequence[ModelMessage]) -> bo
 
 
 def _is_equal(one: ModelMessage, other: ModelMessage) -> bool:
-    """Whether two messages say the same to the model: their parts do."""
     if type(one) is not type(other) or len(one.parts) != len(other.parts):
         return False
     if one.parts == other.parts:
@@ -471,6 +453,5 @@ def _is_equal(one: ModelMessage, other: ModelMessage) -> bool:
 
 
 def _plain_parts(message: ModelMessage) -> list[dict[str, Any]]:
-    """The parts of a message as they are stored, without their times, which no model is sent."""
     (plain,) = ModelMessagesTypeAdapter.dump_python([message], mode="json")
     return [{**escaped_within(part), "timestamp": None} for part in plain["parts"]]

@@ -90,9 +90,8 @@ def _is_provider(name: str) -> bool:
 
 
 def _nearest_model(name: str, provider: str, model: str) -> str | None:
-    """The name that was probably meant; `None` if none is similar."""
     names = (full_name.partition(":") for full_name in get_args(KnownModelName.__value__))
-    models = [(maker, other) for maker, _, other in names if "/" not in maker and _is_provider(maker)]
+    models = [(maker, other) for maker, _, other in names if "/" not in maker]
     if model.strip():
         near = get_close_matches(provider[:_MAX_NAME_CHARS], sorted({maker for maker, _ in models}), n=1)
         return f"{near[0]}:{model}" if near else None
@@ -148,7 +147,6 @@ def unreachable_error(error: BaseException, prompt_name: str) -> ModelUnreachabl
 
 
 def _failure(error: BaseException) -> tuple[str, str | None, str] | None:
-    """Model, host and reason; `None` if the provider has answered, or for any other error."""
     # `ModelHTTPError` has a status code, so the provider has answered.
     if not isinstance(error, ModelAPIError) or isinstance(error, ModelHTTPError):
         return None
@@ -165,7 +163,6 @@ def _failure(error: BaseException) -> tuple[str, str | None, str] | None:
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """An exception and its chain; of a group the first one."""
     following: BaseException | None = error
     for _ in range(_MOST_CHAINED):
         if following is None:
@@ -178,7 +175,6 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def _host(error: BaseException) -> str | None:
-    """The host of the request that an exception of an HTTP client has; `None` if it has none."""
     try:
         request: Any = getattr(error, "request", None)  # of whatever client
         parts = urlsplit(str(request.url))

@@ -85,11 +85,7 @@ class PipelineCapability(HandrailCapability):
 
     @override
     async def refuse_unknown(self, call: ToolCallPart, args: ValidatedToolArgs, ctx: RunContext[Any]) -> Any:
-        """Answers a call of an unknown name with the names of all tools of the agent, or from the record.
-
-        Raises:
-            ToolFailed: always, unless the call has a record of success from when its tool existed.
-        """
+        """Answers a call of an unknown name with the names of all tools of the agent, or from the record."""
         manager = ctx.tool_manager
         tools = {} if manager is None or manager.tools is None else manager.tools
         others = (name for name, tool in tools.items() if tool.toolset is not self.toolset)
@@ -122,10 +118,6 @@ class PipelineCapability(HandrailCapability):
         """Records a call whose arguments do not fit, and reports every fault to the model.
 
         A call with a final record is answered from it, even if its arguments no longer fit.
-
-        Raises:
-            ToolFailed: the arguments do not fit the tool's schema. It spends none of PydanticAI's retries.
-            ModelRetry: raised by the tool's own validator.
         """
         record = await self.final_record(self.find_call(ctx, call).ref)
         if record is None:
@@ -140,11 +132,7 @@ class PipelineCapability(HandrailCapability):
     async def refuse_arguments(
         self, ctx: RunContext[Any], call: ToolCallPart, tool_def: ToolDefinition, error: ParseError
     ) -> None:
-        """Records a call whose arguments are invalid, and reports it to the model, unless it has a final record.
-
-        Raises:
-            ToolFailed: the call has no final record.
-        """
+        """Records a call whose arguments are invalid, and reports it to the model, unless it has a final record."""
         if await self.final_record(self.find_call(ctx, call).ref) is None:
             raise ToolFailed(await self._record_misfit(ctx, call, tool_def, error))
 
@@ -180,7 +168,6 @@ class PipelineCapability(HandrailCapability):
         return record if isinstance(record, ToolInvoked) and record.final else None
 
     def _find_environment(self, call: ForeignCall, metadata: ToolMetadata) -> Environment:
-        """The environment for the calls of one foreign tool; cached, because it is the same for all of them."""
         name, schema = call.name, call.schema
         entry = self._environments.get(name)
         # A server may change the declaration or the schema of a tool during a run, so both are compared.
@@ -192,7 +179,6 @@ class PipelineCapability(HandrailCapability):
     async def _record_misfit(
         self, ctx: RunContext[Any], call: ToolCallPart, tool_def: ToolDefinition, error: ParseError
     ) -> str:
-        """Lets the pipeline refuse a call at its second step; returns the message for the model."""
         masking = schema_masking(tool_def.parameters_json_schema)
         tool = _Misfit(name=call.tool_name, description="", error=error, masking=masking)
         with self.defer_mistakes():
@@ -254,10 +240,6 @@ class ThroughPipeline(WrapperToolset[Any]):
 
         In a resumed run, calls are made from a reply that this run has not received: names in it that are no longer
         known reach the pipeline as those of a new reply do. There is no request in between.
-
-        Raises:
-            PromptValidationError: a tool's metadata has an unknown value.
-            SecondStoreError: a tool has `External(apply=...)`, and session and ledger are not in one store.
         """
         tools = await super().get_tools(ctx)
         # A wrong declaration is reported before the model sees the tool, and not at its first call.
@@ -277,14 +259,7 @@ class ThroughPipeline(WrapperToolset[Any]):
     async def call_tool(
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
     ) -> Any:
-        """Runs a call; the pipeline answers one that has a final record.
-
-        Raises:
-            ToolFailed: the call was refused or failed; the message is what the model reads, and the run continues.
-            ApprovalRequired: the call is postponed.
-            DeveloperMistake: the program is at fault; the capability defers it until the other calls have ended.
-            RunAbortedError: the run is over.
-        """
+        """Runs a call; the pipeline answers one that has a final record."""
         if reaches_pipeline(tool.tool_def):
             # These calls are in the pipeline already; another one around them would record and approve them twice.
             try:
@@ -315,7 +290,6 @@ def _as_written(args: RawToolArgs | None) -> str | dict[str, Any]:
 
 
 def _parse_error(definition: ToolDefinition, args: RawToolArgs, error: Exception) -> ParseError:
-    """The faults of the arguments, in the format of Handrail's own tools."""
     if not isinstance(error, ValidationError):
         return ParseError(str(error))
     lines = error.errors(include_url=False, include_input=False)

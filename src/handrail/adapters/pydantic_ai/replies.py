@@ -98,12 +98,7 @@ def name_new_reply(
 
     It is a copy, because a model may return one object for several replies; a name that it already has is that of an
     earlier reply.
-
-    Args:
-        ctx: the run context of the request.
-        session: the session of the run.
-        response: the response.
-        used_ids: ids that none of its calls may have; those of its calls are added.
+    None of its calls has one of `used_ids`, to which their ids are added.
     """
     response = _with_storable_calls(response, used_ids)
     name = _new_name(ctx, session, ctx.messages, response)
@@ -138,7 +133,6 @@ def name_in_history(messages: Sequence[ModelMessage], place: int) -> str:
 
 
 def _name(ctx: RunContext[Any], session: Session, place: int, response: ModelResponse) -> str:
-    """The name of the response at that index of the run's history; it is written into it."""
     # Only a response of this run can be given a new name; one of the history must have the same name in each process.
     is_live = bool(ctx.run_id) and response.run_id == ctx.run_id
     if is_live and _stamp(response) is None:
@@ -231,7 +225,6 @@ def _digest(calls: Sequence[ToolCallPart], position: int) -> str:
 
 
 def _decode(words: object) -> object:
-    """Arguments as the model wrote them; text that is not JSON stays."""
     if not isinstance(words, str):
         return {} if words is None else words
     try:
@@ -271,7 +264,6 @@ async def record_discarded(environment: Environment, messages: Sequence[ModelMes
 def _find_calls(
     messages: Sequence[ModelMessage], refs: AbstractSet[CallRef]
 ) -> Iterator[tuple[CallRef, ToolCallPart, int]]:
-    """The calls in the messages with these identities, each with the place of its response."""
     ids = {ref.call_id for ref in refs}
     for place, message in enumerate(messages if ids else ()):
         for part in message.tool_calls if isinstance(message, ModelResponse) else ():
@@ -296,16 +288,11 @@ async def mark_outside_results(
 ) -> ModelRequest:
     """A request in which results from outside are delimited; the same object if it has none. They taint the session.
 
-    Args:
-        request: the request that follows the calls of a reply.
-        ctx: the context of the run.
-        environment: the same for Handrail.
-        tools: the tools that the program does not run, and that are marked as untrusted, by name.
-        results: what the program has given for calls of the reply, by their ids.
+    `tools` are the tools that the program does not run, and that are marked as untrusted; `results` what the program
+    has given for calls of the reply, by their ids.
 
     Raises:
         SessionError: the taint cannot be recorded, so the request must not leave.
-        StoreError: as well.
     """
     # The fast path: no tool has such results, and nothing has been read.
     if not tools and not results:
@@ -328,7 +315,6 @@ async def mark_outside_results(
 
 
 async def _taint(environment: Environment, tool: ToolDefinition | None, call: CallInHistory) -> ContentMarks | None:
-    """The marks of the result of a call, whose taint is recorded; `None` if its tool is trusted."""
     index = environment.taints
     # A tool of this program has tainted the session when it put its result off.
     if tool is not None and index.place_of(call.ref) is None:
@@ -349,7 +335,6 @@ def _delimit(part: ToolReturnPart[Any], marks: ContentMarks) -> ModelRequestPart
 
 
 def _delimit_content(part: ModelRequestPart, contents: Sequence[tuple[object, ContentMarks]]) -> ModelRequestPart:
-    """A part with the marks of what was given beside a result, if it is that."""
     if not isinstance(part, UserPromptPart):
         return part
     content = part.content

@@ -344,11 +344,7 @@ class HandrailToolset(AbstractToolset[Any]):
     async def call_tool(
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
     ) -> ToolReturn[Any]:
-        """Runs a call; see `call`. PydanticAI's tool is not used, because the prompt has Handrail's.
-
-        Raises:
-            PromptValidationError: a tool of the agent is marked as untrusted, and its calls do not reach the pipeline.
-        """
+        """Runs a call; see `call`. PydanticAI's tool is not used, because the prompt has Handrail's."""
         # A toolset does not see those of others before its own calls are made.
         if self._is_bare and ctx.tool_manager is not None and ctx.tool_manager.tools:
             refuse_lost_marks(ctx.tool_manager.tools, ctx, capability=type(self).__name__)
@@ -362,9 +358,7 @@ class HandrailToolset(AbstractToolset[Any]):
             `replayed`.
 
         Raises:
-            DeveloperMistake: the program is at fault, or the reply has another call with the same id. A
-                `HandrailCapability` defers it until the other calls of the reply have ended; without one it cancels
-                them.
+            DeveloperMistake: the program is at fault. Without a `HandrailCapability` it cancels the other calls.
             ToolFailed: the call was refused or failed; the message is what the model reads, and the run continues.
             ModelRetry: the call failed, because its handler raised this; PydanticAI counts a retry.
             ApprovalRequired: the call waits: the question about it was left open, or its handler raised this.
@@ -418,7 +412,6 @@ _ADDING_TOOLSETS: OrderedDict[str, ref[HandrailToolset]] = OrderedDict()
 
 
 def _adding_toolset(run_id: str | None, toolset: HandrailToolset) -> HandrailToolset | None:
-    """The bare toolset that offers the added tools in a run, by default the given one; `None` if it is gone."""
     first = _ADDING_TOOLSETS.setdefault(run_id or "", ref(toolset))  # atomic
     while len(_ADDING_TOOLSETS) > MOST_RUNS:
         _ADDING_TOOLSETS.popitem(last=False)
@@ -467,12 +460,7 @@ class WithAddedTools(WrapperToolset[Any]):
 
     @override
     async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
-        """The tools of all toolsets, and those that are added.
-
-        Raises:
-            ToolConflictError: a tool of the agent has the name of one that opens, closes or reads sections.
-            PromptValidationError: a tool is marked as untrusted, and its calls do not reach the pipeline.
-        """
+        """The tools of all toolsets, and those that are added."""
         tools = await super().get_tools(ctx)
         refuse_lost_marks(tools, ctx, capability=self.capability)
         additions = self.adding.added_tools()
@@ -506,11 +494,6 @@ def reaches_pipeline(definition: ToolDefinition) -> bool:
 
 def refuse_lost_marks(tools: Mapping[str, ToolsetTool[Any]], ctx: RunContext[Any], *, capability: str) -> None:
     """Refuses tools of an agent that are marked as untrusted, and whose calls do not reach the pipeline.
-
-    Args:
-        tools: the tools of the agent.
-        ctx: the context of the run.
-        capability: brings Handrail's tools into the agent, in words.
 
     Raises:
         PromptValidationError: there are such tools; the message has the first one, and the cure.

@@ -356,25 +356,13 @@ class ForeignCall:
         return advised_value(self._value, message)
 
     def postpone(self, error: CallPostponed) -> Never:
-        """Postpones the call in PydanticAI.
-
-        Raises:
-            ApprovalRequired: as the tool raised it, or because the question about the call was left open.
-            CallDeferred: as the tool raised it.
-        """
+        """Postpones the call in PydanticAI."""
         if self._failure is not None:
             raise self._failure
         raise ApprovalRequired from error
 
     async def run(self, *, acts_outside: bool) -> ToolResult[Any]:
-        """Runs the call by the toolset; step 9 of the pipeline.
-
-        Raises:
-            CallPostponed: the call is postponed.
-            ToolValidationError: the toolset reports a failure.
-            EffectUncertain: it is not known whether the external effect happened.
-            Exception: any other exception of the toolset.
-        """
+        """Runs the call by the toolset; step 9 of the pipeline."""
         try:
             value = await self._toolset.call_tool(self.name, self._args, self.context, self._tool)
             # An iterator can be read once, and its side effects belong to the call.
@@ -409,7 +397,6 @@ class ForeignCall:
 
 
 def _like(error: Exception, text: str) -> ModelRetry | ToolFailed:
-    """An exception of the same kind, with another text."""
     return ModelRetry(text) if isinstance(error, ModelRetry) else ToolFailed(text)
 
 
@@ -447,18 +434,18 @@ def plain_arguments(
             parameters there.
         with_secrets: whether secrets stay objects, which JSON writes as asterisks.
     """
-    plain = as_json(args)
+    plain, value = as_json(args), args
     if plain is NO_VALUE and isinstance(args, dict):
         entries = cast("dict[object, object]", args)  # keys may be anything
         plain = {str(to_plain_json(name)): to_plain_json(value) for name, value in entries.items()}
     elif plain is NO_VALUE:
         plain = to_plain_text(args)
     if with_secrets:
-        plain = secrets_put_back(plain, args)
+        plain = secrets_put_back(plain, value)
     if not is_object(plain):
         return {"arguments": plain}
     arguments = dict(plain)
-    return arguments if definition is None else _unwrap(arguments, args, definition.parameters_json_schema)
+    return arguments if definition is None else _unwrap(arguments, value, definition.parameters_json_schema)
 
 
 def _unwrap(arguments: dict[str, Any], args: object, schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -507,7 +494,6 @@ def is_answer_lost(error: BaseException | None) -> bool:
 
 
 def _is_lost(fault: object) -> bool:
-    """Whether a JSON-RPC error leaves open that the call was made. The SDK itself, an extra, is not imported."""
     code: object = getattr(fault, "code", None)
     # Not `isinstance`: `True` is an `int`, and is not a code.
     if type(code) is not int:

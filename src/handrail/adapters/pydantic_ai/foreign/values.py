@@ -82,11 +82,7 @@ class FunctionArguments:
         self._schema = schema
 
     def validate_json(self, input: str | bytes | bytearray, **options: Any) -> Any:  # noqa: ANN401 - PydanticAI's
-        """The values, by the names of the parameters.
-
-        Raises:
-            ValidationError: the arguments do not fit.
-        """
+        """The values, by the names of the parameters."""
         # Partial arguments arrive while a model is still streaming; they are incomplete, so the strict check would
         # refuse them.
         if options.get("allow_partial", "off") == "off":
@@ -94,11 +90,7 @@ class FunctionArguments:
         return self.lenient.validate_json(input, **options)
 
     def validate_python(self, input: Any, **options: Any) -> Any:  # noqa: ANN401 - PydanticAI's
-        """The values of decoded JSON; already created values are left to PydanticAI.
-
-        Raises:
-            ValidationError: the arguments do not fit.
-        """
+        """The values of decoded JSON; already created values are left to PydanticAI."""
         value: object = input
         if isinstance(value, dict) and is_decoded(cast("object", value)):
             # Encoded again, because pydantic is stricter for Python values than for JSON: a date, for example, is text
@@ -107,7 +99,6 @@ class FunctionArguments:
         return self.lenient.validate_python(input, **options)
 
     def _agreed(self, data: str | bytes | bytearray, context: object) -> str | bytes | bytearray:
-        """`data` as the schema has it: with `5` for `5.0`, and a list for a text that holds it; `{}` for nothing."""
         data = stated_arguments(data)
         try:
             self._check(data, context=context)
@@ -191,7 +182,6 @@ def _arguments_type(function: Callable[..., Any], only: str | None) -> Any:  # n
 
 
 def _exact(part: Core, _was: Core, changed: bool) -> Core:  # noqa: FBT001 - of an edit
-    """A part that converts nothing from JSON."""
     if part["type"] in {"decimal", "fraction"} and not changed:  # published as numbers too
         return replacing(part, union_schema([float_schema(strict=True), without_name(part)]))
     return {**part, "strict": True} if part["type"] in _EXACT and not changed and "strict" not in part else part
@@ -320,7 +310,6 @@ def _read(name: str, value: object, within: tuple[int, ...]) -> object:
 
 
 def _is_representable(value: object) -> bool:
-    """Whether PydanticAI can write a value in a message, and read it again."""
     if _is_simple_text(value):
         return True
     # Serializers of pydantic limit the depth, so a value that fits by itself may fail inside of a message.
@@ -333,7 +322,6 @@ def _is_representable(value: object) -> bool:
 
 
 def _escape_content(content: Any) -> Any:  # noqa: ANN401 - PydanticAI's
-    """What a tool adds for the model, with lone surrogates escaped; the same object if it has none."""
     if isinstance(content, TextContent):
         text = escape_surrogates(content.content)
         return content if text == content.content else TextContent(text, metadata=content.metadata)
@@ -341,7 +329,8 @@ def _escape_content(content: Any) -> Any:  # noqa: ANN401 - PydanticAI's
         return escaped_within(content)
     parts = list(cast("Sequence[object]", content))
     new_parts = [_escape_content(part) for part in parts]
-    return new_parts if any(one is not other for one, other in zip(parts, new_parts, strict=True)) else content
+    is_changed = any(one is not other for one, other in zip(parts, new_parts, strict=True))
+    return new_parts if is_changed else cast("Any", content)
 
 
 def _is_return(value: object) -> TypeGuard[ToolReturn[Any]]:
@@ -397,7 +386,6 @@ def with_secrets_marked(schema: Mapping[str, Any], arguments: Mapping[str, objec
 
 
 def _parts(value: object) -> Mapping[object, object]:
-    """The parts of a value by their names in JSON; parts with other names there are omitted."""
     if isinstance(value, Mapping):
         return cast("Mapping[object, object]", value)
     if isinstance(value, BaseModel):
