@@ -29,9 +29,7 @@ from handrail.prompt import Prompt, PromptTemplate, Section, Tool, ToolContext, 
 from handrail.runtime import Session, ToolInvoked
 from handrail.store.sqlite.store import SqliteStore
 from handrail.testing import Call, Reply, ScriptedModel
-from tests.adapters.foreign_desk import called, pipeline, play
-from tests.adapters.notes import Note
-from tests.adapters.replying import asks, model
+from tests.adapters.kit import Note, asks, called, model, pipeline, play
 from tests.wording import Wording
 
 

@@ -18,7 +18,7 @@ from handrail.prompt import Section, ToolContext, ToolResult
 from handrail.prompt import Tool as HandrailTool
 from handrail.session import Session
 from handrail.testing import Call, Outcome, Reply
-from tests.adapters.notes import Note
+from tests.adapters.kit import Note
 from tests.agents.desks import DONE, Person, called, desk, inside, play, returns
 from tests.agents.folders import agent
 from tests.kit import soon

@@ -19,7 +19,7 @@ from handrail.cli import main
 from handrail.runtime import Session
 from handrail.session.conversation import ConversationPart
 from handrail.testing import Call, Reply, ScriptedModel
-from tests.adapters.closed_ports import closed_port, openai_at
+from tests.adapters.kit import closed_port, openai_at
 from tests.docs.agent_faults import DESK, TOOLS
 
 Fault = tuple[str, str]

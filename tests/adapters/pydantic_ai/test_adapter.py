@@ -33,7 +33,7 @@ from handrail.prompt import MarkdownSection, Prompt, PromptTemplate, Tool, ToolC
 from handrail.resources import Binding, ResourceRegistry
 from handrail.runtime import Session, ToolInvoked
 from handrail.testing import Call, Expect, Outcome, Reply, ScriptedModel
-from tests.adapters.notes import ADD_NOTE, noted, notes_prompt
+from tests.adapters.kit import ADD_NOTE, noted, notes_prompt
 from tests.wording import Wording
 
 DONE = Reply(text="Done.")

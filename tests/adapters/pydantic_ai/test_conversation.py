@@ -22,7 +22,7 @@ from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import AgentError, SessionError
 from handrail.runtime import Session
 from handrail.store import SqliteStore
-from tests.adapters.replying import GoneError, Outbox, asks, model
+from tests.adapters.kit import GoneError, Outbox, asks, model
 from tests.wording import Wording
 
 pytestmark = pytest.mark.anyio

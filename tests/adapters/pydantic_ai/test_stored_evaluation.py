@@ -24,8 +24,7 @@ from handrail.runtime.ledger.effects import EffectResult
 from handrail.session.calls import OpenCall
 from handrail.session.conversation import ConversationPart
 from handrail.store import SqliteStore
-from tests.adapters.notes import Note
-from tests.adapters.replying import GoneError, Outbox, asks, model
+from tests.adapters.kit import GoneError, Note, Outbox, asks, model
 from tests.wording import Wording
 
 pytestmark = pytest.mark.anyio

@@ -22,8 +22,8 @@ from handrail.prompt import (
 from handrail.prompt import Tool as HandrailTool
 from handrail.runtime import Session, ToolInvoked
 from handrail.testing import Call, Outcome, Reply
+from tests.adapters.kit import Note
 from tests.adapters.mcp_desk import desk_server
-from tests.adapters.notes import Note
 from tests.adapters.test_mcp_toolset import InProcess
 from tests.agents.desks import CallLog, Person, called, desk, events, outcomes, play, returns
 from tests.agents.folders import agent

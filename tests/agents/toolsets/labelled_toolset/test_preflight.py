@@ -14,7 +14,7 @@ from handrail.agents.registry import BUILT_IN, AgentReference, Entry, Origin, Re
 from handrail.agents.toolsets.lifetimes import shared
 from handrail.agents.toolsets.listing import static_conflicts, static_names
 from handrail.prompt import MarkdownSection, Section
-from tests.adapters.notes import ADD_NOTE, READ_NOTES
+from tests.adapters.kit import ADD_NOTE, READ_NOTES
 from tests.agents.toolsets.traced import TOOLS_FILE, Traced, named
 from tests.wording import Wording
 

@@ -1,22 +1,110 @@
-"""A provider that cannot be reached is told with host and cause."""
+"""Models of an evaluation: their names, how they are opened, and why they cannot be reached."""
 
 from __future__ import annotations
 
 import ssl
 from socket import gaierror
+from types import TracebackType
+from typing import Any, Self
 
 import pytest
-from pydantic_ai import FallbackExceptionGroup
+from pydantic_ai import FallbackExceptionGroup, ModelResponse, TextPart
 from pydantic_ai.exceptions import ModelAPIError, ModelHTTPError
 from pydantic_ai.models.fallback import FallbackModel
+from pydantic_ai.models.function import FunctionModel
+from pydantic_ai.models.test import TestModel
+from typing_extensions import override
 
 from handrail.adapters.pydantic_ai import PydanticAIAdapter
-from handrail.adapters.pydantic_ai.models import unreachable_error
-from handrail.errors import ModelUnreachableError, PromptEvaluationError
+from handrail.adapters.pydantic_ai.models import check_model_name, open_model, unreachable_error
+from handrail.errors import AgentError, ModelUnreachableError, PromptEvaluationError, UnknownModelError
 from handrail.prompt import MarkdownSection, Prompt, PromptTemplate
 from handrail.session import Session
-from tests.adapters.closed_ports import closed_port, openai_at
+from tests.adapters.kit import closed_port, openai_at
 from tests.wording import Wording
+
+pytestmark = pytest.mark.anyio
+
+MEANT = {
+    "openia:gpt-5": "openai:gpt-5",
+    "antropic:claude-x": "anthropic:claude-x",
+    "open-routr:some/model": None,
+    "gpt-5": "openai:gpt-5",
+    "claude-sonnet-4-5": "anthropic:claude-sonnet-4-5",
+    "openai/gpt-5": "openai:gpt-5",
+    "nobody:x": None,
+    "nobody/x": None,
+    "zebra-1": None,
+    "7": None,
+    "openai:": None,
+    "openai: ": None,
+    ":x": None,
+    ":": None,
+    "": None,
+}
+
+
+@pytest.mark.parametrize("name, meant", MEANT.items())
+def test_a_name_that_can_be_none_is_refused_with_the_nearest(name: str, meant: str | None) -> None:
+    """The one that is proposed can be one."""
+    with pytest.raises(UnknownModelError) as caught:
+        check_model_name(name, source="--model")
+    assert (caught.value.name, caught.value.nearest) == (name, meant)
+    assert isinstance(caught.value, AgentError)
+    assert isinstance(caught.value, ValueError)
+    if meant is not None:
+        check_model_name(meant)
+
+
+def test_a_long_name_is_cut() -> None:
+    """In the message, not in the attribute."""
+    with pytest.raises(UnknownModelError) as caught:
+        check_model_name("x" * 10_000)
+    assert len(str(caught.value)) < 400
+    assert len(caught.value.name) == 10_000
+
+
+@pytest.mark.parametrize("name", ["test", "openai:gpt-5.2", "openai:next-year", "groq:llama", "gateway/openai:gpt-5"])
+def test_a_name_that_can_be_one_is_not(name: str) -> None:
+    """Its model may be new, and its package or key may be missing here."""
+    check_model_name(name)
+
+
+class Watched(FunctionModel):
+    """A model that notes who enters it."""
+
+    entered = 0
+
+    @override
+    async def __aenter__(self) -> Self:
+        self.entered += 1
+        return self
+
+    @override
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.entered -= 1
+
+
+def silent(*_: Any) -> ModelResponse:
+    """Say nothing."""
+    return ModelResponse([TextPart("")])
+
+
+async def test_a_model_is_used_as_it_is() -> None:
+    """Its owner opens and closes it."""
+    model = Watched(silent)
+    async with open_model(model) as opened:
+        assert opened is model
+        assert model.entered == 0
+
+
+async def test_a_name_is_a_new_model_each_time() -> None:
+    """Its connections belong to the loop of the run."""
+    async with open_model("test") as first, open_model("test") as second:
+        assert isinstance(first, TestModel)
+        assert first is not second
 
 
 def prompt() -> Prompt[str]:
