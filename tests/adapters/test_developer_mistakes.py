@@ -32,6 +32,8 @@ from handrail.testing import Call, Reply, ScriptedModel
 from tests.adapters.kit import Note, asks, called, model, pipeline, play
 from tests.wording import Wording
 
+pytestmark = pytest.mark.anyio
+
 
 class Client:
     """A resource that nobody binds."""
@@ -73,7 +75,6 @@ def test_the_other_calls_end_and_the_model_is_not_asked_again(wording: Wording) 
     assert outcomes(session) == [("call-1", True), ("call-2", False), ("call-3", True)]
 
 
-@pytest.mark.anyio
 async def test_a_call_that_has_begun_is_not_cancelled() -> None:
     """PydanticAI cancels the other calls of a reply when one of them raises."""
     begun, may_end = asyncio.Event(), asyncio.Event()
@@ -99,7 +100,6 @@ async def test_a_call_that_has_begun_is_not_cancelled() -> None:
     assert sorted(outcomes(session)) == [("call-1", True), ("call-2", False)]
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("mode", ["parallel", "sequential", "parallel_ordered_events"])
 async def test_it_holds_in_every_mode_of_pydantic_ai(mode: Any) -> None:
     """Calls that have not been started are started: one after the other, or all at once."""
@@ -112,7 +112,6 @@ async def test_it_holds_in_every_mode_of_pydantic_ai(mode: Any) -> None:
     assert sorted(outcomes(session)) == [("call-1", True), ("call-2", False), ("call-3", True)]
 
 
-@pytest.mark.anyio
 async def test_it_holds_beside_foreign_tools_and_for_what_they_ask_for() -> None:
     """A plain function finds our resources by `tool_context`."""
     done: list[str] = []
@@ -145,7 +144,6 @@ async def test_it_holds_beside_foreign_tools_and_for_what_they_ask_for() -> None
     assert sorted(outcomes(session)) == [("call-1", False), ("call-2", True), ("call-3", False), ("call-4", True)]
 
 
-@pytest.mark.anyio
 async def test_a_reused_identity_lets_the_other_calls_of_the_reply_end() -> None:
     """It raised at once before, and the other calls were cancelled."""
     session = Session()
@@ -182,7 +180,6 @@ def test_a_resumed_evaluation_tells_the_model_nothing_of_a_mistake(tmp_path: Pat
     assert told == ["noted: a", "noted: b", "noted: c"]
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("kind", [ModelRetry, ToolFailed, RuntimeError])
 async def test_what_a_plain_function_raises_from_a_mistake_does_not_tell_the_model_its_text(
     kind: type[Exception],

@@ -34,6 +34,7 @@ from handrail.resources import Binding, ResourceRegistry
 from handrail.runtime import Session, ToolInvoked
 from handrail.testing import Call, Expect, Outcome, Reply, ScriptedModel
 from tests.adapters.kit import ADD_NOTE, noted, notes_prompt
+from tests.kit import raises
 from tests.wording import Wording
 
 DONE = Reply(text="Done.")
@@ -106,9 +107,8 @@ def test_an_answer_that_does_not_fit_goes_back_with_all_its_faults() -> None:
 def test_an_answer_that_holds_itself_is_refused_with_a_cure(wording: Wording) -> None:
     """PydanticAI has no schema for it; the error is the developer's."""
     prompt = Prompt(PromptTemplate[Endless](ns="tests", key="endless", sections=[]))
-    with pytest.raises(PromptValidationError) as caught:
+    with raises(PromptValidationError, wording) as caught:
         evaluate(prompt)
-    assert str(caught.value) == wording
     assert caught.value.dataclass is Endless
 
 
@@ -188,12 +188,10 @@ def test_resources_are_open_during_the_run(outside: bool) -> None:
 async def test_the_synchronous_entries_refuse_an_event_loop(wording: Wording) -> None:
     """They would stop it; the error names the other entry."""
     adapter = PydanticAIAdapter(ScriptedModel([DONE]))
-    with pytest.raises(PromptEvaluationError) as raised:
+    with raises(PromptEvaluationError, wording):
         adapter.evaluate(notes_prompt(), session=Session())
-    assert str(raised.value) == wording
-    with pytest.raises(PromptEvaluationError) as raised:
+    with raises(PromptEvaluationError, wording):
         adapter.run(ToolExecutor(prompt=notes_prompt(), session=Session()))
-    assert str(raised.value) == wording
 
 
 STOPS: dict[str, tuple[Exception, str]] = {
@@ -210,9 +208,8 @@ def test_what_stops_pydantic_ai_is_told_with_its_phase(error: Exception, phase: 
     async def fail(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
         raise error
 
-    with pytest.raises(PromptEvaluationError) as caught:
+    with raises(PromptEvaluationError, wording) as caught:
         PydanticAIAdapter(FunctionModel(fail)).evaluate(notes_prompt(), session=Session())
-    assert str(caught.value) == wording
     assert caught.value.phase == phase
     assert isinstance(caught.value.__cause__, type(error))
 
@@ -262,6 +259,5 @@ def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch, wording: Word
 
     monkeypatch.setattr(importlib.util, "find_spec", find_no_pydantic_ai)
     monkeypatch.delitem(sys.modules, "handrail.adapters.pydantic_ai")
-    with pytest.raises(ImportError) as raised:
+    with raises(ImportError, wording):
         importlib.import_module("handrail.adapters.pydantic_ai")
-    assert str(raised.value) == wording

@@ -49,7 +49,7 @@ from tests.adapters.kit import (
 )
 from tests.adapters.mcp_desk import desk_server
 from tests.adapters.test_mcp_toolset import InProcess
-from tests.kit import ASKS, soon
+from tests.kit import ASKS, raises, soon
 from tests.wording import Wording
 
 pytestmark = pytest.mark.anyio
@@ -376,9 +376,8 @@ async def test_no_request_is_made_past_the_deadline(wording: Wording) -> None:
     """The error says where the evaluation stopped."""
     deadline = Deadline.after(-MINUTE, clock=FakeClock())
     model = ScriptedModel([DONE])
-    with pytest.raises(PromptEvaluationError) as caught:
+    with raises(PromptEvaluationError, wording) as caught:
         await PydanticAIAdapter(model).evaluate_async(notes_prompt(), session=Session(), deadline=deadline)
-    assert str(caught.value) == wording
     assert caught.value.phase == "request"
     assert model.playback.played == 0
 
@@ -395,9 +394,8 @@ async def test_a_request_is_cut_off_at_the_deadline(wording: Wording) -> None:
         return ModelResponse([])
 
     adapter = PydanticAIAdapter(FunctionModel(silence))
-    with pytest.raises(PromptEvaluationError) as caught:
+    with raises(PromptEvaluationError, wording) as caught:
         await adapter.evaluate_async(notes_prompt(), session=Session(), deadline=soon())
-    assert str(caught.value) == wording
     assert caught.value.phase == "request"
     assert isinstance(caught.value.__cause__, TimeoutError)
     assert cancelled == ["request"]
@@ -413,9 +411,8 @@ async def test_an_answer_that_comes_past_the_deadline_is_not_taken(wording: Word
 
     session = Session()
     adapter = PydanticAIAdapter(FunctionModel(late))
-    with pytest.raises(PromptEvaluationError) as raised:
+    with raises(PromptEvaluationError, wording):
         await adapter.evaluate_async(notes_prompt(), session=session, deadline=Deadline.after(MINUTE, clock=clock))
-    assert str(raised.value) == wording
     assert session[ToolInvoked].all() == ()
 
 
@@ -493,9 +490,8 @@ async def test_the_deadline_of_a_tracked_budget_is_looked_at_too(wording: Wordin
     """An agent of one's own has only the tracker to go by."""
     tracker = BudgetTracker(Budget(deadline=Deadline.after(-MINUTE, clock=FakeClock())))
     executor = ToolExecutor(prompt=notes_prompt(), session=Session(), budget_tracker=tracker)
-    with pytest.raises(PromptEvaluationError) as caught:
+    with raises(PromptEvaluationError, wording) as caught:
         await Agent(ScriptedModel([DONE]), capabilities=[HandrailCapability(executor)]).run("Go.")
-    assert str(caught.value) == wording
     assert caught.value.phase == "request"
 
 

@@ -23,6 +23,7 @@ from handrail.errors import AgentError, SessionError
 from handrail.runtime import Session
 from handrail.store import SqliteStore
 from tests.adapters.kit import GoneError, Outbox, asks, model
+from tests.kit import raises
 from tests.wording import Wording
 
 pytestmark = pytest.mark.anyio
@@ -98,9 +99,8 @@ async def test_a_run_that_does_not_continue_an_unfinished_one_is_refused(
     await broken_off(session, box)
     stored = StoredHistory(session, "mails")
     history = stored.history if with_history else None
-    with pytest.raises(AgentError) as raised:
+    with raises(AgentError, wording):
         await agent_of(stored, session, box, model("Sent.")).run("Another.", message_history=history)
-    assert str(raised.value) == wording
     assert (len(session.open_calls), StoredHistory(session, "mails").unfinished) == (2, True)
 
 

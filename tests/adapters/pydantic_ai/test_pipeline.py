@@ -57,6 +57,7 @@ from tests.adapters.kit import (
     write,
 )
 from tests.kit import ASKS as ASKS_FIRST
+from tests.kit import raises
 from tests.wording import Wording
 
 pytestmark = pytest.mark.anyio
@@ -160,9 +161,8 @@ async def test_policies_judge_foreign_calls_and_hear_of_their_results(wording: W
 async def test_metadata_that_nobody_understands_stops_the_run_before_the_model_is_asked(wording: Wording) -> None:
     """A misspelt effect must not become the default one."""
     tool = Tool(jot, metadata={"effect": "raed"})
-    with pytest.raises(PromptValidationError) as raised:
+    with raises(PromptValidationError, wording):
         await Agent(ScriptedModel([DONE]), tools=[tool], capabilities=[pipeline(Session())]).run("Do it.")
-    assert str(raised.value) == wording
 
 
 async def test_a_call_made_inside_a_foreign_one_is_undone_with_it() -> None:

@@ -25,6 +25,7 @@ from handrail.session.calls import OpenCall
 from handrail.session.conversation import ConversationPart
 from handrail.store import SqliteStore
 from tests.adapters.kit import GoneError, Note, Outbox, asks, model
+from tests.kit import raises
 from tests.wording import Wording
 
 pytestmark = pytest.mark.anyio
@@ -127,9 +128,8 @@ async def test_lone_surrogates_are_stored_as_escapes(room: Room) -> None:
 async def test_a_user_prompt_is_refused_while_an_evaluation_is_unfinished(room: Room, wording: Wording) -> None:
     """The message names the choice; nothing has run."""
     await broken_off(room)
-    with pytest.raises(PromptEvaluationError) as caught:
+    with raises(PromptEvaluationError, wording) as caught:
         await room.evaluate(asks("other"), user_prompt="Something else.")
-    assert str(caught.value) == wording
     assert caught.value.phase == "request"
     assert room.box.sent == ["before", "one"]
     assert await room.evaluate("All sent.") == "All sent."
@@ -172,9 +172,8 @@ async def test_a_history_that_is_given_takes_the_place_of_the_unfinished_one(roo
             PydanticAIAdapter(model("Done.")),
             ToolExecutor(prompt=room.box.prompt("state"), session=session),
         )
-        with pytest.raises(PromptEvaluationError) as refused:
+        with raises(PromptEvaluationError, wording):
             await adapter.run_async(executor, message_history=history, user_prompt="More.")
-        assert str(refused.value) == wording
         response = await adapter.run_async(executor, message_history=history)
     assert response.text == "Done."
     assert room.box.sent == ["before", "one", "fail", "two"]
@@ -207,9 +206,8 @@ async def test_two_evaluations_of_a_prompt_at_once_are_refused(room: Room, wordi
         adapter = PydanticAIAdapter(FunctionModel(wait))
         first = asyncio.create_task(adapter.evaluate_async(prompt, session=session))
         await begun.wait()
-        with pytest.raises(PromptEvaluationError) as raised:
+        with raises(PromptEvaluationError, wording):
             await adapter.evaluate_async(prompt, session=session)
-        assert str(raised.value) == wording
         with session.child() as child:
             second = asyncio.create_task(adapter.evaluate_async(prompt, session=child))
             end.set()
@@ -259,9 +257,8 @@ def test_the_synchronous_entry_resumes_too(room: Room, wording: Wording) -> None
     with SqliteStore(room.path) as store, Session.open(store, "s") as session:
         with pytest.raises(GoneError):
             adapter.evaluate(prompt, session=session)
-        with pytest.raises(PromptEvaluationError) as refused:
+        with raises(PromptEvaluationError, wording):
             adapter.run(ToolExecutor(prompt=prompt, session=session), user_prompt="More.")
-        assert str(refused.value) == wording
         assert PydanticAIAdapter(model("Done.")).evaluate(prompt, session=session).text == "Done."
     assert room.box.sent == ["one", "fail"]
 

@@ -47,6 +47,7 @@ from handrail.runtime import Session, ToolInvoked
 from handrail.taint import TaintPolicy, taints_of
 from handrail.testing import Call, Expect, Outcome, Reply, ScriptedModel
 from tests.adapters.kit import ADD_NOTE, READ_NOTES, Note, noted, notes_prompt
+from tests.kit import raises
 from tests.long_logs import LOG, copy, fetch
 from tests.taint.desk import MAIL, desk
 from tests.wording import Wording
@@ -373,9 +374,8 @@ def agent(executor: ToolExecutor, kind: str) -> Agent[Any, str]:
 @pytest.mark.parametrize("kind", ["HandrailToolset", "HandrailCapability"])
 async def test_a_marked_tool_whose_calls_do_not_reach_the_pipeline_is_refused(kind: str, wording: Wording) -> None:
     """At the latest when a tool of Handrail's would act; the message says what to use instead."""
-    with pytest.raises(PromptValidationError) as raised:
+    with raises(PromptValidationError, wording):
         await agent(desk(Session()), kind).run("Pay.")
-    assert str(raised.value) == wording
 
 
 async def test_the_mark_holds_with_the_capability_of_all_tools() -> None:

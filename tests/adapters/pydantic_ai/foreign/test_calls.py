@@ -39,7 +39,7 @@ from handrail.runtime import Session, Step
 from handrail.testing import Call, Outcome, Reply
 from tests.adapters import mcp_desk
 from tests.adapters.kit import call_by_hand, called, context, events, noted, outcomes, pipeline, play, returns, write
-from tests.kit import soon
+from tests.kit import raises, soon
 from tests.wording import Wording
 
 pytestmark = pytest.mark.anyio
@@ -234,9 +234,8 @@ async def test_a_deadline_that_passes_in_mid_call_ends_the_run_and_undoes_it(wor
 
     session = Session()
     capability = pipeline(session, deadline=soon())
-    with pytest.raises(PromptEvaluationError) as caught:
+    with raises(PromptEvaluationError, wording) as caught:
         await call_by_hand(capability, FunctionToolset([endless]), "endless")
-    assert str(caught.value) == wording
     assert (caught.value.phase, caught.value.tool) == ("tool", "endless")
     assert outcomes(session) == [("c1", False, Step.HANDLER)]
     assert noted(session) == []

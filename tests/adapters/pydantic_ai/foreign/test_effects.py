@@ -40,7 +40,10 @@ from tests.adapters.kit import (
     returns,
     write,
 )
+from tests.kit import raises
 from tests.wording import Wording
+
+pytestmark = pytest.mark.anyio
 
 ONCE = IdempotencyConfig(strategy="params", param_keys=("order_id",))
 
@@ -49,14 +52,6 @@ def definition(metadata: dict[str, Any] | None = None, *, kind: Any = "function"
     """A tool `pay` of the one parameter `order_id`."""
     schema = {"type": "object", "properties": {"order_id": {"type": "string"}}}
     return ToolDefinition(name="pay", parameters_json_schema=schema, metadata=metadata, kind=kind)
-
-
-def told(metadata: dict[str, Any]) -> str:
-    """The error that a tool with this metadata is refused with."""
-    with pytest.raises(PromptValidationError) as refused:
-        read_tool_metadata(definition(metadata))
-    assert refused.value.tool == "pay"
-    return str(refused.value)
 
 
 @pytest.mark.parametrize("metadata", [None, {}, {"owner": "billing", "Effect": 7}, {"annotations": None, "meta": None}])
@@ -72,7 +67,6 @@ def pay_back(order_id: str) -> str:
     return f"paid {order_id}"
 
 
-@pytest.mark.anyio
 async def test_tools_and_whole_toolsets_declare_by_their_metadata() -> None:
     """`Tool(metadata=...)` reaches the definition, and `with_metadata` adds to it for every tool of a toolset."""
     ctx = RunContext[None](deps=None, model=TestModel(), usage=RunUsage())
@@ -133,53 +127,35 @@ def test_whatever_is_no_hint_says_nothing(annotations: object) -> None:
     assert hinted_effect(hint) == expected
 
 
-def test_python_metadata_wins_over_hints() -> None:
-    """The program knows better than the server, in both directions."""
-    reads, destroys = {"readOnlyHint": True}, {"destructiveHint": True}
-    assert read_tool_metadata(definition({"effect": "external", "annotations": reads})).effect == "external"
-    assert read_tool_metadata(definition({"effect": "read", "annotations": destroys})).effect == "read"
+READS, DESTROYS = {"readOnlyHint": True}, {"destructiveHint": True}
+GRANTS = {"effect": "read", "concurrent": True, "approval": "allow", "idempotency": {"strategy": "auto"}}
 
 
 @pytest.mark.parametrize(
-    "metadata, said",
+    "metadata, declaration",
     [
-        ({}, ToolMetadata(effect="read", approval="ask")),
-        ({"concurrent": True}, ToolMetadata(effect="read", concurrent=True, approval="ask")),
-        ({"effect": "read"}, ToolMetadata(effect="read", declares_effect=True)),
-        ({"approval": "allow"}, ToolMetadata(effect="read", approval="allow")),
-        ({"approval": "deny"}, ToolMetadata(effect="read", approval="deny")),
-        ({"idempotency": ONCE}, ToolMetadata(effect="state", idempotency=ONCE)),
+        ({"annotations": READS}, ToolMetadata(effect="read", approval="ask")),
+        ({"annotations": READS, "concurrent": True}, ToolMetadata(effect="read", concurrent=True, approval="ask")),
+        ({"annotations": READS, "approval": "allow"}, ToolMetadata(effect="read", approval="allow")),
+        ({"annotations": READS, "approval": "deny"}, ToolMetadata(effect="read", approval="deny")),
+        ({"annotations": READS, "effect": "read"}, ToolMetadata(effect="read", declares_effect=True)),
+        ({"annotations": READS, "effect": "external"}, ToolMetadata(effect="external", declares_effect=True)),
+        ({"annotations": DESTROYS, "effect": "read"}, ToolMetadata(effect="read", declares_effect=True)),
+        ({"annotations": READS, "idempotency": ONCE}, ToolMetadata(effect="state", idempotency=ONCE)),
+        ({"annotations": DESTROYS, "idempotency": ONCE}, ToolMetadata(effect="external", idempotency=ONCE)),
+        ({"annotations": {**GRANTS, "idempotentHint": True}, "meta": GRANTS}, ToolMetadata()),
     ],
 )
-def test_a_call_that_only_a_server_calls_reading_is_asked_about(metadata: dict[str, Any], said: ToolMetadata) -> None:
-    """The word of a stranger lets nothing run unasked; that of the program does."""
-    assert read_tool_metadata(definition({"annotations": {"readOnlyHint": True}, **metadata})) == said
+def test_the_program_knows_better_than_the_server(metadata: dict[str, Any], declaration: ToolMetadata) -> None:
+    """Its hints let nothing run without approval, and grant nothing; what Python declares wins in both directions."""
+    assert read_tool_metadata(definition(metadata)) == declaration
 
 
-def test_a_declared_key_says_that_a_tool_changes_something() -> None:
-    """A server that calls such a tool a reading one is not believed, and nothing of what Python declares is lost."""
-    said = read_tool_metadata(definition({"idempotency": ONCE, "annotations": {"readOnlyHint": True}}))
-    assert said == ToolMetadata(effect="state", idempotency=ONCE)
-    destroys = {"idempotency": ONCE, "annotations": {"destructiveHint": True}}
-    assert read_tool_metadata(definition(destroys)).effect == "external"
-
-
-def test_a_server_grants_itself_nothing() -> None:
-    """What a server sends along under `meta` or among its hints is no metadata of Python's, whatever its keys."""
-    keys = {"effect": "read", "concurrent": True, "approval": "allow", "idempotency": {"strategy": "auto"}}
-    assert (
-        read_tool_metadata(definition({"meta": keys, "annotations": {**keys, "idempotentHint": True}}))
-        == ToolMetadata()
-    )
-
-
-@pytest.mark.parametrize(
-    "said, approval",
-    [({}, "ask"), ({"approval": "allow"}, "ask"), ({"approval": "ask"}, "ask"), ({"approval": "deny"}, "deny")],
-)
-def test_a_tool_that_requires_approval_is_asked_about(said: dict[str, Any], approval: str) -> None:
+@pytest.mark.parametrize("own, approval", [(None, "ask"), ("allow", "ask"), ("ask", "ask"), ("deny", "deny")])
+def test_a_tool_that_requires_approval_is_asked_about(own: str | None, approval: str) -> None:
     """`requires_approval=True` is never loosened by other metadata."""
-    assert read_tool_metadata(definition(said, kind="unapproved")).approval == approval
+    metadata = {} if own is None else {"approval": own}
+    assert read_tool_metadata(definition(metadata, kind="unapproved")).approval == approval
 
 
 WRONG: Mapping[str, dict[str, Any]] = {
@@ -200,16 +176,17 @@ WRONG: Mapping[str, dict[str, Any]] = {
 @pytest.mark.parametrize("metadata", WRONG.values(), ids=WRONG)
 def test_wrong_metadata_is_refused_with_its_cure(metadata: dict[str, Any], wording: Wording) -> None:
     """The message names the tool, the key, and what would be right."""
-    assert told(metadata) == wording
+    with raises(PromptValidationError, wording) as error:
+        read_tool_metadata(definition(metadata))
+    assert error.value.tool == "pay"
 
 
 @pytest.mark.parametrize("schema", [{}, {"properties": None}, {"properties": ["order_id"]}])
 def test_a_tool_without_parameters_has_none_for_a_key(schema: dict[str, Any], wording: Wording) -> None:
     """A schema without properties, as a server may send it, is one without parameters."""
     bare = ToolDefinition(name="pay", parameters_json_schema=schema, metadata={"idempotency": ONCE})
-    with pytest.raises(PromptValidationError) as raised:
+    with raises(PromptValidationError, wording):
         read_tool_metadata(bare)
-    assert str(raised.value) == wording
 
 
 class Pay:
@@ -239,7 +216,6 @@ def pay(order_id: str, note: str = "", *, id: str = "") -> Call:
     return Call("pay", {"order_id": order_id, "note": note}, id=id)
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("metadata", [{"effect": "read"}, {"concurrent": True}, {"effect": "read", "concurrent": True}])
 async def test_reads_and_concurrent_calls_run_side_by_side(metadata: dict[str, Any]) -> None:
     """All three have begun before the first one ends, and they are recorded in the order asked."""
@@ -254,7 +230,6 @@ async def test_reads_and_concurrent_calls_run_side_by_side(metadata: dict[str, A
     assert [call_id for call_id, *_ in outcomes(session)] == ["c1", "c2", "c3"]
 
 
-@pytest.mark.anyio
 async def test_calls_that_write_run_one_at_a_time_in_the_order_asked() -> None:
     """The default effect: each begins when the one before it has ended."""
     session = Session()
@@ -273,7 +248,6 @@ async def test_calls_that_write_run_one_at_a_time_in_the_order_asked() -> None:
     assert noted(session) == ["a", "b", "c"]
 
 
-@pytest.mark.anyio
 async def test_an_external_call_claims_its_slot_and_is_replayed_to_the_same_call() -> None:
     """The same call, asked again without its record, is answered from the ledger, applied once; another one runs."""
     session, desk, ledger = Session(), Pay(), EffectLedger()
@@ -291,7 +265,6 @@ async def test_an_external_call_claims_its_slot_and_is_replayed_to_the_same_call
     ]
 
 
-@pytest.mark.anyio
 async def test_what_belongs_to_an_effect_is_applied_once() -> None:
     """By the call that meets it after `apply` has failed; its parameters are the arguments as JSON."""
     applied: list[tuple[Any, Any]] = []
@@ -316,7 +289,6 @@ async def test_what_belongs_to_an_effect_is_applied_once() -> None:
         assert applied == [({"order_id": "7"}, "paid 7")] * 2
 
 
-@pytest.mark.anyio
 async def test_a_tool_whose_effects_and_session_are_in_two_places_is_refused_before_a_request(wording: Wording) -> None:
     """As an executor refuses one of its prompt; so is one that cannot have `apply`."""
 
@@ -328,12 +300,10 @@ async def test_a_tool_whose_effects_and_session_are_in_two_places_is_refused_bef
     assert caught.value.tool == "pay"
     for wrong in ({"concurrent": True}, {"idempotency": IdempotencyConfig(strategy="none")}):
         toolset = FunctionToolset[Any]([Pay().tool(effect=said, **wrong)])
-        with pytest.raises(PromptValidationError) as refused:
+        with raises(PromptValidationError, wording):
             await call_by_hand(pipeline(Session()), toolset, "pay", order_id="7")
-        assert str(refused.value) == wording
 
 
-@pytest.mark.anyio
 async def test_a_declared_key_is_made_from_the_arguments() -> None:
     """Two orders are two effects, one order is one; the same order with another note is replayed, and says so."""
     session, desk = Session(), Pay()
@@ -346,7 +316,6 @@ async def test_a_declared_key_is_made_from_the_arguments() -> None:
     assert events(session)[0].effect_key == events(session)[1].effect_key != events(session)[2].effect_key
 
 
-@pytest.mark.anyio
 async def test_a_declared_key_of_a_tool_that_changes_state_is_kept_with_its_commit() -> None:
     """A call that fails leaves its key free."""
     session, desk = Session(), Pay(error=RuntimeError("later"))
@@ -375,7 +344,6 @@ ODD_VALUES: dict[str, tuple[object, object, object]] = {
 }
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("returned, told, kept", ODD_VALUES.values(), ids=ODD_VALUES)
 async def test_an_effect_is_recorded_whatever_it_returned(
     returned: object, told: object, kept: object, wording: Wording
@@ -391,7 +359,6 @@ async def test_an_effect_is_recorded_whatever_it_returned(
     assert [(event.success, event.replayed) for event in events(session)] == [(True, False), (True, True)]
 
 
-@pytest.mark.anyio
 async def test_an_effect_that_ran_out_of_time_is_unknown(wording: Wording) -> None:
     """PydanticAI would have the model try again at once; the model reads that somebody must find out first."""
     session = Session()
@@ -411,7 +378,6 @@ async def test_an_effect_that_ran_out_of_time_is_unknown(wording: Wording) -> No
     assert outcomes(session) == [("c1", False, Step.HANDLER), ("c2", False, Step.CLAIM)]
 
 
-@pytest.mark.anyio
 async def test_an_effect_whose_value_cannot_be_handled_is_unknown(wording: Wording) -> None:
     """The function has run to its end; asked for again, it is not run."""
 
@@ -435,7 +401,6 @@ RAISED: dict[str, tuple[Exception, Exception | None, str]] = {
 }
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("error, handled, status", RAISED.values(), ids=list(RAISED))
 async def test_a_plain_function_says_itself_whether_its_effect_failed(
     error: Exception, handled: Exception | None, status: str
@@ -457,20 +422,17 @@ async def test_a_plain_function_says_itself_whether_its_effect_failed(
     assert [row.status for row in ledger.rows()] == [status]
 
 
-@pytest.mark.anyio
 async def test_a_call_without_an_id_cannot_act_outside(wording: Wording) -> None:
     """It could not be known again; one that acts here needs none."""
     session, desk = Session(), Pay()
     capability = pipeline(session)
-    with pytest.raises(ToolFailed) as raised:
+    with raises(ToolFailed, wording):
         await call_by_hand(capability, FunctionToolset[Any]([desk.tool()]), "pay", None, order_id="7")
-    assert str(raised.value) == wording
     assert desk.paid == []
     assert await call_by_hand(capability, FunctionToolset[Any]([desk.pay]), "pay", None, order_id="7") == "paid 7"
     assert [event.call_id for event in events(session)] == ["", ""]
 
 
-@pytest.mark.anyio
 async def test_a_stored_session_keeps_foreign_calls_and_their_effects(tmp_path: Path) -> None:
     """Opened anew, it has the same record, which answers the call of before."""
     desk, path = Pay({"ref": [1, None]}), tmp_path / "desk.db"

@@ -25,6 +25,8 @@ from tests.adapters.kit import Shy, call_by_hand, called, events, noted, pipelin
 from tests.runtime.calls.test_stored_calls import through_a_store
 from tests.wording import Wording
 
+pytestmark = pytest.mark.anyio
+
 
 class Mute:
     """It cannot even be looked at."""
@@ -72,7 +74,6 @@ AS_THEY_ARE = {"nothing", "number", "not a number", "model", "bytes", "odd text"
 
 
 @pytest.mark.parametrize("name", VALUES)
-@pytest.mark.anyio
 async def test_a_value_is_recorded_as_json_has_it(name: str, wording: Wording) -> None:
     """What JSON cannot say is told in words, to the model too; any other value reaches PydanticAI as it is."""
     make, kept = VALUES[name]
@@ -93,7 +94,6 @@ async def test_a_value_is_recorded_as_json_has_it(name: str, wording: Wording) -
 
 
 @pytest.mark.parametrize("name", VALUES)
-@pytest.mark.anyio
 async def test_no_value_ends_the_run_later(name: str) -> None:
     """The history can be written and read again, and what stands beside a value is kept."""
     value = VALUES[name][0]()
@@ -107,7 +107,6 @@ async def test_no_value_ends_the_run_later(name: str) -> None:
     assert "a picture" in str(history)
 
 
-@pytest.mark.anyio
 async def test_pictures_reach_the_model_as_they_are() -> None:
     """Bytes that PydanticAI has a form for are none that it cannot tell."""
     picture = BinaryContent(data=b"\xff", media_type="image/png")
@@ -136,7 +135,6 @@ READ: dict[str, tuple[Callable[[], Any], Any]] = {
 
 
 @pytest.mark.parametrize("make, seen", READ.values(), ids=READ)
-@pytest.mark.anyio
 async def test_iterators_are_read_inside_the_call(make: Callable[[], Any], seen: Any) -> None:
     """Wherever they stand: the model and the record have the same items."""
 
@@ -150,7 +148,6 @@ async def test_iterators_are_read_inside_the_call(make: Callable[[], Any], seen:
     assert set(noted(session)) <= {"x"}
 
 
-@pytest.mark.anyio
 async def test_an_iterator_that_fails_fails_its_call() -> None:
     """What it did before is undone."""
 
@@ -179,7 +176,6 @@ async def _handing_on() -> Any:
 
 
 @pytest.mark.parametrize("function", [_yielding, _handing_on])
-@pytest.mark.anyio
 async def test_what_yields_asynchronously_is_a_failed_call(function: Any, wording: Wording) -> None:
     """Nobody would read it, and the model would be told of an object at some address."""
     session = Session()
@@ -202,7 +198,6 @@ IMAGE, OTHER = (BinaryContent.narrow_type(BinaryContent(data, media_type="image/
     ],
     ids=["a file", "among others", "in a return", "none"],
 )
-@pytest.mark.anyio
 async def test_files_are_recorded_as_parts_and_replayed_as_files(returned: Any, kept: Any, given: Any) -> None:
     """The model gets the files again, and not their JSON."""
 
@@ -253,7 +248,6 @@ def log_in(password: str, **more: object) -> Call:
     return Call("log_in", {"user": "ada", "password": password, **more})
 
 
-@pytest.mark.anyio
 async def test_secrets_of_a_function_are_masked_and_told_apart() -> None:
     """Validation makes asterisks of them, and the key is made of what they hold all the same."""
     tried: list[str] = []
@@ -308,7 +302,6 @@ NAMELESS: dict[str, tuple[Any, dict[str, Any], dict[str, Any]]] = {
 }
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("function, arguments, shown", NAMELESS.values(), ids=list(NAMELESS))
 async def test_secrets_that_a_schema_does_not_show_are_masked_in_what_the_model_wrote(
     function: Any, arguments: dict[str, Any], shown: dict[str, Any]
@@ -322,7 +315,6 @@ async def test_secrets_that_a_schema_does_not_show_are_masked_in_what_the_model_
     assert row.params_hash != digest(arguments)
 
 
-@pytest.mark.anyio
 async def test_secrets_deep_in_the_arguments_are_told_apart() -> None:
     """In models with aliases, dataclasses, lists and sets."""
 
@@ -342,7 +334,6 @@ async def test_secrets_deep_in_the_arguments_are_told_apart() -> None:
     assert json.loads(rows[0].arguments or b"")["tokens"] == MASK
 
 
-@pytest.mark.anyio
 async def test_a_key_function_gets_secrets_as_the_objects_that_hold_them() -> None:
     """As that of Handrail's own tools does: it cannot put one into the key without asking for it."""
     seen: list[Any] = []
@@ -361,7 +352,6 @@ async def test_a_key_function_gets_secrets_as_the_objects_that_hold_them() -> No
     assert row.key == "session:ada"
 
 
-@pytest.mark.anyio
 async def test_secrets_are_found_in_the_schema_of_a_tool_without_types() -> None:
     """`writeOnly` and the format `password`, as a server may send them; what is not declared beside them is masked."""
     schema = {
@@ -380,7 +370,6 @@ async def test_secrets_are_found_in_the_schema_of_a_tool_without_types() -> None
     assert digest({"user": "ada", "password": "two"}) not in {row.params_hash for row in rows}
 
 
-@pytest.mark.anyio
 async def test_a_schema_that_changes_is_looked_at_anew() -> None:
     """A server may declare its tool in another way while a run goes on."""
     store = MemoryStore()
