@@ -1,21 +1,16 @@
 """The two hooks of a run: what is added to the message of a call, and whether the answer of the model is accepted.
 
-Theory of operation
-    After a call has been recorded, its message is rendered, and the feedback providers of the prompt are asked whose
-    trigger applies. What they say ends that message, behind a line that marks it. The result and the record of the call
-    stay as they are, so `read_result`, reducers and the ledger never see it. Each feedback is an item of a LOG,
-    `FeedbackGiven`, with its text: a provider counts from its last one, also in another process, and a message that is
-    made again from the record of its call is the same. Such a message, one from the ledger and that of a nested call
-    have no other feedback.
+Feedback ends the message of a call, behind a line that marks it; the result and the record of the call stay as they
+are. Each feedback is an item of a LOG, `FeedbackGiven`, with its text: a provider counts from its last one, also in
+another process, and a message that is made again from the record of its call is the same. Such a message, one from the
+ledger and that of a nested call have no other feedback.
 
-    When the model gives its answer, the completion checker of the prompt is asked. If something is missing, the model
-    reads what, at most `most_sent_back` times; then its answer is accepted as it is, which is logged. Past the deadline
-    or the budget no answer is sent back, because nothing could follow. A LOG of `SentBack` has the count, until an
-    answer is accepted. An answer with a name that is checked again counts once.
+If something is missing from an answer, the model reads what, at most `most_sent_back` times; then its answer is
+accepted as it is, which is logged. Past the deadline or the budget no answer is sent back: nothing could follow. A LOG
+of `SentBack` has the count, until an answer is accepted. An answer with a name that is checked again counts once.
 
-    Neither can write: both run between two calls of the model, where no call would roll a write back. Their transaction
-    takes no writes, and is closed when one is left behind, so what it writes is refused, in time or late. Tools that it
-    calls are calls of their own.
+Neither hook can write: both run between two calls of the model, where no call would roll a write back. Their
+transaction takes no writes, and is closed when one is left behind. Tools that it calls are calls of their own.
 """
 
 from __future__ import annotations
@@ -122,12 +117,7 @@ def _with_feedback(message: ToolMessage, text: str) -> ToolMessage:
 
 @dataclass(frozen=True, slots=True)
 class FeedbackHook:
-    """Asks the feedback providers of a run after its calls. It has no state of its own: that is in the session.
-
-    Attributes:
-        view: the run as providers see it.
-        providers: the providers of the prompt.
-    """
+    """Asks the feedback providers of a run after its calls. It has no state of its own: that is in the session."""
 
     view: RunView
     providers: Sequence[FeedbackProvider]
@@ -223,11 +213,7 @@ def _run_view(environment: Environment) -> RunView:
 async def check_answer(environment: Environment, answer: object, mode: ExecutionMode, reply: str | None) -> str | None:
     """The text with which the model is sent back; `None` if its answer is accepted.
 
-    Args:
-        environment: the run.
-        answer: the answer, as the prompt declares it.
-        mode: how to run what may take long.
-        reply: the name of the answer, by which it counts once when it is checked again.
+    By its name, `reply`, an answer counts once when it is checked again.
 
     Raises:
         CompletionCheckError: the checker failed, or returned something else than sentences.
@@ -263,7 +249,7 @@ async def _missing(view: RunView, completion: CompletionCheck, answer: object, m
     try:
         with read_only_transaction(f"the completion check of {view.prompt}") as reading:
             check = partial(completion.missing, view.within(reading, CompletionContext, answer=answer))
-            result: Any = await mode.run(check, is_async=False, seconds=seconds_left(view.deadline))
+            result: object = await mode.run(check, is_async=False, seconds=seconds_left(view.deadline))
     except DeveloperMistake:
         raise
     except ExecutionTimeoutError:
@@ -271,13 +257,14 @@ async def _missing(view: RunView, completion: CompletionCheck, answer: object, m
         return ()
     except Exception as error:
         raise CompletionCheckError(view.prompt, f"raised {type(error).__name__}: {error}") from error
-    if not isinstance(result, list | tuple) or not all(isinstance(text, str) and text.strip() for text in result):
+    texts = cast("Sequence[Any]", result) if isinstance(result, list | tuple) else None
+    if texts is None or not all(isinstance(text, str) and text.strip() for text in texts):
         raise CompletionCheckError(
             view.prompt,
             f"returned {shorten(f'{result!r}', 80)}; it must return what is missing as text, or in a sequence of "
             "texts, and None or nothing for complete",
         )
-    return tuple(cast("Sequence[str]", result))
+    return tuple(texts)
 
 
 def _earlier_answers(session: Session, prompt: str) -> list[SentBack]:
@@ -295,10 +282,7 @@ def _text(missing: Sequence[str]) -> str:
 def read_only_transaction(name: str) -> Generator[Transaction]:
     """A block in which nothing can be written; what runs on in a thread after it cannot write either.
 
-    It sees what its caller sees: in the handler of a call, also what that call has written.
-
-    Args:
-        name: who reads, for messages.
+    It sees what its caller sees: in the handler of a call, also what that call has written. `name` is for messages.
 
     Raises:
         ReadOnlyViolation: something was written in the block. Nothing has been.

@@ -65,7 +65,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 C = TypeVar("C", bound=type[object])
 
-Outcome: TypeAlias = ToolMessage | CallPostponed
+CallOutcome: TypeAlias = ToolMessage | CallPostponed
 """The message of a call, or that it waits."""
 
 _Make: TypeAlias = Callable[[ToolCall, str | None, Environment, ExecutionMode], Coroutine[Any, Any, T]]
@@ -232,11 +232,7 @@ def budget_error(error: BudgetExceededError | DeadlineExceededError) -> PromptEv
 def count_reply(environment: Environment, run_id: str, usage: TokenUsage, calls: int) -> None:
     """Counts a reply, before any of its calls runs.
 
-    Args:
-        environment: the run.
-        run_id: identifies it among those that share its budget.
-        usage: the tokens of all its replies so far.
-        calls: the number of calls of this reply.
+    `run_id` identifies the run among those that share its budget, and `usage` has the tokens of all its replies so far.
     """
     tracker = environment.budget_tracker
     if tracker is not None:
@@ -304,7 +300,7 @@ async def run_call(call: ToolCall, reply: str | None, environment: Environment, 
         raise
 
 
-async def find_outcome(call: ToolCall, reply: str | None, environment: Environment, mode: ExecutionMode) -> Outcome:
+async def find_outcome(call: ToolCall, reply: str | None, environment: Environment, mode: ExecutionMode) -> CallOutcome:
     """As `run_call`; a call whose question is left open, or that opens sections, does not end its reply."""
     try:
         return await run_call(call, reply, environment, mode)
@@ -379,14 +375,14 @@ class DeferredMistakes:
             raise first_mistake(mistakes)
 
 
-def run_in_order(environment: Environment, calls: Sequence[ToolCall], reply: str | None) -> list[Outcome]:
+def run_in_order(environment: Environment, calls: Sequence[ToolCall], reply: str | None) -> list[CallOutcome]:
     """Runs the calls of a reply on this thread, neighbours that only read side by side.
 
     Raises:
         DeveloperMistake: the first one, after the remaining calls.
         BaseException: what ends the run; the calls after it have not been run.
     """
-    outcomes: list[Outcome] = []
+    outcomes: list[CallOutcome] = []
     mistakes = DeferredMistakes()
     for call, outcome in zip(calls, _order(environment, calls, reply), strict=True):
         try:
@@ -397,7 +393,9 @@ def run_in_order(environment: Environment, calls: Sequence[ToolCall], reply: str
     return outcomes
 
 
-def _order(environment: Environment, calls: Sequence[ToolCall], reply: str | None) -> Iterator[Callable[[], Outcome]]:
+def _order(
+    environment: Environment, calls: Sequence[ToolCall], reply: str | None
+) -> Iterator[Callable[[], CallOutcome]]:
     run, used_ids = _reply_view(environment, reply), set[str]()
     distinct = [identified(call, reply, used_ids) for call in calls]
     is_alone = len(distinct) <= 1 or loop_is_running()  # another loop cannot run on this thread then
@@ -412,7 +410,7 @@ def _order(environment: Environment, calls: Sequence[ToolCall], reply: str | Non
             yield from (partial(run_here, find_outcome, call, reply, run) for call in neighbours)
 
 
-async def run_concurrently(environment: Environment, calls: Sequence[ToolCall], reply: str | None) -> list[Outcome]:
+async def run_concurrently(environment: Environment, calls: Sequence[ToolCall], reply: str | None) -> list[CallOutcome]:
     """Runs the calls of a reply as tasks; turns decide which wait for others.
 
     Raises:
@@ -441,7 +439,7 @@ async def run_concurrently(environment: Environment, calls: Sequence[ToolCall], 
     return [_with_id(task.result(), call) for task, call in zip(tasks, calls, strict=True)]
 
 
-async def _await_errors(tasks: Sequence[asyncio.Future[Outcome]]) -> list[BaseException]:
+async def _await_errors(tasks: Sequence[asyncio.Future[CallOutcome]]) -> list[BaseException]:
     from asyncio import FIRST_EXCEPTION, wait  # noqa: PLC0415
 
     pending = set(tasks)
@@ -453,7 +451,7 @@ async def _await_errors(tasks: Sequence[asyncio.Future[Outcome]]) -> list[BaseEx
     return [error for task in tasks if task.done() and not task.cancelled() and (error := task.exception()) is not None]
 
 
-def _with_id(outcome: Outcome, call: ToolCall) -> Outcome:
+def _with_id(outcome: CallOutcome, call: ToolCall) -> CallOutcome:
     return outcome._replace(call_id=call.id) if isinstance(outcome, ToolMessage) else outcome
 
 

@@ -1,18 +1,16 @@
 """Settling the effects of open calls that no call of the model will ask for again, when a session is resumed.
 
 The reconciler of the tool is asked about an effect that is unknown. One that has not happened is failed, and its call
-may run again. One that has happened is done, as it is after a person has recorded that, or after the process died
-between the effect and the commit; and the call is open: `"unapplied"`. It is settled by the pipeline, from the row of
-the effect: its result is applied as that of a call that is answered from the ledger is. Policies and approvers are not
-asked, because the effect has happened, and no handler runs.
+may run again. One that has happened is done; and the call is open: `"unapplied"`. The pipeline applies its result as
+that of a call that is answered from the ledger. Policies and approvers are not asked, and no handler runs.
 
-What was done is recorded as a call nested in the open one, named `settled`, and the open call keeps its own record: the
-arguments that the model wrote are not known here, and a call is recognized by them. Asked again, the open call is
-answered from the ledger. Where the parameters that the effect began with are not known any more, as those with secrets
-after a restart, a person applies the result by hand, and records that (`handrail ledger reconcile --applied`).
+What was done is recorded as a call nested in the open one, named `settled`: the arguments that the model wrote are not
+known here, and a call is recognized by them. Asked again, the open call is answered from the ledger. Where the
+parameters that the effect began with are not known any more, as those with secrets after a restart, a person applies
+the result by hand, and records that (`handrail ledger reconcile --applied`).
 
 An effect of a nested call is left to its parent, in whose transaction its result is applied, unless the parent has a
-final record: then it is not made again. What a reply leaves open is `PendingAnswers`.
+final record: then it is not made again.
 """
 
 from __future__ import annotations
@@ -53,8 +51,6 @@ class SettledCall:
     """An open call whose effect is known now.
 
     Attributes:
-        call: the identity of the open call.
-        tool: name of the tool.
         message: if it is a success, the effect has happened and the result is applied; if not, it says that the effect
             has not happened, or why its result still waits.
     """

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from handrail import runtime
 from handrail.adapters.loop import (
-    Outcome,
+    CallOutcome,
     asynchronous_entries,
     check_tool,
     run_call,
@@ -179,22 +179,14 @@ class ToolExecutor:
         return self.environment.rendered_prompt.text
 
     def __enter__(self) -> Self:
-        """Enters the resources of the prompt.
-
-        Raises:
-            ResourceError: an eager resource could not be built.
-        """
+        """Enters the resources of the prompt. Raises `ResourceError` if an eager one cannot be built."""
         self.environment.resources.__enter__()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Leaves the resources of the prompt; the last user closes them.
-
-        Raises:
-            ResourceError: some could not be closed; all were tried.
-        """
+        """Leaves the resources of the prompt; the last user closes them. Raises `ResourceError` if some cannot be."""
         self.environment.resources.__exit__(kind, error, traceback)
 
     def execute(self, call: ToolCall, *, reply: str | None = None) -> ToolMessage:
@@ -385,14 +377,14 @@ def _read_calls(function: str, calls: Iterable[ToolCall]) -> tuple[ToolCall, ...
     return tuple(calls)
 
 
-def _message(call: ToolCall, outcome: Outcome) -> ToolMessage:
+def _message(call: ToolCall, outcome: CallOutcome) -> ToolMessage:
     from handrail.runtime.approval import pending_message  # noqa: PLC0415
 
     return outcome if isinstance(outcome, ToolMessage) else pending_message(call, outcome)
 
 
 def _answers(
-    calls: Sequence[ToolCall], outcomes: Sequence[Outcome], *, prompt_changed: bool
+    calls: Sequence[ToolCall], outcomes: Sequence[CallOutcome], *, prompt_changed: bool
 ) -> Answers | PendingAnswers:
     messages = tuple(outcome for outcome in outcomes if isinstance(outcome, ToolMessage))
     if len(messages) == len(outcomes):

@@ -242,8 +242,8 @@ class PydanticAIAdapter:
             user_prompt: the user message; by default `BEGIN`, or none if there is a history.
             message_history: the conversation to continue. Without a `user_prompt` it replaces an unfinished one in the
                 session.
-            unfinished: how an unfinished evaluation is treated, as for `evaluate_async`.
-            finished: how a finished one is treated, as for `evaluate_async`; with a `message_history` it is repeated.
+            unfinished: as for `evaluate_async`.
+            finished: as for `evaluate_async`; with a `message_history` it is repeated.
 
         Raises:
             RunAbortedError: as for `evaluate_async`.

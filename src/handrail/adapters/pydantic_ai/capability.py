@@ -1,19 +1,14 @@
 """`HandrailCapability`: the duties of `handrail.adapters.loop` at the steps of a PydanticAI run, which a toolset lacks.
 
-- It applies the deadline to each request, and the budget to each reply.
-- It names each reply before any of it is stored (`handrail.adapters.pydantic_ai.replies`).
-- An unknown name becomes a tool for this one reply, whose call goes to the pipeline, which refuses it with the list of
-  known names. The model is never offered it.
-- If hooks delay a call, later calls of the reply wait until it has reached the pipeline (`ArrivalQueue`).
-- It defers the developer's mistakes of a reply until its other calls have ended, and raises them before the next
-  request. PydanticAI cancels the other calls when one raises.
-- It refuses arguments with a duplicate key, also those of tools that PydanticAI validates: decoded arguments do not
+- An unknown name becomes a tool for this one reply, whose call the pipeline refuses with the list of known names. The
+  model is never offered it.
+- The developer's mistakes of a reply are raised before the next request, when its other calls have ended. PydanticAI
+  cancels the other calls when one raises.
+- Arguments with a duplicate key are refused, also those of tools that PydanticAI validates: decoded arguments do not
   show it.
-- It checks the answer, and sends the model back with what is missing. That is a step of its own and no retry, so it
-  does not count against PydanticAI's limit of output retries. An answer that is streamed (`run_stream`) is not checked.
-- With a conversation, it stores what the user says before the model is asked, and each reply before its calls run.
-- It records calls that waited, and that PydanticAI answers itself.
-- It provides the toolset, and adds the tools that the session adds (`WithAddedTools`).
+- A model is sent back with what its answer lacks. That is a step of its own and no retry, so it does not count against
+  PydanticAI's limit of output retries. An answer that is streamed (`run_stream`) is not checked.
+- With a conversation, what the user says is stored before the model is asked, and each reply before its calls run.
 """
 
 from __future__ import annotations
@@ -109,7 +104,7 @@ class HandrailCapability(AbstractCapability[Any]):
         on_ask: what a policy's question becomes, if the executor has no approver: `"deny"` refuses the call, `"defer"`
             makes it a deferred request, which the run returns with the others as `DeferredToolRequests`.
         toolset: the tools, as a toolset.
-        line: the calls of the run that have not reached the pipeline yet.
+        queue: the calls of the run that have not reached the pipeline yet.
         outside_tools: the tools that the program does not run, and that are marked as untrusted, by name.
     """
 
@@ -117,7 +112,7 @@ class HandrailCapability(AbstractCapability[Any]):
     conversation: StoredHistory | None = field(default=None, kw_only=True)
     on_ask: OnAsk = field(default="deny", kw_only=True)
     toolset: HandrailToolset = field(init=False, repr=False)
-    line: ArrivalQueue = field(init=False, repr=False, default_factory=ArrivalQueue)
+    queue: ArrivalQueue = field(init=False, repr=False, default_factory=ArrivalQueue)
     outside_tools: dict[str, ToolDefinition] = field(init=False, repr=False, default_factory=dict[str, ToolDefinition])
     _mistakes: DeferredMistakes = field(init=False, repr=False, default_factory=DeferredMistakes)
     _usage: TokenUsage = field(init=False, repr=False, default=TokenUsage())
@@ -366,7 +361,7 @@ class HandrailCapability(AbstractCapability[Any]):
             return await handler(args)
         # The mistakes are deferred outside of the queue, so that a call with a mistake has left it, and later calls
         # continue.
-        with self.defer_mistakes(), self.line.join():
+        with self.defer_mistakes(), self.queue.join():
             if tool_def.metadata is _UNKNOWN:
                 return await self.refuse_unknown(call, args, ctx)
             return await handler(args)

@@ -1,11 +1,9 @@
 """The message history of a PydanticAI agent or a prompt, stored in the session, so that another process can resume it.
 
-It is a conversation of the session (`handrail.session.conversation`) whose messages are those of PydanticAI. What the
-user says is stored before the model is asked, and each reply of the model before any of its calls runs. A run that dies
-in between therefore leaves a question, which is sent when it is resumed, or a reply whose calls have no answers: calls
-with a final record are answered from the record, and only the others run.
-
-A session has one conversation of an agent, and one of each prompt. `one_at_a_time` excludes a second run.
+It is a conversation of the session (`handrail.session.conversation`) whose messages are those of PydanticAI. A run that
+dies leaves a question, which is sent when it is resumed, or a reply whose calls have no answers: calls with a final
+record are answered from the record, and only the others run. A session has one conversation of an agent, and one of
+each prompt. `one_at_a_time` excludes a second run.
 """
 
 from __future__ import annotations
@@ -203,10 +201,7 @@ class StoredHistory:
         return self.history[:-1] if is_answer and not self._unchecked else self.history
 
     def adopt_records(self) -> None:
-        """Lets the records that a fork has of its original answer the unanswered calls.
-
-        The fork started with the changes of those calls.
-        """
+        """Lets the records that a fork has of its original, with whose changes it started, answer the open calls."""
         session = self._session
         for call in self.unanswered:
             ref = _ref(self.history, call)

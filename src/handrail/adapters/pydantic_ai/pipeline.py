@@ -210,8 +210,6 @@ class ThroughPipeline(WrapperToolset[Any]):
     """All toolsets of an agent; the pipeline runs the calls made through it.
 
     Attributes:
-        wrapped: the toolsets.
-        capability: the capability of the run.
         unanswered: the tools, not functions, whose toolsets have not answered a call. A function always answers: an
             exception is its answer.
     """
@@ -221,11 +219,7 @@ class ThroughPipeline(WrapperToolset[Any]):
 
     @override
     async def __aexit__(self, *args: object) -> bool | None:
-        """Closes the toolsets.
-
-        A connection that was lost in a call is reported again when it is closed. The model has already received the
-        failure of the call, so in a run with such a call the error is logged and does not end the run.
-        """
+        """Closes the toolsets; logs the error of a connection that was lost in a call, of which the model has read."""
         try:
             return await super().__aexit__(*args)
         except Exception:

@@ -9,9 +9,8 @@
 
 A name that cannot be stored, or starts like the replies of nested calls, is replaced by its digest. The name is written
 into the metadata of the response, which are not sent to the model, so that another process, or a history from which
-messages have been dropped, has the same name. A capability writes it when the response arrives. A bare toolset writes
-it when the first call starts: in a history that was stored before, and has lost earlier responses since, the ordinal is
-not that of the run.
+messages have been dropped, has the same name: by a capability when the response arrives, by a bare toolset when the
+first call starts.
 
 PydanticAI answers some calls without the pipeline:
 

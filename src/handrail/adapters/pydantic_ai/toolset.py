@@ -12,10 +12,9 @@ their meaning in a handler: the call is rolled back and recorded, or left open, 
 Turns decide in either case which calls run together. In a capability nothing is declared to be sequential, because
 PydanticAI would hold back calls of other tools, too, for as long as a slow one before them takes.
 
-PydanticAI refuses two tools of one name in an agent, so that a tool that appears in the middle of a run could end it.
-So added tools are offered once, and never in the place of others. An agent with a tool whose name is that of one that
-opens sections is refused. So is a tool that is marked as untrusted, and whose calls do not reach the pipeline: only
-that taints a session and delimits what a tool returns.
+PydanticAI refuses two tools of one name in an agent, so added tools are offered once, and never in the place of others.
+An agent with a tool whose name is that of one that opens sections is refused. So is a tool that is marked as untrusted,
+and whose calls do not reach the pipeline: only that taints a session and delimits what a tool returns.
 """
 
 from __future__ import annotations
@@ -250,11 +249,7 @@ class AnyArguments:
 
 @dataclass(kw_only=True)
 class AddedTool(ToolsetTool[Any]):
-    """A tool that the session adds.
-
-    Attributes:
-        opens: whether it opens, closes or reads sections.
-    """
+    """A tool that the session adds; `opens` if it opens, closes or reads sections."""
 
     opens: bool = False
 
@@ -277,7 +272,7 @@ class HandrailToolset(AbstractToolset[Any]):
         Args:
             executor: runs the calls.
             id: the id of the toolset within an agent; by default the name of the prompt.
-            in_capability: whether a capability keeps the order of its calls, and offers what the session adds.
+            in_capability: whether a capability keeps the order of its calls, and adds tools.
         """
         prompt = executor.environment.rendered_prompt
         self.executor: ToolExecutor = with_caller_answers(executor)
@@ -353,9 +348,7 @@ class HandrailToolset(AbstractToolset[Any]):
     async def call(self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any]) -> ToolReturn[Any]:
         """Runs a call of any name; one that has a final record is answered from it.
 
-        Returns:
-            The text that the model reads, or text and files in a list. The metadata, which no model sees, has the flag
-            `replayed`.
+        The metadata of the return, which no model sees, has the flag `replayed`.
 
         Raises:
             DeveloperMistake: the program is at fault. Without a `HandrailCapability` it cancels the other calls.
@@ -450,7 +443,6 @@ class WithAddedTools(WrapperToolset[Any]):
     A tool of the agent with such a name stays, unless it would hide one that opens sections.
 
     Attributes:
-        wrapped: the toolsets.
         adding: adds tools, and makes their calls.
         capability: the capability that brings them, in words.
     """

@@ -17,17 +17,14 @@ a `ForeignTool`, whose handler runs the current call.
 
 Files that a tool returns are recorded as parts of the result. Text and JSON that are too long for the model are cut.
 
-PydanticAI's `MCPToolset` raises the same exception for a server that refused a call, was too slow, or exited before it
-answered, and the MCP SDK creates its own JSON-RPC errors for missing answers. For a tool that changes the world an
-error proves that nothing was done only by its code: -32602 (invalid params), or -32601 (method not found) unless it
-represents an HTTP status of 404. A server's error *result* is an answer.
+PydanticAI's `MCPToolset` raises the same exception for a server that refused a call and for a missing answer. For tools
+that change the world an error proves that nothing was done only by its code: -32602 (invalid params), or -32601
+(method not found) unless it represents an HTTP status of 404. A server's error *result* is an answer.
 
 A Python tool declares its effect in its metadata, with the values of Handrail's own tools; so does a whole toolset, by
 `toolset.with_metadata(effect="read")`:
 
-    once = IdempotencyConfig(strategy="params", param_keys=("order_id",))
-    Tool(pay, metadata={"effect": "external", "idempotency": once, "approval": "ask"})
-    Tool(mail, metadata={"effect": External(not_applied_on=(ConnectionRefusedError,))})
+    Tool(pay, metadata={"effect": "external", "idempotency": IdempotencyConfig(), "approval": "ask"})
 
 A declaration in Python takes precedence. An MCP server's hints are untrusted: only the effect is inferred from them.
 Whether a call is allowed without approval, and when two calls are one effect, is never taken from a server.
@@ -288,12 +285,9 @@ class ForeignTool(Tool[Any, Any]):
 
 
 class ForeignCall:
-    """One call of a foreign tool: its arguments and its answer.
+    """One call of a foreign tool: its arguments, validated and as JSON, and its answer.
 
     Attributes:
-        name: the name of the tool.
-        arguments: the validated arguments as JSON.
-        context: PydanticAI's run context of the call.
         answer_lost: whether the toolset has not answered: it raised an exception that is not an answer of a tool.
     """
 
@@ -426,13 +420,10 @@ def foreign_tool(name: str, description: str, metadata: ToolMetadata, schema: Ma
 def plain_arguments(
     args: object, definition: ToolDefinition | None = None, *, with_secrets: bool = False
 ) -> dict[str, Any]:
-    """Validated arguments as JSON; a value that JSON cannot represent is described as text.
+    """Arguments validated by PydanticAI as JSON; a value that JSON cannot represent is described as text.
 
-    Args:
-        args: the arguments as validated by PydanticAI.
-        definition: the definition of the tool. If the only parameter of a function is a model, its fields are the
-            parameters there.
-        with_secrets: whether secrets stay objects, which JSON writes as asterisks.
+    With the definition of the tool, the fields of a function's only parameter, if that is a model, are the arguments.
+    `with_secrets` keeps secrets as objects, which JSON writes as asterisks.
     """
     plain, value = as_json(args), args
     if plain is NO_VALUE and isinstance(args, dict):
