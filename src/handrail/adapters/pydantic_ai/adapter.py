@@ -158,7 +158,7 @@ class PydanticAIAdapter:
         check_approver("PydanticAIAdapter", approver)
         self.model = model
         self.effect_ledger: EffectLedger = EffectLedger() if effect_ledger is None else effect_ledger
-        self._ledger_is_given = effect_ledger is not None
+        self._has_own_ledger = effect_ledger is not None
         self._approver = approver
         self._capabilities = tuple(capabilities)
         self._output_retries = output_retries
@@ -215,7 +215,7 @@ class PydanticAIAdapter:
             adapter=self,
             # A stored session needs a ledger in its own store, so that claims survive the process. The ledger in memory
             # is only passed where it was asked for, or where the session itself is in memory.
-            effect_ledger=self.effect_ledger if self._ledger_is_given or session.store is None else None,
+            effect_ledger=self.effect_ledger if self._has_own_ledger or session.store is None else None,
             deadline=_earlier(deadline, None if budget is None else budget.deadline),
             heartbeat=heartbeat,
             run_context=run_context,
