@@ -142,9 +142,9 @@ def test_handlers_have_the_context_variables_of_the_caller() -> None:
     tenant = ContextVar("tenant", default="nobody")
 
     def handler(params: Note, *, context: ToolContext) -> ToolResult[Note]:
-        seen = tenant.get()
+        views = tenant.get()
         tenant.set(params.text)
-        return ToolResult.ok(Note(seen))
+        return ToolResult.ok(Note(views))
 
     token = tenant.set("ann")
     try:

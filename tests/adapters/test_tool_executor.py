@@ -57,7 +57,7 @@ def test_a_list_of_tools_is_a_prompt_with_one_section(tmp_path: Path) -> None:
             message = desk.execute(CALL, reply="r")
         assert (message.content, message.replayed) == ("A-1 is paid", is_repeat)
         assert "Tools" in desk.text
-        assert [each.name for each in desk.tools] == ["pay"]
+        assert [item.name for item in desk.tools] == ["pay"]
 
 
 def test_resources_are_bound_to_the_list_or_to_the_prompt() -> None:
@@ -78,9 +78,9 @@ def test_resources_are_bound_to_the_list_or_to_the_prompt() -> None:
 )
 def test_an_executor_has_tools_or_a_prompt(given: dict[str, object], wording: Wording) -> None:
     """The message says how each is given."""
-    with pytest.raises(InvalidArgumentError) as refused:
+    with pytest.raises(InvalidArgumentError) as failure:
         ToolExecutor(session=Session(), **given)  # type: ignore[arg-type]  # what is refused
-    assert str(refused.value) == wording
+    assert str(failure.value) == wording
 
 
 ASKS_ABOUT_PAY = Decides(lambda tool, _: PolicyDecision.ask("sure?") if tool.name == "pay" else PolicyDecision.allow())
@@ -178,17 +178,17 @@ def test_calls_of_a_reply_that_have_one_id_are_different_calls(
     asked = [call("pay", "a", id=ids[0]), call("note", "b", id=ids[1]), call("pay", "a", id=ids[2])]
     with Session.open(store, "s") as session:
         session.conversation.append({}, calls=asked, reply="r1")
-        assert [each.call for each in session.open_calls] == [CallRef("r1", name) for name in names]
+        assert [item.call for item in session.open_calls] == [CallRef("r1", name) for name in names]
         with pytest.raises(GeneratorExit):
             answer(executor(*tools, session=session))
     with Session.open(store, "s") as session:
         assert session.conversation.calls == tuple(asked)
-        assert [each.call for each in session.open_calls] == [CallRef("r1", name) for name in names[1:]]
+        assert [item.call for item in session.open_calls] == [CallRef("r1", name) for name in names[1:]]
         answers = answer(executor(*tools, session=session))
         assert not isinstance(answers, PendingAnswers)
-        assert [(each.call_id, each.replayed) for each in answers] == list(zip(ids, (True, False, False), strict=True))
+        assert [(item.call_id, item.replayed) for item in answers] == list(zip(ids, (True, False, False), strict=True))
         assert ran == ["a", "killed", "b", "a"]
-        session.conversation.append(*({"role": "tool", "id": each.call_id} for each in answers))
+        session.conversation.append(*({"role": "tool", "id": item.call_id} for item in answers))
         assert (session.conversation.calls, session.open_calls) == ((), ())
         with session.fork(session_id="f", at=("r1", names[1])) as fork:
             assert len(fork[Note].all()) == 2
@@ -209,7 +209,7 @@ def test_an_interrupted_call_whose_tool_is_missing_stays_unknown(
             answer(executor(tool("pay", stop, effect="external"), session=session))
     with Session.open(store, "s") as session:
         assert texts(answer(executor(tool("note", echo), session=session))) == wording
-        assert [(each.call.call_id, each.state) for each in session.open_calls] == [("1", "unknown")]
+        assert [(item.call.call_id, item.state) for item in session.open_calls] == [("1", "unknown")]
         finals = {event.call_id: event.final for event in session[ToolInvoked]}
         assert finals == {"1": False, "2": True}
 
@@ -243,7 +243,7 @@ def test_a_call_that_is_postponed_leaves_a_question(answer: Answer, store: Memor
         assert (question.call, question.reason) == (asked[1], "ask about b tomorrow")
         assert question.request is not None
         assert question.request.params == Note("b")
-        assert [each.state for each in session.open_calls] == ["postponed"]
+        assert [item.state for item in session.open_calls] == ["postponed"]
     with Session.open(store, "s") as session:
         answers = answer(executor(*tools, policies=[ASKS_ABOUT_PAY], session=session, approver=agree))
         assert texts(answers) == ["a", "b", "c"]
@@ -322,7 +322,7 @@ def test_the_message_of_a_call_whose_question_is_left_open_is_pending(
     """It stands in its place and says that it waits; the others run, and the same reply answers it later."""
     session = Session()
     messages = run(desk(approver, session), REPLY)
-    assert [(each.call_id, each.pending, each.success) for each in messages] == [
+    assert [(item.call_id, item.pending, item.success) for item in messages] == [
         ("1", False, True),
         ("2", True, False),
         ("3", False, True),
@@ -330,7 +330,7 @@ def test_the_message_of_a_call_whose_question_is_left_open_is_pending(
     assert messages[1].content == wording
     assert outcomes(session) == [("1", True), ("3", True)]
     again = run(desk(yes, session), REPLY)
-    assert [(each.pending, each.replayed) for each in again] == [(False, True), (False, False), (False, True)]
+    assert [(item.pending, item.replayed) for item in again] == [(False, True), (False, False), (False, True)]
     assert outcomes(session) == [("1", True), ("3", True), ("2", True)]
 
 
@@ -358,9 +358,9 @@ def test_a_reply_without_a_name_is_not_repeated_while_a_call_waits(name: str) ->
 
     with Session.open(MemoryStore(clock=FakeClock()), "s") as session:
         assert [message.pending for message in run(desk(returns_later, session))] == [False, True, False]
-        with pytest.raises(CallIdReusedError) as refused:
+        with pytest.raises(CallIdReusedError) as failure:
             run(desk(yes, session))
-        assert refused.value.call_id == "1"
+        assert failure.value.call_id == "1"
         assert outcomes(session) == [("1", True), ("3", True)]
 
 
@@ -425,7 +425,7 @@ def test_an_interrupt_ends_its_own_reply_alone(replies: tuple[str | None, str | 
 
 def test_an_approval_cannot_be_given_and_left_open() -> None:
     """The mistake is refused where it is made."""
-    with pytest.raises(InvalidArgumentError) as refused:
+    with pytest.raises(InvalidArgumentError) as failure:
         Approval(approved=True, left_open=True)
-    assert refused.value.argument == "approved"
+    assert failure.value.argument == "approved"
     assert Approval.later("x") == Approval(approved=False, reason="x", final=False, left_open=True)

@@ -96,20 +96,20 @@ def test_a_dataclass_is_asked_for_and_parsed() -> None:
 def test_an_answer_that_does_not_fit_goes_back_with_all_its_faults() -> None:
     """The model may try again, as often as the adapter says."""
     prompt = Prompt(PromptTemplate[Plan](ns="tests", key="plan", sections=[]))
-    told = Expect(messages={"answer-1": Outcome.failed("$.title", "$.steps[0]", "colour")})
+    text = Expect(messages={"answer-1": Outcome.failed("$.title", "$.steps[0]", "colour")})
     wrong = Reply(output={"title": 7, "steps": [1], "colour": "red"})
-    assert evaluate(prompt, wrong, Reply(output={"title": "Shop"}, expect=told)).output == Plan("Shop")
-    with pytest.raises(PromptEvaluationError) as caught:
+    assert evaluate(prompt, wrong, Reply(output={"title": "Shop"}, expect=text)).output == Plan("Shop")
+    with pytest.raises(PromptEvaluationError) as failure:
         evaluate(prompt, wrong, wrong, wrong)
-    assert caught.value.phase == "response"
+    assert failure.value.phase == "response"
 
 
 def test_an_answer_that_holds_itself_is_refused_with_a_cure(wording: Wording) -> None:
     """PydanticAI has no schema for it; the error is the developer's."""
     prompt = Prompt(PromptTemplate[Endless](ns="tests", key="endless", sections=[]))
-    with raises(PromptValidationError, wording) as caught:
+    with raises(PromptValidationError, wording) as failure:
         evaluate(prompt)
-    assert caught.value.dataclass is Endless
+    assert failure.value.dataclass is Endless
 
 
 def test_the_text_is_the_instructions_and_somebody_always_speaks(wording: Wording) -> None:
@@ -131,9 +131,9 @@ def test_the_text_is_the_instructions_and_somebody_always_speaks(wording: Wordin
 @pytest.mark.parametrize("given", [{"heartbeat": 7}, {"run_context": "run-1"}, {"deadline": 7}], ids=str)
 def test_evaluation_refuses_an_option_of_the_wrong_kind(given: dict[str, Any]) -> None:
     """A developer's mistake, before a model is asked."""
-    with pytest.raises(InvalidArgumentError) as caught, ScriptedModel([]) as model:
+    with pytest.raises(InvalidArgumentError) as failure, ScriptedModel([]) as model:
         PydanticAIAdapter(model).evaluate(notes_prompt(), session=Session(), **given)
-    assert [caught.value.argument] == [*given]
+    assert [failure.value.argument] == [*given]
 
 
 def test_heartbeat_and_ids_of_an_evaluation_reach_its_tools() -> None:
@@ -208,10 +208,10 @@ def test_what_stops_pydantic_ai_is_told_with_its_phase(error: Exception, phase: 
     async def fail(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
         raise error
 
-    with raises(PromptEvaluationError, wording) as caught:
+    with raises(PromptEvaluationError, wording) as failure:
         PydanticAIAdapter(FunctionModel(fail)).evaluate(notes_prompt(), session=Session())
-    assert caught.value.phase == phase
-    assert isinstance(caught.value.__cause__, type(error))
+    assert failure.value.phase == phase
+    assert isinstance(failure.value.__cause__, type(error))
 
 
 def test_what_the_developer_has_wrong_is_raised_as_it_is() -> None:

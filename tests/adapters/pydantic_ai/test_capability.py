@@ -61,7 +61,7 @@ def desk(session: Session, tracker: BudgetTracker | None = None) -> HandrailCapa
     return HandrailCapability(ToolExecutor(prompt=prompt, session=session, budget_tracker=tracker))
 
 
-def calls_of(session: Session) -> list[tuple[str, bool]]:
+def list_calls(session: Session) -> list[tuple[str, bool]]:
     """Id and success of every call, in the order in which they ended."""
     return [(event.call_id, event.success) for event in session[ToolInvoked].all()]
 
@@ -70,18 +70,18 @@ def calls_of(session: Session) -> list[tuple[str, bool]]:
 async def test_unknown_names_are_answered_by_the_pipeline_any_number_of_times(wording: Wording) -> None:
     """A failed return lists the known names, one event is recorded for each, no retry is spent, and the run goes on."""
     session = Session()
-    refused = Outcome.failed("add_note, read_notes, half_note")
+    failure = Outcome.failed("add_note, read_notes, half_note")
     replies = [
         Reply(calls=[Call("add_notes", {"text": "milk"})]),
-        Reply(calls=[Call("add_notes", "{")], expect=Expect(messages={"call-1": refused})),
+        Reply(calls=[Call("add_notes", "{")], expect=Expect(messages={"call-1": failure})),
         Reply(
-            calls=[Call("add_notes"), Call("add_note", {"text": "milk"})], expect=Expect(messages={"call-2": refused})
+            calls=[Call("add_notes"), Call("add_note", {"text": "milk"})], expect=Expect(messages={"call-2": failure})
         ),
-        Reply(text="Done.", expect=Expect(messages={"call-3": refused, "call-4": Outcome.ok("noted")})),
+        Reply(text="Done.", expect=Expect(messages={"call-3": failure, "call-4": Outcome.ok("noted")})),
     ]
     with ScriptedModel(replies) as model:
         await Agent(model, capabilities=[desk(session)], retries=0).run("Note milk.")
-    assert calls_of(session) == [("call-1", False), ("call-2", False), ("call-3", False), ("call-4", True)]
+    assert list_calls(session) == [("call-1", False), ("call-2", False), ("call-3", False), ("call-4", True)]
     first, second, *_ = session[ToolInvoked].all()
     assert [first.result.message, second.result.message] == [wording, wording]
     assert second.call.arguments == "{"
@@ -146,7 +146,7 @@ async def test_a_call_held_up_by_a_hook_still_comes_before_those_asked_after_it(
     replies = [Reply(calls=[*calls[:2], Call("search"), calls[2]]), Reply(text="Done.")]
     with ScriptedModel(replies) as model:
         await Agent(model, capabilities=[Gate(hold_up_the_first), desk(session)]).run("Note.")
-    assert calls_of(session) == [("call-1", True), ("call-2", True), ("call-3", False), ("call-4", True)]
+    assert list_calls(session) == [("call-1", True), ("call-2", True), ("call-3", False), ("call-4", True)]
     assert noted(session) == ["0", "1", "2"]
 
 
@@ -163,7 +163,7 @@ async def test_a_call_that_a_hook_refuses_holds_nobody_up() -> None:
     replies = [Reply(calls=calls), Reply(text="Done.", expect=Expect(messages=outcomes))]
     with ScriptedModel(replies) as model:
         await Agent(model, capabilities=[Gate(refuse_the_first), desk(session)]).run("Note.")
-    assert calls_of(session) == [("call-2", True), ("call-3", True)]
+    assert list_calls(session) == [("call-2", True), ("call-3", True)]
 
 
 async def test_tools_of_others_are_not_in_the_line() -> None:
@@ -183,7 +183,7 @@ async def test_tools_of_others_are_not_in_the_line() -> None:
     capability = HandrailCapability(ToolExecutor(prompt=notes_prompt(tools=(tool,)), session=session))
     with ScriptedModel([Reply(calls=[Call("slow"), Call("signal")]), Reply(text="Done.")]) as model:
         await Agent(model, tools=[slow], capabilities=[capability]).run("Go.")
-    assert calls_of(session) == [("call-2", True)]
+    assert list_calls(session) == [("call-2", True)]
 
 
 TWICE = '{"text": "milk", "text": "bread"}'
@@ -261,17 +261,17 @@ async def test_a_key_may_stand_in_several_objects(arguments: str) -> None:
 
 async def test_a_validator_of_the_program_is_not_asked(wording: Wording) -> None:
     """It would be shown one of the two values."""
-    seen: list[str] = []
+    views: list[str] = []
 
     def check(_ctx: RunContext[Any], text: str) -> None:
-        seen.append(text)
+        views.append(text)
         raise ModelRetry("another")
 
     noted = Noted()
     script = called(Call("note", TWICE), c1=Outcome.failed())
     result = await play(pipeline(Session()), script, tools=[PlainTool(noted.note, args_validator=check)])
     assert returns(result.all_messages())["c1"].content == wording
-    assert seen == []
+    assert views == []
 
 
 def test_effects_are_remembered_from_run_to_run_of_one_adapter() -> None:
@@ -306,9 +306,9 @@ def test_what_ends_a_run_leaves_evaluate() -> None:
     """The call is rolled back and recorded; its neighbours are committed, or rolled back."""
     session = Session()
     model = ScriptedModel([Reply(calls=[Call("add_note", {"text": "milk"}), Call("expand")])])
-    with pytest.raises(VisibilityExpansionRequired) as caught:
+    with pytest.raises(VisibilityExpansionRequired) as failure:
         PydanticAIAdapter(model).evaluate(notes_prompt(tools=(ADD_NOTE, EXPAND)), session=session)
-    assert caught.value.section_keys == ("guide",)
+    assert failure.value.section_keys == ("guide",)
     assert [event.success for event in session[ToolInvoked].all()] == [True, False]
 
 
@@ -339,18 +339,18 @@ def test_an_agent_can_be_a_tool(is_async: bool) -> None:
     session = Session()
     children: dict[str, Session] = {}
 
-    def child_of(context: ToolContext) -> tuple[PydanticAIAdapter, Session]:
+    def make_child(context: ToolContext) -> tuple[PydanticAIAdapter, Session]:
         model = ScriptedModel([Reply(calls=[Call("add_note", {"text": context.call_id})]), Reply(text="I noted it.")])
         children[context.call_id] = child = context.session.child()
         return PydanticAIAdapter(model), child
 
     def delegate(params: None, *, context: ToolContext) -> ToolResult[None]:
-        adapter, child = child_of(context)
+        adapter, child = make_child(context)
         response = adapter.evaluate(notes_prompt(tools=(ADD_NOTE,)), session=child)
         return ToolResult.ok(None, message=response.text)
 
     async def delegate_async(params: None, *, context: ToolContext) -> ToolResult[None]:
-        adapter, child = child_of(context)
+        adapter, child = make_child(context)
         response = await adapter.evaluate_async(notes_prompt(tools=(ADD_NOTE,)), session=child)
         return ToolResult.ok(None, message=response.text)
 
@@ -376,9 +376,9 @@ async def test_no_request_is_made_past_the_deadline(wording: Wording) -> None:
     """The error says where the evaluation stopped."""
     deadline = Deadline.after(-MINUTE, clock=FakeClock())
     model = ScriptedModel([DONE])
-    with raises(PromptEvaluationError, wording) as caught:
+    with raises(PromptEvaluationError, wording) as failure:
         await PydanticAIAdapter(model).evaluate_async(notes_prompt(), session=Session(), deadline=deadline)
-    assert caught.value.phase == "request"
+    assert failure.value.phase == "request"
     assert model.playback.played == 0
 
 
@@ -394,10 +394,10 @@ async def test_a_request_is_cut_off_at_the_deadline(wording: Wording) -> None:
         return ModelResponse([])
 
     adapter = PydanticAIAdapter(FunctionModel(silence))
-    with raises(PromptEvaluationError, wording) as caught:
+    with raises(PromptEvaluationError, wording) as failure:
         await adapter.evaluate_async(notes_prompt(), session=Session(), deadline=soon())
-    assert caught.value.phase == "request"
-    assert isinstance(caught.value.__cause__, TimeoutError)
+    assert failure.value.phase == "request"
+    assert isinstance(failure.value.__cause__, TimeoutError)
     assert cancelled == ["request"]
 
 
@@ -432,11 +432,11 @@ async def test_the_earlier_of_two_deadlines_counts() -> None:
     clock = FakeClock()
     past, future = Deadline.after(-MINUTE, clock=clock), Deadline.after(MINUTE, clock=clock)
     for deadline, own in ((past, future), (future, past), (None, past), (past, None)):
-        with pytest.raises(PromptEvaluationError) as caught:
+        with pytest.raises(PromptEvaluationError) as failure:
             await PydanticAIAdapter(ScriptedModel([DONE])).evaluate_async(
                 notes_prompt(), session=Session(), deadline=deadline, budget=Budget(deadline=own)
             )
-        assert caught.value.phase == "request"
+        assert failure.value.phase == "request"
 
 
 BUDGETS: dict[str, tuple[Budget, tuple[str, int, int]]] = {
@@ -454,10 +454,10 @@ async def test_a_reply_that_exceeds_the_budget_ends_the_run_before_its_calls_run
     """The error is of phase budget, and its cause says which limit."""
     session = Session()
     reply = Reply(calls=[Call("add_note", {"text": "milk"}), Call("nothing")], usage=TokenUsage(10, 3))
-    with pytest.raises(PromptEvaluationError) as caught:
+    with pytest.raises(PromptEvaluationError) as failure:
         await PydanticAIAdapter(ScriptedModel([reply])).evaluate_async(notes_prompt(), session=session, budget=budget)
-    assert (caught.value.phase, str(caught.value)) == ("budget", wording)
-    cause = caught.value.__cause__
+    assert (failure.value.phase, str(failure.value)) == ("budget", wording)
+    cause = failure.value.__cause__
     assert isinstance(cause, BudgetExceededError)
     assert (cause.dimension, cause.used, cause.allowed) == limit
     assert session[ToolInvoked].all() == ()
@@ -480,9 +480,9 @@ async def test_runs_that_share_a_tracker_share_its_budget() -> None:
     models = [ScriptedModel([Reply(text="Done.", usage=TokenUsage(10, 3))]), ScriptedModel([DONE])]
     for model in models:
         executor = ToolExecutor(prompt=notes_prompt(), session=Session(), budget_tracker=tracker)
-        with pytest.raises(PromptEvaluationError) as caught:
+        with pytest.raises(PromptEvaluationError) as failure:
             await PydanticAIAdapter(model).run_async(executor)
-        assert caught.value.phase == "budget"
+        assert failure.value.phase == "budget"
     assert [model.playback.played for model in models] == [1, 0]
 
 
@@ -490,9 +490,9 @@ async def test_the_deadline_of_a_tracked_budget_is_looked_at_too(wording: Wordin
     """An agent of one's own has only the tracker to go by."""
     tracker = BudgetTracker(Budget(deadline=Deadline.after(-MINUTE, clock=FakeClock())))
     executor = ToolExecutor(prompt=notes_prompt(), session=Session(), budget_tracker=tracker)
-    with raises(PromptEvaluationError, wording) as caught:
+    with raises(PromptEvaluationError, wording) as failure:
         await Agent(ScriptedModel([DONE]), capabilities=[HandrailCapability(executor)]).run("Go.")
-    assert caught.value.phase == "request"
+    assert failure.value.phase == "request"
 
 
 async def test_a_structured_answer_counts_as_no_tool_call() -> None:
@@ -511,9 +511,9 @@ async def test_without_a_budget_fifty_requests_are_the_limit(budget: Budget | No
     replies = [Reply(calls=[Call("read_notes")])] * 60
     model = ScriptedModel([*replies, DONE])
     if budget is None:
-        with pytest.raises(PromptEvaluationError) as caught:
+        with pytest.raises(PromptEvaluationError) as failure:
             await PydanticAIAdapter(model).evaluate_async(notes_prompt(), session=Session())
-        assert (caught.value.phase, model.playback.played) == ("budget", 50)
+        assert (failure.value.phase, model.playback.played) == ("budget", 50)
     else:
         response = await PydanticAIAdapter(model).evaluate_async(notes_prompt(), session=Session(), budget=budget)
         assert response.text == "Done."

@@ -47,21 +47,21 @@ MEANT = {
 @pytest.mark.parametrize("name, meant", MEANT.items())
 def test_a_name_that_can_be_none_is_refused_with_the_nearest(name: str, meant: str | None) -> None:
     """The one that is proposed can be one."""
-    with pytest.raises(UnknownModelError) as caught:
+    with pytest.raises(UnknownModelError) as failure:
         check_model_name(name, source="--model")
-    assert (caught.value.name, caught.value.nearest) == (name, meant)
-    assert isinstance(caught.value, AgentError)
-    assert isinstance(caught.value, ValueError)
+    assert (failure.value.name, failure.value.nearest) == (name, meant)
+    assert isinstance(failure.value, AgentError)
+    assert isinstance(failure.value, ValueError)
     if meant is not None:
         check_model_name(meant)
 
 
 def test_a_long_name_is_cut() -> None:
     """In the message, not in the attribute."""
-    with pytest.raises(UnknownModelError) as caught:
+    with pytest.raises(UnknownModelError) as failure:
         check_model_name("x" * 10_000)
-    assert len(str(caught.value)) < 400
-    assert len(caught.value.name) == 10_000
+    assert len(str(failure.value)) < 400
+    assert len(failure.value.name) == 10_000
 
 
 @pytest.mark.parametrize("name", ["test", "openai:gpt-5.2", "openai:next-year", "groq:llama", "gateway/openai:gpt-5"])
@@ -95,8 +95,8 @@ def silent(*_: Any) -> ModelResponse:
 async def test_a_model_is_used_as_it_is() -> None:
     """Its owner opens and closes it."""
     model = Watched(silent)
-    async with open_model(model) as opened:
-        assert opened is model
+    async with open_model(model) as open_session:
+        assert open_session is model
         assert model.entered == 0
 
 
@@ -115,9 +115,9 @@ def prompt() -> Prompt[str]:
 
 def test_a_provider_that_cannot_be_reached_is_told_with_host_and_cause() -> None:
     """Through the real client of OpenAI, at a port of this machine on which nothing listens."""
-    with closed_port() as port, pytest.raises(ModelUnreachableError) as caught:
+    with closed_port() as port, pytest.raises(ModelUnreachableError) as failure:
         PydanticAIAdapter(openai_at(port)).evaluate(prompt(), session=Session())
-    error = caught.value
+    error = failure.value
     assert (error.model, error.host, error.reason) == ("gpt-5", f"127.0.0.1:{port}", "Connection refused")
     assert (error.phase, error.tool) == ("request", None)
 
@@ -126,10 +126,10 @@ def test_several_providers_that_cannot_be_reached_are_all_told() -> None:
     """Models that are tried one after the other."""
     with closed_port() as first, closed_port() as second:
         adapter = PydanticAIAdapter(FallbackModel(openai_at(first), openai_at(second)))
-        with pytest.raises(ModelUnreachableError) as caught:
+        with pytest.raises(ModelUnreachableError) as failure:
             adapter.evaluate(prompt(), session=Session())
-    assert f"127.0.0.1:{first}" in str(caught.value)
-    assert f"127.0.0.1:{second}" in str(caught.value)
+    assert f"127.0.0.1:{first}" in str(failure.value)
+    assert f"127.0.0.1:{second}" in str(failure.value)
 
 
 def caused(*causes: BaseException) -> ModelAPIError:

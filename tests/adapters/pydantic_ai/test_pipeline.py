@@ -114,11 +114,11 @@ async def test_an_unknown_name_is_answered_with_the_names_of_all_tools(wording: 
     """Handrail's own, functions, toolsets and external tools, each once; structured answers are no tools."""
     session = Session()
     external = ExternalToolset[Any]([ToolDefinition(name="elsewhere")])
-    refused = Outcome.failed("add_note, jot, desk_jot, elsewhere")
+    failure = Outcome.failed("add_note, jot, desk_jot, elsewhere")
     script = [
         Reply(calls=[Call("jott", {"text": "x"})]),
-        Reply(calls=[Call("jott", "{")], expect=Expect(messages={"call-1": refused})),
-        Reply(calls=[Call("final_result", {"response": 7})], expect=Expect(messages={"call-2": refused})),
+        Reply(calls=[Call("jott", "{")], expect=Expect(messages={"call-1": failure})),
+        Reply(calls=[Call("final_result", {"response": 7})], expect=Expect(messages={"call-2": failure})),
     ]
     toolsets = [FunctionToolset([jot]).prefixed("desk"), external]
     capability = pipeline(session, ADD_NOTE)
@@ -221,14 +221,14 @@ async def test_recorded_calls_are_answered_without_running_again() -> None:
     ]
     tools = [count, fail, Tool(pick, args_validator=fussy)]
     first = await play(pipeline(session, ADD_NOTE), called(*calls), tools=tools)
-    before, told = events(session), returns(first.all_messages())
+    before, shown_text = events(session), returns(first.all_messages())
     assert len(before) == len({event.ref for event in before}) == 7
     again = await resume(pipeline(session, ADD_NOTE), first.all_messages(), tools=tools)
     assert events(session) == before
     assert asked == ["count", "x"]
     assert noted(session) == ["milk"]
     for call_id, part in returns(again.all_messages()).items():
-        assert (part.content, part.outcome) == (told[call_id].content, told[call_id].outcome)
+        assert (part.content, part.outcome) == (shown_text[call_id].content, shown_text[call_id].outcome)
         assert part.metadata == ({"replayed": True} if part.outcome == "success" else None)
 
 
@@ -368,22 +368,22 @@ async def test_what_a_postponed_call_has_done_is_undone(kind: Callable[[], Excep
     """Session and files are as before, its effect is claimed by nobody, and PydanticAI reads the same exception."""
     session, ledger = Session(), EffectLedger()
     store = InMemoryFilesystem({"note.txt": "before"})
-    raised = kind()
+    postponed = kind()
 
     async def later(order_id: str) -> str:
         write("half")
         store.write_text("note.txt", "half")
         keys.append(context().idempotency_key)
-        raise raised
+        raise postponed
 
     keys: list[str | None] = []
     once = IdempotencyConfig(strategy="params", param_keys=("order_id",))
     toolset = FunctionToolset[Any]([Tool(later, metadata={"effect": "external", "idempotency": once})])
     capability = pipeline(session, resources={Filesystem: store}, effect_ledger=ledger)
     for _ in range(2):
-        with pytest.raises(type(raised)) as caught:
+        with pytest.raises(type(postponed)) as failure:
             await call_by_hand(capability, toolset, "later", order_id="7")
-        assert caught.value is raised
+        assert failure.value is postponed
     assert (events(session), noted(session), store.read_text("note.txt")) == ((), [], "before")
     assert session.turn.queue == []
     assert keys[0] == keys[1] is not None

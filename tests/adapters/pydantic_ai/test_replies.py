@@ -124,18 +124,18 @@ async def test_a_restart_in_mid_reply_makes_only_the_calls_without_a_record(
 ) -> None:
     """The program stores messages and session; the rest of the process is gone, and messages may have been dropped."""
     others = [ProcessHistory[Any](lambda messages: messages[-1:])] if dropping else []
-    box, seen = Outbox(), list[bytes]()
+    box, views = Outbox(), list[bytes]()
 
     class Storing(AbstractCapability[Any]):
         async def after_node_run(self, ctx: RunContext[Any], **options: Any) -> Any:
-            seen.append(ModelMessagesTypeAdapter.dump_json(ctx.messages))
+            views.append(ModelMessagesTypeAdapter.dump_json(ctx.messages))
             return options["result"]
 
     first = model(asks("before"), asks("one", "fail", "two"))
     with SqliteStore(tmp_path / "s.db") as store, Session.open(store, "s") as session, pytest.raises(GoneError):
         await entry_agent(entry, box, session, first, Storing(), *others).run("Do it.")
     assert box.sent[:2] == ["before", "one"]
-    said: list[ModelMessage] = ModelMessagesTypeAdapter.validate_json(seen[-1])
+    said: list[ModelMessage] = ModelMessagesTypeAdapter.validate_json(views[-1])
     assert len(said) == (2 if dropping else 4)
     with SqliteStore(tmp_path / "s.db") as store, Session.open(store, "s") as session:
         agent = entry_agent(entry, box, session, model(asks("one")), *others)
@@ -185,8 +185,8 @@ async def test_history_that_names_no_run_is_known_by_what_it_asks_for_and_where(
     box, session = Outbox(), Session()
     history: list[ModelMessage] = [ASK, asks("hi")]
     for _ in range(2):
-        copied = ModelMessagesTypeAdapter.validate_json(ModelMessagesTypeAdapter.dump_json(history))
-        await entry_agent("toolset", box, session, model()).run(message_history=copied)
+        copy_of_history = ModelMessagesTypeAdapter.validate_json(ModelMessagesTypeAdapter.dump_json(history))
+        await entry_agent("toolset", box, session, model()).run(message_history=copy_of_history)
     assert box.sent == ["hi"]
     await entry_agent("toolset", box, session, model()).run(message_history=[*history, ASK, asks("hi")])
     assert box.sent == ["hi", "hi"]
@@ -213,7 +213,7 @@ async def test_arguments_that_a_person_changed_are_recorded_beside_the_original(
 
     class Holding(AbstractCapability[Any]):
         async def prepare_tools(self, ctx: RunContext[Any], tool_defs: Any) -> Any:
-            return [replace(each, kind="unapproved") for each in tool_defs]
+            return [replace(item, kind="unapproved") for item in tool_defs]
 
     others = [Holding(), HandleDeferredToolCalls[Any](approve)]
     result = await entry_agent(entry, box, session, model(asks("original")), *others).run("Do it.")
@@ -272,14 +272,14 @@ SAME = "chatcmpl-123"
 class SlowOutbox(Outbox):
     """The first mail is not sent before another one is."""
 
-    begun: asyncio.Event = field(default_factory=asyncio.Event)
+    has_begun: asyncio.Event = field(default_factory=asyncio.Event)
     end: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def send_slowly(self, params: Note, *, context: ToolContext) -> ToolResult[Note]:
         """Send a mail."""
-        if self.begun.is_set():
+        if self.has_begun.is_set():
             self.end.set()
-        self.begun.set()
+        self.has_begun.set()
         async with asyncio.timeout(10):  # passes only if the other one waits for this one's effect
             await self.end.wait()
         return self.send(params, context=context)
@@ -293,7 +293,7 @@ class SlowOutbox(Outbox):
 
 
 @contextmanager
-def opened(folder: Path) -> Generator[Session]:
+def open_session(folder: Path) -> Generator[Session]:
     """A stored session, as a process opens it."""
     with SqliteStore(folder / "s.db") as store, Session.open(store, "s") as session:
         yield session
@@ -314,11 +314,9 @@ def left_behind(session: Session, ref: CallRef, text: str) -> None:
     ledger = EffectLedger(session.store)
     key = slot_effect_key(ref, {"text": text}, session_id="s")
     owner = ClaimOwner("s", *ref)
-    claimed = ledger.claim(
-        ClaimRequest(key.partition, key.key, "send", key.params_hash, owner, lease=timedelta(hours=1))
-    )
-    assert isinstance(claimed, Claimed)
-    ledger.end(claimed, NotKnown("the process ended"))
+    claim = ledger.claim(ClaimRequest(key.partition, key.key, "send", key.params_hash, owner, lease=timedelta(hours=1)))
+    assert isinstance(claim, Claimed)
+    ledger.end(claim, NotKnown("the process ended"))
 
 
 @pytest.mark.parametrize("stored", [True, False])
@@ -330,7 +328,7 @@ async def test_a_reply_beside_one_in_flight_is_another_one(entry: str, stored: b
         first = mail_agent(box, session, asks("hi", reply_id=SAME), entry=entry)
         second = mail_agent(box, session, asks("hi", reply_id=SAME), entry=entry)
         running = asyncio.create_task(first.run("Customer 1."))
-        await box.begun.wait()
+        await box.has_begun.wait()
         result = await second.run("Customer 2.")
         await running
         found = {event.ref for event in session[ToolInvoked]}
@@ -345,9 +343,9 @@ async def test_a_reply_after_one_whose_process_was_killed_is_another_one(
     """The effect of a call of the old reply is claimed, and there is no record of any call of it."""
     box = Outbox()
     ref = CallRef(SAME, "call_0") if parent is None else CallRef.nested(parent, "call_7")
-    with opened(tmp_path) as session:
+    with open_session(tmp_path) as session:
         left_behind(session, ref, "hi")
-    with opened(tmp_path) as session:
+    with open_session(tmp_path) as session:
         result = await mail_agent(box, session, asks("ho", reply_id=SAME)).run("Customer 2.")
         assert [event.ref for event in session[ToolInvoked]] == [CallRef(f"{result.run_id}:1", "call_0")]
     assert box.sent == ["ho"]
@@ -356,9 +354,9 @@ async def test_a_reply_after_one_whose_process_was_killed_is_another_one(
 async def test_a_reply_that_is_delivered_again_meets_its_claim(tmp_path: Path) -> None:
     """Durable execution delivers the response that the killed process had; its mail is not sent again."""
     box, delivered = Outbox(), asks("hi", reply_id=SAME)
-    with opened(tmp_path) as session:
+    with open_session(tmp_path) as session:
         left_behind(session, CallRef(SAME, "call_0"), "hi")
-    with opened(tmp_path) as session:
+    with open_session(tmp_path) as session:
         agent = mail_agent(box, session)
         replies = iter([delivered, ModelResponse([TextPart("Done.")])])
         await agent.run("Do it.", model=FunctionModel(partial(_next_reply, replies)))
@@ -371,10 +369,10 @@ async def test_a_reply_is_not_that_of_another_prompt_which_is_unfinished(tmp_pat
     """Its process was killed before any call was recorded. No record of the other answers it when it is resumed."""
     box = Outbox()
     other = Prompt(PromptTemplate[str](ns="tests", key="other", sections=[box.section("state")]))
-    with opened(tmp_path) as session:
+    with open_session(tmp_path) as session:
         stored = StoredHistory(session, "tests/mails", of="prompt")
         stored.save([ModelRequest([UserPromptPart("Do it.")]), replace(asks("hi", reply_id=SAME), run_id="killed")])
-    with opened(tmp_path) as session:
+    with open_session(tmp_path) as session:
         await PydanticAIAdapter(model(asks("hi", reply_id=SAME))).evaluate_async(other, session=session)
         await PydanticAIAdapter(model()).evaluate_async(box.prompt("state"), session=session)
         assert [event.replayed for event in session[ToolInvoked]] == [False, False]

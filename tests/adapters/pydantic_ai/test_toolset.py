@@ -57,7 +57,7 @@ pytestmark = pytest.mark.anyio
 CONTEXT: RunContext[Any] = RunContext(deps=None, model=TestModel(), usage=RunUsage())
 
 
-def toolset_of(session: Session | None = None, name: str | None = None) -> HandrailToolset:
+def make_toolset(session: Session | None = None, name: str | None = None) -> HandrailToolset:
     """A toolset of two tools."""
     prompt = notes_prompt(tools=(ADD_NOTE, READ_NOTES))
     return HandrailToolset(ToolExecutor(prompt=prompt, session=session or Session()), id=name)
@@ -65,7 +65,7 @@ def toolset_of(session: Session | None = None, name: str | None = None) -> Handr
 
 async def test_tools_are_offered_in_the_order_of_their_declaration(wording: Wording) -> None:
     """The model gets names, descriptions with examples, and the schema that arguments are parsed by."""
-    tools = await toolset_of().get_tools(CONTEXT)
+    tools = await make_toolset().get_tools(CONTEXT)
     assert list(tools) == ["add_note", "read_notes"]
     assert tools["add_note"].tool_def == ToolDefinition(
         name="add_note",
@@ -97,7 +97,7 @@ async def test_a_definition_says_what_is_returned_and_how_it_runs() -> None:
     assert (writes.sequential, writes.timeout, writes.return_schema) == (True, None, None)
     # A capability keeps the order itself, and lets a call wait for no slow tool of others.
     capability = HandrailCapability(ToolExecutor(prompt=prompt, session=Session()))
-    assert not any(each.tool_def.sequential for each in (await capability.toolset.get_tools(CONTEXT)).values())
+    assert not any(entry.tool_def.sequential for entry in (await capability.toolset.get_tools(CONTEXT)).values())
 
 
 async def test_reads_run_together_and_a_write_alone_in_the_order_asked() -> None:
@@ -120,13 +120,13 @@ async def test_reads_run_together_and_a_write_alone_in_the_order_asked() -> None
 
 def test_a_toolset_is_named_after_its_prompt_unless_it_is_given_a_name() -> None:
     """Two toolsets of one prompt in one agent need two names."""
-    assert toolset_of().id == "tests/notes"
-    assert toolset_of(name="desk").id == "desk"
+    assert make_toolset().id == "tests/notes"
+    assert make_toolset(name="desk").id == "desk"
 
 
 async def test_the_text_of_the_prompt_becomes_instructions(wording: Wording) -> None:
     """Guidance and tools come together; a prompt without text adds none."""
-    assert await toolset_of().get_instructions(CONTEXT) == InstructionPart(wording)
+    assert await make_toolset().get_instructions(CONTEXT) == InstructionPart(wording)
     silent = Prompt(PromptTemplate[str](ns="tests", key="silent", sections=[]))
     toolset = HandrailToolset(ToolExecutor(prompt=silent, session=Session()))
     assert await toolset.get_instructions(CONTEXT) is None
@@ -136,7 +136,7 @@ async def test_a_success_returns_its_text_and_says_aside_whether_it_was_replayed
     """The model reads what the result renders; the metadata stays in the application."""
     session = Session()
     model = ScriptedModel([Reply(calls=[Call("add_note", {"text": "milk"})]), Reply(text="Done.")])
-    result = await Agent(model, toolsets=[toolset_of(session)]).run("Note milk.")
+    result = await Agent(model, toolsets=[make_toolset(session)]).run("Note milk.")
     (part,) = [part for message in result.all_messages() for part in message.parts if isinstance(part, ToolReturnPart)]
     assert (part.content, part.outcome, part.metadata) == ("noted: milk", "success", {"replayed": False})
     assert noted(session) == ["milk"]
@@ -156,7 +156,7 @@ async def test_wrong_arguments_are_a_failed_return_and_spend_no_retry(arguments:
     wrong = [Reply(calls=[Call("add_note", arguments)]) for _ in range(3)]
     end = Reply(text="I give up.", expect=Expect(messages={"call-3": Outcome.failed()}))
     with ScriptedModel([*wrong, end]) as model:
-        await Agent(model, toolsets=[toolset_of(session)], retries=0).run("Note milk.")
+        await Agent(model, toolsets=[make_toolset(session)], retries=0).run("Note milk.")
     assert [event.success for event in session[ToolInvoked].all()] == [False, False, False]
     assert session[ToolInvoked].all()[2].result.message == wording
 
@@ -170,7 +170,7 @@ async def test_arguments_that_a_provider_has_decoded_are_parsed_as_strictly(argu
     async def reply(messages: list[Any], info: AgentInfo) -> ModelResponse:
         return next(replies)
 
-    agent = Agent(FunctionModel(reply), toolsets=[toolset_of(session)], output_type=[str, type(None)])
+    agent = Agent(FunctionModel(reply), toolsets=[make_toolset(session)], output_type=[str, type(None)])
     await agent.run("Note milk.")
     assert noted(session) == (["milk"] if arguments == {"text": "milk"} else [])
     assert len(session[ToolInvoked].all()) == 1
@@ -194,13 +194,13 @@ class Hooks(AbstractCapability[Any]):
 
 async def test_hooks_of_others_see_decoded_arguments_and_may_change_them() -> None:
     """A gate can show what is asked for; what it changes is what is run."""
-    for changed, kept in ((None, "milk"), ({"text": "bread"}, "bread")):
+    for changed, content in ((None, "milk"), ({"text": "bread"}, "bread")):
         session = Session()
         hooks = Hooks(changed)
         model = ScriptedModel([Reply(calls=[Call("add_note", {"text": "milk"})]), Reply(text="Done.")])
-        await Agent(model, toolsets=[toolset_of(session)], capabilities=[hooks]).run("Note milk.")
-        assert hooks.seen == [{"text": kept}]
-        assert noted(session) == [kept]
+        await Agent(model, toolsets=[make_toolset(session)], capabilities=[hooks]).run("Note milk.")
+        assert hooks.seen == [{"text": content}]
+        assert noted(session) == [content]
 
 
 async def test_the_bare_toolset_leaves_unknown_names_to_pydantic_ai() -> None:
@@ -208,7 +208,7 @@ async def test_the_bare_toolset_leaves_unknown_names_to_pydantic_ai() -> None:
     session = Session()
     model = ScriptedModel([Reply(calls=[Call("add_notes")]), Reply(calls=[Call("add_notes")])])
     with pytest.raises(UnexpectedModelBehavior):
-        await Agent(model, toolsets=[toolset_of(session)]).run("Note milk.")
+        await Agent(model, toolsets=[make_toolset(session)]).run("Note milk.")
     assert session[ToolInvoked].all() == ()
     assert session[Note].all() == ()
 
@@ -235,7 +235,7 @@ class Reader:
 
     def reply(self, messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
         """The next reply."""
-        self.offered.append([each.name for each in info.function_tools])
+        self.offered.append([entry.name for entry in info.function_tools])
         returns = [part for part in messages[-1].parts if isinstance(part, ToolReturnPart)]
         self.returned += [part.content for part in returns]
         step = len(self.offered)
@@ -312,10 +312,10 @@ async def test_results_of_other_tools_in_the_pipeline_are_cut_too() -> None:
 
     capability = PipelineCapability(executor(session))
     result = await Agent(reader.model, toolsets=[others], capabilities=[capability]).run("Go.")
-    text, seen, said, part = reader.returned
+    text, views, said, part = reader.returned
     assert len(text) <= MAX_RESULT_CHARS
     assert text.startswith('{"log":"line 0')
-    assert seen == image
+    assert views == image
     assert len(said) <= MAX_RESULT_CHARS
     assert part.endswith('\n{"log"')
     assert session[ToolInvoked].all()[0].result.value == {"log": LOG}
@@ -382,7 +382,7 @@ async def test_the_mark_holds_with_the_capability_of_all_tools() -> None:
     """As for a tool of a section."""
     session = Session()
     await agent(desk(session), "PipelineCapability").run("Pay.")
-    assert [each.provenance.tool for each in taints_of(session)] == ["web"]
+    assert [entry.provenance.tool for entry in taints_of(session)] == ["web"]
 
 
 IBAN = "DE89370400440532013000"
@@ -417,9 +417,9 @@ async def play_outside(session: Session, given: object, toolset: ExternalToolset
     )
     first = await agent.run("Pay.")
     assert isinstance(first.output, DeferredToolRequests)
-    results = DeferredToolResults(calls={each.tool_call_id: given for each in first.output.calls})
+    results = DeferredToolResults(calls={entry.tool_call_id: given for entry in first.output.calls})
     second = await agent.run(message_history=first.all_messages(), deferred_tool_results=results)
-    return [part for each in second.new_messages() if isinstance(each, ModelRequest) for part in each.parts]
+    return [part for entry in second.new_messages() if isinstance(entry, ModelRequest) for part in entry.parts]
 
 
 def contents(parts: list[Any]) -> list[Any]:
@@ -437,13 +437,13 @@ async def test_what_comes_back_for_an_untrusted_tool_taints_and_is_delimited(
     parts = await play_outside(session, given, toolset)
     (item,) = taints_of(session)
     assert (item.provenance.tool, item.provenance.arguments) == ("browse", '{"url":"x"}')
-    returned, paid = contents(parts)
-    opening = str(returned).splitlines()[0]
+    value, paid = contents(parts)
+    opening = str(value).splitlines()[0]
     assert opening.startswith("<untrusted ")
-    assert str(returned).endswith(opening.replace("<", "</"))
+    assert str(value).endswith(opening.replace("<", "</"))
     assert paid == wording
     said = [part.content for part in parts if isinstance(part, UserPromptPart) and MAIL in part.content]
-    assert [list(each)[-1] for each in said] == [opening.replace("<", "</")] * len(said)
+    assert [list(entry)[-1] for entry in said] == [opening.replace("<", "</")] * len(said)
     assert len(said) == isinstance(given, ToolReturn)
 
 
@@ -451,6 +451,6 @@ async def test_what_comes_back_for_a_trusted_tool_is_as_it_was_given() -> None:
     """And nothing is asked about."""
     session = Session()
     parts = await play_outside(session, MAIL, outside(untrusted=False))
-    returned, paid = contents(parts)
-    assert (returned, paid) == (MAIL, f"paid 5 to {IBAN}")
+    value, paid = contents(parts)
+    assert (value, paid) == (MAIL, f"paid 5 to {IBAN}")
     assert taints_of(session) == ()

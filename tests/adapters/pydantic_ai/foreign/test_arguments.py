@@ -49,14 +49,14 @@ class At:
 
 def taking_function(kind: Any) -> tuple[Callable[..., str], list[Any]]:
     """A function of one parameter `x`, and what it is called with."""
-    got: list[Any] = []
+    values: list[Any] = []
 
     def take(x: Any) -> str:
-        got.append(x)
+        values.append(x)
         return "taken"
 
     take.__annotations__["x"] = kind
-    return take, got
+    return take, values
 
 
 READ: dict[str, tuple[Any, str, Any]] = {
@@ -76,11 +76,11 @@ READ: dict[str, tuple[Any, str, Any]] = {
 @pytest.mark.parametrize("kind, written, value", READ.values(), ids=READ)
 async def test_what_the_schema_takes_is_read(kind: Any, written: str, value: Any) -> None:
     """The function is called with the value that PydanticAI makes of it."""
-    take, got = taking_function(kind)
+    take, values = taking_function(kind)
     session = Session()
     await play(pipeline(session), called(Call("take", f'{{"x": {written}}}'), c1=Outcome.ok()), tools=[take])
-    assert got == [value]
-    assert type(got[0]) is type(value)
+    assert values == [value]
+    assert type(values[0]) is type(value)
 
 
 REFUSED: dict[str, tuple[Any, str]] = {
@@ -100,12 +100,12 @@ REFUSED: dict[str, tuple[Any, str]] = {
 @pytest.mark.parametrize("kind, written", REFUSED.values(), ids=REFUSED)
 async def test_what_the_schema_does_not_take_is_refused(kind: Any, written: str, wording: Wording) -> None:
     """The function is not called, and the call is recorded as refused when its arguments were parsed."""
-    take, got = taking_function(kind)
+    take, values = taking_function(kind)
     session = Session()
     script = called(Call("take", f'{{"x": {written}}}'), c1=Outcome.failed())
     result = await play(pipeline(session), script, tools=[take], retries=0)
     assert returns(result.all_messages())["c1"].content == wording
-    assert got == []
+    assert values == []
     assert outcomes(session) == [("c1", False, Step.PARSE)]
 
 
@@ -179,7 +179,7 @@ def take(seats: int, note: object = None) -> str:
     return f"{seats} {note}"
 
 
-async def validator_of(function: Callable[..., str]) -> Any:
+async def find_validator(function: Callable[..., str]) -> Any:
     """What reads the arguments of a function."""
     toolset = FunctionToolset[None]([Tool(function, name="take", description="Take seats.")])
     tools = await toolset.get_tools(RunContext(deps=None, model=TestModel(), usage=RunUsage()))
@@ -188,7 +188,7 @@ async def validator_of(function: Callable[..., str]) -> Any:
 
 async def test_values_that_are_made_already_are_left_to_pydantic_ai() -> None:
     """Only decoded JSON is held to the schema; an object is not encoded again."""
-    validator = await validator_of(take)
+    validator = await find_validator(take)
     assert type(validator) is FunctionArguments
     note = object()
     assert validator.validate_python({"seats": 5, "note": note}) == {"seats": 5, "note": note}
@@ -204,7 +204,7 @@ async def test_other_ways_to_say_the_same_are_read() -> None:
         """Count."""
         return str(numbers)
 
-    validator = await validator_of(count)
+    validator = await find_validator(count)
     assert validator.validate_json('{"numbers": "[1.0, 2]"}') == {"numbers": [1, 2]}
     assert [validator.validate_json(nothing) for nothing in ("", " ", "null")] == [{"numbers": []}] * 3
     with pytest.raises(ValidationError):
@@ -213,7 +213,7 @@ async def test_other_ways_to_say_the_same_are_read() -> None:
 
 async def test_arguments_that_are_still_arriving_are_not_held_to_the_schema() -> None:
     """They are read strictly once they are whole."""
-    validator = await validator_of(take)
+    validator = await find_validator(take)
     assert validator.validate_json('{"seats": "7', allow_partial="trailing-strings")["seats"] == 7
     with pytest.raises(ValidationError, match="valid integer"):
         validator.validate_json('{"seats": "7"}')
@@ -223,7 +223,7 @@ async def test_a_function_whose_annotations_cannot_be_read_is_left_to_pydantic_a
     """As a partial, behind which it looks for them."""
     function: Any = partial(take, note="a")
     function.__name__ = function.__qualname__ = "take"
-    validator = await validator_of(function)
+    validator = await find_validator(function)
     assert type(validator) is not FunctionArguments
     assert validator.validate_json('{"seats": "7"}')["seats"] == 7
 

@@ -123,12 +123,12 @@ async def test_a_failure_is_undone_told_and_spares_the_siblings(error: Exception
 
 async def test_a_retry_that_a_tool_asks_for_stays_a_retry() -> None:
     """The exception is PydanticAI's own again; the failed call is undone and recorded, and so is the next one."""
-    seen: list[str] = []
+    views: list[str] = []
 
     def pick(text: str) -> str:
         write(text)
-        seen.append(text)
-        if len(seen) == 1:
+        views.append(text)
+        if len(views) == 1:
             raise ModelRetry("pick another")
         return text
 
@@ -158,10 +158,10 @@ async def test_what_ends_the_run_is_undone_recorded_and_raised(
         raise error
 
     session = Session()
-    with pytest.raises(kind, match=told) as caught:
+    with pytest.raises(kind, match=told) as failure:
         await play(pipeline(session), called(Call("spend")), tools=[spend])
-    if isinstance(caught.value, PromptEvaluationError):
-        assert (caught.value.phase, caught.value.tool) == ("budget", "spend")
+    if isinstance(failure.value, PromptEvaluationError):
+        assert (failure.value.phase, failure.value.tool) == ("budget", "spend")
     assert outcomes(session) == [("c1", False, Step.HANDLER)]
     assert noted(session) == []
 
@@ -234,9 +234,9 @@ async def test_a_deadline_that_passes_in_mid_call_ends_the_run_and_undoes_it(wor
 
     session = Session()
     capability = pipeline(session, deadline=soon())
-    with raises(PromptEvaluationError, wording) as caught:
+    with raises(PromptEvaluationError, wording) as failure:
         await call_by_hand(capability, FunctionToolset([endless]), "endless")
-    assert (caught.value.phase, caught.value.tool) == ("tool", "endless")
+    assert (failure.value.phase, failure.value.tool) == ("tool", "endless")
     assert outcomes(session) == [("c1", False, Step.HANDLER)]
     assert noted(session) == []
 
@@ -276,7 +276,7 @@ CLOSED = MCPError(code=mcp_types.CONNECTION_CLOSED, message="Connection closed")
 Behavior = Literal["retry", "error", "failed"]
 
 
-async def failure_of(name: str, behavior: Behavior) -> Exception:
+async def find_failure(name: str, behavior: Behavior) -> Exception:
     """What a tool of a server in another process fails with."""
     child = StdioTransport(sys.executable, [str(Path(mcp_desk.__file__))], keep_alive=False)
     # The server may take as long to start as the test may.
@@ -293,17 +293,17 @@ async def failure_of(name: str, behavior: Behavior) -> Exception:
 @pytest.mark.short(1)
 async def test_a_server_that_dies_in_a_call_leaves_open_whether_it_was_carried_out(behavior: Behavior) -> None:
     """However PydanticAI was told to raise it."""
-    assert is_answer_lost(await failure_of("die", behavior))
+    assert is_answer_lost(await find_failure("die", behavior))
 
 
 @pytest.mark.parametrize("name", ["break", "refuse"])
 @pytest.mark.short(1)
 async def test_a_server_that_answers_leaves_nothing_open(name: str) -> None:
     """Neither a failed call nor one that the server would not take is a lost answer."""
-    assert not is_answer_lost(await failure_of(name, "retry"))
+    assert not is_answer_lost(await find_failure(name, "retry"))
 
 
-def _grouped(*errors: Exception) -> Exception:
+def _group(*errors: Exception) -> Exception:
     return ExceptionGroup("of the session", errors)
 
 
@@ -318,8 +318,8 @@ FAILURES: dict[str, tuple[Exception, bool]] = {
     "timed out": (MCPError(code=mcp_types.REQUEST_TIMEOUT, message="timed out"), True),
     "raised from it": (_because(CLOSED), True),
     "raised from that": (_because(_because(CLOSED)), True),
-    "in a group": (_grouped(ValueError(), CLOSED), True),
-    "raised from a group": (_because(_grouped(CLOSED)), True),
+    "in a group": (_group(ValueError(), CLOSED), True),
+    "raised from a group": (_because(_group(CLOSED)), True),
     "refused arguments": (MCPError(code=mcp_types.INVALID_PARAMS, message="Invalid params"), False),
     "an unknown tool": (MCPError(code=mcp_types.METHOD_NOT_FOUND, message="Method not found"), False),
     "no such page": (MCPError(code=mcp_types.METHOD_NOT_FOUND, message="Not Found"), True),
@@ -329,7 +329,7 @@ FAILURES: dict[str, tuple[Exception, bool]] = {
     "a code of its own": (MCPError(code=7, message="busy"), True),
     "the same words": (ModelRetry("Connection closed"), False),
     "a failed call": (ToolFailed("the desk is closed"), False),
-    "a group of others": (_grouped(ValueError()), False),
+    "a group of others": (_group(ValueError()), False),
 }
 
 

@@ -295,9 +295,9 @@ async def test_a_tool_whose_effects_and_session_are_in_two_places_is_refused_bef
     def apply(params: Any, result: ToolResult[Any], *, context: ToolContext) -> None: ...
 
     said = External(apply=apply)
-    with pytest.raises(SecondStoreError) as caught:
+    with pytest.raises(SecondStoreError) as failure:
         await call_by_hand(pipeline(Session()), FunctionToolset[Any]([Pay().tool(effect=said)]), "pay", order_id="7")
-    assert caught.value.tool == "pay"
+    assert failure.value.tool == "pay"
     for wrong in ({"concurrent": True}, {"idempotency": IdempotencyConfig(strategy="none")}):
         toolset = FunctionToolset[Any]([Pay().tool(effect=said, **wrong)])
         with raises(PromptValidationError, wording):
@@ -350,7 +350,7 @@ async def test_an_effect_is_recorded_whatever_it_returned(
 ) -> None:
     """It has happened; what cannot be kept as it is must not make it happen again."""
     session, desk = Session(), Pay(returned)
-    told, kept = (wording if each is TOO_LONG else each for each in (told, kept))
+    told, kept = (wording if item is TOO_LONG else item for item in (told, kept))
     capability, toolset = pipeline(session), FunctionToolset[Any]([desk.tool()])
     assert await call_by_hand(capability, toolset, "pay", order_id="7") == told
     again = await call_by_hand(capability, toolset, "pay", order_id="7")

@@ -76,8 +76,8 @@ AS_THEY_ARE = {"nothing", "number", "not a number", "model", "bytes", "odd text"
 @pytest.mark.parametrize("name", VALUES)
 async def test_a_value_is_recorded_as_json_has_it(name: str, wording: Wording) -> None:
     """What JSON cannot say is told in words, to the model too; any other value reaches PydanticAI as it is."""
-    make, kept = VALUES[name]
-    kept = wording if kept is UNSAYABLE else kept
+    make, content = VALUES[name]
+    content = wording if content is UNSAYABLE else content
     value = make()
 
     async def give() -> Any:
@@ -88,9 +88,9 @@ async def test_a_value_is_recorded_as_json_has_it(name: str, wording: Wording) -
     if name in AS_THEY_ARE:
         assert given is value
     else:
-        assert given == kept
-    assert events(session)[0].result.value == kept
-    assert through_a_store(events(session)[0]).result.value == kept
+        assert given == content
+    assert events(session)[0].result.value == content
+    assert through_a_store(events(session)[0]).result.value == content
 
 
 @pytest.mark.parametrize("name", VALUES)
@@ -262,7 +262,7 @@ async def test_secrets_of_a_function_are_masked_and_told_apart() -> None:
     assert len({row.key for row in rows}) == 2
     for row in rows:
         assert json.loads(row.arguments or b"") == {"user": "ada", "password": MASK}
-        assert row.params_hash not in {digest({"user": "ada", "password": each}) for each in (*tried, MASK)}
+        assert row.params_hash not in {digest({"user": "ada", "password": item}) for item in (*tried, MASK)}
 
 
 class Account(BaseModel):
@@ -336,10 +336,10 @@ async def test_secrets_deep_in_the_arguments_are_told_apart() -> None:
 
 async def test_a_key_function_gets_secrets_as_the_objects_that_hold_them() -> None:
     """As that of Handrail's own tools does: it cannot put one into the key without asking for it."""
-    seen: list[Any] = []
+    views: list[Any] = []
 
     def key(params: dict[str, Any]) -> str:
-        seen.append(params["password"])
+        views.append(params["password"])
         return str(params["user"])
 
     def enter(user: str, password: SecretStr) -> str:
@@ -348,7 +348,7 @@ async def test_a_key_function_gets_secrets_as_the_objects_that_hold_them() -> No
     custom = IdempotencyConfig(strategy="custom", key_fn=key)
     tool = Tool(enter, name="log_in", metadata={"effect": "external", "idempotency": custom})
     (row,) = await rows_after(log_in("one"), tools={"tools": [tool]})
-    assert seen == [SecretStr("one")]
+    assert views == [SecretStr("one")]
     assert row.key == "session:ada"
 
 
