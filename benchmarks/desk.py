@@ -17,7 +17,7 @@ from tempfile import TemporaryDirectory
 from benchmarks.pauses import longest_pause
 from benchmarks.timing import Limit
 from handrail import store
-from handrail.adapters.tool_executor import Answered, ToolExecutor
+from handrail.adapters.tool_executor import Answers, ToolExecutor
 from handrail.prompt import Prompt, PromptTemplate, ToolContext, ToolsSection, tool
 from handrail.runtime import Session, ToolCall, ToolMessage
 
@@ -82,9 +82,9 @@ async def _work(kept: store.Store, name: str) -> None:
             await talk.append_async({"role": "assistant", "content": "It is paid."})
 
 
-async def _messages(executor: ToolExecutor) -> Answered:
+async def _messages(executor: ToolExecutor) -> Answers:
     answers = await executor.answer_async()
-    assert isinstance(answers, Answered), answers
+    assert isinstance(answers, Answers), answers
     assert all(message.success for message in answers), [message.content for message in answers]
     return answers
 

@@ -29,10 +29,10 @@ from handrail.prompt import Prompt, PromptTemplate, Section, Tool, ToolContext, 
 from handrail.runtime import Session, ToolInvoked
 from handrail.store.sqlite.store import SqliteStore
 from handrail.testing import Call, Reply, ScriptedModel
-from tests.adapters.foreign_desk import called, pipeline, play
-from tests.adapters.notes import Note
-from tests.adapters.replying import asks, model
+from tests.adapters.kit import Note, asks, called, model, pipeline, play
 from tests.wording import Wording
+
+pytestmark = pytest.mark.anyio
 
 
 class Client:
@@ -52,7 +52,7 @@ def fine(params: Note, *, context: ToolContext) -> ToolResult[Note]:
 
 def prompt(**handlers: Any) -> Prompt[str]:
     """A prompt with a tool for each handler."""
-    tools = [Tool[Note, Note](name=name, description="Does it.", handler=each) for name, each in handlers.items()]
+    tools = [Tool[Note, Note](name=name, description="Does it.", handler=item) for name, item in handlers.items()]
     return Prompt(PromptTemplate[str](ns="tests", key="mistakes", sections=[Section(title="Desk", tools=tools)]))
 
 
@@ -69,19 +69,18 @@ REPLY = Reply(
 def test_the_other_calls_end_and_the_model_is_not_asked_again(wording: Wording) -> None:
     """The script has one reply: a second request would be an error of another type."""
     session = Session()
-    with pytest.raises(UnboundResourceError) as raised, ScriptedModel([REPLY]) as scripted:
+    with pytest.raises(UnboundResourceError) as failure, ScriptedModel([REPLY]) as scripted:
         PydanticAIAdapter(scripted).evaluate(prompt(fine=fine, wrong=wrong), session=session)
-    assert str(raised.value) == wording
+    assert str(failure.value) == wording
     assert outcomes(session) == [("call-1", True), ("call-2", False), ("call-3", True)]
 
 
-@pytest.mark.anyio
 async def test_a_call_that_has_begun_is_not_cancelled() -> None:
     """PydanticAI cancels the other calls of a reply when one of them raises."""
-    begun, may_end = asyncio.Event(), asyncio.Event()
+    has_begun, may_end = asyncio.Event(), asyncio.Event()
 
     async def slow(params: Note, *, context: ToolContext) -> ToolResult[Note]:
-        begun.set()
+        has_begun.set()
         await may_end.wait()
         return ToolResult.ok(params)
 
@@ -101,7 +100,6 @@ async def test_a_call_that_has_begun_is_not_cancelled() -> None:
     assert sorted(outcomes(session)) == [("call-1", True), ("call-2", False)]
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("mode", ["parallel", "sequential", "parallel_ordered_events"])
 async def test_it_holds_in_every_mode_of_pydantic_ai(mode: Any) -> None:
     """Calls that have not been started are started: one after the other, or all at once."""
@@ -114,7 +112,6 @@ async def test_it_holds_in_every_mode_of_pydantic_ai(mode: Any) -> None:
     assert sorted(outcomes(session)) == [("call-1", True), ("call-2", False), ("call-3", True)]
 
 
-@pytest.mark.anyio
 async def test_it_holds_beside_foreign_tools_and_for_what_they_ask_for() -> None:
     """A plain function finds our resources by `tool_context`."""
     done: list[str] = []
@@ -147,7 +144,6 @@ async def test_it_holds_beside_foreign_tools_and_for_what_they_ask_for() -> None
     assert sorted(outcomes(session)) == [("call-1", False), ("call-2", True), ("call-3", False), ("call-4", True)]
 
 
-@pytest.mark.anyio
 async def test_a_reused_identity_lets_the_other_calls_of_the_reply_end() -> None:
     """It raised at once before, and the other calls were cancelled."""
     session = Session()
@@ -162,12 +158,12 @@ async def test_a_reused_identity_lets_the_other_calls_of_the_reply_end() -> None
 
 def test_a_resumed_evaluation_tells_the_model_nothing_of_a_mistake(tmp_path: Path) -> None:
     """Once it is fixed, the call runs, and the conversation goes on as if it had run at once."""
-    told: list[str] = []
+    shown_text: list[str] = []
 
     def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
         last = messages[-1]
         assert isinstance(last, ModelRequest)
-        told.extend(str(part.content) for part in last.parts if isinstance(part, ToolReturnPart))
+        shown_text.extend(str(part.content) for part in last.parts if isinstance(part, ToolReturnPart))
         return ModelResponse([TextPart("Done.")])
 
     with SqliteStore(tmp_path / "desk.db") as store:
@@ -181,10 +177,9 @@ def test_a_resumed_evaluation_tells_the_model_nothing_of_a_mistake(tmp_path: Pat
                 ("call-3", True),
                 ("call-2", True),
             ]
-    assert told == ["noted: a", "noted: b", "noted: c"]
+    assert shown_text == ["noted: a", "noted: b", "noted: c"]
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("kind", [ModelRetry, ToolFailed, RuntimeError])
 async def test_what_a_plain_function_raises_from_a_mistake_does_not_tell_the_model_its_text(
     kind: type[Exception],

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from handrail.adapters.tool_executor import Answered, ToolExecutor, Waiting
+from handrail.adapters.tool_executor import Answers, PendingAnswers, ToolExecutor
 from handrail.errors import CallPostponed, UnboundResourceError
 from handrail.prompt import ApprovalRequest, PolicyDecision, ToolContext, ToolResult
 from handrail.prompt import tool as function_tool
@@ -41,7 +41,7 @@ def by_execute_all(door: ToolExecutor, calls: Sequence[ToolCall]) -> Sequence[ob
 def by_answer(door: ToolExecutor, calls: Sequence[ToolCall]) -> Sequence[object]:
     """What each call says."""
     answered = door.answer(calls, reply="r")
-    assert isinstance(answered, Answered)
+    assert isinstance(answered, Answers)
     return [message.content for message in answered]
 
 
@@ -142,9 +142,9 @@ def test_handlers_have_the_context_variables_of_the_caller() -> None:
     tenant = ContextVar("tenant", default="nobody")
 
     def handler(params: Note, *, context: ToolContext) -> ToolResult[Note]:
-        seen = tenant.get()
+        views = tenant.get()
         tenant.set(params.text)
-        return ToolResult.ok(Note(seen))
+        return ToolResult.ok(Note(views))
 
     token = tenant.set("ann")
     try:
@@ -265,7 +265,7 @@ def test_a_mistake_and_an_open_question_spare_the_neighbours() -> None:
         door.execute_all(three("look"), reply="r")
     assert sorted(ran) == ["a", "b", "c"]
     answered = door.answer(three("look")[1:], reply="r2")
-    assert isinstance(answered, Waiting)
+    assert isinstance(answered, PendingAnswers)
     assert [message.content for message in answered.messages] == ["c"]
     assert [question.call.id for question in answered.questions] == ["b"]
 

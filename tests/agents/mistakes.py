@@ -25,7 +25,7 @@ from handrail.errors import (
     UnknownModelError,
 )
 from handrail.testing import Reply, ScriptedModel
-from tests.adapters.closed_ports import closed_port, openai_at
+from tests.adapters.kit import closed_port, openai_at
 
 AGENT = "---\nname: desk\ntools: [look, note]\n---\nYou keep notes.\n"
 """The agent file of a sound project."""

@@ -46,7 +46,7 @@ class Bill(BaseModel):
 def conversation(*messages: ModelMessage, ended: bool = False) -> StoredHistory:
     """A conversation that was kept by an earlier run."""
     session = Session(session_id="s")
-    StoredHistory(session, "desk").save(messages, ended=ended)
+    StoredHistory(session, "desk").save(messages, has_ended=ended)
     return StoredHistory(session, "desk")
 
 

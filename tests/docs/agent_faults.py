@@ -19,7 +19,7 @@ from handrail.cli import main
 from handrail.runtime import Session
 from handrail.session.conversation import ConversationPart
 from handrail.testing import Call, Reply, ScriptedModel
-from tests.adapters.closed_ports import closed_port, openai_at
+from tests.adapters.kit import closed_port, openai_at
 
 Files = Mapping[str, str | bytes]
 """The files of a folder that differ from a sound one."""
@@ -150,7 +150,7 @@ AGENTS: Mapping[str, Files] = {
         "within/note.md": "",
         "desk.agent": "---\nname: desk\ntoolsets: [project_files_ro, made]\n---\nBe kind.\n",
     },
-    "metadata 'effect' is": _exports("TOOLS = [Tool(ping, metadata={'effect': 'reads'})]"),
+    "or External(...)": _exports("TOOLS = [Tool(ping, metadata={'effect': 'reads'})]"),
     "are taken more than once": _toolset("FunctionToolset([ping])"),
 }
 """What agents name, and what is made of it."""

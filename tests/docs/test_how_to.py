@@ -13,7 +13,7 @@ import psycopg
 import pytest
 
 from handrail import store, tool
-from handrail.adapters.tool_executor import ToolExecutor, Waiting
+from handrail.adapters.tool_executor import PendingAnswers, ToolExecutor
 from handrail.prompt import IdempotencyConfig, Prompt, PromptTemplate, ToolsSection
 from handrail.runtime import Session, ToolCall
 from tests.architecture.sources import ROOT
@@ -70,7 +70,7 @@ def test_calls_of_the_store_meet_the_new_parameters(
             executor = make_executor(session, now, idempotency)
             assert executor.execute(ENDED, reply="reply-1").content == "A-1: 5"
             answers = executor.answer()
-            assert not isinstance(answers, Waiting)
+            assert not isinstance(answers, PendingAnswers)
             assert [answer.content if answer.success else None for answer in answers] == [open_call]
             equal = executor.execute(ENDED, reply="reply-3")
             assert (equal.content.partition("\n")[0] if equal.success else None) == equal_call

@@ -177,8 +177,8 @@ def _found(program: Program, names: dict[str, Any], output: str) -> Run:
                 for event in session[ToolInvoked]
                 if event.name == "pay"
             ],
-            notes=[each.text for each in session[names["Note"]].all()],
-            still_open=[each.state for each in session.open_calls],
+            notes=[item.text for item in session[names["Note"]].all()],
+            still_open=[item.state for item in session.open_calls],
             lines={},
             library={},
             points={},

@@ -97,7 +97,7 @@ def check(run: Run, whole: Run, folder: Path, *, may_doubt: bool = False) -> Non
     assert {order for order, success, _ in run.payments if success} <= {*paid}
     assert run.notes == whole.notes
     assert run.output == whole.output
-    doubts = {order: told for order, success, told in run.payments if not success}
+    doubts = {order: text for order, success, text in run.payments if not success}
     if not doubts:
         assert run.messages == whole.messages
         assert sorted(paid) == ORDERS
@@ -108,5 +108,5 @@ def check(run: Run, whole: Run, folder: Path, *, may_doubt: bool = False) -> Non
     changed = [mine for mine, other in zip(run.messages, whole.messages, strict=True) if mine != other]
     assert len(changed) == len(doubts)
     assert all(doubts.values())
-    assert all(any(told in str(message) for told in doubts.values()) for message in changed)
+    assert all(any(text in str(message) for text in doubts.values()) for message in changed)
     assert run.still_open == ["unknown"] * len(doubts)

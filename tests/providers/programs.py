@@ -23,7 +23,7 @@ PROVIDERS: Final = ("chat", "responses", "messages")
 ADAPTERS: Final = ("prompt", "agent")
 """The programs of `pydantic-ai.md` that store their conversations, in its order."""
 
-_ADAPTER_FILES = ("adapter", "capability", "conversation", "stored_evaluation")
+_ADAPTER_FILES = ("adapter", "capability", "conversation")
 
 _BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _URL = "sqlite:///desk.db"

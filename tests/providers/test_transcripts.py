@@ -27,8 +27,8 @@ def test_a_conversation_reads_the_same_in_every_form(name: str, smith: Forge, tm
     """Texts, calls and their answers are found in the messages of each API, and the outcomes in the records."""
     program = program_of(name)
     smith.run(program, tmp_path)
-    with store.open(f"sqlite:///{tmp_path / 'desk.db'}", read_only=True) as kept:
-        reader = TranscriptReader(kept, program.session)
+    with store.open(f"sqlite:///{tmp_path / 'desk.db'}", read_only=True) as content:
+        reader = TranscriptReader(content, program.session)
         items = [*reader.read(), *reader.finish()]
     assert list(map(line, items)) == [
         "user: Pay the orders A-17 and A-18, and note it.",

@@ -118,7 +118,7 @@ class Provider:
 
     def respond(self, path: str, headers: dict[str, str], data: bytes) -> tuple[int, Json]:
         """The status and the body of a response."""
-        api = next((each for each in self.apis if each.path == path), None)
+        api = next((item for item in self.apis if item.path == path), None)
         if api is None:
             return 404, {"error": {"message": f"Unknown request URL: POST {path}", "type": "invalid_request_error"}}
         with self._lock:
@@ -235,10 +235,10 @@ def same_item(sent: Json, issued: Json | None, where: str) -> None:
 
 def check_answered(asked: list[str], answered: list[str], where: str) -> None:
     """Refuse answers that are not one for each call."""
-    missing = [each for each in asked if each not in answered]
+    missing = [item for item in asked if item not in answered]
     if missing:
         raise Refusal(f"These calls have no answer: {', '.join(missing)}", where)
-    unasked = [each for each in answered if each not in asked]
+    unasked = [item for item in answered if item not in asked]
     if unasked:
         raise Refusal(f"These answers belong to no call: {', '.join(unasked)}", where)
     if len({*answered}) != len(answered):

@@ -18,7 +18,7 @@ import pytest
 from pydantic import SecretBytes, SecretStr
 from pydantic_ai import ModelRetry, ToolFailed
 
-from handrail.adapters.tool_executor import ToolExecutor, Waiting
+from handrail.adapters.tool_executor import PendingAnswers, ToolExecutor
 from handrail.errors import EffectUncertain, ToolValidationError
 from handrail.prompt import Approval, IdempotencyConfig, PolicyDecision, Tool, ToolContext, ToolResult
 from handrail.redaction import MASK, CallSecrets, current_call_secrets
@@ -208,7 +208,7 @@ def test_a_question_has_no_secret_of_the_call() -> None:
         call = ToolCall("1", "pay", json.dumps({"how": "asked", "password": "argpw-11223"}))
         session.conversation.append({"role": "assistant"}, calls=[call], reply="r1")
         waiting = pay.answer()
-        assert isinstance(waiting, Waiting)
+        assert isinstance(waiting, PendingAnswers)
         request = waiting.questions[0].request
         assert request is not None
         assert [question.text for question in request.questions] == [f"really with {MASK}"]

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from handrail import tool
-from handrail.adapters.tool_executor import Answered, ToolExecutor, Waiting
+from handrail.adapters.tool_executor import Answers, PendingAnswers, ToolExecutor
 from handrail.clock import SYSTEM_CLOCK
 from handrail.errors import CallPostponed, PromptRenderError, RecordingError, VisibilityExpansionRequired
 from handrail.prompt import (
@@ -175,7 +175,7 @@ def test_all_calls_of_a_reply_see_the_prompt_as_it_was(
     assert sorted(message.content for message in answered) == [wording, wording, "paid"]
     assert isinstance(answered, tuple)
     if run.startswith("answer"):
-        assert isinstance(answered, Answered)
+        assert isinstance(answered, Answers)
         assert answered.prompt_changed
     assert executor.execute(CHARGE, reply="r2").content == "charged A-1"
 
@@ -184,7 +184,7 @@ def test_a_reply_that_changes_nothing_says_so() -> None:
     """So that a loop may send the same prompt again; a reply that waits for a person may have changed it."""
     executor = desk()
     calm = executor.answer([LOOK], reply="r1")
-    assert isinstance(calm, Answered)
+    assert isinstance(calm, Answers)
     assert not calm.prompt_changed
 
     def postpone(_request: object) -> bool:
@@ -193,7 +193,7 @@ def test_a_reply_that_changes_nothing_says_so() -> None:
     template = PromptTemplate[str](ns="t", key="ask", sections=sections(), policies=[ASK_TO_LOOK])
     asking = ToolExecutor(prompt=Prompt(template), session=Session(), approver=postpone)
     waiting = asking.answer([LOOK, opens("guide")], reply="r1")
-    assert isinstance(waiting, Waiting)
+    assert isinstance(waiting, PendingAnswers)
     assert waiting.prompt_changed
     assert [message.call_id for message in waiting.messages] == ["open"]
 
@@ -333,7 +333,7 @@ def test_another_process_finds_open_what_was_opened(store: FaultyStore) -> None:
         executor = desk(session)
         assert executor.text == text
         answered = executor.answer([opens("billing"), CHARGE, LOOK], reply="r1")
-        assert isinstance(answered, Answered)
+        assert isinstance(answered, Answers)
         opened, early, looked = answered
         assert (opened.success, early.success, looked.replayed) == (True, False, True)
         assert executor.execute(CHARGE, reply="r2").success
@@ -348,7 +348,7 @@ def test_a_repeated_reply_opens_nothing_that_was_closed_after_it(store: FaultySt
             executor = desk(session)
             for calls, reply in replies:
                 answered = executor.answer(calls, reply=reply)
-                assert isinstance(answered, Answered)
+                assert isinstance(answered, Answers)
                 said.append([message.content for message in answered])
             assert open_paths(executor) == set()
     assert said[:3] == said[3:]

@@ -11,7 +11,7 @@ import pytest
 from pydantic import SecretStr
 
 from handrail.adapters.loop import session_ledger
-from handrail.adapters.tool_executor import ToolExecutor, Waiting
+from handrail.adapters.tool_executor import PendingAnswers, ToolExecutor
 from handrail.errors import CallIdReusedError
 from handrail.prompt import (
     Approval,
@@ -112,7 +112,7 @@ def ask(executor: ToolExecutor, *calls: ToolCall, reply: str = "r1") -> tuple[To
     """The messages of a reply that the conversation has, as a program makes its calls."""
     executor.environment.session.conversation.append({"role": "assistant"}, calls=calls, reply=reply)
     answered = executor.answer()
-    assert not isinstance(answered, Waiting)
+    assert not isinstance(answered, PendingAnswers)
     return answered
 
 
@@ -163,7 +163,7 @@ def test_a_resumed_call_lacks_its_secrets_and_is_not_run(gate: Gate, wording: Wo
     with gate.session() as session:
         executor = gate.executor(session)
         answered = executor.answer()
-        assert not isinstance(answered, Waiting)
+        assert not isinstance(answered, PendingAnswers)
         assert answered[0].content == wording
         assert session.open_calls == ()
         (again,) = ask(executor, asked(call_id="2"), reply="r2")
@@ -223,16 +223,16 @@ def test_a_question_about_a_resumed_call_is_not_asked(gate: Gate) -> None:
 
     with gate.session() as session:
         session.conversation.append({"role": "assistant"}, calls=[asked("ask")], reply="r1")
-        assert isinstance(gate.executor(session, approver=postpone).answer(), Waiting)
+        assert isinstance(gate.executor(session, approver=postpone).answer(), PendingAnswers)
         answered = gate.executor(session, approver=approve).answer()
-        assert not isinstance(answered, Waiting)
+        assert not isinstance(answered, PendingAnswers)
         assert answered[0].success
         session.conversation.append({"role": "tool"})
         session.conversation.append({"role": "assistant"}, calls=[asked("ask", "2")], reply="r2")
-        assert isinstance(gate.executor(session, approver=postpone).answer(), Waiting)
+        assert isinstance(gate.executor(session, approver=postpone).answer(), PendingAnswers)
     with gate.session() as session:
         answered = gate.executor(session, approver=approve).answer()
-        assert not isinstance(answered, Waiting)
+        assert not isinstance(answered, PendingAnswers)
         assert not answered[0].success
     assert [request.call_id for request in about] == ["1"]
 

@@ -11,7 +11,7 @@ import pytest
 from pydantic import SecretStr
 from typing_extensions import override
 
-from handrail.adapters.tool_executor import Answered, Waiting
+from handrail.adapters.tool_executor import Answers, PendingAnswers
 from handrail.errors import CallPostponed, DispatchError, StoreUnavailableError
 from handrail.prompt import PolicyDecision, Tool, ToolContext, ToolResult
 from handrail.redaction import MASK
@@ -250,7 +250,7 @@ def test_a_no_to_a_call_whose_secrets_are_gone_is_told(
     asked = [ToolCall(f"call-{number}", "login", {"password": "hunter2-canary"}) for number in (1, 2, 3)]
     with shop.session() as session:
         session.conversation.append({"role": "assistant"}, calls=asked, reply="r1")
-        assert isinstance(shop.door(session, LOGIN, policies=[ASKS], approver=later).answer(), Waiting)
+        assert isinstance(shop.door(session, LOGIN, policies=[ASKS], approver=later).answer(), PendingAnswers)
         item = postponed_call(session, CALL)
         assert item is not None
         assert item.question is not None
@@ -266,7 +266,7 @@ def test_a_no_to_a_call_whose_secrets_are_gone_is_told(
     with shop.session() as session:
         door = shop.door(session, LOGIN, policies=[ASKS], approver=later)
         answered = asyncio.run(door.answer_async()) if is_async else door.answer()
-        assert not isinstance(answered, Waiting)
+        assert not isinstance(answered, PendingAnswers)
         assert [each.content for each in answered] == wording
         assert (session.open_calls, [each.final for each in session[ToolInvoked]]) == ((), [True] * 3)
 
@@ -283,7 +283,7 @@ def test_a_call_whose_secrets_are_gone_and_that_was_not_asked_about_is_to_be_mad
         answer(session, approved=False)
     with stall.session() as session:
         messages = stall.door(session, LOGIN, policies=[ASKS], approver=later).answer()
-        assert isinstance(messages, Answered)
+        assert isinstance(messages, Answers)
         assert [message.content for message in messages] == wording
         assert [each.final for each in session[ToolInvoked]] == [True, True]
 

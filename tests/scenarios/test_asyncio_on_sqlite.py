@@ -9,7 +9,7 @@ from sqlite3 import connect
 
 import pytest
 
-from handrail.adapters.tool_executor import Answered, ToolExecutor
+from handrail.adapters.tool_executor import Answers, ToolExecutor
 from handrail.prompt import ToolContext, tool
 from handrail.runtime import Session, ToolCall, ToolMessage
 from handrail.store import Store
@@ -58,7 +58,7 @@ async def work(store: Store, name: str) -> int:
 async def messages(made: ToolExecutor) -> tuple[ToolMessage, ...]:
     """The messages of the calls of the open reply, all of which succeed."""
     answers = await made.answer_async()
-    assert isinstance(answers, Answered)
+    assert isinstance(answers, Answers)
     assert all(message.success for message in answers), [message.content for message in answers]
     return tuple(answers)
 

@@ -22,7 +22,7 @@ from pydantic_ai import Agent, FunctionToolset, ToolReturnPart
 from handrail import store as stores
 from handrail.adapters.pydantic_ai.conversation import StoredHistory
 from handrail.adapters.pydantic_ai.pipeline import PipelineCapability
-from handrail.adapters.tool_executor import ToolExecutor, Waiting
+from handrail.adapters.tool_executor import PendingAnswers, ToolExecutor
 from handrail.errors import ToolValidationError
 from handrail.prompt import Approval, IdempotencyConfig, PolicyDecision, Tool, ToolContext, ToolResult
 from handrail.redaction import NAMES_VARIABLE, Redaction, use_redaction
@@ -262,7 +262,7 @@ def own_loop(scene: Scene, store: Store) -> None:
         session.conversation.append(message_of(calls, said), calls=calls, reply="r1")
         executor = scene.executor(session)  # what is stored of the reply is known by it
         waiting = executor.answer()
-        assert isinstance(waiting, Waiting)
+        assert isinstance(waiting, PendingAnswers)
         scene.deliver(waiting.messages)
         scene.surfaces.add("export", session.to_json())
         # The process has the values: its handlers got them, and the provider is sent what the model said.
@@ -302,7 +302,7 @@ def test_the_secret_of_a_session(scene: Scene, url: str, handrail: Command) -> N
         call = ToolCall("1", "read", json.dumps({"how": PLAIN}))
         session.conversation.append(message_of([call], PLAIN), calls=[call], reply="r1")
         answered = executor.answer()
-        assert not isinstance(answered, Waiting)
+        assert not isinstance(answered, PendingAnswers)
         scene.deliver(answered)
         (secret,) = session[DelimiterSecret]
         scene.canaries.planted["the secret of a session"] = secret.secret

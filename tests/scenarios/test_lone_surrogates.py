@@ -23,7 +23,7 @@ from handrail.prompt.effect import Effect
 from handrail.runtime import Session, ToolCall, ToolInvoked, ToolMessage
 from handrail.store import SqliteStore
 from handrail.testing import Call
-from tests.adapters.foreign_desk import called, pipeline, play, returns
+from tests.adapters.kit import called, pipeline, play, returns
 from tests.kit import executor
 
 BAD = "a smile: \ud83d"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from handrail.adapters.tool_executor import Waiting
+from handrail.adapters.tool_executor import PendingAnswers
 from handrail.errors import InvalidArgumentError, SessionError, SessionUseError
 from handrail.runtime import ToolMessage
 from handrail.session import CallRef, Session
@@ -243,7 +243,7 @@ def test_arguments_that_are_not_json_are_refused_by_their_call(
                 session.conversation.append(REPLY, calls=[asked], reply="r1")
             assert session.conversation.calls == (ToolCall("\\ud83d", "note", written),)
             found = executor(tool("note", echo), session=session).answer()
-            assert not isinstance(found, Waiting)
+            assert not isinstance(found, PendingAnswers)
             answers += found
     assert [(answer.success, answer.replayed) for answer in answers] == [(False, False), (False, True)]
     assert answers[0].content == wording

@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import SecretStr
 
 from handrail import store as stores
-from handrail.adapters.tool_executor import ToolExecutor, Waiting
+from handrail.adapters.tool_executor import PendingAnswers, ToolExecutor
 from handrail.errors import CallPostponed, EffectUncertain
 from handrail.prompt import (
     ApprovalRequest,
@@ -126,7 +126,7 @@ class Desk:
     def answer(self, calls: Iterable[ToolCall]) -> None:
         """Carry the calls of the last reply out, and answer them unless some of them wait."""
         answered = self.executor.answer(list(calls), reply=f"r{self._count}")
-        if not isinstance(answered, Waiting):
+        if not isinstance(answered, PendingAnswers):
             self.conversation.append(
                 *({"role": "tool", "tool_call_id": each.call_id, "content": each.content} for each in answered)
             )

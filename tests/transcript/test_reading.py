@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from handrail import store as stores
-from handrail.adapters.tool_executor import Waiting
+from handrail.adapters.tool_executor import PendingAnswers
 from handrail.agents import Answer
 from handrail.errors import StoreCorruptError
 from handrail.prompt import ToolResult
@@ -53,7 +53,7 @@ def test_replies_whose_calls_have_the_same_ids_are_told_apart(at_desk: Desk, for
             ]
         at_desk.conversation.append(message, calls=asked, reply=f"r{number}")
         answered = at_desk.executor.answer()
-        assert not isinstance(answered, Waiting)
+        assert not isinstance(answered, PendingAnswers)
         at_desk.conversation.append(
             *({"role": "tool", "tool_call_id": each.call_id, "content": each.content} for each in answered)
         )

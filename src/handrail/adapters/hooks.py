@@ -1,23 +1,16 @@
 """The two hooks of a run: what is added to the message of a call, and whether the answer of the model is accepted.
 
-Theory of operation
-    After a call has been recorded, its message is rendered, and the feedback providers of the prompt are asked whose
-    trigger applies. What they say ends that message, behind a line that marks it. The result and the record of the call
-    stay as they are, so `read_result`, reducers and the ledger never see it. Each feedback is an item of a LOG,
-    `FeedbackGiven`, with its text: a provider counts from its last one, also in another process, and a message that is
-    made again from the record of its call is the same, byte for byte. Such a message, one from the ledger and that of a
-    nested call have no other feedback.
+Feedback ends the message of a call, behind a line that marks it; the result and the record of the call stay as they
+are. Each feedback is an item of a LOG, `FeedbackGiven`, with its text: a provider counts from its last one, also in
+another process, and a message that is made again from the record of its call is the same. Such a message, one from the
+ledger and that of a nested call have no other feedback.
 
-    When the model gives its answer, the completion checker of the prompt is asked. If something is missing, the model
-    reads what, at most `most_sent_back` times; then its answer is accepted as it is, which is logged. Past the deadline
-    or the budget no answer is sent back, because nothing could follow; a check that has not ended at the deadline is
-    left behind. A LOG of `SentBack` has the count, until an answer is accepted. An answer with a name that is checked
-    again, because the process or the request after it failed, counts once.
+If something is missing from an answer, the model reads what, at most `most_sent_back` times; then its answer is
+accepted as it is, which is logged. Past the deadline or the budget no answer is sent back: nothing could follow. A LOG
+of `SentBack` has the count, until an answer is accepted. An answer with a name that is checked again counts once.
 
-    Neither can write: both run between two calls of the model, where no call would roll a write back. Their transaction
-    takes no writes, and is closed when one is left behind, so what it writes is refused, in time or late: through the
-    views that it was given in any thread, and through a session or resource that it has reached otherwise in its own
-    thread or task. Tools that it calls are calls of their own.
+Neither hook can write: both run between two calls of the model, where no call would roll a write back. Their
+transaction takes no writes, and is closed when one is left behind. Tools that it calls are calls of their own.
 """
 
 from __future__ import annotations
@@ -50,10 +43,10 @@ if TYPE_CHECKING:
     from handrail.prompt.hooks import CompletionCheck, FeedbackProvider, FeedbackTrigger
 
 MOST_COMPARED = 200
-"""How many calls are looked through for the same call that has failed before."""
+"""The most calls that are compared with one that has failed."""
 
 MAX_MISSING_CHARS = 4_000
-"""The longest text with which a model is sent back, in characters; a longer one is cut."""
+"""The longest text with which a model is sent back; a longer one is cut."""
 
 _CURE = "Return what the model is to read; a tool or a reducer writes."
 
@@ -124,12 +117,7 @@ def _with_feedback(message: ToolMessage, text: str) -> ToolMessage:
 
 @dataclass(frozen=True, slots=True)
 class FeedbackHook:
-    """Asks the feedback providers of a run after its calls. It has no state of its own: that is in the session.
-
-    Attributes:
-        view: the run as providers see it.
-        providers: the providers of the prompt.
-    """
+    """Asks the feedback providers of a run after its calls. It has no state of its own: that is in the session."""
 
     view: RunView
     providers: Sequence[FeedbackProvider]
@@ -137,18 +125,11 @@ class FeedbackHook:
     async def __call__(self, message: ToolMessage, call: ToolCall, ref: CallRef, mode: ExecutionMode) -> ToolMessage:
         """The message of a call with the feedback that is due, or that it has been given before if it is made again.
 
-        What the ledger answers is not what the model has just done, and is due none. It does not fail: what goes wrong
-        is logged.
-
-        Args:
-            message: the message.
-            call: the call.
-            ref: its identity.
-            mode: how to wait and to run what may take long.
+        What the ledger answers is not what the model has just done, and is due none. A provider that fails is logged.
         """
         if message.replayed:
-            items = (each for each in self.view.session[FeedbackGiven] if each.ref == ref)
-            return _with_feedback(message, "\n\n".join(each.text for each in items if each.prompt == self.view.prompt))
+            items = (item for item in self.view.session[FeedbackGiven] if item.ref == ref)
+            return _with_feedback(message, "\n\n".join(item.text for item in items if item.prompt == self.view.prompt))
         texts: list[str] = []
         for provider in self.providers:
             try:
@@ -160,38 +141,33 @@ class FeedbackHook:
     async def _ask(
         self, provider: FeedbackProvider, call: ToolCall, ref: CallRef, mode: ExecutionMode, *, success: bool
     ) -> str:
-        """The text of a provider whose trigger applies, which is stored in the session; empty for none.
-
-        Raises:
-            InvalidReturnError: it returned something else than feedback.
-            Exception: it failed, or what it has said cannot be stored.
-        """
+        """The text of a provider whose trigger applies, which is stored in the session; empty for none."""
         view, trigger = self.view, provider.trigger
         last = next(self._newest_first(provider.name), None)
-        recorded = len(view.session[ToolInvoked])
-        calls = recorded - (0 if last is None else last.calls)
+        count = len(view.session[ToolInvoked])
+        calls = count - (0 if last is None else last.calls)
         files: tuple[str, ...] = ()
         if trigger.on_file is not None:
-            files = await mode.in_thread(partial(self._appeared, provider.name, trigger.on_file))
+            files = await mode.in_thread(partial(self._new_files, provider.name, trigger.on_file))
         if not files and not self._applies(trigger, last, calls, call, success=success):
             return ""
-        with read_only_transaction(f"feedback {provider.name}") as reading:
+        function = f"feedback {provider.name}"
+        with read_only_transaction(function) as reading:
             context = view.within(reading, FeedbackContext, call=call, success=success, calls=calls, files=files)
             is_async = inspect.iscoroutinefunction(provider.provide)
             advice = await mode.run(partial(provider.provide, context), is_async=is_async, seconds=None)
         if advice is None:
             return ""
         if not isinstance(advice, Feedback):
-            function = f"feedback {provider.name}"
             raise InvalidReturnError(function=function, tool=call.name, value=advice, expected="a Feedback, or None")
         text = advice.render(provider.name)
-        given = FeedbackGiven(view.prompt, provider.name, *ref, text, recorded, files, view.clock.now())
-        view.session[FeedbackGiven].log(given, written="deferred")
+        item = FeedbackGiven(view.prompt, provider.name, *ref, text, count, files, view.clock.now())
+        view.session[FeedbackGiven].log(item, written="deferred")
         return text
 
     def _newest_first(self, provider: str) -> Iterator[FeedbackGiven]:
-        whose = self.view.prompt, provider
-        return (each for each in reversed(self.view.session[FeedbackGiven]) if (each.prompt, each.provider) == whose)
+        owner = self.view.prompt, provider
+        return (item for item in reversed(self.view.session[FeedbackGiven]) if (item.prompt, item.provider) == owner)
 
     def _applies(
         self, trigger: FeedbackTrigger, last: FeedbackGiven | None, calls: int, call: ToolCall, *, success: bool
@@ -207,20 +183,19 @@ class FeedbackHook:
         if trigger.on_repeated_failure is None or success:
             return False
         newest = records[len(records) - min(calls, MOST_COMPARED) : len(records)]
-        same = [each for each in reversed(newest) if is_same_call(call, each.call)]
-        return sum(1 for _ in takewhile(lambda each: not each.success, same)) >= trigger.on_repeated_failure
+        same = (record for record in reversed(newest) if is_same_call(call, record.call))
+        return sum(1 for _ in takewhile(lambda record: not record.success, same)) >= trigger.on_repeated_failure
 
-    def _appeared(self, provider: str, pattern: str) -> tuple[str, ...]:
-        """The paths that match and have not had feedback of the provider yet, sorted."""
+    def _new_files(self, provider: str, pattern: str) -> tuple[str, ...]:
         filesystem = self.view.filesystem
         if filesystem is None:
             return ()
-        paths = {each.path for each in filesystem.glob(pattern)}
-        return tuple(sorted(paths.difference(*(each.files for each in self._newest_first(provider)))))
+        paths = {file.path for file in filesystem.glob(pattern)}
+        return tuple(sorted(paths.difference(*(item.files for item in self._newest_first(provider)))))
 
 
 def feedback_hook(environment: Environment) -> FeedbackHook:
-    """What asks the feedback providers of a run."""
+    """The hook that asks the feedback providers of a run."""
     return FeedbackHook(_run_view(environment), environment.prompt.template.feedback)
 
 
@@ -238,11 +213,7 @@ def _run_view(environment: Environment) -> RunView:
 async def check_answer(environment: Environment, answer: object, mode: ExecutionMode, reply: str | None) -> str | None:
     """The text with which the model is sent back; `None` if its answer is accepted.
 
-    Args:
-        environment: the run.
-        answer: the answer, as the prompt declares it.
-        mode: how to run what may take long.
-        reply: the name of the answer, by which it counts once when it is checked again.
+    By its name, `reply`, an answer counts once when it is checked again.
 
     Raises:
         CompletionCheckError: the checker failed, or returned something else than sentences.
@@ -253,19 +224,18 @@ async def check_answer(environment: Environment, answer: object, mode: Execution
     if completion is None or _is_over(view):
         return None
     session, missing = view.session, await _missing(view, completion, answer, mode)
-    sent_back = await mode.write_to(session.store, partial(_sent_back, session, view.prompt))
-    is_counted = reply is not None and any(each.reply == reply for each in sent_back)
-    accepted = not missing or len(sent_back) - is_counted >= completion.most_sent_back or _is_over(view)
+    earlier = await mode.write_to(session.store, partial(_earlier_answers, session, view.prompt))
+    is_counted = reply is not None and any(item.reply == reply for item in earlier)
+    accepted = not missing or len(earlier) - is_counted >= completion.most_sent_back or _is_over(view)
     if missing and accepted:
         _log.warning("the answer of %s is accepted, although something is missing: %s", view.prompt, " ".join(missing))
-    if sent_back if accepted else not is_counted:
+    if earlier if accepted else not is_counted:
         item = SentBack(view.prompt, missing, accepted, view.clock.now(), reply)
         session[SentBack].log(item, written="deferred")
     return None if accepted else _text(missing)
 
 
 def _is_over(view: RunView) -> bool:
-    """Whether nothing can follow, because the deadline has passed or the budget is exceeded."""
     try:
         if view.budget_tracker is not None:
             view.budget_tracker.check()
@@ -279,7 +249,7 @@ async def _missing(view: RunView, completion: CompletionCheck, answer: object, m
     try:
         with read_only_transaction(f"the completion check of {view.prompt}") as reading:
             check = partial(completion.missing, view.within(reading, CompletionContext, answer=answer))
-            found = await mode.run(check, is_async=False, seconds=seconds_left(view.deadline))
+            result: object = await mode.run(check, is_async=False, seconds=seconds_left(view.deadline))
     except DeveloperMistake:
         raise
     except ExecutionTimeoutError:
@@ -287,25 +257,24 @@ async def _missing(view: RunView, completion: CompletionCheck, answer: object, m
         return ()
     except Exception as error:
         raise CompletionCheckError(view.prompt, f"raised {type(error).__name__}: {error}") from error
-    sentences = cast("Sequence[Any]", found) if isinstance(found, list | tuple) else None
-    if sentences is None or not all(isinstance(each, str) and each.strip() for each in sentences):
+    texts = cast("Sequence[Any]", result) if isinstance(result, list | tuple) else None
+    if texts is None or not all(isinstance(text, str) and text.strip() for text in texts):
         raise CompletionCheckError(
             view.prompt,
-            f"returned {shorten(f'{found!r}', 80)}; it must return what is missing as text, or in a sequence of texts, "
-            "and None or nothing for complete",
+            f"returned {shorten(f'{result!r}', 80)}; it must return what is missing as text, or in a sequence of "
+            "texts, and None or nothing for complete",
         )
-    return tuple(sentences)
+    return tuple(texts)
 
 
-def _sent_back(session: Session, prompt: str) -> list[SentBack]:
-    """The answers that were sent back since one was accepted."""
-    newest_first = (each for each in reversed(session[SentBack]) if each.prompt == prompt)
-    return list(takewhile(lambda each: not each.accepted, newest_first))
+def _earlier_answers(session: Session, prompt: str) -> list[SentBack]:
+    newest_first = (item for item in reversed(session[SentBack]) if item.prompt == prompt)
+    return list(takewhile(lambda item: not item.accepted, newest_first))
 
 
 def _text(missing: Sequence[str]) -> str:
-    listed = missing[0] if len(missing) == 1 else "\n".join(f"- {each}" for each in missing)
-    text = f"Your answer is not accepted yet, because something is missing.\n{listed}\nComplete it, then answer again."
+    items = missing[0] if len(missing) == 1 else "\n".join(f"- {item}" for item in missing)
+    text = f"Your answer is not accepted yet, because something is missing.\n{items}\nComplete it, then answer again."
     return shorten(text, MAX_MISSING_CHARS)
 
 
@@ -313,10 +282,7 @@ def _text(missing: Sequence[str]) -> str:
 def read_only_transaction(name: str) -> Generator[Transaction]:
     """A block in which nothing can be written; what runs on in a thread after it cannot write either.
 
-    It sees what its caller sees: in the handler of a call, also what that call has written.
-
-    Args:
-        name: who reads, for messages.
+    It sees what its caller sees: in the handler of a call, also what that call has written. `name` is for messages.
 
     Raises:
         ReadOnlyViolation: something was written in the block. Nothing has been.

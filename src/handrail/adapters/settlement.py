@@ -1,23 +1,16 @@
 """Settling the effects of open calls that no call of the model will ask for again, when a session is resumed.
 
 The reconciler of the tool is asked about an effect that is unknown. One that has not happened is failed, and its call
-may run again. One that has happened is done, as it is after a person has recorded that, or after the process died
-between the effect and the commit; and the call is open: `"unapplied"`. It is settled by the pipeline, from the row of
-the effect: its result is applied as that of a call that is answered from the ledger is. Policies and approvers are not
-asked, because the effect has happened, and no handler runs.
+may run again. One that has happened is done; and the call is open: `"unapplied"`. The pipeline applies its result as
+that of a call that is answered from the ledger. Policies and approvers are not asked, and no handler runs.
 
-What was done is recorded as a call nested in the open one, named `settled`, and the open call keeps its own record: the
-arguments that the model wrote are not known here, and a call is recognized by them. Asked again, the open call is
-answered from the ledger.
-
-Where the parameters that the effect began with are not known any more, as those with secrets after a restart, the
-result cannot be applied by the program. A person applies it by hand, and records that (`handrail ledger reconcile
---applied`).
+What was done is recorded as a call nested in the open one, named `settled`: the arguments that the model wrote are not
+known here, and a call is recognized by them. Asked again, the open call is answered from the ledger. Where the
+parameters that the effect began with are not known any more, as those with secrets after a restart, a person applies
+the result by hand, and records that (`handrail ledger reconcile --applied`).
 
 An effect of a nested call is left to its parent, in whose transaction its result is applied, unless the parent has a
 final record: then it is not made again.
-
-What a reply leaves open is a `Waiting`, with an `OpenQuestion` for each call that waits.
 """
 
 from __future__ import annotations
@@ -27,8 +20,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, cast
 
+from handrail.adapters.loop import DeferredMistakes
 from handrail.errors import ParseError
-from handrail.errors.developer import first_mistake, mistakes_in, note_mistakes
 from handrail.prompt import ApprovalRequest, Tool, ToolResult
 from handrail.redaction import MASK, redacted_logger
 from handrail.runtime.call import CallState
@@ -58,8 +51,6 @@ class SettledCall:
     """An open call whose effect is known now.
 
     Attributes:
-        call: the identity of the open call.
-        tool: name of the tool.
         message: if it is a success, the effect has happened and the result is applied; if not, it says that the effect
             has not happened, or why its result still waits.
     """
@@ -85,7 +76,7 @@ class OpenQuestion:
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class PendingAnswers:
     """The answer to a reply some of whose calls wait for a person. Answered again, the reply continues with these.
 
     Attributes:
@@ -100,14 +91,9 @@ class Waiting:
 
 
 async def settle_before_run(environment: Environment, mode: ExecutionMode) -> None:
-    """Settle, before a model is asked, the calls of tools that have `apply` or `reconcile`; log what still waits.
+    """Settles, before a model is asked, the calls of tools that have `apply` or `reconcile`.
 
     Inside a call nothing is done: its result may be applied by that call.
-
-    Raises:
-        DeveloperMistake: as for `settle_open`.
-        RunAbortedError: as for `settle_open`.
-        StoreError: as for `settle_open`.
     """
     if environment.session.store is None or current() is not None:
         return
@@ -117,31 +103,21 @@ async def settle_before_run(environment: Environment, mode: ExecutionMode) -> No
 
 
 async def settle_open(environment: Environment, mode: ExecutionMode) -> tuple[SettledCall, ...]:
-    """Settle the open calls of a session whose effects have happened or are unknown, one by one.
-
-    Raises:
-        DeveloperMistake: the program is at fault; the others have been settled. If there are several, the first is
-            raised, with the others as notes.
-        RunAbortedError: the run is over; the calls after that one have not been settled.
-        StoreError: the store cannot be read.
-    """
-    found: list[SettledCall] = []
-    mistakes: list[BaseException] = []
+    """Settles the open calls of a session one by one, as `ToolExecutor.settle_open` says."""
+    outcomes: list[SettledCall] = []
+    mistakes = DeferredMistakes()
     for call, row in await mode.in_thread(lambda: list(_unsettled(environment))):
         try:
-            settled = await _settle(environment, mode, call.call, row)
-        except BaseException as error:
-            if not mistakes_in(error):
-                note_mistakes(error, mistakes)
-                raise
-            mistakes.append(error)
+            outcome = await _settle(environment, mode, call.call, row)
+        except BaseException as error:  # noqa: BLE001 - raised there unless it is a mistake
+            mistakes.defer(error)
             continue
-        found += [] if settled is None else [settled]
-        if settled is not None and not settled.message.success:
-            _log.warning("call %s: %s", settled.call, settled.message.content)
-    if mistakes:
-        raise first_mistake(mistakes)
-    return tuple(found)
+        if outcome is not None:
+            outcomes.append(outcome)
+            if not outcome.message.success:
+                _log.warning("call %s: %s", outcome.call, outcome.message.content)
+    mistakes.raise_first()
+    return tuple(outcomes)
 
 
 def _unsettled(environment: Environment) -> Iterator[tuple[OpenCall, EffectRow]]:
@@ -149,11 +125,11 @@ def _unsettled(environment: Environment) -> Iterator[tuple[OpenCall, EffectRow]]
     session, store, ledger = environment.session, environment.session.store, environment.effect_ledger
     if store is None or store is not ledger.units:
         return
-    listed = {call.call: call for call in session.open_calls}
+    open_calls = {call.call: call for call in session.open_calls}
     # A nested call whose effect a person has found is not listed: the row does not show that its tool has `apply`.
     nested = [call for call in store.open_claims(session.session_id) if call.call.parent is not None]
-    unlisted = (call for call in nested if call.call not in listed and _applies(environment, call.tool))
-    for call in (*listed.values(), *unlisted):
+    unlisted = (call for call in nested if call.call not in open_calls and _applies(environment, call.tool))
+    for call in (*open_calls.values(), *unlisted):
         if call.key is None or _is_left_to_parent(session, call.call):
             continue
         for partition in (session.session_id, ""):
@@ -168,12 +144,12 @@ def _waits(environment: Environment, row: EffectRow) -> bool:
         return row.applied_at is None
     if row.status != "unknown" and not lease_expired(row, environment.effect_ledger.store.now()):
         return False
-    tool = _tool_of(environment, row.tool)
+    tool = _find_tool(environment, row.tool)
     return tool is not None and tool.reconcile is not None
 
 
 def _applies(environment: Environment, name: str) -> bool:
-    tool = _tool_of(environment, name)
+    tool = _find_tool(environment, name)
     return tool is not None and tool.apply is not None
 
 
@@ -184,33 +160,32 @@ def _is_left_to_parent(session: Session, ref: CallRef) -> bool:
 
 async def _settle(environment: Environment, mode: ExecutionMode, ref: CallRef, row: EffectRow) -> SettledCall | None:
     """The outcome of an open call; `None` while its effect is unknown."""
-    tool = _tool_of(environment, row.tool)
-    arguments = None if tool is None else await mode.in_thread(partial(_arguments_of, environment, ref, row, tool))
+    tool = _find_tool(environment, row.tool)
+    arguments = None if tool is None else await mode.in_thread(partial(_find_arguments, environment, ref, row, tool))
     if tool is None or arguments is None:
         if row.status != "done":
             return None
-        return _refused(ref, row, cannot_apply(row.tool, _why_not(tool, row)))
+        return _refusal(ref, row, cannot_apply(row.tool, _why_not(tool, row)))
     if environment.tool(row.tool) is None:  # its section is closed
-        shown = environment.rendered_prompt
-        environment = environment.with_rendered(replace(shown, tools=(*shown.tools, tool)))
+        prompt = environment.rendered_prompt
+        environment = environment.with_rendered(replace(prompt, tools=(*prompt.tools, tool)))
     name = CallRef.nested(ref, SETTLED)
     call = ToolCall(SETTLED, tool.name, arguments)
     if row.status != "done":
         asks = CallState(call, name.reply, replace(environment, settles=row), mode)
-        if (known := await _reconciled(asks, tool, row)) is None:
+        if (outcome := await _reconcile(asks, tool, row)) is None:
             return None
-        row = known
+        row = outcome
     if row.status == "failed":
-        return _refused(ref, row, f"{tool.name} has not taken effect, as is known now. It was not run again.")
+        return _refusal(ref, row, f"{tool.name} has not taken effect, as is known now. It was not run again.")
     return SettledCall(ref, row.tool, await invoke(call, name.reply, replace(environment, settles=row), mode))
 
 
-def _refused(ref: CallRef, row: EffectRow, why: str) -> SettledCall:
+def _refusal(ref: CallRef, row: EffectRow, why: str) -> SettledCall:
     return SettledCall(ref, row.tool, ToolMessage(SETTLED, why, success=False, result=ToolResult.error(why)))
 
 
-async def _reconciled(run: CallState, tool: Tool[Any, Any], row: EffectRow) -> EffectRow | None:
-    """The row of an unknown effect once its reconciler has settled it; `None` if it could not, which is logged."""
+async def _reconcile(run: CallState, tool: Tool[Any, Any], row: EffectRow) -> EffectRow | None:
     try:
         await parse_arguments(run, tool)
         await run.turn.acquire(run.mode, run.environment.deadline)
@@ -230,12 +205,12 @@ def _why_not(tool: Tool[Any, Any] | None, row: EffectRow) -> str:
     return "the parameters that it began with cannot be restored from their record"
 
 
-def _tool_of(environment: Environment, name: str) -> Tool[Any, Any] | None:
+def _find_tool(environment: Environment, name: str) -> Tool[Any, Any] | None:
     placed = (tool for tool, _ in environment.prompt.template.placed_tools())
     return environment.tool(name) or next((tool for tool in placed if tool.name == name), None)
 
 
-def _arguments_of(
+def _find_arguments(
     environment: Environment, ref: CallRef, row: EffectRow, tool: Tool[Any, Any]
 ) -> str | bytes | Mapping[str, Any] | None:
     """Arguments that parse to the parameters of an effect: those of the call, where they are known, or the recorded.
@@ -246,15 +221,15 @@ def _arguments_of(
     if row.arguments is None:
         return None
     event = environment.session.calls.find(ref)
-    known = [event.call] if isinstance(event, ToolInvoked) else []
+    calls = [event.call] if isinstance(event, ToolInvoked) else []
     conversation = environment.session.conversation
     if conversation.reply == ref.reply:
-        known += [call for call in conversation.calls if call.id == ref.call_id]
-    recorded: Any = read_arguments(row.arguments).arguments
+        calls += [call for call in conversation.calls if call.id == ref.call_id]
+    record: Any = read_arguments(row.arguments).arguments
     # A mask would be used as the secret.
-    candidates = [call.arguments for call in known if call.name == tool.name and not masks_in(call, tool)]
-    if isinstance(recorded, dict) and not (tool.masking.hides and MASK.encode() in row.arguments):
-        candidates.append(cast("dict[str, Any]", recorded))  # decoded JSON
+    candidates = [call.arguments for call in calls if call.name == tool.name and not masks_in(call, tool)]
+    if isinstance(record, dict) and not (tool.masking.hides and MASK.encode() in row.arguments):
+        candidates.append(cast("dict[str, Any]", record))  # decoded JSON
     for arguments in candidates:
         try:
             if is_record_of(row.arguments, tool.parse(arguments), tool.masking):

@@ -3,24 +3,32 @@
     with ToolExecutor([pay, ship], session=session) as executor:
         messages = executor.execute_all(calls)
 
-Every call goes through `handrail.runtime.invoke`; this module only sets up what the calls of a run share.
+Its duties are functions of `handrail.adapters.loop`; every call goes through `handrail.runtime.invoke`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import cache, partial
-from itertools import groupby
 from types import NoneType, TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Self
 
 from handrail import runtime
-from handrail.adapters.loop import check_tool, expansion_message, for_neighbours, may_run_beside, session_ledger
+from handrail.adapters.loop import (
+    CallAnswer,
+    asynchronous_entries,
+    check_tool,
+    run_call,
+    run_concurrently,
+    run_here,
+    run_in_order,
+    session_ledger,
+)
 from handrail.clock import SYSTEM_CLOCK, Clock
-from handrail.errors import CallPostponed, VisibilityExpansionRequired
-from handrail.errors.developer import check_argument, first_mistake, mistakes_in, note_mistakes
+from handrail.errors import CallPostponed
+from handrail.errors.developer import check_argument
 from handrail.lazy_exports import lazy_exports
 from handrail.prompt import Prompt, RenderedPrompt, Tool
 from handrail.prompt.disclosure import PromptRendering
@@ -29,26 +37,20 @@ from handrail.prompt.template import check_bound
 from handrail.resources import ResourceRegistry
 from handrail.runtime import ToolCall, ToolMessage
 from handrail.runtime.environment import Environment
-from handrail.runtime.execution import ASYNC, BESIDE, BLOCKING, ExecutionMode, run_to_completion
-from handrail.runtime.invoke import invoke
+from handrail.runtime.execution import ASYNC, BLOCKING, ExecutionMode, run_to_completion
 from handrail.session import Session
-from handrail.session.calls import checked_reply, identified
-from handrail.transaction import current
-from handrail.waiting import asynchronous_entry, loop_is_running, run_blocking, synchronous_entry
+from handrail.session.calls import checked_reply
+from handrail.waiting import run_blocking, synchronous_entry
 
 if TYPE_CHECKING:
-    import asyncio
-
-    from handrail.adapters.settlement import OpenQuestion, SettledCall, Waiting
+    from handrail.adapters.settlement import OpenQuestion, PendingAnswers, SettledCall
     from handrail.limits import BudgetTracker, Deadline, Heartbeat, RunContext
     from handrail.prompt import Approver
     from handrail.runtime import EffectLedger
 else:
-    __getattr__ = lazy_exports(__name__, {".settlement": "OpenQuestion Waiting"})
+    __getattr__ = lazy_exports(__name__, {".settlement": "OpenQuestion PendingAnswers"})
 
-__all__ = ["Answered", "OpenQuestion", "ToolExecutor", "Waiting"]
-
-T = TypeVar("T")
+__all__ = ["Answers", "OpenQuestion", "PendingAnswers", "ToolExecutor"]
 
 _EXPECTED: Mapping[str, tuple[str, str]] = {
     "effect_ledger": ("EffectLedger", "an EffectLedger: EffectLedger(store), or None"),
@@ -57,11 +59,10 @@ _EXPECTED: Mapping[str, tuple[str, str]] = {
     "run_context": ("RunContext", "a RunContext, or None"),
     "budget_tracker": ("BudgetTracker", "a BudgetTracker: BudgetTracker(budget), or None"),
 }
-"""The optional arguments of an executor: their classes in `handrail.runtime`, which are loaded with the first such
-argument, and what is expected as text."""
+"""The optional arguments of an executor: their classes in `handrail.runtime`, loaded with the first such argument."""
 
 
-class Answered(tuple[ToolMessage, ...]):  # noqa: SLOT001 - a tuple with an attribute
+class Answers(tuple[ToolMessage, ...]):  # noqa: SLOT001 - a tuple with an attribute
     """The messages of a reply, in the order asked.
 
     Attributes:
@@ -72,6 +73,7 @@ class Answered(tuple[ToolMessage, ...]):  # noqa: SLOT001 - a tuple with an attr
     prompt_changed: bool = False
 
 
+@asynchronous_entries
 class ToolExecutor:
     """Runs the tool calls of one run; threads and tasks may share it. Its block closes the resources made for the run.
 
@@ -98,7 +100,7 @@ class ToolExecutor:
         budget_tracker: BudgetTracker | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        """Set up what the calls of a run share.
+        """Sets up what the calls of a run share.
 
         Args:
             tools: the tools, in place of a prompt: short for one whose only section is `ToolsSection(tools=tools)`.
@@ -106,8 +108,7 @@ class ToolExecutor:
             session: where results are stored, and what is rolled back. With the `context.session` of a handler, all
                 calls are nested in its call, and are refused when that has ended.
             resources: as of `Prompt.bind`, for the tools or for the prompt.
-            rendered_prompt: the prompt as the model saw it; rendered if it is not given. It is rendered again when
-                sections are opened or closed.
+            rendered_prompt: the prompt as the model saw it; rendered by default, and again when sections are opened.
             adapter: `context.adapter` of handlers.
             effect_ledger: records effects. Share one among all executors whose calls may repeat each other; without
                 one, the executor has its own, in the store of a stored session and otherwise in memory.
@@ -120,8 +121,7 @@ class ToolExecutor:
             clock: the source of the time.
 
         Raises:
-            InvalidArgumentError: an argument has a wrong type: a template for a prompt, a span for a deadline; or there
-                are both tools and a prompt, or neither.
+            InvalidArgumentError: an argument has a wrong type, or there are both tools and a prompt, or neither.
             PromptRenderError: the prompt lacks parameters that its sections need.
             UnboundResourceError: a tool, or a policy that judges it, needs a resource that nothing binds.
             SchemaError: JSON does not distinguish the members of a union in the result of a tool, which is stored.
@@ -153,8 +153,8 @@ class ToolExecutor:
         for tool, _ in prompt.template.placed_tools():  # also those of closed sections
             session.call_masking.add(tool.name, tool.masking)
             check_tool(tool, self.environment)
-        rendered = self.environment.rendered_prompt
-        offered = {tool.name for tool in rendered.tools}.union(*(section.tools for section in rendered.sections))
+        prompt_now = self.environment.rendered_prompt
+        offered = {tool.name for tool in prompt_now.tools}.union(*(section.tools for section in prompt_now.sections))
         check_bound(prompt.template, offered, self.environment.resources)
 
     def with_approver(self, approver: Approver) -> ToolExecutor:
@@ -177,26 +177,18 @@ class ToolExecutor:
         return self.environment.rendered_prompt.text
 
     def __enter__(self) -> Self:
-        """Enter the resources of the prompt.
-
-        Raises:
-            ResourceError: an eager resource could not be built.
-        """
+        """Enters the resources of the prompt. Raises `ResourceError` if an eager one cannot be built."""
         self.environment.resources.__enter__()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Leave the resources of the prompt; the last user closes them.
-
-        Raises:
-            ResourceError: some could not be closed; all were tried.
-        """
+        """Leaves the resources of the prompt; the last user closes them. Raises `ResourceError` if some cannot be."""
         self.environment.resources.__exit__(kind, error, traceback)
 
     def execute(self, call: ToolCall, *, reply: str | None = None) -> ToolMessage:
-        """Run a call on this thread; `def` handlers run inline, unless a timeout or the deadline bounds them.
+        """Runs a call on this thread; `def` handlers run inline, unless a timeout or the deadline bounds them.
 
         Args:
             call: what the model asked for.
@@ -215,19 +207,18 @@ class ToolExecutor:
             VisibilityExpansionRequired: a `RunAbortedError`: the call has opened sections, its `opened`.
             BaseException: what a handler raises that is not an `Exception`, as for `RunAbortedError`.
         """
-        return _run_here(_made, call, reply, self.environment)
+        return run_here(run_call, call, reply, self.environment)
 
-    @asynchronous_entry
     async def execute_async(self, call: ToolCall, *, reply: str | None = None) -> ToolMessage:
-        """Run a call as `execute` does, without blocking the event loop; `def` handlers run on their own threads.
+        """Runs a call as `execute` does, without blocking the event loop; `def` handlers run on their own threads.
 
         Raises:
             BaseException: as for `execute`; a cancellation rolls the call back. One that has not begun has no record.
         """
-        return await _made(call, reply, self.environment, ASYNC)
+        return await run_call(call, reply, self.environment, ASYNC)
 
-    def answer(self, calls: Iterable[ToolCall] | None = None, *, reply: str | None = None) -> Answered | Waiting:
-        """Answer the calls of a reply, also of one that was interrupted: a message for each, in the order asked.
+    def answer(self, calls: Iterable[ToolCall] | None = None, *, reply: str | None = None) -> Answers | PendingAnswers:
+        """Answers the calls of a reply, also of one that was interrupted: a message for each, in the order asked.
 
         Calls that have a final record are answered from it, and the others run, as by `execute_all`. A call that an
         approver postpones leaves a question, and the calls after it run. All calls see the prompt as it was before;
@@ -240,53 +231,45 @@ class ToolExecutor:
         Raises:
             Exception: as for `execute_all`.
         """
-        asked, reply = self._reply_of("ToolExecutor.answer", calls, reply)
-        before = self._offered()
-        return _answered(asked, self._run_each(asked, reply), prompt_changed=self._offered() != before)
+        requests, reply = self._find_calls("ToolExecutor.answer", calls, reply)
+        before = (self.text, *self.tools)
+        outcomes = run_in_order(self.environment, requests, reply)
+        return _answers(requests, outcomes, prompt_changed=(self.text, *self.tools) != before)
 
-    @asynchronous_entry
     async def answer_async(
         self, calls: Iterable[ToolCall] | None = None, *, reply: str | None = None
-    ) -> Answered | Waiting:
-        """As `answer`; reads run concurrently, as by `execute_all_async`.
-
-        Raises:
-            Exception: as for `execute_all_async`.
-        """
+    ) -> Answers | PendingAnswers:
+        """Answers as `answer` does; reads run concurrently, as by `execute_all_async`."""
         reads = self.environment.session.store if calls is None else None
-        asked, reply = await ASYNC.write_to(reads, partial(self._reply_of, "ToolExecutor.answer_async", calls, reply))
-        before = self._offered()
-        return _answered(asked, await self._run_together(asked, reply), prompt_changed=self._offered() != before)
+        find = partial(self._find_calls, "ToolExecutor.answer_async", calls, reply)
+        requests, reply = await ASYNC.write_to(reads, find)
+        before = (self.text, *self.tools)
+        outcomes = await run_concurrently(self.environment, requests, reply)
+        return _answers(requests, outcomes, prompt_changed=(self.text, *self.tools) != before)
 
     def execute_all(self, calls: Iterable[ToolCall], *, reply: str | None = None) -> tuple[ToolMessage, ...]:
-        """Run the calls of one reply, side by side where they may; a message for each, in the order asked.
+        """Runs the calls of one reply, side by side where they may; a message for each, in the order asked.
 
         Neighbours that read, or are of a `concurrent` tool, run side by side: `def` handlers on threads of their own,
-        others on the loop of this thread's handlers. Every other call runs by itself, on this thread. So do all calls
+        others on the loop of this thread's handlers. Every other call runs by itself, on this thread, as do all calls
         on a thread that runs an event loop.
 
-        `reply` identifies the reply, as for `execute`. With it, calls that have one id are different calls: the second
-        is recorded as `ID_2`, and so on, and an empty id as `call`. Each message has the id that the model gave the
-        call. So `calls` are all calls of the reply, in its order. A call that opens sections is answered, as by
-        `answer`. The message of a call whose question is left open is `pending`; with the same `reply`, these calls
-        are made again, and only what waits is asked about and run. Without a reply they are not made again.
+        `reply` identifies the reply, as for `execute`, and `calls` are all its calls in order: of calls with one id,
+        the second is recorded as `ID_2`, and so on. A call that opens sections is answered, as by `answer`. The message
+        of a call whose question is left open is `pending`; made again with the same `reply`, only these calls run.
 
         Raises:
             CallIdReusedError: a reply without a name is repeated while calls wait; none has been run.
-            DeveloperMistake: as for `execute`, after the remaining calls have run. If there are several, the first is
-                raised, with the others as notes. An `ExceptionGroup` of a handler that contains one is treated the
-                same.
-            RunAbortedError: as for `execute`; those that ran beside the call that ended the run have ended, and the
-                calls after them have not been run.
+            DeveloperMistake: as for `execute`, after the remaining calls have run; further ones are its notes.
+            RunAbortedError: as for `execute`; the calls after the one that ended the run have not been run.
         """
-        asked = run_blocking(self._asked_once("ToolExecutor.execute_all", calls, reply, BLOCKING))
-        return tuple(map(_message, asked, self._run_each(asked, reply)))
+        requests = run_blocking(self._check_all("ToolExecutor.execute_all", calls, reply, BLOCKING))
+        return tuple(map(_message, requests, run_in_order(self.environment, requests, reply)))
 
-    @asynchronous_entry
     async def execute_all_async(
         self, calls: Iterable[ToolCall], *, reply: str | None = None
     ) -> tuple[ToolMessage, ...]:
-        """Run the calls of one reply, reads concurrently, writers in the order asked; a message for each.
+        """Runs the calls of one reply, reads concurrently, writers in the order asked; a message for each.
 
         The outcome is that of running them one by one. `reply` and ids are as for `execute_all`.
 
@@ -294,34 +277,19 @@ class ToolExecutor:
             DeveloperMistake: as for `execute_all`.
             RunAbortedError: as for `execute`; the calls that had not ended by then are cancelled and rolled back.
         """
-        asked = await self._asked_once("ToolExecutor.execute_all_async", calls, reply, ASYNC)
-        return tuple(map(_message, asked, await self._run_together(asked, reply)))
-
-    async def _asked_once(
-        self, function: str, calls: Iterable[ToolCall], reply: str | None, mode: ExecutionMode
-    ) -> tuple[ToolCall, ...]:
-        """The calls of a reply; raises `CallIdReusedError` if it has no name, and they wait already."""
-        _check_calls(function, calls)
-        # Before the first of them: an iterable that raises must not leave a call without an owner.
-        asked, session = tuple(calls), self.environment.session
-        if reply is None and session.store is not None:
-            from handrail.runtime.approval import check_made_once, has_pending  # noqa: PLC0415
-
-            if has_pending(session):
-                await mode.write_to(session.store, partial(check_made_once, session, asked))
-        return asked
+        requests = await self._check_all("ToolExecutor.execute_all_async", calls, reply, ASYNC)
+        return tuple(map(_message, requests, await run_concurrently(self.environment, requests, reply)))
 
     @synchronous_entry
     def settle_open(self) -> tuple[SettledCall, ...]:
-        """Settle open calls whose effects are unknown or have happened; call it when a session is resumed.
+        """Settles open calls whose effects are unknown or have happened; call it when a session is resumed.
 
         Those are the calls that `session.open_calls` lists as `"unknown"`, whose reconciler is asked, and as
         `"unapplied"`. What has happened is applied: `External.apply` runs, policies record the result, reducers apply
-        it. No policy and no approver decides, and no handler runs. Each is recorded as a call `settled` nested in the
-        open one. Calls that are nested are left to their parents, unless these have final records.
+        it. No policy, approver or handler runs. Each is recorded as a call `settled` nested in the open one.
 
         Returns:
-            The outcome of each that is known now, in the order of `session.open_calls`; see `SettledCall`.
+            The outcome of each that is known now, in the order of `session.open_calls`.
 
         Raises:
             DeveloperMistake: the program is at fault; the other calls have been settled.
@@ -332,31 +300,21 @@ class ToolExecutor:
 
         return run_to_completion(settle_open(self.environment, BLOCKING))
 
-    @asynchronous_entry
     async def settle_open_async(self) -> tuple[SettledCall, ...]:
-        """As `settle_open`, without blocking the event loop.
-
-        Raises:
-            Exception: as `settle_open`.
-        """
+        """Settles as `settle_open` does, without blocking the event loop."""
         from handrail.adapters.settlement import settle_open  # noqa: PLC0415
 
         return await settle_open(self.environment, ASYNC)
 
-    @asynchronous_entry
     async def settle_before_run_async(self) -> None:
-        """Settle the calls of tools with `apply` or `reconcile`, and log what still waits; the adapters call it.
-
-        Raises:
-            Exception: as `settle_open`.
-        """
+        """Settles the calls of tools with `apply` or `reconcile`, and logs what still waits; adapters call it."""
         from handrail.adapters.settlement import settle_before_run  # noqa: PLC0415
 
         await settle_before_run(self.environment, ASYNC)
 
     @synchronous_entry
     def completion(self, answer: object, *, reply: str | None = None) -> str | None:
-        """Check the model's answer, which ends a loop; a prompt without `completion` accepts every answer.
+        """Checks the model's answer, which ends a loop; a prompt without `completion` accepts every answer.
 
         Args:
             answer: the answer, as the prompt declares it: text, or a dataclass.
@@ -373,13 +331,8 @@ class ToolExecutor:
         """
         return run_to_completion(self._check_answer(answer, BLOCKING, reply))
 
-    @asynchronous_entry
     async def completion_async(self, answer: object, *, reply: str | None = None) -> str | None:
-        """As `completion`; the checker runs on a thread of its own.
-
-        Raises:
-            Exception: as `completion`.
-        """
+        """Checks as `completion` does; the checker runs on a thread of its own."""
         return await self._check_answer(answer, ASYNC, reply)
 
     async def _check_answer(self, answer: object, mode: ExecutionMode, reply: str | None) -> str | None:
@@ -387,125 +340,25 @@ class ToolExecutor:
 
         return await check_answer(self.environment, answer, mode, None if reply is None else checked_reply(reply))
 
-    def _reply_of(
+    async def _check_all(
+        self, function: str, calls: Iterable[ToolCall], reply: str | None, mode: ExecutionMode
+    ) -> tuple[ToolCall, ...]:
+        # Before the first of them: an iterable that raises must not leave a call without an owner.
+        requests, session = _read_calls(function, calls), self.environment.session
+        if reply is None and session.store is not None:
+            from handrail.runtime.approval import check_made_once, has_pending  # noqa: PLC0415
+
+            if has_pending(session):
+                await mode.write_to(session.store, partial(check_made_once, session, requests))
+        return requests
+
+    def _find_calls(
         self, function: str, calls: Iterable[ToolCall] | None, reply: str | None
     ) -> tuple[tuple[ToolCall, ...], str | None]:
+        if calls is not None:
+            return _read_calls(function, calls), reply
         conversation = self.environment.session.conversation
-        if calls is None:
-            return conversation.calls, conversation.reply if reply is None else reply
-        _check_calls(function, calls)
-        return tuple(calls), reply
-
-    def _offered(self) -> tuple[object, ...]:
-        """What a request would have now."""
-        return (self.text, *self.tools)
-
-    def _of_reply(self, reply: str | None) -> Environment:
-        """The run as the calls of one reply see it: what one of them opens is for the next reply."""
-        environment = self.environment
-        # With a name of the reply the calls know by themselves what was opened by one of them.
-        is_fixed = reply is not None or not environment.rendering.may_change
-        return environment if is_fixed else environment.with_rendered(environment.rendered_prompt)
-
-    def _run_each(self, calls: Sequence[ToolCall], reply: str | None) -> list[ToolMessage | CallPostponed]:
-        """Run calls in the order asked; a postponed one does not end the reply."""
-        outcomes: list[ToolMessage | CallPostponed] = []
-        mistakes: list[BaseException] = []
-        for call, outcome in zip(calls, self._each(calls, reply, self._of_reply(reply)), strict=True):
-            try:
-                outcomes.append(_as_asked(outcome(), call))
-            except BaseException as error:
-                # A mistake of the developer ends one call, so that the others still run; any other exception ends the
-                # run. Mistakes that were deferred so far are attached to it as notes, or they would be lost.
-                if not mistakes_in(error):
-                    note_mistakes(error, mistakes)
-                    raise
-                mistakes.append(error)
-        if mistakes:
-            raise first_mistake(mistakes)
-        return outcomes
-
-    def _each(
-        self, calls: Sequence[ToolCall], reply: str | None, run: Environment
-    ) -> Iterator[Callable[[], ToolMessage | CallPostponed]]:
-        """For each call what runs it, or returns or raises what it has ended with beside its neighbours."""
-        taken = set[str]()
-        named = [identified(call, reply, taken) for call in calls]
-        is_alone = len(named) <= 1 or loop_is_running()  # another loop cannot run on this thread then
-        for is_beside, part in groupby(named, lambda call: not is_alone and may_run_beside(run, call, reply)):
-            neighbours = tuple(part)
-            if is_beside and len(neighbours) > 1:
-                from handrail.runtime.handler_loop import run_beside  # noqa: PLC0415
-
-                shared = for_neighbours(run, reply)
-                yield from run_beside([partial(_outcome, each, reply, shared, BESIDE) for each in neighbours])
-            else:
-                yield from (partial(_run_here, _outcome, call, reply, run) for call in neighbours)
-
-    async def _run_together(self, calls: Sequence[ToolCall], reply: str | None) -> list[ToolMessage | CallPostponed]:
-        """Run calls concurrently; a postponed one does not end the reply."""
-        from asyncio import ensure_future  # noqa: PLC0415
-
-        from handrail.runtime.handler_loop import cancel_all  # noqa: PLC0415
-
-        # Tasks start as they are made, and `invoke` draws its ticket before its first wait: they queue as asked.
-        environment = self._of_reply(reply).for_reply(reply)
-        taken = set[str]()
-        named = (identified(call, reply, taken) for call in calls)
-        tasks = [ensure_future(_outcome(call, reply, environment, ASYNC)) for call in named]
-        try:
-            errors = await _errors_of(tasks)
-        finally:
-            # Also when this coroutine is cancelled itself: without this, the calls would continue without an owner.
-            await cancel_all(tasks)
-        mistakes = [error for error in errors if mistakes_in(error)]
-        # An error that ends the run takes precedence over mistakes, even if the mistake belongs to an earlier call.
-        for error in errors:
-            if not mistakes_in(error):
-                note_mistakes(error, mistakes)
-                raise error
-        if mistakes:
-            raise first_mistake(mistakes)
-        # A call that was cancelled from outside raises `CancelledError` here.
-        return [_as_asked(task.result(), call) for task, call in zip(tasks, calls, strict=True)]
-
-
-_Make: TypeAlias = Callable[[ToolCall, str | None, Environment, ExecutionMode], Coroutine[Any, Any, T]]
-
-
-async def _made(call: ToolCall, reply: str | None, environment: Environment, mode: ExecutionMode) -> ToolMessage:
-    try:
-        if type(call.id) is not str:
-            _check_call(mode, call)
-        name = None if reply is None else checked_reply(reply)
-        if environment.within is None:
-            return await invoke(call, name, environment, mode)
-        with environment.in_call():
-            return await invoke(call, name, environment, mode)
-    # The pipeline converts those of handlers: `call` is not a `ToolCall`, or the library is at fault.
-    except (AttributeError, TypeError):  # only on failure, because every call passes here
-        _check_call(mode, call)
-        raise
-
-
-async def _outcome(
-    call: ToolCall, reply: str | None, environment: Environment, mode: ExecutionMode
-) -> ToolMessage | CallPostponed:
-    """The same for one call of several: that its question is left open, or it has opened sections, ends no reply."""
-    try:
-        return await _made(call, reply, environment, mode)
-    except VisibilityExpansionRequired as error:
-        return expansion_message(call, error, environment.rendering)
-    except CallPostponed as postponed:
-        return postponed
-
-
-@synchronous_entry
-def _run_here(make: _Make[T], call: ToolCall, reply: str | None, environment: Environment) -> T:
-    # Refused before it begins, and out of `run_to_completion`, in which all waits are allowed.
-    if (recorder := environment.session.recorder) is not None and current() is None:
-        recorder.check_wait()
-    return run_to_completion(make(call, reply, environment, BLOCKING))
+        return conversation.calls, conversation.reply if reply is None else reply
 
 
 def _check_options(options: tuple[object, ...], approver: object) -> None:
@@ -517,21 +370,26 @@ def _check_options(options: tuple[object, ...], approver: object) -> None:
         check_approver("ToolExecutor", approver)
 
 
-def _message(call: ToolCall, outcome: ToolMessage | CallPostponed) -> ToolMessage:
+def _read_calls(function: str, calls: Iterable[ToolCall]) -> tuple[ToolCall, ...]:
+    check_argument(function, "calls", calls, Iterable, "the calls of a reply: [ToolCall(id, name, arguments)]")
+    return tuple(calls)
+
+
+def _message(call: ToolCall, outcome: CallAnswer) -> ToolMessage:
     from handrail.runtime.approval import pending_message  # noqa: PLC0415
 
     return outcome if isinstance(outcome, ToolMessage) else pending_message(call, outcome)
 
 
-def _answered(
-    calls: Sequence[ToolCall], outcomes: Sequence[ToolMessage | CallPostponed], *, prompt_changed: bool
-) -> Answered | Waiting:
+def _answers(
+    calls: Sequence[ToolCall], outcomes: Sequence[CallAnswer], *, prompt_changed: bool
+) -> Answers | PendingAnswers:
     messages = tuple(outcome for outcome in outcomes if isinstance(outcome, ToolMessage))
     if len(messages) == len(outcomes):
-        answered = Answered(messages)
-        answered.prompt_changed = prompt_changed
-        return answered
-    from handrail.adapters.settlement import OpenQuestion, Waiting  # noqa: PLC0415
+        answers = Answers(messages)
+        answers.prompt_changed = prompt_changed
+        return answers
+    from handrail.adapters.settlement import OpenQuestion, PendingAnswers  # noqa: PLC0415
     from handrail.prompt import ApprovalRequest  # noqa: PLC0415
 
     questions = tuple(
@@ -539,41 +397,4 @@ def _answered(
         for call, outcome in zip(calls, outcomes, strict=True)
         if isinstance(outcome, CallPostponed)
     )
-    return Waiting(messages, questions, prompt_changed)
-
-
-async def _errors_of(tasks: Sequence[asyncio.Future[ToolMessage | CallPostponed]]) -> list[BaseException]:
-    """The exceptions of the calls, in the order asked, when all have ended or one has ended the run."""
-    from asyncio import FIRST_EXCEPTION, wait  # noqa: PLC0415
-
-    pending = set(tasks)
-    while pending:
-        # `FIRST_EXCEPTION` returns at each exception, also at a mistake, after which the other calls are waited for.
-        done, pending = await wait(pending, return_when=FIRST_EXCEPTION)
-        if any(task.cancelled() or ((error := task.exception()) and not mistakes_in(error)) for task in done):
-            break
-    return [error for task in tasks if task.done() and not task.cancelled() and (error := task.exception()) is not None]
-
-
-_TEXT: type[object] = str
-
-
-def _check_call(mode: ExecutionMode, call: object) -> None:
-    if type(call) is ToolCall and _TEXT is type(call.id) is type(call.name) is type(call.arguments):
-        return  # as nearly all are
-    function = "ToolExecutor.execute" if mode.inline else "ToolExecutor.execute_async"
-    check_argument(function, "call", call, ToolCall, "a ToolCall: ToolCall(id, name, arguments)")
-    if isinstance(call, ToolCall):
-        check_argument(function, "call.id", call.id, str, "text: ToolCall(str(id), name, arguments)")
-        check_argument(function, "call.name", call.name, str, "text: the name of a tool")
-        expected = "the JSON of an object, or a mapping: {'order': 'A-1'}"
-        check_argument(function, "call.arguments", call.arguments, (str, bytes, bytearray, Mapping), expected)
-
-
-def _check_calls(function: str, calls: object) -> None:
-    check_argument(function, "calls", calls, Iterable, "the calls of a reply: [ToolCall(id, name, arguments)]")
-
-
-def _as_asked(outcome: ToolMessage | CallPostponed, call: ToolCall) -> ToolMessage | CallPostponed:
-    """The outcome of a call, with the id that the provider gave it."""
-    return outcome._replace(call_id=call.id) if isinstance(outcome, ToolMessage) else outcome
+    return PendingAnswers(messages, questions, prompt_changed)

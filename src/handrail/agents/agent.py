@@ -19,7 +19,7 @@ from pydantic_ai.toolsets import AbstractToolset
 
 from handrail.adapters.loop import read_ahead
 from handrail.adapters.pydantic_ai.conversation import one_at_a_time
-from handrail.adapters.pydantic_ai.foreign.effects import read_tool_metadata
+from handrail.adapters.pydantic_ai.foreign.calls import read_tool_metadata
 from handrail.agents.agent_file import AgentFile, read_agent_file
 from handrail.agents.approval.decisions import Judgement, Verdict, open_questions
 from handrail.agents.approval.rules import ApprovalRules, Rule, read_rules, rules_on_arguments

@@ -33,7 +33,8 @@ from handrail.prompt import MarkdownSection, Prompt, PromptTemplate, Tool, ToolC
 from handrail.resources import Binding, ResourceRegistry
 from handrail.runtime import Session, ToolInvoked
 from handrail.testing import Call, Expect, Outcome, Reply, ScriptedModel
-from tests.adapters.notes import ADD_NOTE, noted, notes_prompt
+from tests.adapters.kit import ADD_NOTE, noted, notes_prompt
+from tests.kit import raises
 from tests.wording import Wording
 
 DONE = Reply(text="Done.")
@@ -95,21 +96,20 @@ def test_a_dataclass_is_asked_for_and_parsed() -> None:
 def test_an_answer_that_does_not_fit_goes_back_with_all_its_faults() -> None:
     """The model may try again, as often as the adapter says."""
     prompt = Prompt(PromptTemplate[Plan](ns="tests", key="plan", sections=[]))
-    told = Expect(messages={"answer-1": Outcome.failed("$.title", "$.steps[0]", "colour")})
+    text = Expect(messages={"answer-1": Outcome.failed("$.title", "$.steps[0]", "colour")})
     wrong = Reply(output={"title": 7, "steps": [1], "colour": "red"})
-    assert evaluate(prompt, wrong, Reply(output={"title": "Shop"}, expect=told)).output == Plan("Shop")
-    with pytest.raises(PromptEvaluationError) as caught:
+    assert evaluate(prompt, wrong, Reply(output={"title": "Shop"}, expect=text)).output == Plan("Shop")
+    with pytest.raises(PromptEvaluationError) as failure:
         evaluate(prompt, wrong, wrong, wrong)
-    assert caught.value.phase == "response"
+    assert failure.value.phase == "response"
 
 
 def test_an_answer_that_holds_itself_is_refused_with_a_cure(wording: Wording) -> None:
     """PydanticAI has no schema for it; the error is the developer's."""
     prompt = Prompt(PromptTemplate[Endless](ns="tests", key="endless", sections=[]))
-    with pytest.raises(PromptValidationError) as caught:
+    with raises(PromptValidationError, wording) as failure:
         evaluate(prompt)
-    assert str(caught.value) == wording
-    assert caught.value.dataclass is Endless
+    assert failure.value.dataclass is Endless
 
 
 def test_the_text_is_the_instructions_and_somebody_always_speaks(wording: Wording) -> None:
@@ -131,9 +131,9 @@ def test_the_text_is_the_instructions_and_somebody_always_speaks(wording: Wordin
 @pytest.mark.parametrize("given", [{"heartbeat": 7}, {"run_context": "run-1"}, {"deadline": 7}], ids=str)
 def test_evaluation_refuses_an_option_of_the_wrong_kind(given: dict[str, Any]) -> None:
     """A developer's mistake, before a model is asked."""
-    with pytest.raises(InvalidArgumentError) as caught, ScriptedModel([]) as model:
+    with pytest.raises(InvalidArgumentError) as failure, ScriptedModel([]) as model:
         PydanticAIAdapter(model).evaluate(notes_prompt(), session=Session(), **given)
-    assert [caught.value.argument] == [*given]
+    assert [failure.value.argument] == [*given]
 
 
 def test_heartbeat_and_ids_of_an_evaluation_reach_its_tools() -> None:
@@ -188,12 +188,10 @@ def test_resources_are_open_during_the_run(outside: bool) -> None:
 async def test_the_synchronous_entries_refuse_an_event_loop(wording: Wording) -> None:
     """They would stop it; the error names the other entry."""
     adapter = PydanticAIAdapter(ScriptedModel([DONE]))
-    with pytest.raises(PromptEvaluationError) as raised:
+    with raises(PromptEvaluationError, wording):
         adapter.evaluate(notes_prompt(), session=Session())
-    assert str(raised.value) == wording
-    with pytest.raises(PromptEvaluationError) as raised:
+    with raises(PromptEvaluationError, wording):
         adapter.run(ToolExecutor(prompt=notes_prompt(), session=Session()))
-    assert str(raised.value) == wording
 
 
 STOPS: dict[str, tuple[Exception, str]] = {
@@ -210,11 +208,10 @@ def test_what_stops_pydantic_ai_is_told_with_its_phase(error: Exception, phase: 
     async def fail(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
         raise error
 
-    with pytest.raises(PromptEvaluationError) as caught:
+    with raises(PromptEvaluationError, wording) as failure:
         PydanticAIAdapter(FunctionModel(fail)).evaluate(notes_prompt(), session=Session())
-    assert str(caught.value) == wording
-    assert caught.value.phase == phase
-    assert isinstance(caught.value.__cause__, type(error))
+    assert failure.value.phase == phase
+    assert isinstance(failure.value.__cause__, type(error))
 
 
 def test_what_the_developer_has_wrong_is_raised_as_it_is() -> None:
@@ -262,6 +259,5 @@ def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch, wording: Word
 
     monkeypatch.setattr(importlib.util, "find_spec", find_no_pydantic_ai)
     monkeypatch.delitem(sys.modules, "handrail.adapters.pydantic_ai")
-    with pytest.raises(ImportError) as raised:
+    with raises(ImportError, wording):
         importlib.import_module("handrail.adapters.pydantic_ai")
-    assert str(raised.value) == wording

@@ -1,33 +1,58 @@
-"""`handrail.adapters.pydantic_ai.capability`: unknown names, the order asked, and the limits of a run."""
+"""`HandrailCapability`: unknown names, repeated keys, the order asked, and the limits of a run."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any
+from datetime import timedelta
+from typing import Any, cast
 
 import pytest
 from pydantic_ai import (
     Agent,
     ModelMessage,
     ModelResponse,
+    ModelRetry,
     RunContext,
     TextPart,
     ToolCallPart,
     ToolDefinition,
     ToolFailed,
 )
+from pydantic_ai import Tool as PlainTool
 from pydantic_ai.capabilities import AbstractCapability, ValidatedToolArgs
+from pydantic_ai.mcp import MCPToolset
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
-from handrail.adapters.pydantic_ai import HandrailCapability
+from handrail.adapters.pydantic_ai import HandrailCapability, PydanticAIAdapter
 from handrail.adapters.tool_executor import ToolExecutor
-from handrail.limits import BudgetTracker
-from handrail.prompt import Tool, ToolContext, ToolResult
-from handrail.runtime import Session, ToolInvoked
-from handrail.testing import Call, Expect, Outcome, Reply, ScriptedModel
-from tests.adapters.notes import ADD_NOTE, HALF_NOTE, READ_NOTES, noted, notes_prompt
+from handrail.errors import BudgetExceededError, PromptEvaluationError, VisibilityExpansionRequired
+from handrail.limits import Budget, BudgetTracker, Deadline, TokenUsage
+from handrail.prompt import Approval, ApprovalRequest, Tool, ToolContext, ToolResult
+from handrail.runtime import Session, Step, ToolCall, ToolInvoked
+from handrail.testing import Call, Expect, FakeClock, Outcome, Reply, ScriptedModel
+from tests.adapters.kit import (
+    ADD_NOTE,
+    EXPAND,
+    HALF_NOTE,
+    READ_NOTES,
+    Note,
+    World,
+    called,
+    events,
+    noted,
+    notes_prompt,
+    outcomes,
+    pipeline,
+    play,
+    returns,
+)
+from tests.adapters.mcp_desk import desk_server
+from tests.adapters.test_mcp_toolset import InProcess
+from tests.kit import ASKS, raises, soon
 from tests.wording import Wording
+
+pytestmark = pytest.mark.anyio
 
 
 def desk(session: Session, tracker: BudgetTracker | None = None) -> HandrailCapability:
@@ -36,34 +61,32 @@ def desk(session: Session, tracker: BudgetTracker | None = None) -> HandrailCapa
     return HandrailCapability(ToolExecutor(prompt=prompt, session=session, budget_tracker=tracker))
 
 
-def calls_of(session: Session) -> list[tuple[str, bool]]:
+def list_calls(session: Session) -> list[tuple[str, bool]]:
     """Id and success of every call, in the order in which they ended."""
     return [(event.call_id, event.success) for event in session[ToolInvoked].all()]
 
 
-@pytest.mark.anyio
 @pytest.mark.requirement("M-06c")
 async def test_unknown_names_are_answered_by_the_pipeline_any_number_of_times(wording: Wording) -> None:
     """A failed return lists the known names, one event is recorded for each, no retry is spent, and the run goes on."""
     session = Session()
-    refused = Outcome.failed("add_note, read_notes, half_note")
+    failure = Outcome.failed("add_note, read_notes, half_note")
     replies = [
         Reply(calls=[Call("add_notes", {"text": "milk"})]),
-        Reply(calls=[Call("add_notes", "{")], expect=Expect(messages={"call-1": refused})),
+        Reply(calls=[Call("add_notes", "{")], expect=Expect(messages={"call-1": failure})),
         Reply(
-            calls=[Call("add_notes"), Call("add_note", {"text": "milk"})], expect=Expect(messages={"call-2": refused})
+            calls=[Call("add_notes"), Call("add_note", {"text": "milk"})], expect=Expect(messages={"call-2": failure})
         ),
-        Reply(text="Done.", expect=Expect(messages={"call-3": refused, "call-4": Outcome.ok("noted")})),
+        Reply(text="Done.", expect=Expect(messages={"call-3": failure, "call-4": Outcome.ok("noted")})),
     ]
     with ScriptedModel(replies) as model:
         await Agent(model, capabilities=[desk(session)], retries=0).run("Note milk.")
-    assert calls_of(session) == [("call-1", False), ("call-2", False), ("call-3", False), ("call-4", True)]
+    assert list_calls(session) == [("call-1", False), ("call-2", False), ("call-3", False), ("call-4", True)]
     first, second, *_ = session[ToolInvoked].all()
     assert [first.result.message, second.result.message] == [wording, wording]
     assert second.call.arguments == "{"
 
 
-@pytest.mark.anyio
 async def test_an_unknown_name_is_never_offered_to_the_model() -> None:
     """It is a tool for one reply, and only for its calls."""
     offered: list[list[str]] = []
@@ -100,7 +123,6 @@ async def nothing(call_id: str) -> None:
     """Hold nothing up."""
 
 
-@pytest.mark.anyio
 async def test_hooks_of_others_are_not_asked_about_unknown_names() -> None:
     """There is nothing that an approval could approve."""
     gate = Gate(nothing)
@@ -109,7 +131,6 @@ async def test_hooks_of_others_are_not_asked_about_unknown_names() -> None:
     assert gate.seen == ["read_notes"]
 
 
-@pytest.mark.anyio
 async def test_a_call_held_up_by_a_hook_still_comes_before_those_asked_after_it() -> None:
     """Calls draw their places in the order asked, whatever others do before they get there."""
     session = Session()
@@ -125,11 +146,10 @@ async def test_a_call_held_up_by_a_hook_still_comes_before_those_asked_after_it(
     replies = [Reply(calls=[*calls[:2], Call("search"), calls[2]]), Reply(text="Done.")]
     with ScriptedModel(replies) as model:
         await Agent(model, capabilities=[Gate(hold_up_the_first), desk(session)]).run("Note.")
-    assert calls_of(session) == [("call-1", True), ("call-2", True), ("call-3", False), ("call-4", True)]
+    assert list_calls(session) == [("call-1", True), ("call-2", True), ("call-3", False), ("call-4", True)]
     assert noted(session) == ["0", "1", "2"]
 
 
-@pytest.mark.anyio
 async def test_a_call_that_a_hook_refuses_holds_nobody_up() -> None:
     """It leaves the line without having reached the pipeline."""
     session = Session()
@@ -143,10 +163,9 @@ async def test_a_call_that_a_hook_refuses_holds_nobody_up() -> None:
     replies = [Reply(calls=calls), Reply(text="Done.", expect=Expect(messages=outcomes))]
     with ScriptedModel(replies) as model:
         await Agent(model, capabilities=[Gate(refuse_the_first), desk(session)]).run("Note.")
-    assert calls_of(session) == [("call-2", True), ("call-3", True)]
+    assert list_calls(session) == [("call-2", True), ("call-3", True)]
 
 
-@pytest.mark.anyio
 async def test_tools_of_others_are_not_in_the_line() -> None:
     """A call of a prompt's tool waits for no foreign tool, however long that takes."""
     session = Session()
@@ -164,4 +183,337 @@ async def test_tools_of_others_are_not_in_the_line() -> None:
     capability = HandrailCapability(ToolExecutor(prompt=notes_prompt(tools=(tool,)), session=session))
     with ScriptedModel([Reply(calls=[Call("slow"), Call("signal")]), Reply(text="Done.")]) as model:
         await Agent(model, tools=[slow], capabilities=[capability]).run("Go.")
-    assert calls_of(session) == [("call-2", True)]
+    assert list_calls(session) == [("call-2", True)]
+
+
+TWICE = '{"text": "milk", "text": "bread"}'
+
+
+class Noted:
+    """A plain function, and what it was called with."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    def note(self, text: str) -> str:
+        """Note a text."""
+        self.texts.append(text)
+        return "noted"
+
+
+def executors_words(arguments: str) -> str:
+    """What the executor says of these arguments for a tool of Handrail's."""
+    executor = ToolExecutor(prompt=notes_prompt(tools=(ADD_NOTE,)), session=Session())
+    return executor.execute(ToolCall("c", "add_note", arguments)).content
+
+
+async def test_a_foreign_tool_is_refused_in_the_words_of_the_executor(wording: Wording) -> None:
+    """It does not run; the call is recorded as refused when its arguments were parsed, and spends no retry."""
+    noted, session = Noted(), Session()
+    script = called(Call("note", TWICE), Call("note", {"text": "milk"}), c1=Outcome.failed(), c2=Outcome.ok())
+    result = await play(pipeline(session), script, tools=[noted.note], retries=0)
+    assert returns(result.all_messages())["c1"].content == wording
+    assert executors_words(TWICE) == wording
+    assert noted.texts == ["milk"]
+    assert outcomes(session) == [("c1", False, Step.PARSE), ("c2", True, None)]
+    assert events(session)[0].call.arguments == TWICE
+
+
+async def test_a_tool_of_an_mcp_server_is_refused_alike(wording: Wording) -> None:
+    """The server is not asked."""
+    carried_out: list[str] = []
+    toolset: MCPToolset[Any] = MCPToolset(InProcess(desk_server(carried_out)), id="desk")
+    script = called(Call("send", TWICE), c1=Outcome.failed())
+    result = await play(pipeline(Session()), script, toolsets=[toolset])
+    assert returns(result.all_messages())["c1"].content == wording
+    assert carried_out == []
+
+
+async def test_beside_a_prompts_tools_those_of_others_are_refused_too(wording: Wording) -> None:
+    """`HandrailCapability` records only its own calls; what it refuses of others is told in the same words."""
+    noted, session = Noted(), Session()
+    own = HandrailCapability(ToolExecutor(prompt=notes_prompt(tools=(ADD_NOTE,)), session=session))
+    calls = (Call("note", TWICE), Call("add_note", TWICE))
+    with ScriptedModel(called(*calls, c1=Outcome.failed(), c2=Outcome.failed())) as model:
+        agent: Agent[None, str] = Agent(model, tools=[noted.note], capabilities=[own], retries=0)
+        result = await agent.run("Note it.")
+    contents = returns(result.all_messages())
+    assert [contents["c1"].content, contents["c2"].content] == [wording, wording]
+    assert noted.texts == []
+    assert outcomes(session) == [("c2", False, Step.PARSE)]
+
+
+NOT_REFUSED = {
+    "the key in two objects": '{"text": "milk", "more": {"text": "a"}}',
+    "a text that looks like it": '{"text": "{\\"a\\": 1, \\"a\\": 2}", "more": {}}',
+}
+
+
+@pytest.mark.parametrize("arguments", NOT_REFUSED.values(), ids=NOT_REFUSED)
+async def test_a_key_may_stand_in_several_objects(arguments: str) -> None:
+    """Only within one object it means two things."""
+
+    def note(text: str, more: dict[str, str]) -> str:
+        return f"{text} {more}"
+
+    await play(pipeline(Session()), called(Call("note", arguments), c1=Outcome.ok()), tools=[note])
+
+
+async def test_a_validator_of_the_program_is_not_asked(wording: Wording) -> None:
+    """It would be shown one of the two values."""
+    views: list[str] = []
+
+    def check(_ctx: RunContext[Any], text: str) -> None:
+        views.append(text)
+        raise ModelRetry("another")
+
+    noted = Noted()
+    script = called(Call("note", TWICE), c1=Outcome.failed())
+    result = await play(pipeline(Session()), script, tools=[PlainTool(noted.note, args_validator=check)])
+    assert returns(result.all_messages())["c1"].content == wording
+    assert views == []
+
+
+def test_effects_are_remembered_from_run_to_run_of_one_adapter() -> None:
+    """Without a ledger of its own, an adapter has one for all its runs."""
+    session, world = Session(), World()
+    replies = [Reply(calls=[Call("charge", {"text": "fee"})]), DONE]
+    adapter = PydanticAIAdapter(ScriptedModel([*replies, Reply(calls=[Call("charge", {"text": "fee"})]), DONE]))
+    adapter.evaluate(notes_prompt(world), session=session)
+    adapter.evaluate(notes_prompt(world), session=session)
+    assert [event.replayed for event in session[ToolInvoked].all()] == [False, True]
+    assert world.charged == ["fee"]
+
+
+@pytest.mark.parametrize("approved", [True, False])
+def test_an_approver_of_the_adapter_is_asked(approved: bool) -> None:
+    """As in the own loop; without one, such calls are refused."""
+    asked: list[str] = []
+
+    async def approver(request: ApprovalRequest) -> Approval:
+        asked.append(request.call_id)
+        return Approval(approved, "because")
+
+    prompt = notes_prompt(tools=(ADD_NOTE,), policies=(ASKS,))
+    session = Session()
+    model = ScriptedModel([Reply(calls=[Call("add_note", {"text": "milk"})]), DONE])
+    PydanticAIAdapter(model, approver=approver).evaluate(prompt, session=session)
+    assert asked == ["call-1"]
+    assert noted(session) == (["milk"] if approved else [])
+
+
+def test_what_ends_a_run_leaves_evaluate() -> None:
+    """The call is rolled back and recorded; its neighbours are committed, or rolled back."""
+    session = Session()
+    model = ScriptedModel([Reply(calls=[Call("add_note", {"text": "milk"}), Call("expand")])])
+    with pytest.raises(VisibilityExpansionRequired) as failure:
+        PydanticAIAdapter(model).evaluate(notes_prompt(tools=(ADD_NOTE, EXPAND)), session=session)
+    assert failure.value.section_keys == ("guide",)
+    assert [event.success for event in session[ToolInvoked].all()] == [True, False]
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+def test_a_person_can_interrupt_a_run(is_async: bool) -> None:
+    """The call is rolled back and recorded, and the interrupt leaves `evaluate`."""
+    session = Session()
+
+    def interrupt(params: None, *, context: ToolContext) -> ToolResult[None]:
+        context.session[Note].append(Note("never kept"))
+        raise KeyboardInterrupt
+
+    async def interrupt_async(params: None, *, context: ToolContext) -> ToolResult[None]:
+        return interrupt(params, context=context)
+
+    handler = cast("Any", interrupt_async if is_async else interrupt)  # one tool is made of either
+    tool = Tool[None, None](name="interrupt", description="Stop.", handler=handler)
+    model = ScriptedModel([Reply(calls=[Call("interrupt")])])
+    with pytest.raises(KeyboardInterrupt):
+        PydanticAIAdapter(model).evaluate(notes_prompt(tools=(tool,)), session=session)
+    assert noted(session) == []
+    assert [event.success for event in session[ToolInvoked].all()] == [False]
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+def test_an_agent_can_be_a_tool(is_async: bool) -> None:
+    """Two of them run side by side, each on a session of its own."""
+    session = Session()
+    children: dict[str, Session] = {}
+
+    def make_child(context: ToolContext) -> tuple[PydanticAIAdapter, Session]:
+        model = ScriptedModel([Reply(calls=[Call("add_note", {"text": context.call_id})]), Reply(text="I noted it.")])
+        children[context.call_id] = child = context.session.child()
+        return PydanticAIAdapter(model), child
+
+    def delegate(params: None, *, context: ToolContext) -> ToolResult[None]:
+        adapter, child = make_child(context)
+        response = adapter.evaluate(notes_prompt(tools=(ADD_NOTE,)), session=child)
+        return ToolResult.ok(None, message=response.text)
+
+    async def delegate_async(params: None, *, context: ToolContext) -> ToolResult[None]:
+        adapter, child = make_child(context)
+        response = await adapter.evaluate_async(notes_prompt(tools=(ADD_NOTE,)), session=child)
+        return ToolResult.ok(None, message=response.text)
+
+    handler = cast("Any", delegate_async if is_async else delegate)  # one tool is made of either
+    tool = Tool[None, None](name="delegate", description="Ask another.", handler=handler, concurrent=True)
+    came = Expect(messages={"call-1": Outcome.ok("I noted it."), "call-2": Outcome.ok("I noted it.")})
+    with ScriptedModel([Reply(calls=[Call("delegate")] * 2), Reply(text="Done.", expect=came)]) as model:
+        PydanticAIAdapter(model).evaluate(notes_prompt(tools=(tool, READ_NOTES)), session=session)
+    assert {call_id: noted(child) for call_id, child in children.items()} == {
+        "call-1": ["call-1"],
+        "call-2": ["call-2"],
+    }
+    assert noted(session) == []
+    assert [event.success for event in session[ToolInvoked].all()] == [True, True]
+
+
+ONE_NOTE = Reply(calls=[Call("add_note", {"text": "milk"})])
+DONE = Reply(text="Done.")
+MINUTE = timedelta(minutes=1)
+
+
+async def test_no_request_is_made_past_the_deadline(wording: Wording) -> None:
+    """The error says where the evaluation stopped."""
+    deadline = Deadline.after(-MINUTE, clock=FakeClock())
+    model = ScriptedModel([DONE])
+    with raises(PromptEvaluationError, wording) as failure:
+        await PydanticAIAdapter(model).evaluate_async(notes_prompt(), session=Session(), deadline=deadline)
+    assert failure.value.phase == "request"
+    assert model.playback.played == 0
+
+
+async def test_a_request_is_cut_off_at_the_deadline(wording: Wording) -> None:
+    """A provider that does not answer holds nobody up."""
+    cancelled: list[str] = []
+
+    async def silence(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.append("request")
+        return ModelResponse([])
+
+    adapter = PydanticAIAdapter(FunctionModel(silence))
+    with raises(PromptEvaluationError, wording) as failure:
+        await adapter.evaluate_async(notes_prompt(), session=Session(), deadline=soon())
+    assert failure.value.phase == "request"
+    assert isinstance(failure.value.__cause__, TimeoutError)
+    assert cancelled == ["request"]
+
+
+async def test_an_answer_that_comes_past_the_deadline_is_not_taken(wording: Wording) -> None:
+    """The run was to have ended by then, and none of the calls that it asks for is run."""
+    clock = FakeClock()
+
+    async def late(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        clock.advance(2 * MINUTE)
+        return ModelResponse([ToolCallPart("add_note", {"text": "milk"})])
+
+    session = Session()
+    adapter = PydanticAIAdapter(FunctionModel(late))
+    with raises(PromptEvaluationError, wording):
+        await adapter.evaluate_async(notes_prompt(), session=session, deadline=Deadline.after(MINUTE, clock=clock))
+    assert session[ToolInvoked].all() == ()
+
+
+async def test_a_timeout_of_the_model_itself_is_not_taken_for_the_deadline() -> None:
+    """What the provider's client raises passes as it is."""
+
+    async def impatient(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        raise TimeoutError("the socket")
+
+    adapter = PydanticAIAdapter(FunctionModel(impatient))
+    with pytest.raises(TimeoutError, match="the socket"):
+        await adapter.evaluate_async(notes_prompt(), session=Session(), deadline=Deadline.after(MINUTE))
+
+
+async def test_the_earlier_of_two_deadlines_counts() -> None:
+    """A budget has one of its own."""
+    clock = FakeClock()
+    past, future = Deadline.after(-MINUTE, clock=clock), Deadline.after(MINUTE, clock=clock)
+    for deadline, own in ((past, future), (future, past), (None, past), (past, None)):
+        with pytest.raises(PromptEvaluationError) as failure:
+            await PydanticAIAdapter(ScriptedModel([DONE])).evaluate_async(
+                notes_prompt(), session=Session(), deadline=deadline, budget=Budget(deadline=own)
+            )
+        assert failure.value.phase == "request"
+
+
+BUDGETS: dict[str, tuple[Budget, tuple[str, int, int]]] = {
+    "total": (Budget(max_total_tokens=12), ("total tokens", 13, 12)),
+    "input": (Budget(max_input_tokens=9), ("input tokens", 10, 9)),
+    "output": (Budget(max_output_tokens=2), ("output tokens", 3, 2)),
+    "calls": (Budget(max_tool_calls=1), ("tool calls", 2, 1)),
+}
+
+
+@pytest.mark.parametrize("budget, limit", BUDGETS.values(), ids=BUDGETS)
+async def test_a_reply_that_exceeds_the_budget_ends_the_run_before_its_calls_run(
+    budget: Budget, limit: tuple[str, int, int], wording: Wording
+) -> None:
+    """The error is of phase budget, and its cause says which limit."""
+    session = Session()
+    reply = Reply(calls=[Call("add_note", {"text": "milk"}), Call("nothing")], usage=TokenUsage(10, 3))
+    with pytest.raises(PromptEvaluationError) as failure:
+        await PydanticAIAdapter(ScriptedModel([reply])).evaluate_async(notes_prompt(), session=session, budget=budget)
+    assert (failure.value.phase, str(failure.value)) == ("budget", wording)
+    cause = failure.value.__cause__
+    assert isinstance(cause, BudgetExceededError)
+    assert (cause.dimension, cause.usage, cause.limit) == limit
+    assert session[ToolInvoked].all() == ()
+
+
+async def test_tokens_add_up_over_the_replies_of_a_run() -> None:
+    """Using a budget up to the last token is within it; the tracker knows what was used."""
+    usage = TokenUsage(10, 3, 4)
+    replies = [Reply(calls=ONE_NOTE.calls, usage=usage), Reply(text="Done.", usage=usage)]
+    tracker = BudgetTracker(Budget(max_total_tokens=26, max_tool_calls=1))
+    executor = ToolExecutor(prompt=notes_prompt(), session=Session(), budget_tracker=tracker)
+    response = await PydanticAIAdapter(ScriptedModel(replies)).run_async(executor)
+    assert tracker.consumed == response.usage == TokenUsage(20, 6, 8)
+    assert tracker.calls == 1
+
+
+async def test_runs_that_share_a_tracker_share_its_budget() -> None:
+    """The second run finds it used up before it asks the model."""
+    tracker = BudgetTracker(Budget(max_total_tokens=12))
+    models = [ScriptedModel([Reply(text="Done.", usage=TokenUsage(10, 3))]), ScriptedModel([DONE])]
+    for model in models:
+        executor = ToolExecutor(prompt=notes_prompt(), session=Session(), budget_tracker=tracker)
+        with pytest.raises(PromptEvaluationError) as failure:
+            await PydanticAIAdapter(model).run_async(executor)
+        assert failure.value.phase == "budget"
+    assert [model.playback.played for model in models] == [1, 0]
+
+
+async def test_the_deadline_of_a_tracked_budget_is_looked_at_too(wording: Wording) -> None:
+    """An agent of one's own has only the tracker to go by."""
+    tracker = BudgetTracker(Budget(deadline=Deadline.after(-MINUTE, clock=FakeClock())))
+    executor = ToolExecutor(prompt=notes_prompt(), session=Session(), budget_tracker=tracker)
+    with raises(PromptEvaluationError, wording) as failure:
+        await Agent(ScriptedModel([DONE]), capabilities=[HandrailCapability(executor)]).run("Go.")
+    assert failure.value.phase == "request"
+
+
+async def test_a_structured_answer_counts_as_no_tool_call() -> None:
+    """PydanticAI asks for it as a tool, the prompt does not."""
+    tracker = BudgetTracker(Budget(max_tool_calls=1))
+    executor = ToolExecutor(prompt=notes_prompt(), session=Session(), budget_tracker=tracker)
+    model = ScriptedModel([Reply(output={"text": "milk"})])
+    agent = Agent(model, output_type=Note, capabilities=[HandrailCapability(executor)])
+    assert (await agent.run("What?")).output == Note("milk")
+    assert tracker.calls == 0
+
+
+@pytest.mark.parametrize("budget", [None, Budget(max_tool_calls=1000)])
+async def test_without_a_budget_fifty_requests_are_the_limit(budget: Budget | None) -> None:
+    """A model that goes round in circles is stopped by PydanticAI, unless a budget says what it may use."""
+    replies = [Reply(calls=[Call("read_notes")])] * 60
+    model = ScriptedModel([*replies, DONE])
+    if budget is None:
+        with pytest.raises(PromptEvaluationError) as failure:
+            await PydanticAIAdapter(model).evaluate_async(notes_prompt(), session=Session())
+        assert (failure.value.phase, model.playback.played) == ("budget", 50)
+    else:
+        response = await PydanticAIAdapter(model).evaluate_async(notes_prompt(), session=Session(), budget=budget)
+        assert response.text == "Done."

@@ -22,7 +22,8 @@ from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import AgentError, SessionError
 from handrail.runtime import Session
 from handrail.store import SqliteStore
-from tests.adapters.replying import GoneError, Outbox, asks, model
+from tests.adapters.kit import GoneError, Outbox, asks, model
+from tests.kit import raises
 from tests.wording import Wording
 
 pytestmark = pytest.mark.anyio
@@ -31,11 +32,11 @@ pytestmark = pytest.mark.anyio
 @pytest.fixture
 def session(tmp_path: Path) -> Iterator[Session]:
     """A stored session."""
-    with SqliteStore(tmp_path / "s.db") as store, Session.open(store, "s") as opened:
-        yield opened
+    with SqliteStore(tmp_path / "s.db") as store, Session.open(store, "s") as open_session:
+        yield open_session
 
 
-def agent_of(stored: StoredHistory, session: Session, box: Outbox, given: FunctionModel) -> Agent[None, str]:
+def make_agent(stored: StoredHistory, session: Session, box: Outbox, given: FunctionModel) -> Agent[None, str]:
     """An agent with the mails as a capability."""
     executor = ToolExecutor(prompt=box.prompt("state"), session=session)
     return Agent(given, capabilities=[HandrailCapability(executor, conversation=stored)])
@@ -45,33 +46,33 @@ async def broken_off(session: Session, box: Outbox) -> None:
     """A run that ends in the middle of a reply."""
     stored = StoredHistory(session, "mails")
     with pytest.raises(GoneError):
-        await agent_of(stored, session, box, model(asks("one", "fail", "two"))).run("Send them.")
+        await make_agent(stored, session, box, model(asks("one", "fail", "two"))).run("Send them.")
 
 
 async def test_runs_with_the_history_continue_the_conversation(session: Session) -> None:
     """Each sees the messages before it; the same object serves for several runs, and another one has the same."""
-    box, seen = Outbox(), list[int]()
+    box, views = Outbox(), list[int]()
 
     def reply(messages: list[ModelMessage], _info: AgentInfo) -> ModelResponse:
-        seen.append(len(messages))
+        views.append(len(messages))
         return ModelResponse([TextPart("Hello.")])
 
     stored = StoredHistory(session, "mails")
-    agent = agent_of(stored, session, box, FunctionModel(reply))
+    agent = make_agent(stored, session, box, FunctionModel(reply))
     for _ in range(2):
         await agent.run("Hi.", message_history=stored.history)
     other = StoredHistory(session, "mails")
-    await agent_of(other, session, box, FunctionModel(reply)).run("Hi.", message_history=other.history)
+    await make_agent(other, session, box, FunctionModel(reply)).run("Hi.", message_history=other.history)
     # The first object has not seen that run; what it has is no longer what is stored.
     await agent.run("Hi.", message_history=StoredHistory(session, "mails").history)
-    assert seen == [1, 3, 5, 7]
+    assert views == [1, 3, 5, 7]
     assert len(StoredHistory(session, "mails").history) == 8
 
 
 async def test_a_run_without_the_history_begins_another_conversation(session: Session) -> None:
     """That is what the program asked for; the messages before it are not sent again."""
     stored = StoredHistory(session, "mails")
-    agent = agent_of(stored, session, Outbox(), model("First.", "Second."))
+    agent = make_agent(stored, session, Outbox(), model("First.", "Second."))
     await agent.run("One.")
     await agent.run("Two.")
     assert (stored.answer, stored.user_prompt) == ("Second.", "Two.")
@@ -84,7 +85,7 @@ async def test_an_interrupted_run_is_resumed(session: Session) -> None:
     await broken_off(session, box)
     stored = StoredHistory(session, "mails")
     assert stored.unfinished
-    await agent_of(stored, session, box, model("Sent.")).run(message_history=stored.history)
+    await make_agent(stored, session, box, model("Sent.")).run(message_history=stored.history)
     assert box.sent == ["one", "fail", "two"]
     assert (stored.unfinished, stored.answer, session.open_calls) == (False, "Sent.", ())
 
@@ -98,9 +99,8 @@ async def test_a_run_that_does_not_continue_an_unfinished_one_is_refused(
     await broken_off(session, box)
     stored = StoredHistory(session, "mails")
     history = stored.history if with_history else None
-    with pytest.raises(AgentError) as raised:
-        await agent_of(stored, session, box, model("Sent.")).run("Another.", message_history=history)
-    assert str(raised.value) == wording
+    with raises(AgentError, wording):
+        await make_agent(stored, session, box, model("Sent.")).run("Another.", message_history=history)
     assert (len(session.open_calls), StoredHistory(session, "mails").unfinished) == (2, True)
 
 
@@ -134,13 +134,13 @@ async def test_a_history_that_the_program_has_edited_is_stored_as_the_model_was_
         return asks("one") if len(sent) == 1 else ModelResponse([TextPart("Done.")])
 
     stored = StoredHistory(used, "mails")
-    agent = agent_of(stored, used, Outbox(), FunctionModel(reply))
+    agent = make_agent(stored, used, Outbox(), FunctionModel(reply))
     await agent.run("The secret.")
     given = edited(stored.history, how)
     await agent.run("More.", message_history=given)
     assert sent[-1][:-1] == [message.parts for message in given]
-    loaded = StoredHistory(used, "mails").history
-    assert [message.parts for message in loaded] == [*sent[-1], [TextPart("Done.")]]
+    history_now = StoredHistory(used, "mails").history
+    assert [message.parts for message in history_now] == [*sent[-1], [TextPart("Done.")]]
 
 
 async def test_an_edited_history_of_an_unfinished_run_resumes_it(session: Session) -> None:
@@ -149,10 +149,10 @@ async def test_an_edited_history_of_an_unfinished_run_resumes_it(session: Sessio
     await broken_off(session, box)
     stored = StoredHistory(session, "mails")
     given = edited(stored.history, "replaced")
-    await agent_of(stored, session, box, model("Sent.")).run(message_history=given)
+    await make_agent(stored, session, box, model("Sent.")).run(message_history=given)
     assert box.sent == ["one", "fail", "two"]
-    loaded = StoredHistory(session, "mails")
-    assert (loaded.user_prompt, loaded.answer) == ("[redacted]", "Sent.")
+    history_now = StoredHistory(session, "mails")
+    assert (history_now.user_prompt, history_now.answer) == ("[redacted]", "Sent.")
 
 
 async def test_what_ended_a_run_is_raised_although_the_conversation_cannot_be_stored(session: Session) -> None:
@@ -165,10 +165,10 @@ async def test_what_ended_a_run_is_raised_although_the_conversation_cannot_be_st
 
     stored = StoredHistory(session, "mails")
     with pytest.raises(GoneError):
-        await agent_of(stored, session, box, FunctionModel(close)).run("Send them.")
+        await make_agent(stored, session, box, FunctionModel(close)).run("Send them.")
 
     def answer_and_close(_messages: list[Any], _info: AgentInfo) -> ModelResponse:
         return ModelResponse([TextPart("Done.")])
 
     with pytest.raises(SessionError):
-        await agent_of(stored, session, box, FunctionModel(answer_and_close)).run(message_history=stored.history)
+        await make_agent(stored, session, box, FunctionModel(answer_and_close)).run(message_history=stored.history)

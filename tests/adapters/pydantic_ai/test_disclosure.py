@@ -64,7 +64,7 @@ class Clerk:
 
     def reply(self, messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
         """The next reply."""
-        self.tools.append({each.name for each in info.function_tools})
+        self.tools.append({item.name for item in info.function_tools})
         self.instructions.append(info.instructions or "")
         parts = [part for part in messages[-1].parts if isinstance(part, ToolReturnPart)]
         self.returned.append({part.tool_call_id: (part.outcome == "success", str(part.content)) for part in parts})
@@ -108,9 +108,9 @@ async def test_no_tool_of_the_agent_hides_one_that_opens_sections(capability: An
         return page
 
     clerk = Clerk()
-    with pytest.raises(ToolConflictError) as caught:
+    with pytest.raises(ToolConflictError) as failure:
         await Agent(clerk.model, tools=[open_sections], capabilities=[capability(executor())]).run("Go.")
-    assert (caught.value.tools, str(caught.value)) == (("open_sections",), wording)
+    assert (failure.value.tools, str(failure.value)) == (("open_sections",), wording)
     assert not clerk.tools
 
 

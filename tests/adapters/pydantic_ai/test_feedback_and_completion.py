@@ -77,13 +77,13 @@ def prompt(kind: Any = str, **options: Any) -> Prompt[Any]:
 def sent_back(messages: Any) -> list[str]:
     """The texts with which the model was sent back."""
     requests = [message for message in messages if isinstance(message, ModelRequest)]
-    texts = [str(part.content) for each in requests for part in each.parts if isinstance(part, UserPromptPart)]
+    texts = [str(part.content) for item in requests for part in item.parts if isinstance(part, UserPromptPart)]
     return texts[1:]
 
 
 def returned(messages: list[ModelMessage]) -> list[object]:
     """What the calls returned to the model."""
-    return [part.content for each in messages for part in each.parts if isinstance(part, ToolReturnPart)]
+    return [part.content for item in messages for part in item.parts if isinstance(part, ToolReturnPart)]
 
 
 @pytest.mark.parametrize("done", [{"text": "Done."}, {"output": {"title": "Done"}}], ids=["text", "structured"])
@@ -186,10 +186,10 @@ async def test_an_answer_that_is_streamed_is_checked(wording: Wording) -> None:
         async for _ in events:
             pass
 
-    with pytest.raises(PromptEvaluationError) as caught:
+    with pytest.raises(PromptEvaluationError) as failure:
         async with agent().run_stream("Do it.") as stream:
             await stream.get_output()
-    assert (caught.value.phase, str(caught.value)) == ("response", wording)
+    assert (failure.value.phase, str(failure.value)) == ("response", wording)
     result = await agent().run("Do it.", event_stream_handler=handle)
     assert (result.output, sent_back(result.all_messages())) == ("Done now.", [wording])
 
@@ -233,7 +233,7 @@ async def test_an_evaluation_that_is_resumed_at_its_check_has_its_answer(tmp_pat
         await desk.evaluate()
     desk.missing = None
     responses = [await desk.evaluate() for _ in range(2)]
-    assert [each.output for each in responses] == [accepted, accepted]
+    assert [item.output for item in responses] == [accepted, accepted]
     assert responses[0].text == responses[1].text == ("One." if form == "text" else "")
 
 
@@ -246,7 +246,7 @@ async def test_a_model_that_is_sent_back_after_a_restart_reads_the_question(tmp_
     desk.missing = "The report is empty."
     second, accepted = answered(form, "Two.")
     response = await desk.evaluate(second, second, second)
-    said = "\n".join(repr(each) for each in response.messages)
+    said = "\n".join(repr(item) for item in response.messages)
     assert response.output == accepted
     assert said.index("Go.") < said.index("One.") < said.index("The report is empty.") < said.index("Two.")
 

@@ -24,8 +24,8 @@ from handrail.runtime.ledger.effects import EffectResult
 from handrail.session.calls import OpenCall
 from handrail.session.conversation import ConversationPart
 from handrail.store import SqliteStore
-from tests.adapters.notes import Note
-from tests.adapters.replying import GoneError, Outbox, asks, model
+from tests.adapters.kit import GoneError, Note, Outbox, asks, model
+from tests.kit import raises
 from tests.wording import Wording
 
 pytestmark = pytest.mark.anyio
@@ -128,10 +128,9 @@ async def test_lone_surrogates_are_stored_as_escapes(room: Room) -> None:
 async def test_a_user_prompt_is_refused_while_an_evaluation_is_unfinished(room: Room, wording: Wording) -> None:
     """The message names the choice; nothing has run."""
     await broken_off(room)
-    with pytest.raises(PromptEvaluationError) as caught:
+    with raises(PromptEvaluationError, wording) as failure:
         await room.evaluate(asks("other"), user_prompt="Something else.")
-    assert str(caught.value) == wording
-    assert caught.value.phase == "request"
+    assert failure.value.phase == "request"
     assert room.box.sent == ["before", "one"]
     assert await room.evaluate("All sent.") == "All sent."
 
@@ -173,9 +172,8 @@ async def test_a_history_that_is_given_takes_the_place_of_the_unfinished_one(roo
             PydanticAIAdapter(model("Done.")),
             ToolExecutor(prompt=room.box.prompt("state"), session=session),
         )
-        with pytest.raises(PromptEvaluationError) as refused:
+        with raises(PromptEvaluationError, wording):
             await adapter.run_async(executor, message_history=history, user_prompt="More.")
-        assert str(refused.value) == wording
         response = await adapter.run_async(executor, message_history=history)
     assert response.text == "Done."
     assert room.box.sent == ["before", "one", "fail", "two"]
@@ -196,10 +194,10 @@ async def test_prompts_and_agents_have_conversations_of_their_own_in_one_session
 
 async def test_two_evaluations_of_a_prompt_at_once_are_refused(room: Room, wording: Wording) -> None:
     """Their conversations could not be distinguished; on sessions of their own they may go on side by side."""
-    begun, end = asyncio.Event(), asyncio.Event()
+    has_begun, end = asyncio.Event(), asyncio.Event()
 
     async def wait(_messages: list[Any], _info: AgentInfo) -> ModelResponse:
-        begun.set()
+        has_begun.set()
         await end.wait()
         return ModelResponse([TextPart("Done.")])
 
@@ -207,14 +205,13 @@ async def test_two_evaluations_of_a_prompt_at_once_are_refused(room: Room, wordi
     with SqliteStore(room.path) as store, Session.open(store, "s") as session:
         adapter = PydanticAIAdapter(FunctionModel(wait))
         first = asyncio.create_task(adapter.evaluate_async(prompt, session=session))
-        await begun.wait()
-        with pytest.raises(PromptEvaluationError) as raised:
+        await has_begun.wait()
+        with raises(PromptEvaluationError, wording):
             await adapter.evaluate_async(prompt, session=session)
-        assert str(raised.value) == wording
         with session.child() as child:
             second = asyncio.create_task(adapter.evaluate_async(prompt, session=child))
             end.set()
-            assert [(await each).text for each in (first, second)] == ["Done.", "Done."]
+            assert [(await item).text for item in (first, second)] == ["Done.", "Done."]
 
 
 async def test_an_evaluation_inside_a_call_is_not_stored(room: Room) -> None:
@@ -260,9 +257,8 @@ def test_the_synchronous_entry_resumes_too(room: Room, wording: Wording) -> None
     with SqliteStore(room.path) as store, Session.open(store, "s") as session:
         with pytest.raises(GoneError):
             adapter.evaluate(prompt, session=session)
-        with pytest.raises(PromptEvaluationError) as refused:
+        with raises(PromptEvaluationError, wording):
             adapter.run(ToolExecutor(prompt=prompt, session=session), user_prompt="More.")
-        assert str(refused.value) == wording
         assert PydanticAIAdapter(model("Done.")).evaluate(prompt, session=session).text == "Done."
     assert room.box.sent == ["one", "fail"]
 
@@ -322,10 +318,10 @@ async def test_a_structured_answer_is_returned_as_its_type(room: Room, wording: 
     answer = ModelResponse([ToolCallPart("final_result", {"total": 3})])
     assert await bill(room, Bill, answer) == await bill(room, Bill) == Bill(3)
     assert await bill(room, str) == ""
-    with pytest.raises(PromptEvaluationError) as raised:
+    with pytest.raises(PromptEvaluationError) as failure:
         await bill(room, OtherBill)
-    assert raised.value.phase == "response"
-    assert str(raised.value) == wording
+    assert failure.value.phase == "response"
+    assert str(failure.value) == wording
 
 
 async def test_what_a_person_has_found_is_applied_before_the_model_is_asked(room: Room) -> None:
@@ -347,15 +343,15 @@ async def test_what_a_person_has_found_is_applied_before_the_model_is_asked(room
         (row,) = store.rows()
         assert EffectLedger(store).resolve(row, EffectResult("paid", b'{"text":"lamp"}'))
     with SqliteStore(room.path) as store, Session.open(store, "s") as session:
-        seen: list[list[str]] = []
+        views: list[list[str]] = []
 
         def reply(_messages: list[ModelMessage], _info: AgentInfo) -> ModelResponse:
-            seen.append(list(booked))
+            views.append(list(booked))
             return ModelResponse([TextPart("Done.")])
 
         await PydanticAIAdapter(FunctionModel(reply)).evaluate_async(prompt, session=session, user_prompt="And now?")
         assert session.open_calls == ()
-    assert (booked, seen) == (["lamp"], [["lamp"]])
+    assert (booked, views) == (["lamp"], [["lamp"]])
 
 
 async def test_a_repeat_of_the_model_is_answered_with_what_was_found_out_before_the_run(room: Room) -> None:
@@ -380,7 +376,7 @@ async def test_a_repeat_of_the_model_is_answered_with_what_was_found_out_before_
     prompt = Prompt(PromptTemplate[str](ns="tests", key="desk", sections=[section]))
     with SqliteStore(room.path) as store, Session.open(store, "s") as session:
         await PydanticAIAdapter(model(asks("lamp", tool="pay"))).evaluate_async(prompt, session=session)
-        assert [each.state for each in session.open_calls] == ["unknown"]
+        assert [item.state for item in session.open_calls] == ["unknown"]
     with SqliteStore(room.path) as store, Session.open(store, "s") as session:
         adapter = PydanticAIAdapter(model(asks("lamp", tool="pay"), asks("lamp", tool="pay")))
         await adapter.evaluate_async(prompt, session=session, user_prompt="And again?")

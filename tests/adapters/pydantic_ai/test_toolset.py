@@ -1,47 +1,71 @@
-"""`handrail.adapters.pydantic_ai.toolset`: what an agent is offered, and how its calls reach the pipeline."""
+"""`HandrailToolset`: what an agent is offered, added tools, lost marks, and results from outside."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from pydantic_ai import (
     Agent,
+    CallDeferred,
+    DeferredToolRequests,
+    DeferredToolResults,
+    ModelMessage,
+    ModelResponse,
+    ModelRetry,
     RunContext,
     RunUsage,
+    TextPart,
+    Tool,
     ToolCallPart,
     ToolDefinition,
+    ToolReturn,
     UnexpectedModelBehavior,
 )
 from pydantic_ai.capabilities import AbstractCapability, ValidatedToolArgs
-from pydantic_ai.messages import InstructionPart, ModelResponse, ToolReturnPart
+from pydantic_ai.messages import (
+    BinaryContent,
+    InstructionPart,
+    ModelRequest,
+    ToolReturnPart,
+    UserPromptPart,
+)
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.models.test import TestModel
+from pydantic_ai.toolsets import ExternalToolset, FunctionToolset
 
 from handrail import tool
-from handrail.adapters.pydantic_ai import HandrailCapability, HandrailToolset
+from handrail.adapters.pydantic_ai import HandrailCapability, HandrailToolset, PipelineCapability, PydanticAIAdapter
 from handrail.adapters.tool_executor import ToolExecutor
-from handrail.prompt import Prompt, PromptTemplate, ToolContext
+from handrail.errors import PromptValidationError
+from handrail.prompt import BinaryPart, Prompt, PromptTemplate, ToolContext, ToolResult, ToolsSection
+from handrail.prompt.tool_definition import MAX_RESULT_CHARS
 from handrail.runtime import Session, ToolInvoked
+from handrail.taint import TaintPolicy, taints_of
 from handrail.testing import Call, Expect, Outcome, Reply, ScriptedModel
-from tests.adapters.notes import ADD_NOTE, READ_NOTES, Note, noted, notes_prompt
+from tests.adapters.kit import ADD_NOTE, READ_NOTES, Note, noted, notes_prompt
+from tests.kit import raises
+from tests.long_logs import LOG, copy, fetch
+from tests.taint.desk import MAIL, desk
 from tests.wording import Wording
+
+pytestmark = pytest.mark.anyio
 
 CONTEXT: RunContext[Any] = RunContext(deps=None, model=TestModel(), usage=RunUsage())
 
 
-def toolset_of(session: Session | None = None, name: str | None = None) -> HandrailToolset:
+def make_toolset(session: Session | None = None, name: str | None = None) -> HandrailToolset:
     """A toolset of two tools."""
     prompt = notes_prompt(tools=(ADD_NOTE, READ_NOTES))
     return HandrailToolset(ToolExecutor(prompt=prompt, session=session or Session()), id=name)
 
 
-@pytest.mark.anyio
 async def test_tools_are_offered_in_the_order_of_their_declaration(wording: Wording) -> None:
     """The model gets names, descriptions with examples, and the schema that arguments are parsed by."""
-    tools = await toolset_of().get_tools(CONTEXT)
+    tools = await make_toolset().get_tools(CONTEXT)
     assert list(tools) == ["add_note", "read_notes"]
     assert tools["add_note"].tool_def == ToolDefinition(
         name="add_note",
@@ -55,7 +79,6 @@ async def test_tools_are_offered_in_the_order_of_their_declaration(wording: Word
     assert tools["read_notes"].tool_def.description == wording
 
 
-@pytest.mark.anyio
 async def test_a_definition_says_what_is_returned_and_how_it_runs() -> None:
     """A read runs beside others, the time is that of the tool, and the schema is that of what the model reads."""
 
@@ -74,10 +97,9 @@ async def test_a_definition_says_what_is_returned_and_how_it_runs() -> None:
     assert (writes.sequential, writes.timeout, writes.return_schema) == (True, None, None)
     # A capability keeps the order itself, and lets a call wait for no slow tool of others.
     capability = HandrailCapability(ToolExecutor(prompt=prompt, session=Session()))
-    assert not any(each.tool_def.sequential for each in (await capability.toolset.get_tools(CONTEXT)).values())
+    assert not any(entry.tool_def.sequential for entry in (await capability.toolset.get_tools(CONTEXT)).values())
 
 
-@pytest.mark.anyio
 async def test_reads_run_together_and_a_write_alone_in_the_order_asked() -> None:
     """What PydanticAI makes of `sequential` is the order of turns."""
     session, met = Session(), asyncio.Barrier(2)
@@ -98,31 +120,28 @@ async def test_reads_run_together_and_a_write_alone_in_the_order_asked() -> None
 
 def test_a_toolset_is_named_after_its_prompt_unless_it_is_given_a_name() -> None:
     """Two toolsets of one prompt in one agent need two names."""
-    assert toolset_of().id == "tests/notes"
-    assert toolset_of(name="desk").id == "desk"
+    assert make_toolset().id == "tests/notes"
+    assert make_toolset(name="desk").id == "desk"
 
 
-@pytest.mark.anyio
 async def test_the_text_of_the_prompt_becomes_instructions(wording: Wording) -> None:
     """Guidance and tools come together; a prompt without text adds none."""
-    assert await toolset_of().get_instructions(CONTEXT) == InstructionPart(wording)
+    assert await make_toolset().get_instructions(CONTEXT) == InstructionPart(wording)
     silent = Prompt(PromptTemplate[str](ns="tests", key="silent", sections=[]))
     toolset = HandrailToolset(ToolExecutor(prompt=silent, session=Session()))
     assert await toolset.get_instructions(CONTEXT) is None
 
 
-@pytest.mark.anyio
 async def test_a_success_returns_its_text_and_says_aside_whether_it_was_replayed() -> None:
     """The model reads what the result renders; the metadata stays in the application."""
     session = Session()
     model = ScriptedModel([Reply(calls=[Call("add_note", {"text": "milk"})]), Reply(text="Done.")])
-    result = await Agent(model, toolsets=[toolset_of(session)]).run("Note milk.")
+    result = await Agent(model, toolsets=[make_toolset(session)]).run("Note milk.")
     (part,) = [part for message in result.all_messages() for part in message.parts if isinstance(part, ToolReturnPart)]
     assert (part.content, part.outcome, part.metadata) == ("noted: milk", "success", {"replayed": False})
     assert noted(session) == ["milk"]
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -137,12 +156,11 @@ async def test_wrong_arguments_are_a_failed_return_and_spend_no_retry(arguments:
     wrong = [Reply(calls=[Call("add_note", arguments)]) for _ in range(3)]
     end = Reply(text="I give up.", expect=Expect(messages={"call-3": Outcome.failed()}))
     with ScriptedModel([*wrong, end]) as model:
-        await Agent(model, toolsets=[toolset_of(session)], retries=0).run("Note milk.")
+        await Agent(model, toolsets=[make_toolset(session)], retries=0).run("Note milk.")
     assert [event.success for event in session[ToolInvoked].all()] == [False, False, False]
     assert session[ToolInvoked].all()[2].result.message == wording
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("arguments", [{"text": "milk"}, {"text": 7}, {}])
 async def test_arguments_that_a_provider_has_decoded_are_parsed_as_strictly(arguments: dict[str, Any]) -> None:
     """Some providers send objects instead of text."""
@@ -152,7 +170,7 @@ async def test_arguments_that_a_provider_has_decoded_are_parsed_as_strictly(argu
     async def reply(messages: list[Any], info: AgentInfo) -> ModelResponse:
         return next(replies)
 
-    agent = Agent(FunctionModel(reply), toolsets=[toolset_of(session)], output_type=[str, type(None)])
+    agent = Agent(FunctionModel(reply), toolsets=[make_toolset(session)], output_type=[str, type(None)])
     await agent.run("Note milk.")
     assert noted(session) == (["milk"] if arguments == {"text": "milk"} else [])
     assert len(session[ToolInvoked].all()) == 1
@@ -174,24 +192,265 @@ class Hooks(AbstractCapability[Any]):
         return args
 
 
-@pytest.mark.anyio
 async def test_hooks_of_others_see_decoded_arguments_and_may_change_them() -> None:
     """A gate can show what is asked for; what it changes is what is run."""
-    for changed, kept in ((None, "milk"), ({"text": "bread"}, "bread")):
+    for changed, content in ((None, "milk"), ({"text": "bread"}, "bread")):
         session = Session()
         hooks = Hooks(changed)
         model = ScriptedModel([Reply(calls=[Call("add_note", {"text": "milk"})]), Reply(text="Done.")])
-        await Agent(model, toolsets=[toolset_of(session)], capabilities=[hooks]).run("Note milk.")
-        assert hooks.seen == [{"text": kept}]
-        assert noted(session) == [kept]
+        await Agent(model, toolsets=[make_toolset(session)], capabilities=[hooks]).run("Note milk.")
+        assert hooks.seen == [{"text": content}]
+        assert noted(session) == [content]
 
 
-@pytest.mark.anyio
 async def test_the_bare_toolset_leaves_unknown_names_to_pydantic_ai() -> None:
     """No toolset is asked about a name that it does not offer; `HandrailCapability` is what helps."""
     session = Session()
     model = ScriptedModel([Reply(calls=[Call("add_notes")]), Reply(calls=[Call("add_notes")])])
     with pytest.raises(UnexpectedModelBehavior):
-        await Agent(model, toolsets=[toolset_of(session)]).run("Note milk.")
+        await Agent(model, toolsets=[make_toolset(session)]).run("Note milk.")
     assert session[ToolInvoked].all() == ()
     assert session[Note].all() == ()
+
+
+def executor(session: Session | None = None, *tools: Any, key: str = "logs") -> ToolExecutor:
+    """An executor of these tools, by default of `fetch`."""
+    section = ToolsSection(title="Logs", tools=tools or [fetch])
+    prompt = Prompt(PromptTemplate[str](ns="t", key=key, sections=[section]))
+    return ToolExecutor(prompt=prompt, session=Session() if session is None else session)
+
+
+class Reader:
+    """A model that calls a tool, reads what was cut, and notes what it was offered at each step."""
+
+    def __init__(self, *first: str) -> None:
+        self.first = first
+        self.offered: list[list[str]] = []
+        self.returned: list[Any] = []
+
+    @property
+    def model(self) -> FunctionModel:
+        """The model."""
+        return FunctionModel(self.reply)
+
+    def reply(self, messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        """The next reply."""
+        self.offered.append([entry.name for entry in info.function_tools])
+        returns = [part for part in messages[-1].parts if isinstance(part, ToolReturnPart)]
+        self.returned += [part.content for part in returns]
+        step = len(self.offered)
+        if step == 1:
+            calls = [ToolCallPart(name, {}, f"c{number}") for number, name in enumerate(self.first, 1)]
+            return ModelResponse(calls)
+        if step == 2:
+            return ModelResponse([ToolCallPart("read_result", {"call": "c1", "limit": 6}, "r")])
+        return ModelResponse([TextPart("done")])
+
+
+def _capability(reader: Reader) -> Any:
+    return Agent(reader.model, capabilities=[HandrailCapability(executor())]).run("Go.")
+
+
+def _toolset(reader: Reader) -> Any:
+    return Agent(reader.model, toolsets=[HandrailToolset(executor())]).run("Go.")
+
+
+def _evaluate(reader: Reader) -> Any:
+    return PydanticAIAdapter(reader.model).run_async(executor())
+
+
+@pytest.mark.parametrize("run", [_capability, _toolset, _evaluate])
+async def test_the_rest_of_a_cut_result_is_read_by_a_tool_that_is_offered_then(run: Callable[[Reader], Any]) -> None:
+    """Before the first cut result no request has its definition."""
+    reader = Reader("fetch")
+    await run(reader)
+    assert reader.offered == [["fetch"], ["fetch", "read_result"], ["fetch", "read_result"]]
+    cut, part = reader.returned
+    assert len(cut) <= MAX_RESULT_CHARS
+    assert cut.startswith("line 0\n")
+    assert part.endswith("\nline 0")
+
+
+async def test_several_toolsets_offer_it_once() -> None:
+    """Whichever is first: PydanticAI ends a run in which two tools have one name."""
+    session, reader = Session(), Reader("fetch", "copy")
+    toolsets = [HandrailToolset(executor(session)), HandrailToolset(executor(session, copy, key="copies"))]
+    await Agent(reader.model, toolsets=toolsets).run("Go.")
+    assert reader.offered[-1] == ["fetch", "read_result", "copy"]
+    assert reader.returned[-1].endswith("\nline 0")
+
+
+async def test_a_tool_of_the_agent_of_that_name_stays() -> None:
+    """The run goes on."""
+    reader, mine = Reader("fetch"), FunctionToolset[Any]()
+
+    @mine.tool_plain
+    def read_result(call: str, limit: int) -> str:
+        return f"mine: {call} {limit}"
+
+    await Agent(reader.model, toolsets=[mine], capabilities=[HandrailCapability(executor())]).run("Go.")
+    assert reader.offered[-1] == ["read_result", "fetch"]
+    assert reader.returned[-1] == "mine: c1 6"
+
+
+async def test_results_of_other_tools_in_the_pipeline_are_cut_too() -> None:
+    """Text and JSON are; a value with files reaches the model as it is, and metadata stay."""
+    session, reader, others = Session(), Reader("dump", "picture", "noted"), FunctionToolset[Any]()
+    image = BinaryContent(b"\x89" * 50_000, media_type="image/png")
+
+    @others.tool_plain
+    def dump() -> dict[str, str]:
+        return {"log": LOG}
+
+    @others.tool_plain
+    def picture() -> BinaryContent:
+        return image
+
+    @others.tool_plain
+    def noted() -> ToolReturn:
+        return ToolReturn(LOG, content="as asked", metadata={"kept": True})
+
+    capability = PipelineCapability(executor(session))
+    result = await Agent(reader.model, toolsets=[others], capabilities=[capability]).run("Go.")
+    text, views, said, part = reader.returned
+    assert len(text) <= MAX_RESULT_CHARS
+    assert text.startswith('{"log":"line 0')
+    assert views == image
+    assert len(said) <= MAX_RESULT_CHARS
+    assert part.endswith('\n{"log"')
+    assert session[ToolInvoked].all()[0].result.value == {"log": LOG}
+    assert session[ToolInvoked].all()[1].result == ToolResult.ok(None, parts=[BinaryPart(image.data, "image/png")])
+    parts = [part for message in result.all_messages() for part in message.parts if isinstance(part, ToolReturnPart)]
+    assert parts[2].metadata == {"kept": True}
+
+
+async def test_a_tool_says_how_much_of_its_results_is_shown() -> None:
+    """In the metadata of a tool that is not Handrail's."""
+    reader, others = Reader("dump"), FunctionToolset[Any]()
+
+    @others.tool_plain(metadata={"max_result_chars": 300_000})
+    def dump() -> str:
+        return LOG
+
+    await Agent(reader.model, toolsets=[others], capabilities=[PipelineCapability(executor())]).run("Go.")
+    assert reader.returned[0] == LOG
+    assert "read_result" not in reader.offered[1]
+
+
+async def test_a_long_failure_of_another_tool_is_cut() -> None:
+    """It stays the failure that the tool has chosen."""
+    reader, others = Reader("dump"), FunctionToolset[Any]()
+
+    @others.tool_plain
+    def dump() -> str:
+        raise ModelRetry(LOG)
+
+    await Agent(reader.model, toolsets=[others], capabilities=[PipelineCapability(executor())]).run("Go.")
+    assert len(reader.returned[0]) <= MAX_RESULT_CHARS
+    assert reader.returned[-1].endswith("\nline 0")
+
+
+def web() -> str:
+    """Read a page."""
+    return MAIL
+
+
+WEB: Tool[Any] = Tool(web, metadata={"untrusted": True})
+
+
+def agent(executor: ToolExecutor, kind: str) -> Agent[Any, str]:
+    """An agent that reads a page by a tool of PydanticAI's, and then pays by one of Handrail's."""
+    pay = Call("pay", {"iban": "DE89370400440532013000", "cents": 5})
+    script = ScriptedModel([Reply(calls=[Call("web", {})]), Reply(calls=[pay]), Reply(text="done")])
+    if kind == "HandrailToolset":
+        return Agent(script, tools=[WEB], toolsets=[HandrailToolset(executor)])
+    capabilities: dict[str, list[AbstractCapability[Any]]] = {
+        "HandrailCapability": [HandrailCapability(executor)],
+        "PipelineCapability": [PipelineCapability(executor)],
+    }
+    return Agent(script, tools=[WEB], capabilities=capabilities[kind])
+
+
+@pytest.mark.parametrize("kind", ["HandrailToolset", "HandrailCapability"])
+async def test_a_marked_tool_whose_calls_do_not_reach_the_pipeline_is_refused(kind: str, wording: Wording) -> None:
+    """At the latest when a tool of Handrail's would act; the message says what to use instead."""
+    with raises(PromptValidationError, wording):
+        await agent(desk(Session()), kind).run("Pay.")
+
+
+async def test_the_mark_holds_with_the_capability_of_all_tools() -> None:
+    """As for a tool of a section."""
+    session = Session()
+    await agent(desk(session), "PipelineCapability").run("Pay.")
+    assert [entry.provenance.tool for entry in taints_of(session)] == ["web"]
+
+
+IBAN = "DE89370400440532013000"
+
+
+@tool(effect="read", untrusted=True)
+def browse(url: str) -> str:
+    """Read a page, later."""
+    raise CallDeferred
+
+
+def outside(*, untrusted: bool) -> ExternalToolset[Any]:
+    """A toolset that the program does not run."""
+    parameters = {"type": "object", "properties": {"url": {"type": "string"}}}
+    definition = ToolDefinition(
+        name="browse", parameters_json_schema=parameters, metadata={"untrusted": untrusted, "effect": "read"}
+    )
+    return ExternalToolset([definition])
+
+
+async def play_outside(session: Session, given: object, toolset: ExternalToolset[Any] | None) -> list[Any]:
+    """The parts of the requests of two runs, the second of which has the result that the first one lacked."""
+    web = [] if toolset is not None else [ToolsSection(title="Web", tools=[browse])]
+    executor = desk(session, TaintPolicy(), sections=web)
+    pay = Call("pay", {"iban": IBAN, "cents": 5})
+    script = ScriptedModel([Reply(calls=[Call("browse", {"url": "x"})]), Reply(calls=[pay]), Reply(text="done")])
+    agent: Agent[Any, Any] = Agent(
+        script,
+        toolsets=[] if toolset is None else [toolset],
+        output_type=[str, DeferredToolRequests],
+        capabilities=[PipelineCapability(executor)],
+    )
+    first = await agent.run("Pay.")
+    assert isinstance(first.output, DeferredToolRequests)
+    results = DeferredToolResults(calls={entry.tool_call_id: given for entry in first.output.calls})
+    second = await agent.run(message_history=first.all_messages(), deferred_tool_results=results)
+    return [part for entry in second.new_messages() if isinstance(entry, ModelRequest) for part in entry.parts]
+
+
+def contents(parts: list[Any]) -> list[Any]:
+    """What the model has read of the results of calls."""
+    return [part.content for part in parts if isinstance(part, ToolReturnPart)]
+
+
+@pytest.mark.parametrize("toolset", [outside(untrusted=True), None], ids=["external toolset", "deferred call"])
+@pytest.mark.parametrize("given", [MAIL, {"text": MAIL}, ToolReturn(MAIL, content=MAIL)], ids=["text", "JSON", "more"])
+async def test_what_comes_back_for_an_untrusted_tool_taints_and_is_delimited(
+    toolset: ExternalToolset[Any] | None, given: object, wording: Wording
+) -> None:
+    """So the payment that follows is asked about, and what is said beside the value is delimited, too."""
+    session = Session()
+    parts = await play_outside(session, given, toolset)
+    (item,) = taints_of(session)
+    assert (item.provenance.tool, item.provenance.arguments) == ("browse", '{"url":"x"}')
+    value, paid = contents(parts)
+    opening = str(value).splitlines()[0]
+    assert opening.startswith("<untrusted ")
+    assert str(value).endswith(opening.replace("<", "</"))
+    assert paid == wording
+    said = [part.content for part in parts if isinstance(part, UserPromptPart) and MAIL in part.content]
+    assert [list(entry)[-1] for entry in said] == [opening.replace("<", "</")] * len(said)
+    assert len(said) == isinstance(given, ToolReturn)
+
+
+async def test_what_comes_back_for_a_trusted_tool_is_as_it_was_given() -> None:
+    """And nothing is asked about."""
+    session = Session()
+    parts = await play_outside(session, MAIL, outside(untrusted=False))
+    value, paid = contents(parts)
+    assert (value, paid) == (MAIL, f"paid 5 to {IBAN}")
+    assert taints_of(session) == ()

@@ -24,8 +24,8 @@ from handrail.prompt import Tool as HandrailTool
 from handrail.runtime import ToolInvoked
 from handrail.session import Session
 from handrail.testing import Call, Outcome, Reply
+from tests.adapters.kit import Note
 from tests.adapters.mcp_desk import desk_server
-from tests.adapters.notes import Note
 from tests.adapters.test_mcp_toolset import InProcess
 from tests.agents.kit import (
     DONE,

@@ -19,7 +19,7 @@ from handrail.prompt import MarkdownSection, ToolContext, ToolResult
 from handrail.prompt import Tool as HandrailTool
 from handrail.session import Session
 from handrail.testing import Call, Reply, ScriptedModel
-from tests.adapters.notes import Note
+from tests.adapters.kit import Note
 from tests.agents.kit import DONE, CallLog, desk, events, lines, returns, write_line
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from handrail import store as stores
-from handrail.adapters.tool_executor import ToolExecutor, Waiting
+from handrail.adapters.tool_executor import PendingAnswers, ToolExecutor
 from handrail.errors import CallPostponed
 from handrail.prompt import (
     ApprovalRequest,
@@ -82,12 +82,12 @@ class Loop:
     approver: Approver | None = later
     fails: Exception | None = None
 
-    def answer(self, **tags: str) -> tuple[ToolMessage, ...] | Waiting:
+    def answer(self, **tags: str) -> tuple[ToolMessage, ...] | PendingAnswers:
         """Run it: answer the open reply, and leave the session."""
         with stores.open(self.url) as store, Session.open(store, self.session_id, tags=tags) as session:
             return self.answer_in(session)
 
-    def answer_in(self, session: Session) -> tuple[ToolMessage, ...] | Waiting:
+    def answer_in(self, session: Session) -> tuple[ToolMessage, ...] | PendingAnswers:
         """Answer the open reply in a session that is open."""
         if not session.conversation:
             message = {"role": "assistant", "content": "I pay what is due."}
@@ -102,13 +102,13 @@ class Loop:
     def texts(self) -> list[str]:
         """Run it, and give what its model reads; it must not wait."""
         answers = self.answer()
-        assert not isinstance(answers, Waiting)
+        assert not isinstance(answers, PendingAnswers)
         return [message.content for message in answers]
 
     def waits(self, **tags: str) -> list[str]:
         """Run it, and give the calls that wait; there is at least one."""
         answers = self.answer(**tags)
-        assert isinstance(answers, Waiting)
+        assert isinstance(answers, PendingAnswers)
         return [question.call.id for question in answers.questions]
 
     def _approver(self) -> Approver | None:

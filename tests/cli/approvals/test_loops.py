@@ -14,7 +14,7 @@ from pydantic import SecretStr
 from typing_extensions import override
 
 from handrail import store as stores
-from handrail.adapters.tool_executor import ToolExecutor, Waiting
+from handrail.adapters.tool_executor import PendingAnswers, ToolExecutor
 from handrail.prompt import External, Tool, ToolContext, ToolResult
 from handrail.runtime import Session, ToolCall
 from handrail.session.open_calls import PostponedCall
@@ -137,11 +137,11 @@ def test_program_that_holds_its_session_takes_in_the_answer_of_another_process(l
     """At its next step, without opening the session again; with who has given it, and not asking its approver."""
     loop.calls = [pay_call("A-1", "c1"), pay_call("A-2", "c2")]
     with stores.open(loop.url) as store, Session.open(store, "loop") as session:
-        assert isinstance(loop.answer_in(session), Waiting)
+        assert isinstance(loop.answer_in(session), PendingAnswers)
         command = [sys.executable, "-m", "handrail", "approvals", "answer", "loop", "c2", "yes", "--by", "ada"]
         subprocess.run([*command, "--store", loop.url], check=True)
         waiting = loop.answer_in(session)
-        assert isinstance(waiting, Waiting)
+        assert isinstance(waiting, PendingAnswers)
         assert [question.call.id for question in waiting.questions] == ["c1"]
         assert (loop.paid, [request.call_id for request in loop.asked]) == (["A-2"], ["c1", "c2", "c1"])
         answers = [item.answer for item in session[PostponedCall] if item.answer is not None]
@@ -174,10 +174,10 @@ def test_call_with_a_secret_is_answered_while_the_process_that_asked_lives(
     """A yes after that is refused, because the secret is not stored; a no is recorded, and the model reads it."""
     loop = SecretLoop(url, [pay_call("A-1", "c1", pin="pin-4711"), pay_call("A-2", "c2", pin="pin-4711")])
     with stores.open(loop.url) as store, Session.open(store, "loop") as session:
-        assert isinstance(loop.answer_in(session), Waiting)
+        assert isinstance(loop.answer_in(session), PendingAnswers)
         shown = handrail("approvals", "show", "loop", "c1").out
         said = handrail("approvals", "answer", "loop", "c1", "yes", "--by", "ada").out
-        assert isinstance(loop.answer_in(session), Waiting)
+        assert isinstance(loop.answer_in(session), PendingAnswers)
         assert loop.paid == ["A-1"]
     ran = handrail("approvals", "answer", "loop", "c2", "yes")
     assert f"{shown.splitlines()[-1]}\n---\n{said}---\n{ran.err}" == wording
@@ -196,9 +196,9 @@ def test_answer_to_an_earlier_attempt_is_replaced(handrail: Command, loop: Loop)
     loop.fails = RuntimeError("down")
     with stores.open(loop.url) as store, Session.open(store, "loop") as session:
         for attempt in range(2):
-            assert isinstance(loop.answer_in(session), Waiting)
+            assert isinstance(loop.answer_in(session), PendingAnswers)
             assert handrail("approvals", "answer", "loop", "c1", "yes").code == 0
-            assert not isinstance(loop.answer_in(session), Waiting)
+            assert not isinstance(loop.answer_in(session), PendingAnswers)
             assert len(loop.paid) == attempt
         assert len(store.answers("loop")) == 1
 
@@ -206,14 +206,14 @@ def test_answer_to_an_earlier_attempt_is_replaced(handrail: Command, loop: Loop)
 def test_answer_does_not_outlive_a_reset_of_its_session(handrail: Command, loop: Loop) -> None:
     """The same reply, call and arguments are another question, without an answer."""
     with stores.open(loop.url) as store, Session.open(store, "loop") as session:
-        assert isinstance(loop.answer_in(session), Waiting)
+        assert isinstance(loop.answer_in(session), PendingAnswers)
         assert handrail("approvals", "answer", "loop", "c1", "yes").code == 0
         session.reset(with_open_calls=True)
         for _ in range(2):
-            assert isinstance(loop.answer_in(session), Waiting)
+            assert isinstance(loop.answer_in(session), PendingAnswers)
         assert loop.paid == []
         assert handrail("approvals", "answer", "loop", "c1", "yes").code == 0
-        assert not isinstance(loop.answer_in(session), Waiting)
+        assert not isinstance(loop.answer_in(session), PendingAnswers)
 
 
 def test_answer_of_a_loop_is_for_no_later_calls(handrail: Command, loop: Loop, wording: Wording) -> None:
@@ -308,7 +308,7 @@ def test_a_result_whose_secrets_have_died_with_the_process_is_applied_by_hand(
     fork_to_crash(charge_in, url, at=point)
     with stores.open(url) as store, Session.open(store, "loop") as session:
         answers = make_executor(session).answer()
-        assert not isinstance(answers, Waiting)
+        assert not isinstance(answers, PendingAnswers)
         assert not answers[0].success
         session.conversation.append({"role": "tool", "content": answers[0].content})
     assert handrail("ledger", "reconcile", KEY, "--happened", "--value", '"A-1 is charged"').code == 0

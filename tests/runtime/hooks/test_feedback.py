@@ -12,7 +12,7 @@ import pytest
 
 import handrail.store
 from handrail import tool
-from handrail.adapters.tool_executor import Answered, ToolExecutor
+from handrail.adapters.tool_executor import Answers, ToolExecutor
 from handrail.filesystem import Filesystem, InMemoryFilesystem
 from handrail.prompt import (
     BinaryPart,
@@ -80,7 +80,7 @@ def answered(executor: ToolExecutor, reply: str, *numbers: int) -> list[str]:
     """The feedback of the messages of a reply."""
     calls = [ToolCall(f"c{place}", "lookup", {"number": number}) for place, number in enumerate(numbers)]
     messages = executor.answer(calls, reply=reply)
-    assert isinstance(messages, Answered)
+    assert isinstance(messages, Answers)
     return [message.feedback for message in messages]
 
 
@@ -197,7 +197,7 @@ def test_a_resumed_conversation_is_what_the_model_was_sent(tmp_path: Path) -> No
         for reply in ("r0", "r1"):
             session.conversation.append("asks", calls=[ToolCall("c", "lookup", {"number": 1})], reply=reply)
             messages = executor.answer()
-            assert isinstance(messages, Answered)
+            assert isinstance(messages, Answers)
             sent.append(messages[0].content)
             session.conversation.append(messages[0].content)
     assert "Look again." in sent[1]

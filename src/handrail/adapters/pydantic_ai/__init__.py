@@ -20,10 +20,9 @@ if find_spec("pydantic_ai") is None:
         name="pydantic_ai",
     )
 
-from handrail.adapters.pydantic_ai.adapter import PydanticAIAdapter
+from handrail.adapters.pydantic_ai.adapter import PromptResponse, PydanticAIAdapter
 from handrail.adapters.pydantic_ai.capability import HandrailCapability
 from handrail.adapters.pydantic_ai.conversation import StoredHistory
-from handrail.adapters.pydantic_ai.evaluation import PromptResponse
 from handrail.adapters.pydantic_ai.pipeline import PipelineCapability
 from handrail.adapters.pydantic_ai.toolset import RUN_CONTEXT, HandrailToolset
 from handrail.prompt.context import tool_context

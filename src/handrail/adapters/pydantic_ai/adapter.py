@@ -1,63 +1,106 @@
 """Runs a whole prompt with PydanticAI, on any model that it supports.
 
 On a stored session the conversation is stored too, each reply before its calls start, and an evaluation that was
-interrupted is resumed (`handrail.adapters.pydantic_ai.stored_evaluation`).
+interrupted is resumed. An evaluation inside a call is not stored: it is rolled back with that call.
+
+| the last evaluation of the prompt in the session | the new one |
+|---|---|
+| does not exist | starts a conversation |
+| has no reply yet, and `unfinished="resume"` | resumes it; another user prompt is asked after the one that is stored |
+| is unfinished, and `unfinished="resume"` | resumes it, if it has no user prompt or the same; else it is refused |
+| is unfinished, and `unfinished="discard"` | starts a conversation |
+| is finished, and `finished="return"` | returns the stored response, if it has no user prompt or the same |
+| is finished, otherwise | starts a conversation |
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
-from functools import wraps
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from functools import partial, wraps
 from types import NoneType
-from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar, cast
+from typing import Any, Concatenate, Final, Generic, Literal, ParamSpec, TypeVar, cast, get_args
 
-from pydantic_ai import Agent, DeferredToolRequests, ModelMessage, ModelResponse, UsageLimits
+from pydantic_ai import (
+    Agent,
+    DeferredToolRequests,
+    ModelMessage,
+    ModelResponse,
+    ModelRetry,
+    StructuredDict,
+    UsageLimits,
+    UserError,
+)
 from pydantic_ai.agent import AgentRunResult
 from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.models import Model
 from pydantic_ai.usage import UsageBase
 
-from handrail.adapters.loop import read_ahead
+from handrail.adapters.loop import budget_error, read_ahead
 from handrail.adapters.pydantic_ai.capability import HandrailCapability
-from handrail.adapters.pydantic_ai.conversation import StoredHistory, UserPrompt
-from handrail.adapters.pydantic_ai.evaluation import (
-    RUN_ERRORS,
-    PromptResponse,
-    evaluation_error,
-    open_model,
-    output_parser,
-    output_type,
-    over_budget,
-    stored_output,
-)
-from handrail.adapters.pydantic_ai.model_names import check_model_name
-from handrail.adapters.pydantic_ai.outside_answers import record_discarded
-from handrail.adapters.pydantic_ai.stored_evaluation import EarlierEvaluation, stored_conversation
+from handrail.adapters.pydantic_ai.conversation import StoredHistory, UserPrompt, one_at_a_time
+from handrail.adapters.pydantic_ai.models import RUN_ERRORS, check_model_name, evaluation_error, open_model
+from handrail.adapters.pydantic_ai.replies import record_discarded
 from handrail.adapters.tool_executor import ToolExecutor
-from handrail.errors import BudgetExceededError, CallPostponed, ParseError, PromptEvaluationError
+from handrail.errors import (
+    BudgetExceededError,
+    CallPostponed,
+    ParseError,
+    PromptEvaluationError,
+    PromptValidationError,
+)
 from handrail.errors.developer import check_argument
 from handrail.limits import Budget, BudgetTracker, Deadline, Heartbeat, RunContext, TokenUsage
 from handrail.prompt import Approver, Prompt
 from handrail.prompt.policy import check_approver
 from handrail.runtime import EffectLedger
+from handrail.runtime.execution import ASYNC
+from handrail.serde import codec
+from handrail.serde.annotations import subscriptable
 from handrail.serde.formatting import count_noun
 from handrail.session import Session
+from handrail.transaction import current
 from handrail.waiting import asynchronous_entry, loop_is_running, run_on_new_loop
 
-if TYPE_CHECKING:
-    from handrail.adapters.pydantic_ai.stored_evaluation import Unfinished, WhenFinished
-
 Out = TypeVar("Out")
+Out_co = TypeVar("Out_co", covariant=True)
 T = TypeVar("T")
 S = TypeVar("S")
 P = ParamSpec("P")
+
+Unfinished = Literal["resume", "discard"]
+"""How an unfinished conversation of the prompt is treated: it is resumed, or replaced by a new one."""
+
+WhenFinished = Literal["repeat", "return"]
+"""How a finished conversation of the prompt is treated: a new one is started, or its response is returned."""
 
 BEGIN = "Begin."
 """The default user prompt: some providers refuse a conversation without a user message."""
 
 
+@subscriptable
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromptResponse(Generic[Out_co]):
+    """The model's answer to a prompt.
+
+    Attributes:
+        prompt_name: the name of the prompt.
+        text: the text of the model's last reply; may be empty if the answer is structured.
+        output: the answer as the prompt declares it: a dataclass, the text again for `str`, or `None`.
+        usage: the tokens of all requests of the run.
+        messages: the whole conversation, as PydanticAI messages; pass it as `message_history` to continue.
+    """
+
+    prompt_name: str
+    text: str
+    output: Out_co | None
+    usage: TokenUsage
+    messages: tuple[ModelMessage, ...] = field(repr=False)
+
+
 def _blocking(method: Callable[Concatenate[S, P], Coroutine[Any, Any, T]]) -> Callable[Concatenate[S, P], T]:
-    """The form of a method that waits for it, on a new loop: a model that is opened by name is closed with that."""
+    # On a new loop: a model that is opened by name is closed with that.
     name = method.__name__.removesuffix("_async")
 
     @wraps(method)
@@ -71,7 +114,7 @@ def _blocking(method: Callable[Concatenate[S, P], Coroutine[Any, Any, T]]) -> Ca
         return run_on_new_loop(method(self, *args, **kwargs))
 
     run.__name__, run.__qualname__ = name, method.__qualname__.removesuffix("_async")
-    run.__doc__ = f"As `{name}_async`, and wait for it; refused by a `PromptEvaluationError` on an event loop."
+    run.__doc__ = f"Runs `{name}_async`, and waits for it; refused by a `PromptEvaluationError` on an event loop."
     return run
 
 
@@ -92,7 +135,7 @@ class PydanticAIAdapter:
         capabilities: Sequence[AbstractCapability[Any]] = (),
         output_retries: int = 2,
     ) -> None:
-        """Set the model, and what all runs on it share.
+        """Sets the model, and what all runs on it share.
 
         Args:
             model: a model of PydanticAI, or its name, e.g. `"openai:gpt-5.2"`. A model keeps its connections between
@@ -114,7 +157,7 @@ class PydanticAIAdapter:
         check_approver("PydanticAIAdapter", approver)
         self.model = model
         self.effect_ledger: EffectLedger = EffectLedger() if effect_ledger is None else effect_ledger
-        self._ledger_is_given = effect_ledger is not None
+        self._has_own_ledger = effect_ledger is not None
         self._approver = approver
         self._capabilities = tuple(capabilities)
         self._output_retries = output_retries
@@ -133,10 +176,7 @@ class PydanticAIAdapter:
         unfinished: Unfinished = "resume",
         finished: WhenFinished = "repeat",
     ) -> PromptResponse[Out]:
-        """Run a prompt to its answer.
-
-        In a stored session the conversation is stored before calls start. If the last evaluation of the prompt was
-        interrupted, this one resumes it: calls that have a final record are answered from it, the others run.
+        """Runs a prompt to its answer; resumes the last evaluation if it was interrupted, in a stored session.
 
         Args:
             prompt: the bound prompt. Its text becomes the instructions; its resources are open during the run.
@@ -146,11 +186,10 @@ class PydanticAIAdapter:
             budget: limits of the run. By default, PydanticAI's limit of 50 requests applies.
             heartbeat: beaten by `context.beat()`.
             run_context: correlation ids, for `context.run_context` and `ToolInvoked`.
-            unfinished: how an unfinished evaluation of the prompt in a stored session is treated. `"resume"` resumes
-                it, and refuses another `user_prompt` if the model has replied; `"discard"` starts a new one, and
-                committed changes remain.
-            finished: how a finished evaluation of the prompt with the same `user_prompt` in a stored session is
-                treated. `"repeat"` starts a new one; `"return"` returns its response, and no model is asked.
+            unfinished: `"resume"` resumes an unfinished evaluation, and refuses another `user_prompt` if the model has
+                replied; `"discard"` starts a new one, and committed changes remain.
+            finished: for one with the same `user_prompt`, `"repeat"` starts a new one; `"return"` returns its response,
+                and no model is asked.
 
         Raises:
             PromptEvaluationError: the evaluation stopped, in the phase `phase`. Committed changes remain. Or there is
@@ -175,7 +214,7 @@ class PydanticAIAdapter:
             adapter=self,
             # A stored session needs a ledger in its own store, so that claims survive the process. The ledger in memory
             # is only passed where it was asked for, or where the session itself is in memory.
-            effect_ledger=self.effect_ledger if self._ledger_is_given or session.store is None else None,
+            effect_ledger=self.effect_ledger if self._has_own_ledger or session.store is None else None,
             deadline=_earlier(deadline, None if budget is None else budget.deadline),
             heartbeat=heartbeat,
             run_context=run_context,
@@ -195,32 +234,31 @@ class PydanticAIAdapter:
         unfinished: Unfinished = "resume",
         finished: WhenFinished = "repeat",
     ) -> PromptResponse[Any]:
-        """Run the prompt of an executor to its answer, with the ledger, ids and heartbeat of the executor.
+        """Runs the prompt of an executor to its answer, with the ledger, ids and heartbeat of the executor.
 
         Args:
             executor: runs the calls; its deadline and budget bound the run.
             user_prompt: the user message; by default `BEGIN`, or none if there is a history.
             message_history: the conversation to continue. Without a `user_prompt` it replaces an unfinished one in the
                 session.
-            unfinished: how an unfinished evaluation is treated, as for `evaluate_async`.
-            finished: how a finished one is treated, as for `evaluate_async`; with a `message_history` it is repeated.
+            unfinished: as for `evaluate_async`.
+            finished: as for `evaluate_async`; with a `message_history` it is repeated.
 
         Raises:
             RunAbortedError: as for `evaluate_async`.
         """
         environment = executor.environment
-        session, name = environment.session, environment.rendered_prompt.name
-        earlier = EarlierEvaluation(unfinished, finished)
+        session, name, earlier = environment.session, environment.rendered_prompt.name, unfinished
         if message_history:
             # The caller has supplied the conversation to continue, so the stored one would be a second, competing
             # history.
-            earlier = EarlierEvaluation("discard" if user_prompt is None else unfinished)
-        async with stored_conversation(session, name, user_prompt, earlier) as conversation:
-            if conversation is not None and conversation.ended:
+            earlier, finished = "discard" if user_prompt is None else unfinished, "repeat"
+        async with _stored_conversation(session, name, user_prompt, earlier, finished) as conversation:
+            if conversation is not None and conversation.has_ended:
                 return _stored_response(conversation, executor)
             # With a history given, its calls may be made by this run.
             if conversation is not None and unfinished == "discard" and not message_history:
-                await record_discarded(environment, conversation.replaced)
+                await record_discarded(environment, conversation.previous)
             if conversation is not None and conversation.history:
                 user_prompt = None if conversation.is_asked(user_prompt) else user_prompt
                 message_history = conversation.resumable
@@ -256,30 +294,28 @@ class PydanticAIAdapter:
                         infer_name=False,
                     )
         except BudgetExceededError as error:
-            raise over_budget(error) from error
+            raise budget_error(error) from error
         except RUN_ERRORS as error:
             raise evaluation_error(error, environment.rendered_prompt.name) from error
 
     def _agent(self, model: Model, executor: ToolExecutor, conversation: StoredHistory | None) -> Agent[None, Any]:
-        """An agent for one run; it costs a tenth of a millisecond."""
         tools = HandrailCapability(executor, conversation=conversation)
-        rendered = executor.environment.rendered_prompt
-        kind = rendered.output_type
+        prompt = executor.environment.rendered_prompt
+        kind = prompt.output_type
         agent: Agent[None, Any] = Agent(
             model,
-            name=rendered.name,
-            # `output_parser` converts the answer. Calls that wait for an approval end the run.
-            output_type=cast("type[Any]", [output_type(kind), DeferredToolRequests]),
+            name=prompt.name,
+            # `_output_parser` converts the answer. Calls that wait for an approval end the run.
+            output_type=cast("type[Any]", [_output_type(kind), DeferredToolRequests]),
             capabilities=[tools, *self._capabilities],
             retries={"output": self._output_retries},
         )
         if kind is not None and kind is not str:
-            agent.output_validator(output_parser(kind))
+            agent.output_validator(_output_parser(kind))
         return agent
 
 
 def _postponed(requests: DeferredToolRequests, executor: ToolExecutor) -> CallPostponed:
-    """The error for an evaluation some of whose calls wait; the other calls of the reply have ended."""
     waiting = [*requests.approvals, *requests.calls]
     reasons = [str(requests.metadata.get(call.tool_call_id, {}).get("reason") or call.tool_name) for call in waiting]
     name = executor.environment.rendered_prompt.name
@@ -287,40 +323,93 @@ def _postponed(requests: DeferredToolRequests, executor: ToolExecutor) -> CallPo
 
 
 def _response(result: AgentRunResult[Any], executor: ToolExecutor) -> PromptResponse[Any]:
-    rendered = executor.environment.rendered_prompt
+    prompt = executor.environment.rendered_prompt
     return PromptResponse(
-        prompt_name=rendered.name,
+        prompt_name=prompt.name,
         text=result.response.text or "",
-        output=None if rendered.output_type is None else result.output,
+        output=None if prompt.output_type is None else result.output,
         usage=_tokens(result.usage),
         messages=tuple(result.all_messages()),
     )
 
 
 def _stored_response(conversation: StoredHistory, executor: ToolExecutor) -> PromptResponse[Any]:
-    """The response of a finished evaluation.
-
-    Raises:
-        PromptEvaluationError: its answer does not fit the declared type of today.
-    """
-    rendered = executor.environment.rendered_prompt
+    prompt, kind = executor.environment.rendered_prompt, executor.environment.rendered_prompt.output_type
     replies = [message for message in conversation.history if isinstance(message, ModelResponse)]
-    text = replies[-1].text or ""
+    text, tools = replies[-1].text or "", {tool.name for tool in executor.tools}
     try:
-        output = stored_output(replies[-1], rendered.output_type, {tool.name for tool in executor.tools})
+        # A call of another name than the tools have is the answer.
+        answers = (call.args for call in replies[-1].tool_calls if call.tool_name not in tools)
+        output = None if kind is None else text if kind is str else codec(kind).parse(next(answers, text) or "")
     except ParseError as error:
         raise PromptEvaluationError(
-            f"the stored answer of {rendered.name} in session {executor.environment.session.session_id!r} does not fit "
+            f"the stored answer of {prompt.name} in session {executor.environment.session.session_id!r} does not fit "
             f"its declared type: {error}. Evaluate it again with finished='repeat'",
             phase="response",
         ) from error
     usage = sum((_tokens(reply.usage) for reply in replies), start=TokenUsage())
     messages = tuple(conversation.history)
-    return PromptResponse(prompt_name=rendered.name, text=text, output=output, usage=usage, messages=messages)
+    return PromptResponse(prompt_name=prompt.name, text=text, output=output, usage=usage, messages=messages)
 
 
 def _tokens(usage: UsageBase) -> TokenUsage:
     return TokenUsage(usage.input_tokens, usage.output_tokens, usage.cache_read_tokens)
+
+
+def _output_type(kind: type[Any] | None) -> type[str | dict[str, Any]]:
+    if kind is None or kind is str:
+        return str
+    try:
+        return StructuredDict(codec(kind).schema, name=kind.__name__)
+    except UserError as error:
+        raise PromptValidationError(
+            f"the answer {kind.__name__} refers to itself, which PydanticAI cannot ask for; nest it to a fixed depth.",
+            dataclass=kind,
+        ) from error
+
+
+def _output_parser(kind: type[Any]) -> Callable[[Any], Any]:
+    answer = codec(kind)
+
+    def parse(data: Any) -> Any:  # noqa: ANN401 - what PydanticAI has decoded, and the prompt's declared type
+        try:
+            return answer.parse(data)
+        except ParseError as error:
+            raise ModelRetry(str(error)) from error
+
+    return parse
+
+
+@asynccontextmanager
+async def _stored_conversation(
+    session: Session, name: str, user_prompt: UserPrompt | None, unfinished: Unfinished, finished: WhenFinished
+) -> AsyncGenerator[StoredHistory | None]:
+    """The conversation of an evaluation, for the block; `None` if it is not stored.
+
+    A resumed or finished conversation has a history.
+    """
+    for option, value, words in (("unfinished", unfinished, Unfinished), ("finished", finished, WhenFinished)):
+        if value not in get_args(words):
+            raise ValueError(f"{option} is {value!r}; it is one of {', '.join(map(repr, get_args(words)))}")
+    if session.store is None or current() is not None:
+        yield None
+        return
+    with one_at_a_time(session, name, of="prompt"):
+        # Loaded under the exclusion, or a run that has just ended could add messages after the load.
+        load = partial(StoredHistory, session, name, of="prompt", is_held=True)
+        conversation = await ASYNC.write_to(session.store, load)
+        is_same = conversation.is_asked(user_prompt)
+        if unfinished == "resume" and not (is_same or conversation.takes_input):
+            raise PromptEvaluationError(
+                f"the last evaluation of {name} in session {session.session_id!r} is unfinished. Resume it with the "
+                "same user_prompt or without one: calls that have a final record are answered from it. Or start a new "
+                "one with unfinished='discard'",
+                phase="request",
+            )
+        is_repeated = is_same and finished == "return"
+        if not (unfinished == "resume" if conversation.unfinished else is_repeated):
+            conversation.begin_anew()
+        yield conversation
 
 
 def _earlier(one: Deadline | None, other: Deadline | None) -> Deadline | None:

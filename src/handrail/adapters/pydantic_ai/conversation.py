@@ -1,27 +1,24 @@
 """The message history of a PydanticAI agent or a prompt, stored in the session, so that another process can resume it.
 
-It is a conversation of the session (`handrail.session.conversation`) whose messages are those of PydanticAI. What the
-user says is stored before the model is asked, and each reply of the model before any of its calls runs. A run that dies
-in between therefore leaves a question, which is sent when it is resumed, or a reply whose calls have no answers: calls
-with a final record are answered from the record, and only the others run.
-
-A session has one conversation of an agent, and one of each prompt. `one_at_a_time` excludes a second run.
+It is a conversation of the session (`handrail.session.conversation`) whose messages are those of PydanticAI. A run that
+dies leaves a question, which is sent when it is resumed, or a reply whose calls have no answers: calls with a final
+record are answered from the record, and only the others run. A session has one conversation of an agent, and one of
+each prompt. `one_at_a_time` excludes a second run.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pydantic import ValidationError
 from pydantic_ai import DeferredToolResults, ModelRequest, ModelResponse, ToolReturnPart, UserContent, UserPromptPart
 from pydantic_ai.messages import ModelMessagesTypeAdapter, repair_messages
 from pydantic_core import PydanticSerializationError, to_json
 
-from handrail.adapters.pydantic_ai.questions import MADE_AGAIN
 from handrail.adapters.pydantic_ai.replies import name_in_history
 from handrail.errors import (
     AgentError,
@@ -47,6 +44,9 @@ Owner = Literal["agent", "prompt"]
 UserPrompt = str | Sequence[UserContent]
 """A user prompt, in any form that PydanticAI accepts."""
 
+MADE_AGAIN: Final[Mapping[str, str]] = {"handrail": "made again"}
+"""The metadata of a call that is made again without having been approved."""
+
 
 class StoredHistory:
     """The conversation of one agent or prompt in one session; tracks how much of it has been stored.
@@ -67,27 +67,28 @@ class StoredHistory:
     Attributes:
         history: the stored messages, as `message_history` of a run.
         call_ids: the ids of all calls of the conversation.
-        replaced: the messages in whose place `begin_anew` has put another conversation.
+        previous: the messages in whose place `begin_anew` has put another conversation.
+        has_ended: whether the last evaluation of a prompt ended with its answer; an agent has `unfinished`.
     """
 
     __slots__ = (
         "_conversation",
-        "_ended",
+        "_in_store",
         "_is_held",
-        "_kept",
+        "_latest",
         "_name",
-        "_noted",
-        "_of",
+        "_owner",
         "_session",
         "_unchecked",
         "_whole",
         "call_ids",
+        "has_ended",
         "history",
-        "replaced",
+        "previous",
     )
 
     def __init__(self, session: Session, name: str, *, of: Owner = "agent", is_held: bool = False) -> None:
-        """Load the stored messages.
+        """Loads the stored messages.
 
         Raises:
             AgentError: they cannot be read, or belong to another agent.
@@ -95,36 +96,31 @@ class StoredHistory:
         """
         self._session = session
         self._name = name
-        self._of: Owner = of
+        self._owner: Owner = of
         self._is_held = is_held
         self._conversation = Conversation(session, of, name)
         self._load()
 
     def _load(self) -> None:
-        session, of, name = self._session, self._of, self._name
-        self._whole = False
-        self.replaced: list[ModelMessage] = []
-        speakers = ((part.speaker, part.name) for part in session[ConversationPart].all())
-        other = next((speaker for of_part, speaker in speakers if of_part == of == "agent" and speaker != name), None)
-        if other is not None:
+        session, owner, name = self._session, self._owner, self._name
+        parts = session[ConversationPart].all() if owner == "agent" else ()
+        if other := next((part.name for part in parts if part.speaker == owner and part.name != name), None):
             raise AgentError(
                 f"session {session.session_id!r} holds a conversation of agent {other}, so {name} cannot continue "
                 "it; use a separate session for each agent"
             )
-        self.history: list[ModelMessage]
+        self._whole = False
+        self.previous: list[ModelMessage] = []
         parts = self._conversation.parts
-        self.history, self._ended = _read(parts, f"session {session.session_id!r}")
+        self.history: list[ModelMessage] = _read(parts, f"session {session.session_id!r}")
+        self.has_ended: bool = bool(parts) and parts[-1].ended
         # Of the last reply: what was stored with it, or later with nothing new to the conversation.
         self._unchecked = bool(parts) and parts[-1].unchecked
-        self._kept: Sequence[ModelMessage] = tuple(self.history)
-        self._noted: Sequence[ModelMessage] = self.history
+        self._in_store: Sequence[ModelMessage] = tuple(self.history)
+        self._latest: Sequence[ModelMessage] = self.history
         # Ids of the whole conversation, because some models restart their ids in each reply.
-        self.call_ids: set[str] = {
-            call.tool_call_id
-            for message in self.history
-            if isinstance(message, ModelResponse)
-            for call in message.tool_calls
-        }
+        replies = (message for message in self.history if isinstance(message, ModelResponse))
+        self.call_ids: set[str] = {call.tool_call_id for reply in replies for call in reply.tool_calls}
 
     @property
     def unanswered(self) -> tuple[ToolCallPart, ...]:
@@ -138,14 +134,10 @@ class StoredHistory:
         A prompt's conversation is finished only when its answer has been accepted; an agent's as soon as the model has
         replied without a call, unless the reply was to be checked for completion, and was not.
         """
-        if not self.history or self._ended:
+        if not self.history or self.has_ended:
             return False
-        return (
-            self._of == "prompt"
-            or self._unchecked
-            or isinstance(self.history[-1], ModelRequest)
-            or bool(self.unanswered)
-        )
+        waits = isinstance(self.history[-1], ModelRequest) or bool(self.unanswered)
+        return self._owner == "prompt" or self._unchecked or waits
 
     @property
     def takes_input(self) -> bool:
@@ -155,13 +147,12 @@ class StoredHistory:
     @property
     def unchecked_answer(self) -> ModelResponse | None:
         """The answer with which the conversation ends, if it is still to be checked for completion."""
-        last = self.history[-1] if self._unchecked and self.history else None
-        return last if isinstance(last, ModelResponse) else None
+        return self._last_reply if self._unchecked else None
 
     @property
-    def ended(self) -> bool:
-        """Whether the last evaluation of a prompt ended with its answer; an agent has `unfinished`."""
-        return self._ended
+    def _last_reply(self) -> ModelResponse | None:
+        last = self.history[-1] if self.history else None
+        return last if isinstance(last, ModelResponse) else None
 
     @property
     def user_prompt(self) -> UserPrompt | None:
@@ -183,23 +174,21 @@ class StoredHistory:
 
     @property
     def deferred_results(self) -> DeferredToolResults | None:
-        """What a run takes with the history, so that calls that were left open are made again; `None` if none was.
+        """Makes calls that were left open again, in a run with the history; `None` if none was.
 
-        They were left open if others of their reply were answered.
         It approves none of them: the question about a call is asked again, unless a recorded answer is found.
         """
         ids = [call.tool_call_id for call in self.unanswered]
-        if not ids or not isinstance(self.history[-1], ModelRequest):
+        if not ids or not isinstance(self.history[-1], ModelRequest):  # no other call of the reply was answered
             return None
-        return DeferredToolResults(
-            approvals=dict.fromkeys(ids, True), metadata={each: dict(MADE_AGAIN) for each in ids}
-        )
+        metadata = {call_id: dict(MADE_AGAIN) for call_id in ids}
+        return DeferredToolResults(approvals=dict.fromkeys(ids, True), metadata=metadata)
 
     @property
     def answer(self) -> str:
         """The text of the model's last reply."""
-        last = self.history[-1] if self.history else None
-        return (last.text or "") if isinstance(last, ModelResponse) else ""
+        reply = self._last_reply
+        return "" if reply is None else reply.text or ""
 
     @property
     def resumable(self) -> list[ModelMessage]:
@@ -207,15 +196,12 @@ class StoredHistory:
 
         An answer that is still to be checked stays: the run begins with the check.
         """
-        last = self.history[-1] if self.history else None
-        asks_nothing = isinstance(last, ModelResponse) and not last.tool_calls
-        return self.history[:-1] if asks_nothing and not self._unchecked else self.history
+        reply = self._last_reply
+        is_answer = reply is not None and not reply.tool_calls
+        return self.history[:-1] if is_answer and not self._unchecked else self.history
 
     def adopt_records(self) -> None:
-        """Let the records that a fork has of its original answer the unanswered calls.
-
-        The fork started with the changes of those calls.
-        """
+        """Lets the records that a fork has of its original, with whose changes it started, answer the open calls."""
         session = self._session
         for call in self.unanswered:
             ref = _ref(self.history, call)
@@ -224,60 +210,54 @@ class StoredHistory:
                 session.calls.add(ref, replace(record, session_id=session.session_id))
 
     def begin_anew(self) -> None:
-        """Start another conversation: earlier messages do not belong to it, and are `replaced`."""
-        self.replaced = self.history
-        self.history, self._kept, self._noted = [], (), ()
+        """Starts another conversation: earlier messages do not belong to it, and are `previous`."""
+        self.previous = self.history
+        self.history, self._in_store, self._latest = [], (), ()
         # The next stored part is marked as whole, so a reader skips everything before it. Nothing is deleted from the
         # LOG.
-        self._ended, self._whole, self._unchecked = False, True, False
+        self.has_ended, self._whole, self._unchecked = False, True, False
         self.call_ids.clear()
 
     @asynccontextmanager
-    async def run(self, given: Sequence[ModelMessage]) -> AsyncGenerator[None]:
-        """A run of the conversation: what `note` was given is stored, however the block ends.
-
-        Args:
-            given: the history with which the run begins.
+    async def run(self, history: Sequence[ModelMessage]) -> AsyncGenerator[None]:
+        """A run of the conversation that begins with a history: what is recorded in it is stored, however it ends.
 
         Raises:
             AgentError: another run has the conversation, or the last one is unfinished and its history was not given.
             SessionError: as for `save`.
         """
-        with nullcontext() if self._is_held else one_at_a_time(self._session, self._name, of=self._of):
-            await self._off_loop(partial(self._begin, given))
+        with nullcontext() if self._is_held else one_at_a_time(self._session, self._name, of=self._owner):
+            await self._off_loop(partial(self._begin, history))
             try:
                 yield
             except BaseException as error:
                 try:
                     # The conversation may end in the middle of a reply; a later run resumes from it.
                     if isinstance(error, GeneratorExit):  # its loop was closed: nothing can be awaited any more
-                        self.save(self._noted)
+                        self.save(self._latest)
                     else:
-                        await self.save_async(self._noted)
+                        await self.save_async(self._latest)
                 except HandrailError as fault:  # the store has failed: what ended the run is raised, and not this
                     error.add_note(f"its last messages could not be stored: {fault}")
                 raise
 
-    def _begin(self, given: Sequence[ModelMessage]) -> None:
+    def _begin(self, history: Sequence[ModelMessage]) -> None:
         if not self._is_held:
             # Another run may have ended since the messages were loaded.
             self._load()
-            self._check_continued(given)
+            # PydanticAI joins neighbouring requests, and so does `_load`.
+            repaired = repair_messages(history, repair_last_response=False)
+            if self.unfinished and not _resumes(self.history, repaired):
+                raise self.unfinished_error()
         self.adopt_records()
 
     async def _off_loop(self, act: Callable[[], None]) -> None:
-        """Read or write the store without holding the event loop."""
         await ASYNC.write_to(self._session.store, act)
 
-    def _check_continued(self, given: Sequence[ModelMessage]) -> None:
-        # PydanticAI joins neighbouring requests, and so does `_load`.
-        if self.unfinished and not _resumes(self.history, repair_messages(given, repair_last_response=False)):
-            raise self.unfinished_error()
-
     @property
-    def has_left_calls(self) -> bool:
+    def has_unanswered_calls(self) -> bool:
         """Whether the last reply of an earlier run has calls without an answer, and this run has added nothing yet."""
-        return self._noted is self.history and bool(self.unanswered)
+        return self._latest is self.history and bool(self.unanswered)
 
     def unfinished_error(self) -> AgentError:
         """The error for a run that does not resume the unfinished one."""
@@ -286,115 +266,88 @@ class StoredHistory:
             "its history and without a user prompt: run(message_history=stored.history)"
         )
 
-    async def note_request(self, messages: Sequence[ModelMessage]) -> None:
-        """Store what the model is about to be asked, as `note` does; answers of calls and of checks are made again."""
+    async def record_request(self, messages: Sequence[ModelMessage]) -> None:
+        """Stores a request, as `record` does; one that answers calls or a check is made again."""
         *before, last = messages
-        if isinstance(last, ModelRequest) and not self._unchecked and not _unanswered(self._noted):
-            await self.note([*before, replace(last, parts=list(last.parts))])
+        if isinstance(last, ModelRequest) and not self._unchecked and not _unanswered(self._latest):
+            await self.record([*before, replace(last, parts=list(last.parts))])
 
-    async def note(self, messages: Sequence[ModelMessage], *, unchecked: bool = False) -> None:
-        """Store the messages; in a session in memory only at the end of the run.
+    async def record(self, messages: Sequence[ModelMessage], *, unchecked: bool = False) -> None:
+        """Stores the messages; in a session in memory only at the end of the run.
 
         No other process can resume a session in memory, and writing each reply as JSON takes time.
 
         Args:
             messages: the whole conversation; it must not be changed afterwards.
             unchecked: whether they end with an answer that is still to be checked for completion.
-
-        Raises:
-            SessionError: as for `save`.
         """
-        self._noted, self._unchecked = messages, unchecked
+        self._latest, self._unchecked = messages, unchecked
         if self._session.store is not None:
             await self.save_async(messages)
 
-    async def save_async(self, messages: Sequence[ModelMessage], *, ended: bool = False) -> None:
-        """As `save`, without holding the event loop.
+    async def save_async(self, messages: Sequence[ModelMessage], *, has_ended: bool = False) -> None:
+        """Stores as `save` does, without holding the event loop."""
+        await self._off_loop(partial(self.save, messages, has_ended=has_ended))
 
-        Raises:
-            AgentError: as of `save`.
-            SessionError: as of `save`.
-            RecordingError: as of `save`.
-        """
-        await self._off_loop(partial(self.save, messages, ended=ended))
-
-    def save(self, messages: Sequence[ModelMessage], *, ended: bool = False) -> None:
-        """Store the new messages since the last call; all of them, if messages have been dropped or edited since.
+    def save(self, messages: Sequence[ModelMessage], *, has_ended: bool = False) -> None:
+        """Stores the new messages since the last call; all of them, if messages have been dropped or edited since.
 
         Messages are edited by making others in their place: a message that is changed itself counts as unchanged until
-        the next run.
-
-        Args:
-            messages: the whole conversation.
-            ended: whether the run has ended with an answer.
+        the next run. `has_ended` says that the run has ended with an answer.
 
         Raises:
-            AgentError: a message has a value that cannot be written as JSON. Lone surrogates are written as their
-                escapes.
+            AgentError: a message has a value that cannot be written as JSON.
             SessionError: the session is closed.
             RecordingError: the session has passed to another process, or its store is unavailable; what was not stored
                 is stored with the next unit.
         """
         # A history processor may have replaced or dropped messages; then a suffix would not fit the stored part.
-        whole = self._whole or not _follows(self._kept, messages)
-        new = messages if whole else messages[len(self._kept) :]
-        unchecked = self._unchecked and not ended
+        whole = self._whole or not _follows(self._in_store, messages)
+        new = messages if whole else messages[len(self._in_store) :]
         # An agent's final messages are stored already; a prompt's conversation is finished by its mark, and so is one
         # whose answer was to be checked.
-        if new or (ended and (self._of == "prompt" or self._unchecked)):
-            part = self._part(messages, new, continues=not whole)
-            part = replace(part, ended=ended, restarts=whole, unchecked=unchecked)
-            # A reply with calls is stored before the first of them starts, with its claim if it has one; what the user
-            # says, before the model is asked.
-            asks = bool(part.calls) and isinstance(new[-1], ModelResponse) and not ended
-            lost: Exception | None = None
-            try:
-                self._conversation.add(part, written="deferred" if asks else "surely")
-            except (SessionLostError, StoreError) as error:
-                lost = error  # the session has the part, and writes it with its next unit
-            # Only after the append: if the session refuses it, the next call stores the same messages again.
-            self._kept, self._whole = tuple(messages), False
-            self.history, self._ended, self._unchecked = list(messages), ended, unchecked
-            if lost is not None:
-                raise RecordingError("messages were not stored", lost, session_id=self._session.session_id)
+        if not new and not (has_ended and (self._owner == "prompt" or self._unchecked)):
+            return
+        unchecked = self._unchecked and not has_ended
+        part = self._part(messages, new, continues=not whole)
+        part = replace(part, ended=has_ended, restarts=whole, unchecked=unchecked)
+        # A reply with calls is stored before the first of them starts, with its claim if it has one; what the user
+        # says, before the model is asked.
+        has_calls = bool(part.calls) and isinstance(new[-1], ModelResponse) and not has_ended
+        failure: Exception | None = None
+        try:
+            self._conversation.add(part, written="deferred" if has_calls else "surely")
+        except (SessionLostError, StoreError) as error:
+            failure = error  # the session has the part, and writes it with its next unit
+        # Only after the append: if the session refuses it, the next call stores the same messages again.
+        self._in_store, self._whole = tuple(messages), False
+        self.history, self.has_ended, self._unchecked = list(messages), has_ended, unchecked
+        if failure is not None:
+            raise RecordingError("messages were not stored", failure, session_id=self._session.session_id)
 
     def _part(
         self, messages: Sequence[ModelMessage], new: Sequence[ModelMessage], *, continues: bool
     ) -> ConversationPart:
-        """The last messages of a conversation with what they ask for.
-
-        Args:
-            messages: the whole conversation.
-            new: its last messages.
-            continues: whether the messages before them are stored.
-
-        Raises:
-            AgentError: a message has a value that cannot be written as JSON.
-        """
+        """The last messages of a conversation with what they ask for; `continues` if those before are stored."""
         try:
-            said = tuple(ModelMessagesTypeAdapter.dump_python(list(new), mode="json"))
+            plain = tuple(ModelMessagesTypeAdapter.dump_python(list(new), mode="json"))
         except PydanticSerializationError as error:
             raise AgentError(
                 f"the conversation of {self._name} in session {self._session.session_id!r} cannot be stored: {error}"
             ) from error
-        left = _unanswered(messages)
-        if left and continues and not any(isinstance(message, ModelResponse) for message in new):
+        open_calls = _unanswered(messages)
+        if open_calls and continues and not any(isinstance(message, ModelResponse) for message in new):
             returns = (part for message in new for part in message.parts if isinstance(part, ToolReturnPart))
-            return ConversationPart(said, answers=tuple(part.tool_call_id for part in returns))
-        calls = tuple(RequestedCall(call.tool_call_id, call.tool_name, call.args or "{}") for call in left)
-        return ConversationPart(said, _ref(messages, left[0]).reply if left else None, calls)
+            return ConversationPart(plain, answers=tuple(part.tool_call_id for part in returns))
+        calls = tuple(RequestedCall(call.tool_call_id, call.tool_name, call.args or "{}") for call in open_calls)
+        return ConversationPart(plain, _ref(messages, open_calls[0]).reply if open_calls else None, calls)
 
 
 @contextmanager
 def one_at_a_time(session: Session, name: str, *, of: Owner) -> Generator[None]:
-    """Exclude other runs from a conversation until the end of the block.
+    """Excludes other runs of an agent or prompt from its conversation until the end of the block.
 
     Concurrent runs would not see each other's messages, which could not be separated afterwards.
-
-    Args:
-        session: the session of the conversation.
-        name: the agent or prompt to run.
-        of: whether `name` is an agent or a prompt.
 
     Raises:
         AgentError: an agent is running on this session.
@@ -421,17 +374,11 @@ def _in_use(session_id: str, running: str, name: str, of: Owner) -> HandrailErro
     return AgentError(
         f"agent {running} is running on session {session_id!r}, so {name} cannot start there. A session holds one "
         f"conversation of one agent, with one run at a time; start it when that run has ended, or run {name} on a "
-        "session "
-        "of its own"
+        "session of its own"
     )
 
 
-def _read(parts: Sequence[ConversationPart], where: str) -> tuple[list[ModelMessage], bool]:
-    """The messages of a conversation, and whether it has ended.
-
-    Raises:
-        AgentError: they cannot be read.
-    """
+def _read(parts: Sequence[ConversationPart], where: str) -> list[ModelMessage]:
     history: list[ModelMessage] = []
     for number, part in enumerate(parts, start=1):
         try:
@@ -441,7 +388,7 @@ def _read(parts: Sequence[ConversationPart], where: str) -> tuple[list[ModelMess
                 f"part {number} of the conversation in {where} cannot be read by this version of PydanticAI: {error}"
             ) from error
     # PydanticAI does the same at the start of a run, and the stored conversation is counted in messages.
-    return repair_messages(history, repair_last_response=False), bool(parts) and parts[-1].ended
+    return repair_messages(history, repair_last_response=False)
 
 
 def _content(user_prompt: UserPrompt) -> str | list[UserContent]:
@@ -453,56 +400,53 @@ def _prompts(messages: Sequence[ModelMessage]) -> list[UserPrompt]:
 
 
 def _unanswered(history: Sequence[ModelMessage]) -> tuple[ToolCallPart, ...]:
-    answered: set[str] = set()
+    answers: set[str] = set()
     for message in reversed(history):
         if isinstance(message, ModelResponse):
             # Only the last reply may have unanswered calls: PydanticAI answers all calls before it requests the next
             # one.
-            return tuple(call for call in message.tool_calls if call.tool_call_id not in answered)
-        answered |= {part.tool_call_id for part in message.parts if isinstance(part, ToolReturnPart)}
+            return tuple(call for call in message.tool_calls if call.tool_call_id not in answers)
+        answers |= {part.tool_call_id for part in message.parts if isinstance(part, ToolReturnPart)}
     return ()
 
 
 def _ref(history: Sequence[ModelMessage], call: ToolCallPart) -> CallRef:
-    """The identity of a call of the last reply."""
     place = max(place for place, message in enumerate(history) if isinstance(message, ModelResponse))
     return CallRef(name_in_history(history, place), call.tool_call_id)
 
 
-def _follows(stored: Sequence[ModelMessage], messages: Sequence[ModelMessage]) -> bool:
-    """Whether messages start with the stored ones."""
-    return len(messages) >= len(stored) and _same(stored, messages[: len(stored)])
+def _follows(stored_messages: Sequence[ModelMessage], messages: Sequence[ModelMessage]) -> bool:
+    count = len(stored_messages)
+    return len(messages) >= count and _is_same(stored_messages, messages[:count])
 
 
-def _resumes(history: Sequence[ModelMessage], given: Sequence[ModelMessage]) -> bool:
-    """Whether a run with the given history continues an unfinished one: it ends with the last reply, or follows it.
+def _resumes(history: Sequence[ModelMessage], new_history: Sequence[ModelMessage]) -> bool:
+    """Whether a run with the new history continues an unfinished one: it ends with the last reply, or follows it.
 
     The messages before it may have been edited or dropped.
     """
     places = (place for place in range(len(history) - 1, -1, -1) if isinstance(history[place], ModelResponse))
     end = history[next(places, 0) :]
-    return len(given) >= len(end) and _same(end, given[len(given) - len(end) :])
+    return len(new_history) >= len(end) and _is_same(end, new_history[len(new_history) - len(end) :])
 
 
-def _same(ones: Sequence[ModelMessage], others: Sequence[ModelMessage]) -> bool:
+def _is_same(ones: Sequence[ModelMessage], others: Sequence[ModelMessage]) -> bool:
     # Within a run nearly all are the same objects, so a step costs little however long the history is.
     return all(one is other or _is_equal(one, other) for one, other in zip(ones, others, strict=True))
 
 
 def _is_equal(one: ModelMessage, other: ModelMessage) -> bool:
-    """Whether two messages say the same to the model: their parts do."""
     if type(one) is not type(other) or len(one.parts) != len(other.parts):
         return False
     if one.parts == other.parts:
         return True
     # A loaded message has decoded JSON where the one of this process has a value of its type, such as a dataclass.
     try:
-        return _stored_parts(one) == _stored_parts(other)
+        return _plain_parts(one) == _plain_parts(other)
     except PydanticSerializationError:  # storing it raises, and names the conversation
         return False
 
 
-def _stored_parts(message: ModelMessage) -> list[dict[str, Any]]:
-    """The parts of a message as they are stored, without their times, which no model is sent."""
-    (stored,) = ModelMessagesTypeAdapter.dump_python([message], mode="json")
-    return [{**escaped_within(part), "timestamp": None} for part in stored["parts"]]
+def _plain_parts(message: ModelMessage) -> list[dict[str, Any]]:
+    (plain,) = ModelMessagesTypeAdapter.dump_python([message], mode="json")
+    return [{**escaped_within(part), "timestamp": None} for part in plain["parts"]]

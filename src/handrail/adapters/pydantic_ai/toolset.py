@@ -1,26 +1,34 @@
-"""A prompt's tools as a PydanticAI toolset.
+"""A prompt's tools as a PydanticAI toolset, with those that a session adds, and the order in which their calls arrive.
 
 Arguments are not validated here: they reach the pipeline as the model wrote them, so that the pipeline reports their
 faults, as a failed tool return. A failed return spends none of PydanticAI's retries. Exceptions of PydanticAI keep
 their meaning in a handler: the call is rolled back and recorded, or left open, and PydanticAI gets the exception.
 
-A bare toolset and one in a capability differ in two points:
-
-| | bare | in a capability |
+| | a bare toolset | a toolset in a capability |
 |---|---|---|
-| the order of calls | `ToolDefinition.sequential`: PydanticAI runs a call that writes alone | the capability keeps it |
-| the tools of `Environment.added_tools` | the first toolset of a run offers them | the capability offers them |
+| the order of calls | `ToolDefinition.sequential`: PydanticAI runs a call that writes alone | `ArrivalQueue` keeps it |
+| the tools of `Environment.added_tools` | the first toolset of a run offers them | `WithAddedTools` offers them |
 
 Turns decide in either case which calls run together. In a capability nothing is declared to be sequential, because
 PydanticAI would hold back calls of other tools, too, for as long as a slow one before them takes.
+
+PydanticAI refuses two tools of one name in an agent, so added tools are offered once, and never in the place of others.
+An agent with a tool whose name is that of one that opens sections is refused. So is a tool that is marked as untrusted,
+and whose calls do not reach the pipeline: only that taints a session and delimits what a tool returns.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
+from collections import OrderedDict
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import replace
+from copy import copy
+from dataclasses import dataclass, replace
 from typing import Any, Final, cast
+from weakref import ref
 
 from pydantic_ai import (
     ApprovalRequired,
@@ -34,27 +42,41 @@ from pydantic_ai import (
     ToolsetTool,
 )
 from pydantic_ai.messages import InstructionPart
-from pydantic_ai.toolsets import AbstractToolset
+from pydantic_ai.toolsets import AbstractToolset, WrapperToolset
 from pydantic_core import from_json
 from typing_extensions import override  # a dependency of pydantic; in `typing` since Python 3.12
 
-from handrail.adapters.loop import expansion_message, read_ahead
-from handrail.adapters.pydantic_ai.added_tools import ADDING_TOOLSETS, AddedTool
-from handrail.adapters.pydantic_ai.arrival_order import leave_queue
-from handrail.adapters.pydantic_ai.pipeline_reach import PIPELINE_METADATA_KEY, refuse_lost_marks
-from handrail.adapters.pydantic_ai.questions import MADE_AGAIN, asked_by, with_caller_answers
-from handrail.adapters.pydantic_ai.replies import asked, learn_replies
+from handrail.adapters.loop import asynchronous_entries, find_outcome, read_ahead, read_open_replies
+from handrail.adapters.pydantic_ai.conversation import MADE_AGAIN
+from handrail.adapters.pydantic_ai.replies import find_call
 from handrail.adapters.tool_executor import ToolExecutor
-from handrail.errors import CallPostponed, VisibilityExpansionRequired
-from handrail.prompt import BinaryPart, RenderedPrompt, Tool
+from handrail.errors import CallPostponed, PromptValidationError, ToolConflictError
+from handrail.prompt import Approval, ApprovalRequest, BinaryPart, RenderedPrompt, Tool
 from handrail.prompt.content_parts import ContentPart
 from handrail.prompt.tool_result import shown_schema
 from handrail.resources import Binding, ResourceRegistry, Scope
 from handrail.runtime import ToolMessage
+from handrail.runtime.execution import ASYNC
 from handrail.serde import canonical_json
-from handrail.waiting import asynchronous_entry
+from handrail.session.calls import CallRef
+
+PIPELINE_METADATA_KEY = "handrail"
+"""The key in a tool's metadata that marks tools whose calls reach the pipeline by themselves; the value is the name of
+the tool there, without any prefix."""
+
+SECTION_TOOLS = "the sections and toolsets with a summary"
+"""Where the tools come from that open, close and read sections, in words."""
+
+MOST_RUNS = 1_000
+"""The most runs of which it is remembered which bare toolset adds tools: more than run at the same time."""
 
 _RUN_CONTEXT: ContextVar[RunContext[Any]] = ContextVar("handrail_pydantic_ai_run_context")
+
+_ASKED_FOR: ContextVar[tuple[RunContext[Any], CallRef] | None] = ContextVar(
+    "handrail_asked_by_pydantic_ai", default=None
+)
+
+# --------------------------------------------------------------------------------------- run context, and its approval
 
 
 def call_run_context() -> RunContext[Any]:
@@ -83,6 +105,99 @@ agent file has the run context without this.
 """
 
 
+@contextmanager
+def asked_by(ctx: RunContext[Any], call: CallRef) -> Generator[None]:
+    """Lets `caller_answer` know in the block for which call PydanticAI has given a run context."""
+    token = _ASKED_FOR.set((ctx, call))
+    try:
+        yield
+    finally:
+        _ASKED_FOR.reset(token)
+
+
+def caller_answer(request: ApprovalRequest) -> Approval | None:
+    """The approval that the caller of the run has given a call in `DeferredToolResults`; `None` without one.
+
+    PydanticAI answers a denied call itself.
+    """
+    # An approval of a call is none of the calls that its handler makes.
+    ctx, call = _ASKED_FOR.get() or (None, None)
+    if ctx is None or call != request.call or ctx.tool_call_metadata == MADE_AGAIN:
+        return None
+    return Approval(approved=True) if ctx.tool_call_approved else None
+
+
+def with_caller_answers(executor: ToolExecutor) -> ToolExecutor:
+    """The same run, in which `ToolApproved` answers a question that the approver leaves open.
+
+    Not that of an agent file, where every call that the gate has decided about is made again so, denied ones too.
+    """
+    environment = executor.environment
+    if environment.approver is None or environment.records_questions or environment.caller_answer is caller_answer:
+        return executor
+    other = copy(executor)
+    other.environment = replace(environment, caller_answer=caller_answer)
+    return other
+
+
+# ------------------------------------------------------------------------------------------------ the order of calls
+
+
+class ArrivalQueue:
+    """The calls of a run that have not reached the pipeline yet, in the order asked, whatever hooks run before.
+
+    A call joins when PydanticAI starts it, which it does in the order asked, and leaves when it is queued in the
+    pipeline, or ends before that. It continues only when all calls before it have left. A queue belongs to one event
+    loop.
+    """
+
+    __slots__ = ("_positions",)
+
+    def __init__(self) -> None:
+        """Makes an empty queue."""
+        self._positions: list[asyncio.Event] = []
+
+    @contextmanager
+    def join(self) -> Generator[None]:
+        """Joins at the end; a call that has not reached the pipeline by the end of the block leaves then."""
+        position = asyncio.Event()
+        self._positions.append(position)
+        self._positions[0].set()
+        token = _POSITION.set((self, position))
+        try:
+            yield
+        finally:
+            _POSITION.reset(token)
+            # A call that was refused or cancelled before the pipeline leaves here; otherwise all calls after it would
+            # wait forever.
+            self.leave(position)
+
+    def leave(self, position: asyncio.Event) -> None:
+        """Leaves the queue, and lets the first call continue. Idempotent."""
+        if position in self._positions:
+            self._positions.remove(position)
+            if self._positions:
+                self._positions[0].set()
+
+
+_POSITION: ContextVar[tuple[ArrivalQueue, asyncio.Event] | None] = ContextVar("handrail_queue_position", default=None)
+
+
+async def leave_queue() -> None:
+    """Waits until all calls before this one have left the queue, and leaves it too.
+
+    Nothing may be awaited between this and queuing in the pipeline, or another call could overtake this one.
+    """
+    # Calls outside of a capability have no position: a bare toolset cannot see the order of a reply.
+    if (entry := _POSITION.get()) is not None:
+        queue, position = entry
+        await position.wait()
+        queue.leave(position)
+
+
+# --------------------------------------------------------------------------------------------------------- arguments
+
+
 class RawArguments(dict[str, Any]):
     """The arguments of a call: decoded, for hooks, and as the text that the model wrote.
 
@@ -91,44 +206,55 @@ class RawArguments(dict[str, Any]):
     """
 
     def __init__(self, text: str, *, max_length: int) -> None:
-        """Decode the text; text that is not a JSON object, or is too long, is shown to hooks as no arguments."""
+        """Decodes the text; text that is not a JSON object, or is too long, is shown to hooks as no arguments."""
         self.text = text
-        self._readable = len(text) <= max_length
-        super().__init__(self._decoded())
+        self._is_readable = len(text) <= max_length
+        super().__init__(self._decode())
 
-    def given(self) -> str | dict[str, Any]:
+    def as_written(self) -> str | dict[str, Any]:
         """The text, or the arguments as a hook has changed them."""
         # NaN differs from itself, so the decoded arguments are used if they have one: they are refused either way.
-        return self.text if self == self._decoded() else dict(self)
+        return self.text if self == self._decode() else dict(self)
 
-    def _decoded(self) -> dict[str, Any]:
+    def _decode(self) -> dict[str, Any]:
         try:
-            found: object = from_json(self.text) if self._readable else None
+            value: object = from_json(self.text) if self._is_readable else None
         except (ValueError, TypeError):  # the latter for a lone surrogate, which is not JSON
             return {}
-        return cast("dict[str, Any]", found) if isinstance(found, dict) else {}  # decoded JSON
+        return cast("dict[str, Any]", value) if isinstance(value, dict) else {}  # decoded JSON
 
 
 class AnyArguments:
     """A validator that accepts everything; step 2 of the pipeline validates."""
 
     def __init__(self, *, max_length: int) -> None:
-        """Show hooks no arguments of more than `max_length` characters."""
+        """Shows hooks no arguments of more than `max_length` characters."""
         self._max_length = max_length
 
     def validate_json(self, input: str | bytes | bytearray, **_options: Any) -> RawArguments:  # noqa: ANN401 - PydanticAI's
-        """Return the text unchanged."""
+        """The text unchanged."""
         # Bytes that are not UTF-8 become lone surrogates, which the pipeline refuses with its usual message.
         text = input if isinstance(input, str) else input.decode("utf-8", "surrogateescape")
         return RawArguments(text, max_length=self._max_length)
 
     def validate_python(self, input: Any, **_options: Any) -> dict[str, Any]:  # noqa: ANN401 - PydanticAI's
-        """Return an object unchanged, and any other value as its text."""
+        """An object unchanged, and any other value as its text."""
         if isinstance(input, dict):
             return cast("dict[str, Any]", input)  # decoded JSON
         return self.validate_json(json.dumps(input, default=str))
 
 
+# -------------------------------------------------------------------------------------------------------- the toolset
+
+
+@dataclass(kw_only=True)
+class AddedTool(ToolsetTool[Any]):
+    """A tool that the session adds; `opens` if it opens, closes or reads sections."""
+
+    opens: bool = False
+
+
+@asynchronous_entries
 class HandrailToolset(AbstractToolset[Any]):
     """The tools and the guidance of a prompt, for any PydanticAI agent.
 
@@ -141,19 +267,19 @@ class HandrailToolset(AbstractToolset[Any]):
     """
 
     def __init__(self, executor: ToolExecutor, *, id: str | None = None, in_capability: bool = False) -> None:
-        """Offer the tools of the executor's prompt.
+        """Offers the tools of the executor's prompt.
 
         Args:
             executor: runs the calls.
             id: the id of the toolset within an agent; by default the name of the prompt.
-            in_capability: whether a capability keeps the order of its calls, and offers what the session adds.
+            in_capability: whether a capability keeps the order of its calls, and adds tools.
         """
-        rendered = executor.environment.rendered_prompt
+        prompt = executor.environment.rendered_prompt
         self.executor: ToolExecutor = with_caller_answers(executor)
         self.validator: AnyArguments = AnyArguments(max_length=executor.environment.max_argument_bytes)
-        self._id = id or rendered.name
+        self._id = id or prompt.name
         self._is_bare = not in_capability
-        self._offered = self._offers(rendered)
+        self._offered = self._offers(prompt)
 
     @property
     @override
@@ -162,28 +288,26 @@ class HandrailToolset(AbstractToolset[Any]):
         return self._id
 
     @override
-    @asynchronous_entry
     async def for_run(self, ctx: RunContext[Any]) -> HandrailToolset:
         """The same toolset. Of several bare ones with closed sections, the first opens those of all."""
         await read_ahead(self.executor.environment.session)
         rendering = self.executor.environment.rendering
         if self._is_bare and rendering.may_change:
-            first = ADDING_TOOLSETS.first(ctx.run_id, self)
-            if isinstance(first, HandrailToolset) and first is not self:
+            first = _adding_toolset(ctx.run_id, self)
+            if first is not None and first is not self:
                 first.executor.environment.rendering.join(rendering)
         return self
 
     @override
-    @asynchronous_entry
     async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
         """The tools of the prompt as it is now, in the order of their declaration, and those that are added."""
-        await learn_replies(self.executor.environment.session)
-        rendered = self.executor.environment.rendered_prompt
-        if self._offered[0] is not rendered:
-            self._offered = self._offers(rendered)
+        await read_open_replies(self.executor.environment.session)
+        prompt = self.executor.environment.rendered_prompt
+        if self._offered[0] is not prompt:
+            self._offered = self._offers(prompt)
         tools = {name: self.tool(definition, ctx.max_retries) for name, definition in self._offered[1].items()}
-        if self._is_bare and (added := self.added_tools()) and ADDING_TOOLSETS.is_first(ctx.run_id, self):
-            tools |= added
+        if self._is_bare and (additions := self.added_tools()) and _adding_toolset(ctx.run_id, self) is self:
+            tools |= additions
         return tools
 
     def added_tools(self) -> dict[str, AddedTool]:
@@ -206,74 +330,60 @@ class HandrailToolset(AbstractToolset[Any]):
         return ToolsetTool(toolset=self, tool_def=definition, max_retries=max_retries, args_validator=self.validator)
 
     @override
-    @asynchronous_entry
     async def get_instructions(self, ctx: RunContext[Any]) -> InstructionPart | None:
         """The text of the prompt; the same at each step until a section is opened, so providers may cache it."""
         text = self.executor.environment.rendered_prompt.text
         return InstructionPart(text) if text else None
 
     @override
-    @asynchronous_entry
     async def call_tool(
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
     ) -> ToolReturn[Any]:
-        """Run a call; see `call`. PydanticAI's tool is not used, because the prompt has Handrail's.
-
-        Raises:
-            PromptValidationError: a tool of the agent is marked as untrusted, and its calls do not reach the pipeline.
-        """
+        """Runs a call; see `call`. PydanticAI's tool is not used, because the prompt has Handrail's."""
         # A toolset does not see those of others before its own calls are made.
         if self._is_bare and ctx.tool_manager is not None and ctx.tool_manager.tools:
-            refuse_lost_marks(ctx.tool_manager.tools, ctx, used=type(self).__name__)
+            refuse_lost_marks(ctx.tool_manager.tools, ctx, capability=type(self).__name__)
         return await self.call(name, tool_args, ctx)
 
-    @asynchronous_entry
     async def call(self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any]) -> ToolReturn[Any]:
-        """Run a call of any name; one that has a final record is answered from it.
+        """Runs a call of any name; one that has a final record is answered from it.
 
-        Returns:
-            The text that the model reads, or text and files in a list. The metadata, which no model sees, has the flag
-            `replayed`.
+        The metadata of the return, which no model sees, has the flag `replayed`.
 
         Raises:
-            DeveloperMistake: the program is at fault, or the reply has another call with the same id. A
-                `HandrailCapability` defers it until the other calls of the reply have ended; without one it cancels
-                them.
+            DeveloperMistake: the program is at fault. Without a `HandrailCapability` it cancels the other calls.
             ToolFailed: the call was refused or failed; the message is what the model reads, and the run continues.
             ModelRetry: the call failed, because its handler raised this; PydanticAI counts a retry.
             ApprovalRequired: the call waits: the question about it was left open, or its handler raised this.
             CallDeferred: its handler raised this.
             RunAbortedError: the run is over; not for a call that has opened sections.
         """
-        arguments = tool_args.given() if isinstance(tool_args, RawArguments) else tool_args
-        found = asked(ctx, self.executor.environment.session)
-        call = found.tool_call(name, arguments)
+        environment = self.executor.environment
+        arguments = tool_args.as_written() if isinstance(tool_args, RawArguments) else tool_args
+        request = find_call(ctx, environment.session)
+        call = request.tool_call(name, arguments)
         # Nothing is awaited between this line and the ticket that `invoke` draws, so the order of the queue is
         # preserved.
         await leave_queue()
         token = _RUN_CONTEXT.set(ctx)
         try:
-            with asked_by(ctx, found.ref):
-                message = await self.executor.execute_async(call, reply=found.ref.reply)
-        except VisibilityExpansionRequired as error:
-            # PydanticAI asks for text and tools at each step, so the next request has those of the opened sections.
-            message = expansion_message(call, error, self.executor.environment.rendering)
-        except CallPostponed as error:
-            if isinstance(error.__cause__, ApprovalRequired | CallDeferred):
-                raise error.__cause__ from None
-            raise ApprovalRequired(metadata={"reason": str(error)}) from error
+            with asked_by(ctx, request.ref):
+                # PydanticAI asks for text and tools at each step, so the next request has those of opened sections.
+                message = await find_outcome(call, request.ref.reply, environment, ASYNC)
         finally:
             _RUN_CONTEXT.reset(token)
+        if isinstance(message, CallPostponed):
+            if isinstance(message.__cause__, ApprovalRequired | CallDeferred):
+                raise message.__cause__ from None
+            raise ApprovalRequired(metadata={"reason": str(message)}) from message
         if not message.success:
-            refusal = message.refusal
-            if refusal is not None and isinstance(refusal.__cause__, ModelRetry):
-                raise ModelRetry(message.content) from refusal
+            if message.refusal is not None and isinstance(message.refusal.__cause__, ModelRetry):
+                raise ModelRetry(message.content) from message.refusal
             raise ToolFailed(message.content)
         return ToolReturn(message_content(message), metadata={"replayed": message.replayed})
 
-    def _offers(self, rendered: RenderedPrompt[Any]) -> tuple[RenderedPrompt[Any], dict[str, ToolDefinition]]:
-        """A rendering, and the definitions of its tools by name."""
-        return rendered, {tool.name: self._definition(tool) for tool in rendered.tools}
+    def _offers(self, prompt: RenderedPrompt[Any]) -> tuple[RenderedPrompt[Any], dict[str, ToolDefinition]]:
+        return prompt, {tool.name: self._definition(tool) for tool in prompt.tools}
 
     def _definition(self, tool: Tool[Any, Any]) -> ToolDefinition:
         return ToolDefinition(
@@ -289,8 +399,20 @@ class HandrailToolset(AbstractToolset[Any]):
         )
 
 
+# Of the process: the bare toolset of each run that offers the added tools. The toolsets of one run may have been made
+# apart, and its id is all that they share. Weak, so that a run that has ended keeps no toolset.
+_ADDING_TOOLSETS: OrderedDict[str, ref[HandrailToolset]] = OrderedDict()
+
+
+def _adding_toolset(run_id: str | None, toolset: HandrailToolset) -> HandrailToolset | None:
+    first = _ADDING_TOOLSETS.setdefault(run_id or "", ref(toolset))  # atomic
+    while len(_ADDING_TOOLSETS) > MOST_RUNS:
+        _ADDING_TOOLSETS.popitem(last=False)
+    return first()
+
+
 def message_content(message: ToolMessage) -> Any:  # noqa: ANN401 - PydanticAI's
-    """What the model gets of a message: its text, or a list of text and files."""
+    """The content of a message for the model: its text, or a list of text and files."""
     return [*map(part_content, message.parts)] if message.parts else message.content
 
 
@@ -308,3 +430,75 @@ def tool_description(tool: Tool[Any, Any]) -> str:
         for example in tool.examples
     ]
     return "\n".join((tool.description, *examples))
+
+
+# ---------------------------------------------------------------------------------- beside the other tools of an agent
+
+
+@asynchronous_entries
+@dataclass
+class WithAddedTools(WrapperToolset[Any]):
+    """All toolsets of an agent, with the tools that the session adds.
+
+    A tool of the agent with such a name stays, unless it would hide one that opens sections.
+
+    Attributes:
+        adding: adds tools, and makes their calls.
+        capability: the capability that brings them, in words.
+    """
+
+    adding: HandrailToolset
+    capability: str
+
+    @override
+    async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
+        """The tools of all toolsets, and those that are added."""
+        tools = await super().get_tools(ctx)
+        refuse_lost_marks(tools, ctx, capability=self.capability)
+        additions = self.adding.added_tools()
+        # Those of another capability of the agent are not the agent's.
+        hidden = [name for name in additions if name in tools and not isinstance(tools[name], AddedTool)]
+        if conflicts := [name for name in hidden if additions[name].opens]:
+            places = "".join(f"\n  {name}: {tools[name].toolset.label}, {SECTION_TOOLS}" for name in conflicts)
+            raise ToolConflictError(
+                f"the tools of an agent need different names, and these are taken more than once:{places}\nRename the "
+                "tool of the agent: a tool with such a name opens, closes or reads the sections of the prompt that "
+                "have a summary.",
+                tools=conflicts,
+            )
+        return tools | {name: tool for name, tool in additions.items() if name not in tools}
+
+    @override
+    async def call_tool(
+        self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
+    ) -> Any:
+        """Makes a call."""
+        # The tool of another capability of the agent is left to that one.
+        if isinstance(tool, AddedTool) and cast("object", tool.toolset) is self.adding:
+            return await self.adding.call(name, tool_args, ctx)
+        return await self.wrapped.call_tool(name, tool_args, ctx, tool)
+
+
+def reaches_pipeline(definition: ToolDefinition) -> bool:
+    """Whether the calls of a tool reach the pipeline by themselves, as those of a `HandrailToolset` do."""
+    return PIPELINE_METADATA_KEY in (definition.metadata or {})
+
+
+def refuse_lost_marks(tools: Mapping[str, ToolsetTool[Any]], ctx: RunContext[Any], *, capability: str) -> None:
+    """Refuses tools of an agent that are marked as untrusted, and whose calls do not reach the pipeline.
+
+    Raises:
+        PromptValidationError: there are such tools; the message has the first one, and the cure.
+    """
+    for name, tool in tools.items():
+        definition = tool.tool_def
+        # A value that is not a boolean is refused where it is read, and means at least that the tool is not trusted.
+        if reaches_pipeline(definition) or (definition.metadata or {}).get("untrusted", False) is False:
+            continue
+        if any(getattr(other, "sends_all_calls", False) for other in ctx.capabilities.values()):
+            return
+        raise PromptValidationError(
+            f"its metadata has the mark untrusted, and nothing reads it, because {capability} sends only its own tools "
+            "through the pipeline; use PipelineCapability, which sends those of the agent too.",
+            tool=name,
+        )

@@ -31,8 +31,7 @@ from typing_extensions import override  # pydantic brings it; `typing` has it fr
 
 from handrail.adapters.pydantic_ai import HandrailToolset
 from handrail.adapters.pydantic_ai.pipeline import PipelineCapability
-from handrail.adapters.pydantic_ai.pipeline_reach import PIPELINE_METADATA_KEY
-from handrail.adapters.pydantic_ai.toolset import call_run_context
+from handrail.adapters.pydantic_ai.toolset import PIPELINE_METADATA_KEY, call_run_context
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.agents.approval.decisions import Decision, GatedCall, Verdict
 from handrail.agents.approval.gate import ApprovalGate, GatedPrompt, GatePolicy
@@ -347,7 +346,7 @@ class AgentCapability(PipelineCapability):
         self, ctx: PydanticRunContext[Any], *, call: ToolCallPart, tool_def: ToolDefinition, args: ValidatedToolArgs
     ) -> ValidatedToolArgs:
         """Asks about a call, if it has to be asked about; `ApprovalRequired` if the question is left open."""
-        ref = self.asked(ctx, call).ref
+        ref = self.find_call(ctx, call).ref
         # A call with a final record is answered from it, so the person is not asked again.
         if await self.final_record(ref) is not None:
             return args
@@ -384,7 +383,7 @@ class AgentCapability(PipelineCapability):
             )
         approvals: dict[str, ToolApproved] = {}
         for call in requests.approvals:
-            ref = self.asked(ctx, call).ref
+            ref = self.find_call(ctx, call).ref
             gated = self._calls.get(ref)
             if await self.final_record(ref) is not None:
                 approvals[call.tool_call_id] = ToolApproved()

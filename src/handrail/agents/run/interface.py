@@ -21,7 +21,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic_ai.models import Model
 
-from handrail.adapters.pydantic_ai.model_names import check_model_name
+from handrail.adapters.pydantic_ai.models import check_model_name
 from handrail.agents.approval.decisions import ApprovalMode, Asker, Decision, GatedCall
 from handrail.agents.approval.rules import ApprovalRules
 from handrail.contrib.tools.shell.process import ProgramProgress

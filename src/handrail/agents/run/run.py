@@ -38,10 +38,10 @@ from pydantic_core import to_json
 
 from handrail.adapters.loop import read_ahead
 from handrail.adapters.pydantic_ai import HandrailToolset
-from handrail.adapters.pydantic_ai.added_tools import SECTION_TOOLS
 from handrail.adapters.pydantic_ai.conversation import StoredHistory
-from handrail.adapters.pydantic_ai.evaluation import RUN_ERRORS, evaluation_error, open_model
-from handrail.adapters.pydantic_ai.replies import asked
+from handrail.adapters.pydantic_ai.models import RUN_ERRORS, evaluation_error, open_model
+from handrail.adapters.pydantic_ai.replies import find_call
+from handrail.adapters.pydantic_ai.toolset import SECTION_TOOLS
 from handrail.agents.active_run import ShellConfig, as_current_run
 from handrail.agents.agent_file import AgentFile
 from handrail.agents.approval.decisions import GatedCall
@@ -279,7 +279,7 @@ class AgentRun:
         if (call := current()) is not None and call.writes and self.session.store is not None:
             # The changes of an agent stay, as its conversation does, which a repeat of this call finds again.
             call.concurrent = True
-        ref = asked(ctx, self.session).ref
+        ref = find_call(ctx, self.session).ref
         nth = self._agents_called[ref] = self._agents_called[ref] + 1
         own = ref if nth == 1 else CallRef.nested(ref, str(nth))
         effects = self.tree.ledger.store

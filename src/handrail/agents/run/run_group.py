@@ -23,7 +23,7 @@ from pydantic_ai.models import Model
 
 from handrail.adapters.loop import session_ledger
 from handrail.adapters.pydantic_ai.conversation import StoredHistory
-from handrail.adapters.pydantic_ai.model_names import check_model_name
+from handrail.adapters.pydantic_ai.models import check_model_name
 from handrail.agents.agent_file import AgentFile
 from handrail.agents.approval.decisions import (
     Decision,

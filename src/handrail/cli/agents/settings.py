@@ -17,7 +17,7 @@ from pydantic_ai.models import Model, infer_model
 
 from handrail import store as stores
 from handrail import testing
-from handrail.adapters.pydantic_ai.model_names import check_model_name
+from handrail.adapters.pydantic_ai.models import check_model_name
 from handrail.agents.agent import MODEL_VARIABLE
 from handrail.agents.run.interface import SCRIPT_PREFIX
 from handrail.cli.agents import RunChoices

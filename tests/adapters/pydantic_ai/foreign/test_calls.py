@@ -1,8 +1,12 @@
-"""`handrail.adapters.pydantic_ai.foreign.calls`: which failures leave open whether a server has carried a call out."""
+"""What becomes of a foreign tool's call: the table of `foreign.calls`, lost answers, toolsets that cannot be closed."""
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import sys
+import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,12 +15,260 @@ import pytest
 from fastmcp.client.transports import StdioTransport
 from fastmcp.exceptions import ToolError
 from mcp import MCPError
-from pydantic_ai import ModelRetry, RunContext, RunUsage, ToolFailed
+from pydantic_ai import (
+    ModelRetry,
+    RunContext,
+    RunUsage,
+    Tool,
+    ToolDefinition,
+    ToolFailed,
+    ToolReturn,
+    ToolsetTool,
+    UsageLimitExceeded,
+)
 from pydantic_ai.mcp import MCPToolset
 from pydantic_ai.models.test import TestModel
+from pydantic_ai.toolsets import AbstractToolset, FunctionToolset
+from pydantic_core import SchemaValidator, core_schema
+from typing_extensions import override  # pydantic brings it; `typing` has it from Python 3.12 on
 
 from handrail.adapters.pydantic_ai.foreign.calls import is_answer_lost
+from handrail.errors import PromptEvaluationError, ToolValidationError, VisibilityExpansionRequired
+from handrail.filesystem import Filesystem, HostFilesystem, InMemoryFilesystem
+from handrail.runtime import Session, Step
+from handrail.testing import Call, Outcome, Reply
 from tests.adapters import mcp_desk
+from tests.adapters.kit import call_by_hand, called, context, events, noted, outcomes, pipeline, play, returns, write
+from tests.kit import raises, soon
+from tests.wording import Wording
+
+pytestmark = pytest.mark.anyio
+
+
+def plain(text: str) -> str:
+    """A plain function."""
+    write(text)
+    return f"plain {text}"
+
+
+async def awaited(text: str) -> str:
+    """An async function."""
+    write(text)
+    return f"awaited {text}"
+
+
+TOOLS: dict[str, tuple[dict[str, Any], str]] = {
+    "def": ({"tools": [plain]}, "plain"),
+    "async def": ({"tools": [awaited]}, "awaited"),
+    "Tool": ({"tools": [Tool(plain, name="noted")]}, "noted"),
+    "toolset": ({"toolsets": [FunctionToolset([awaited], id="desk")]}, "awaited"),
+    "prefixed toolset": ({"toolsets": [FunctionToolset([awaited]).prefixed("desk")]}, "desk_awaited"),
+}
+
+
+@pytest.mark.parametrize("agent, name", TOOLS.values(), ids=TOOLS)
+async def test_a_success_is_committed_and_recorded_once(agent: dict[str, Any], name: str) -> None:
+    """Whatever declares the tool: one transaction, one event with the right fields, and the answer as it is."""
+    session = Session(session_id="s")
+    script = called(Call(name, {"text": "milk"}), c1=Outcome.ok("milk"))
+    await play(pipeline(session), script, **agent)
+    (event,) = events(session)
+    assert (event.call_id, event.name, event.success, event.refused_at) == ("c1", name, True, None)
+    assert event.call.arguments == event.params == {"text": "milk"}
+    assert event.result.value in {"plain milk", "awaited milk"}
+    assert (event.session_id, event.effect_key, event.replayed) == ("s", None, False)
+    assert event.handler_seconds is not None
+    assert noted(session) == ["milk"]
+
+
+async def test_what_a_tool_returns_beside_its_value_is_kept() -> None:
+    """The content reaches the model and the metadata stays in the history; the value alone is recorded."""
+
+    def look() -> ToolReturn[str]:
+        return ToolReturn("seen", content=["a picture"], metadata={"size": 3})
+
+    session = Session()
+    result = await play(pipeline(session), called(Call("look")), tools=[look])
+    part = returns(result.all_messages())["c1"]
+    assert (part.content, part.metadata) == ("seen", {"size": 3})
+    assert "a picture" in str(result.all_messages())
+    assert events(session)[0].result.value == "seen"
+
+
+RAISED: dict[str, Exception] = {
+    "ToolFailed": ToolFailed("no paper"),
+    "ToolValidationError": ToolValidationError("no such order"),
+    "any other": KeyError("x"),
+    "TimeoutError": TimeoutError(),
+    "PermissionError": PermissionError("shut"),
+}
+
+
+@pytest.mark.parametrize("error", RAISED.values(), ids=RAISED)
+async def test_a_failure_is_undone_told_and_spares_the_siblings(error: Exception, wording: Wording) -> None:
+    """The run goes on without a retry, the model reads what was wrong, and the other calls of the reply stand."""
+
+    def fail() -> str:
+        write("half")
+        raise error
+
+    session = Session()
+    milk = Call("plain", {"text": "milk"})
+    script = called(milk, Call("fail"), milk, c1=Outcome.ok(), c2=Outcome.failed(), c3=Outcome.ok())
+    result = await play(pipeline(session), script, tools=[plain, fail], retries=0)
+    assert returns(result.all_messages())["c2"].content == wording
+    assert outcomes(session) == [("c1", True, None), ("c2", False, Step.HANDLER), ("c3", True, None)]
+    assert noted(session) == ["milk", "milk"]
+
+
+async def test_a_retry_that_a_tool_asks_for_stays_a_retry() -> None:
+    """The exception is PydanticAI's own again; the failed call is undone and recorded, and so is the next one."""
+    views: list[str] = []
+
+    def pick(text: str) -> str:
+        write(text)
+        views.append(text)
+        if len(views) == 1:
+            raise ModelRetry("pick another")
+        return text
+
+    session = Session()
+    script = [Reply(calls=[Call("pick", {"text": "a"})]), Reply(calls=[Call("pick", {"text": "b"})]), Reply(text="b")]
+    result = await play(pipeline(session), script, tools=[pick])
+    assert returns(result.all_messages())["call-1"].outcome == "retried"
+    assert [(event.success, event.result.message) for event in events(session)] == [(False, "pick another"), (True, "")]
+    assert noted(session) == ["b"]
+
+
+ENDS: dict[str, tuple[Exception, type[Exception], str]] = {
+    "UsageLimitExceeded": (UsageLimitExceeded("too many"), PromptEvaluationError, "spend: too many"),
+    "RunAbortedError": (VisibilityExpansionRequired("open it"), VisibilityExpansionRequired, "open it"),
+}
+
+
+@pytest.mark.requirement("A-28")
+@pytest.mark.parametrize("error, kind, told", ENDS.values(), ids=ENDS)
+async def test_what_ends_the_run_is_undone_recorded_and_raised(
+    error: Exception, kind: type[Exception], told: str
+) -> None:
+    """No model can mend it."""
+
+    def spend() -> str:
+        write("half")
+        raise error
+
+    session = Session()
+    with pytest.raises(kind, match=told) as failure:
+        await play(pipeline(session), called(Call("spend")), tools=[spend])
+    if isinstance(failure.value, PromptEvaluationError):
+        assert (failure.value.phase, failure.value.tool) == ("budget", "spend")
+    assert outcomes(session) == [("c1", False, Step.HANDLER)]
+    assert noted(session) == []
+
+
+def memory(path: Path) -> Filesystem:
+    """Files in memory."""
+    return InMemoryFilesystem({"note.txt": "before"})
+
+
+def host(path: Path) -> Filesystem:
+    """Files on disk."""
+    (path / "note.txt").write_text("before")
+    return HostFilesystem(path)
+
+
+@pytest.mark.requirement("A-28")
+@pytest.mark.parametrize("files", [memory, host])
+async def test_files_are_put_back_when_the_function_raises(files: Callable[[Path], Filesystem], tmp_path: Path) -> None:
+    """What a function writes through the filesystem of its call is part of the call."""
+    store = files(tmp_path)
+
+    def scribble(fail: bool) -> str:
+        own = context().filesystem
+        assert own is not None
+        own.write_text("note.txt", f"fail={fail}")
+        if fail:
+            raise RuntimeError("no ink")
+        return "written"
+
+    session = Session()
+    capability = pipeline(session, resources={Filesystem: store})
+    script = called(Call("scribble", {"fail": False}), Call("scribble", {"fail": True}), c2=Outcome.failed("no ink"))
+    await play(capability, script, tools=[scribble])
+    assert store.read_text("note.txt") == "fail=False"
+
+
+@pytest.mark.requirement("A-28")
+async def test_a_run_cancelled_in_mid_call_leaves_nothing_half_done() -> None:
+    """Session and files are as before, the call is recorded, and the session is free again."""
+    started = asyncio.Event()
+    store = InMemoryFilesystem({"note.txt": "before"})
+
+    async def endless() -> str:
+        write("half")
+        store.write_text("note.txt", "half")
+        started.set()
+        await asyncio.Event().wait()
+        return "never"
+
+    session = Session()
+    capability = pipeline(session, resources={Filesystem: store})
+    run = asyncio.ensure_future(play(capability, called(Call("endless")), tools=[endless]))
+    await started.wait()
+    run.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await run
+    assert outcomes(session) == [("c1", False, Step.HANDLER)]
+    assert (noted(session), store.read_text("note.txt")) == ([], "before")
+    assert session.turn.queue == []
+
+
+@pytest.mark.requirement("A-28")
+async def test_a_deadline_that_passes_in_mid_call_ends_the_run_and_undoes_it(wording: Wording) -> None:
+    """The function is cut off, and what it wrote is gone."""
+
+    async def endless() -> str:
+        write("half")
+        await asyncio.Event().wait()
+        return "never"
+
+    session = Session()
+    capability = pipeline(session, deadline=soon())
+    with raises(PromptEvaluationError, wording) as failure:
+        await call_by_hand(capability, FunctionToolset([endless]), "endless")
+    assert (failure.value.phase, failure.value.tool) == ("tool", "endless")
+    assert outcomes(session) == [("c1", False, Step.HANDLER)]
+    assert noted(session) == []
+
+
+async def test_a_thread_that_outlives_its_call_writes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PydanticAI's timeout leaves the thread behind; the transaction of its call is closed."""
+    started, release, ended = threading.Event(), threading.Event(), threading.Event()
+    late: list[str] = []
+
+    def slow() -> str:
+        started.set()
+        release.wait()
+        try:
+            write("late")
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is looked at below
+            late.append(type(error).__name__)
+        ended.set()
+        return "late"
+
+    session = Session()
+    script = called(Call("slow"))
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    with monkeypatch.context() as patch:  # no time passes until the thread runs: a timeout before that would drop it
+        patch.setattr(loop, "time", lambda: began + started.is_set())
+        await play(pipeline(session), script, tools=[Tool(slow, timeout=0.02)])
+    release.set()
+    ended.wait()
+    assert late == ["TransactionClosedError"]
+    assert noted(session) == []
+    assert outcomes(session) == [("c1", False, Step.HANDLER)]
+
 
 CLOSED = MCPError(code=mcp_types.CONNECTION_CLOSED, message="Connection closed")
 """What the client finds when a server has gone."""
@@ -24,7 +276,7 @@ CLOSED = MCPError(code=mcp_types.CONNECTION_CLOSED, message="Connection closed")
 Behavior = Literal["retry", "error", "failed"]
 
 
-async def failure_of(name: str, behavior: Behavior) -> Exception:
+async def find_failure(name: str, behavior: Behavior) -> Exception:
     """What a tool of a server in another process fails with."""
     child = StdioTransport(sys.executable, [str(Path(mcp_desk.__file__))], keep_alive=False)
     # The server may take as long to start as the test may.
@@ -37,23 +289,21 @@ async def failure_of(name: str, behavior: Behavior) -> Exception:
     return failed.value
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("behavior", ["retry", "failed", "error"])
 @pytest.mark.short(1)
 async def test_a_server_that_dies_in_a_call_leaves_open_whether_it_was_carried_out(behavior: Behavior) -> None:
     """However PydanticAI was told to raise it."""
-    assert is_answer_lost(await failure_of("die", behavior))
+    assert is_answer_lost(await find_failure("die", behavior))
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("name", ["break", "refuse"])
 @pytest.mark.short(1)
 async def test_a_server_that_answers_leaves_nothing_open(name: str) -> None:
     """Neither a failed call nor one that the server would not take is a lost answer."""
-    assert not is_answer_lost(await failure_of(name, "retry"))
+    assert not is_answer_lost(await find_failure(name, "retry"))
 
 
-def _grouped(*errors: Exception) -> Exception:
+def _group(*errors: Exception) -> Exception:
     return ExceptionGroup("of the session", errors)
 
 
@@ -68,8 +318,8 @@ FAILURES: dict[str, tuple[Exception, bool]] = {
     "timed out": (MCPError(code=mcp_types.REQUEST_TIMEOUT, message="timed out"), True),
     "raised from it": (_because(CLOSED), True),
     "raised from that": (_because(_because(CLOSED)), True),
-    "in a group": (_grouped(ValueError(), CLOSED), True),
-    "raised from a group": (_because(_grouped(CLOSED)), True),
+    "in a group": (_group(ValueError(), CLOSED), True),
+    "raised from a group": (_because(_group(CLOSED)), True),
     "refused arguments": (MCPError(code=mcp_types.INVALID_PARAMS, message="Invalid params"), False),
     "an unknown tool": (MCPError(code=mcp_types.METHOD_NOT_FOUND, message="Method not found"), False),
     "no such page": (MCPError(code=mcp_types.METHOD_NOT_FOUND, message="Not Found"), True),
@@ -79,7 +329,7 @@ FAILURES: dict[str, tuple[Exception, bool]] = {
     "a code of its own": (MCPError(code=7, message="busy"), True),
     "the same words": (ModelRetry("Connection closed"), False),
     "a failed call": (ToolFailed("the desk is closed"), False),
-    "a group of others": (_grouped(ValueError()), False),
+    "a group of others": (_group(ValueError()), False),
 }
 
 
@@ -87,3 +337,78 @@ FAILURES: dict[str, tuple[Exception, bool]] = {
 def test_only_two_codes_and_results_prove_that_nothing_was_done(error: Exception, *, lost: bool) -> None:
     """Every other JSON-RPC error may be the client's own, for an answer that it did not get."""
     assert is_answer_lost(error) is lost
+
+
+class Connection(AbstractToolset[Any]):
+    """A toolset of one tool; its calls and its closing fail as they are told to."""
+
+    def __init__(self, name: str, *, fails: bool = False, closes: bool = True) -> None:
+        self._name = name
+        self._fails = fails
+        self._closes = closes
+
+    @property
+    @override
+    def id(self) -> str:
+        return self._name
+
+    @override
+    async def __aexit__(self, *args: object) -> bool | None:
+        if not self._closes:
+            raise ConnectionError(f"{self._name} cannot be closed")
+        return None
+
+    @override
+    async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
+        validator = SchemaValidator(core_schema.dict_schema())
+        definition = ToolDefinition(name=self._name)
+        return {self._name: ToolsetTool(toolset=self, tool_def=definition, max_retries=0, args_validator=validator)}
+
+    @override
+    async def call_tool(
+        self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
+    ) -> Any:
+        if self._fails:
+            raise ConnectionError(f"{self._name} is gone")
+        return "done"
+
+
+class Leaky(FunctionToolset[Any]):
+    """Functions, and something that cannot be closed."""
+
+    @override
+    async def __aexit__(self, *args: object) -> bool | None:
+        raise OSError("the functions cannot be closed")
+
+
+def fail() -> str:
+    """Fail."""
+    raise ValueError("no")
+
+
+async def run(*toolsets: AbstractToolset[Any]) -> None:
+    """A run that calls each tool once."""
+    names = [toolset.id if isinstance(toolset, Connection) else "fail" for toolset in toolsets]
+    await play(pipeline(Session()), called(*map(Call, names)), toolsets=toolsets)
+
+
+async def test_a_toolset_that_has_lost_an_answer_is_closed_with_a_warning(
+    caplog: pytest.LogCaptureFixture, wording: Wording
+) -> None:
+    """The model has been told of the call; a lost connection cannot be closed as it should be."""
+    with caplog.at_level(logging.WARNING, logger="handrail.adapters"):
+        await run(Connection("bank", fails=True, closes=False), Connection("mail"))
+    assert caplog.messages == wording
+
+
+UNCLOSED: dict[str, tuple[list[AbstractToolset[Any]], str]] = {
+    "no answer was lost": ([Connection("bank", closes=False)], "bank cannot be closed"),
+    "a plain function raised": ([Leaky([fail])], "the functions cannot be closed"),
+}
+
+
+@pytest.mark.parametrize("toolsets, words", UNCLOSED.values(), ids=UNCLOSED)
+async def test_what_else_cannot_be_closed_is_raised(toolsets: list[AbstractToolset[Any]], words: str) -> None:
+    """Nobody has been told of it."""
+    with pytest.raises(OSError, match=words):
+        await run(*toolsets)

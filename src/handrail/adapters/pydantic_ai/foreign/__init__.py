@@ -1,7 +1,1 @@
-"""Tools that are not Handrail's.
-
-- `calls`: one such call, and the treatment of a lost answer.
-- `effects`: its effect, from metadata or MCP hints.
-- `arguments`: the arguments of functions, read strictly by their schema.
-- `values`: its values as JSON.
-"""
+"""Tools that are not Handrail's: `calls` has one such call and its declared effect, `values` its values as JSON."""

@@ -1,4 +1,4 @@
-"""A pipeline call of a tool that is not Handrail's: a function of PydanticAI's, an MCP server's tool.
+"""A pipeline call of a tool that is not Handrail's, and what such a tool declares.
 
 PydanticAI has validated its arguments, and runs it by its own toolset, inside the steps of every call. The tool becomes
 a `ForeignTool`, whose handler runs the current call.
@@ -17,21 +17,30 @@ a `ForeignTool`, whose handler runs the current call.
 
 Files that a tool returns are recorded as parts of the result. Text and JSON that are too long for the model are cut.
 
-An MCP server may have received a call, and its answer may be lost. PydanticAI's `MCPToolset` raises the same exception
-for a server that refused a call, was too slow, or exited before it answered, and for a gateway that answered instead.
-The model would repeat the call. For a tool that changes the world only the refusal proves that nothing was done.
+PydanticAI's `MCPToolset` raises the same exception for a server that refused a call and for a missing answer. For tools
+that change the world an error proves that nothing was done only by its code: -32602 (invalid params), or -32601
+(method not found) unless it represents an HTTP status of 404. A server's error *result* is an answer.
 
-The MCP SDK creates its own JSON-RPC errors for missing answers, with the codes that servers use. So an error proves
-that nothing was done only if its code means that, and the SDK does not use it otherwise:
+A Python tool declares its effect in its metadata, with the values of Handrail's own tools; so does a whole toolset, by
+`toolset.with_metadata(effect="read")`:
 
-| code | meaning |
-|---|---|
-| -32601, method not found | nothing was done, unless it represents an HTTP status of 404 |
-| -32602, invalid params | nothing was done |
-| any other | unknown: the answer may have been lost, or the server may have failed half-way |
+    Tool(pay, metadata={"effect": "external", "idempotency": IdempotencyConfig(), "approval": "ask"})
 
-A server's error *result* is not one of these: it is an answer. The codes are read from the exception: the SDK itself,
-an extra, is not imported.
+A declaration in Python takes precedence. An MCP server's hints are untrusted: only the effect is inferred from them.
+Whether a call is allowed without approval, and when two calls are one effect, is never taken from a server.
+
+| the hints say | effect | where no rule applies |
+|---|---|---|
+| `destructiveHint: true`, whatever else they say | `external` | the default for the effect |
+| `readOnlyHint: true` | `read` | `ask` |
+| `readOnlyHint: false`, `destructiveHint: false` and `openWorldHint: false` | `state` | the default for the effect |
+| `readOnlyHint: false` | `external` | the default for the effect |
+| `openWorldHint: true`, and nothing of reading | `external` | the default for the effect |
+| anything else, or nothing | `state` | the default for the effect |
+
+Omitted hints of a tool that is declared as writing have the defaults of MCP (destructive, open world). No transaction
+can roll such a tool back, so its calls are claimed in the ledger. `readOnlyHint` is ignored for a tool that is also
+destructive, or has an idempotency in Python. Hints: MCP specification, `ToolAnnotations`.
 """
 
 from __future__ import annotations
@@ -40,7 +49,7 @@ from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, is_dataclass
-from typing import Any, Never, cast
+from typing import Any, Literal, Never, cast, get_args
 
 from pydantic import BaseModel
 from pydantic_ai import (
@@ -58,7 +67,6 @@ from pydantic_ai.toolsets import AbstractToolset
 from pydantic_core import from_json, to_json
 from typing_extensions import override  # a dependency of pydantic; in `typing` since Python 3.12
 
-from handrail.adapters.pydantic_ai.foreign.effects import ToolMetadata
 from handrail.adapters.pydantic_ai.foreign.values import (
     NO_VALUE,
     UnreadableValueError,
@@ -76,13 +84,117 @@ from handrail.adapters.pydantic_ai.foreign.values import (
 )
 from handrail.adapters.pydantic_ai.toolset import message_content
 from handrail.errors import CallPostponed, EffectUncertain, PromptEvaluationError, ToolValidationError
-from handrail.prompt import Tool, ToolContext, ToolResult
+from handrail.prompt import External, IdempotencyConfig, Tool, ToolContext, ToolResult
 from handrail.prompt.effect import Effect
 from handrail.prompt.tool_declaration import Declaration
+from handrail.prompt.tool_definition import MAX_RESULT_CHARS
 from handrail.runtime import ToolMessage
 from handrail.runtime.failures import text_for_model
 from handrail.serde import Codec, Masking, schema_masking
+from handrail.serde.json_schema import is_array, is_object
 from handrail.serde.json_values import escape_surrogates
+
+# ------------------------------------------------------------------------------------------------- what a tool declares
+
+ApprovalDefault = Literal["allow", "ask", "deny"]
+"""The approval that a tool declares for calls without a matching rule."""
+
+_OPTIONS: Mapping[str, Any] = {"concurrent": False, "max_result_chars": MAX_RESULT_CHARS, "untrusted": False}
+"""The options of `handrail.prompt.Tool` that metadata may have beside the effect, with their defaults."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolMetadata:
+    """The declaration of a tool.
+
+    Attributes:
+        effect: how a call changes the world.
+        declares_effect: whether Python declares it, and not only the hints of a server or nothing.
+        external: the details of an external effect that Python declares.
+        concurrent: whether it is slow, independent work, as for `handrail.prompt.Tool`.
+        idempotency: when two calls are one effect; their parameters are the arguments as JSON.
+        approval: how a call without a matching rule is treated; `None` depends on the effect. `"ask"` for a tool that
+            requires approval in PydanticAI, and for one that only the hints of a server declare as reading.
+        max_result_chars: how many characters of a result the model reads at most, as for `handrail.prompt.Tool`.
+        untrusted: whether third parties write what it returns, as for `handrail.prompt.Tool`.
+    """
+
+    effect: Effect = "state"
+    declares_effect: bool = False
+    external: External | None = None
+    concurrent: bool = False
+    idempotency: IdempotencyConfig | None = None
+    approval: ApprovalDefault | None = None
+    max_result_chars: int = MAX_RESULT_CHARS
+    untrusted: bool = False
+
+    @property
+    def may_act(self) -> bool:
+        """Whether a call may change the world outside of the program: also if no effect is declared."""
+        return self.effect == "external" or (self.effect == "state" and not self.declares_effect)
+
+
+_NOTHING_DECLARED = ToolMetadata()
+
+
+def read_tool_metadata(definition: ToolDefinition) -> ToolMetadata:
+    """Reads the declaration of a tool.
+
+    Raises:
+        PromptValidationError: its metadata has an invalid value, by the rules of `handrail.prompt.Tool`.
+    """
+    if not definition.metadata and definition.kind == "function":
+        return _NOTHING_DECLARED
+    metadata: Mapping[str, Any] = definition.metadata or {}
+    properties: object = definition.parameters_json_schema.get("properties")
+    schema = {"properties": properties if is_object(properties) else {}}
+    declaration = Declaration(definition.name, dict, None, schema)
+    options = {name: metadata.get(name, default) for name, default in _OPTIONS.items()}
+    declaration.check_options(options | {"timeout": None, "accepts_overrides": True, "sanitizes": False})
+    effect: Any = metadata.get("effect")
+    config: IdempotencyConfig | None = metadata.get("idempotency")
+    approval: ApprovalDefault | None = metadata.get("approval")
+    if approval is not None and approval not in get_args(ApprovalDefault):
+        choices = ", ".join(map(repr, get_args(ApprovalDefault)))
+        declaration.refuse(f"approval is {approval!r}; it must be one of {choices}.")
+    hint = hinted_effect(metadata.get("annotations")) if effect is None else "state"
+    # Python has declared when two calls are one effect, so the tool changes something, whatever its server claims.
+    if hint == "read" and config is not None:
+        hint = "state"
+    own = declaration.effect_of(effect or (None if hint == "state" else hint), config, None)
+    declaration.check_effect(own, config)
+    claims = own.effect == "external" if config is None else config.has_key
+    declaration.check_apply(own.apply, claims=claims, concurrent=options["concurrent"])
+    # Python may restrict what PydanticAI asks about, but cannot relax it.
+    if (definition.kind == "unapproved" and approval != "deny") or (hint == "read" and approval is None):
+        approval = "ask"
+    return ToolMetadata(
+        effect=own.effect,
+        declares_effect=effect is not None,
+        external=effect if isinstance(effect, External) else None,
+        idempotency=config,
+        approval=approval,
+        **options,
+    )
+
+
+def hinted_effect(annotations: object) -> Effect:
+    """The effect inferred from the hints of an MCP server; see the table above. Other values are ignored."""
+    if not isinstance(annotations, Mapping):
+        return "state"
+    hints = cast("Mapping[object, object]", annotations)  # keys and values may be anything
+    reads, destroys, open_world = map(hints.get, ("readOnlyHint", "destructiveHint", "openWorldHint"))
+    # Compared with `is True`: hints are JSON from a server, where `1` or `"true"` may occur, and are ignored.
+    if destroys is True:
+        return "external"
+    if reads is True:
+        return "read"
+    if reads is False:
+        return "state" if destroys is False and open_world is False else "external"
+    return "external" if open_world is True else "state"
+
+
+# --------------------------------------------------------------------------------------------------------------- a call
 
 NOTHING_HIDDEN = schema_masking({})
 """The masking of a tool without secrets, or whose calls are only recorded."""
@@ -94,17 +206,13 @@ _NOTHING = object()
 """The placeholder for the value of a tool that has not returned."""
 
 _METHOD_NOT_FOUND = -32601
-
 _INVALID_PARAMS = -32602
-
 _HTTP_NOT_FOUND = "Not Found"
 """The SDK's message for an HTTP status of 404 without a JSON-RPC error, to which it gives the code -32601 (mcp 2.3.0,
 `client/streamable_http.py`). A proxy in front of the server may answer so, also after the server has acted."""
 
 
 class _PlainJson:
-    """Stores values of any type as their JSON."""
-
     def dump_json(self, value: object) -> bytes:
         return to_json(value)
 
@@ -177,16 +285,13 @@ class ForeignTool(Tool[Any, Any]):
 
 
 class ForeignCall:
-    """One call of a foreign tool: its arguments and its answer.
+    """One call of a foreign tool: its arguments, validated and as JSON, and its answer.
 
     Attributes:
-        name: the name of the tool.
-        arguments: the validated arguments as JSON.
-        context: PydanticAI's run context of the call.
         answer_lost: whether the toolset has not answered: it raised an exception that is not an answer of a tool.
     """
 
-    __slots__ = ("_args", "_failure", "_returned", "_tool", "_toolset", "answer_lost", "arguments", "context", "name")
+    __slots__ = ("_args", "_failure", "_tool", "_toolset", "_value", "answer_lost", "arguments", "context", "name")
 
     def __init__(
         self,
@@ -196,12 +301,12 @@ class ForeignCall:
         context: RunContext[Any],
         tool: ToolsetTool[Any],
     ) -> None:
-        """Create a call from the arguments of `AbstractToolset.call_tool`; `toolset` runs it."""
+        """Makes a call from the arguments of `AbstractToolset.call_tool`; `toolset` runs it."""
         self._toolset = toolset
         self.name: str = name
         self._args = args
         self._tool = tool
-        self._returned: Any = _NOTHING
+        self._value: Any = _NOTHING
         self._failure: Exception | None = None
         self.answer_lost: bool = False
         self.context: RunContext[Any] = context
@@ -214,19 +319,19 @@ class ForeignCall:
         return with_secrets_marked(schema, self.arguments_with_secrets()) if holds_secret(self._args) else schema
 
     def arguments_with_secrets(self) -> dict[str, Any]:
-        """As `arguments`, but with the secrets that validation has created instead of their masks."""
+        """The arguments as JSON, with the secrets that validation has created instead of their masks."""
         return plain_arguments(self._args, self._tool.tool_def, with_secrets=True)
 
     @contextmanager
     def under_way(self) -> Generator[None]:
-        """Make this the current call of its tool's handler, in the block and in what it starts."""
+        """Makes this the current call of its tool's handler, in the block and in what it starts."""
         token = _CALL.set(self)
         try:
             yield
         finally:
             _CALL.reset(token)
 
-    def outcome(self, message: ToolMessage) -> Any:  # noqa: ANN401 - whatever the tool returns
+    def answer(self, message: ToolMessage) -> Any:  # noqa: ANN401 - whatever the tool returns
         """The answer for PydanticAI, after the pipeline has finished the call.
 
         Raises:
@@ -237,40 +342,27 @@ class ForeignCall:
             raise _like(self._failure, message.content) if message.is_changed or message.feedback else self._failure
         if not message.success:
             raise ToolFailed(message.content)
-        if self._returned is _NOTHING:  # the call was answered from a record
+        if self._value is _NOTHING:  # the call was answered from a record
             value = message_content(message) if message.is_changed else advised_value(replayed_value(message), message)
             return ToolReturn(value, metadata={"replayed": message.replayed})
         if message.is_changed:
-            return with_value(self._returned, message_content(message), message.marks)
-        return advised_value(self._returned, message)
+            return with_value(self._value, message_content(message), message.marks)
+        return advised_value(self._value, message)
 
-    def postponed(self, error: CallPostponed) -> Never:
-        """Postpone the call in PydanticAI.
-
-        Raises:
-            ApprovalRequired: as the tool raised it, or because the question about the call was left open.
-            CallDeferred: as the tool raised it.
-        """
+    def postpone(self, error: CallPostponed) -> Never:
+        """Postpones the call in PydanticAI."""
         if self._failure is not None:
             raise self._failure
         raise ApprovalRequired from error
 
-    async def carry_out(self, *, acts_outside: bool) -> ToolResult[Any]:
-        """Run the call by the toolset; step 9 of the pipeline.
-
-        Raises:
-            CallPostponed: the call is postponed.
-            ToolValidationError: the toolset reports a failure.
-            EffectUncertain: it is not known whether the external effect happened.
-            Exception: any other exception of the toolset.
-        """
+    async def run(self, *, acts_outside: bool) -> ToolResult[Any]:
+        """Runs the call by the toolset; step 9 of the pipeline."""
         try:
-            returned = await self._toolset.call_tool(self.name, self._args, self.context, self._tool)
+            value = await self._toolset.call_tool(self.name, self._args, self.context, self._tool)
             # An iterator can be read once, and its side effects belong to the call.
-            self._returned, recorded = freeze_value(self.name, returned)
-            value, files = split_files(self._returned)
-            if files:
-                recorded = to_plain_json(value)
+            self._value, plain = freeze_value(self.name, value)
+            rest, files = split_files(self._value)
+            return ToolResult.ok(to_plain_json(rest) if files else plain, parts=files)
         except (ApprovalRequired, CallDeferred) as error:
             self._failure = error
             why = str(error) or f"it raised {type(error).__name__}"
@@ -280,8 +372,10 @@ class ForeignCall:
             # PydanticAI converts a timeout of the tool into `ModelRetry`, with the `TimeoutError` as its context. An
             # external call that was cut off may have had its effect, so the model must not simply repeat it.
             if acts_outside and (isinstance(error.__context__, TimeoutError) or self.answer_lost):
-                raise self._uncertain(error) from error
-            self._failure = _escaped(error)
+                raise EffectUncertain(f"{self.name} was stopped: {error}") from error
+            # Without what the model must not read: a lone surrogate, what `text_for_model` replaces, and secrets.
+            text = escape_surrogates(text_for_model(error, error.message))
+            self._failure = error if text == error.message else _like(error, text)
             raise ToolValidationError(str(error)) from error
         except UnreadableValueError as error:
             if acts_outside:  # it has run to its end
@@ -294,134 +388,107 @@ class ForeignCall:
             # `ThroughPipeline.__aexit__`.
             self.answer_lost = True
             raise
-        return ToolResult.ok(recorded, parts=files)
-
-    def _uncertain(self, error: Exception) -> EffectUncertain:
-        return EffectUncertain(f"{self.name} was stopped: {error}")
-
-
-def _escaped(error: ModelRetry | ToolFailed) -> ModelRetry | ToolFailed:
-    """The exception as the tool raised it, or a new one without text that the model must not read.
-
-    That is a lone surrogate, which is escaped, what `text_for_model` replaces, and secrets.
-    """
-    text = escape_surrogates(text_for_model(error, error.message))
-    return error if text == error.message else _like(error, text)
 
 
 def _like(error: Exception, text: str) -> ModelRetry | ToolFailed:
-    """An exception of the same kind, with another text."""
     return ModelRetry(text) if isinstance(error, ModelRetry) else ToolFailed(text)
 
 
-def foreign_tool(name: str, description: str, said: ToolMetadata, schema: Mapping[str, Any]) -> ForeignTool:
+def foreign_tool(name: str, description: str, metadata: ToolMetadata, schema: Mapping[str, Any]) -> ForeignTool:
     """A tool of that name, which runs the current call."""
-    acts_outside = said.effect == "external"
+    acts_outside = metadata.effect == "external"
 
-    async def carry_out(_params: object, /, *, context: ToolContext) -> ToolResult[Any]:  # noqa: ARG001 - a handler's
-        return await _CALL.get().carry_out(acts_outside=acts_outside)
+    async def run(_params: object, /, *, context: ToolContext) -> ToolResult[Any]:  # noqa: ARG001 - a handler's
+        return await _CALL.get().run(acts_outside=acts_outside)
 
+    # A "state" that only a server, or nothing, declares, is not an effect that the tool declares.
+    is_declared = metadata.declares_effect or metadata.effect != "state"
     return ForeignTool(
         name=name,
         description=description,
-        handler=carry_out,
-        effect=cast("Effect", said.external or (said.effect if said.declares_effect else _not_said(said.effect))),
-        concurrent=said.concurrent,
-        idempotency=said.idempotency,
-        max_result_chars=said.max_result_chars,
-        untrusted=said.untrusted,
+        handler=run,
+        effect=cast("Effect", metadata.external or (metadata.effect if is_declared else None)),
+        concurrent=metadata.concurrent,
+        idempotency=metadata.idempotency,
+        max_result_chars=metadata.max_result_chars,
+        untrusted=metadata.untrusted,
         arguments_schema=schema,
         masking=schema_masking(schema),
     )
 
 
-def _not_said(effect: Effect) -> Effect | None:
-    """The effect of a tool whose effect only a server, or nothing, declares."""
-    return None if effect == "state" else effect
-
-
 def plain_arguments(
     args: object, definition: ToolDefinition | None = None, *, with_secrets: bool = False
 ) -> dict[str, Any]:
-    """Validated arguments as JSON; a value that JSON cannot represent is described as text.
+    """Arguments validated by PydanticAI as JSON; a value that JSON cannot represent is described as text.
 
-    Args:
-        args: the arguments as validated by PydanticAI.
-        definition: the definition of the tool. If the only parameter of a function is a model, its fields are the
-            parameters there.
-        with_secrets: whether secrets stay objects, which JSON writes as asterisks.
+    With the definition of the tool, the fields of a function's only parameter, if that is a model, are the arguments.
+    `with_secrets` keeps secrets as objects, which JSON writes as asterisks.
     """
-    given: object = args
-    found = as_json(args)
-    if found is NO_VALUE and isinstance(args, dict):
-        named = cast("dict[object, object]", args)  # keys may be anything
-        found = {str(to_plain_json(name)): to_plain_json(value) for name, value in named.items()}
-    elif found is NO_VALUE:
-        found = to_plain_text(args)
+    plain, value = as_json(args), args
+    if plain is NO_VALUE and isinstance(args, dict):
+        entries = cast("dict[object, object]", args)  # keys may be anything
+        plain = {str(to_plain_json(name)): to_plain_json(value) for name, value in entries.items()}
+    elif plain is NO_VALUE:
+        plain = to_plain_text(args)
     if with_secrets:
-        found = secrets_put_back(found, given)
-    if not isinstance(found, dict):
-        return {"arguments": found}
-    arguments = cast("dict[str, Any]", found)  # JSON's keys are strings
-    if definition is None:
-        return arguments
-    return _as_declared(arguments, given, definition.parameters_json_schema)
+        plain = secrets_put_back(plain, value)
+    if not is_object(plain):
+        return {"arguments": plain}
+    arguments = dict(plain)
+    return arguments if definition is None else _unwrap(arguments, value, definition.parameters_json_schema)
 
 
-def _as_declared(arguments: dict[str, Any], args: object, schema: Mapping[str, Any]) -> dict[str, Any]:
+def _unwrap(arguments: dict[str, Any], args: object, schema: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of a function's only parameter, if that is a model: they are the parameters in its schema."""
     if len(arguments) != 1 or not isinstance(args, dict):
         return arguments
-    ((name, only),) = arguments.items()
+    ((name, fields),) = arguments.items()
     (value,) = cast("dict[object, object]", args).values()  # validation may return anything
-    declared: Any = schema.get("properties")
-    declared = cast("dict[str, Any]", declared) if isinstance(declared, dict) else {}
-    if not isinstance(only, dict):
+    properties: object = schema.get("properties")
+    properties = properties if is_object(properties) else {}
+    if not is_object(fields):
         return arguments
-    fields = cast("dict[str, Any]", only)  # JSON's keys are strings
     if not (isinstance(value, BaseModel) or is_dataclass(value)):
         # Validation returns a plain dict for a `TypedDict`, as for a server that accepts anything.
-        return fields if name not in declared and fields and fields.keys() <= declared.keys() else arguments
-    if name in declared:  # a field has the parameter's name, or the parameter is not the only one
-        return arguments if _may_be_object(declared[name]) else fields
-    # A model without fields accepts others; the only other case with any name is a function of `**models`.
-    return fields if declared or schema.get("additionalProperties") is True else arguments
+        is_wrapped = name not in properties and bool(fields) and fields.keys() <= properties.keys()
+    elif name in properties:  # a field has the parameter's name, or the parameter is not the only one
+        is_wrapped = not _may_be_object(properties[name])
+    else:
+        # A model without fields accepts others; the only other case with any name is a function of `**models`.
+        is_wrapped = bool(properties) or schema.get("additionalProperties") is True
+    return dict(fields) if is_wrapped else arguments
 
 
 def _may_be_object(schema: object) -> bool:
-    """Whether a schema may accept an object: it has no type, or that one."""
-    if not isinstance(schema, Mapping):
+    if not is_object(schema):
         return True
-    said = cast("Mapping[str, Any]", schema)  # a JSON object
-    branches = said.get("anyOf")
-    if isinstance(branches, list):
-        return any(_may_be_object(branch) for branch in cast("list[object]", branches))  # each is checked there
-    kind: object = said.get("type", "object")
+    branches = schema.get("anyOf")
+    if is_array(branches):
+        return any(map(_may_be_object, branches))
+    kind: object = schema.get("type", "object")
     return kind == "object"
 
 
-def is_answer_lost(error: BaseException) -> bool:
+def is_answer_lost(error: BaseException | None) -> bool:
     """Whether an exception of a tool, or one in its chain, leaves the server's action unknown."""
-    # A chain may contain itself, which Python permits.
-    seen: set[int] = set()
-    found: BaseException | None = error
-    while found is not None and id(found) not in seen:
-        seen.add(id(found))
-        if _says_so(found):
+    chain: set[int] = set()  # it may contain itself, which Python permits
+    while error is not None and id(error) not in chain:
+        chain.add(id(error))
+        if isinstance(error, BaseExceptionGroup):
+            if any(map(is_answer_lost, cast("BaseExceptionGroup[BaseException]", error).exceptions)):  # of any type
+                return True
+        elif _is_lost(getattr(error, "error", None)):
             return True
-        found = found.__cause__
+        error = error.__cause__
     return False
 
 
-def _says_so(error: BaseException) -> bool:
-    if isinstance(error, BaseExceptionGroup):
-        group = cast("BaseExceptionGroup[BaseException]", error)  # of any type
-        return any(is_answer_lost(member) for member in group.exceptions)
-    described: object = getattr(error, "error", None)
-    code: object = getattr(described, "code", None)
+def _is_lost(fault: object) -> bool:
+    code: object = getattr(fault, "code", None)
     # Not `isinstance`: `True` is an `int`, and is not a code.
     if type(code) is not int:
         return False
     if code == _METHOD_NOT_FOUND:
-        return getattr(described, "message", None) == _HTTP_NOT_FOUND
+        return getattr(fault, "message", None) == _HTTP_NOT_FOUND
     return code != _INVALID_PARAMS
