@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from handrail.errors import PathEscapeError
-from handrail.filesystem.root import normalise_on_disk, to_bytes, to_text
+from handrail.filesystem.paths import normalise_on_disk, to_bytes, to_text
 from tests.kit import raises
 from tests.wording import Wording
 

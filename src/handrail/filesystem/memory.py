@@ -21,9 +21,8 @@ from handrail.errors import FilesystemError, PathConflictError
 from handrail.filesystem import paths, protocol
 from handrail.filesystem.disk import open_to_read, translate_os_errors
 from handrail.filesystem.path_filters import GIT_FOLDER, PathFilter, PathPattern, Pattern, exclude_patterns, showing
-from handrail.filesystem.paths import ROOT, ancestors_of, is_inside, join, normalise, parent_of
+from handrail.filesystem.paths import ROOT, ancestors_of, is_inside, join, normalise, parent_of, to_text
 from handrail.filesystem.protocol import FileStart, digest_of
-from handrail.filesystem.root import to_text
 from handrail.filesystem.undo_journal import Snapshot, UndoJournal
 from handrail.filesystem.walks import EVERYTHING, FileStat, Scan, Start, WalkRequest, walk
 from handrail.loop_guard import check_blocking

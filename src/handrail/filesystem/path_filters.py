@@ -237,10 +237,7 @@ def showing(include: Iterable[str], exclude: Iterable[str]) -> PathFilter:
         TypeError: the patterns are one string, or not strings.
     """
     included, excluded = tuple(include), exclude_patterns(exclude)
-    sets = (
-        *((ExcludedPaths(excluded),) if excluded else ()),
-        *(() if "**" in included else (NotIncluded(included),)),
-    )
+    sets = (*((ExcludedPaths(excluded),) if excluded else ()), *(() if "**" in included else (NotIncluded(included),)))
     return PathFilter(reading=sets, writing=sets)
 
 

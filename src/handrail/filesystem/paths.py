@@ -32,6 +32,11 @@ MAX_DEPTH = 128
 
 _DRIVE = re.compile(r"[A-Za-z]:(?:/|\Z)")
 
+ESCAPE = "\N{SYMBOL FOR ESCAPE}"
+"""Begins the spelling of a byte."""
+
+_SPELLED = re.compile(ESCAPE.encode() + rb"([0-9A-F]{2})")
+
 OWN_GIT = ".git"
 """The git dir of the root, or the file that names it: it is not part of snapshots."""
 
@@ -254,3 +259,54 @@ def too_deep(path: str) -> PathConflictError:
 def is_outside_git_dir(path: str) -> bool:
     """Whether a snapshot of the tree includes a path: everything but the root's own git dir."""
     return path.partition("/")[0] != OWN_GIT
+
+
+def to_text(name: bytes) -> str:
+    """How a name on disk, or the target of a link, is spelled in paths."""
+    text = name.decode(errors="surrogateescape")
+    if "/" not in text and _DRIVE.match(text):  # at the start of a path it would mean a drive
+        return text[0] + _spelled(b":")
+    return "".join(_spell(character) for character in text) if _needs_spelling(text) else text
+
+
+def to_bytes(text: str) -> bytes:
+    """The name on disk that a text spells; the inverse of `to_text`."""
+    return _SPELLED.sub(lambda found: bytes.fromhex(found[1].decode()), text.encode())
+
+
+def normalise_on_disk(path: str) -> str:
+    """The shortest form of a path on disk; as `normalise`, but lengths are those of the names on disk.
+
+    Raises:
+        PathEscapeError: it is not a path inside the root, or spells a name in another way than `to_text` does.
+    """
+    if not isinstance(cast("object", path), str) or ESCAPE not in path:  # `normalise` refuses what is not text
+        return normalise(path)
+    shortest = normalise(path, encode=to_bytes)
+    for part in shortest.split("/"):
+        name = to_bytes(part)
+        # A spelled byte could be a separator, or make `..`; and with a second spelling a path could bypass the rules
+        # for the first.
+        if b"/" in name or b"\0" in name or name in {b".", b".."} or to_text(name) != part:
+            msg = (
+                f"{ESCAPE!r} and two digits spell a byte that is not UTF-8, and {part!r} spells others; copy names "
+                "as they are listed"
+            )
+            raise PathEscapeError(msg, path=path)
+    return shortest
+
+
+def _needs_spelling(text: str) -> bool:
+    return "\\" in text or (not text.isascii() and any(each == ESCAPE or "\udc80" <= each <= "\udcff" for each in text))
+
+
+def _spell(character: str) -> str:
+    if character in {ESCAPE, "\\"}:
+        return _spelled(character.encode())
+    if "\udc80" <= character <= "\udcff":
+        return _spelled(character.encode(errors="surrogateescape"))
+    return character
+
+
+def _spelled(data: bytes) -> str:
+    return "".join(f"{ESCAPE}{byte:02X}" for byte in data)

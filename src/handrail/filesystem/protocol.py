@@ -7,7 +7,7 @@ Paths
     surrogate, one of more than 4,095 bytes in UTF-8, with a part of more than 255, or of more than 128 parts. Upper and
     lower case differ; Unicode forms of a name do not. Errors and results name paths in their shortest form. A store on
     disk spells what is not UTF-8 in a name byte by byte, by the sign for escape and two hexadecimal digits: the bytes
-    `caf\xe9` are `caf␛E9` (`handrail.filesystem.root`).
+    `caf\xe9` are `caf␛E9` (`handrail.filesystem.paths`).
 
 Filtering
     `filtered` gives the same files to a caller for whom some paths do not exist, or may not be changed

@@ -26,12 +26,13 @@ from handrail.resources.binding import (
     MISSING,
     Binding,
     GivenInstance,
+    Lifetime,
     Resolver,
     Scope,
     is_snapshotable,
+    raise_close_failures,
     unbound_error,
 )
-from handrail.resources.lifetime import Lifetime, raise_close_failures
 from handrail.transaction import Snapshotable, Transaction
 from handrail.turns import Turn, own_turn, turn_of
 

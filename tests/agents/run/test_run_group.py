@@ -16,7 +16,7 @@ from handrail.errors import AgentError, FilesystemBusyError, StoreUnavailableErr
 from handrail.filesystem import HostFilesystem
 from handrail.filesystem.disk import Disk
 from handrail.filesystem.host.journal import NO_BEFORE_IMAGE, JournalFile, JournalHeader
-from handrail.filesystem.host.journal_folder import default_journal_folder
+from handrail.filesystem.host.recovery import default_journal_folder
 from handrail.store import open as open_store
 from handrail.testing import Call
 from handrail.waiting import run_in_thread

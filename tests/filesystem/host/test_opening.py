@@ -22,7 +22,7 @@ from handrail.errors import (
 )
 from handrail.filesystem import HostFilesystem
 from handrail.filesystem.disk import Disk
-from handrail.filesystem.host.journal_folder import default_journal_folder
+from handrail.filesystem.host.recovery import default_journal_folder
 from tests.filesystem.calls import call
 from tests.filesystem.disks import Nth, WatchedDisk, fail, picture
 from tests.kit import raises

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from handrail.errors import FilesystemError
-from handrail.filesystem.shadow.checkout import DiskTree, file_digest
+from handrail.filesystem.shadow.git import UNREAD
 from handrail.filesystem.shadow.repository import ShadowRepository
-from handrail.filesystem.shadow.tree import MAX_TREE_DEPTH, UNREAD, TreeScan, scan_tree
+from handrail.filesystem.shadow.tree import MAX_TREE_DEPTH, DiskTree, TreeScan, file_digest, scan_tree
 from tests.filesystem.shadow.test_git import script
 from tests.filesystem.shadow_trees import fill, picture
 from tests.kit import raises

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from handrail.errors import FilesystemError, JournalError
-from handrail.filesystem.shadow.git import ObjectReader, ObjectWriter, Pipes
+from handrail.filesystem.shadow.git import UNREAD, ObjectReader, ObjectWriter, Pipes
 from handrail.filesystem.shadow.repository import ShadowRepository
-from handrail.filesystem.shadow.tree import UNREAD
 from tests.filesystem.shadow_trees import picture
 from tests.kit import raises
 from tests.wording import Wording

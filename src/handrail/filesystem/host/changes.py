@@ -53,7 +53,7 @@ from uuid import uuid4
 
 from handrail.crash_points import reached
 from handrail.errors import FilesystemError, JournalError, RootMissingError
-from handrail.filesystem.disk import translate_os_errors
+from handrail.filesystem.disk import Root, translate_os_errors
 from handrail.filesystem.host.journal import (
     NO_BEFORE_IMAGE,
     BeforeImage,
@@ -63,10 +63,8 @@ from handrail.filesystem.host.journal import (
     JournalHeader,
     beside_of,
 )
-from handrail.filesystem.host.journal_folder import drop_commit_record
-from handrail.filesystem.host.recovery import RestoreTarget, TreeRestorer, WholeTree
+from handrail.filesystem.host.recovery import RestoreTarget, TreeRestorer, WholeTree, drop_commit_record
 from handrail.filesystem.paths import ROOT
-from handrail.filesystem.root import Root
 from handrail.filesystem.undo_journal import LOST, Snapshot, UndoJournal
 from handrail.loop_guard import check_blocking
 from handrail.redaction import redacted_logger

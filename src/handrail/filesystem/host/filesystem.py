@@ -1,6 +1,6 @@
 """A filesystem over a folder on disk, which is rolled back when a call fails or a process dies.
 
-This module implements the protocol on top of path resolution (`handrail.filesystem.root`), changes and their rollback
+This module implements the protocol on top of path resolution (`handrail.filesystem.paths`), changes and their rollback
 (`handrail.filesystem.host.changes`), and recovery after a crash (`handrail.filesystem.host.recovery`).
 """
 
@@ -20,21 +20,22 @@ from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.errors import FilesystemError, InvalidArgumentError
 from handrail.errors.developer import check_argument
 from handrail.filesystem import protocol
-from handrail.filesystem.disk import Disk, translate_os_errors
+from handrail.filesystem.disk import Disk, Root, translate_os_errors
 from handrail.filesystem.host.changes import HostChanges
 from handrail.filesystem.host.journal import BeforeImage, BeforeImages
-from handrail.filesystem.host.journal_folder import JournalFolder, RecordedPrograms, default_journal_folder
 from handrail.filesystem.host.operations import TreeReader, create_folder, move_path, remove_path, write_file
-from handrail.filesystem.host.recovery import GIT_DIR, WholeTree, recover
-from handrail.filesystem.path_filters import PathFilter, PathPattern, Pattern, showing
-from handrail.filesystem.paths import ROOT, below_root
-from handrail.filesystem.protocol import MOST_HASHED_BYTES, FileStart, digest_of, identity_of_status
-from handrail.filesystem.root import Root, normalise_on_disk
-from handrail.filesystem.shadow.repository import (
-    MAX_UNTRACKED_BYTES,
-    ShadowRepository,
-    check_max_untracked_bytes,
+from handrail.filesystem.host.recovery import (
+    GIT_DIR,
+    JournalFolder,
+    RecordedPrograms,
+    WholeTree,
+    default_journal_folder,
+    recover,
 )
+from handrail.filesystem.path_filters import PathFilter, PathPattern, Pattern, showing
+from handrail.filesystem.paths import ROOT, below_root, normalise_on_disk
+from handrail.filesystem.protocol import MOST_HASHED_BYTES, FileStart, digest_of, identity_of_status
+from handrail.filesystem.shadow.repository import MAX_UNTRACKED_BYTES, ShadowRepository, check_max_untracked_bytes
 from handrail.filesystem.undo_journal import Snapshot, UndoJournal
 from handrail.filesystem.walks import EVERYTHING, FileStat, Scan, WalkRequest
 from handrail.loop_guard import check_blocking

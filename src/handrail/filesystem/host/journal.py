@@ -42,8 +42,7 @@ from typing import Any, Literal, NamedTuple
 
 from handrail.errors import JournalError
 from handrail.filesystem.disk import Disk
-from handrail.filesystem.paths import ROOT
-from handrail.filesystem.root import to_bytes, to_text
+from handrail.filesystem.paths import ROOT, to_bytes, to_text
 from handrail.filesystem.undo_journal import SavedTree
 
 VERSION = 1

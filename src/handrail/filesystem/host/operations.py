@@ -14,15 +14,22 @@ from collections.abc import Iterable, Sequence
 from handrail.crash_points import reached
 from handrail.errors import PathConflictError, PathNotFoundError
 from handrail.filesystem import paths
-from handrail.filesystem.disk import Disk, holds_special_file, special_file
+from handrail.filesystem.disk import Disk, ResolvedPath, Root, holds_special_file, special_file
 from handrail.filesystem.host.changes import HostChanges
 from handrail.filesystem.host.journal import FileIdentity, file_identity, file_kind
-from handrail.filesystem.ignore_files import MOST_RULE_BYTES
 from handrail.filesystem.path_filters import PathFilter, PathPattern
-from handrail.filesystem.paths import MAX_DEPTH, ROOT, ancestors_of, depth_of, is_inside, join
-from handrail.filesystem.root import ResolvedPath, Root, normalise_on_disk, to_text
+from handrail.filesystem.paths import (
+    MAX_DEPTH,
+    ROOT,
+    ancestors_of,
+    depth_of,
+    is_inside,
+    join,
+    normalise_on_disk,
+    to_text,
+)
 from handrail.filesystem.shadow.tree import spelled
-from handrail.filesystem.walks import FileStat, Scan, Start, WalkRequest, walk
+from handrail.filesystem.walks import MOST_RULE_BYTES, FileStat, Scan, Start, WalkRequest, walk
 from handrail.open_databases import has_open_databases, protected_paths
 
 _FOLDER = FileIdentity("folder")

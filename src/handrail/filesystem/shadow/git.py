@@ -10,6 +10,7 @@ Nothing is synced: the objects survive the death of the process, but perhaps not
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import subprocess
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
@@ -17,11 +18,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import IO, BinaryIO
+from typing import IO, BinaryIO, NamedTuple
 
 from handrail.errors import FilesystemError, JournalError
 from handrail.filesystem.paths import OWN_GIT, ROOT
-from handrail.filesystem.shadow.tree import UNREAD, running_id
 from handrail.loop_guard import check_blocking
 
 CHUNK = 1 << 20
@@ -59,18 +59,18 @@ class ObjectWriter:
     def blob(self, source: BinaryIO, size: int) -> str:
         """Store `size` bytes, and return their id; `UNREAD` if there are fewer, and the stored object is useless."""
         self._stdin.write(b"blob\ndata %d\n" % size)
-        blob_id = running_id(b"blob", size)
+        digest = hashlib.sha1(object_header(b"blob", size), usedforsecurity=False)
         left = size
         while left:
             chunk = source.read(min(left, CHUNK))
             if not chunk:
                 self._pad(left)
                 return UNREAD
-            blob_id.update(chunk)
+            digest.update(chunk)
             self._stdin.write(chunk)
             left -= len(chunk)
         self._stdin.write(b"\n")
-        return blob_id.hexdigest()
+        return digest.hexdigest()
 
     def _pad(self, left: int) -> None:
         """Fill up with zeros, because git waits for the announced number of bytes."""
@@ -355,3 +355,51 @@ def _isolated() -> dict[str, str]:
 def _failed(command: str, code: int, complaints: bytes) -> FilesystemError:
     said = complaints.decode(errors="replace").strip() or "no error output"
     return FilesystemError(f"git {command} failed with exit status {code}: {said}", path=ROOT)
+
+
+UNREAD = "0" * 40
+"""The id of a file that has not been read yet, or that changed while it was."""
+
+
+class TreeEntry(NamedTuple):
+    """One line of a tree object."""
+
+    mode: int
+    name: str
+    id: str
+
+
+def decode_tree(content: bytes) -> Iterator[TreeEntry]:
+    """The entries of a tree object."""
+    at = 0
+    while at < len(content):
+        space = content.index(b" ", at)
+        # The id follows as the 20 bytes of a SHA-1, which may contain any byte.
+        end = content.index(b"\0", space)
+        yield TreeEntry(
+            int(content[at:space], 8), os.fsdecode(content[space + 1 : end]), content[end + 1 : end + 21].hex()
+        )
+        at = end + 21
+
+
+def object_header(kind: bytes, size: int) -> bytes:
+    """What precedes the content of a git object in its digest."""
+    return b"%s %d\0" % (kind, size)
+
+
+def object_id(kind: bytes, size: int, chunks: Iterable[bytes]) -> str:
+    """The id of a git object: the digest of its header and its content."""
+    digest = hashlib.sha1(object_header(kind, size), usedforsecurity=False)
+    for chunk in chunks:
+        digest.update(chunk)
+    return digest.hexdigest()
+
+
+def dump_left_out(paths: Iterable[str]) -> bytes:
+    """Paths as the content of a blob."""
+    return b"".join(os.fsencode(path) + b"\0" for path in sorted(paths))
+
+
+def load_left_out(content: bytes) -> frozenset[str]:
+    """The inverse of `dump_left_out`."""
+    return frozenset(os.fsdecode(path) for path in content.split(b"\0") if path)

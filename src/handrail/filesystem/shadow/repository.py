@@ -24,39 +24,40 @@ Snapshots are never deleted: to free the space, remove the git dir while it is n
 from __future__ import annotations
 
 import os
+import re
 import stat
 import threading
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from handrail.clock import SYSTEM_CLOCK, Clock
-from handrail.errors import FilesystemBusyError, FilesystemError, InvalidArgumentError
-from handrail.filesystem.paths import ROOT
-from handrail.filesystem.shadow.checkout import (
-    ABOVE,
-    LEFT_OUT,
-    DiskTree,
-    apply_checkout,
-    compare_contents,
-    disk_at,
-    file_digest,
-    plan_checkout,
-    wanted_tree,
+from handrail.errors import FilesystemBusyError, FilesystemError, InvalidArgumentError, SnapshotError
+from handrail.filesystem.paths import ROOT, join
+from handrail.filesystem.shadow.git import (
+    UNREAD,
+    Git,
+    ObjectReader,
+    TreeEntry,
+    decode_tree,
+    dump_left_out,
+    load_left_out,
+    objects_missing,
 )
-from handrail.filesystem.shadow.git import Git
 from handrail.filesystem.shadow.tree import (
     NO_NAMES,
-    UNREAD,
     UNSETTLED,
+    DiskTree,
     Folder,
     FolderRules,
     TreeFile,
     TreeScan,
     UnreadFile,
     cannot_snapshot,
-    dump_left_out,
+    disk_at,
+    file_digest,
     identify,
     identify_read,
     names_by_folder,
@@ -289,3 +290,196 @@ def _lock(fd: int) -> None:
     except BlockingIOError as error:
         msg = "another process uses the git dir of this shadow repository; give each its own, or try again later"
         raise FilesystemBusyError(msg, path=ROOT) from error
+
+
+ABOVE = "root"
+"""The name of the root in the tree object of a snapshot, so that its mode is stored too."""
+
+LEFT_OUT = "left-out"
+"""The name there of the paths that the snapshot leaves out, if there are any."""
+
+_ID = re.compile("[0-9a-f]{40}")
+
+_MADE = frozenset({stat.S_IFREG, stat.S_IFLNK})
+"""The kinds of leaves that a restore can make."""
+
+_EMPTY = Folder(0)
+
+
+@dataclass(slots=True)
+class CheckoutPlan:
+    """The steps of a restore, in order; folders come before what they hold.
+
+    Attributes:
+        surplus: what is removed.
+        folders: the folders that are made.
+        leaves: the files and links that are made.
+        modes: the modes that are set.
+        unread: the files that must be read to know whether they are to be made, each with what is wanted there.
+    """
+
+    surplus: list[str] = field(default_factory=list[str])
+    folders: list[str] = field(default_factory=list[str])
+    leaves: list[tuple[str, TreeEntry]] = field(default_factory=list[tuple[str, TreeEntry]])
+    modes: list[tuple[str, int]] = field(default_factory=list[tuple[str, int]])
+    unread: list[tuple[UnreadFile, TreeEntry]] = field(default_factory=list[tuple[UnreadFile, TreeEntry]])
+
+    @property
+    def blobs(self) -> list[str]:
+        """The ids of the contents that the restore may need."""
+        return [entry.id for _, entry in (*self.leaves, *self.unread)]
+
+
+class WantedTree(NamedTuple):
+    """What a snapshot holds.
+
+    Attributes:
+        root: the root.
+        left_out: the paths that it leaves out.
+    """
+
+    root: TreeEntry
+    left_out: frozenset[str]
+
+
+def wanted_tree(reader: ObjectReader, snapshot: str) -> WantedTree:
+    """What a snapshot holds.
+
+    Raises:
+        SnapshotError: it is not a snapshot of this repository.
+        JournalError: the paths that it leaves out have been lost.
+    """
+    # Only a whole id: git would also resolve other names, and a line break would end the question.
+    content = reader.tree(snapshot) if _ID.fullmatch(snapshot) else None
+    entries = {entry.name: entry for entry in decode_tree(content or b"")}
+    if ABOVE not in entries or not entries.keys() <= {ABOVE, LEFT_OUT}:
+        msg = f"{snapshot!r} is not a snapshot of this shadow repository; restore what its `snapshot` returned"
+        raise SnapshotError(msg)
+    paths = b"".join(reader.blob(entries[LEFT_OUT].id)) if LEFT_OUT in entries else b""
+    return WantedTree(entries[ABOVE], load_left_out(paths))
+
+
+def plan_checkout(reader: ObjectReader, wanted: TreeEntry, present: Folder) -> CheckoutPlan:
+    """The changes from the present to the wanted state; `compare_contents` must follow.
+
+    Raises:
+        JournalError: the objects of the snapshot have been lost.
+    """
+    steps = CheckoutPlan()
+    _plan(reader, ROOT, wanted, present, steps)
+    return steps
+
+
+def compare_contents(steps: CheckoutPlan, sizes: Mapping[str, int], disk: DiskTree) -> None:
+    """Read the files that may have the wanted content, and plan for those that have another.
+
+    Args:
+        steps: the plan.
+        sizes: the sizes of its `blobs`, as far as they exist.
+        disk: the present state.
+
+    Raises:
+        JournalError: a content that is needed has been lost.
+    """
+    for item, entry in steps.unread:
+        if not _holds(item, entry, sizes.get(entry.id), disk):
+            steps.leaves.append((item.path, entry))
+        elif item.leaf.mode != entry.mode:
+            steps.modes.append((item.path, entry.mode))
+    lost = [entry.id for _, entry in steps.leaves if entry.id not in sizes]
+    if lost:
+        raise objects_missing(lost)
+
+
+def _holds(item: UnreadFile, entry: TreeEntry, size: int | None, disk: DiskTree) -> bool:
+    try:
+        return size in {None, item.leaf.signature[0]} and disk.read(item, file_digest) == entry.id
+    except FilesystemError:  # what cannot be read is replaced
+        return False
+
+
+def apply_checkout(steps: CheckoutPlan, reader: ObjectReader, disk: DiskTree) -> None:
+    """Make the planned changes. What cannot be removed does not keep the rest from being restored.
+
+    Raises:
+        FilesystemError: the disk does not allow it; the same snapshot can be restored again.
+    """
+    failures: list[FilesystemError] = []
+    for path in steps.surplus:
+        try:
+            disk.remove(path)
+        except FilesystemError as error:
+            failures.append(error)
+    _make(steps, reader, disk)
+    if failures:
+        more = f" (and {len(failures) - 1} more)" if failures[1:] else ""
+        raise FilesystemError(f"{failures[0]}{more}", path=failures[0].path) from failures[0]
+
+
+def _make(steps: CheckoutPlan, reader: ObjectReader, disk: DiskTree) -> None:
+    for path in steps.folders:
+        disk.make_folder(path)
+    for path, leaf in steps.leaves:
+        content = reader.blob(leaf.id)
+        if stat.S_ISLNK(leaf.mode):
+            disk.make_link(path, b"".join(content))
+        else:
+            disk.make_file(path, leaf.mode, content)
+    # Inner ones first: the mode of a folder may deny access to what it holds.
+    for path, mode in reversed(steps.modes):
+        disk.set_mode(path, mode)
+
+
+def _plan(reader: ObjectReader, path: str, wanted: TreeEntry, present: Folder | None, steps: CheckoutPlan) -> None:
+    if present is None:
+        steps.folders.append(path)
+        present = Folder(stat.S_IFDIR | stat.S_IRWXU)
+    if present.mode != wanted.mode:
+        steps.modes.append((path, wanted.mode))
+    # After the mode, which is stored in the folder above and is not part of the id.
+    if present.id == wanted.id:
+        return
+    content = reader.tree(wanted.id)
+    if content is None:
+        raise objects_missing([wanted.id])
+    entries = list(decode_tree(content))
+    names = {entry.name for entry in entries}
+    # What is of another kind than wanted is not in here: making the new one removes it.
+    surplus = [name for name in (*present.leaves, *present.folders) if name not in names]
+    # A folder in which a database was opened since stays.
+    steps.surplus += [join(path, name) for name in surplus if not _holds_apart(present.folders.get(name, _EMPTY))]
+    for entry in entries:
+        if entry.name in present.apart:
+            continue
+        inner = join(path, entry.name)
+        if stat.S_ISDIR(entry.mode):
+            _plan(reader, inner, entry, present.folders.get(entry.name), steps)
+            continue
+        _plan_leaf(inner, entry, present, steps)
+
+
+def _holds_apart(folder: Folder) -> bool:
+    waiting = [folder]  # a program may have nested folders deeper than functions may call each other
+    while waiting:
+        inner = waiting.pop()
+        if inner.apart:
+            return True
+        waiting += inner.folders.values()
+    return False
+
+
+def _plan_leaf(path: str, wanted: TreeEntry, present: Folder, steps: CheckoutPlan) -> None:
+    leaf = present.leaves.get(wanted.name)
+    if leaf is not None and stat.S_IFMT(leaf.mode) == stat.S_IFMT(wanted.mode):
+        if leaf.id == UNREAD:
+            steps.unread.append((UnreadFile(path, present, wanted.name, wanted.id), wanted))
+            return
+        if leaf.id == wanted.id:
+            if leaf.mode != wanted.mode:
+                steps.modes.append((path, wanted.mode))
+            return
+    if stat.S_IFMT(wanted.mode) in _MADE:
+        steps.leaves.append((path, wanted))
+    elif leaf is not None or wanted.name in present.folders:
+        # A socket or fifo is of use only to the processes that have opened it, and a device is made by the system.
+        steps.surplus.append(path)

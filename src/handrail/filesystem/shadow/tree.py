@@ -11,33 +11,33 @@ An unchanged folder is the same object as before, so a scan needs memory only fo
 
 What a snapshot *leaves out* is not part of the tree objects: only its name is in `Folder.apart`, and it is not looked
 at. It is neither saved nor changed nor removed by a restore: files and folders that git ignores. The rules are those of
-`handrail.filesystem.ignore_files`, without `.ignore` files. A file that the index of the root's own repository has is
+`handrail.filesystem.walks`, without `.ignore` files. A file that the index of the root's own repository has is
 not ignored, whatever the rules say; nor is the `.git` of a repository below the root. The snapshot itself says which
 paths it leaves out, so a program that changes the rules changes nothing about that.
 """
 
 from __future__ import annotations
 
-import hashlib
+import errno
 import os
 import stat
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from itertools import count
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import BinaryIO, NamedTuple, cast
 
-from handrail.errors import FilesystemError
-from handrail.filesystem.disk import LIST, open_folder, open_to_read, set_mode_of
-from handrail.filesystem.ignore_files import MOST_RULE_BYTES, IgnoreRules
-from handrail.filesystem.paths import OWN_GIT, ROOT, join, parent_of
-from handrail.filesystem.root import to_text
+from handrail.errors import FilesystemError, RootMissingError
+from handrail.filesystem.disk import LIST, MAKE, open_folder, open_to_read, set_mode_of
+from handrail.filesystem.paths import OWN_GIT, ROOT, join, parent_of, to_text
+from handrail.filesystem.shadow.git import CHUNK, UNREAD, object_id
+from handrail.filesystem.walks import MOST_RULE_BYTES, IgnoreRules
 from handrail.open_databases import is_protected
 
 MAX_TREE_DEPTH = 500
 """How deep folders may be nested: each needs a file descriptor and a Python stack frame while it is read."""
-
-UNREAD = "0" * 40
-"""The id of a file that has not been read yet, or that changed while it was."""
 
 Signature = tuple[int, int, int, int]
 """Size, time of modification and of change in nanoseconds, inode."""
@@ -47,18 +47,6 @@ UNSETTLED: Signature = (-1, -1, -1, -1)
 
 SPECIAL = "e69de29bb2d1d6434b8b29ae775ad8c2e48c5391"
 """The id of a socket, fifo or device: that of a blob without content. The mode in the tree object says what it is."""
-
-
-class Digest(Protocol):
-    """A digest to which content can be added."""
-
-    def update(self, data: bytes, /) -> None:
-        """Add content."""
-        ...
-
-    def hexdigest(self) -> str:
-        """The digest of the content so far."""
-        ...
 
 
 class TreeFile(NamedTuple):
@@ -113,14 +101,6 @@ class UnreadFile(NamedTuple):
         # The time of change counts too: a program can set the time of modification back.
         is_settled = max(signature[1:3]) < settled_before
         self.folder.leaves[self.name] = TreeFile(mode, blob_id, signature if is_settled else UNSETTLED)
-
-
-class TreeEntry(NamedTuple):
-    """One line of a tree object."""
-
-    mode: int
-    name: str
-    id: str
 
 
 class FolderRules:
@@ -378,25 +358,7 @@ def _encode(folder: Folder) -> tuple[str, bytes]:
     rows.sort(key=lambda row: row[0] + b"/" if row[2] == b"tree" else row[0])
     content = b"".join(b"%o %s\0%s" % (mode, name, bytes.fromhex(hex_id)) for name, mode, _, hex_id in rows)
     lines = b"".join(b"%o %s %s\t%s\0" % (mode, kind, hex_id.encode(), name) for name, mode, kind, hex_id in rows)
-    return running_id(b"tree", len(content), content).hexdigest(), lines
-
-
-def decode_tree(content: bytes) -> Iterator[TreeEntry]:
-    """The entries of a tree object."""
-    at = 0
-    while at < len(content):
-        space = content.index(b" ", at)
-        # The id follows as the 20 bytes of a SHA-1, which may contain any byte.
-        end = content.index(b"\0", space)
-        yield TreeEntry(
-            int(content[at:space], 8), os.fsdecode(content[space + 1 : end]), content[end + 1 : end + 21].hex()
-        )
-        at = end + 21
-
-
-def running_id(kind: bytes, size: int, content: bytes = b"") -> Digest:
-    """The running id of a git object; `update` adds the rest of the content."""
-    return hashlib.sha1(b"%s %d\0%s" % (kind, size, content), usedforsecurity=False)
+    return object_id(b"tree", len(content), [content]), lines
 
 
 def cannot_snapshot(what: str, path: str, error: OSError) -> FilesystemError:
@@ -412,16 +374,201 @@ def names_by_folder(paths: Iterable[str]) -> dict[str, frozenset[str]]:
     return {folder: frozenset(inner) for folder, inner in names.items()}
 
 
-def dump_left_out(paths: Iterable[str]) -> bytes:
-    """Paths as the content of a blob."""
-    return b"".join(os.fsencode(path) + b"\0" for path in sorted(paths))
-
-
-def load_left_out(content: bytes) -> frozenset[str]:
-    """The inverse of `dump_left_out`."""
-    return frozenset(os.fsdecode(path) for path in content.split(b"\0") if path)
-
-
 def spelled(paths: Iterable[str]) -> frozenset[str]:
     """Paths of a scan as the filesystem spells them."""
     return frozenset("/".join(to_text(os.fsencode(part)) for part in path.split("/")) for path in paths)
+
+
+# ELOOP: a link is where a file was. EINVAL: `readlink` of what is no longer a link.
+_CHANGED = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EINVAL}
+"""The errors of reading something that was removed, or is of another kind than it was."""
+
+_TAKEN = {errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR}
+"""The errors of moving a folder to a name that something has already."""
+
+
+class DiskTree:
+    """What is below one root."""
+
+    def __init__(self, root: int) -> None:
+        """Work below the folder of this descriptor."""
+        self.root = root
+
+    def read(self, item: UnreadFile, how: Callable[[BinaryIO, int], str]) -> str:
+        """The result of `how` for a file's content, or a link's target, and its size; `UNREAD` if it has changed.
+
+        Raises:
+            FilesystemError: it cannot be read.
+        """
+        try:
+            with self._parent(item.path) as (parent, name):
+                # Checked before and after: the content belongs to the status of the scan only if it had this status all
+                # the time.
+                if not _is_unchanged(item, parent, name):
+                    return UNREAD
+                with _source(item, parent, name) as source:
+                    found = how(source, item.leaf.signature[0])
+                return found if _is_unchanged(item, parent, name) else UNREAD
+        except BrokenPipeError:
+            raise  # git failed, not the disk
+        except OSError as error:
+            if error.errno in _CHANGED:
+                return UNREAD
+            raise cannot_snapshot("read", item.path, error) from error
+
+    def remove(self, path: str) -> None:
+        """Remove what is at a path, if anything."""
+        with self._changing(path) as (parent, name), suppress(FileNotFoundError):
+            _remove_entry(name, at=parent)
+
+    def make_folder(self, path: str) -> None:
+        """Make an empty folder in place of what is at a path."""
+        self.remove(path)
+        with self._changing(path) as (parent, name):
+            os.mkdir(name, stat.S_IRWXU, dir_fd=parent)
+
+    def make_link(self, path: str, target: bytes) -> None:
+        """Make a link in place of what is at a path."""
+        self.remove(path)
+        with self._changing(path) as (parent, name):
+            os.symlink(target, os.fsencode(name), dir_fd=parent)
+
+    def make_file(self, path: str, mode: int, content: Iterable[bytes]) -> None:
+        """Make a file in place of what is at a path."""
+        self.remove(path)
+        with self._changing(path) as (parent, name):
+            fd = os.open(name, MAKE, stat.S_IRUSR | stat.S_IWUSR, dir_fd=parent)
+            with open(fd, "wb") as file:  # noqa: PTH123 - a descriptor
+                file.writelines(content)
+                # The mode after the last write: writing to a file clears its set-id bits.
+                file.flush()
+                os.fchmod(fd, stat.S_IMODE(mode))
+
+    def set_mode(self, path: str, mode: int) -> None:
+        """Set the mode of a file or folder."""
+        with self._changing(path) as (parent, name):
+            if path == ROOT:
+                os.fchmod(self.root, stat.S_IMODE(mode))
+            else:
+                set_mode_of(name, stat.S_IMODE(mode), at=parent)
+
+    @contextmanager
+    def _parent(self, path: str) -> Generator[tuple[int, str]]:
+        *folders, name = path.split("/")
+        with open_folder(self.root, folders) as fd:
+            yield fd, name
+
+    @contextmanager
+    def _changing(self, path: str) -> Generator[tuple[int, str]]:
+        try:
+            with self._parent(path) as found:
+                yield found
+        except OSError as error:
+            raise cannot_snapshot("restore", path, error) from error
+
+
+def file_digest(source: BinaryIO, size: int) -> str:
+    """The git id of a file's content."""
+    return object_id(b"blob", size, iter(lambda: source.read(CHUNK), b""))
+
+
+@contextmanager
+def disk_at(root: Path, come_upon: TreeScan) -> Generator[DiskTree]:
+    """The tree at a root, which is made accessible first if the scan may do so.
+
+    Raises:
+        RootMissingError: there is no folder.
+        FilesystemError: it cannot be opened.
+    """
+    try:
+        come_upon.open_up(ROOT, root.stat().st_mode, os.fspath(root), None)
+        fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        msg = f"the folder {os.fspath(root)!r} no longer exists; make it again, then try again"
+        raise RootMissingError(msg, path=ROOT) from error
+    except OSError as error:
+        raise cannot_snapshot("open", ROOT, error) from error
+    try:
+        yield DiskTree(fd)
+    finally:
+        os.close(fd)
+
+
+def _is_unchanged(item: UnreadFile, parent: int, name: str) -> bool:
+    status = os.stat(name, dir_fd=parent, follow_symlinks=False)
+    return (status.st_mode, signature_of(status)) == (item.leaf.mode, item.leaf.signature)
+
+
+def _source(item: UnreadFile, parent: int, name: str) -> BinaryIO:
+    if stat.S_ISLNK(item.leaf.mode):
+        target = TemporaryFile()  # noqa: SIM115 - git reads from descriptors
+        target.write(os.fsencode(os.readlink(name, dir_fd=parent)))
+        target.seek(0)
+        return cast("BinaryIO", target)  # declared as the class that it wraps
+    return open(open_to_read(name, at=parent), "rb")  # noqa: PTH123 - a descriptor
+
+
+def _remove_entry(name: str, *, at: int) -> None:
+    if stat.S_ISDIR(os.stat(name, dir_fd=at, follow_symlinks=False).st_mode):
+        _remove_folder(name, at=at)
+    else:
+        os.unlink(name, dir_fd=at)
+
+
+# However deep folders are nested: a folder that holds folders is taken apart from above. Those in it are moved to the
+# outermost one, and it is removed. So two descriptors are enough for any depth, no path is longer than a name, and each
+# folder is moved once at most. No link is followed, also if something replaces a folder by a link meanwhile.
+def _remove_folder(name: str, *, at: int) -> None:
+    outermost = _opened(name, at=at)
+    try:
+        # Numbers that are not used twice; a name that the program has given to something is skipped.
+        free = map(str, count())
+        waiting = _emptied(outermost)
+        while waiting:
+            inner_name = waiting.pop()
+            inner = _opened(inner_name, at=outermost)
+            try:
+                waiting += [_moved(each, inner, outermost, free) for each in _emptied(inner)]
+            finally:
+                os.close(inner)
+            os.rmdir(inner_name, dir_fd=outermost)
+    finally:
+        os.close(outermost)
+    os.rmdir(name, dir_fd=at)
+
+
+def _opened(name: str, *, at: int) -> int:
+    _make_accessible(name, at=at)
+    return os.open(name, LIST, dir_fd=at)
+
+
+def _make_accessible(name: str, *, at: int) -> None:
+    if os.stat(name, dir_fd=at, follow_symlinks=False).st_mode & stat.S_IRWXU != stat.S_IRWXU:
+        with suppress(PermissionError):  # of another owner; it may be accessible all the same
+            set_mode_of(name, stat.S_IRWXU, at=at)
+
+
+def _emptied(folder: int) -> list[str]:
+    """Remove the files of a folder; returns the names of its folders."""
+    # Without trying `rmdir` first: of a folder that is not empty it takes Linux a walk through all that is known of it.
+    with os.scandir(folder) as entries:
+        found = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
+    for name, is_folder in found:
+        if not is_folder:
+            os.unlink(name, dir_fd=folder)
+    return [name for name, is_folder in found if is_folder]
+
+
+def _moved(name: str, source: int, target: int, free: Iterator[str]) -> str:
+    """Move a folder to another one; returns its new name."""
+    # A folder that may not be written to may not be moved either: its entry `..` changes.
+    _make_accessible(name, at=source)
+    for new in free:
+        try:
+            os.rename(name, new, src_dir_fd=source, dst_dir_fd=target)
+        except OSError as error:
+            if error.errno not in _TAKEN:
+                raise
+        else:
+            return new
+    raise AssertionError  # pragma: no cover - the numbers do not end
