@@ -147,9 +147,9 @@ def test_what_no_search_shows_is_left_out_of_lists_and_said_to_be(place: Place) 
     assert seen.scan("deep", "*").unlisted == 1
     assert seen.read_text("deep/b.md") == "b"
     why = "the exclude pattern 'b.md'"
-    assert [seen.unsearched("deep/b.md", named=named) for named in (True, False)] == [why, why]
+    assert [seen.unsearched("deep/b.md", by_name=by_name) for by_name in (True, False)] == [why, why]
     listed = place.whole.filtered(PathFilter(listing=(ExcludedPaths(("b.md",)),)))
-    assert [listed.unsearched("deep/b.md", named=named) for named in (True, False)] == [None, why]
+    assert [listed.unsearched("deep/b.md", by_name=by_name) for by_name in (True, False)] == [None, why]
     assert listed.unsearched("none") is None
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from handrail.errors import PathEscapeError
-from handrail.filesystem.paths import ancestors_of, is_inside, join, normalise, parent_of
+from handrail.filesystem.paths import folders_above, is_inside, join, normalise, parent_folder
 from tests.kit import raises
 from tests.wording import Wording
 
@@ -98,9 +98,9 @@ def test_only_text_is_a_path(path: object, wording: Wording) -> None:
 
 def test_path_lies_in_its_folders_and_in_nothing_else() -> None:
     """The root lies in no folder, and names that begin alike are others."""
-    assert list(ancestors_of("a/b/c")) == ["a/b", "a", "."]
-    assert list(ancestors_of(".")) == []
-    assert parent_of("a") == "."
+    assert list(folders_above("a/b/c")) == ["a/b", "a", "."]
+    assert list(folders_above(".")) == []
+    assert parent_folder("a") == "."
     assert join(".", "a") == "a"
     assert join("a", "b") == "a/b"
     assert is_inside("a/b/c", "a")

@@ -106,8 +106,8 @@ def test_a_walk_ends_when_it_has_looked_at_enough(make: Callable[..., Filesystem
     """It says so, and what it has found counts."""
     fs = make({f"a/{number}": "" for number in range(10)})
     found = fs.scan(".", "**", WalkRequest(most=4))
-    assert (found.looked_at, found.stopped, len(found.entries)) == (4, "number", 4)
-    assert fs.scan(".", "**", WalkRequest(most=11)).stopped is None
+    assert (found.looked_at, found.stop_reason, len(found.entries)) == (4, "number", 4)
+    assert fs.scan(".", "**", WalkRequest(most=11)).stop_reason is None
 
 
 def test_a_walk_ends_when_its_time_is_over(make: Callable[..., Filesystem]) -> None:
@@ -115,7 +115,7 @@ def test_a_walk_ends_when_its_time_is_over(make: Callable[..., Filesystem]) -> N
     fs = make({"a/b/c": "", "x": ""})
     answers = iter((False, True))
     found = fs.scan(".", "**", WalkRequest(is_over=lambda: next(answers)))
-    assert ([stat.path for stat in found.entries], found.stopped) == (["a", "x"], "time")
+    assert ([stat.path for stat in found.entries], found.stop_reason) == (["a", "x"], "time")
 
 
 def test_only_folders_that_can_hold_a_match_are_listed(tmp_path: Path) -> None:

@@ -1,4 +1,10 @@
-"""Where a resource comes from and how long it lives: one `Binding` for each type that can be asked for."""
+"""Bindings: where a resource comes from, how long it lives, and the lifetimes that build and close resources.
+
+Building runs under the lifetime's own lock, so that a provider runs once however many threads ask. A call's lifetime
+may wait for its context's, never the other way round, because singletons do not depend on calls.
+
+What can be undone and is built inside a call joins its transaction. A singleton is built in a transaction of its own.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +39,7 @@ GivenT = TypeVar("GivenT")
 
 
 class Scope(Enum):
-    """How long a resource lives.
+    """The life of a resource.
 
     A resource may depend on those that live as long as itself or longer, and on prototypes.
     """
@@ -64,7 +70,7 @@ MISSING: Final = Missing.ABSENT
 
 
 class Resolver(Protocol):
-    """What resources are asked of: by providers for what they depend on, and by handlers.
+    """The port that providers and handlers ask for resources.
 
     A type is asked for by its class; the parameter is a `Callable[..., T]` because type checkers take protocols and
     abstract classes for one, but not for a `type[T]`.
@@ -94,30 +100,24 @@ class Resolver(Protocol):
 
     @abstractmethod
     def __contains__(self, protocol: object) -> bool:
-        """Whether something is bound for a type; nothing is built."""
+        """Returns whether something is bound for a type; nothing is built."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GivenInstance:
-    """The provider of a resource that exists already.
-
-    Compared by identity: a binding is compared and hashed with its provider, and the value need not permit either.
-
-    Attributes:
-        value: the resource.
-    """
+    """The provider of an existing resource, compared by identity: its value need not be hashable."""
 
     value: object
 
     def __call__(self, _resolver: Resolver) -> object:
-        """Provide it."""
+        """Provides the value."""
         return self.value
 
 
 @subscriptable
 @dataclass(frozen=True, slots=True)
 class Binding(Generic[T]):
-    """Where the resource of one type comes from.
+    """The source of the resources of one type.
 
     What a provider makes belongs to Handrail: it is closed by its `close()`, if its class has one, when it has lived
     its `scope`. What is bound with `Binding.instance` belongs to its caller, and is never closed. A provider that
@@ -169,11 +169,7 @@ class Binding(Generic[T]):
 
     @staticmethod
     def instance(protocol: Callable[..., GivenT], value: GivenT) -> Binding[GivenT]:
-        """Bind a resource that exists already. It is never closed: its maker closes it.
-
-        Args:
-            protocol: the type to ask for it by.
-            value: the resource, or `None` for none.
+        """Binds an existing resource, or `None` for none. It is never closed: its maker closes it.
 
         Raises:
             WrongResourceError: the value is of another type, or could not take turns.
@@ -187,15 +183,11 @@ class Binding(Generic[T]):
 
     @property
     def name(self) -> str:
-        """What the resource is called in messages."""
+        """The name of the resource in messages."""
         return self.kind.__name__
 
     def check(self, value: object) -> None:
-        """Refuse what was provided if it cannot be this resource.
-
-        Raises:
-            WrongResourceError: it is of another type, or `Snapshotable` but could not take turns.
-        """
+        """Raises `WrongResourceError` for a value of another type, or one that could not take turns."""
         # The usual case. `isinstance` of a protocol looks at every one of its members.
         if value is None or self.kind in type(value).__mro__:
             pass
@@ -219,12 +211,7 @@ class Binding(Generic[T]):
 
 
 def unbound_error(protocol: object, *, needed_by: Sequence[type[object]] = ()) -> ResourceError:
-    """What to raise where nothing is bound for what was asked for.
-
-    Args:
-        protocol: what was asked for; a class, if all is well.
-        needed_by: the types whose providers asked, each for the next.
-    """
+    """The error for a type that is not bound; `needed_by` are the types whose providers asked for it."""
     if isinstance(protocol, type):
         return UnboundResourceError(protocol, needed_by=needed_by)
     return ResourceUseError(f"a resource is asked for by its class, and {protocol!r} is none")
@@ -241,30 +228,26 @@ def _fits(value: object, kind: type[object]) -> bool:
 
 
 def is_snapshotable(value: object) -> TypeGuard[Snapshotable[object]]:
-    """Whether its class says how to undo it; an object that answers to any name does not count."""
+    """Returns whether its class can undo it; an object that answers to any name does not count."""
     return hasattr(type(value), "snapshot") and hasattr(type(value), "restore")
 
 
 class Lifetime:
     """Resources that are built one by one and closed together.
 
-    Attributes:
-        lock: held while anything is built.
-        values: the resources by the type they are bound for; prototypes are not among them.
-        building: the bindings whose providers run now, each needing the next; to be read with the lock held.
-        unclosed: the names of the types of what is yet to be closed; the list is the same one throughout.
+    `lock` is held while anything is built. Prototypes are not among the `values`. `unclosed` names the types of what is
+    yet to be closed; the list is the same one throughout.
     """
 
-    __slots__ = ("_guard", "_owned", "building", "lock", "unclosed", "values")
+    __slots__ = ("_guard", "_to_close", "building", "lock", "unclosed", "values")
 
     def __init__(self) -> None:
-        """Make a lifetime in which nothing has been built."""
         self.lock: threading.RLock = threading.RLock()
         self.values: dict[object, object] = {}
         self.building: list[Binding[Any]] = []
         self.unclosed: list[str] = []
-        self._owned: list[object] = []
-        self._guard = threading.Lock()  # over `_owned`: closing does not wait for what is being built
+        self._to_close: list[object] = []
+        self._guard = threading.Lock()  # over `_to_close`: closing does not wait for what is being built
 
     @property
     def needed_by(self) -> tuple[type[object], ...]:
@@ -272,21 +255,16 @@ class Lifetime:
         return tuple(binding.kind for binding in self.building)
 
     def has(self, value: object) -> bool:
-        """Whether this very object is among the resources."""
+        """Returns whether this very object is among the resources."""
         # A copy: `build` asks the context's lifetime without its lock, and another thread may be adding to it.
-        return any(value is other for other in (*self.values.copy().values(), *self._owned))
+        return any(value is other for other in (*self.values.copy().values(), *self._to_close))
 
     def find(self, binding: Binding[Any]) -> object:
         """The resource of a binding if it has been built and may be used again, or `MISSING`."""
         return MISSING if binding.scope is Scope.PROTOTYPE else self.values.get(binding.protocol, MISSING)
 
     def build(self, binding: Binding[Any], resolver: Resolver, *, longer: Lifetime | None = None) -> object:
-        """Build a resource; the lock is held.
-
-        Args:
-            binding: says how.
-            resolver: what its provider asks for its dependencies.
-            longer: the lifetime that continues when this one ends; what belongs to it is not closed with this one.
+        """Builds a resource, with the lock held; what belongs to the `longer` lifetime is not closed with this one.
 
         Raises:
             CircularResourceError: its provider is running already.
@@ -306,7 +284,7 @@ class Lifetime:
         # A provider may return what another one has made; it is closed once, by the lifetime that it belongs to.
         if hasattr(type(value), "close") and not self.has(value) and not (longer and longer.has(value)):
             with self._guard:
-                self._owned.append(value)
+                self._to_close.append(value)
                 self.unclosed.append(type(value).__name__)
         # After the check, so that a value of another type is never found.
         if binding.scope is not Scope.PROTOTYPE:
@@ -316,17 +294,17 @@ class Lifetime:
         return value
 
     def close(self) -> Sequence[tuple[object, BaseException]]:
-        """Close what was built, the newest first, and forget it; returns what raised, with what it raised.
+        """Closes what was built, the newest first, and forgets it; returns what raised, with what it raised.
 
         Two threads may close at once: each resource is closed by one of them.
         """
         failures: list[tuple[object, BaseException]] = []
         # Taken out under the guard and closed without it: a `close` may take long, or ask for resources.
         with self._guard:
-            owned, self._owned = self._owned, []
+            to_close, self._to_close = self._to_close, []
             # Emptied and not replaced, because `_warn_of_unclosed` holds this list.
             self.unclosed.clear()
-        for value in reversed(owned):
+        for value in reversed(to_close):
             try:
                 _close(value)
             except BaseException as error:  # noqa: BLE001 - one that fails must not keep the others from being closed
@@ -352,15 +330,9 @@ class Lifetime:
 
 
 def raise_close_failures(failures: Sequence[tuple[object, BaseException]], *, during: BaseException | None) -> None:
-    """Say what could not be closed, without hiding what was raised before.
+    """Raises `ResourceError` for what could not be closed, or an interrupt that came while closing.
 
-    Args:
-        failures: what could not be closed, and why.
-        during: the exception that is on its way already; the failures become notes on it.
-
-    Raises:
-        ResourceError: something could not be closed, and no exception was on its way.
-        BaseException: an interrupt that came while closing.
+    The exception `during` is on its way already: then the failures become notes on it.
     """
     if not failures:
         return
@@ -379,10 +351,10 @@ def raise_close_failures(failures: Sequence[tuple[object, BaseException]], *, du
 
 
 def _close(value: Any) -> None:  # noqa: ANN401 - anything whose class has a `close`
-    returned: object = value.close()
+    result: object = value.close()
     # Closed unawaited, so that Python does not warn of it as well.
-    if inspect.iscoroutine(returned):
-        returned.close()
+    if inspect.iscoroutine(result):
+        result.close()
         kind = type(value).__name__
         msg = (
             f"{kind}.close is asynchronous, so it was not closed. Make the resource yourself, bind it with "
@@ -392,12 +364,9 @@ def _close(value: Any) -> None:  # noqa: ANN401 - anything whose class has a `cl
 
 
 def join_call(value: object) -> None:
-    """Let what was just built join the call it was built in, so that its state now is what a rollback restores.
+    """Joins what was just built to the call it was built in, so that its state now is what a rollback restores.
 
     Does nothing outside of calls, in calls that only read, and for what joins by itself before it is written to.
-
-    Raises:
-        TurnConflictError: it is not new: another call is using it.
     """
     call = current()
     # Outside a call nothing is rolled back, and a call that only reads cannot change what was built.
@@ -409,15 +378,7 @@ def join_call(value: object) -> None:
 
 
 def outside_call(name: str, provide: Callable[[], T]) -> T:
-    """Run a singleton's provider as a unit of its own: the call that asks first may end, the singleton stays.
-
-    What the provider writes stays too if it succeeds, whatever becomes of the call, even of one that only reads; and it
-    is undone if it fails. The resources that it asked for join the call.
-
-    Args:
-        name: what is provided, for messages.
-        provide: makes it.
-    """
+    """Runs a singleton's provider in a transaction of its own, whose participants join the call afterwards."""
     call = current()
     if call is None:
         return provide()

@@ -50,8 +50,8 @@ def made(*records: dict[str, object]) -> bytes:
         for record in records:
             written.append(record)
         if not records:
-            written.note({"a": FILE, "b␛E9": NO_BEFORE_IMAGE}, HEADER)
-            written.note({"c": LINK}, HEADER)
+            written.record_images({"a": FILE, "b␛E9": NO_BEFORE_IMAGE}, HEADER)
+            written.record_images({"c": LINK}, HEADER)
             written.prepare()
             written.prepare()
         written.close()
@@ -116,12 +116,12 @@ def test_record_of_another_make_is_not_guessed_at(record: dict[str, object], wor
 def test_marks_that_were_cut_short_cost_no_others(folder: int, tmp_path: Path) -> None:
     """A line that makes no sense is left out."""
     written = JournalFile("id", folder, Disk(), synced=False)
-    written.note({"a": FILE, "c": NO_BEFORE_IMAGE}, HEADER)
+    written.record_images({"a": FILE, "c": NO_BEFORE_IMAGE}, HEADER)
     written.mark([("a", FileIdentity("file", 1, 2, 3)), ("a", FileIdentity("nothing"))])
     written.close()
     with (tmp_path / "marks-id").open("ab") as file:
         file.write(b'\n["b", "fi')
-    again = JournalFile("id", folder, Disk(), synced=False, written=JournalRecords())
+    again = JournalFile("id", folder, Disk(), synced=False, records=JournalRecords())
     again.mark([("c", FileIdentity("folder"))])
     again.close()
     marks = read_journal("id", (tmp_path / "journal-id").read_bytes(), (tmp_path / "marks-id").read_bytes()).marks
@@ -142,14 +142,14 @@ def test_record_that_could_not_be_written_does_not_spoil_the_next(folder: int, t
     """What the disk has got of it is cut off first."""
     disk = WatchedDisk()
     written = JournalFile("id", folder, disk, synced=True)
-    written.note({"a": FILE, "b␛E9": NO_BEFORE_IMAGE}, HEADER)
+    written.record_images({"a": FILE, "b␛E9": NO_BEFORE_IMAGE}, HEADER)
     disk.before = FromNth(2, fail(5), among=frozenset({"sync"}))
     with pytest.raises(OSError, match="Input/output"):
-        written.note({"x": FILE, "y": NO_BEFORE_IMAGE}, HEADER)
+        written.record_images({"x": FILE, "y": NO_BEFORE_IMAGE}, HEADER)
     disk.before = quiet
-    written.note({"c": LINK}, HEADER)
+    written.record_images({"c": LINK}, HEADER)
     written.prepare()
-    written.discard(settled=True)
+    written.discard(keep_record=True)
     assert read_journal("id", (tmp_path / "settled-id").read_bytes(), b"") == WHOLE
 
 
@@ -175,7 +175,7 @@ def test_folder_that_was_made_anew_with_the_same_inode_is_another_one(
     header = JournalHeader(root.stat().st_ino, None, before)
     folder = os.open(tmp_path / "journal", os.O_RDONLY)
     journal = JournalFile("abc", folder, Disk(), synced=False)
-    journal.note({"a": NO_BEFORE_IMAGE}, header)
+    journal.record_images({"a": NO_BEFORE_IMAGE}, header)
     journal.close()
     os.close(folder)
     is_other = (before, now) == (7, 8)

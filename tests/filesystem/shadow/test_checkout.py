@@ -243,7 +243,7 @@ def test_mode_is_not_set_through_a_link(kind: str, scratch: Path) -> None:
     (root / "replaced").symlink_to(outside)
     with open_root(root) as disk:
         if kind == "folder":
-            TreeScan(opened=[]).open_up("replaced", stat.S_IFDIR, "replaced", disk.root)
+            TreeScan(previous_modes=[]).open_up("replaced", stat.S_IFDIR, "replaced", disk.root)
         else:
             with pytest.raises(FilesystemError) as caught:
                 disk.set_mode("replaced", 0o777)
