@@ -20,10 +20,21 @@ from pathlib import Path
 
 from handrail.crash_points import POINTS, arm
 from handrail.filesystem import HostFilesystem
-from tests.filesystem.calls import call
-from tests.filesystem.changes import CHANGES, Change
-from tests.filesystem.disks import CALLS, Nth, Picture, WatchedDisk, die, picture, plant, quiet
-from tests.filesystem.programs import PROGRAMS, CallOverProgram
+from tests.filesystem.kit import (
+    CALLS,
+    CHANGES,
+    PROGRAMS,
+    CallOverProgram,
+    Change,
+    Nth,
+    Picture,
+    WatchedDisk,
+    call,
+    die,
+    picture,
+    plant,
+    quiet,
+)
 
 STEPS = frozenset(
     {"open", "os.chmod", "os.mkdir", "os.remove", "os.rmdir", "os.scandir", "os.symlink", "shutil.rmtree", "os.utime"}

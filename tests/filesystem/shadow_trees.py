@@ -73,3 +73,11 @@ def pack(root: Path, *paths: str, kind: str = "sha1") -> None:
     git(root, "add", "--force", *paths)
     git(root, "commit", "-m", "first")
     git(root, "gc")
+
+
+def script(folder: Path, case: str, then: str) -> str:
+    """A git that does something else, written in shell, when its arguments are such; its path."""
+    path = folder / "other-git"
+    path.write_text(f'#!/bin/sh\ncase " $* " in *" {case} "*) {then};; esac\nexec git "$@"\n')
+    path.chmod(0o755)
+    return str(path)

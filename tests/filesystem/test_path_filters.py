@@ -15,8 +15,7 @@ from handrail.filesystem import Filesystem, HostFilesystem, PathFilter, excludin
 from handrail.filesystem.disk import Disk
 from handrail.filesystem.path_filters import ExcludedPaths
 from tests.extent import some
-from tests.filesystem.calls import call
-from tests.filesystem.stores import STORES, tree_of
+from tests.filesystem.kit import STORES, call, tree_of
 from tests.kit import raises
 from tests.wording import Wording
 

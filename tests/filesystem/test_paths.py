@@ -1,7 +1,8 @@
-"""What a path is, and what is said to what is none."""
+"""Paths, the spelling of names on disk, and patterns."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
@@ -9,7 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from handrail.errors import PathEscapeError
-from handrail.filesystem.paths import folders_above, is_inside, join, normalise, parent_folder
+from handrail.filesystem import Filesystem, InMemoryFilesystem
+from handrail.filesystem.paths import (
+    folders_above,
+    is_inside,
+    join,
+    normalise,
+    normalise_on_disk,
+    parent_folder,
+    to_bytes,
+    to_text,
+)
 from tests.kit import raises
 from tests.wording import Wording
 
@@ -107,3 +118,124 @@ def test_path_lies_in_its_folders_and_in_nothing_else() -> None:
     assert is_inside("a", ".")
     assert not is_inside("ab", "a")
     assert not is_inside("a", "a")
+
+
+NAMES = st.binary(min_size=1, max_size=40).filter(lambda name: not {0, 47} & {*name} and name not in {b".", b".."})
+
+
+@given(NAMES | st.text("aä␛\\E9:", min_size=1).map(str.encode))
+def test_any_name_on_disk_has_a_path_and_is_found_by_it(name: bytes) -> None:
+    """The spelling is text that can be encoded, is one part of a path, stays as it is, and leads back to the name."""
+    text = to_text(name)
+    assert to_bytes(text) == name
+    assert normalise_on_disk(text) == text
+    assert text.encode().decode() == text
+
+
+@pytest.mark.parametrize(
+    "name,text",
+    [
+        (b"plan.md", "plan.md"),
+        ("plän.md".encode(), "plän.md"),
+        (b"caf\xe9", "caf␛E9"),
+        ("␛".encode(), "␛E2␛90␛9B"),
+        (b"a\\b", "a␛5Cb"),
+        (b"C:", "C␛3A"),
+        (b"%41", "%41"),
+    ],
+)
+def test_only_what_is_no_part_of_a_path_is_spelled(name: bytes, text: str) -> None:
+    """Names in UTF-8 are their own text."""
+    assert to_text(name) == text
+
+
+@pytest.mark.parametrize("path", ["a␛", "␛41", "␛C3␛A4", "a/␛2F", "␛00", "␛2E", "␛2E␛2E", "␛e9", "␛E2␛90␛9Bx␛"])
+def test_name_has_one_spelling_only(path: str, wording: Wording) -> None:
+    """Another spelling of the same bytes, or of what is no name, is refused."""
+    with raises(PathEscapeError, wording):
+        normalise_on_disk(path)
+
+
+def test_long_names_are_measured_in_the_bytes_that_they_have_on_disk(wording: Wording) -> None:
+    """A spelling takes five bytes for one, and that is not counted."""
+    assert normalise_on_disk("␛E9" * 255) == "␛E9" * 255
+    with raises(PathEscapeError, wording):
+        normalise_on_disk("␛E9" * 256)
+
+
+def test_what_is_no_text_is_no_path_on_disk(wording: Wording) -> None:
+    """The refusal is the one of every filesystem."""
+    with raises(PathEscapeError, wording):
+        normalise_on_disk(cast("Any", b"a"))
+
+
+FILES = {"a.md": "", "b.txt": "", ".env": "", "src/a.py": "", "src/x/b.py": "", "src/x/y/c.py": "", "docs/a.md": ""}
+
+
+@pytest.mark.parametrize(
+    "pattern,paths",
+    [
+        ("*", [".env", "a.md", "b.txt", "docs", "src"]),
+        ("*.md", ["a.md"]),
+        ("./*.md", ["a.md"]),
+        ("?.txt", ["b.txt"]),
+        ("[a-b].*", ["a.md", "b.txt"]),
+        ("[!a].*", ["b.txt"]),
+        ("[^a].*", ["b.txt"]),
+        ("**/*.md", ["a.md", "docs/a.md"]),
+        ("**/*.py", ["src/a.py", "src/x/b.py", "src/x/y/c.py"]),
+        ("src/**/*.py", ["src/a.py", "src/x/b.py", "src/x/y/c.py"]),
+        ("src/**", ["src/a.py", "src/x", "src/x/b.py", "src/x/y", "src/x/y/c.py"]),
+        ("**/y/**", ["src/x/y/c.py"]),
+        ("**/**/c.py", ["src/x/y/c.py"]),
+        ("src/*/*", ["src/x/b.py", "src/x/y"]),
+        ("src/a.py", ["src/a.py"]),
+        ("src/a.py/**", []),
+        ("A.md", []),
+        ("absent/**", []),
+        (".", []),
+    ],
+)
+def test_pattern_finds_what_fits_sorted(make: Callable[..., Filesystem], pattern: str, paths: list[str]) -> None:
+    """`*`, `?` and brackets stay inside one part, `**` stands for any number of folders, and case matters."""
+    assert [stat.path for stat in make(FILES).glob(pattern)] == paths
+
+
+def test_pattern_of_two_stars_finds_everything(make: Callable[..., Filesystem]) -> None:
+    """Files and folders alike, each as `stat` describes it."""
+    fs = make(FILES)
+    found = fs.glob("**")
+    assert len(found) == len(FILES) + 4
+    assert all(fs.stat(stat.path) == stat for stat in found)
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        pytest.param("../*", id="above"),
+        pytest.param("/etc/*", id="absolute"),
+        pytest.param("", id="empty"),
+        pytest.param("a\\*", id="backslash"),
+        pytest.param("*" * 300, id="long name"),
+        pytest.param("*/" * 3_000, id="long"),
+        pytest.param("*/" * 200, id="many names"),
+        pytest.param("a\0", id="NUL"),
+        pytest.param("a\ud800", id="surrogate"),
+    ],
+)
+def test_pattern_does_not_leave_the_root(make: Callable[..., Filesystem], pattern: str, wording: Wording) -> None:
+    """A pattern is held to what paths are held to, and the refusal calls it a pattern."""
+    with raises(PathEscapeError, wording):
+        make(FILES).glob(pattern)
+
+
+@given(st.text(alphabet="ab*?[]!-^&~|.\n", min_size=1, max_size=8).filter(lambda text: ".." not in text))
+def test_any_pattern_is_answered(pattern: str) -> None:
+    """No pattern is a fault in itself: brackets that do not close are characters like others."""
+    InMemoryFilesystem({"a": "", "b[": "", "a\nb": ""}).glob(pattern)
+
+
+def test_many_stars_do_not_take_long() -> None:
+    """A pattern is matched part by part, each part in one pass, so no pattern is a trap."""
+    fs = InMemoryFilesystem({f"{'a' * 200}/{'a' * 200}": ""})
+    assert fs.glob("/".join(["**", "*a" * 60 + "b"] * 10)) == ()

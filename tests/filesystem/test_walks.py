@@ -13,7 +13,7 @@ import pytest
 from handrail.errors import PathConflictError, PathEscapeError
 from handrail.filesystem import Filesystem, HostFilesystem, WalkRequest
 from handrail.filesystem.paths import MAX_DEPTH
-from tests.filesystem.disks import WatchedDisk
+from tests.filesystem.kit import WatchedDisk
 from tests.kit import raises
 from tests.wording import Wording
 

@@ -8,7 +8,7 @@ import pytest
 
 from handrail.errors import ResourceError, UnboundResourceError
 from handrail.resources import Binding, ResourceContext, ResourceRegistry, Scope
-from tests.resources.things import Cache, Client, Config, Tracer, noted
+from tests.resources.kit import Cache, Client, Config, Tracer, noted
 from tests.wording import Wording
 
 

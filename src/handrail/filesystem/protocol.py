@@ -184,7 +184,7 @@ class Filesystem(Snapshotable[object], HasTurn, Protocol):
         ...
 
     def remove(self, path: str, *, recursive: bool = False) -> int:
-        """Removes a file or an empty folder, or with `recursive` a folder and all that it holds; returns how much it held.
+        """Removes a file or empty folder, or with `recursive` a folder and all in it; returns how much that was.
 
         Raises:
             PathConflictError: the folder is not empty and `recursive` is false, it holds paths that a filter protects

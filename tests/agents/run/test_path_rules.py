@@ -19,7 +19,7 @@ from handrail.testing import Call
 from tests.agents.desks import CallLog, Person, answers, called, desk, play
 from tests.agents.folders import write
 from tests.contrib.tools.vfs.section.test_exclude import CHANGES, LOOKS, PLACES, PLAIN, SECRET, Where
-from tests.filesystem.stores import tree_of
+from tests.filesystem.kit import tree_of
 from tests.wording import Wording
 
 pytestmark = pytest.mark.anyio

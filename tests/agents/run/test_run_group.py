@@ -21,7 +21,7 @@ from handrail.store import open as open_store
 from handrail.testing import Call
 from handrail.waiting import run_in_thread
 from tests.agents.desks import called, desk, play
-from tests.filesystem.decisions import Decisions
+from tests.filesystem.kit import Decisions
 from tests.wording import Wording
 
 AT_ONCE = timedelta(0)

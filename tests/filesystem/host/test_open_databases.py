@@ -27,7 +27,7 @@ from handrail.open_databases import protected_paths
 from handrail.runtime import Session
 from handrail.store import Store
 from tests.contrib.suites import SuiteRun
-from tests.filesystem.calls import call
+from tests.filesystem.kit import call
 from tests.kit import raises
 from tests.wording import Wording
 

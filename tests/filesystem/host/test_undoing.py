@@ -15,9 +15,7 @@ import pytest
 
 from handrail.errors import FilesystemError
 from handrail.filesystem import HostFilesystem
-from tests.filesystem.calls import call
-from tests.filesystem.disks import FromNth, Nth, WatchedDisk, fail, picture, quiet
-from tests.filesystem.programs import damage
+from tests.filesystem.kit import FromNth, Nth, WatchedDisk, call, damage, fail, picture, quiet
 from tests.kit import raises
 from tests.wording import Wording
 

@@ -14,7 +14,7 @@ from handrail.errors import FilesystemError, PathConflictError, PathEscapeError,
 from handrail.filesystem import FileStart, FileStat, Filesystem
 from handrail.transaction import Snapshotable
 from handrail.turns import HasTurn
-from tests.filesystem.stores import tree_of
+from tests.filesystem.kit import tree_of
 from tests.kit import raises
 from tests.wording import Wording
 

@@ -13,8 +13,7 @@ from handrail.filesystem import Filesystem, InMemoryFilesystem
 from handrail.filesystem.path_filters import ExcludedPaths, PathFilter
 from handrail.transaction import Transaction, current, view_for_call
 from handrail.turns import draw_ticket
-from tests.filesystem.calls import call
-from tests.filesystem.stores import tree_of
+from tests.filesystem.kit import call, tree_of
 from tests.kit import raises
 from tests.wording import Wording
 

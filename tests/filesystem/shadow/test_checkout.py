@@ -17,8 +17,7 @@ from handrail.errors import FilesystemError
 from handrail.filesystem.shadow.git import UNREAD
 from handrail.filesystem.shadow.repository import ShadowRepository
 from handrail.filesystem.shadow.tree import MAX_TREE_DEPTH, DiskTree, TreeScan, file_digest, scan_tree
-from tests.filesystem.shadow.test_git import script
-from tests.filesystem.shadow_trees import fill, picture
+from tests.filesystem.shadow_trees import fill, picture, script
 from tests.kit import raises
 from tests.wording import Wording
 

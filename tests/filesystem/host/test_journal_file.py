@@ -25,7 +25,7 @@ from handrail.filesystem.host.journal import (
     JournalRecords,
     read_journal,
 )
-from tests.filesystem.disks import FromNth, WatchedDisk, fail, quiet
+from tests.filesystem.kit import FromNth, WatchedDisk, fail, quiet
 from tests.kit import raises
 from tests.wording import Wording
 

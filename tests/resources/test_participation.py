@@ -12,7 +12,7 @@ from handrail.filesystem import Filesystem, InMemoryFilesystem
 from handrail.resources import Binding, Resolver, ResourceContext, ResourceRegistry, Scope
 from handrail.transaction import Transaction, current
 from handrail.turns import Turn, draw_ticket, turn_of
-from tests.resources.things import Client, Config, Counter, OtherCounter
+from tests.resources.kit import Client, Config, Counter, OtherCounter
 from tests.wording import Wording
 
 

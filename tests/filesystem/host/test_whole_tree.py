@@ -25,10 +25,20 @@ from handrail.errors import (
 )
 from handrail.filesystem import HostFilesystem
 from handrail.filesystem.undo_journal import Snapshot
-from tests.filesystem.calls import call
-from tests.filesystem.decisions import Decisions
-from tests.filesystem.disks import FromNth, Nth, WatchedDisk, fail, picture, plant, quiet
-from tests.filesystem.programs import PROGRAMS, CallOverProgram, damage
+from tests.filesystem.kit import (
+    PROGRAMS,
+    CallOverProgram,
+    Decisions,
+    FromNth,
+    Nth,
+    WatchedDisk,
+    call,
+    damage,
+    fail,
+    picture,
+    plant,
+    quiet,
+)
 from tests.filesystem.shadow_trees import git
 from tests.kit import raises
 from tests.wording import Wording
