@@ -16,17 +16,18 @@ from handrail.errors import CircularResourceError, ProviderError, ResourceError,
 from handrail.prompt import Prompt, PromptTemplate, Section, Tool, ToolContext, ToolResult
 from handrail.resources import Binding, Resolver, ResourceContext, ResourceRegistry, Scope
 from handrail.runtime import Session, ToolCall
-from tests.resources.kit import Cache, Client, Config, Tracer, noted
+from tests.kit import raises
+from tests.resources.kit import Cache, Client, Config, Tracer, in_threads, noted, opened
 from tests.wording import Wording
 
 
 def test_provider_runs_when_asked_and_once() -> None:
     """A singleton that nobody asks for is never built, and one for all that do."""
     built: list[str] = []
-    resources = ResourceRegistry.of(
+    resources = opened(
         Binding(Config, lambda _: noted(built, "config", Config())),
         Binding(Client, lambda r: noted(built, "client", Client(r.get(Config).url))),
-    ).open()
+    )
     assert built == []
     client = resources.get(Client)
     assert client.url == "here"
@@ -37,35 +38,32 @@ def test_provider_runs_when_asked_and_once() -> None:
 
 def test_default_is_for_what_is_not_bound(wording: Wording) -> None:
     """It does not hide that a dependency is missing."""
-    resources = ResourceRegistry.of(Binding(Client, lambda r: Client(r.get(Config).url))).open()
+    resources = opened(Binding(Client, lambda r: Client(r.get(Config).url)))
     assert Client in resources
     assert Config not in resources
     assert resources.get(Config, None) is None
-    with pytest.raises(UnboundResourceError) as caught:
+    with raises(UnboundResourceError, wording) as caught:
         resources.get(Client, None)
-    assert str(caught.value) == wording
     assert caught.value.needed_by == (Client,)
 
 
 def test_only_classes_are_asked_for(wording: Wording) -> None:
     """A name is no type."""
-    with pytest.raises(ResourceError) as raised:
+    with raises(ResourceError, wording):
         ResourceRegistry().open().get(cast("Any", "Client"))
-    assert str(raised.value) == wording
 
 
 @pytest.mark.requirement("M-06n")
 def test_circle_is_refused_with_its_path(wording: Wording) -> None:
     """The path starts and ends with the same type and leaves out who only leads to the circle."""
-    resources = ResourceRegistry.of(
+    resources = opened(
         Binding(Config, lambda r: Config(r.get(Client).url)),
         Binding(Client, lambda r: Client(r.get(Tracer).url)),
         Binding(Tracer, lambda r: Tracer(r.get(Client).url), scope=Scope.PROTOTYPE),
-    ).open()
+    )
     for _ in range(2):  # a refusal leaves nothing behind
-        with pytest.raises(CircularResourceError) as caught:
+        with raises(CircularResourceError, wording) as caught:
             resources.get(Config)
-        assert str(caught.value) == wording
         assert caught.value.path == (Client, Tracer, Client)
 
 
@@ -79,12 +77,9 @@ def test_provider_that_raises_is_named_with_its_cause(wording: Wording) -> None:
             raise KeyError("URL")
         return attempts[0]
 
-    resources = ResourceRegistry.of(
-        Binding(Config, provide), Binding(Client, lambda r: Client(r.get(Config).url))
-    ).open()
-    with pytest.raises(ProviderError) as caught:
+    resources = opened(Binding(Config, provide), Binding(Client, lambda r: Client(r.get(Config).url)))
+    with raises(ProviderError, wording) as caught:
         resources.get(Client)
-    assert str(caught.value) == wording
     assert isinstance(caught.value.__cause__, KeyError)
     assert caught.value.protocol is Config
     assert resources.get(Client).url == "second time"
@@ -99,32 +94,26 @@ async def make_later() -> Config:
 def test_provider_of_another_type_is_refused(make: Callable[[], object], wording: Wording) -> None:
     """What is asked for by its type is of that type."""
     registry = ResourceRegistry.of(Binding(Config, lambda _: cast("Config", make())))
-    with pytest.raises(ProviderError) as raised:
+    with raises(ProviderError, wording):
         registry.open().get(Config)
-    assert str(raised.value) == wording
 
 
 def test_singleton_does_not_hold_what_ends_with_a_call(wording: Wording) -> None:
     """The chain names scopes, and says what to change."""
-    resources = ResourceRegistry.of(
+    resources = opened(
         Binding(Client, lambda r: Client(r.get(Cache).url)),
         Binding(Cache, lambda r: Cache(r.get(Tracer).url), scope=Scope.PROTOTYPE),
         Binding(Tracer, lambda _: Tracer(), scope=Scope.TOOL_CALL),
-    ).open()
-    with (
-        resources.call_scope() as call,
-        pytest.raises(ResourceError) as raised,
-    ):
+    )
+    with resources.call_scope() as call, raises(ResourceError, wording):
         call.get(Client)
-    assert str(raised.value) == wording
 
 
 def test_resource_of_a_call_is_not_asked_for_outside_of_one(wording: Wording) -> None:
     """The message says where to ask; a default does not hide it."""
-    resources = ResourceRegistry.of(Binding(Tracer, lambda _: Tracer(), scope=Scope.TOOL_CALL)).open()
-    with pytest.raises(ResourceError) as raised:
+    resources = opened(Binding(Tracer, lambda _: Tracer(), scope=Scope.TOOL_CALL))
+    with raises(ResourceError, wording):
         resources.get(Tracer, None)
-    assert str(raised.value) == wording
 
 
 def test_eager_resources_are_built_on_entering_in_their_order() -> None:
@@ -145,11 +134,11 @@ def test_eager_resources_are_built_on_entering_in_their_order() -> None:
 def test_threads_that_ask_at_once_get_one() -> None:
     """A provider runs once however many ask, also when it asks for others itself."""
     built: list[str] = []
-    resources = ResourceRegistry.of(
+    resources = opened(
         Binding(Config, lambda _: noted(built, "config", Config())),
         Binding(Client, lambda r: noted(built, "client", Client(r.get(Config).url))),
         Binding(Tracer, lambda r: Tracer(r.get(Client).url), scope=Scope.TOOL_CALL),
-    ).open()
+    )
     start, found = threading.Barrier(16), list[object]()
 
     def ask(number: int) -> None:
@@ -157,11 +146,7 @@ def test_threads_that_ask_at_once_get_one() -> None:
         with resources.call_scope() as call:
             found.append(resources.get(Client) if number % 2 else (call.get(Tracer), call.get(Client))[1])
 
-    threads = [threading.Thread(target=ask, args=(number,)) for number in range(16)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(16, ask)
     assert sorted(built) == ["client", "config"]
     assert len(found) == 16
     assert len({id(client) for client in found}) == 1
@@ -275,10 +260,7 @@ def test_all_that_cannot_be_closed_are_told(closed: list[str], wording: Wording)
     registry = stubborn_registry(closed).merge(
         ResourceRegistry.of(Binding(Asynchronous, lambda _: Asynchronous(), eager=True))
     )
-    with (
-        pytest.raises(ResourceError) as caught,
-        registry.open(),
-    ):
+    with pytest.raises(ResourceError) as caught, registry.open():
         pass
     assert str(caught.value) == wording
     assert str(caught.value.__cause__) == wording
@@ -315,9 +297,8 @@ def test_failed_entering_closes_what_it_had_built(closed: list[str], wording: Wo
         resources.__enter__()
     assert closed == ["client", "stubborn", "cache"]
     assert "OSError: busy" in caught.value.__notes__[0]
-    with pytest.raises(ResourceError) as raised, resources:
+    with raises(ResourceError, wording), resources:
         assert resources.get(Config) == Config()
-    assert str(raised.value) == wording
     assert closed == ["client", "stubborn", "cache"] * 2
 
 
@@ -331,9 +312,8 @@ def test_nothing_is_built_while_the_resources_are_being_closed(closed: list[str]
 
         def close(self) -> None:
             seen.append(self.resources.get(Cache).name)
-            with pytest.raises(ResourceError) as raised:
+            with raises(ResourceError, wording):
                 self.resources.get(Tracer)
-            assert str(raised.value) == wording
             seen.append("refused")
 
     leaving = Binding(Leaving, lambda _: Leaving(context))
@@ -365,11 +345,6 @@ class Plain:
 def _nothing_left_of_other_tests() -> None:
     """What earlier tests left open is collected before, so that no warning of theirs is seen here."""
     gc.collect()
-
-
-def opened(*bindings: Binding[Any]) -> ResourceContext:
-    """A context."""
-    return ResourceRegistry.of(*bindings).open()
 
 
 def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:

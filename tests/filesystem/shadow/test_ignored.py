@@ -11,7 +11,7 @@ import pytest
 
 from handrail.errors import FilesystemError, InvalidArgumentError
 from handrail.filesystem import HostFilesystem, ShadowRepository
-from tests.filesystem.shadow_trees import Picture, git, picture
+from tests.filesystem.shadow_trees import Picture, SavedTree, git, picture
 
 IGNORED = frozenset({".venv", "web/node_modules", "src/__pycache__", "src/run.log"})
 
@@ -83,24 +83,23 @@ def test_a_large_file_that_is_ignored_is_no_reason_to_refuse(root: Path, shadow:
 
 def test_rules_of_later_decide_nothing_about_a_snapshot(root: Path, shadow: ShadowRepository, tmp_path: Path) -> None:
     """The snapshot says what it leaves out; a program that ignores more takes nothing from the rollback."""
-    before, snapshot = picture(root), shadow.snapshot()
+    saved = SavedTree(root, shadow)
     (root / ".gitignore").unlink()
-    shadow.restore(snapshot)
-    assert picture(root) == before
+    saved.restore()
     for repository in (shadow, ShadowRepository(root, tmp_path / "shadow.git")):
         (root / ".gitignore").write_text("*")
         (root / "src/main.py").unlink()
-        repository.restore(snapshot)
-        assert picture(root) == before
+        repository.restore(saved.snapshot)
+        assert picture(root) == saved.before
 
 
 def test_a_folder_above_comes_back_without_what_was_left_out(root: Path, shadow: ShadowRepository) -> None:
     """Nobody has saved that."""
-    before, snapshot = picture(root), shadow.snapshot()
+    saved = SavedTree(root, shadow)
     shutil.rmtree(root / "web")
     (root / "web").write_text("a file where a folder was")
-    shadow.restore(snapshot)
-    assert picture(root) == without(before, "web/node_modules")
+    shadow.restore(saved.snapshot)
+    assert picture(root) == without(saved.before, "web/node_modules")
 
 
 @pytest.mark.parametrize("is_linked", [False, True])

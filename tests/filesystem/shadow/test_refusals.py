@@ -14,7 +14,7 @@ import pytest
 from handrail.errors import FilesystemBusyError, FilesystemError, JournalError, RootMissingError, SnapshotError
 from handrail.filesystem.shadow.git import UNREAD, ObjectReader, ObjectWriter, Pipes
 from handrail.filesystem.shadow.repository import ShadowRepository
-from tests.filesystem.shadow_trees import pack, picture, script
+from tests.filesystem.shadow_trees import SavedTree, pack, picture, script
 from tests.kit import raises
 from tests.wording import Wording
 
@@ -61,10 +61,9 @@ def test_a_git_dir_in_the_tree_is_refused(root: Path, tmp_path: Path, wording: W
 
 def test_a_tree_that_is_gone_is_named(root: Path, shadow: ShadowRepository, wording: Wording) -> None:
     """It may be a disk that is not there now, so nothing is made in its place."""
-    before = picture(root)
-    snapshot = shadow.snapshot()
+    saved = SavedTree(root, shadow)
     root.rename(root.with_name("elsewhere"))
-    for attempt in (shadow.snapshot, lambda: shadow.restore(snapshot)):
+    for attempt in (shadow.snapshot, lambda: shadow.restore(saved.snapshot)):
         with raises(RootMissingError, wording):
             attempt()
     root.write_text("a file")
@@ -72,8 +71,7 @@ def test_a_tree_that_is_gone_is_named(root: Path, shadow: ShadowRepository, word
         shadow.snapshot()
     root.unlink()
     root.mkdir()
-    shadow.restore(snapshot)
-    assert picture(root) == before
+    saved.restore()
 
 
 @pytest.mark.parametrize("snapshot", ["", "HEAD", "0" * 40, "4b825dc642cb6eb9a060e54bf8d69288fbee4904", "a b\nc"])
