@@ -116,10 +116,7 @@ class Disk:
         os.close(descriptor)
 
     def look(self, name: bytes, *, at: int) -> os.stat_result | None:
-        """The status of the entry with that name, of a link itself and not its target.
-
-        `None` for nothing, and for a file of an open database, which does not exist here.
-        """
+        """The status of an entry, of a link itself; `None` for nothing, and for a file of an open database."""
         try:
             status = os.stat(name, dir_fd=at, follow_symlinks=False)
         except FileNotFoundError:

@@ -286,8 +286,6 @@ class InMemoryFilesystem:
     def restore(self, snapshot: object, /) -> None:
         """Restores a snapshot exactly, including empty folders; snapshots taken later stay valid.
 
-        In a handler this is a write like any other: a failure of the call rolls it back.
-
         Raises:
             SnapshotError: it is not a snapshot of this filesystem. Nothing has changed.
             ModelVisibleError: the call may not write; see `check_write`.

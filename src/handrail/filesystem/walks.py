@@ -47,10 +47,6 @@ class FileStat:
     size: int
 
 
-def _never() -> bool:
-    return False
-
-
 @dataclass(frozen=True, slots=True)
 class WalkRequest:
     """The options of a walk.
@@ -63,7 +59,7 @@ class WalkRequest:
 
     ignored: bool = True
     most: int | None = None
-    is_over: Callable[[], bool] = _never
+    is_over: Callable[[], bool] = bool  # which is false without an argument
 
 
 EVERYTHING: Final = WalkRequest()
@@ -147,7 +143,7 @@ class _Walk:
         stats = tuple(self.folders.list_folder(folder.real))
         rules = folder.rules
         if rules is not None:
-            rules = rules.with_files(_rule_names(stats), _reading(self.folders, folder.real))
+            rules = _with_own_files(rules, stats, self.folders, folder.real)
         inner: list[_Visit] = []
         for stat in stats:
             # Compared before the next entry, so a walk that has looked at everything is not reported as stopped.
@@ -205,19 +201,16 @@ def _rules_above(folder: str, folders: FolderReader) -> IgnoreRules | None:
     rules, above = IgnoreRules(), ROOT
     # The folder's own files are read when it is visited.
     for name in [] if folder == ROOT else folder.split("/"):
-        rules = rules.with_files(_rule_names(folders.list_folder(above)), _reading(folders, above))
+        rules = _with_own_files(rules, folders.list_folder(above), folders, above)
         if rules.hides(name, is_folder=True):
             return None
         rules, above = rules.enter(name), join(above, name)
     return rules
 
 
-def _reading(folders: FolderReader, folder: str) -> ReadRuleFile:
-    return lambda name: folders.rule_file(join(folder, name))
-
-
-def _rule_names(stats: Iterable[FileStat]) -> frozenset[str]:
-    return frozenset(name for stat in stats if (name := stat.path.rpartition("/")[2]) in RULE_NAMES)
+def _with_own_files(rules: IgnoreRules, stats: Iterable[FileStat], folders: FolderReader, folder: str) -> IgnoreRules:
+    names = {stat.path.rpartition("/")[2] for stat in stats}
+    return rules.with_files(names & RULE_NAMES, lambda name: folders.rule_file(join(folder, name)))
 
 
 _FILES: Final = ((".ignore", ".ignore"), (".gitignore", ".gitignore"), (GIT_FOLDER, ".git/info/exclude"))

@@ -39,10 +39,7 @@ GivenT = TypeVar("GivenT")
 
 
 class Scope(Enum):
-    """The life of a resource.
-
-    A resource may depend on those that live as long as itself or longer, and on prototypes.
-    """
+    """The life of a resource, which may depend on those that live as long as itself or longer, and on prototypes."""
 
     SINGLETON = "singleton"
     """One for all calls, built when it is first asked for, closed when the context is left."""
@@ -72,8 +69,7 @@ MISSING: Final = Missing.ABSENT
 class Resolver(Protocol):
     """The port that providers and handlers ask for resources.
 
-    A type is asked for by its class; the parameter is a `Callable[..., T]` because type checkers take protocols and
-    abstract classes for one, but not for a `type[T]`.
+    A type is a `Callable[..., T]`, because type checkers take protocols and abstract classes for one.
     """
 
     __slots__ = ()
@@ -120,11 +116,9 @@ class Binding(Generic[T]):
     """The source of the resources of one type.
 
     What a provider makes belongs to Handrail: it is closed by its `close()`, if its class has one, when it has lived
-    its `scope`. What is bound with `Binding.instance` belongs to its caller, and is never closed. A provider that
-    returns another resource, to bind it for a second type, makes nothing.
-
-    A provider may return `None`, for none; then `get` returns `None`. A singleton's provider that is
-    called inside a tool call is not part of that call: what it writes stays, unless it fails.
+    its `scope`. What is bound with `Binding.instance` belongs to its caller, and is never closed. A provider may return
+    another resource, to bind it for a second type, or `None`. A singleton's provider that is called inside a tool call
+    is not part of that call: what it writes stays, unless it fails.
 
     Attributes:
         protocol: the type that the resource is asked for by: a class, an abstract class or a protocol.
@@ -264,13 +258,7 @@ class Lifetime:
         return MISSING if binding.scope is Scope.PROTOTYPE else self.values.get(binding.protocol, MISSING)
 
     def build(self, binding: Binding[Any], resolver: Resolver, *, longer: Lifetime | None = None) -> object:
-        """Builds a resource, with the lock held; what belongs to the `longer` lifetime is not closed with this one.
-
-        Raises:
-            CircularResourceError: its provider is running already.
-            ProviderError: its provider raised.
-            WrongResourceError: its provider made something of another type.
-        """
+        """Builds a resource, with the lock held; what belongs to the `longer` lifetime is not closed with this."""
         # The lock is reentrant, so that a provider may ask for others; one that is asked for again is found here.
         if binding in self.building:
             start = self.building.index(binding)
@@ -294,10 +282,7 @@ class Lifetime:
         return value
 
     def close(self) -> Sequence[tuple[object, BaseException]]:
-        """Closes what was built, the newest first, and forgets it; returns what raised, with what it raised.
-
-        Two threads may close at once: each resource is closed by one of them.
-        """
+        """Closes what was built, the newest first, each once, and forgets it; returns what raised, and its error."""
         failures: list[tuple[object, BaseException]] = []
         # Taken out under the guard and closed without it: a `close` may take long, or ask for resources.
         with self._guard:
@@ -364,10 +349,7 @@ def _close(value: Any) -> None:  # noqa: ANN401 - anything whose class has a `cl
 
 
 def join_call(value: object) -> None:
-    """Joins what was just built to the call it was built in, so that its state now is what a rollback restores.
-
-    Does nothing outside of calls, in calls that only read, and for what joins by itself before it is written to.
-    """
+    """Joins what was just built to the call it was built in, whose rollback restores its present state."""
     call = current()
     # Outside a call nothing is rolled back, and a call that only reads cannot change what was built.
     if call is None or not call.writes or not call.is_open():

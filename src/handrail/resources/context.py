@@ -47,10 +47,9 @@ class ResourceContext(Resolver):
         with prompt.resources as resources:
             client = resources.get(HttpClient)
 
-    Leaving closes what providers made, the newest first; bound instances stay open. Entering again, also
-    while it is entered, is allowed: the last one to leave closes. Without entering it everything works and nothing is
-    closed, which a warning in the log says when the context is gone. Threads may share it; a provider runs once however
-    many ask, and must not wait for another thread that asks.
+    Leaving closes what providers made, the newest first; bound instances stay open. It may be entered while it is
+    entered: the last one to leave closes. Without entering it nothing is closed, and a warning in the log says so.
+    Threads may share it; a provider runs once however many ask, and must not wait for another thread that asks.
 
     Attributes:
         bindings: the binding of each type.
@@ -98,11 +97,7 @@ class ResourceContext(Resolver):
         return protocol in self.bindings
 
     def __enter__(self) -> Self:
-        """Begins to use the resources; the first to enter builds the eager ones, in the order of their declaration.
-
-        Raises:
-            ResourceError: one of them could not be built. What was built has been closed, nothing is entered.
-        """
+        """Builds the eager ones, in the order of their declaration; nothing is entered if one fails."""
         with self.lifetime.lock:
             self._entered += 1
             # Under the lock, so that a second thread enters only when the eager ones are built, or none of them is.
@@ -119,11 +114,7 @@ class ResourceContext(Resolver):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Stops using the resources; the last one to leave closes them.
-
-        Raises:
-            ResourceError: some could not be closed; all were tried. They become notes on an exception on its way.
-        """
+        """Closes, as the last one to leave; `ResourceError`, or notes, for what could not be closed."""
         lifetime = self.lifetime
         with lifetime.lock:
             self._entered -= 1
@@ -153,10 +144,7 @@ class ResourceContext(Resolver):
         return (self._participants or self._look_for_participants()).untracked
 
     def turns(self) -> tuple[Turn, ...]:
-        """The turns that a call draws to use these resources: those of the singletons that can be undone.
-
-        The first is the context's own, if any singleton comes from a provider: no two writing calls both build one.
-        """
+        """The turns of a call: its singletons', and the context's own if a provider may build one."""
         return (self._participants or self._look_for_participants()).turns
 
     def _look_for_participants(self) -> _Participants:
@@ -237,8 +225,8 @@ def _warn_of_unclosed(names: Sequence[str]) -> None:
 class CallScope(Resolver):
     """The resources as one tool call sees them: the context's, and those that live for this call alone.
 
-    It is closed when the call ends: by `close()`, or at the end of a `with` block. Threads of the call may share it;
-    one that is still building when the call ends has what it built closed, and gets the error.
+    Threads of the call may share it; one that is still building when the call ends has what it built closed, and gets
+    the error.
     """
 
     __slots__ = ("_context", "_is_closed", "_lifetime")
@@ -272,11 +260,7 @@ class CallScope(Resolver):
         self._end(error)
 
     def close(self) -> None:
-        """Closes what was built for this call, the newest first. Idempotent.
-
-        Raises:
-            ResourceError: some could not be closed; all were tried.
-        """
+        """Closes what was built for this call, the newest first, and all of it; idempotent."""
         self._end(None)
 
     def _end(self, error: BaseException | None) -> None:
@@ -307,10 +291,7 @@ class CallScope(Resolver):
 
 
 class ConcurrentCallScope(CallScope):
-    """The resources as a call sees them that takes no turns on them (`Tool(concurrent=True)`).
-
-    `get` raises `TurnConflictError` for what can be undone, because calls take turns on it, and this one has not.
-    """
+    """The resources of a call that takes no turns on them: `get` refuses what can be undone."""
 
     __slots__ = ()
 
@@ -329,8 +310,7 @@ class ConcurrentCallScope(CallScope):
 class BoundResources(CallScope):
     """Resources for the handler of a call: `view_for_call` makes their views, or returns what has none.
 
-    A view is made when its resource is first asked for, and is the same each time. Closing this closes what it was
-    made of, if that is the scope of a call.
+    A view is the same each time. Closing this closes the scope that it was made of.
     """
 
     __slots__ = ("_call", "_resources", "_view_for_call", "_views")

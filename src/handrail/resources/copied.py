@@ -28,11 +28,9 @@ class Copied(Generic[T]):
     """A resource that holds a value, and restores a deep copy of it when a call fails.
 
     A call that may write copies the value when it first asks for the resource. A rollback replaces the value by a copy:
-    what has been read from `value` before it is out of date.
-
-    A call with `effect="read"` cannot set `value`; what it changes inside of the value is neither refused nor rolled
-    back. A handler that runs on after its call cannot ask for `value` in the context of its call; what it has read
-    before, it can change.
+    what has been read from `value` before it is out of date. A call with `effect="read"` cannot set `value`; what it
+    changes inside of the value is neither refused nor rolled back. Nor is what a handler changes, after its call, in
+    what it has read before.
 
     Attributes:
         turn: the turn that calls acquire to use it.

@@ -293,11 +293,8 @@ class HostFilesystem:
         """Saves the whole tree, so that a program's changes to it are rolled back with the call.
 
         A handler calls it before it starts a program, and waits for the end of the program before it returns. All later
-        changes in the tree, by any process, are rolled back if the call fails or the process dies. Owners, times,
-        extended attributes and hard links of restored files are lost. It reads the status of every file, and the files
-        that have changed since the last time.
-
-        The root's own `.git` and files that git ignores are not restored: what a program changes there stays.
+        changes in the tree, by any process, are rolled back if the call fails or the process dies, but not the root's
+        own `.git` and files that git ignores. Owners, times, extended attributes and hard links of restored files are lost.
 
         Raises:
             FilesystemError: this is not in a call, so nothing could be rolled back; git is missing or fails; files are
@@ -318,8 +315,6 @@ class HostFilesystem:
 
     def restore(self, snapshot: object, /) -> None:
         """Restores a snapshot exactly, including empty folders; snapshots taken later stay valid.
-
-        In a handler this is a write like any other: a failure of the call rolls it back.
 
         Raises:
             SnapshotError: it is not a snapshot of this filesystem. Nothing has changed.

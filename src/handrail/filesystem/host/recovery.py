@@ -105,8 +105,6 @@ class JournalFolder:
     def acquire(self, root: int, wait: timedelta, clock: Clock, pause: Callable[[float], object] = time.sleep) -> None:
         """Acquires the lock of the folder, and of the root that a descriptor is open on.
 
-        Where folders cannot be locked, as over a network, only filesystems with the same journal's folder are excluded.
-
         Raises:
             FilesystemBusyError: another filesystem, of this process or another one, still holds a lock after `wait`.
             JournalError: files have no locks where the journal's folder is.
@@ -248,11 +246,7 @@ class RecordedPrograms:
             _LOGGER.warning("the record of a program that has ended could not be removed", exc_info=True)
 
     def end_left_over(self) -> None:
-        """Kills what programs of a dead process have left running.
-
-        Raises:
-            JournalError: a process cannot be killed. The record stays, so that the next opening tries again.
-        """
+        """Kills what programs of a dead process have left running; `JournalError` if it cannot."""
         for call in self._folder.ids("program"):
             namespace = self._folder.read(f"program-{call}").decode(errors="replace")
             survivors = ProgramRecord(call, ProcessName.parse(namespace)).kill()
@@ -327,9 +321,7 @@ def recover(tree: WholeTree, folder: JournalFolder, store: CommitRecordStore | N
 
     Raises:
         JournalError: a journal cannot be read, belongs to something else, or needs its store; or a program cannot be
-            ended.
-        StoreUnavailableError: the store does not answer.
-        OSError: the tree cannot be restored; the next opening tries again.
+            ended. Whatever is raised, the next opening tries again.
     """
     # First: a program must not change what is being restored.
     RecordedPrograms(folder, tree.images.disk).end_left_over()

@@ -37,7 +37,6 @@ _SETTINGS = (
     ("gc.auto", "0"),
 )
 _READY = "handrail-ready"
-_NO_VARIABLES: Mapping[str, str] = {}
 _LEFTOVERS = ("objects/pack/tmp_*", "objects/tmp_*", "objects/??/tmp_obj_*", "fast_import_crash_*", "*.lock")
 
 
@@ -206,7 +205,7 @@ class Git:
         return done.stdout
 
     def _run(
-        self, arguments: Sequence[str], stdin: bytes = b"", environment: Mapping[str, str] = _NO_VARIABLES
+        self, arguments: Sequence[str], stdin: bytes = b"", environment: Mapping[str, str] | None = None
     ) -> subprocess.CompletedProcess[bytes]:
         check_blocking("git", arguments[0])
         try:
@@ -214,7 +213,7 @@ class Git:
                 self._line(arguments),
                 input=stdin,
                 capture_output=True,
-                env={**self._environment(), **environment},
+                env=self._environment() | dict(environment or {}),
                 check=False,
             )
         except OSError as error:

@@ -156,9 +156,8 @@ class ShadowRepository:
             JournalError: something that the snapshot needs has been lost.
             RootMissingError: there is no tree.
             FilesystemBusyError: another process uses the git dir at this moment.
-            FilesystemError: git is missing or fails, or the disk is full or does not allow it. The message begins with
-                `cannot restore` if the tree is between the two states; restoring again continues from there.
-                After any other error the tree is as it was.
+            FilesystemError: git or the disk fails. The message begins with `cannot restore` if the tree is between
+                the two states, and restoring again continues; after any other error the tree is as it was.
         """
         self.restore_tree(snapshot)
 
