@@ -13,7 +13,7 @@ from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from handrail.crash_points import arm
 from handrail.errors import StoreUnavailableError
@@ -25,6 +25,7 @@ from handrail.turns import draw_ticket
 from handrail.waiting import run_in_thread
 
 Picture = dict[str, tuple[str, int, bytes]]
+T = TypeVar("T")
 
 CALLS = frozenset(name for name in vars(Disk) if not name.startswith("_")) - {"process"}
 ROOM = frozenset({"make_file", "append_file", "write", "make_folder", "make_link", "share"})
@@ -154,9 +155,9 @@ class PlantedTree:
         plant(self.root)
         self.before = picture(self.root)
 
-    def open(self, **options: Any) -> HostFilesystem:
+    def open(self, *, disk: Disk | None = None, **options: Any) -> HostFilesystem:
         """The filesystem over it, with the same journal each time."""
-        return HostFilesystem(self.root, journal=self.journal, **{"disk": self.disk, **options})
+        return HostFilesystem(self.root, journal=self.journal, disk=disk or self.disk, **options)
 
     def reopen(self, **options: Any) -> None:
         """Let an opening restore what is left to restore."""
@@ -357,3 +358,11 @@ def armed(watch: Callable[[str], object]) -> Generator[None]:
         yield
     finally:
         arm(None)
+
+
+@contextmanager
+def unchanged(look: Callable[[T], object], place: T) -> Generator[None]:
+    """Check that a place looks the same after the block."""
+    before = look(place)
+    yield
+    assert look(place) == before

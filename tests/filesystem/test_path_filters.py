@@ -15,7 +15,7 @@ from handrail.filesystem import Filesystem, HostFilesystem, PathFilter, excludin
 from handrail.filesystem.disk import Disk
 from handrail.filesystem.path_filters import ExcludedPaths
 from tests.extent import some
-from tests.filesystem.kit import STORES, call, tree_of
+from tests.filesystem.kit import STORES, call, tree_of, unchanged
 from tests.kit import raises
 from tests.wording import Wording
 
@@ -68,11 +68,9 @@ EXCLUDED = [".env", "deep/er/.env", "secrets", "secrets/a.txt", *SPELLINGS]
 @pytest.mark.parametrize("reading, path", some([*product(READING, EXCLUDED)], 22))  # each of both at least once
 def test_what_is_excluded_is_not_there(place: Place, reading: str, path: str) -> None:
     """The error is that of a path at which there is nothing, and nothing changes."""
-    before = tree_of(place.whole)
-    with pytest.raises(PathNotFoundError) as caught:
+    with unchanged(tree_of, place.whole), pytest.raises(PathNotFoundError) as caught:
         READING[reading](place.seen, path)
     assert "hunter" not in str(caught.value)
-    assert tree_of(place.whole) == before
     assert not place.seen.exists(path)
 
 
@@ -119,12 +117,11 @@ def test_what_is_held_stays_where_it_is_unless_it_is_named(
     assert len({held, ExcludedPaths((pattern,)), ExcludedPaths(("other",))}) == 2
     seen = place.whole.filtered(PathFilter(holding=(held,)))
     place.whole.write_text("new/b.md", "b")
-    before = tree_of(place.whole)
-    for what, operate in ALONG.items():
-        if what != "move onto" or name == "b.md":
-            with raises(PathConflictError, wording):
-                operate(seen)
-    assert tree_of(place.whole) == before
+    with unchanged(tree_of, place.whole):
+        for what, operate in ALONG.items():
+            if what != "move onto" or name == "b.md":
+                with raises(PathConflictError, wording):
+                    operate(seen)
     seen.move(f"deep/{name}", name)
     assert seen.remove(name, recursive=True) == (name == "er")
     assert seen.remove("deep", recursive=True) == (1 if name == "er" else 2)
@@ -218,10 +215,12 @@ def test_a_path_may_be_kept_from_writing_alone(place: Place, operation: str, pat
     assert seen.read_text("deep/b.md") == "b"
 
 
-FITTING = [("*.key", "a/b.KEY"), ("*.key", "b.key/inside"), ("secrets/", "a/secrets/x"), ("./secrets", "secrets/x")]
-FITTING += [("**/a/*.key", "c/a/b.key"), ("caf\u00e9", "cafe\u0301"), ("stra\u00dfe", "STRASSE")]
-FITTING += [(".git", ".g\u200dit/config"), ("a/**/b", "a/b"), ("a/**/b", "a/x/y/b/z"), ("*.{key,pem}", "d/a.key")]
-FITTING += [("*.{key,pem}", "b.pem"), ("src/{a,b}.py", "src/b.py")]
+FITTING = [
+    *(("*.key", "a/b.KEY"), ("*.key", "b.key/inside"), ("secrets/", "a/secrets/x"), ("./secrets", "secrets/x")),
+    *(("**/a/*.key", "c/a/b.key"), ("caf\u00e9", "cafe\u0301"), ("stra\u00dfe", "STRASSE")),
+    *((".git", ".g\u200dit/config"), ("a/**/b", "a/b"), ("a/**/b", "a/x/y/b/z"), ("*.{key,pem}", "d/a.key")),
+    *(("*.{key,pem}", "b.pem"), ("src/{a,b}.py", "src/b.py")),
+]
 OTHERS = [("a/*.key", "c/a/b.key"), (".git", ".g\u200bit"), ("*.{key,pem}", "a.txt"), ("src/{a,b}.py", "src/c.py")]
 
 

@@ -38,7 +38,11 @@ def counted(root: Path) -> Generator[tuple[HostFilesystem, Counter[str]]]:
     """A folder as a filesystem, and how often each call to the disk is made."""
     calls, disk = Counter[str](), WatchedDisk()
     with HostFilesystem(root, journal=root.with_name("journal"), disk=disk) as fs:
-        disk.before = lambda name: calls.update([name])
+
+        def count(name: str) -> None:
+            calls[name] += 1
+
+        disk.before = count
         yield fs, calls
 
 

@@ -27,7 +27,7 @@ from handrail.open_databases import protected_paths
 from handrail.runtime import Session
 from handrail.store import Store
 from tests.contrib.suites import SuiteRun
-from tests.filesystem.kit import call
+from tests.filesystem.kit import call, unchanged
 from tests.kit import Note, raises
 from tests.wording import Wording
 
@@ -160,13 +160,12 @@ def test_a_link_to_an_open_database_leads_to_nothing(desk: Desk) -> None:
 @pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
 def test_a_path_of_an_open_database_is_not_written(desk: Desk, write: Operate, wording: Wording) -> None:
     """Nor one of a file that it may make later; what is there stays, and a rollback has nothing to restore."""
-    before = picture(desk.root)
-    for name in (*FILES, *UNUSED, "alias", "data/alias"):
-        with raises(PathConflictError, wording) if name == "desk.db" else pytest.raises(PathConflictError):
-            write(desk.files, name)
-    with pytest.raises(PathConflictError):
-        desk.files.write_text("link", "x")
-    assert picture(desk.root) == before
+    with unchanged(picture, desk.root):
+        for name in (*FILES, *UNUSED, "alias", "data/alias"):
+            with raises(PathConflictError, wording) if name == "desk.db" else pytest.raises(PathConflictError):
+                write(desk.files, name)
+        with pytest.raises(PathConflictError):
+            desk.files.write_text("link", "x")
     desk.check()
 
 

@@ -106,16 +106,17 @@ def swap(root: Path, path: str, make: Callable[[Path, Path], object]) -> None:
     make(root / path, away)
 
 
-@pytest.mark.parametrize(
-    "path, make, found",
-    [
-        ("notes/old", Path.symlink_to, "old"),
-        ("notes", Path.symlink_to, "notes"),
-        ("notes", lambda place, _: place.write_text("theirs"), "notes"),
-        ("notes/old", lambda place, _: os.mkfifo(place), ""),
-    ],
-    ids=["a link", "a link above", "a file", "a fifo"],
-)
+Swap = tuple[str, Callable[[Path, Path], object], str]
+SWAPS: dict[str, Swap] = {
+    "a link": ("notes/old", Path.symlink_to, "old"),
+    "a link above": ("notes", Path.symlink_to, "notes"),
+    "a file": ("notes", lambda place, _: place.write_text("theirs"), "notes"),
+    "a fifo": ("notes/old", lambda place, _: os.mkfifo(place), ""),
+}
+"""For each what is swapped, what is made in its place, and what is found of that in the journal's folder."""
+
+
+@pytest.mark.parametrize("path, make, found", SWAPS.values(), ids=SWAPS)
 def test_folder_that_somebody_swapped_meanwhile_is_made_again(
     tree: PlantedTree, path: str, make: Callable[[Path, Path], object], found: str
 ) -> None:

@@ -170,7 +170,8 @@ def test_only_a_call_keeps_the_tree(fs: HostFilesystem, wording: Wording) -> Non
 
 def test_tree_that_cannot_be_kept_is_told_before_anything_happens(tree: PlantedTree, wording: Wording) -> None:
     """Without git, with files that are too large, on a full disk; the call goes on, and is undone without a tree."""
-    for options in ({"git": "no-such-git"}, {"max_untracked_bytes": 2000}, {}):
+    rows: tuple[dict[str, Any], ...] = ({"git": "no-such-git"}, {"max_untracked_bytes": 2000}, {})
+    for options in rows:
         with tree.open(**options) as fs, call(fs):
             if not options:
                 tree.disk.fail(errno.ENOSPC, "write", on=True)

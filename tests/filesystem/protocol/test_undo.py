@@ -13,7 +13,7 @@ from handrail.filesystem import Filesystem, InMemoryFilesystem
 from handrail.filesystem.path_filters import ExcludedPaths, PathFilter
 from handrail.transaction import Transaction, current, view_for_call
 from handrail.turns import draw_ticket
-from tests.filesystem.kit import call, tree_of
+from tests.filesystem.kit import call, tree_of, unchanged
 from tests.kit import raises
 from tests.wording import Wording
 
@@ -56,11 +56,9 @@ def test_failed_call_leaves_no_trace_and_a_committed_one_its_change(make: Make, 
 def test_call_that_reads_writes_nothing(make: Make, what: str, change: Change) -> None:
     """The refusal says what was tried, and reading goes on."""
     fs = make(FILES)
-    before = tree_of(fs)
-    with call(fs, writes=False), pytest.raises(ReadOnlyViolation) as caught:
+    with unchanged(tree_of, fs), call(fs, writes=False), pytest.raises(ReadOnlyViolation) as caught:
         change(fs)
     assert caught.value.what == what
-    assert tree_of(fs) == before
 
 
 @each_change

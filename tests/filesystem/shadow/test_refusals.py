@@ -14,6 +14,7 @@ import pytest
 from handrail.errors import FilesystemBusyError, FilesystemError, JournalError, RootMissingError, SnapshotError
 from handrail.filesystem.shadow.git import UNREAD, ObjectReader, ObjectWriter, Pipes
 from handrail.filesystem.shadow.repository import ShadowRepository
+from tests.filesystem.kit import unchanged
 from tests.filesystem.shadow_trees import SavedTree, pack, picture, script
 from tests.kit import raises
 from tests.wording import Wording
@@ -80,10 +81,8 @@ def test_what_is_no_snapshot_is_refused(snapshot: str, root: Path, shadow: Shado
     (root / "empty" / "inside" / "4b").mkdir()  # so that git has the empty tree
     shadow.snapshot()
     (root / "new").touch()
-    before = picture(root)
-    with raises(SnapshotError, wording):
+    with unchanged(picture, root), raises(SnapshotError, wording):
         shadow.restore(snapshot)
-    assert picture(root) == before
 
 
 def test_a_snapshot_that_has_lost_a_file_is_refused(root: Path, shadow: ShadowRepository, wording: Wording) -> None:
@@ -142,14 +141,13 @@ def test_a_missing_git_is_named_with_the_cure(root: Path, tmp_path: Path, wordin
     """Whether it is missing from the beginning or only later; the tree is as it was."""
     snapshot = ShadowRepository(root, tmp_path / "shadow.git").snapshot()
     (root / "new").touch()
-    before = picture(root)
-    for git_dir in (tmp_path / "new.git", tmp_path / "shadow.git"):
-        missing = ShadowRepository(root, git_dir, git="no-such-git")
-        with raises(FilesystemError, wording):
-            missing.snapshot()
-        with raises(FilesystemError, wording):
-            missing.restore(snapshot)
-    assert picture(root) == before
+    with unchanged(picture, root):
+        for git_dir in (tmp_path / "new.git", tmp_path / "shadow.git"):
+            missing = ShadowRepository(root, git_dir, git="no-such-git")
+            with raises(FilesystemError, wording):
+                missing.snapshot()
+            with raises(FilesystemError, wording):
+                missing.restore(snapshot)
 
 
 @pytest.mark.parametrize("command", ["init", "fast-import", "mktree"])

@@ -163,23 +163,22 @@ def convert(root: Path) -> None:
     pack(root, ".gitattributes", "mixed.txt")
 
 
-@pytest.mark.parametrize(
-    "prepare, lose",
-    [
-        pytest.param(convert, "mixed.txt", id="it converts line ends: the disk is what comes back"),
-        pytest.param(lambda root: pack(root, "src"), ".git", id="it is removed: what was linked stays"),
-        pytest.param(lambda root: pack(root, "src", kind="sha256"), "src", id="its objects have other ids"),
-    ],
-)
+REPOSITORIES: dict[str, tuple[Callable[[Path], object], list[str]]] = {
+    "it converts line ends: the disk is what comes back": (convert, ["mixed.txt"]),
+    "it is removed: what was linked stays": (lambda root: pack(root, "src"), [".git", "src"]),
+    "its objects have other ids": (lambda root: pack(root, "src", kind="sha256"), ["src"]),
+}
+
+
+@pytest.mark.parametrize("prepare, lost", REPOSITORIES.values(), ids=REPOSITORIES)
 def test_the_own_repository_does_no_harm(
-    root: Path, shadow: ShadowRepository, prepare: Callable[[Path], object], lose: str
+    root: Path, shadow: ShadowRepository, prepare: Callable[[Path], object], lost: list[str]
 ) -> None:
     """Its packs are made use of where they hold what the disk holds."""
     prepare(root)
     saved = SavedTree(root, shadow)
-    clear(root / lose)
-    if lose == ".git":
-        clear(root / "src")
+    for path in lost:
+        clear(root / path)
     saved.restore()
 
 

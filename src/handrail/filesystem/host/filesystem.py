@@ -294,7 +294,7 @@ class HostFilesystem:
 
         A handler calls it before it starts a program, and waits for the end of the program before it returns. All later
         changes in the tree, by any process, are rolled back if the call fails or the process dies, but not the root's
-        own `.git` and files that git ignores. Owners, times, extended attributes and hard links of restored files are lost.
+        own `.git` and files that git ignores. Owners, times, extended attributes and hard links are lost.
 
         Raises:
             FilesystemError: this is not in a call, so nothing could be rolled back; git is missing or fails; files are
