@@ -34,6 +34,7 @@ from handrail.prompt import MarkdownSection, Prompt, PromptTemplate, Section
 from handrail.prompt.disclosure import OpenSections
 from handrail.runtime import Session, ToolCall
 from handrail.testing import Call, Expect, Reply, ScriptedModel
+from tests.kit import raises
 from tests.wording import Wording
 
 
@@ -133,9 +134,8 @@ def test_a_closed_section_has_neither_its_tools_nor_what_is_below_it() -> None:
 def test_to_open_raises_with_what_was_asked_and_why(wording: Wording) -> None:
     """The exception has the keys, the reason, and what they are opened to."""
     run = executor(section("A", tools=[lookup]))
-    with pytest.raises(VisibilityExpansionRequired) as caught:
+    with raises(VisibilityExpansionRequired, wording) as caught:
         run.execute(opens("a"))
-    assert str(caught.value) == wording
     assert caught.value.section_keys == ("a",)
     assert caught.value.reason == "to know more"
     assert caught.value.requested_overrides == {"a": "open"}

@@ -12,6 +12,7 @@ from handrail.resources import ResourceRegistry
 from handrail.runtime import Session, ToolCall, ToolInvoked
 from handrail.testing import run_tool
 from tests.documents.surroundings import Params, Result, run, tool
+from tests.kit import raises
 from tests.wording import Wording
 
 pytestmark = pytest.mark.requirement("M-01")
@@ -61,9 +62,8 @@ def test_tools_declared_on_a_section_are_rendered_in_their_order() -> None:
 def test_two_tools_of_one_name_are_refused(wording: Wording) -> None:
     """The error names the tool and both sections."""
     sections = [MarkdownSection(title=title, template="-", tools=[tool("find")]) for title in ("One", "Two")]
-    with pytest.raises(PromptValidationError) as raised:
+    with raises(PromptValidationError, wording):
         PromptTemplate(ns="documents", key="twice", sections=sections)
-    assert str(raised.value) == wording
 
 
 def test_the_example_registration_can_be_called(wording: Wording) -> None:

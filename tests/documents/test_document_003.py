@@ -18,6 +18,7 @@ from handrail.runtime import Session, ToolCall, ToolInvoked
 from handrail.session import SlicePolicy
 from handrail.testing import run_tool
 from tests.documents.surroundings import Params, Result, Seen, run, supplied
+from tests.kit import raises
 from tests.wording import Wording
 
 pytestmark = pytest.mark.requirement("M-01")
@@ -146,11 +147,10 @@ def test_examples_are_kept_and_checked_against_both_types(wording: Wording) -> N
     tool = names["tool"]
     assert [example.input for example in tool.examples] == [names["NowParams"]("UTC")]
     wrong = (replace(tool.examples[0], output=Result("no time")),)
-    with pytest.raises(PromptValidationError) as raised:
+    with raises(PromptValidationError, wording):
         names["Tool"][names["NowParams"], names["NowResult"]](
             name="now", description="Return UTC time.", handler=names["now_handler"], examples=wrong
         )
-    assert str(raised.value) == wording
 
 
 def test_deploying_must_wait_for_test_and_build(wording: Wording) -> None:

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from handrail.filesystem import Filesystem, HostFilesystem
-from tests.filesystem.disks import plant
-from tests.filesystem.stores import STORES
+from tests.filesystem.kit import STORES, PlantedTree
 
 
 @pytest.fixture(params=list(STORES))
@@ -26,16 +25,19 @@ def make(request: pytest.FixtureRequest) -> Iterator[Callable[..., Filesystem]]:
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Path:
+def tree(tmp_path: Path) -> PlantedTree:
     """A tree to work on."""
-    root = tmp_path / "root"
-    root.mkdir()
-    plant(root)
-    return root
+    return PlantedTree(tmp_path)
 
 
 @pytest.fixture
-def fs(root: Path, tmp_path: Path) -> Generator[HostFilesystem]:
+def root(tree: PlantedTree) -> Path:
+    """Where it is."""
+    return tree.root
+
+
+@pytest.fixture
+def fs(tree: PlantedTree) -> Generator[HostFilesystem]:
     """The tree, opened."""
-    with HostFilesystem(root, journal=tmp_path / "journal") as filesystem:
+    with tree.open() as filesystem:
         yield filesystem

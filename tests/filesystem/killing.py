@@ -19,11 +19,20 @@ from itertools import count
 from pathlib import Path
 
 from handrail.crash_points import POINTS, arm
-from handrail.filesystem import HostFilesystem
-from tests.filesystem.calls import call
-from tests.filesystem.changes import CHANGES, Change
-from tests.filesystem.disks import CALLS, Nth, Picture, WatchedDisk, die, picture, plant, quiet
-from tests.filesystem.programs import PROGRAMS, CallOverProgram
+from tests.filesystem.kit import (
+    CALLS,
+    CHANGES,
+    PROGRAMS,
+    CallOverProgram,
+    Change,
+    Nth,
+    Picture,
+    PlantedTree,
+    WatchedDisk,
+    call,
+    die,
+    quiet,
+)
 
 STEPS = frozenset(
     {"open", "os.chmod", "os.mkdir", "os.remove", "os.rmdir", "os.scandir", "os.symlink", "shutil.rmtree", "os.utime"}
@@ -37,40 +46,36 @@ def without_program(change: Change) -> CallOverProgram:
     return lambda fs, _: change(fs)
 
 
-class Ground:
+class Ground(PlantedTree):
     """A tree of its own for each process that is killed."""
 
     def __init__(self, folder: Path, change: CallOverProgram) -> None:
-        self.root, self.journal = folder / "root", folder / "journal"
+        super().__init__(folder)
         self.change = change
         self.audited = STEPS if change in PROGRAMS.values() else frozenset[str]()  # trees are kept without a `Disk`
-        self.root.mkdir(parents=True)
-        plant(self.root)
-        self.before = picture(self.root)
-
-    def open(self, disk: WatchedDisk | None = None) -> HostFilesystem:
-        """Open the tree."""
-        return HostFilesystem(self.root, journal=self.journal, disk=disk, durability="normal")
 
     def work(self, watch: Callable[[str], object], *, points: bool) -> None:
         """Make the change in a call that is committed, watched at each call to the disk, or at each crash point."""
-        disk = WatchedDisk()
-        with self.open(disk) as fs:
+        with self.open(durability="normal") as fs:
             if points:
                 arm(watch)
             else:
-                disk.before = watch
+                self.disk.before = watch
                 self._audit(watch)
             with call(fs) as transaction:
                 self.change(fs, self.root)
                 transaction.commit()
-            disk.before = quiet
+            self.disk.heal()
             arm(None)
 
     def recover(self, watch: Callable[[str], object]) -> None:
         """Open the tree, watched at each call to the disk."""
         self._audit(watch)
-        self.open(WatchedDisk(watch)).close()
+        self.reopen(disk=WatchedDisk(watch), durability="normal")
+
+    def differences(self, *expected: Picture) -> list[str]:
+        """What is wrong with the tree, if it is none of these."""
+        return [] if self.now in expected else [str(sorted(self.now.items() ^ self.before.items()))]
 
     def _audit(self, watch: Callable[[str], object]) -> None:
         if self.audited and watch is not quiet:  # a hook stays, so the process must be one that ends
@@ -97,16 +102,13 @@ def expected_after(folder: Path, change: CallOverProgram) -> Picture:
     """The tree as the change leaves it."""
     ground = Ground(folder / "expected", change)
     ground.work(quiet, points=False)
-    return picture(ground.root)
+    return ground.now
 
 
-def faults_of(ground: Ground, after: Picture, at: str) -> list[str]:
+def find_faults(ground: Ground, after: Picture, at: str) -> list[str]:
     """What is wrong with a tree that is opened after a crash: it must be as before, or as after, and clean."""
-    ground.open().close()
-    found = picture(ground.root)
-    faults = [] if found in (ground.before, after) else [f"{at}: {sorted(found.items() ^ ground.before.items())}"]
-    left = sorted(each.name for each in ground.journal.iterdir())
-    return faults if left in (["lock", "root"], ["lock", "root", "tree.git"]) else [*faults, f"{at}: left {left}"]
+    ground.reopen(durability="normal")
+    return [f"{at}: {fault}" for fault in (*ground.differences(ground.before, after), *ground.leftovers)]
 
 
 def kill_at_every_call(folder: Path, change: CallOverProgram, *, points: bool, step: int = 1) -> tuple[int, list[str]]:
@@ -117,7 +119,7 @@ def kill_at_every_call(folder: Path, change: CallOverProgram, *, points: bool, s
         ground = Ground(folder / str(number), change)
         if not killed(partial(ground.work, Nth(number, die, among=among), points=points)):
             return number - 1, faults
-        faults += faults_of(ground, after, f"killed at {number}")
+        faults += find_faults(ground, after, f"killed at {number}")
     raise AssertionError
 
 
@@ -133,17 +135,15 @@ def kill_the_recovery(folder: Path, change: CallOverProgram, *, step: int) -> tu
     number = 1
     while killed(partial(ground.recover, Nth(number, die, among=CALLS | STEPS))):
         number += step
-    found = picture(ground.root)
-    faults = [] if found == ground.before else [f"recovered: {sorted(found.items() ^ ground.before.items())}"]
-    return number - 1, faults + faults_of(ground, after, "at the end")
+    return number - 1, ground.differences(ground.before) + find_faults(ground, after, "at the end")
 
 
 if __name__ == "__main__":
-    what, place, each = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
+    what, place, distance = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
     chosen = PROGRAMS[what] if what in PROGRAMS else without_program(CHANGES[what])
     results = [
         kill_at_every_call(place / "points", chosen, points=True),
-        kill_at_every_call(place / "calls", chosen, points=False, step=each),
-        kill_the_recovery(place / "recovery", chosen, step=each),
+        kill_at_every_call(place / "calls", chosen, points=False, step=distance),
+        kill_the_recovery(place / "recovery", chosen, step=distance),
     ]
     sys.stdout.write(json.dumps(results))

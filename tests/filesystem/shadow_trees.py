@@ -7,6 +7,8 @@ import stat
 import subprocess
 from pathlib import Path
 
+from handrail.filesystem import ShadowRepository
+
 Picture = dict[bytes, tuple[int, bytes]]
 
 
@@ -73,3 +75,31 @@ def pack(root: Path, *paths: str, kind: str = "sha1") -> None:
     git(root, "add", "--force", *paths)
     git(root, "commit", "-m", "first")
     git(root, "gc")
+
+
+def script(folder: Path, case: str, then: str) -> str:
+    """A git that does something else, written in shell, when its arguments are such; its path."""
+    path = folder / "other-git"
+    path.write_text(f'#!/bin/sh\ncase " $* " in *" {case} "*) {then};; esac\nexec git "$@"\n')
+    path.chmod(0o755)
+    return str(path)
+
+
+class SavedTree:
+    """A tree and its shadow, with a snapshot from the beginning.
+
+    Attributes:
+        root: the tree.
+        shadow: saves it.
+        before: the tree as it was.
+        snapshot: what was saved then.
+    """
+
+    def __init__(self, root: Path, shadow: ShadowRepository) -> None:
+        self.root, self.shadow = root, shadow
+        self.before, self.snapshot = picture(root), shadow.snapshot()
+
+    def restore(self) -> None:
+        """Restore the tree, and check that it is as it was."""
+        self.shadow.restore(self.snapshot)
+        assert picture(self.root) == self.before

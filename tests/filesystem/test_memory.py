@@ -14,8 +14,7 @@ import pytest
 
 from handrail.errors import FilesystemError, PathConflictError, PathEscapeError
 from handrail.filesystem import InMemoryFilesystem
-from tests.filesystem.calls import call
-from tests.filesystem.stores import tree_of
+from tests.filesystem.kit import call, tree_of
 from tests.kit import raises
 from tests.wording import Wording
 

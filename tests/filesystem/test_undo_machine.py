@@ -6,8 +6,12 @@ empty folder is as in the model; every snapshot that is held can be restored, in
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import ExitStack
+import shutil
+import tempfile
+import weakref
+from collections.abc import Callable, Generator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -15,9 +19,60 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
 from handrail.errors import FilesystemError
-from handrail.filesystem import FileStat
+from handrail.filesystem import FileStat, Filesystem, HostFilesystem
+from handrail.filesystem.memory import NO_NODE, MemoryNode
+from handrail.filesystem.undo_journal import SavedTree, UndoJournal
+from handrail.transaction import Transaction
+from handrail.turns import draw_ticket
 from tests.extent import examples
-from tests.filesystem.stores import STORES, OpenStore, tree_of
+from tests.filesystem.kit import STORES, OpenStore, tree_of
+
+
+def test_nothing_is_recorded_while_nobody_holds_a_snapshot() -> None:
+    """Without a snapshot there is nothing to come back to."""
+    journal = UndoJournal[MemoryNode]()
+    journal.record("a", b"0")
+    snapshot = journal.snapshot()
+    assert journal.since(snapshot).before == {}
+
+
+def test_snapshot_held_for_long_costs_the_paths_not_the_changes() -> None:
+    """Of many calls' snapshots that were taken and dropped meanwhile nothing is left but the oldest entries."""
+    journal = UndoJournal[MemoryNode]()
+    held = journal.snapshot()
+    journal.record("a", b"first")
+    spans: list[weakref.ref[object]] = []
+    for number in range(100):
+        dropped = journal.snapshot()
+        spans.append(weakref.ref(dropped.span))
+        journal.record("a", str(number).encode())
+        journal.record(f"b{number % 3}", NO_NODE)
+        del dropped
+    assert journal.since(held).before == {"a": b"first", "b0": NO_NODE, "b1": NO_NODE, "b2": NO_NODE}
+    assert [span() for span in spans] == [None] * 100
+
+
+def test_earliest_tree_covers_what_changes_after_it() -> None:
+    """What was recorded before it is put back after it; later entries are for moments after it."""
+    journal = UndoJournal[MemoryNode]()
+    first = journal.snapshot()
+    journal.record("a", b"1")
+    assert journal.lacks_tree()
+    journal.record_tree(SavedTree("tree 1"))
+    assert not journal.lacks_tree()
+    assert not journal.lacks("b")
+    journal.record("b", b"2")
+    second = journal.snapshot()
+    assert second is not first
+    assert journal.lacks("b")
+    journal.record("a", b"3")
+    journal.record_tree(SavedTree("tree 2"))
+    journal.record_tree(SavedTree("tree 3"))
+    assert journal.since(first) == ({"a": b"1"}, SavedTree("tree 1"))
+    assert journal.since(second) == ({"a": b"3"}, SavedTree("tree 2"))
+    del second
+    assert journal.since(first) == ({"a": b"1"}, SavedTree("tree 1"))
+
 
 Tree = dict[str, bytes | None]
 paths = st.lists(st.sampled_from("abc"), min_size=1, max_size=3).map("/".join)
@@ -147,3 +202,91 @@ def test_any_history_can_be_undone_to_any_snapshot(store: str) -> None:
     machine = type("Machine", (FilesystemMachine,), {"open_store": staticmethod(STORES[store])})
     number = 200 if store == "memory" else 60  # the others take a hundred times as long
     run_state_machine_as_test(machine, settings=settings(max_examples=examples(number), stateful_step_count=40))
+
+
+Step = tuple[str, str, bytes]
+kinds = st.sampled_from(["write", "remove", "move", "program writes", "program removes", "call", "commit", "fail"])
+steps = st.lists(st.tuples(kinds, st.just(".git") | paths, contents), min_size=4, max_size=14)
+
+
+class PlacedFilesystem(HostFilesystem):
+    """A filesystem that knows where it is.
+
+    Attributes:
+        place: its root.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.place = folder / "root"
+        self.place.mkdir()
+        super().__init__(self.place, journal=folder / "journal", durability="normal")
+
+
+@contextmanager
+def placed(files: Mapping[str, str | bytes]) -> Generator[Filesystem]:
+    """An empty filesystem, which leaves nothing behind but its trees."""
+    assert not files
+    with tempfile.TemporaryDirectory() as folder:
+        with PlacedFilesystem(Path(folder)) as fs:
+            yield fs
+        assert {left.name for left in Path(folder, "journal").iterdir()} <= {"lock", "root", "tree.git"}
+
+
+def change(fs: PlacedFilesystem, kind: str, path: str, content: bytes) -> None:
+    """Change something through the filesystem, or as a program does, which leaves the git dir of the root alone."""
+    there = fs.place / path
+    if kind == "write":
+        fs.write_bytes(path, content)
+    elif kind == "remove":
+        fs.remove(path, recursive=True)
+    elif kind == "move":
+        fs.move(path, f"{path}.moved/{len(content)}")
+    elif path != ".git":
+        fs.keep_tree()
+        if there.is_dir():
+            shutil.rmtree(there)
+        elif kind == "program removes":
+            there.unlink()
+        else:
+            there.parent.mkdir(parents=True, exist_ok=True)
+            with there.open("ab") as file:
+                file.write(content)
+
+
+def make_call(fs: PlacedFilesystem, rest: list[Step], outer: Transaction | None) -> None:
+    """Make a call that takes its steps from a list; when it has failed, everything is as it was."""
+    before, committed = tree_of(fs), False
+    ticket = draw_ticket((fs.turn,) if outer is None else (), exclusive=True, inside=outer.ticket if outer else None)
+    with Transaction("tool", ticket=ticket, writes=True, parent=outer) as transaction:
+        while rest and not committed:
+            kind, path, content = rest.pop(0)
+            if kind == "fail":
+                break
+            if kind == "commit":
+                transaction.commit()
+                committed = True
+            elif kind == "call":
+                make_call(fs, rest, transaction)
+            else:
+                with suppress(FilesystemError, OSError):
+                    change(fs, kind, path, content)
+    ticket.release()
+    assert committed or tree_of(fs) == before
+
+
+class WholeTreeMachine(FilesystemMachine):
+    """One filesystem whose calls let programs loose; snapshots are held and restored between the calls."""
+
+    open_store = staticmethod(placed)
+
+    @rule(steps=steps)
+    def call(self, steps: list[Step]) -> None:
+        """Make a call, with calls in it."""
+        assert isinstance(self.fs, PlacedFilesystem)
+        make_call(self.fs, list(steps), None)
+        self.tree = tree_of(self.fs)
+
+
+def test_any_history_of_calls_and_programs_can_be_undone() -> None:
+    """Each call that fails, nested or not, leaves no trace; and each snapshot that is held can be restored."""
+    run_state_machine_as_test(WholeTreeMachine, settings=settings(max_examples=examples(25), stateful_step_count=20))

@@ -6,6 +6,8 @@ import os
 import shutil
 from collections import Counter
 from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,7 +15,7 @@ import pytest
 from handrail.errors import PathConflictError, PathEscapeError
 from handrail.filesystem import Filesystem, HostFilesystem, WalkRequest
 from handrail.filesystem.paths import MAX_DEPTH
-from tests.filesystem.disks import WatchedDisk
+from tests.filesystem.kit import WatchedDisk
 from tests.kit import raises
 from tests.wording import Wording
 
@@ -31,49 +33,41 @@ def dig(root: Path, depth: int) -> None:
     os.close(at)
 
 
-def counting(asked: Counter[str]) -> Callable[[str], object]:
-    """Counts the calls of a disk, by name."""
+@contextmanager
+def counted(root: Path) -> Generator[tuple[HostFilesystem, Counter[str]]]:
+    """A folder as a filesystem, and how often each call to the disk is made."""
+    calls, disk = Counter[str](), WatchedDisk()
+    with HostFilesystem(root, journal=root.with_name("journal"), disk=disk) as fs:
 
-    def count(name: str) -> None:
-        asked[name] += 1
+        def count(name: str) -> None:
+            calls[name] += 1
 
-    return count
+        disk.before = count
+        yield fs, calls
 
 
 @pytest.fixture
-def watched(tmp_path: Path) -> Generator[tuple[HostFilesystem, Counter[str]]]:
-    """A folder on disk that holds 400 folders in each other, and what is asked of the disk."""
-    root, asked = tmp_path / "root", Counter[str]()
-    root.mkdir()
+def root(tmp_path: Path) -> Path:
+    """An empty folder."""
+    (root := tmp_path / "root").mkdir()
+    return root
+
+
+def test_a_walk_lists_each_folder_once_and_stops_at_the_greatest_depth(root: Path, wording: Wording) -> None:
+    """What lies deeper is neither removed nor moved, since it could not be put back; finding out costs a walk."""
     dig(root, 400)
-    disk = WatchedDisk()
-    with HostFilesystem(root, journal=tmp_path / "journal", disk=disk) as fs:
-        disk.before = counting(asked)
-        yield fs, asked
+    with counted(root) as (fs, calls):
+        scan = fs.scan(".", "**")
+        assert (len(scan.entries), scan.too_deep) == (MAX_DEPTH, 1)
+        assert calls["names"] <= MAX_DEPTH + 1
+        assert calls["open_folder"] <= 2 * MAX_DEPTH + 2
+        assert calls["look"] <= MAX_DEPTH + 1
+        calls.clear()
+        for change in (partial(fs.remove, "d", recursive=True), partial(fs.move, "d", "e")):
+            with raises(PathConflictError, wording):
+                change()
+        assert calls["names"] <= 2 * MAX_DEPTH + 2
     shutil.rmtree(root)
-
-
-def test_a_walk_lists_each_folder_once(watched: tuple[HostFilesystem, Counter[str]]) -> None:
-    """At the greatest depth it stops."""
-    fs, asked = watched
-    found = fs.scan(".", "**")
-    assert (len(found.entries), found.too_deep) == (MAX_DEPTH, 1)
-    assert asked["names"] <= MAX_DEPTH + 1
-    assert asked["open_folder"] <= 2 * MAX_DEPTH + 2
-    assert asked["look"] <= MAX_DEPTH + 1
-
-
-def test_a_folder_of_too_deep_folders_is_neither_removed_nor_moved(
-    watched: tuple[HostFilesystem, Counter[str]],
-    wording: Wording,
-) -> None:
-    """What could not be named could not be put back; finding out costs a walk."""
-    fs, asked = watched
-    changes: tuple[Callable[[], object], ...] = (lambda: fs.remove("d", recursive=True), lambda: fs.move("d", "e"))
-    for change in changes:
-        with raises(PathConflictError, wording):
-            change()
-    assert asked["names"] <= 2 * MAX_DEPTH + 2
 
 
 def test_the_deepest_path_is_a_path_and_the_next_is_none(make: Callable[..., Filesystem], wording: Wording) -> None:
@@ -82,17 +76,8 @@ def test_the_deepest_path_is_a_path_and_the_next_is_none(make: Callable[..., Fil
     fs.make_folder(DEEPEST)
     assert [stat.path for stat in fs.glob(DEEPEST)] == [DEEPEST]
     assert fs.scan(".", "**").too_deep == 1
-    operations: tuple[Callable[[str], object], ...] = (
-        fs.read_text,
-        fs.exists,
-        fs.list,
-        fs.glob,
-        fs.make_folder,
-        fs.remove,
-        lambda path: fs.write_text(path, "x"),
-        lambda path: fs.move("d", path),
-    )
-    for operate in operations:
+    changes = (fs.make_folder, fs.remove, partial(fs.write_text, text="x"), partial(fs.move, "d"))
+    for operate in (fs.read_text, fs.exists, fs.list, fs.glob, *changes):
         with raises(PathEscapeError, wording):
             operate(f"{DEEPEST}/x")
     fs.make_folder("a/b")
@@ -106,8 +91,8 @@ def test_a_walk_ends_when_it_has_looked_at_enough(make: Callable[..., Filesystem
     """It says so, and what it has found counts."""
     fs = make({f"a/{number}": "" for number in range(10)})
     found = fs.scan(".", "**", WalkRequest(most=4))
-    assert (found.looked_at, found.stopped, len(found.entries)) == (4, "number", 4)
-    assert fs.scan(".", "**", WalkRequest(most=11)).stopped is None
+    assert (found.looked_at, found.stop_reason, len(found.entries)) == (4, "number", 4)
+    assert fs.scan(".", "**", WalkRequest(most=11)).stop_reason is None
 
 
 def test_a_walk_ends_when_its_time_is_over(make: Callable[..., Filesystem]) -> None:
@@ -115,39 +100,32 @@ def test_a_walk_ends_when_its_time_is_over(make: Callable[..., Filesystem]) -> N
     fs = make({"a/b/c": "", "x": ""})
     answers = iter((False, True))
     found = fs.scan(".", "**", WalkRequest(is_over=lambda: next(answers)))
-    assert ([stat.path for stat in found.entries], found.stopped) == (["a", "x"], "time")
+    assert ([stat.path for stat in found.entries], found.stop_reason) == (["a", "x"], "time")
 
 
-def test_only_folders_that_can_hold_a_match_are_listed(tmp_path: Path) -> None:
+def test_only_folders_that_can_hold_a_match_are_listed(root: Path) -> None:
     """What a pattern costs is what it can find."""
-    root, asked = tmp_path / "root", Counter[str]()
     for path in ("src/deep/er", "docs/a", "docs/b"):
         (root / path).mkdir(parents=True)
-    disk = WatchedDisk()
-    with HostFilesystem(root, journal=tmp_path / "journal", disk=disk) as fs:
-        disk.before = counting(asked)
+    with counted(root) as (fs, calls):
         assert fs.glob("src/*.py") == ()
-        assert asked["names"] == 2
+        assert calls["names"] == 2
 
 
-def test_each_ignore_file_is_read_once_in_a_walk(tmp_path: Path) -> None:
+def test_each_ignore_file_is_read_once_in_a_walk(root: Path) -> None:
     """And none is looked for where there is none."""
-    root, asked = tmp_path / "root", Counter[str]()
     for number in range(20):
         (root / f"{number}/deep").mkdir(parents=True)
     for path in (".gitignore", "3/.gitignore", "3/deep/.ignore"):
         (root / path).write_text("x\n")
-    disk = WatchedDisk()
-    with HostFilesystem(root, journal=tmp_path / "journal", disk=disk) as fs:
-        disk.before = counting(asked)
+    with counted(root) as (fs, calls):
         fs.scan(".", "**", WalkRequest(ignored=False))
-    assert asked["open_file"] == 3
+    assert calls["open_file"] == 3
 
 
-def test_links_are_found_but_not_followed(tmp_path: Path) -> None:
+def test_links_are_found_but_not_followed(root: Path, tmp_path: Path) -> None:
     """A link may lead in a circle; the folder that a look begins in may be one."""
-    root = tmp_path / "root"
-    (root / "a").mkdir(parents=True)
+    (root / "a").mkdir()
     (root / "a/b").write_text("")
     (root / "a/up").symlink_to("..")
     (root / "link").symlink_to("a")

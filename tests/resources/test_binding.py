@@ -1,4 +1,4 @@
-"""Where a resource comes from: what a binding takes, and what it refuses when it is made."""
+"""Bindings and sets of them: what they take, refuse, merge and answer."""
 
 from __future__ import annotations
 
@@ -7,9 +7,17 @@ from typing import Any, cast
 
 import pytest
 
-from handrail.errors import InvalidArgumentError, ProviderError, ResourceError
+from handrail.errors import (
+    DuplicateBindingError,
+    InvalidArgumentError,
+    ProviderError,
+    ResourceError,
+    UnboundResourceError,
+)
+from handrail.filesystem import Filesystem, InMemoryFilesystem
 from handrail.resources import Binding, Resolver, ResourceRegistry, Scope
-from tests.resources.things import Client, Config, English, Greeter, Tracer, Unchecked, Unweakable
+from tests.kit import raises
+from tests.resources.kit import Client, Config, English, Greeter, Tracer, Unchecked, Unweakable, opened
 from tests.wording import Wording
 
 
@@ -32,17 +40,15 @@ async def provide_async(_resolver: Resolver) -> Config:
 )
 def test_wrong_declaration_is_refused_at_once(make: Callable[[], object], wording: Wording) -> None:
     """The message says what to write instead."""
-    with pytest.raises(ResourceError) as raised:
+    with raises(ResourceError, wording):
         make()
-    assert str(raised.value) == wording
 
 
 @pytest.mark.parametrize("protocol,value", [(Client, Config()), (Client, Client), (Greeter, Config()), (int, "5")])
 def test_instance_of_another_type_is_refused(protocol: type[Any], value: object, wording: Wording) -> None:
     """A class, an abstract class or a checkable protocol is held to what is given for it; the class is no instance."""
-    with pytest.raises(ProviderError) as caught:
+    with raises(ProviderError, wording) as caught:
         Binding.instance(protocol, value)
-    assert str(caught.value) == wording
     assert caught.value.protocol is protocol
 
 
@@ -52,7 +58,7 @@ def test_instance_of_another_type_is_refused(protocol: type[Any], value: object,
 )
 def test_instance_of_the_type_is_taken(protocol: type[Any], value: object) -> None:
     """A falsy value is a value, and a protocol that cannot be checked is believed."""
-    assert ResourceRegistry.of(Binding.instance(protocol, value)).open().get(protocol, "default") is value
+    assert opened(Binding.instance(protocol, value)).get(protocol, "default") is value
 
 
 def test_none_may_be_bound_for_any_type() -> None:
@@ -63,13 +69,70 @@ def test_none_may_be_bound_for_any_type() -> None:
 
 def test_none_in_a_mapping_is_refused(wording: Wording) -> None:
     """It is what a lookup that found nothing gives; whoever means it says so by `Binding.instance`."""
-    with pytest.raises(InvalidArgumentError) as raised:
+    with raises(InvalidArgumentError, wording):
         ResourceRegistry.build({Greeter: None})
-    assert str(raised.value) == wording
 
 
 def test_participant_that_cannot_take_turns_is_refused(wording: Wording) -> None:
     """What calls are to undo must have a turn, or be able to be lent one."""
-    with pytest.raises(ProviderError) as raised:
+    with raises(ProviderError, wording):
         Binding.instance(Unweakable, Unweakable())
-    assert str(raised.value) == wording
+
+
+CONFIG = Binding.instance(Config, Config("there"))
+CLIENT = Binding(Client, lambda r: Client(r.get(Config).url))
+
+
+def test_registry_knows_its_types_and_keeps_their_order() -> None:
+    """`in` asks for a type, iterating gives the bindings."""
+    registry = ResourceRegistry.of(CLIENT, CONFIG)
+    assert Client in registry
+    assert Tracer not in registry
+    assert "Client" not in registry
+    assert list(registry) == [CLIENT, CONFIG]
+    assert len(registry) == 2
+    assert len(ResourceRegistry()) == 0
+
+
+def test_type_is_bound_once(wording: Wording) -> None:
+    """The error says how to let one win."""
+    with raises(DuplicateBindingError, wording) as caught:
+        ResourceRegistry.of(CONFIG, CLIENT, CONFIG)
+    assert caught.value.protocol is Config
+
+
+def test_mapping_holds_resources_and_bindings() -> None:
+    """What is not a binding is the resource itself."""
+    fs, tracer = InMemoryFilesystem(), Binding(Tracer, lambda _: Tracer(), scope=Scope.TOOL_CALL)
+    registry = ResourceRegistry.build({Filesystem: fs, Tracer: tracer, Client: CLIENT})
+    assert registry.get(Filesystem) is fs
+    assert tracer in list(registry)
+    assert CLIENT in list(registry)
+
+
+def test_binding_under_another_type_is_refused(wording: Wording) -> None:
+    """It would be found under a type that it does not promise; binding both is one line."""
+    with raises(ResourceError, wording):
+        ResourceRegistry.build({Greeter: CLIENT})
+
+
+def test_other_registry_wins_in_a_merge() -> None:
+    """Neither of the two changes, and each type keeps its place."""
+    mine, other = ResourceRegistry.of(CONFIG, CLIENT), ResourceRegistry.build({Tracer: Tracer(), Config: Config("new")})
+    merged = mine.merge(other)
+    assert [binding.kind for binding in merged] == [Config, Client, Tracer]
+    assert merged.get(Config) == Config("new")
+    assert mine.get(Config) == Config("there")
+
+
+def test_registry_hands_out_what_was_given_and_nothing_that_must_be_made(wording: Wording) -> None:
+    """A provider runs in a context, which also closes what it made."""
+    registry = ResourceRegistry.of(CONFIG, CLIENT)
+    assert registry.get(Config) == Config("there")
+    assert registry.get(Tracer, None) is None
+    with raises(UnboundResourceError, wording):
+        registry.get(Tracer)
+    with raises(ResourceError, wording):
+        registry.get(Client, None)
+    with raises(ResourceError, wording):
+        registry.get(cast("Any", "Client"))

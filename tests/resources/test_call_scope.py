@@ -7,20 +7,21 @@ import threading
 import pytest
 
 from handrail.errors import ResourceError, UnboundResourceError
-from handrail.resources import Binding, ResourceContext, ResourceRegistry, Scope
-from tests.resources.things import Cache, Client, Config, Tracer, noted
+from handrail.resources import Binding, ResourceContext, Scope
+from tests.kit import raises
+from tests.resources.kit import Cache, Client, Config, Tracer, in_threads, noted, opened
 from tests.wording import Wording
 
 
 def resources_of(closed: list[str]) -> ResourceContext:
     """A tracer for each call that needs a cache for all and a new client."""
-    return ResourceRegistry.of(
+    return opened(
         Binding(
             Tracer, lambda r: Tracer(r.get(Cache).url + r.get(Client).url, closed, "tracer"), scope=Scope.TOOL_CALL
         ),
         Binding(Client, lambda _: Client("new", closed), scope=Scope.PROTOTYPE),
         Binding(Cache, lambda _: Cache("shared", closed, "cache")),
-    ).open()
+    )
 
 
 def test_call_has_its_own_and_shares_the_singletons() -> None:
@@ -52,9 +53,8 @@ def test_call_that_has_ended_gets_nothing_of_its_own_any_more(wording: Wording) 
     for call in (used, unused):
         call.close()
         for kind in (Tracer, Client):
-            with pytest.raises(ResourceError) as raised:
+            with raises(ResourceError, wording):
                 call.get(kind)
-            assert str(raised.value) == wording
         assert call.get(Cache).url == "shared"
 
 
@@ -67,13 +67,12 @@ def test_resource_that_is_built_while_its_call_ends_is_closed(wording: Wording) 
         ended.wait()
         return Tracer("", closed, "late")
 
-    call = ResourceRegistry.of(Binding(Tracer, provide_slowly, scope=Scope.TOOL_CALL)).open().call_scope()
+    call = opened(Binding(Tracer, provide_slowly, scope=Scope.TOOL_CALL)).call_scope()
     refused: list[ResourceError] = []
 
     def ask_late() -> None:
-        with pytest.raises(ResourceError) as caught:
+        with raises(ResourceError, wording) as caught:
             call.get(Tracer)
-        assert str(caught.value) == wording
         refused.append(caught.value)
 
     thread = threading.Thread(target=ask_late)
@@ -90,17 +89,13 @@ def test_threads_of_a_call_share_its_resources() -> None:
     """However many ask at once, the provider runs once for a call."""
     built: list[str] = []
     provider = Binding(Tracer, lambda _: noted(built, "tracer", Tracer()), scope=Scope.TOOL_CALL)
-    call, start, found = ResourceRegistry.of(provider).open().call_scope(), threading.Barrier(8), list[Tracer]()
+    call, start, found = opened(provider).call_scope(), threading.Barrier(8), list[Tracer]()
 
     def ask() -> None:
         start.wait()
         found.append(call.get(Tracer))
 
-    threads = [threading.Thread(target=ask) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(8, lambda _: ask())
     assert built == ["tracer"]
     assert all(tracer is found[0] for tracer in found)
 
@@ -115,7 +110,7 @@ def test_slow_provider_of_one_call_keeps_no_other_call_waiting() -> None:
             second_has_built.wait()
         return Tracer()
 
-    resources = ResourceRegistry.of(Binding(Tracer, provide, scope=Scope.TOOL_CALL)).open()
+    resources = opened(Binding(Tracer, provide, scope=Scope.TOOL_CALL))
     first = resources.call_scope()
     thread = threading.Thread(target=lambda: first.get(Tracer))
     thread.start()
@@ -128,7 +123,7 @@ def test_slow_provider_of_one_call_keeps_no_other_call_waiting() -> None:
 
 def test_missing_dependency_is_told_with_who_needs_it() -> None:
     """The chain starts with what the handler asked for."""
-    resources = ResourceRegistry.of(Binding(Tracer, lambda r: Tracer(r.get(Config).url), scope=Scope.TOOL_CALL)).open()
+    resources = opened(Binding(Tracer, lambda r: Tracer(r.get(Config).url), scope=Scope.TOOL_CALL))
     with resources.call_scope() as call, pytest.raises(UnboundResourceError) as caught:
         call.get(Tracer)
     assert (caught.value.protocol, caught.value.needed_by) == (Config, (Tracer,))
@@ -141,7 +136,7 @@ def test_failure_of_closing_does_not_hide_what_the_call_raised(wording: Wording)
         def close(self) -> None:
             raise OSError("busy")
 
-    resources = ResourceRegistry.of(Binding(Stubborn, lambda _: Stubborn(), scope=Scope.TOOL_CALL)).open()
+    resources = opened(Binding(Stubborn, lambda _: Stubborn(), scope=Scope.TOOL_CALL))
 
     def call_that_raises() -> None:
         with resources.call_scope() as call:
@@ -153,6 +148,5 @@ def test_failure_of_closing_does_not_hide_what_the_call_raised(wording: Wording)
     assert caught.value.__notes__[0] == wording
     call = resources.call_scope()
     call.get(Stubborn)
-    with pytest.raises(ResourceError) as raised:
+    with raises(ResourceError, wording):
         call.close()
-    assert str(raised.value) == wording

@@ -1,26 +1,33 @@
-"""The resources of a running prompt: built once, in the order of their dependencies, closed in reverse."""
+"""The resources of a running prompt: built once, in the order of their dependencies, and closed in reverse."""
 
 from __future__ import annotations
 
+import gc
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
 
+from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import CircularResourceError, ProviderError, ResourceError, UnboundResourceError
-from handrail.resources import Binding, Resolver, ResourceRegistry, Scope
-from tests.resources.things import Cache, Client, Config, Tracer, noted
+from handrail.prompt import Prompt, PromptTemplate, Section, Tool, ToolContext, ToolResult
+from handrail.resources import Binding, Resolver, ResourceContext, ResourceRegistry, Scope
+from handrail.runtime import Session, ToolCall
+from tests.kit import raises
+from tests.resources.kit import Cache, Client, Config, Tracer, in_threads, noted, opened
 from tests.wording import Wording
 
 
 def test_provider_runs_when_asked_and_once() -> None:
     """A singleton that nobody asks for is never built, and one for all that do."""
     built: list[str] = []
-    resources = ResourceRegistry.of(
+    resources = opened(
         Binding(Config, lambda _: noted(built, "config", Config())),
         Binding(Client, lambda r: noted(built, "client", Client(r.get(Config).url))),
-    ).open()
+    )
     assert built == []
     client = resources.get(Client)
     assert client.url == "here"
@@ -31,35 +38,32 @@ def test_provider_runs_when_asked_and_once() -> None:
 
 def test_default_is_for_what_is_not_bound(wording: Wording) -> None:
     """It does not hide that a dependency is missing."""
-    resources = ResourceRegistry.of(Binding(Client, lambda r: Client(r.get(Config).url))).open()
+    resources = opened(Binding(Client, lambda r: Client(r.get(Config).url)))
     assert Client in resources
     assert Config not in resources
     assert resources.get(Config, None) is None
-    with pytest.raises(UnboundResourceError) as caught:
+    with raises(UnboundResourceError, wording) as caught:
         resources.get(Client, None)
-    assert str(caught.value) == wording
     assert caught.value.needed_by == (Client,)
 
 
 def test_only_classes_are_asked_for(wording: Wording) -> None:
     """A name is no type."""
-    with pytest.raises(ResourceError) as raised:
+    with raises(ResourceError, wording):
         ResourceRegistry().open().get(cast("Any", "Client"))
-    assert str(raised.value) == wording
 
 
 @pytest.mark.requirement("M-06n")
 def test_circle_is_refused_with_its_path(wording: Wording) -> None:
     """The path starts and ends with the same type and leaves out who only leads to the circle."""
-    resources = ResourceRegistry.of(
+    resources = opened(
         Binding(Config, lambda r: Config(r.get(Client).url)),
         Binding(Client, lambda r: Client(r.get(Tracer).url)),
         Binding(Tracer, lambda r: Tracer(r.get(Client).url), scope=Scope.PROTOTYPE),
-    ).open()
+    )
     for _ in range(2):  # a refusal leaves nothing behind
-        with pytest.raises(CircularResourceError) as caught:
+        with raises(CircularResourceError, wording) as caught:
             resources.get(Config)
-        assert str(caught.value) == wording
         assert caught.value.path == (Client, Tracer, Client)
 
 
@@ -73,12 +77,9 @@ def test_provider_that_raises_is_named_with_its_cause(wording: Wording) -> None:
             raise KeyError("URL")
         return attempts[0]
 
-    resources = ResourceRegistry.of(
-        Binding(Config, provide), Binding(Client, lambda r: Client(r.get(Config).url))
-    ).open()
-    with pytest.raises(ProviderError) as caught:
+    resources = opened(Binding(Config, provide), Binding(Client, lambda r: Client(r.get(Config).url)))
+    with raises(ProviderError, wording) as caught:
         resources.get(Client)
-    assert str(caught.value) == wording
     assert isinstance(caught.value.__cause__, KeyError)
     assert caught.value.protocol is Config
     assert resources.get(Client).url == "second time"
@@ -93,32 +94,26 @@ async def make_later() -> Config:
 def test_provider_of_another_type_is_refused(make: Callable[[], object], wording: Wording) -> None:
     """What is asked for by its type is of that type."""
     registry = ResourceRegistry.of(Binding(Config, lambda _: cast("Config", make())))
-    with pytest.raises(ProviderError) as raised:
+    with raises(ProviderError, wording):
         registry.open().get(Config)
-    assert str(raised.value) == wording
 
 
 def test_singleton_does_not_hold_what_ends_with_a_call(wording: Wording) -> None:
     """The chain names scopes, and says what to change."""
-    resources = ResourceRegistry.of(
+    resources = opened(
         Binding(Client, lambda r: Client(r.get(Cache).url)),
         Binding(Cache, lambda r: Cache(r.get(Tracer).url), scope=Scope.PROTOTYPE),
         Binding(Tracer, lambda _: Tracer(), scope=Scope.TOOL_CALL),
-    ).open()
-    with (
-        resources.call_scope() as call,
-        pytest.raises(ResourceError) as raised,
-    ):
+    )
+    with resources.call_scope() as call, raises(ResourceError, wording):
         call.get(Client)
-    assert str(raised.value) == wording
 
 
 def test_resource_of_a_call_is_not_asked_for_outside_of_one(wording: Wording) -> None:
     """The message says where to ask; a default does not hide it."""
-    resources = ResourceRegistry.of(Binding(Tracer, lambda _: Tracer(), scope=Scope.TOOL_CALL)).open()
-    with pytest.raises(ResourceError) as raised:
+    resources = opened(Binding(Tracer, lambda _: Tracer(), scope=Scope.TOOL_CALL))
+    with raises(ResourceError, wording):
         resources.get(Tracer, None)
-    assert str(raised.value) == wording
 
 
 def test_eager_resources_are_built_on_entering_in_their_order() -> None:
@@ -139,11 +134,11 @@ def test_eager_resources_are_built_on_entering_in_their_order() -> None:
 def test_threads_that_ask_at_once_get_one() -> None:
     """A provider runs once however many ask, also when it asks for others itself."""
     built: list[str] = []
-    resources = ResourceRegistry.of(
+    resources = opened(
         Binding(Config, lambda _: noted(built, "config", Config())),
         Binding(Client, lambda r: noted(built, "client", Client(r.get(Config).url))),
         Binding(Tracer, lambda r: Tracer(r.get(Client).url), scope=Scope.TOOL_CALL),
-    ).open()
+    )
     start, found = threading.Barrier(16), list[object]()
 
     def ask(number: int) -> None:
@@ -151,11 +146,290 @@ def test_threads_that_ask_at_once_get_one() -> None:
         with resources.call_scope() as call:
             found.append(resources.get(Client) if number % 2 else (call.get(Tracer), call.get(Client))[1])
 
-    threads = [threading.Thread(target=ask, args=(number,)) for number in range(16)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(16, ask)
     assert sorted(built) == ["client", "config"]
     assert len(found) == 16
     assert len({id(client) for client in found}) == 1
+
+
+@pytest.fixture
+def closed() -> list[str]:
+    """What was closed, in order."""
+    return []
+
+
+def registry_of(closed: list[str], scope: Scope = Scope.SINGLETON) -> ResourceRegistry:
+    """A tracer that needs a client that needs a cache; all tell when they are closed."""
+    return ResourceRegistry.of(
+        Binding(Tracer, lambda r: Tracer(r.get(Client).url, closed, "tracer"), scope=scope),
+        Binding(Client, lambda r: Client(r.get(Cache).url, closed, "client"), scope=scope),
+        Binding(Cache, lambda _: Cache("here", closed, "cache"), scope=scope),
+    )
+
+
+def test_what_was_built_is_closed_in_reverse_order(closed: list[str]) -> None:
+    """Nothing is closed before those that depend on it."""
+    with registry_of(closed).open() as resources:
+        resources.get(Tracer)
+        assert closed == []
+    assert closed == ["tracer", "client", "cache"]
+
+
+def test_last_to_leave_closes(closed: list[str]) -> None:
+    """The context may be entered while it is entered."""
+    resources = registry_of(closed).open()
+    with resources:
+        with resources:
+            resources.get(Cache)
+        assert closed == []
+    assert closed == ["cache"]
+
+
+def test_context_may_be_entered_again(closed: list[str]) -> None:
+    """What was closed is built anew, and what was given is still there."""
+    given = Config("given")
+    resources = registry_of(closed).merge(ResourceRegistry.build({Config: given})).open()
+    with resources:
+        first = resources.get(Cache)
+    with resources:
+        assert resources.get(Cache) is not first
+        assert resources.get(Config) is given
+    assert closed == ["cache", "cache"]
+
+
+def test_given_instance_stays_open(closed: list[str]) -> None:
+    """Whoever made it closes it, also where a provider passes it on under another type."""
+    client = Tracer("", closed)
+    registry = ResourceRegistry.of(
+        Binding.instance(Tracer, client),
+        Binding(Client, lambda r: r.get(Tracer)),
+        Binding(Cache, lambda _: Cache("", closed, "cache")),
+    )
+    with registry.open() as resources:
+        assert resources.get(Client) is client
+        resources.get(Cache)
+    assert closed == ["cache"]
+
+
+def test_resource_bound_for_two_types_is_closed_once(closed: list[str]) -> None:
+    """It was built once, by whichever binding made it; a call does not close what belongs to the context."""
+    registry = ResourceRegistry.of(
+        Binding(Tracer, lambda _: Tracer("", closed, "tracer")),
+        Binding(Client, lambda r: r.get(Tracer)),
+        Binding(Cache, lambda r: Cache(r.get(Tracer).url, closed, "cache"), scope=Scope.TOOL_CALL),
+        Binding(object, lambda r: r.get(Tracer), scope=Scope.TOOL_CALL),
+    )
+    with registry.open() as resources:
+        with resources.call_scope() as call:
+            assert call.get(object) is call.get(Client)
+            call.get(Cache)
+        assert closed == ["cache"]
+    assert closed == ["cache", "tracer"]
+
+
+class Stubborn(Client):
+    """A resource that cannot be closed."""
+
+    error: BaseException = OSError("busy")
+
+    def close(self) -> None:
+        super().close()
+        raise self.error
+
+
+class Impatient(Stubborn):
+    error = KeyboardInterrupt()
+
+
+class Asynchronous:
+    async def close(self) -> None:
+        """Nobody awaits it."""
+
+
+def stubborn_registry(closed: list[str], kind: type[Stubborn] = Stubborn) -> ResourceRegistry:
+    """A registry whose middle one, or both of whose last ones, cannot be closed."""
+    return ResourceRegistry.of(
+        Binding(Cache, lambda _: Cache("", closed, "cache"), eager=True),
+        Binding(Stubborn, lambda _: kind("", closed, "stubborn"), eager=True),
+        Binding(Client, lambda _: Client("", closed, "client"), eager=True),
+    )
+
+
+def test_all_that_cannot_be_closed_are_told(closed: list[str], wording: Wording) -> None:
+    """The message names each, and the cause holds them all."""
+    registry = stubborn_registry(closed).merge(
+        ResourceRegistry.of(Binding(Asynchronous, lambda _: Asynchronous(), eager=True))
+    )
+    with pytest.raises(ResourceError) as caught, registry.open():
+        pass
+    assert str(caught.value) == wording
+    assert str(caught.value.__cause__) == wording
+    assert closed == ["client", "stubborn", "cache"]
+
+
+def test_failure_of_closing_does_not_hide_what_was_raised(closed: list[str], wording: Wording) -> None:
+    """The first exception goes on, with a note; so a cancelled call stays cancelled."""
+    with pytest.raises(ZeroDivisionError) as caught, stubborn_registry(closed).open():
+        raise ZeroDivisionError
+    assert caught.value.__notes__[0] == wording
+
+
+def test_interrupt_while_closing_is_raised_when_all_are_closed(closed: list[str], wording: Wording) -> None:
+    """Ctrl-C is neither lost nor does it leave anything open."""
+    with pytest.raises(KeyboardInterrupt) as caught, stubborn_registry(closed, Impatient).open():
+        pass
+    assert closed == ["client", "stubborn", "cache"]
+    assert caught.value.__notes__[0] == wording
+
+
+def test_failed_entering_closes_what_it_had_built(closed: list[str], wording: Wording) -> None:
+    """Nothing is entered: the next one to enter starts from the beginning."""
+    attempts: list[int] = []
+
+    def fail_at_first(_resolver: object) -> Config:
+        attempts.append(1)
+        if len(attempts) == 1:
+            raise OSError("not yet")
+        return Config()
+
+    resources = stubborn_registry(closed).merge(ResourceRegistry.of(Binding(Config, fail_at_first, eager=True))).open()
+    with pytest.raises(ProviderError, match="not yet") as caught:
+        resources.__enter__()
+    assert closed == ["client", "stubborn", "cache"]
+    assert "OSError: busy" in caught.value.__notes__[0]
+    with raises(ResourceError, wording), resources:
+        assert resources.get(Config) == Config()
+    assert closed == ["client", "stubborn", "cache"] * 2
+
+
+def test_nothing_is_built_while_the_resources_are_being_closed(closed: list[str], wording: Wording) -> None:
+    """It would be left open; what was built before is still there for those that are closed first."""
+    seen: list[str] = []
+
+    class Leaving:
+        def __init__(self, resources: ResourceContext) -> None:
+            self.resources = resources
+
+        def close(self) -> None:
+            seen.append(self.resources.get(Cache).name)
+            with raises(ResourceError, wording):
+                self.resources.get(Tracer)
+            seen.append("refused")
+
+    leaving = Binding(Leaving, lambda _: Leaving(context))
+    context = registry_of(closed).merge(ResourceRegistry.of(leaving)).open()
+    with context:
+        context.get(Cache)
+        context.get(Leaving)
+    assert seen == ["cache", "refused"]
+    assert closed == ["cache"]
+
+
+class Handle:
+    """Has to be closed."""
+
+    def __init__(self, context: object = None) -> None:
+        self.context = context
+        self.closed = 0
+
+    def close(self) -> None:
+        """Close it."""
+        self.closed += 1
+
+
+class Plain:
+    """Has not."""
+
+
+@pytest.fixture(autouse=True)
+def _nothing_left_of_other_tests() -> None:
+    """What earlier tests left open is collected before, so that no warning of theirs is seen here."""
+    gc.collect()
+
+
+def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """What the log says of resources, once all garbage is collected."""
+    gc.collect()
+    return [entry.getMessage() for entry in caplog.records if entry.name == "handrail.resources"]
+
+
+def test_a_context_that_was_never_entered_warns_of_what_it_leaves_open(
+    caplog: pytest.LogCaptureFixture, wording: Wording
+) -> None:
+    """It names the types, and what to write."""
+    resources = opened(Binding(Handle, lambda _: Handle()), Binding(Plain, lambda _: Plain()))
+    resources.get(Plain)
+    client = resources.get(Handle)
+    del resources
+    [warning] = warnings_of(caplog)
+    assert warning == wording
+    assert client.closed == 0
+
+
+def test_a_resource_that_holds_its_context_does_not_keep_it(caplog: pytest.LogCaptureFixture) -> None:
+    """A provider may hand on what it is given."""
+
+    def provide(resolver: Resolver) -> Handle:
+        return Handle(resolver)
+
+    resources = opened(Binding(Handle, provide))
+    resources.get(Handle)
+    del resources
+    assert len(warnings_of(caplog)) == 1
+
+
+def test_nothing_is_said_where_nothing_is_left_open(caplog: pytest.LogCaptureFixture) -> None:
+    """Entered before or after; given, not made; made for one call; or without a `close`."""
+    before = opened(Binding(Handle, lambda _: Handle()))
+    with before:
+        before.get(Handle)
+    after = opened(Binding(Handle, lambda _: Handle()))
+    after.get(Handle)
+    with after:
+        pass
+    given = opened(Binding.instance(Handle, Handle()))
+    given.get(Handle)
+    of_call = opened(Binding(Handle, lambda _: Handle(), Scope.TOOL_CALL))
+    with of_call.call_scope() as scope:
+        scope.get(Handle)
+    plain = opened(Binding(Plain, lambda _: Plain()))
+    plain.get(Plain)
+    del before, after, given, of_call, plain, scope
+    assert warnings_of(caplog) == []
+
+
+def use(params: None, *, context: ToolContext) -> ToolResult[None]:
+    """Use the client."""
+    context.resources.get(Handle)
+    return ToolResult.ok(None)
+
+
+USE = Tool[None, None](name="use", description="Uses it.", handler=use)
+
+
+def prompt_of(client: Handle) -> Prompt[str]:
+    """A prompt whose provider makes that client."""
+    template = PromptTemplate(ns="t", key="t", sections=[Section(title="Desk", tools=[USE])])
+    return Prompt(template).bind(resources={Handle: Binding(Handle, lambda _: client)})
+
+
+def test_an_executor_closes_at_the_end_of_its_block(caplog: pytest.LogCaptureFixture) -> None:
+    """Once, however often it is entered."""
+    client = Handle()
+    with ToolExecutor(prompt=prompt_of(client), session=Session()) as executor, executor:
+        assert executor.execute(ToolCall("1", "use")).success
+        assert client.closed == 0
+    assert client.closed == 1
+    assert warnings_of(caplog) == []
+
+
+def test_a_process_that_ends_warns_too(wording: Wording) -> None:
+    """A script that is at its end has not let go of its prompt."""
+    script = (
+        "from handrail.resources import Binding, ResourceRegistry\n"
+        "class Client:\n    def close(self): ...\n"
+        "resources = ResourceRegistry.of(Binding(Client, lambda _: Client())).open()\n"
+        "resources.get(Client)\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert ended.stderr == wording

@@ -12,16 +12,13 @@ from typing import Any
 import pytest
 
 from handrail.adapters.tool_executor import ToolExecutor
-from handrail.errors import (
-    InvalidArgumentError,
-    ToolValidationError,
-    TransactionClosedError,
-)
+from handrail.errors import InvalidArgumentError, ToolValidationError, TransactionClosedError
 from handrail.prompt import Prompt, PromptTemplate, Tool, ToolContext, ToolResult, ToolsSection
 from handrail.resources import Copied, Snapshotable
 from handrail.runtime import Session, ToolCall, ToolMessage
 from handrail.transaction import Transaction
 from handrail.turns import draw_ticket
+from tests.kit import raises
 from tests.wording import Wording
 
 
@@ -254,9 +251,8 @@ def test_calls_of_threads_take_turns() -> None:
 
 def test_what_cannot_be_copied_is_refused(wording: Wording) -> None:
     """When it is declared, and not in the first call."""
-    with pytest.raises(InvalidArgumentError) as raised:
+    with raises(InvalidArgumentError, wording) as raised:
         Copied(Attached())
-    assert str(raised.value) == wording
     assert isinstance(raised.value.__cause__, TypeError)
 
 

@@ -16,7 +16,7 @@ from handrail.prompt import ToolContext, ToolResult
 from handrail.runtime import Deadline, EffectLedger, IdempotencyConfig, Session
 from handrail.store import EffectRow
 from handrail.testing import FakeClock
-from tests.kit import Handler, Kept, Note, Run, both_ways, call, executor, tool
+from tests.kit import Handler, Kept, Note, Run, both_ways, call, executor, raises, tool
 from tests.store.kit import WriteByWrite, replace
 from tests.wording import Wording
 
@@ -153,9 +153,8 @@ def test_a_deadline_that_passes_during_the_claim_keeps_the_handler_from_starting
     door = executor(
         pay_tool(paying(log), idempotency=once), clock=clock, deadline=Deadline.after(timedelta(hours=1), clock=clock)
     )
-    with pytest.raises(PromptEvaluationError) as raised:
+    with raises(PromptEvaluationError, wording):
         way(door, call("pay"))
-    assert str(raised.value) == wording
     assert log == []
     assert [row.status for row in door.environment.effect_ledger.rows()] in ([], ["failed"])
 

@@ -16,7 +16,7 @@ from handrail.prompt import IdempotencyConfig, ToolContext, ToolResult
 from handrail.runtime import EffectLedger, Session, ToolCall, ToolInvoked, ToolMessage
 from handrail.testing import FakeClock
 from handrail.waiting import check_blocking
-from tests.kit import Kept, Note, call, events, executor, tool
+from tests.kit import Kept, Note, call, events, executor, raises, tool
 from tests.session.faulty_stores import FaultyStore, Point, faulty
 from tests.session.samples import Happened
 from tests.store.stores import STORES
@@ -170,9 +170,8 @@ def test_a_commit_in_doubt_ends_the_run(desk: Desk, name: str, wording: Wording)
     desk.store.lose("committed")
     desk.store.at("begin", lambda: None)
     desk.store.go_down("begin")
-    with pytest.raises(CommitInDoubtError) as raised:
+    with raises(CommitInDoubtError, wording):
         desk.door.execute(call(name, "A"))
-    assert str(raised.value) == wording
     desk.store.come_back()
     assert str(ended(desk, name, "B", id="call-2")) == wording
     assert len(desk.paid + desk.noted) == 1
@@ -233,9 +232,8 @@ def test_a_session_that_has_passed_to_another_is_told_and_nothing_is_done_outsid
     desk.store.release(desk.store.holds[-1])
     stale, desk.door = desk.door, desk.opened()
     desk.door.execute(call("note", "B", id="call-2"))
-    with pytest.raises(RecordingError) as raised:
+    with raises(RecordingError, wording) as raised:
         stale.execute(call(name, "C", id="call-3"))
-    assert str(raised.value) == wording
     assert isinstance(raised.value.__cause__, SessionLostError)
     assert desk.paid == []
     desk.door.execute(call("note", "D", id="call-4"))
@@ -302,9 +300,8 @@ def test_an_effect_recorded_elsewhere_is_not_told_to_be_undone(desk: Desk, wordi
     environment = desk.door.environment
     door = ToolExecutor(prompt=environment.prompt, session=desk.session, effect_ledger=ledger, clock=desk.clock)
     desk.store.go_down("begin")
-    with pytest.raises(RecordingError) as raised:
+    with raises(RecordingError, wording) as raised:
         door.execute(call("pay", "A"))
-    assert str(raised.value) == wording
     assert raised.value.effect == "done"
     desk.store.come_back()
     again = door.execute(call("pay", "A"))

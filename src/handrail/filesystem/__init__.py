@@ -1,10 +1,6 @@
 """Files as resources of a call: one protocol, and stores whose changes can be rolled back.
 
-`Filesystem` is the protocol that every store implements; `InMemoryFilesystem` stores its files in memory, and
-`HostFilesystem` works on a folder on disk. `CommitRecordStore` records whether a call's changes on disk are committed.
-`ShadowRepository` takes snapshots of a whole tree on disk. `PathFilter` says which paths exist for a call.
-
-The stores are loaded when they are first asked for.
+The stores load late.
 """
 
 from __future__ import annotations

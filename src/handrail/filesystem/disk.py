@@ -1,11 +1,14 @@
-"""The operating system calls of a filesystem on disk, and the messages for their errors.
+"""The operating system below one open root: its calls, the resolution of paths, and the messages for errors.
 
 Every name is that of one entry of an open folder (`at`), so no path is looked up twice, and no call follows a link: if
-another process replaces a folder by a link in the meantime, the call raises an error and reaches no file outside.
+another process replaces a folder by a link in the meantime, the call raises an error and reaches no file outside. The
+calls are methods of a class so that a test can make any one of them fail, or change the tree between two of them.
 
-They are methods of a class so that a test can make any one of them fail, or change the tree between two of them.
+A path is walked from the root part by part. A link is read, and its target is walked in the same way, so it can lead
+anywhere inside the root and nowhere else: a link that leaves the root raises `PathEscapeError`; an absolute target is
+accepted below the root. `..` in a target is the folder above the one that the parts before it lead to.
 
-The error messages name only paths inside the root: they may be shown to a model.
+The messages name only paths inside the root: they may be shown to a model.
 """
 
 from __future__ import annotations
@@ -14,11 +17,13 @@ import errno
 import os
 import stat
 import struct
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import NamedTuple
 
-from handrail.errors import FilesystemError, PathConflictError
+from handrail.errors import FilesystemError, PathConflictError, PathEscapeError, RootMissingError
+from handrail.filesystem.paths import ROOT, as_stored, composed, join, parent_folder, to_bytes, to_text
 from handrail.process import fcntl, has_open_databases, is_protected
 from handrail.waiting import check_blocking
 
@@ -76,13 +81,13 @@ class Disk:
         return os.getpid()
 
     def folds_case(self, folder: Path) -> bool:
-        """Whether a folder ignores case in names, as far as its own name and those above show."""
+        """Returns whether a folder ignores case in names, as far as its name and those above show."""
         # Nothing is made in the folder to find out: a crash would leave it there.
-        for each in (folder, *folder.parents):
+        for place in (folder, *folder.parents):
             # A name without letters shows nothing; the next one above may.
-            if each.name.swapcase() != each.name:
-                other = each.with_name(each.name.swapcase())
-                return other.exists() and each.samefile(other)
+            if place.name.swapcase() != place.name:
+                other = place.with_name(place.name.swapcase())
+                return other.exists() and place.samefile(other)
         return False
 
     def step(self, name: bytes, *, at: int) -> int:
@@ -106,14 +111,11 @@ class Disk:
         return os.open(name, _APPEND, 0o600, dir_fd=at)
 
     def close(self, descriptor: int) -> None:
-        """Close a descriptor."""
+        """Closes a descriptor."""
         os.close(descriptor)
 
     def look(self, name: bytes, *, at: int) -> os.stat_result | None:
-        """The status of the entry with that name, of a link itself and not its target.
-
-        `None` for nothing, and for a file of an open database, which does not exist here.
-        """
+        """The status of an entry, of a link itself; `None` for nothing, and for a file of an open database."""
         try:
             status = os.stat(name, dir_fd=at, follow_symlinks=False)
         except FileNotFoundError:
@@ -121,7 +123,7 @@ class Disk:
         return None if is_protected(status, name, at=at) else status
 
     def is_protected(self, name: bytes, *, at: int) -> bool:
-        """Whether an entry, or nothing, with that name is a file of an open database."""
+        """Returns whether an entry, or nothing, with that name is a file of an open database."""
         with suppress(FileNotFoundError):
             return is_protected(os.stat(name, dir_fd=at, follow_symlinks=False), name, at=at)
         return is_protected(None, name, at=at)
@@ -148,11 +150,11 @@ class Disk:
         return [os.fsencode(name) for name in os.listdir(descriptor)]
 
     def may_write(self, name: bytes, *, at: int) -> bool:
-        """Whether this process may write to a file."""
+        """Returns whether this process may write to a file."""
         return os.access(name, os.W_OK, dir_fd=at)
 
     def target(self, name: bytes, *, at: int) -> bytes:
-        """Where a link leads."""
+        """The target of a link."""
         return os.readlink(name, dir_fd=at)
 
     def chunks(self, descriptor: int) -> Iterator[bytes]:
@@ -171,28 +173,28 @@ class Disk:
         return b"".join(pieces)
 
     def write(self, descriptor: int, data: bytes) -> None:
-        """Write all of it."""
+        """Writes all of the data."""
         rest = memoryview(data)
         # A write may take only a part: when the disk is nearly full, or after a signal.
         while rest:
             rest = rest[os.write(descriptor, rest) :]
 
     def truncate(self, descriptor: int, length: int) -> None:
-        """Cut a file off."""
+        """Shortens a file."""
         os.ftruncate(descriptor, length)
 
     def sync(self, descriptor: int) -> None:
-        """Fsync a file or folder."""
+        """Fsyncs a file or folder."""
         check_blocking("fsync")
         os.fsync(descriptor)
 
     def sync_all(self) -> None:
-        """Sync everything that any process has written; not every system waits until that is done."""
+        """Syncs everything that any process has written; not every system waits until that is done."""
         check_blocking("sync")
         os.sync()
 
     def dress(self, descriptor: int, *, owner: tuple[int, int], mode: int) -> None:
-        """Set the owner and mode of a file; a process that may not change owners leaves the owner as it is."""
+        """Sets the owner and mode of a file; a process that may not change owners leaves the owner as it is."""
         status = os.fstat(descriptor)
         if (status.st_uid, status.st_gid) != owner:
             try:
@@ -203,23 +205,23 @@ class Disk:
         os.fchmod(descriptor, mode)
 
     def give(self, descriptor: int, owner: tuple[int, int]) -> None:
-        """Set the user and group of a file."""
+        """Sets the user and group of a file."""
         os.fchown(descriptor, *owner)
 
     def set_time(self, descriptor: int, modified: int) -> None:
-        """Set when a file was written last, in nanoseconds."""
+        """Sets when a file was written last, in nanoseconds."""
         os.utime(descriptor, ns=(modified, modified))
 
     def make_folder(self, name: bytes, *, at: int) -> None:
-        """Make a folder."""
+        """Makes a folder."""
         os.mkdir(name, dir_fd=at)
 
     def make_link(self, target: bytes, name: bytes, *, at: int) -> None:
-        """Make a symbolic link."""
+        """Makes a symbolic link."""
         os.symlink(target, name, dir_fd=at)
 
     def share(self, name: bytes, new: bytes, *, at: int, to: int) -> bool:
-        """Hard-link a file; returns whether the operating system can."""
+        """Hard-links a file; returns whether the operating system can."""
         try:
             self.link(name, new, at=at, to=to)
         except OSError as error:
@@ -229,26 +231,26 @@ class Disk:
         return True
 
     def link(self, name: bytes, new: bytes, *, at: int, to: int) -> None:
-        """Hard-link a file, or a link itself and not its target."""
+        """Hard-links a file, or a link itself and not its target."""
         os.link(name, new, src_dir_fd=at, dst_dir_fd=to, follow_symlinks=False)
 
     def rename(self, name: bytes, new: bytes, *, at: int, to: int) -> None:
-        """Rename an entry; replaces what has the new name."""
+        """Renames an entry; replaces what has the new name."""
         os.rename(name, new, src_dir_fd=at, dst_dir_fd=to)
 
     def unlink(self, name: bytes, *, at: int) -> None:
-        """Remove a file or link."""
+        """Removes a file or link."""
         os.unlink(name, dir_fd=at)
 
     def discard(self, name: bytes, *, at: int) -> None:
-        """Remove a file or link if it exists."""
+        """Removes a file or link if it exists."""
         try:
             self.unlink(name, at=at)
         except FileNotFoundError:
             return
 
     def remove_folder(self, name: bytes, *, at: int) -> None:
-        """Remove an empty folder."""
+        """Removes an empty folder."""
         os.rmdir(name, dir_fd=at)
 
 
@@ -259,22 +261,14 @@ def _open_folder(name: bytes, flags: int, *, at: int) -> int:
 
 
 def open_to_read(name: bytes | str | Path, *, at: int | None) -> int:
-    """A descriptor to read a file with; all files that others may have made are opened here.
-
-    Raises:
-        OSError: it cannot be opened; `FileNotFoundError` for a file of an open database.
-    """
+    """A descriptor to read a file with; `FileNotFoundError` for a file of an open database."""
     if has_open_databases() and is_protected(os.stat(name, dir_fd=at, follow_symlinks=False)):
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
     return os.open(name, _READ, dir_fd=at)
 
 
-def set_mode_of(name: str, mode: int, *, at: int | None) -> None:
-    """Set the mode of a file or folder, also of one that may not be read.
-
-    Raises:
-        OSError: the operating system does not permit it; or there is a link, whose target is not changed.
-    """
+def change_mode(name: str, mode: int, *, at: int | None) -> None:
+    """Sets the mode of a file or folder, also of one that may not be read; `OSError` for a link."""
     if os.chmod in os.supports_follow_symlinks:  # pragma: no cover - not on Linux
         os.chmod(name, mode, dir_fd=at, follow_symlinks=False)
         return
@@ -291,11 +285,7 @@ def set_mode_of(name: str, mode: int, *, at: int | None) -> None:
 
 @contextmanager
 def open_folder(root: int, parts: Sequence[str]) -> Generator[int]:
-    """A descriptor of a folder below another, without following links.
-
-    Raises:
-        OSError: it cannot be opened.
-    """
+    """A descriptor of a folder below another, without following links."""
     fd = os.dup(root)
     try:
         for part in parts:
@@ -309,15 +299,9 @@ def open_folder(root: int, parts: Sequence[str]) -> Generator[int]:
 
 @contextmanager
 def translate_os_errors(what: str, path: str, *, after: str = "Nothing was changed") -> Generator[None]:
-    """Turn an error of the operating system into a message.
+    """Translates an `OSError` into a `FilesystemError` with a message for a model.
 
-    Args:
-        what: completes the sentence "cannot ...": `"write notes.md"`.
-        path: the path that was given.
-        after: what is true now, or to be done.
-
-    Raises:
-        FilesystemError: in place of an `OSError`; those of Handrail pass through.
+    `what` completes the sentence "cannot ...", and `after` says what is true now, or to be done.
     """
     try:
         yield
@@ -347,3 +331,214 @@ def other_case(path: str, *, there: str) -> PathConflictError:
     """The error for a path that differs from the name on disk in case only, on a disk that ignores case."""
     msg = f"{path!r} is called {there!r} here, and this disk ignores case. Give that name."
     return PathConflictError(msg, path=path)
+
+
+_MOST_LINKS = 40
+"""How many links one path may contain, as on Linux; more are treated as a circle."""
+
+
+class ResolvedPath(NamedTuple):
+    """The end of a path, without links; `status` is `None` for nothing, and then `nearest` exists above it."""
+
+    path: str
+    status: os.stat_result | None
+    nearest: str = ROOT
+
+
+class Root:
+    """A folder that stays open; it does not close itself.
+
+    `generation` distinguishes it from a later folder with its inode, if the disk says one; `spellings` are where it is,
+    without links and as the caller wrote it.
+    """
+
+    __slots__ = ("_disk", "_names", "descriptor", "folds_case", "generation", "identity", "path", "spellings")
+
+    def __init__(self, path: Path, disk: Disk) -> None:
+        """Opens a folder.
+
+        Raises:
+            RootMissingError: there is no folder at `path`, or it may not be used.
+        """
+        try:
+            self.path: Path = path.resolve(strict=True)
+            self.descriptor: int = disk.open_root(self.path)
+        except OSError as error:
+            msg = f"there is no folder to be the root at {str(path)!r}: {error.strerror}. Make it, or give another one."
+            raise RootMissingError(msg, path=str(path)) from error
+        self.spellings: tuple[str, ...] = (os.fspath(self.path), os.path.abspath(path))  # noqa: PTH100 - links stay
+        # Of the descriptor: the path may lead to another folder by now.
+        status = os.fstat(self.descriptor)
+        self.identity: tuple[int, int] = (status.st_dev, status.st_ino)
+        self.generation: int | None = disk.generation(self.descriptor)
+        self._disk = disk
+        self.folds_case: bool = disk.folds_case(self.path)
+        self._names = [os.fsencode(part) for part in self.path.parts[1:]]
+
+    def check(self) -> None:
+        """Checks that the folder is still at its path.
+
+        Raises:
+            RootMissingError: it was removed, moved or replaced.
+        """
+        try:
+            status = self.path.stat()
+            identity = (status.st_dev, status.st_ino)
+        except OSError:
+            identity = None
+        if identity != self.identity:
+            state = "is no longer there" if identity is None else "has been replaced by another one"
+            msg = f"the folder of this filesystem {state}, so its files cannot be used. Nothing was changed."
+            raise RootMissingError(msg, path=ROOT)
+
+    def resolve(self, path: str, *, follow: bool) -> ResolvedPath:
+        """Resolves a path; with `follow`, a link at its end is followed too.
+
+        Raises:
+            PathEscapeError: a link leads out of the root.
+            PathConflictError: the links go in a circle, or the target of one has `..` after what is not a folder.
+        """
+        parts = [] if path == ROOT else path.split("/")
+        for _ in range(_MOST_LINKS):
+            target = self._walk(parts, follow=follow, original=path)
+            if isinstance(target, ResolvedPath):
+                return target
+            # The whole path is walked again from the root, so that the target of a link is checked like what was given.
+            parts = target
+        msg = f"{path!r} leads through too many links, perhaps in a circle. Remove one of them."
+        raise PathConflictError(msg, path=path)
+
+    def as_stored(self, path: str) -> str:
+        """The path by which an entry is found, in whatever Unicode form the path is written."""
+        return path if self.resolve(path, follow=False).status is not None else as_stored(path, self._names_in)
+
+    def _names_in(self, path: str) -> list[str]:
+        with suppress(OSError), self.folder(self.resolve(path, follow=True).path, for_listing=True) as descriptor:
+            return [to_text(name) for name in self._disk.names(descriptor)]
+        return []
+
+    @contextmanager
+    def folder(self, path: str, *, for_listing: bool = False) -> Generator[int]:
+        """A descriptor of a folder, by a path without links; `for_listing` if it is for listing or syncing."""
+        descriptor = self._open(path, for_listing=for_listing)
+        try:
+            yield descriptor
+        finally:
+            self._disk.close(descriptor)
+
+    @contextmanager
+    def entry(self, path: str) -> Generator[tuple[int, bytes]]:
+        """A descriptor of the folder that a path without links lies in, and its name there."""
+        with self.folder(parent_folder(path)) as folder:
+            yield folder, to_bytes(path.rpartition("/")[2])
+
+    def look(self, path: str) -> os.stat_result | None:
+        """The status of what is at a path without links; `None` for nothing."""
+        if path == ROOT:
+            return self._disk.look_at(self.descriptor)
+        try:
+            with self.entry(path) as (folder, name):
+                return self._disk.look(name, at=folder)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def sync_folders(self, paths: Iterable[str]) -> None:
+        """Fsyncs the folders that changed paths lie in, as far as they exist, and the changed folders."""
+        changed = set(paths)
+        # The folder of a path, for its name; the path itself if it is a folder, for its mode.
+        for path in sorted(changed | {parent_folder(path) for path in changed}):
+            status = self.look(path)
+            if status is not None and stat.S_ISDIR(status.st_mode):
+                with self.folder(path, for_listing=True) as folder:
+                    self._disk.sync(folder)
+
+    def _open(self, path: str, *, for_listing: bool) -> int:
+        descriptor = self._disk.open_folder(b".", at=self.descriptor)
+        try:
+            parts = [] if path == ROOT else path.split("/")
+            for number, part in enumerate(parts, 1):
+                # Only the last one is opened to be listed: a folder above it may deny listing and still be passed
+                # through.
+                last = for_listing and number == len(parts)
+                step = self._disk.open_folder if last else self._disk.step
+                inner = step(to_bytes(part), at=descriptor)
+                self._disk.close(descriptor)
+                descriptor = inner
+        except BaseException:
+            self._disk.close(descriptor)
+            raise
+        return descriptor
+
+    def _walk(self, parts: Sequence[str], *, follow: bool, original: str) -> ResolvedPath | list[str]:
+        descriptor, done = self._disk.open_folder(b".", at=self.descriptor), ROOT
+        status: os.stat_result | None = self._disk.look_at(descriptor)
+        try:
+            for number, part in enumerate(parts, 1):
+                if part == "..":
+                    if done == ROOT:
+                        raise _escapes(original)
+                    done = parent_folder(done)
+                    # By its path and not as `..`: a folder that another process moves meanwhile has another one above.
+                    above = self._open(done, for_listing=self.folds_case)
+                    self._disk.close(descriptor)
+                    descriptor = above
+                    status = self._disk.look_at(descriptor)
+                    continue
+                path, name = join(done, part), to_bytes(part)
+                status = self._disk.look(name, at=descriptor)
+                if status is None:
+                    return _nothing_there([path, *parts[number:]], nearest=done, path=original)
+                # Before a link is followed: on such a disk `Secret` and `secret` are one entry, and a rule for one must
+                # not be bypassed by the other.
+                if self.folds_case:
+                    self._refuse_other_case(path, at=descriptor)
+                is_last = number == len(parts)
+                if stat.S_ISLNK(status.st_mode) and (follow or not is_last):
+                    return [*self._follow_link(done, self._disk.target(name, at=descriptor), original), *parts[number:]]
+                if not is_last:
+                    if not stat.S_ISDIR(status.st_mode):
+                        # A file where a folder is needed: there is nothing below it, and it is named as the nearest
+                        # entry.
+                        return _nothing_there([path, *parts[number:]], nearest=path, path=original)
+                    # `_refuse_other_case` lists the folder, which a descriptor of O_PATH does not permit.
+                    step = self._disk.open_folder if self.folds_case else self._disk.step
+                    inner = step(name, at=descriptor)
+                    self._disk.close(descriptor)
+                    descriptor = inner
+                done = path
+            return ResolvedPath(done, status, done)
+        finally:
+            self._disk.close(descriptor)
+
+    def _refuse_other_case(self, path: str, *, at: int) -> None:
+        name = path.rpartition("/")[2]
+        names = [to_text(name_there) for name_there in self._disk.names(at)]
+        # Compared in one form, because some disks return names in another Unicode form than they were given.
+        if composed(name) not in map(composed, names):
+            there = [name_there for name_there in names if composed(name_there).casefold() == composed(name).casefold()]
+            raise other_case(path, there="".join(there[:1]))
+
+    def _follow_link(self, folder: str, target: bytes, original: str) -> list[str]:
+        steps = [step for step in target.split(b"/") if step not in {b"", b"."}]
+        parts = [] if folder == ROOT else folder.split("/")
+        if target.startswith(b"/"):
+            if steps[: len(self._names)] != self._names:
+                raise _escapes(original)
+            parts, steps = [], steps[len(self._names) :]
+        return [*parts, *map(to_text, steps)]
+
+
+def _nothing_there(parts: Sequence[str], *, nearest: str, path: str) -> ResolvedPath:
+    # No folder is above one that does not exist. Such a path must not be made, either: `..` in it would be resolved by
+    # the disk.
+    if ".." in parts:
+        msg = f"{path!r} leads through a link whose target has '..' after what is not a folder. Give a path without it."
+        raise PathConflictError(msg, path=path)
+    return ResolvedPath("/".join(parts), None, nearest)
+
+
+def _escapes(path: str) -> PathEscapeError:
+    return PathEscapeError(
+        f"{path!r} is or goes through a link that leads out of the root of the filesystem. Give a path without it.",
+        path=path,
+    )

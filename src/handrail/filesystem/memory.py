@@ -2,9 +2,6 @@
 
 `MemoryTree` holds what is at each path, the journal (`handrail.filesystem.undo_journal`) what to restore; the
 filesystem owns the lock over both and enforces the rules of the protocol.
-
-A tree has two tables that always agree: what is at each path, and the names in each folder. It enforces no rules: the
-filesystem ensures that the folder of a file exists.
 """
 
 from __future__ import annotations
@@ -21,9 +18,8 @@ from handrail.errors import FilesystemError, PathConflictError
 from handrail.filesystem import paths, protocol
 from handrail.filesystem.disk import open_to_read, translate_os_errors
 from handrail.filesystem.path_filters import GIT_FOLDER, PathFilter, PathPattern, Pattern, exclude_patterns, showing
-from handrail.filesystem.paths import ROOT, ancestors_of, is_inside, join, normalise, parent_of
-from handrail.filesystem.protocol import FileStart, digest_of
-from handrail.filesystem.root import to_text
+from handrail.filesystem.paths import ROOT, folders_above, is_inside, join, normalise, parent_folder, to_text
+from handrail.filesystem.protocol import FileStart, hash_content
 from handrail.filesystem.undo_journal import Snapshot, UndoJournal
 from handrail.filesystem.walks import EVERYTHING, FileStat, Scan, Start, WalkRequest, walk
 from handrail.process import is_protected, protected_paths
@@ -39,7 +35,7 @@ MAX_COPIED_BYTES: Final = 100_000_000
 
 
 class InMemoryFilesystem:
-    """A `Filesystem` that lives in memory; see the protocol for what its methods do.
+    """A `Filesystem` in memory; see the protocol for its methods.
 
     `snapshot` costs the same however many files there are, and `restore` costs the paths changed since.
     """
@@ -47,7 +43,7 @@ class InMemoryFilesystem:
     __slots__ = ("__weakref__", "_call", "_filter", "_journal", "_lock", "_origin", "_tree", "_turn")
 
     def __init__(self, files: Mapping[str, str | bytes] | None = None) -> None:
-        """Make a filesystem that holds `files`, by path, and the folders they need.
+        """Makes a filesystem that holds `files`, by path, and the folders they need.
 
         Raises:
             PathEscapeError: a path is not one inside the root.
@@ -61,8 +57,8 @@ class InMemoryFilesystem:
         self._filter = PathFilter()
         self._tree = MemoryTree()
         self._journal = UndoJournal[MemoryNode]()
-        for given, content in (files or {}).items():
-            path = normalise(given)
+        for name, content in (files or {}).items():
+            path = normalise(name)
             if self._tree.at(path) is not NO_NODE:
                 raise PathConflictError(f"{path!r} is given twice, or is a folder of another file", path=path)
             self._write(path, protocol.encode(content, path=path) if isinstance(content, str) else content)
@@ -93,14 +89,14 @@ class InMemoryFilesystem:
 
     def identity(self, path: str) -> str:
         """The SHA-256 at any size, since a file in memory has no time of change; see `Filesystem.identity`."""
-        return digest_of((self.read_bytes(path),))
+        return hash_content((self.read_bytes(path),))
 
     def write_text(self, path: str, text: str) -> None:
-        """Make or replace a file; see `Filesystem.write_text`."""
+        """Makes or replace a file; see `Filesystem.write_text`."""
         self.write_bytes(path, protocol.encode(text, path=self.shortest(path)))
 
     def write_bytes(self, path: str, data: bytes) -> None:
-        """Make or replace a file; see `Filesystem.write_bytes`."""
+        """Makes or replace a file; see `Filesystem.write_bytes`."""
         path = self.shortest(path)
         with self._lock:
             self._check_write(f"write {path}")
@@ -115,7 +111,7 @@ class InMemoryFilesystem:
         exclude: Iterable[str] = (),
         max_bytes: int = MAX_COPIED_BYTES,
     ) -> None:
-        """Copy the files of a folder on disk; what is changed there later, or here, stays apart.
+        """Copies the files of a folder on disk; what is changed there later, or here, stays apart.
 
         Links, `.git`, what is not a file, and databases that this process has open are left out. A file that was at a
         path is replaced. On failure nothing is changed.
@@ -139,7 +135,7 @@ class InMemoryFilesystem:
         path_filter = showing(include, (GIT_FOLDER, *exclude_patterns(exclude)))
         with translate_os_errors(f"copy {os.fspath(folder)}", to):
             files = list(_files_on_disk(Path(folder).resolve(), path_filter))
-            size = sum(each for _, _, each in files)
+            size = sum(bytes_of_file for _, _, bytes_of_file in files)
             if size > max_bytes:
                 msg = (
                     f"{os.fspath(folder)!r} has {size:,} bytes to copy, and at most {max_bytes:,} are copied. Name "
@@ -158,24 +154,24 @@ class InMemoryFilesystem:
                 raise
 
     def exists(self, path: str) -> bool:
-        """Whether there is anything at a path; see `Filesystem.exists`."""
+        """Returns whether there is anything at a path; see `Filesystem.exists`."""
         path = self.shortest(path)
         with self._lock:
             return self._tree.at(path) is not NO_NODE and self._filter.unreadable(path) is None
 
     def stat(self, path: str) -> FileStat:
-        """What there is at a path; see `Filesystem.stat`."""
+        """The status of what is at a path; see `Filesystem.stat`."""
         path = self.shortest(path)
         with self._lock:
             return _stat(path, self._present(path))
 
     def list(self, path: str = ROOT) -> tuple[FileStat, ...]:
-        """What a folder holds; see `Filesystem.list`."""
+        """The entries of a folder; see `Filesystem.list`."""
         path = self.shortest(path)
         with self._lock:
             self._folder(path)
             return tuple(
-                stat for stat in self._tree.listed(path) if self._filter.shows(stat.path, stat.path, stat.kind)
+                stat for stat in self._tree.list_folder(path) if self._filter.shows(stat.path, stat.path, stat.kind)
             )
 
     def glob(self, pattern: str) -> tuple[FileStat, ...]:
@@ -201,9 +197,9 @@ class InMemoryFilesystem:
             is_stored = path.isascii() or self._tree.at(path) is not NO_NODE
             return path if is_stored else paths.as_stored(path, self._tree.names)
 
-    def unsearched(self, path: str, *, named: bool = True) -> str | None:
-        """Why searches leave a path out; see `Filesystem.unsearched`."""
-        return self._filter.unsearched(self.shortest(path), named=named)
+    def unsearched(self, path: str, *, by_name: bool = True) -> str | None:
+        """The reason why searches leave a path out; see `Filesystem.unsearched`."""
+        return self._filter.unsearched(self.shortest(path), by_name=by_name)
 
     def filtered(self, path_filter: PathFilter) -> Self:
         """The same files behind a filter; see `Filesystem.filtered`."""
@@ -231,7 +227,7 @@ class InMemoryFilesystem:
         check_write(self._origin or self, what, call=self._call)
 
     def make_folder(self, path: str) -> None:
-        """Make a folder; see `Filesystem.make_folder`."""
+        """Makes a folder; see `Filesystem.make_folder`."""
         path = self.shortest(path)
         with self._lock:
             self._check_write(f"make the folder {path}")
@@ -244,7 +240,7 @@ class InMemoryFilesystem:
             self._make_folders([path, *self._missing_folders(path)])
 
     def remove(self, path: str, *, recursive: bool = False) -> int:
-        """Remove a file or folder; see `Filesystem.remove`."""
+        """Removes a file or folder; see `Filesystem.remove`."""
         path = self.shortest(path)
         with self._lock:
             self._check_write(f"remove {path}")
@@ -253,34 +249,34 @@ class InMemoryFilesystem:
             self._present(path)
             self._filter.refuse_change(path)
             # Hidden entries are not counted: the message would reveal them. `refuse_moving` refuses them below.
-            count = sum(self._filter.unreadable(each.path) is None for each in self._tree.listed(path))
+            count = sum(self._filter.unreadable(inner.path) is None for inner in self._tree.list_folder(path))
             if count and not recursive:
                 raise paths.not_empty(path, count=count)
             # Everything is checked before the first change: outside a call, nothing would roll back a part of it.
-            removed = self._tree.subtree(path)
-            self._filter.refuse_moving(((each, True) for each in removed), path, named=path)
-            for each in reversed(removed):
-                self._put(each, NO_NODE)
-        return len(removed) - 1
+            subtree = self._tree.subtree(path)
+            self._filter.refuse_moving(((inner, True) for inner in subtree), path, spelling=path)
+            for inner in reversed(subtree):
+                self._set(inner, NO_NODE)
+        return len(subtree) - 1
 
     def move(self, src: str, dst: str) -> None:
-        """Give a file or folder another path; see `Filesystem.move`."""
+        """Moves a file or folder; see `Filesystem.move`."""
         src, dst = self.shortest(src), self.shortest(dst)
         with self._lock:
             self._check_write(f"move {src} to {dst}")
             self._refuse_move(src, dst)
-            moved = self._tree.subtree(src)
-            self._filter.refuse_moving(((each, True) for each in moved), src, named=src)
-            targets = [normalise(dst + path[len(src) :]) for path in moved]
+            sources = self._tree.subtree(src)
+            self._filter.refuse_moving(((inner, True) for inner in sources), src, spelling=src)
+            targets = [normalise(dst + path[len(src) :]) for path in sources]
             for target in targets:
                 self._filter.refuse_change(target)
-                self._filter.refuse_with(target, dst, named=src)
+                self._filter.refuse_with(target, dst, spelling=src)
             # The first change; everything has been checked.
             self._make_folders(self._missing_folders(dst))
-            for path, target in zip(moved, targets, strict=True):
-                self._put(target, self._tree.at(path))
-            for path in reversed(moved):
-                self._put(path, NO_NODE)
+            for path, target in zip(sources, targets, strict=True):
+                self._set(target, self._tree.at(path))
+            for path in reversed(sources):
+                self._set(path, NO_NODE)
 
     def snapshot(self) -> Snapshot[MemoryNode]:
         """The current state, to be restored; the same snapshot if nothing has changed since the last one."""
@@ -288,32 +284,28 @@ class InMemoryFilesystem:
             return self._journal.snapshot()
 
     def restore(self, snapshot: object, /) -> None:
-        """Restore a snapshot exactly, including empty folders; snapshots taken later stay valid.
-
-        In a handler this is a write like any other: the call must be allowed to write, and a failure rolls it back.
+        """Restores a snapshot exactly, including empty folders; snapshots taken later stay valid.
 
         Raises:
             SnapshotError: it is not a snapshot of this filesystem. Nothing has changed.
             ModelVisibleError: the call may not write; see `check_write`.
         """
-        own = self._journal.own(snapshot)
+        own = self._journal.check_snapshot(snapshot)
         with self._lock:
             self._check_write("restore a snapshot")
             # `since` returns a dict of its own, so recording these changes does not alter what is iterated.
             for path, entry in self._journal.since(own).before.items():
-                self._put(path, entry)
-            self._journal.has_come_back(own)
+                self._set(path, entry)
+            self._journal.record_restore(own)
 
     def _folder(self, path: str) -> None:
-        """Check that there is a folder at a path."""
         if self._present(path) is not FOLDER:
             raise paths.file_where_folder_is_needed(path, file=path)
 
-    def _put(self, path: str, entry: MemoryNode) -> None:
-        """Change what is at a path: every change after construction is made here."""
+    def _set(self, path: str, entry: MemoryNode) -> None:
         # Recorded before the change: what is recorded is what is at the path now.
         self._journal.record(path, self._tree.at(path))
-        self._tree.put(path, entry)
+        self._tree.set(path, entry)
 
     def _write(self, path: str, data: bytes) -> None:
         data = protocol.as_bytes(data)
@@ -322,31 +314,29 @@ class InMemoryFilesystem:
             raise paths.folder_where_file_is_needed(path)
         # `_missing_folders` raises before anything is made.
         self._make_folders(self._missing_folders(path))
-        self._put(path, data)
+        self._set(path, data)
 
     def _make_folders(self, deepest_first: Sequence[str]) -> None:
         # From the root down, so that each folder is made in one that exists.
         for folder in reversed(deepest_first):
-            self._put(folder, FOLDER)
+            self._set(folder, FOLDER)
 
     def _missing_folders(self, path: str) -> Sequence[str]:
-        """The folders that a path needs and that do not exist, the deepest first."""
         missing: list[str] = []
-        folder = parent_of(path)
+        folder = parent_folder(path)
         while (entry := self._tree.at(folder)) is not FOLDER:
             if entry is not NO_NODE:
                 raise paths.file_where_folder_is_needed(path, file=folder)
             missing.append(folder)
-            folder = parent_of(folder)
+            folder = parent_folder(folder)
         return missing
 
     def _present(self, path: str) -> bytes | Literal[NodeKind.FOLDER]:
-        """What is at a path; an error if nothing is."""
         entry = self._tree.at(path)
         if entry is not NO_NODE and self._filter.unreadable(path) is None:
             return entry
         # The nearest folder that may be shown: a hidden one must not be named in the message.
-        above = (folder for folder in ancestors_of(path) if self._tree.at(folder) is not NO_NODE)
+        above = (folder for folder in folders_above(path) if self._tree.at(folder) is not NO_NODE)
         nearest = next(folder for folder in above if self._filter.unreadable(folder) is None)
         if self._tree.at(nearest) is FOLDER:
             raise paths.nothing_at(path, nearest=nearest)
@@ -367,7 +357,6 @@ class InMemoryFilesystem:
 
 
 def _files_on_disk(root: Path, path_filter: PathFilter) -> Iterator[tuple[str, Path, int]]:
-    """The files of a folder on disk that a filter shows: path, place and size; no link is followed."""
     # To close a database that is open here would release its locks.
     protected = {root / path for path in protected_paths(root)}
     folders = [(ROOT, root)]
@@ -397,7 +386,7 @@ def _stat(path: str, entry: MemoryNode) -> FileStat:
 
 
 class NodeKind(Enum):
-    """What can be at a path other than a file."""
+    """Kinds of nodes other than files."""
 
     FOLDER = "folder"
     NOTHING = "nothing"
@@ -414,21 +403,23 @@ MemoryNode: TypeAlias = bytes | NodeKind
 
 
 class MemoryTree:
-    """What is at each path; at first only the root. A `handrail.filesystem.walks.FolderReader`."""
+    """A table of nodes by path and one of names by folder, which always agree; at first only the root.
+
+    It enforces no rules: the filesystem ensures that the folder of a file exists.
+    """
 
     __slots__ = ("_entries", "_names")
 
     def __init__(self) -> None:
-        """Make a tree that holds only the root."""
         self._entries: dict[str, MemoryNode] = {ROOT: FOLDER}
         self._names: dict[str, set[str]] = {}
 
     def at(self, path: str) -> MemoryNode:
-        """What is at a path."""
+        """The node at a path."""
         return self._entries.get(path, NO_NODE)
 
-    def put(self, path: str, entry: MemoryNode) -> None:
-        """Set what is at a path; the order in which several paths are set does not matter."""
+    def set(self, path: str, entry: MemoryNode) -> None:
+        """Sets the node at a path; the order in which several paths are set does not matter."""
         folder, _, name = path.rpartition("/")
         folder = folder or ROOT
         if entry is not NO_NODE:
@@ -445,8 +436,8 @@ class MemoryTree:
         """The names in a folder, sorted."""
         return sorted(self._names.get(folder, ()))
 
-    def listed(self, folder: str) -> tuple[FileStat, ...]:
-        """What a folder holds, sorted."""
+    def list_folder(self, folder: str) -> tuple[FileStat, ...]:
+        """The entries of a folder, sorted."""
         paths = [join(folder, name) for name in self.names(folder)]
         return tuple(_stat(path, self.at(path)) for path in paths)
 
@@ -457,7 +448,7 @@ class MemoryTree:
 
     def subtree(self, path: str) -> list[str]:
         """A path and everything below it; each folder comes before what it holds."""
-        found = [path]
-        for folder in found:  # grows while it is walked
-            found.extend(join(folder, name) for name in self._names.get(folder, ()))
-        return found
+        subtree = [path]
+        for folder in subtree:  # grows while it is walked
+            subtree.extend(join(folder, name) for name in self._names.get(folder, ()))
+        return subtree

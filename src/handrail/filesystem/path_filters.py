@@ -1,8 +1,7 @@
-"""Which paths do not exist for a call: one value that every operation of every filesystem checks.
+"""Path filters: which paths exist for a call, as one value that every operation of every filesystem checks.
 
-`Filesystem.filtered` gives the same files behind a `PathFilter`. The filter is checked for the path as it was given and
-for the path that it leads to (`Filesystem.resolve`), so no link bypasses the filter. Its answers have the same effect
-in every filesystem:
+The filter is checked for the path of the call and for the path that it leads to (`Filesystem.resolve`), so no link
+bypasses it. Its answers have the same effect in every filesystem:
 
 ==================================  ==================================================================================
 a path in `reading`                 does not exist: reading raises `PathNotFoundError`; listings and searches pass it by
@@ -11,7 +10,7 @@ a path in `removing`                is neither moved nor removed, but may be wri
 a folder that holds one of these    is neither moved nor removed, since what it holds would be too
 a path in `holding`                 is neither moved, moved onto nor removed with a folder that is not in the same set
 a path in `listing`                 exists, but is left out of listings and searches, which count what they left out
-a path in `searching`               is the same, and is not searched if it is named either (`Filesystem.unsearched`)
+a path in `searching`               is the same, and is not searched by its name either (`Filesystem.unsearched`)
 ==================================  ==================================================================================
 
 A rollback ignores filters: it restores everything that a call changed.
@@ -60,7 +59,7 @@ class PathSet(Protocol):
     """A set of paths. What lies in a folder of the set belongs to it too. An empty set is false."""
 
     def why(self, path: str, *, is_folder: bool) -> str | None:
-        """Why a path belongs to the set, to complete "because of ..."; `None` if it does not.
+        """The reason why a path belongs to the set, to complete "because of ..."; `None` if it does not.
 
         Args:
             path: the path in its shortest form; never the root.
@@ -78,7 +77,7 @@ class PathFilter:
         writing: paths that are not changed.
         removing: paths that are neither moved nor removed.
         listing: paths that are left out of listings and searches, and counted there.
-        searching: the same, and no search shows them if they are named to it.
+        searching: the same, and no search by name shows them either.
         holding: paths that are neither moved nor removed together with a folder, unless the folder is in the set, too.
     """
 
@@ -90,73 +89,46 @@ class PathFilter:
     holding: tuple[PathSet, ...] = ()
 
     def __bool__(self) -> bool:
-        """Whether it restricts anything."""
+        """Returns whether it restricts anything."""
         if not (self.reading or self.writing or self.removing or self.listing or self.searching or self.holding):
             return False  # the usual case, checked by every operation
         # An empty set is false, and restricts nothing.
         return any(map(any, self._sets))
 
     def unreadable(self, path: str, *, is_folder: bool = True) -> str | None:
-        """Why a path cannot be read; `None` if it can. The default is for what may be a folder."""
+        """The reason why a path cannot be read; `None` if it can, here and below."""
         return _why(self.reading, path, is_folder=is_folder)
 
     def unwritable(self, path: str, *, is_folder: bool = True) -> str | None:
-        """Why a path cannot be changed; `None` if it can."""
+        """The reason why a path cannot be changed."""
         return _why(self.writing, path, is_folder=is_folder)
 
-    def unmovable(self, path: str, *, is_folder: bool = True) -> str | None:
-        """Why a path cannot be moved or removed, alone or with its folder; `None` if it can."""
-        # Also `reading`: moving a hidden path would show it under the new one.
-        return _why((*self.writing, *self.removing, *self.reading), path, is_folder=is_folder)
-
-    def unmovable_with(self, path: str, folder: str, *, is_folder: bool = True) -> str | None:
-        """Why a path cannot be moved, removed or moved onto with a folder that holds it; `None` if it can."""
-        for each in self.holding:
-            why = each.why(path, is_folder=is_folder)
-            # A folder in the set is named by the call itself, so the call was judged for it and all that it holds.
-            if why is not None and each.why(folder, is_folder=True) is None:
-                return why
-        return None
-
-    def refuse_change(self, path: str, *, is_folder: bool = True, named: str | None = None) -> None:
-        """Check that a path may be changed; `named` is how it was given.
-
-        Raises:
-            PathConflictError: it may not; the message names what hides it, and not whether anything is there.
-        """
+    def refuse_change(self, path: str, *, is_folder: bool = True, spelling: str | None = None) -> None:
+        """Raises `PathConflictError` if a path may not be changed; `spelling` is how the call wrote it."""
         by = self.unwritable(path, is_folder=is_folder)
         if by is not None:
-            raise hidden(path if named is None else named, by=by)
+            raise hidden(path if spelling is None else spelling, by=by)
 
-    def refuse_with(self, path: str, folder: str, *, named: str, is_folder: bool = True) -> None:
-        """Check that a path may be moved, moved onto or removed with a folder that holds it; `named` is what was given.
+    def refuse_with(self, path: str, folder: str, *, spelling: str, is_folder: bool = True) -> None:
+        """Raises `PathConflictError` if a path may not be moved or removed with a folder above it."""
+        for path_set in self.holding:
+            by = path_set.why(path, is_folder=is_folder)
+            # A folder in the set is named by the call itself, so the call was judged for it and all that it holds.
+            if by is not None and path_set.why(folder, is_folder=True) is None:
+                raise holds_asked_about(spelling, by=by)
 
-        Raises:
-            PathConflictError: it may not.
-        """
-        by = self.unmovable_with(path, folder, is_folder=is_folder)
-        if by is not None:
-            raise holds_asked_about(named, by=by)
-
-    def refuse_moving(self, entries: Iterable[tuple[str, bool]], folder: str, *, named: str) -> None:
-        """Check that an entry and all that it holds may be moved or removed.
-
-        Args:
-            entries: their paths, and whether each is a folder.
-            folder: the entry.
-            named: how it was given.
-
-        Raises:
-            PathConflictError: some of it may not.
-        """
+    def refuse_moving(self, entries: Iterable[tuple[str, bool]], folder: str, *, spelling: str) -> None:
+        """Raises `PathConflictError` if any entry of a folder may not be moved or removed with it."""
+        # Also `reading`: moving a hidden path would show it under the new one.
+        path_sets = (*self.writing, *self.removing, *self.reading)
         for path, is_folder in entries:
-            by = self.unmovable(path, is_folder=is_folder)
+            by = _why(path_sets, path, is_folder=is_folder)
             if by is not None:
-                raise hidden(named, by=by) if path == folder else holds_hidden(named, by=by)
-            self.refuse_with(path, folder, named=named, is_folder=is_folder)
+                raise hidden(spelling, by=by) if path == folder else holds_hidden(spelling, by=by)
+            self.refuse_with(path, folder, spelling=spelling, is_folder=is_folder)
 
     def keeps(self, path: str, *, changes: bool, is_folder: bool = True) -> str | None:
-        """Why what is not asked about may not read or list a path, or, with `changes`, not change it; `None` if it may.
+        """The reason why a program may not read or list a path, or, with `changes`, not change it; `None` if it may.
 
         Paths in `holding` are among them: only a call that was judged for one may change it.
         """
@@ -165,29 +137,29 @@ class PathFilter:
         return _why((*sets, *changing) if changes else sets, path, is_folder=is_folder)
 
     def is_partial(self, *, changes: bool) -> bool:
-        """Whether it restricts reading and listing, or, with `changes`, changes."""
+        """Returns whether it restricts reading and listing, or, with `changes`, changes."""
         looks = (*self.reading, *self.listing, *self.searching)
         return any((*looks, *self.writing, *self.removing) if changes else looks)
 
     def unlisted(self, path: str, *, is_folder: bool) -> bool:
-        """Whether a path that may be read is left out of listings and searches."""
+        """Returns whether a path that may be read is left out of listings and searches."""
         if not self.listing and not self.searching:  # a walk calls this for each file
             return False
-        return self.unsearched(path, named=False, is_folder=is_folder) is not None
+        return self.unsearched(path, by_name=False, is_folder=is_folder) is not None
 
-    def unsearched(self, path: str, *, named: bool = True, is_folder: bool = False) -> str | None:
-        """Why searches leave out a path that may be read; if it is `named`, why those that name it do."""
-        return _why(self.searching if named else (*self.listing, *self.searching), path, is_folder=is_folder)
+    def unsearched(self, path: str, *, by_name: bool = True, is_folder: bool = False) -> str | None:
+        """The reason why searches leave out a readable path, or with `by_name` why searches for it do."""
+        return _why(self.searching if by_name else (*self.listing, *self.searching), path, is_folder=is_folder)
 
     def shows(self, path: str, real: str, kind: str) -> bool:
-        """Whether a listing shows what is at a path; `real` is the path that it leads to."""
+        """Returns whether a listing shows what is at a path; `real` is the path that it leads to."""
         is_folder = kind == "folder"
         if not (self.reading or self.listing or self.searching):
             return True
         return not self.hides(path, real, is_folder=is_folder) and not self.unlisted(real, is_folder=is_folder)
 
     def hides(self, path: str, real: str, *, is_folder: bool = True) -> bool:
-        """Whether a path does not exist, as it is spelled or as what it leads to."""
+        """Returns whether a path does not exist, as it is spelled or as what it leads to."""
         if self.unreadable(path, is_folder=is_folder) is not None:
             return True
         # Most paths lead through no link: the second check would repeat the first.
@@ -200,11 +172,10 @@ class PathFilter:
     def minus(self, other: PathFilter) -> PathFilter:
         """The filter without the sets of another one."""
         pairs = zip(self._sets, other._sets, strict=True)
-        return PathFilter(*(tuple(each for each in sets if each not in others) for sets, others in pairs))
+        return PathFilter(*(tuple(path_set for path_set in sets if path_set not in others) for sets, others in pairs))
 
     @property
     def _sets(self) -> tuple[tuple[PathSet, ...], ...]:
-        """All of them, in the order of the attributes."""
         return self.reading, self.writing, self.removing, self.listing, self.searching, self.holding
 
 
@@ -219,45 +190,33 @@ def excluding(patterns: Iterable[str], *, show_git: bool = False) -> PathFilter:
         PathEscapeError: a pattern is not one inside the root.
         TypeError: the patterns are one string, or not strings.
     """
-    given = exclude_patterns(patterns)
-    if not show_git and GIT_FOLDER not in given:
-        given = (GIT_FOLDER, *given)
-    if not given:
+    excluded_patterns = exclude_patterns(patterns)
+    if not show_git and GIT_FOLDER not in excluded_patterns:
+        excluded_patterns = (GIT_FOLDER, *excluded_patterns)
+    if not excluded_patterns:
         return PathFilter()
-    excluded = (ExcludedPaths(given),)
+    excluded = (ExcludedPaths(excluded_patterns),)
     # Also for writing: a call could otherwise replace what it is not shown.
     return PathFilter(reading=excluded, writing=excluded)
 
 
 def showing(include: Iterable[str], exclude: Iterable[str]) -> PathFilter:
-    """The filter that shows what is included and not excluded.
-
-    Raises:
-        PathEscapeError: a pattern is not one inside the root.
-        TypeError: the patterns are one string, or not strings.
-    """
+    """The filter that shows what is included and not excluded; it raises as `excluding` does."""
     included, excluded = tuple(include), exclude_patterns(exclude)
-    sets = (
-        *((ExcludedPaths(excluded),) if excluded else ()),
-        *(() if "**" in included else (NotIncluded(included),)),
-    )
+    sets = (*((ExcludedPaths(excluded),) if excluded else ()), *(() if "**" in included else (NotIncluded(included),)))
     return PathFilter(reading=sets, writing=sets)
 
 
 def exclude_patterns(patterns: Iterable[str]) -> tuple[str, ...]:
-    """The given exclude patterns as a tuple.
-
-    Raises:
-        TypeError: they are one string, or no strings.
-    """
-    given: object = patterns
-    if isinstance(given, str):
-        raise TypeError(f"exclude is a sequence of patterns, not one string; write exclude=({given!r},)")
-    found = tuple(patterns)
-    others: list[object] = [each for each in cast("tuple[object, ...]", found) if not isinstance(each, str)]
+    """Exclude patterns as a tuple; `TypeError` for one string, or for what is not a string."""
+    argument: object = patterns
+    if isinstance(argument, str):
+        raise TypeError(f"exclude is a sequence of patterns, not one string; write exclude=({argument!r},)")
+    result = tuple(patterns)
+    others: list[object] = [pattern for pattern in cast("tuple[object, ...]", result) if not isinstance(pattern, str)]
     if others:
         raise TypeError(f"an exclude pattern is a string such as '*.key', not {others[0]!r}")
-    return found
+    return result
 
 
 class ExcludedPaths:
@@ -266,32 +225,30 @@ class ExcludedPaths:
     A pattern is one of `Filesystem.glob`; one without a slash matches a name in any folder, and `folder/**` includes
     the folder too. Case, and Unicode forms that are equivalent, do not matter, as on some disks: `.ENV` is excluded
     with `.env` on every disk.
+
+    Raises:
+        PathEscapeError: a pattern is not one inside the root.
     """
 
     __slots__ = ("_anywhere", "_name", "_patterns", "patterns")
 
     def __init__(self, patterns: Iterable[str]) -> None:
-        """Take the patterns.
-
-        Raises:
-            PathEscapeError: one is none inside the root.
-        """
         self.patterns: tuple[str, ...] = tuple(patterns)
         names: list[tuple[str, str]] = []
         others: list[tuple[str, Pattern]] = []
-        for given in self.patterns:
+        for pattern in self.patterns:
             # Patterns are folded like paths, so that every spelling of a name that some disk treats as equal is
             # excluded.
-            shortest = _shortest(folded(given))
+            shortest = _shortest(folded(pattern))
             name = shortest.removeprefix("**/")
-            at_any_depth = name != shortest or "/" not in given.rstrip("/")
+            at_any_depth = name != shortest or "/" not in pattern.rstrip("/")
             if at_any_depth and "/" not in name and name != "**":
                 # A name is matched without `Pattern`, which is needed only for its errors.
                 Pattern(name)  # raises what is wrong with it
-                names.append((given, name))
+                names.append((pattern, name))
             else:
-                others.append((given, Pattern(shortest)))
-        self._anywhere = tuple((given, re.compile(name_expression(name)).match) for given, name in names)
+                others.append((pattern, Pattern(shortest)))
+        self._anywhere = tuple((pattern, re.compile(name_expression(name)).match) for pattern, name in names)
         # One expression for all names: a walk asks for every path, and most match none. `_anywhere` then finds which
         # one matches, for the message.
         self._name = re.compile("|".join(name_expression(name) for _, name in names)).match if names else None
@@ -310,10 +267,10 @@ class ExcludedPaths:
             for part in parts:
                 # Any part: what lies in an excluded folder is excluded too.
                 if self._name(part):
-                    return _pattern(next(given for given, fits in self._anywhere if fits(part)))
-        for given, pattern in self._patterns:
-            if pattern.fits_at_or_above(parts):
-                return _pattern(given)
+                    return _pattern(next(text for text, fits in self._anywhere if fits(part)))
+        for text, matcher in self._patterns:
+            if matcher.fits_at_or_above(parts):
+                return _pattern(text)
         return None
 
 
@@ -321,26 +278,24 @@ class NotIncluded:
     """The paths that match no include pattern and lie in no folder that does, except folders on the way to a match.
 
     The patterns are as in `ExcludedPaths`, but upper and lower case differ.
+
+    Raises:
+        PathEscapeError: a pattern is not one inside the root.
     """
 
     __slots__ = ("_include",)
 
     def __init__(self, include: Iterable[str]) -> None:
-        """Take the patterns of what is not in the set.
-
-        Raises:
-            PathEscapeError: one is none inside the root.
-        """
-        self._include = tuple((given, Pattern(_anywhere(given))) for given in include)
+        self._include = tuple((text, Pattern(_anywhere(text))) for text in include)
 
     def why(self, path: str, *, is_folder: bool) -> str | None:
         """The patterns, if a path matches none of them; see `PathSet.why`."""
         parts = path.split("/")
-        for _, pattern in self._include:
+        for _, matcher in self._include:
             # A folder on the way to a match must be shown, or a walk would never reach the match.
-            if pattern.fits_at_or_above(parts) or (is_folder and pattern.leads_through(path)):
+            if matcher.fits_at_or_above(parts) or (is_folder and matcher.leads_through(path)):
                 return None
-        return f"the include patterns {', '.join(repr(given) for given, _ in self._include)}, which do not match it"
+        return f"the include patterns {', '.join(repr(text) for text, _ in self._include)}, which do not match it"
 
 
 def folded(path: str) -> str:
@@ -356,23 +311,22 @@ def folded(path: str) -> str:
 def _why(sets: tuple[PathSet, ...], path: str, *, is_folder: bool) -> str | None:
     if not sets or path == ROOT:
         return None
-    for each in sets:
-        why = each.why(path, is_folder=is_folder)
+    for path_set in sets:
+        why = path_set.why(path, is_folder=is_folder)
         if why is not None:
             return why
     return None
 
 
 def _together(sets: tuple[PathSet, ...], others: tuple[PathSet, ...]) -> tuple[PathSet, ...]:
-    return (*sets, *(each for each in others if each not in sets))
+    return (*sets, *(path_set for path_set in others if path_set not in sets))
 
 
-def _pattern(given: str) -> str:
-    return f"the exclude pattern {given!r}"
+def _pattern(pattern: str) -> str:
+    return f"the exclude pattern {pattern!r}"
 
 
 def _shortest(pattern: str) -> str:
-    """A pattern without what does not count: empty parts, and `/**` at the end, which includes the folder too."""
     parts = [part for part in pattern.split("/") if part not in {"", "."}]
     if pattern.startswith(("/", "../")) or ".." in parts or not parts:
         return pattern  # not inside the root, which `Pattern` reports
@@ -386,17 +340,11 @@ def _anywhere(pattern: str) -> str:
 
 
 class PathMatcher(Generic[Name]):
-    """Decides, part by part, whether a path matches.
-
-    Attributes:
-        end: the place that a path has reached when it matches.
-        start: the places before the first part.
-    """
+    """Decides part by part whether a path matches, from the places `start` to the place `end`."""
 
     __slots__ = ("_fits", "end", "start")
 
     def __init__(self, fits: Sequence[Callable[[Name], object] | None]) -> None:
-        """Take the test of a name for each part; `None` stands for any number of folders."""
         self._fits: tuple[Callable[[Name], object] | None, ...] = tuple(fits)
         self.end: int = len(self._fits)
         self.start: Places = self._reached({0})
@@ -418,11 +366,10 @@ class PathMatcher(Generic[Name]):
         return self._reached(following) if following else NOWHERE
 
     def leads_on(self, places: Places) -> bool:
-        """Whether something below may match."""
+        """Returns whether something below may match."""
         return min(places, default=self.end) < self.end
 
     def _reached(self, places: set[int]) -> Places:
-        """The places, and those after a `None` that stands for no folder."""
         # `sorted` copies, because places are added meanwhile.
         for place in sorted(places):
             skipped = place
@@ -437,16 +384,11 @@ PathPattern: TypeAlias = PathMatcher[str]
 
 
 class Pattern(PathMatcher[str]):
-    """One pattern of `Filesystem.glob`."""
+    """One pattern of `Filesystem.glob`; `PathEscapeError` if it is not one inside the root."""
 
     __slots__ = ()
 
     def __init__(self, pattern: str) -> None:
-        """Parse a pattern.
-
-        Raises:
-            PathEscapeError: it is not a pattern inside the root.
-        """
         parts = normalise(pattern, noun="pattern").split("/")
         if parts[-1] == _ANY_FOLDERS:
             parts.append("*")  # at the end: everything below, but not the folder itself
@@ -456,7 +398,7 @@ class Pattern(PathMatcher[str]):
         super().__init__([None if part == _ANY_FOLDERS else fits_name(part) for part in parts])
 
     def fits_at_or_above(self, parts: Iterable[str]) -> bool:
-        """Whether the pattern matches a path, given as its parts, or a folder that it lies in."""
+        """Returns whether the pattern matches the parts of a path, or a folder that it lies in."""
         places = self.start
         for name in parts:
             places = self.after(name, places)
@@ -467,7 +409,7 @@ class Pattern(PathMatcher[str]):
         return False
 
     def leads_through(self, folder: str) -> bool:
-        """Whether the pattern may match something in a folder."""
+        """Returns whether the pattern may match something in a folder."""
         return self.leads_on(self._places(folder))
 
     def _places(self, path: str) -> Places:
@@ -478,12 +420,13 @@ class Pattern(PathMatcher[str]):
 
 
 def _alternatives(part: str) -> list[str]:
-    """A part of a pattern with braces, which names may have, too, and all that it stands for."""
     texts = [part]
     for text in texts:  # grows while it is walked
         braces = _BRACES.search(text)
         if braces is not None:
-            texts += [f"{text[: braces.start()]}{each}{text[braces.end() :]}" for each in braces[1].split(",")]
+            texts += [
+                f"{text[: braces.start()]}{alternative}{text[braces.end() :]}" for alternative in braces[1].split(",")
+            ]
         if len(texts) > _MOST_ALTERNATIVES:
             msg = f"the braces of the pattern stand for more than {_MOST_ALTERNATIVES} texts; give fewer of them"
             raise PathEscapeError(msg, path=part)
@@ -496,7 +439,9 @@ def name_expression(part: str) -> str:
     `[^a]` is `[!a]`, as in rules. A bracket stands for itself, too: `[id].ts` matches the file of that name.
     """
     parts = _alternatives(composed(part))
-    texts = [each for text in parts for each in dict.fromkeys((text.replace("[^", "[!"), text.replace("[", "[[]")))]
+    texts = [
+        spelling for text in parts for spelling in dict.fromkeys((text.replace("[^", "[!"), text.replace("[", "[[]")))
+    ]
     # The expressions of `translate` do not backtrack over stars, so a pattern that a model has written cannot make a
     # walk hang.
     return "|".join(map(fnmatch.translate, texts))

@@ -1,9 +1,12 @@
-"""Paths inside a filesystem, and the errors about them.
+r"""Paths inside a filesystem: their shortest form, the spelling of names on disk, and the errors about them.
 
 A path that has passed `normalise` is in its shortest form: parts without `.` and `..`, joined by single slashes; the
-root is `ROOT`. Nothing here accesses a file.
+root is `ROOT`. Nothing here accesses a file. The errors of all filesystems are made here, so that a model reads the
+same message for each of them.
 
-The errors of all filesystems are made here, so that a model reads the same message for each of them.
+A name on disk is any bytes, and a path is text. A name that is UTF-8 is its own text. Where it is not, or where its
+text is not valid in a path, each byte in question is spelled by the sign for escape and two hexadecimal digits: the
+bytes `caf\xe9` are `caf␛E9`. People can read it, and models copy it. A name has one spelling only.
 """
 
 from __future__ import annotations
@@ -32,17 +35,19 @@ MAX_DEPTH = 128
 
 _DRIVE = re.compile(r"[A-Za-z]:(?:/|\Z)")
 
+ESCAPE = "\N{SYMBOL FOR ESCAPE}"
+"""Begins the spelling of a byte."""
+
+_UNSPELLED = re.compile(f"[\\\\{ESCAPE}\udc80-\udcff]")  # a lone surrogate stands for a byte that is not UTF-8
+
+_SPELLED = re.compile(ESCAPE.encode() + rb"([0-9A-F]{2})")
+
 OWN_GIT = ".git"
 """The git dir of the root, or the file that names it: it is not part of snapshots."""
 
 
 def normalise(path: str, *, encode: Callable[[str], bytes] = str.encode, noun: str = "path") -> str:
-    """The shortest form of a path.
-
-    Args:
-        path: the path, however it is spelled.
-        encode: the bytes that its text stands for, in which lengths are measured.
-        noun: what error messages call it.
+    """The shortest form of a path; lengths are those of `encode(path)`, and messages call it a `noun`.
 
     Raises:
         PathEscapeError: it is not a path inside the root; the message names what to give instead.
@@ -90,33 +95,28 @@ def composed(text: str) -> str:
 
 
 def as_stored(path: str, names: Callable[[str], Iterable[str]]) -> str:
-    """A path with its parts as they are stored, in whatever Unicode form they were written.
-
-    Args:
-        path: the path, at which there is nothing as it is written.
-        names: the names in a folder; none if there is no such folder.
-    """
-    stored = ROOT
+    """A path with nothing at it, in the Unicode form in which folders have its parts; `names` lists a folder."""
+    result = ROOT
     for part in path.split("/"):
-        equal = [] if part.isascii() else [name for name in names(stored) if composed(name) == composed(part)]
-        stored = join(stored, equal[0] if len(equal) == 1 else part)
-    return stored
+        equal = [] if part.isascii() else [name for name in names(result) if composed(name) == composed(part)]
+        result = join(result, equal[0] if len(equal) == 1 else part)
+    return result
 
 
-def parent_of(path: str) -> str:
+def parent_folder(path: str) -> str:
     """The folder that a path lies in; the root's is the root."""
     return path.rpartition("/")[0] or ROOT
 
 
-def ancestors_of(path: str) -> Iterator[str]:
+def folders_above(path: str) -> Iterator[str]:
     """The folders that a path lies in, the nearest first, the root last; the root lies in none."""
     while path != ROOT:
-        path = parent_of(path)
+        path = parent_folder(path)
         yield path
 
 
-def depth_of(path: str) -> int:
-    """How many names a path has; the root has none."""
+def path_depth(path: str) -> int:
+    """The number of names in a path; the root has none."""
     return 0 if path == ROOT else path.count("/") + 1
 
 
@@ -126,7 +126,7 @@ def join(folder: str, name: str) -> str:
 
 
 def is_inside(path: str, folder: str) -> bool:
-    """Whether a path lies in a folder, at any depth; nothing lies in itself."""
+    """Returns whether a path lies in a folder, at any depth; nothing lies in itself."""
     return path != folder and (folder == ROOT or path.startswith(f"{folder}/"))
 
 
@@ -139,14 +139,10 @@ def _refuse_what_is_no_path(path: str, encode: Callable[[str], bytes], noun: str
         msg = f"the {noun} holds a lone surrogate at character {error.start}, which a file name cannot; leave it out"
         raise PathEscapeError(msg, path=path) from error
     if len(encoded) > MAX_PATH_BYTES:
-        raise _too_long(path, noun)
+        raise PathEscapeError(f"the {noun} is longer than {MAX_PATH_BYTES} bytes; give a shorter one", path=path)
     fault = _fault(path, noun)
     if fault:
         raise PathEscapeError(f"{fault}; {_instead(path)}", path=path)
-
-
-def _too_long(path: str, noun: str) -> PathEscapeError:
-    return PathEscapeError(f"the {noun} is longer than {MAX_PATH_BYTES} bytes; give a shorter one", path=path)
 
 
 def _fault(path: str, noun: str) -> str | None:
@@ -160,7 +156,6 @@ def _fault(path: str, noun: str) -> str | None:
 
 
 def _instead(path: str) -> str:
-    """The advice to give the path without its faults."""
     # A model often tries again with exactly what a message proposes, so the proposal must be a path.
     path = path.replace("\0", "").replace("\\", "/")
     parts = path.split("/")
@@ -252,5 +247,44 @@ def too_deep(path: str) -> PathConflictError:
 
 
 def is_outside_git_dir(path: str) -> bool:
-    """Whether a snapshot of the tree includes a path: everything but the root's own git dir."""
+    """Returns whether a snapshot of the tree includes a path: all but the root's own git dir."""
     return path.partition("/")[0] != OWN_GIT
+
+
+def to_text(name: bytes) -> str:
+    """The spelling in paths of a name on disk, or of the target of a link."""
+    text = name.decode(errors="surrogateescape")
+    if "/" not in text and _DRIVE.match(text):  # at the start of a path it would mean a drive
+        return text[0] + _spell_bytes(b":")
+    return _UNSPELLED.sub(lambda match: _spell_bytes(match[0].encode(errors="surrogateescape")), text)
+
+
+def to_bytes(text: str) -> bytes:
+    """The name on disk that a text spells; the inverse of `to_text`."""
+    return _SPELLED.sub(lambda match: bytes.fromhex(match[1].decode()), text.encode())
+
+
+def normalise_on_disk(path: str) -> str:
+    """The shortest form of a path on disk; as `normalise`, but lengths are those of the names on disk.
+
+    Raises:
+        PathEscapeError: it is not a path inside the root, or spells a name in another way than `to_text` does.
+    """
+    if not isinstance(cast("object", path), str) or ESCAPE not in path:  # `normalise` refuses what is not text
+        return normalise(path)
+    shortest = normalise(path, encode=to_bytes)
+    for part in shortest.split("/"):
+        name = to_bytes(part)
+        # A spelled byte could be a separator, or make `..`; and with a second spelling a path could bypass the rules
+        # for the first.
+        if b"/" in name or b"\0" in name or name in {b".", b".."} or to_text(name) != part:
+            msg = (
+                f"{ESCAPE!r} and two digits spell a byte that is not UTF-8, and {part!r} spells others; copy names "
+                "as they are listed"
+            )
+            raise PathEscapeError(msg, path=path)
+    return shortest
+
+
+def _spell_bytes(data: bytes) -> str:
+    return "".join(f"{ESCAPE}{byte:02X}" for byte in data)

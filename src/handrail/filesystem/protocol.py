@@ -1,18 +1,16 @@
-r"""The protocol of a filesystem.
+"""The protocol of a filesystem.
 
 Paths
     A path is text relative to the root, with forward slashes: `notes/plan.md`. `.` is the root. `./a`, `a//b`, `a/` and
     `a/x/../b` are normalised. Refused with `PathEscapeError`, whose message names what to give instead: an empty path,
     an absolute one that is not in the root, one that leaves the root by `..`, one with a backslash, a NUL or a lone
     surrogate, one of more than 4,095 bytes in UTF-8, with a part of more than 255, or of more than 128 parts. Upper and
-    lower case differ; Unicode forms of a name do not. Errors and results name paths in their shortest form. A store on
-    disk spells what is not UTF-8 in a name byte by byte, by the sign for escape and two hexadecimal digits: the bytes
-    `caf\xe9` are `caf␛E9` (`handrail.filesystem.root`).
+    lower case differ; Unicode forms of a name do not. Errors and results name paths in their shortest form.
+    `handrail.filesystem.paths` has the spelling of names on disk that are not UTF-8.
 
 Filtering
-    `filtered` gives the same files to a caller for whom some paths do not exist, or may not be changed
-    (`handrail.filesystem.path_filters`). Every method obeys the filter. The two are one participant of calls, with
-    one turn: a change through one is rolled back with the other.
+    `filtered` gives the same files behind a filter (`handrail.filesystem.path_filters`), which every method obeys. The
+    two are one participant of calls, with one turn: a change through one is rolled back with the other.
 
 Undoing
     A filesystem is a participant in the transactions of calls (`handrail.transaction`): before each change it checks
@@ -24,9 +22,8 @@ Failing
     An operation that raises has changed nothing. Threads may share a filesystem.
 
 Identity
-    A content is identified by its SHA-256, up to a size that is hashed in a fraction of a second. Beyond that a file on
-    disk is identified by its size, the time of its last change and its inode, so that a large file is never read to be
-    identified: replacing its content changes the time or the inode.
+    A content is identified by its SHA-256. A file on disk of more than `MOST_HASHED_BYTES` is identified by its size,
+    time of last change and inode, and never read for it: replacing its content changes the time or the inode.
 """
 
 from __future__ import annotations
@@ -49,7 +46,7 @@ MOST_HASHED_BYTES = 64 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class FileStart:
-    """How a file begins, and how large it is.
+    """The start of a file, and its size.
 
     Attributes:
         data: the first bytes of its content.
@@ -64,52 +61,33 @@ class FileStart:
 class Filesystem(Snapshotable[object], HasTurn, Protocol):
     """Files and folders under one root that no path leaves.
 
-    Any method raises `PathEscapeError` for what is not a path inside the root. The methods that change something first
-    raise what `handrail.transaction.check_write` raises, before any other check.
+    Any method raises `PathEscapeError` for what is not a path inside the root. The methods that read or list raise
+    `PathNotFoundError` if there is nothing at the path, and `PathConflictError` for a folder in place of a file, or the
+    reverse. The methods that change something first raise what `handrail.transaction.check_write` raises.
     """
 
     def read_text(self, path: str) -> str:
         """The content of a file as text, with its line ends as they are.
 
         Raises:
-            PathNotFoundError: there is nothing at `path`.
-            PathConflictError: there is a folder at `path`.
             FilesystemError: the content is not UTF-8; `read_bytes` reads it.
         """
         ...
 
     def read_bytes(self, path: str) -> bytes:
-        """The content of a file.
-
-        Raises:
-            PathNotFoundError: there is nothing at `path`.
-            PathConflictError: there is a folder at `path`.
-        """
+        """The content of a file."""
         ...
 
     def read_start(self, path: str, most_bytes: int) -> FileStart:
-        """The first bytes of a file, `most_bytes` of them or all; no more than that is read, however large it is.
-
-        Raises:
-            PathNotFoundError: there is nothing at `path`.
-            PathConflictError: there is a folder at `path`.
-        """
+        """The first bytes of a file, `most_bytes` of them or all; no more than that is read."""
         ...
 
     def identity(self, path: str) -> str:
-        """A value that changes with the file's content: its SHA-256, or a cheaper one for a large file.
-
-        A store on disk identifies a content of more than `handrail.filesystem.protocol.MOST_HASHED_BYTES` by size, time
-        and inode of the file, and does not read it.
-
-        Raises:
-            PathNotFoundError: there is nothing at `path`.
-            PathConflictError: there is a folder at `path`.
-        """
+        """A value that changes with the file's content; see the module."""
         ...
 
     def write_text(self, path: str, text: str) -> None:
-        """Make a file of exactly this text in UTF-8, or replace the content of the one there is; makes its folders.
+        """Makes a file of exactly this text in UTF-8, or replaces the content of the one there is; makes its folders.
 
         Raises:
             PathConflictError: there is a folder at `path`, or a file where a folder is needed.
@@ -119,7 +97,7 @@ class Filesystem(Snapshotable[object], HasTurn, Protocol):
         ...
 
     def write_bytes(self, path: str, data: bytes) -> None:
-        """Make a file of exactly these bytes, or replace the content of the one there is; makes its folders.
+        """Makes a file of exactly these bytes, or replaces the content of the one there is; makes its folders.
 
         Raises:
             PathConflictError: there is a folder at `path`, or a file where a folder is needed.
@@ -128,24 +106,15 @@ class Filesystem(Snapshotable[object], HasTurn, Protocol):
         ...
 
     def exists(self, path: str) -> bool:
-        """Whether there is anything at `path`; the root always exists."""
+        """Returns whether there is anything at `path`; the root always exists."""
         ...
 
     def stat(self, path: str) -> FileStat:
-        """What there is at `path`.
-
-        Raises:
-            PathNotFoundError: there is nothing.
-        """
+        """The status of what is at `path`."""
         ...
 
     def list(self, path: str = ".") -> tuple[FileStat, ...]:
-        """What a folder holds, not what its folders hold, sorted by path.
-
-        Raises:
-            PathNotFoundError: there is nothing at `path`.
-            PathConflictError: there is a file at `path`.
-        """
+        """The entries of a folder, not of the folders in it, sorted by path."""
         ...
 
     def glob(self, pattern: str) -> tuple[FileStat, ...]:
@@ -154,23 +123,14 @@ class Filesystem(Snapshotable[object], HasTurn, Protocol):
         `*` and `?` stand for characters of one part, `[abc]`, `[a-z]` and `[!a]` for one character, and `{a,b}` for
         one of its texts, which hold no slash; brackets and braces stand for themselves, too. A part `**` stands for any
         number of folders, and at the end for everything below. A leading dot is a character like any other.
-        The root itself is never found, and links are not followed.
+        The root itself never matches, and links are not followed.
         """
         ...
 
     def scan(self, folder: str, pattern: str | PathPattern, look: WalkRequest = EVERYTHING) -> Scan:
         """Files and folders in a folder whose path from there matches, within bounds, and what was left out.
 
-        A link to a folder may be given; no link below it is followed. `scan(".", pattern).entries` is `glob(pattern)`.
-
-        Args:
-            folder: where to look.
-            pattern: as for `glob`.
-            look: whether ignore files count, and how far to go.
-
-        Raises:
-            PathNotFoundError: there is nothing at `folder`.
-            PathConflictError: there is a file at `folder`.
+        The folder may be a link; no link below it is followed. `scan(".", pattern).entries` is `glob(pattern)`.
         """
         ...
 
@@ -190,20 +150,20 @@ class Filesystem(Snapshotable[object], HasTurn, Protocol):
         ...
 
     def shortest(self, path: str) -> str:
-        """The path by which what is at a path is named, or would be: relative to the root, in its shortest form.
+        """The path of what is, or would be, at a path: relative to the root, in its shortest form.
 
-        Of a name that is stored in another Unicode form, the stored one. Links are not followed.
+        Where the name has another Unicode form on disk, that one. Links are not followed.
         """
         ...
 
-    def unsearched(self, path: str, *, named: bool = True) -> str | None:
-        """Why searches leave a path out, to complete "because of ..."; `None` if a search shows it.
+    def unsearched(self, path: str, *, by_name: bool = True) -> str | None:
+        """The reason why searches leave a path out, to complete "because of ..."; `None` if a search shows it.
 
         Both the path and what its links lead to are checked. What does not exist for the caller is not left out.
 
         Args:
             path: the path.
-            named: whether the search names it; else, whether one that walks through its folder finds it.
+            by_name: whether the search names it; else, whether one that walks through its folder finds it.
 
         Raises:
             PathEscapeError: a link leads out of the root.
@@ -212,11 +172,11 @@ class Filesystem(Snapshotable[object], HasTurn, Protocol):
         ...
 
     def filtered(self, path_filter: PathFilter) -> Self:
-        """The same files behind another filter, added to the present one; see `handrail.filesystem.path_filters`."""
+        """The same files behind another filter, added to the present one; see the module."""
         ...
 
     def make_folder(self, path: str) -> None:
-        """Make a folder and those it lies in; an existing one is unchanged.
+        """Makes a folder and those it lies in; an existing one is unchanged.
 
         Raises:
             PathConflictError: there is a file at `path`, or where a folder is needed.
@@ -224,22 +184,18 @@ class Filesystem(Snapshotable[object], HasTurn, Protocol):
         ...
 
     def remove(self, path: str, *, recursive: bool = False) -> int:
-        """Remove a file or an empty folder, or with `recursive` a folder and everything in it.
-
-        Returns how many files and folders it held.
+        """Removes a file or empty folder, or with `recursive` a folder and all in it; returns how much that was.
 
         Raises:
-            PathNotFoundError: there is nothing at `path`.
             PathConflictError: the folder is not empty and `recursive` is false, it holds paths that a filter protects
                 or folders deeper than a path can name, or `path` is the root.
         """
         ...
 
     def move(self, src: str, dst: str) -> None:
-        """Move a file, or a folder with everything in it; makes the folders of the new path.
+        """Moves a file, or a folder with everything in it; makes the folders of the new path.
 
         Raises:
-            PathNotFoundError: there is nothing at `src`.
             PathConflictError: `dst` already exists (nothing is ever replaced), `dst` lies inside `src`, a file is where
                 a folder is needed, `src` holds paths that a filter protects, or it is the root.
             PathEscapeError: something inside `src` would get a path that is too long or too deep.
@@ -248,12 +204,7 @@ class Filesystem(Snapshotable[object], HasTurn, Protocol):
 
 
 def encode(text: object, *, path: str) -> bytes:
-    """The UTF-8 bytes of a text that is to be written.
-
-    Raises:
-        FilesystemError: it holds a lone surrogate.
-        TypeError: it is not text.
-    """
+    """The UTF-8 bytes of a text; `FilesystemError` for a lone surrogate, `TypeError` for what is not text."""
     if not isinstance(text, str):
         raise TypeError(f"write_text takes a string, not {type(text).__name__}; write_bytes takes bytes")
     try:
@@ -267,11 +218,7 @@ def encode(text: object, *, path: str) -> bytes:
 
 
 def decode(data: bytes, *, path: str) -> str:
-    """The text of a file that was read.
-
-    Raises:
-        FilesystemError: it is not UTF-8.
-    """
+    """The text of a file; `FilesystemError` if it is not UTF-8."""
     try:
         return data.decode()
     except UnicodeDecodeError as error:
@@ -280,18 +227,14 @@ def decode(data: bytes, *, path: str) -> str:
 
 
 def as_bytes(data: object) -> bytes:
-    """Data that is to be written, as immutable bytes.
-
-    Raises:
-        TypeError: it is not bytes.
-    """
+    """Data as immutable bytes; `TypeError` for anything else."""
     if not isinstance(data, (bytes, bytearray)):
         raise TypeError(f"write_bytes takes bytes, not {type(data).__name__}; write_text takes a string")
     # A copy of a `bytearray`, which the caller may change later.
     return bytes(data)
 
 
-def digest_of(chunks: Iterable[bytes]) -> str:
+def hash_content(chunks: Iterable[bytes]) -> str:
     """The SHA-256 of a content that comes in pieces, as 64 hexadecimal digits."""
     digest = hashlib.sha256()
     for chunk in chunks:
@@ -300,5 +243,5 @@ def digest_of(chunks: Iterable[bytes]) -> str:
 
 
 def identity_of_status(status: stat_result) -> str:
-    """What identifies a file on disk that is too large to be hashed: size in bytes, time in nanoseconds, inode."""
+    """The identity of a large file on disk: size in bytes, time in nanoseconds, inode."""
     return f"{status.st_size}-{status.st_mtime_ns}-{status.st_ino}"

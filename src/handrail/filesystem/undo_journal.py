@@ -2,9 +2,8 @@
 
 A journal is a chain of *spans*, one for each snapshot, from old to new. A span holds what changed between its snapshot
 and the next: for each path what was there before the first change. Restoring a snapshot means restoring, for each path
-that any span from there on holds, the oldest entry.
-
-Cost: a snapshot costs the same whatever the store holds, and restoring it costs the changes since.
+that any span from there on holds, the oldest entry. A snapshot costs the same whatever the store holds, and restoring
+it costs the changes since.
 
 The references, so that nothing is stored for snapshots that are no longer referenced::
 
@@ -12,9 +11,8 @@ The references, so that nothing is stored for snapshots that are no longer refer
                                                                         ^
     journal - - - - - - - - - - - - weakly - - - - - - - - - - - - - - - ┘
 
-A span lives while its own snapshot or an older one is held. When the newest spans' snapshots have been dropped, the
-next snapshot or restore merges them into the one before: the cost of a long-held snapshot is the number of paths
-changed since, not the number of changes.
+When the newest spans' snapshots have been dropped, the next snapshot or restore merges them into the one before: the
+cost of a long-held snapshot is the number of paths changed since, not the number of changes.
 
 A span may also hold a *tree*: the state of all files at one moment, for changes that cannot be predicted. The earliest
 tree wins: restoring a snapshot means restoring the first tree since then, and after that the entries recorded between
@@ -29,7 +27,7 @@ import weakref
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar, cast
 
 from handrail.errors import SnapshotError
-from handrail.filesystem.paths import ancestors_of, is_outside_git_dir
+from handrail.filesystem.paths import folders_above, is_outside_git_dir
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,21 +37,16 @@ E = TypeVar("E")
 
 
 class SavedTree(NamedTuple):
-    """The state of all files at one moment.
-
-    Attributes:
-        id: its name.
-        left_out: the paths that it does not include, with everything in them.
-    """
+    """The state of all files at one moment, without the paths `left_out` and everything in them."""
 
     id: str
     left_out: frozenset[str] = frozenset()
 
     def covers(self, path: str) -> bool:
-        """Whether restoring it restores what was at a path."""
+        """Returns whether restoring it restores what was at a path."""
         if not is_outside_git_dir(path):
             return False
-        return not self.left_out or self.left_out.isdisjoint((path, *ancestors_of(path)))
+        return not self.left_out or self.left_out.isdisjoint((path, *folders_above(path)))
 
 
 LOST = SavedTree("")
@@ -61,32 +54,23 @@ LOST = SavedTree("")
 
 
 class Since(NamedTuple, Generic[E]):
-    """The changes since a snapshot.
-
-    Attributes:
-        before: for each path that changed, what was there; restored after the tree.
-        tree: what to restore first; `None` for nothing.
-    """
+    """The changes since a snapshot: the `tree` to restore first, if any, and what was at other paths `before`."""
 
     before: dict[str, E]
     tree: SavedTree | None
 
 
 class JournalSpan(Generic[E]):
-    """What changed between one snapshot and the next.
+    """The changes between one snapshot and the next; the references to earlier spans and the snapshot are weak.
 
     Attributes:
         before: for each path that changed, what was there at the span's snapshot.
-        later: the next span.
-        earlier: the span before, weakly.
-        snapshot: the snapshot that the span begins with, weakly.
         tree: the first tree that was recorded since then; `LOST` if there was one that was not stored.
     """
 
     __slots__ = ("__weakref__", "before", "earlier", "later", "snapshot", "tree")
 
     def __init__(self, earlier: JournalSpan[E] | None) -> None:
-        """Make a span in which nothing has changed."""
         self.before: dict[str, E] = {}
         self.later: JournalSpan[E] | None = None
         self.earlier: Callable[[], JournalSpan[E] | None] = _nothing if earlier is None else weakref.ref(earlier)
@@ -94,22 +78,16 @@ class JournalSpan(Generic[E]):
         self.tree: SavedTree | None = None
 
     def lacks(self, path: str) -> bool:
-        """Whether restoring the span's snapshot needs what is at a path now."""
+        """Returns whether restoring the span's snapshot needs what is at a path now."""
         return path not in self.before and (self.tree is None or not self.tree.covers(path))
 
 
 class Snapshot(Generic[E]):
-    """A state that can be restored for as long as the snapshot is referenced. Its only use is to be restored.
-
-    Attributes:
-        journal: the journal that it was taken from.
-        span: the part of the journal that begins here.
-    """
+    """A state that can be restored for as long as the snapshot is referenced."""
 
     __slots__ = ("__weakref__", "journal", "span")
 
     def __init__(self, journal: UndoJournal[E], span: JournalSpan[E]) -> None:
-        """Make the snapshot at the beginning of a span."""
         self.journal: UndoJournal[E] = journal
         self.span: JournalSpan[E] = span
 
@@ -120,71 +98,58 @@ class UndoJournal(Generic[E]):
     __slots__ = ("_newest",)
 
     def __init__(self) -> None:
-        """Make a journal without snapshots."""
         self._newest: Callable[[], JournalSpan[E] | None] = _nothing
 
     def record(self, path: str, before: E) -> None:
-        """Record that a path is about to change; does nothing if no snapshot is referenced."""
+        """Records that a path is about to change; does nothing if no snapshot is referenced."""
         newest = self._newest()
         # Only the first change since the snapshot counts: later ones replace what the call itself has written.
         if newest is not None and newest.lacks(path):
             newest.before[path] = before
 
     def record_tree(self, tree: SavedTree) -> None:
-        """Record that everything may change from now on; does nothing if the last snapshot already has a tree.
-
-        Args:
-            tree: the present state of everything; `LOST` if that is not stored.
-        """
+        """Records that everything may change from now on; the first `tree` since a snapshot counts."""
         newest = self._newest()
         if newest is not None and newest.tree is None:
             newest.tree = tree
 
     def lacks(self, path: str) -> bool:
-        """Whether a snapshot is referenced since which the path has not been recorded."""
+        """Returns whether a snapshot is referenced since which the path has not been recorded."""
         newest = self._newest()
         return newest is not None and newest.lacks(path)
 
     def lacks_tree(self) -> bool:
-        """Whether a snapshot is referenced since which no tree has been recorded."""
+        """Returns whether a snapshot is referenced since which no tree has been recorded."""
         newest = self._newest()
         return newest is not None and newest.tree is None
 
     def snapshot(self) -> Snapshot[E]:
         """A snapshot of the present state; the last one if it is still referenced and nothing has changed since."""
-        held = self._newest_held()
+        last = self._newest_snapshot()
         # Nothing has changed since the last one, so that both are one state and one span serves both.
-        if held is not None and not held.span.before and held.span.tree is None:
-            return held
-        span = JournalSpan[E](None if held is None else held.span)
-        if held is not None:
-            held.span.later = span
+        if last is not None and not last.span.before and last.span.tree is None:
+            return last
+        span = JournalSpan[E](None if last is None else last.span)
+        if last is not None:
+            last.span.later = span
         snapshot = Snapshot(self, span)
         span.snapshot = weakref.ref(snapshot)
         # Weakly: the snapshot holds its span, so that the span goes with the last snapshot that needs it.
         self._newest = weakref.ref(span)
         return snapshot
 
-    def own(self, snapshot: object) -> Snapshot[E]:
-        """The snapshot, if it is one.
-
-        Raises:
-            SnapshotError: it is not a snapshot. Whether it belongs to another journal is checked by `since`.
-        """
+    def check_snapshot(self, snapshot: object) -> Snapshot[E]:
+        """Returns its argument; `SnapshotError` if it is not a snapshot. `since` checks the journal."""
         if not isinstance(snapshot, Snapshot):
             raise SnapshotError(f"a filesystem restores what its `snapshot` returned, not {type(snapshot).__name__}")
         return cast("Snapshot[E]", snapshot)  # the type of its entries follows from its journal, which `since` checks
 
     def since(self, snapshot: Snapshot[E]) -> Since[E]:
-        """What to restore to reach the snapshot; the caller records the restoring like any other change.
-
-        Raises:
-            SnapshotError: the snapshot was taken from another journal, or what it needs was lost.
-        """
+        """The changes to undo to reach the snapshot; `SnapshotError` if it is another journal's, or is lost."""
         if snapshot.journal is not self:
             raise SnapshotError("this snapshot was taken from something else; restore what `snapshot` returned here")
         # First merges the spans whose snapshots are gone, so that the chain from here to the end is complete.
-        self._newest_held()
+        self._newest_snapshot()
         oldest = JournalSpan[E](None)
         span: JournalSpan[E] | None = snapshot.span
         while span is not None:
@@ -195,21 +160,20 @@ class UndoJournal(Generic[E]):
             raise SnapshotError(msg)
         return Since(oldest.before, oldest.tree)
 
-    def has_come_back(self, snapshot: Snapshot[E]) -> None:
-        """Record that everything that `since` returned has been restored: there are no changes since."""
+    def record_restore(self, snapshot: Snapshot[E]) -> None:
+        """Records that the changes of `since` have been undone: there are no changes since."""
         # Of an older snapshot the restoring itself is recorded in newer spans, which their snapshots need.
         if self._newest() is snapshot.span:
             snapshot.span.before.clear()
             snapshot.span.tree = None
 
-    def _newest_held(self) -> Snapshot[E] | None:
-        """The newest snapshot that is referenced; everything that has changed since is merged into its span."""
+    def _newest_snapshot(self) -> Snapshot[E] | None:
         span = self._newest()
-        held = None
+        snapshot = None
         while span is not None:
             # A strong reference from here on, so that no other thread can drop the snapshot while its span is used.
-            held = span.snapshot()
-            if held is not None:
+            snapshot = span.snapshot()
+            if snapshot is not None:
                 break
             earlier = span.earlier()
             # An older span has the older image of a path, which is the one to restore; it wins in `_add`.
@@ -218,11 +182,10 @@ class UndoJournal(Generic[E]):
                 earlier.later = None
             span = earlier
         self._newest = _nothing if span is None else weakref.ref(span)
-        return held
+        return snapshot
 
 
 def _add(span: JournalSpan[E], *, to: JournalSpan[E]) -> None:
-    """Add what was recorded in a span to one before it."""
     for path, before in span.before.items():
         if to.lacks(path):
             # Not recorded in `to`, so the path had not changed before this span.

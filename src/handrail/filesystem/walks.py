@@ -1,27 +1,39 @@
-"""Walks through folders for listings and searches: the request, the result and the bounds.
+r"""Walks through folders for listings and searches, and the ignore files that they obey.
 
 One walk serves every filesystem; a filesystem only lists its folders (`FolderReader`). A walk lists each folder once,
 and only folders that can hold a match; it obeys a filter, ignore files if requested, and bounds of time, number and
 depth. It counts what it leaves out for any of these.
+
+Ignore files (`.ignore`, `.gitignore` and `.git/info/exclude`) hide, they do not protect: a hidden file can be read by
+its path. The first file with a pattern that matches decides: the `.ignore` files, from the nearest folder to the root;
+the `.gitignore` files, in the same order; the `info/exclude` of the repository. Everything in a hidden folder is
+hidden. In a folder with a `.git` of its own, git files above it do not count. Files above the root, the user's git
+settings, and which files git tracks are not considered.
+
+A file is read as git reads a `.gitignore`, byte for byte; tests hold it to the `git` command. Of the lines that match,
+the last one decides. A line that cannot be read matches nothing: one with a bracket that is not closed, or with a
+bracket that holds a `\`, a class such as `[:alpha:]`, a range backwards or two `-` in a row. Each part of a pattern is
+matched in one pass, so a file that a model has written cannot make a walk hang. pathspec does not ensure that, and its
+rules are not exactly git's, so it is not used (decision 29).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple, Protocol, TypeAlias
 
-from handrail.filesystem.ignore_files import RULE_NAMES, IgnoreRules, ReadRuleFile
-from handrail.filesystem.path_filters import PathFilter, PathPattern, Places
-from handrail.filesystem.paths import MAX_DEPTH, ROOT, depth_of, join
+from handrail.filesystem.path_filters import GIT_FOLDER, NOWHERE, PathFilter, PathMatcher, PathPattern, Places
+from handrail.filesystem.paths import MAX_DEPTH, ROOT, join, path_depth, to_bytes
 
-Stopped: TypeAlias = Literal["time", "number"]
+StopReason: TypeAlias = Literal["time", "number"]
 """Why a walk stopped early."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileStat:
-    """What there is at a path.
+    """The status of one path.
 
     Attributes:
         path: the path, relative to the root, in its shortest form.
@@ -33,10 +45,6 @@ class FileStat:
     path: str
     kind: Literal["file", "folder", "symlink", "special"]
     size: int
-
-
-def _never() -> bool:
-    return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +59,7 @@ class WalkRequest:
 
     ignored: bool = True
     most: int | None = None
-    is_over: Callable[[], bool] = _never
+    is_over: Callable[[], bool] = bool  # which is false without an argument
 
 
 EVERYTHING: Final = WalkRequest()
@@ -60,7 +68,7 @@ EVERYTHING: Final = WalkRequest()
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """What a walk has found.
+    """The result of a walk.
 
     Attributes:
         entries: the files and folders that match, sorted by path.
@@ -68,7 +76,7 @@ class Scan:
         ignored: how many it left out because of ignore files; what lies in a folder that was left out is not counted.
         unlisted: how many it left out because of the filter, in the same way. What does not exist is not counted.
         too_deep: how many folders it did not look into because they lie at the greatest depth.
-        stopped: why it stopped early; `None` if it did not.
+        stop_reason: why it stopped early; `None` if it did not.
         start_ignored: whether ignore files hide the start folder itself. Then nothing was looked at.
     """
 
@@ -77,15 +85,15 @@ class Scan:
     ignored: int = 0
     unlisted: int = 0
     too_deep: int = 0
-    stopped: Stopped | None = None
+    stop_reason: StopReason | None = None
     start_ignored: bool = False
 
 
 class FolderReader(Protocol):
-    """What a walk needs of a filesystem; paths are without links."""
+    """The port of a filesystem for walks; paths are without links."""
 
-    def listed(self, folder: str) -> Iterable[FileStat]:
-        """All that a folder holds, sorted and unfiltered; nothing if it no longer exists."""
+    def list_folder(self, folder: str) -> Iterable[FileStat]:
+        """The entries of a folder, sorted and unfiltered; none if it no longer exists."""
         ...
 
     def rule_file(self, path: str) -> bytes | None:
@@ -94,20 +102,13 @@ class FolderReader(Protocol):
 
 
 class Start(NamedTuple):
-    """Where a walk begins.
-
-    Attributes:
-        path: the folder as it was given; results are named by it.
-        real: the folder without links.
-    """
+    """The start of a walk: the folder as the caller named it, which results are named by, and without links."""
 
     path: str
     real: str
 
 
 class _Visit(NamedTuple):
-    """A folder that is still to be listed: its paths, and the state on entering it."""
-
     path: str
     real: str
     places: Places
@@ -116,8 +117,6 @@ class _Visit(NamedTuple):
 
 @dataclass(slots=True)
 class _Walk:
-    """One walk in progress. One call owns it, and uses it once."""
-
     pattern: PathPattern
     folders: FolderReader
     path_filter: PathFilter
@@ -127,39 +126,37 @@ class _Walk:
     ignored: int = 0
     unlisted: int = 0
     too_deep: int = 0
-    stopped: Stopped | None = None
+    stop_reason: StopReason | None = None
 
     def run(self, start: _Visit) -> Scan:
         to_visit = [start]
-        while to_visit and self.stopped is None:
+        while to_visit and self.stop_reason is None:
             if self.look.is_over():
-                self.stopped = "time"
+                self.stop_reason = "time"
                 break
-            to_visit.extend(reversed(self._visited(to_visit.pop())))
+            to_visit.extend(reversed(self._visit(to_visit.pop())))
         entries = tuple(sorted(self.entries, key=lambda stat: stat.path))
-        return Scan(entries, self.looked_at, self.ignored, self.unlisted, self.too_deep, self.stopped)
+        return Scan(entries, self.looked_at, self.ignored, self.unlisted, self.too_deep, self.stop_reason)
 
-    def _visited(self, folder: _Visit) -> list[_Visit]:
-        """Look at what a folder holds; returns the folders in it that are to be visited."""
+    def _visit(self, folder: _Visit) -> list[_Visit]:
         # A tuple, because it is read twice: the rules of the folder must be known before its first entry is judged.
-        listed = tuple(self.folders.listed(folder.real))
+        stats = tuple(self.folders.list_folder(folder.real))
         rules = folder.rules
         if rules is not None:
-            rules = rules.with_files(_rule_names(listed), _reading(self.folders, folder.real))
+            rules = _with_own_files(rules, stats, self.folders, folder.real)
         inner: list[_Visit] = []
-        for stat in listed:
+        for stat in stats:
             # Compared before the next entry, so a walk that has looked at everything is not reported as stopped.
             if self.looked_at == self.look.most:
-                self.stopped = "number"
+                self.stop_reason = "number"
                 break
             self.looked_at += 1
-            visit = self._looked(folder, stat, rules)
+            visit = self._look_at(folder, stat, rules)
             if visit is not None:
                 inner.append(visit)
         return inner
 
-    def _looked(self, folder: _Visit, stat: FileStat, rules: IgnoreRules | None) -> _Visit | None:
-        """Add one entry of a folder if it matches; returns a folder that can hold a match, to be visited."""
+    def _look_at(self, folder: _Visit, stat: FileStat, rules: IgnoreRules | None) -> _Visit | None:
         name = stat.path.rpartition("/")[2]
         is_folder = stat.kind == "folder"
         places = self.pattern.after(name, folder.places)
@@ -169,18 +166,17 @@ class _Walk:
             return None
         path = stat.path if folder.path == folder.real else join(folder.path, name)
         # Also for a folder: what is left out is not visited, so nothing in it is shown, whatever the patterns for it.
-        if self._left_out(path, stat, rules):
+        if self._leaves_out(path, stat, rules):
             return None
         if self.pattern.end in places:
             self.entries.append(stat if path == stat.path else FileStat(path, stat.kind, stat.size))
-        if leads_on and depth_of(path) >= MAX_DEPTH:
+        if leads_on and path_depth(path) >= MAX_DEPTH:
             self.too_deep += 1
         elif leads_on:
-            return _Visit(path, stat.path, places, None if rules is None else rules.entered(name))
+            return _Visit(path, stat.path, places, None if rules is None else rules.enter(name))
         return None
 
-    def _left_out(self, path: str, stat: FileStat, rules: IgnoreRules | None) -> bool:
-        """Whether an entry is left out; it is counted if it exists."""
+    def _leaves_out(self, path: str, stat: FileStat, rules: IgnoreRules | None) -> bool:
         is_folder = stat.kind == "folder"
         # Not counted: the number would reveal that something is there.
         if self.path_filter.hides(path, stat.path, is_folder=is_folder):
@@ -193,15 +189,7 @@ class _Walk:
 
 
 def walk(start: Start, pattern: PathPattern, folders: FolderReader, path_filter: PathFilter, look: WalkRequest) -> Scan:
-    """Everything in a folder whose path from there matches.
-
-    Args:
-        start: the folder.
-        pattern: see `Filesystem.glob`; relative to the folder.
-        folders: lists the folders.
-        path_filter: the filter that it obeys.
-        look: the options.
-    """
+    """The entries in a folder whose path from there matches."""
     # A walk may begin in a folder that the files above hide, or for which they have rules.
     rules = None if look.ignored else _rules_above(start.real, folders)
     if rules is None and not look.ignored:
@@ -210,20 +198,224 @@ def walk(start: Start, pattern: PathPattern, folders: FolderReader, path_filter:
 
 
 def _rules_above(folder: str, folders: FolderReader) -> IgnoreRules | None:
-    """The rules of the ignore files above a folder for it; `None` if they hide it."""
     rules, above = IgnoreRules(), ROOT
     # The folder's own files are read when it is visited.
     for name in [] if folder == ROOT else folder.split("/"):
-        rules = rules.with_files(_rule_names(folders.listed(above)), _reading(folders, above))
+        rules = _with_own_files(rules, folders.list_folder(above), folders, above)
         if rules.hides(name, is_folder=True):
             return None
-        rules, above = rules.entered(name), join(above, name)
+        rules, above = rules.enter(name), join(above, name)
     return rules
 
 
-def _reading(folders: FolderReader, folder: str) -> ReadRuleFile:
-    return lambda name: folders.rule_file(join(folder, name))
+def _with_own_files(rules: IgnoreRules, stats: Iterable[FileStat], folders: FolderReader, folder: str) -> IgnoreRules:
+    names = {stat.path.rpartition("/")[2] for stat in stats}
+    return rules.with_files(names & RULE_NAMES, lambda name: folders.rule_file(join(folder, name)))
 
 
-def _rule_names(listed: Iterable[FileStat]) -> frozenset[str]:
-    return frozenset(name for stat in listed if (name := stat.path.rpartition("/")[2]) in RULE_NAMES)
+_FILES: Final = ((".ignore", ".ignore"), (".gitignore", ".gitignore"), (GIT_FOLDER, ".git/info/exclude"))
+"""The entries of a folder that give it rules, and the files that hold them; an earlier one decides before a later."""
+
+RULE_NAMES: Final = frozenset(name for name, _ in _FILES)
+"""The names of entries that give a folder rules of its own."""
+
+MOST_RULE_BYTES: Final = 1 << 20
+"""A larger ignore file is ignored."""
+
+ReadRuleFile: TypeAlias = Callable[[str], bytes | None]
+"""The content of an ignore file, by its path relative to the folder; `None` if there is none that counts."""
+
+FitsName: TypeAlias = Callable[[bytes], object]
+"""Whether a name matches one part of a pattern."""
+
+_MOST_LINES = 10_000
+"""How many patterns of one file count, from its start."""
+
+_TOKEN = re.compile(rb"(?s)\\(?P<escaped>.)|\[(?P<negation>[!^]?)(?P<inside>\]?[^\]]*)\]|(?P<plain>[^\\\[])")
+_UNREAD_INSIDE = re.compile(rb"\\|\[:|--")
+_SPECIAL = frozenset(b"*?[\\")
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    rank: int
+    file: IgnoreFile
+    places: dict[int, Places]
+
+    def enter(self, name: bytes) -> _Source:
+        after = self.file.enter(name, self.places)
+        # The same object if nothing has changed, so that a walk of a large tree makes few of them.
+        return self if after == self.places else _Source(self.rank, self.file, after)
+
+
+@dataclass(frozen=True, slots=True)
+class IgnoreRules:
+    """The rules of the ignore files for one folder, the first to decide first. A walk goes from one to the next."""
+
+    sources: tuple[_Source, ...] = ()
+
+    def hides(self, name: str, *, is_folder: bool) -> bool:
+        """Returns whether the entry `name` of this folder is hidden."""
+        data = to_bytes(name) if self.sources else b""
+        for source in self.sources:
+            verdict = source.file.hides(data, source.places, is_folder=is_folder)
+            if verdict is not None:
+                return verdict
+        return False
+
+    def enter(self, name: str) -> IgnoreRules:
+        """The rules of the files above for the folder `name` in this one."""
+        if not self.sources:
+            return self
+        data = to_bytes(name)
+        return IgnoreRules(tuple(source.enter(data) for source in self.sources))
+
+    def with_files(self, present: Collection[str], read: ReadRuleFile) -> IgnoreRules:
+        """These rules and those of the folder's own files; `present` says which `RULE_NAMES` it has."""
+        if not present:
+            return self
+        # In a repository the `.ignore` files above still count: they belong to none.
+        above = [source for source in self.sources if not source.rank or GIT_FOLDER not in present]
+        own: list[_Source] = []
+        for rank, (name, path) in enumerate(_FILES):
+            data = read(path) if name in present else None
+            if data is not None and len(data) <= MOST_RULE_BYTES:
+                file = read_ignore_file(data)
+                own.append(_Source(rank, file, file.start))
+        # Sorting keeps the order of equal ranks: the nearest first.
+        return IgnoreRules(tuple(sorted((*own, *above), key=lambda source: source.rank)))
+
+
+@dataclass(frozen=True, slots=True)
+class IgnorePattern:
+    """One line of an ignore file: it matches one `literal` name, any `name`, or a `path` from its folder."""
+
+    hides: bool
+    folders_only: bool
+    name: FitsName | None = None
+    path: PathMatcher[bytes] | None = None
+    literal: bytes | None = None
+
+    def fits(self, name: bytes, places: Places, *, is_folder: bool) -> bool:
+        """Returns whether it matches an entry of a folder in which it has reached these places."""
+        if self.folders_only and not is_folder:
+            return False
+        if self.path is not None:
+            return bool(places) and self.path.end in self.path.after(name, places)
+        return name == self.literal or (self.name is not None and bool(self.name(name)))
+
+
+class IgnoreFile:
+    """The compiled patterns of one file."""
+
+    __slots__ = ("_literal", "_others", "start")
+
+    def __init__(self, patterns: Sequence[IgnorePattern]) -> None:
+        # Most patterns are one name. They are found by a look-up, however many there are; only the others are tried.
+        self._literal: dict[bytes, list[tuple[int, IgnorePattern]]] = {}
+        self._others = [item for item in enumerate(patterns) if item[1].literal is None]
+        for number, pattern in enumerate(patterns):
+            if pattern.literal is not None:
+                self._literal.setdefault(pattern.literal, []).append((number, pattern))
+        self.start: dict[int, Places] = {
+            number: pattern.path.start for number, pattern in self._others if pattern.path is not None
+        }
+        """The start of each pattern that is tied to the folder of the file, by its number."""
+
+    def hides(self, name: bytes, places: dict[int, Places], *, is_folder: bool) -> bool | None:
+        """The decision of the last pattern that matches a name, at its places there; `None` if none does."""
+        candidates = (*self._others, *self._literal[name]) if name in self._literal else self._others
+        matching = (
+            (number, pattern.hides)
+            for number, pattern in candidates
+            if pattern.fits(name, places.get(number, NOWHERE), is_folder=is_folder)
+        )
+        return max(matching, default=(0, None))[1]
+
+    def enter(self, name: bytes, places: dict[int, Places]) -> dict[int, Places]:
+        """The places of the patterns in the subfolder `name`, without patterns that can match nothing there."""
+        after: dict[int, Places] = {}
+        for number, pattern in self._others if places else ():
+            if number in places and pattern.path is not None:
+                reached = pattern.path.after(name, places[number])
+                if reached:
+                    after[number] = reached
+        return after
+
+
+def read_ignore_file(data: bytes) -> IgnoreFile:
+    """The patterns in the content of an ignore file; a line that cannot be read matches nothing."""
+    # Git splits at line feeds only, where `splitlines` also splits at a single carriage return.
+    lines = data.removeprefix(b"\xef\xbb\xbf").split(b"\n")
+    patterns = (parse_ignore_pattern(line.removesuffix(b"\r")) for line in lines[:_MOST_LINES])
+    return IgnoreFile([pattern for pattern in patterns if pattern is not None])
+
+
+def parse_ignore_pattern(line: bytes) -> IgnorePattern | None:
+    """The pattern in one line; `None` for a comment, a blank line, or one that matches nothing."""
+    # The order is git's: spaces first, so that `/` at the end is found before spaces that do not count.
+    line = b"" if line.startswith(b"#") else _without_spaces_at_end(line)
+    pattern = line.removeprefix(b"!")
+    hides, folders_only = pattern == line, pattern.endswith(b"/")
+    pattern = pattern.removesuffix(b"/")
+    if not pattern:
+        return None
+    if _SPECIAL.isdisjoint(pattern) and b"/" not in pattern:
+        return IgnorePattern(hides, folders_only, literal=pattern)
+    try:
+        parts = [_compiled(tokens) for tokens in _split(pattern.removeprefix(b"/"))]
+    except re.error:
+        return None
+    if b"/" not in pattern:
+        return IgnorePattern(hides, folders_only, name=parts[0] or bool)
+    if parts[-1] is None:
+        parts.append(bool)  # `**` at the end: everything below, but not the folder itself
+    return IgnorePattern(hides, folders_only, path=PathMatcher(parts))
+
+
+def _without_spaces_at_end(line: bytes) -> bytes:
+    text = line.rstrip(b" ")
+    # An even number of backslashes escape each other; an odd one escapes the first space, which stays.
+    escapes = len(text) - len(text.rstrip(b"\\"))
+    return line[: len(text) + escapes % 2]
+
+
+def _split(pattern: bytes) -> list[list[bytes]]:
+    parts: list[list[bytes]] = [[]]
+    at = 0
+    while at < len(pattern):
+        token = _TOKEN.match(pattern, at)
+        if token is None:
+            raise re.error("a bracket that is not closed, or a backslash at the end")
+        at = token.end()
+        plain, character = token["plain"], token["plain"] or token["escaped"]
+        if character == b"/":
+            parts.append([])
+        elif plain in {b"*", b"?"}:
+            parts[-1].append(b"" if plain == b"*" else b".")
+        else:
+            parts[-1].append(re.escape(character) if character else _bracket(token["negation"], token["inside"]))
+    return parts
+
+
+def _bracket(negation: bytes, inside: bytes) -> bytes:
+    if _UNREAD_INSIDE.search(inside):
+        raise re.error("a bracket with a class, an escape or a range that is not read")
+    return b"[" + (b"^" if negation else b"") + re.sub(rb"[\[\]^&|~]", rb"\\\g<0>", inside) + b"]"
+
+
+def _compiled(tokens: list[bytes]) -> FitsName | None:
+    if not tokens:
+        raise re.error("two slashes in a row")  # no name is empty
+    if len(tokens) > 1 and not any(tokens):
+        return None
+    pieces: list[bytes] = [b""]
+    for token in tokens:
+        pieces = [*pieces[:-1], pieces[-1] + token] if token else [*pieces, b""]
+    first, rest = pieces[0], pieces[1:]
+    # The first occurrence of a piece leaves the most room for the pieces after it, so no other needs to be tried: an
+    # atomic group gives up all others, and the time is bounded by the length of the name times that of the pattern.
+    middle = b"".join(b"(?>.*?" + piece + b")" for piece in rest[:-1])
+    last = b".*" + rest[-1] if rest else b""
+    # A name may hold a line feed: `.` must match it, and `$` would also match before one at the end.
+    return re.compile(b"(?s:" + first + middle + last + rb")\Z").match

@@ -1,9 +1,4 @@
-"""Resources: what handlers need beside their parameters, bound by type, built when asked for, closed at the end.
-
-`Binding` says where a resource comes from and how long it lives (`Scope`), `ResourceRegistry` is a set of bindings,
-`ResourceContext` the resources of one running prompt, and `CallScope` the same as one tool call sees them. A resource
-that is `Snapshotable` takes part in the transactions of calls; `Copied` is one for a value of a program's own.
-"""
+"""Resources: what handlers need beside their parameters, bound by type, built when asked for, closed at the end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a prompt declares (`ResourceRegistry`), has while it runs (`ResourceContext`), and a call sees (`CallScope`).
+"""A prompt's declared resources (`ResourceRegistry`), the running ones (`ResourceContext`), a call's (`CallScope`).
 
 | scope | asked of the context | asked of a call |
 |---|---|---|
@@ -25,12 +25,13 @@ from handrail.resources.binding import (
     MISSING,
     Binding,
     GivenInstance,
+    Lifetime,
     Resolver,
     Scope,
     is_snapshotable,
+    raise_close_failures,
     unbound_error,
 )
-from handrail.resources.lifetime import Lifetime, raise_close_failures
 from handrail.threads import ASSIGNING
 from handrail.transaction import Snapshotable, Transaction
 from handrail.turns import Turn, own_turn, turn_of
@@ -46,13 +47,12 @@ class ResourceContext(Resolver):
         with prompt.resources as resources:
             client = resources.get(HttpClient)
 
-    Leaving closes what providers made, the newest first; instances that were given stay open. Entering again, also
-    while it is entered, is allowed: the last one to leave closes. Without entering it everything works and nothing is
-    closed, which a warning in the log says when the context is gone. Threads may share it; a provider runs once however
-    many ask, and must not wait for another thread that asks.
+    Leaving closes what providers made, the newest first; bound instances stay open. It may be entered while it is
+    entered: the last one to leave closes. Without entering it nothing is closed, and a warning in the log says so.
+    Threads may share it; a provider runs once however many ask, and must not wait for another thread that asks.
 
     Attributes:
-        bindings: how each type is bound.
+        bindings: the binding of each type.
         lifetime: what has been built for all calls.
         turn: the turn of those who may build a singleton; see `turns`.
     """
@@ -60,7 +60,7 @@ class ResourceContext(Resolver):
     __slots__ = (
         "__weakref__",
         "_entered",
-        "_given",
+        "_instances",
         "_is_closing",
         "_is_watched",
         "_participants",
@@ -71,16 +71,15 @@ class ResourceContext(Resolver):
     )
 
     def __init__(self, bindings: Iterable[Binding[Any]]) -> None:
-        """Open resources, usually those of a registry; nothing is built yet."""
         self.bindings: dict[object, Binding[Any]] = {binding.protocol: binding for binding in bindings}
         self.lifetime: Lifetime = Lifetime()
         self.turn: Turn = Turn()
-        self._given: dict[object, object] = {
+        self._instances: dict[object, object] = {
             protocol: binding.provider.value
             for protocol, binding in self.bindings.items()
             if isinstance(binding.provider, GivenInstance)
         }
-        self.lifetime.values.update(self._given)
+        self.lifetime.values.update(self._instances)
         self._entered = 0
         self._is_closing = False
         self._is_watched = False
@@ -98,11 +97,7 @@ class ResourceContext(Resolver):
         return protocol in self.bindings
 
     def __enter__(self) -> Self:
-        """Begin to use the resources; the first to enter builds the eager ones, in the order of their declaration.
-
-        Raises:
-            ResourceError: one of them could not be built. What was built has been closed, nothing is entered.
-        """
+        """Builds the eager ones, in the order of their declaration; nothing is entered if one fails."""
         with self.lifetime.lock:
             self._entered += 1
             # Under the lock, so that a second thread enters only when the eager ones are built, or none of them is.
@@ -119,12 +114,7 @@ class ResourceContext(Resolver):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Stop using the resources; the last one to leave closes them.
-
-        Raises:
-            ResourceError: some could not be closed; all were tried. When an exception is on its way, that one
-                propagates, with a note of what could not be closed.
-        """
+        """Closes, as the last one to leave; `ResourceError`, or notes, for what could not be closed."""
         lifetime = self.lifetime
         with lifetime.lock:
             self._entered -= 1
@@ -136,7 +126,7 @@ class ResourceContext(Resolver):
             failures = lifetime.close()
             self._is_closing = False
             # The context may be entered again, and what was given is not provided anew.
-            lifetime.values.update(self._given)
+            lifetime.values.update(self._instances)
             self._participants = None
         # After everything else: an error must not leave the context half closed.
         raise_close_failures(failures, during=error)
@@ -150,30 +140,23 @@ class ResourceContext(Resolver):
         return ConcurrentCallScope(self)
 
     def untracked_participants(self) -> tuple[Snapshotable[object], ...]:
-        """The singletons that exist, can be undone and carry no turn: they do not report when they are written to.
-
-        Each once: first the given ones, then the others as built.
-        """
+        """The singletons that can be undone and have no turn: given ones first, each once."""
         return (self._participants or self._look_for_participants()).untracked
 
     def turns(self) -> tuple[Turn, ...]:
-        """What a call draws to use these resources: the turns of the singletons that can be undone.
-
-        The first is the context's own, if any singleton comes from a provider: so no two calls that write can both
-        build and use what none of them knew of when it drew its turns.
-        """
+        """The turns of a call: its singletons', and the context's own if a provider may build one."""
         return (self._participants or self._look_for_participants()).turns
 
     def _look_for_participants(self) -> _Participants:
-        singletons = sum(binding.scope is Scope.SINGLETON for binding in self.bindings.values())
-        own = (self.turn,) if singletons > len(self._given) else ()
+        singleton_count = sum(binding.scope is Scope.SINGLETON for binding in self.bindings.values())
+        own = (self.turn,) if singleton_count > len(self._instances) else ()
         # Under the lock, which is held while a singleton is added: what lacks it cannot be stored after the reset in
         # `_record_build`.
         with self.lifetime.lock:
             # By identity: two equal resources are two participants, and one need not be hashable.
-            each = {id(value): value for value in self.lifetime.values.values() if is_snapshotable(value)}
-            untracked = tuple(value for value in each.values() if own_turn(value) is None)
-            turns = tuple(dict.fromkeys((*own, *map(turn_of, each.values()))))
+            singletons = {id(value): value for value in self.lifetime.values.values() if is_snapshotable(value)}
+            untracked = tuple(value for value in singletons.values() if own_turn(value) is None)
+            turns = tuple(dict.fromkeys((*own, *map(turn_of, singletons.values()))))
             self._participants = participants = _Participants(untracked, turns)
         return participants
 
@@ -226,14 +209,11 @@ class ResourceContext(Resolver):
 
 
 class _Participants(NamedTuple):
-    """What calls roll back and take turns on; see the methods of `ResourceContext`."""
-
     untracked: tuple[Snapshotable[object], ...]
     turns: tuple[Turn, ...]
 
 
 def _warn_of_unclosed(names: Sequence[str]) -> None:
-    """Warn of what was made and never closed; called when the context is gone, or the process ends."""
     if names:
         _log.warning(
             "%s: made by a provider, and never closed, because the resources were never entered. Write `with "
@@ -245,14 +225,13 @@ def _warn_of_unclosed(names: Sequence[str]) -> None:
 class CallScope(Resolver):
     """The resources as one tool call sees them: the context's, and those that live for this call alone.
 
-    It is closed when the call ends: by `close()`, or at the end of a `with` block. Threads of the call may share it;
-    one that is still building when the call ends has what it built closed, and gets the error.
+    Threads of the call may share it; one that is still building when the call ends has what it built closed, and gets
+    the error.
     """
 
     __slots__ = ("_context", "_is_closed", "_lifetime")
 
     def __init__(self, context: ResourceContext) -> None:
-        """Open a scope of a context; `ResourceContext.call_scope` reads better."""
         self._context = context
         self._lifetime: Lifetime | None = None
         self._is_closed = False
@@ -277,15 +256,11 @@ class CallScope(Resolver):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """End the scope; see `close`. An exception propagates, with a note of what was not closed."""
+        """Ends the scope; see `close`. An exception propagates, with a note of what was not closed."""
         self._end(error)
 
     def close(self) -> None:
-        """Close what was built for this call, the newest first. Idempotent.
-
-        Raises:
-            ResourceError: some could not be closed; all were tried.
-        """
+        """Closes what was built for this call, the newest first, and all of it; idempotent."""
         self._end(None)
 
     def _end(self, error: BaseException | None) -> None:
@@ -316,10 +291,7 @@ class CallScope(Resolver):
 
 
 class ConcurrentCallScope(CallScope):
-    """The resources as a call sees them that takes no turns on them (`Tool(concurrent=True)`).
-
-    `get` raises `TurnConflictError` for what can be undone, because calls take turns on it, and this one has not.
-    """
+    """The resources of a call that takes no turns on them: `get` refuses what can be undone."""
 
     __slots__ = ()
 
@@ -336,10 +308,9 @@ class ConcurrentCallScope(CallScope):
 
 
 class BoundResources(CallScope):
-    """Resources as the handler of a call gets them: views that are bound to the call, if there are any.
+    """Resources for the handler of a call: `view_for_call` makes their views, or returns what has none.
 
-    A view is made when its resource is first asked for, and is the same each time. Closing this closes what it was
-    made of, if that is the scope of a call.
+    A view is the same each time. Closing this closes the scope that it was made of.
     """
 
     __slots__ = ("_call", "_resources", "_view_for_call", "_views")
@@ -347,7 +318,6 @@ class BoundResources(CallScope):
     def __init__(
         self, resources: Resolver, call: Transaction, *, view_for_call: Callable[[object, Transaction], object]
     ) -> None:
-        """Bind resources to a call; `view_for_call` makes a view, or returns what has none."""
         self._resources = resources
         self._call = call
         self._view_for_call = view_for_call
@@ -355,14 +325,14 @@ class BoundResources(CallScope):
 
     def _find(self, protocol: Callable[..., object], default: object) -> object:
         value = self._resources.get(protocol, default)
-        made = self._views.get(id(value))
-        if made is None:
+        entry = self._views.get(id(value))
+        if entry is None:
             view = self._view_for_call(value, self._call)
             if view is value:
                 return value
             # With the resource itself, so that its id names no other object. Two threads get the same view.
-            made = self._views.setdefault(id(value), (value, view))
-        return made[1]
+            entry = self._views.setdefault(id(value), (value, view))
+        return entry[1]
 
     def __contains__(self, protocol: object) -> bool:
         return protocol in self._resources
@@ -376,7 +346,7 @@ class BoundResources(CallScope):
 class ResourceRegistry(Resolver):
     """Bindings, one for each type. It never changes; `in` asks for a type, and iterating gives the bindings in order.
 
-    `get` returns a resource that was given; what a provider makes is asked of a context (`open`).
+    `get` returns a bound instance; what a provider makes is asked of a context (`open`).
 
     Attributes:
         bindings: the bindings, in the order of their declaration.
@@ -398,11 +368,7 @@ class ResourceRegistry(Resolver):
 
     @staticmethod
     def of(*bindings: Binding[Any]) -> ResourceRegistry:
-        """A registry of these bindings.
-
-        Raises:
-            DuplicateBindingError: two of them are of one type.
-        """
+        """A registry of these bindings; `DuplicateBindingError` if two are of one type."""
         return ResourceRegistry(bindings)
 
     @staticmethod
@@ -461,10 +427,10 @@ def _binding(kind: type[Any], value: object) -> Binding[Any]:
     if not _is_binding(value):
         return Binding(kind, GivenInstance(value))
     if value.protocol is not kind:
-        asked = getattr(kind, "__name__", repr(kind))
+        name = getattr(kind, "__name__", repr(kind))
         raise ResourceError(
-            f"a binding of {value.name} was given for {asked}. Give it under its own type, or bind the other one "
-            f"too: Binding({asked}, lambda r: r.get({value.name}))."
+            f"a binding of {value.name} was given for {name}. Give it under its own type, or bind the other one "
+            f"too: Binding({name}, lambda r: r.get({value.name}))."
         )
     return value
 

@@ -28,22 +28,18 @@ class Copied(Generic[T]):
     """A resource that holds a value, and restores a deep copy of it when a call fails.
 
     A call that may write copies the value when it first asks for the resource. A rollback replaces the value by a copy:
-    what has been read from `value` before it is out of date.
-
-    A call with `effect="read"` cannot set `value`; what it changes inside of the value is neither refused nor rolled
-    back. A handler that runs on after its call cannot ask for `value` in the context of its call; what it has read
-    before, it can change.
+    what has been read from `value` before it is out of date. A call with `effect="read"` cannot set `value`; what it
+    changes inside of the value is neither refused nor rolled back. Nor is what a handler changes, after its call, in
+    what it has read before.
 
     Attributes:
         turn: the turn that calls acquire to use it.
+
+    Raises:
+        InvalidArgumentError: `copy.deepcopy` cannot copy the value.
     """
 
     def __init__(self, value: T) -> None:
-        """Hold a copy of a value.
-
-        Raises:
-            InvalidArgumentError: `copy.deepcopy` cannot copy it.
-        """
         try:
             self._value = copy.deepcopy(value)
         except Exception as error:
@@ -68,29 +64,25 @@ class Copied(Generic[T]):
 
     @value.setter
     def value(self, value: T) -> None:
-        """Replace the value.
-
-        Raises:
-            ModelVisibleError: the call may not write; see `handrail.transaction.check_write`.
-        """
+        """Replaces the value; raises as `restore` does."""
         with self._lock:
             check_write(self, f"set the value of {type(self).__name__}")
             self._value = value
 
     def view_for_call(self, call: Transaction, /) -> Self:
-        """Copy the value for a call that may write, which asks for the resource; returns the resource itself."""
+        """Copies the value for a call that may write, which asks for the resource; returns the resource itself."""
         with self._lock:
             if call.writes:
                 call.join(self)
             return self
 
     def snapshot(self) -> T:
-        """Return a copy of the value."""
+        """Returns a copy of the value."""
         with self._lock:
             return copy.deepcopy(self._value)
 
     def restore(self, snapshot: T, /) -> None:
-        """Replace the value by a copy of a snapshot, which can be restored again.
+        """Replaces the value by a copy of a snapshot, which can be restored again.
 
         Raises:
             ModelVisibleError: the call may not write; see `handrail.transaction.check_write`.

@@ -21,7 +21,7 @@ from handrail.errors import AgentError, FilesystemBusyError, StoreUnavailableErr
 from handrail.filesystem import HostFilesystem
 from handrail.filesystem.disk import Disk
 from handrail.filesystem.host.journal import NO_BEFORE_IMAGE, JournalFile, JournalHeader
-from handrail.filesystem.host.journal_folder import default_journal_folder
+from handrail.filesystem.host.recovery import default_journal_folder
 from handrail.prompt import MarkdownSection, ToolContext, ToolResult
 from handrail.prompt import Tool as HandrailTool
 from handrail.runtime import ToolInvoked
@@ -32,7 +32,7 @@ from handrail.waiting import run_in_thread
 from tests.agents import active_run_notes
 from tests.agents.active_run_notes import Note
 from tests.agents.kit import DONE, agent, called, desk, play, refusal, write
-from tests.filesystem.decisions import Decisions
+from tests.filesystem.kit import Decisions
 from tests.wording import Wording
 
 pytestmark = pytest.mark.anyio
@@ -192,7 +192,7 @@ async def test_a_folder_is_opened_beside_the_event_loop(
     HostFilesystem(root).close()
     folder = os.open(default_journal_folder(root, os.environ), os.O_RDONLY)
     journal = JournalFile("abc", folder, Disk(), synced=False)
-    journal.note({"new.txt": NO_BEFORE_IMAGE}, JournalHeader(root.stat().st_ino, None))
+    journal.record_images({"new.txt": NO_BEFORE_IMAGE}, JournalHeader(root.stat().st_ino, None))
     journal.close()
     os.close(folder)
     agent = desk(tmp_path / "project", also=["files_ro"])
@@ -221,7 +221,7 @@ def test_a_folder_that_is_being_opened_does_not_hold_up_another_one(tmp_path: Pa
     HostFilesystem(first).close()
     folder = os.open(default_journal_folder(first, os.environ), os.O_RDONLY)
     journal = JournalFile("abc", folder, Disk(), synced=False)
-    journal.note({"a": NO_BEFORE_IMAGE}, JournalHeader(first.stat().st_ino, "fake:one"))
+    journal.record_images({"a": NO_BEFORE_IMAGE}, JournalHeader(first.stat().st_ino, "fake:one"))
     journal.prepare()
     journal.close()
     os.close(folder)

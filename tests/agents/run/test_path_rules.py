@@ -22,7 +22,7 @@ from handrail.testing import Call, Reply
 from tests.agents.approval.calls import gated
 from tests.agents.kit import CallLog, Person, answers, called, desk, play, ruled, write
 from tests.contrib.tools.vfs.section.test_exclude import CHANGES, LOOKS, PLACES, PLAIN, SECRET, Where
-from tests.filesystem.stores import tree_of
+from tests.filesystem.kit import tree_of
 from tests.wording import Wording
 
 pytestmark = pytest.mark.anyio

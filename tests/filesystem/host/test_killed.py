@@ -12,8 +12,7 @@ import pytest
 
 from tests.extent import some
 from tests.filesystem import killing
-from tests.filesystem.changes import CHANGES
-from tests.filesystem.programs import PROGRAMS
+from tests.filesystem.kit import CHANGES, PROGRAMS
 
 PROJECT = Path(killing.__file__).parents[2]
 STEPS = {"several": 11, "move a folder": 7, "remove a folder": 3, "a program": 5, "a program between changes": 31}

@@ -12,9 +12,9 @@ import sys
 from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -27,8 +27,8 @@ from handrail.process import protected_paths
 from handrail.runtime import Session
 from handrail.store import Store
 from tests.contrib.suites import SuiteRun
-from tests.filesystem.calls import call
-from tests.kit import raises
+from tests.filesystem.kit import call, unchanged
+from tests.kit import Note, raises
 from tests.wording import Wording
 
 _OTHER = """
@@ -61,22 +61,8 @@ NAMES = (*FILES, "alias", "alias of the index", "data/alias")
 UNUSED = ("desk.db-journal", "desk.db-journal/x", "desk.db-holds/new")
 
 
-@dataclass(frozen=True)
-class Note:
-    """A value of a session."""
-
-    text: str
-
-
-@dataclass
-class Desk:
-    """A root with an open store in it.
-
-    Attributes:
-        root: the folder.
-        files: a filesystem over it.
-        session: one of the store.
-    """
+class Desk(NamedTuple):
+    """A root with an open store in it, a filesystem over it, and a session of the store."""
 
     root: Path
     files: HostFilesystem
@@ -125,14 +111,15 @@ def desk(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[Desk]:
         yield Desk(root, files, session)
 
 
-READS: dict[str, Callable[[HostFilesystem, str], object]] = {
+Operate = Callable[[HostFilesystem, str], object]
+READS: dict[str, Operate] = {
     "read_bytes": lambda files, path: files.read_bytes(path),
     "read_text": lambda files, path: files.read_text(path),
     "read_start": lambda files, path: files.read_start(path, 10),
     "identity": lambda files, path: files.identity(path),
 }
 
-LOOKS: dict[str, Callable[[HostFilesystem, str], object]] = {
+LOOKS: dict[str, Operate] = {
     "stat": lambda files, path: files.stat(path),
     "list": lambda files, path: files.list(path),
     "scan": lambda files, path: files.scan(path, "**"),
@@ -140,7 +127,7 @@ LOOKS: dict[str, Callable[[HostFilesystem, str], object]] = {
     "move": lambda files, path: files.move(path, "elsewhere"),
 }
 
-WRITES: dict[str, Callable[[HostFilesystem, str], object]] = {
+WRITES: dict[str, Operate] = {
     "write_text": lambda files, path: files.write_text(path, "x"),
     "write_bytes": lambda files, path: files.write_bytes(path, b"x"),
     "make_folder": lambda files, path: files.make_folder(path),
@@ -149,9 +136,7 @@ WRITES: dict[str, Callable[[HostFilesystem, str], object]] = {
 
 
 @pytest.mark.parametrize("operation", [*READS.values(), *LOOKS.values()], ids=[*READS, *LOOKS])
-def test_a_file_of_an_open_database_is_not_found(
-    desk: Desk, operation: Callable[[HostFilesystem, str], object]
-) -> None:
+def test_a_file_of_an_open_database_is_not_found(desk: Desk, operation: Operate) -> None:
     """Under its own name and under every other, as it is not by an operation that leads through its folder."""
     for name in NAMES:
         with pytest.raises(PathNotFoundError):
@@ -162,43 +147,42 @@ def test_a_file_of_an_open_database_is_not_found(
     desk.check()
 
 
-@pytest.mark.parametrize("read", READS.values(), ids=READS)
-def test_a_link_to_an_open_database_leads_to_nothing(desk: Desk, read: Callable[[HostFilesystem, str], object]) -> None:
+def test_a_link_to_an_open_database_leads_to_nothing(desk: Desk) -> None:
     """The link itself is one like any other, and can be removed."""
-    with pytest.raises(PathNotFoundError):
-        read(desk.files, "link")
+    for read in READS.values():
+        with pytest.raises(PathNotFoundError):
+            read(desk.files, "link")
     assert desk.files.stat("link").kind == "symlink"
     desk.files.remove("link")
     desk.check()
 
 
 @pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
-def test_a_path_of_an_open_database_is_not_written(
-    desk: Desk, write: Callable[[HostFilesystem, str], object], wording: Wording
-) -> None:
+def test_a_path_of_an_open_database_is_not_written(desk: Desk, write: Operate, wording: Wording) -> None:
     """Nor one of a file that it may make later; what is there stays, and a rollback has nothing to restore."""
-    before = picture(desk.root)
-    for name in (*FILES, *UNUSED, "alias", "data/alias"):
-        with pytest.raises(PathConflictError) as refused:
-            write(desk.files, name)
-        assert name != "desk.db" or str(refused.value) == wording
-    with pytest.raises(PathConflictError):
-        desk.files.write_text("link", "x")
-    assert picture(desk.root) == before
+    with unchanged(picture, desk.root):
+        for name in (*FILES, *UNUSED, "alias", "data/alias"):
+            with raises(PathConflictError, wording) if name == "desk.db" else pytest.raises(PathConflictError):
+                write(desk.files, name)
+        with pytest.raises(PathConflictError):
+            desk.files.write_text("link", "x")
     desk.check()
 
 
 def test_a_search_does_not_find_an_open_database(desk: Desk) -> None:
     """Listings, patterns and the ignore files of a walk; one that is a name of the database is read as none."""
     (desk.root / "data" / ".gitignore").hardlink_to(desk.root / "desk.db")
-    assert {each.path for each in desk.files.list()} == {"a.txt", "data", "link"}
-    assert {each.path for each in desk.files.glob("**")} == {"a.txt", "data", "link"}
+    for stats in (desk.files.list(), desk.files.glob("**")):
+        assert {stat.path for stat in stats} == {"a.txt", "data", "link"}
     tools = SuiteRun(VfsToolsSection(desk.files))
     assert "hello" in tools.call("grep_files", pattern="hello|SQLite").content
     assert "desk.db" not in tools.call("list_files", path=".").content
-    assert not tools.call("read_file", path="desk.db").success
-    assert not tools.call("write_file", path="desk.db", content="x").success
-    assert not tools.call("edit_file", path="alias", old="SQLite", new="x").success
+    for name, arguments in (
+        ("read_file", {}),
+        ("write_file", {"content": "x"}),
+        ("edit_file", {"old": "Q", "new": "x"}),
+    ):
+        assert not tools.call(name, path="alias", **arguments).success
     desk.check()
 
 

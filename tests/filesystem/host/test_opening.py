@@ -13,50 +13,42 @@ from pathlib import Path
 
 import pytest
 
-from handrail.errors import (
-    FilesystemBusyError,
-    FilesystemError,
-    JournalError,
-    RollbackError,
-    RootMissingError,
-)
+from handrail.errors import FilesystemBusyError, FilesystemError, JournalError, RollbackError, RootMissingError
 from handrail.filesystem import HostFilesystem
 from handrail.filesystem.disk import Disk
-from handrail.filesystem.host.journal_folder import default_journal_folder
-from tests.filesystem.calls import call
-from tests.filesystem.disks import Nth, WatchedDisk, fail, picture
+from handrail.filesystem.host.recovery import default_journal_folder
+from tests.filesystem.kit import PlantedTree, WatchedDisk, call, picture
 from tests.kit import raises
 from tests.wording import Wording
 
+AT_ONCE = timedelta(0)
 
-def test_root_that_vanished_is_told_and_nothing_happens(fs: HostFilesystem, root: Path, wording: Wording) -> None:
+
+def test_root_that_vanished_is_told_and_nothing_happens(
+    fs: HostFilesystem, tree: PlantedTree, wording: Wording
+) -> None:
     """Neither the folder that was moved away nor what stands in its place is touched; when it is back, all goes on."""
-    away = root.with_name("away")
-    root.rename(away)
-    before = picture(away)
+    away = tree.root.rename(tree.root.with_name("away"))
     with raises(RootMissingError, wording):
         fs.write_text("new", "x")
-    root.mkdir()
+    tree.root.mkdir()
     with raises(RootMissingError, wording):
         fs.read_text("data.bin")
-    assert not list(root.iterdir())
-    assert picture(away) == before
-    root.rmdir()
-    away.rename(root)
+    assert not list(tree.root.iterdir())
+    assert picture(away) == tree.before
+    tree.root.rmdir()
+    away.rename(tree.root)
     fs.write_text("new", "x")
 
 
-def test_root_that_vanishes_in_a_call_is_put_back_when_it_is_there_again(
-    root: Path, tmp_path: Path, wording: Wording
-) -> None:
+def test_root_that_vanishes_in_a_call_is_put_back_when_it_is_there_again(tree: PlantedTree, wording: Wording) -> None:
     """The rollback says so, and the next opening does it."""
-    before = picture(root)
-    with HostFilesystem(root, journal=tmp_path / "journal") as fs, raises(RollbackError, wording), call(fs):
+    with tree.open() as fs, raises(RollbackError, wording), call(fs):
         fs.write_text("data.bin", "x")
-        root.rename(root.with_name("away"))
-    root.with_name("away").rename(root)
-    HostFilesystem(root, journal=tmp_path / "journal").close()
-    assert picture(root) == before
+        away = tree.root.rename(tree.root.with_name("away"))
+    away.rename(tree.root)
+    tree.reopen()
+    assert tree.now == tree.before
 
 
 def test_root_must_be_a_folder(tmp_path: Path, wording: Wording) -> None:
@@ -87,11 +79,15 @@ def test_journal_lies_outside_of_the_tree(root: Path, inside: str, wording: Word
         HostFilesystem(root, journal=root / inside)
 
 
-def test_journal_folder_belongs_to_one_root(root: Path, tmp_path: Path, wording: Wording) -> None:
-    """What one root left there is not undone in another."""
-    HostFilesystem(root, journal=tmp_path / "journal").close()
+def test_journal_folder_belongs_to_one_root(tree: PlantedTree, wording: Wording) -> None:
+    """What one root left there is not undone in another; the file `root` that a crash left empty is of no root."""
+    tree.journal.mkdir()
+    (tree.journal / "root").touch()
+    tree.reopen()
+    assert (tree.journal / "root").read_bytes() == os.fsencode(tree.root)
     with raises(JournalError, wording):
-        HostFilesystem(root / "notes", journal=tmp_path / "journal")
+        HostFilesystem(tree.root / "notes", journal=tree.journal)
+    tree.reopen()
 
 
 def test_journal_that_cannot_be_kept_is_told(root: Path, tmp_path: Path, wording: Wording) -> None:
@@ -102,86 +98,80 @@ def test_journal_that_cannot_be_kept_is_told(root: Path, tmp_path: Path, wording
 
 
 class Watcher:
-    """A clock that does something when it is asked for the second time.
-
-    Attributes:
-        act: what it does.
-    """
+    """A clock that does something when it is asked for the second time."""
 
     def __init__(self, act: Callable[[], object]) -> None:
         self.act = act
-        self.asked = 0
+        self.readings = 0
 
     def now(self) -> datetime:
         return datetime(2026, 1, 1, tzinfo=UTC)
 
     def monotonic(self) -> float:
-        self.asked += 1
-        if self.asked == 2:
+        self.readings += 1
+        if self.readings == 2:
             self.act()
-        return float(self.asked)
+        return float(self.readings)
 
 
-def test_second_filesystem_on_a_root_waits_and_is_then_refused(root: Path, tmp_path: Path, wording: Wording) -> None:
+def test_second_filesystem_on_a_root_waits_and_is_then_refused(tree: PlantedTree, wording: Wording) -> None:
     """Two of them would undo each other's work; which process they are in makes no difference."""
-    journal = tmp_path / "journal"
-    first = HostFilesystem(root, journal=journal)
+    first = tree.open()
     with raises(FilesystemBusyError, wording):
-        HostFilesystem(root, journal=journal, wait=timedelta(seconds=2), clock=Watcher(lambda: None))
+        tree.open(wait=timedelta(seconds=2), clock=Watcher(lambda: None))
     clock = Watcher(first.close)
-    HostFilesystem(root, journal=journal, wait=timedelta(seconds=60), clock=clock).close()
-    assert clock.asked == 2
+    tree.reopen(wait=timedelta(seconds=60), clock=clock)
+    assert clock.readings == 2
 
 
-def test_second_filesystem_with_another_journal_is_refused(root: Path, tmp_path: Path, wording: Wording) -> None:
+def test_second_filesystem_with_another_journal_is_refused(tree: PlantedTree, wording: Wording) -> None:
     """It is the root that one filesystem at a time works on, by whatever path; and the refused one holds nothing."""
-    one, other = tmp_path / "journal", tmp_path / "other"
-    (tmp_path / "link").symlink_to(root)
-    with HostFilesystem(root, journal=one):
-        for path in (root, tmp_path / "link"):
+    other, link = tree.root.with_name("other"), tree.root.with_name("link")
+    link.symlink_to(tree.root)
+    with tree.open():
+        for path in (tree.root, link):
             with raises(FilesystemBusyError, wording):
-                HostFilesystem(path, journal=other, wait=timedelta(0))
-    HostFilesystem(root, journal=other, wait=timedelta(0)).close()
-    HostFilesystem(root, journal=one, wait=timedelta(0)).close()
+                HostFilesystem(path, journal=other, wait=AT_ONCE)
+    HostFilesystem(tree.root, journal=other, wait=AT_ONCE).close()
+    tree.reopen(wait=AT_ONCE)
 
 
 @pytest.mark.parametrize(
     "folder, error", [("root", FilesystemBusyError), ("root/notes", JournalError)], ids=["busy", "of another root"]
 )
 def test_refused_opening_removes_nothing_from_the_folder_of_the_holder(
-    root: Path, tmp_path: Path, folder: str, error: type[FilesystemError]
+    tree: PlantedTree, folder: str, error: type[FilesystemError]
 ) -> None:
     """Only the holder of the lock cleans the journal's folder: a snapshot that it took before is restored after."""
-    journal = tmp_path / "journal"
-    with HostFilesystem(root, journal=journal) as fs:
-        before, snapshot = picture(root), fs.snapshot()
+    with tree.open() as fs:
+        snapshot = fs.snapshot()
         fs.write_text("notes/plan.md", "changed")
-        held = sorted(journal.iterdir())
+        files = sorted(tree.journal.iterdir())
         with pytest.raises(error):
-            HostFilesystem(tmp_path / folder, journal=journal, wait=timedelta(0))
-        assert sorted(journal.iterdir()) == held
+            HostFilesystem(tree.root.parent / folder, journal=tree.journal, wait=AT_ONCE)
+        assert sorted(tree.journal.iterdir()) == files
         fs.restore(snapshot)
-        assert picture(root) == before
+        assert tree.now == tree.before
 
 
-def test_journal_that_cannot_be_locked_is_told(root: Path, tmp_path: Path, wording: Wording) -> None:
+def test_journal_that_cannot_be_locked_is_told(tree: PlantedTree, wording: Wording) -> None:
     """As over a network; then the journal's folder alone keeps others away, which must be lockable."""
 
     class Unlockable(Disk):
         def append_file(self, name: bytes, *, at: int) -> int:
-            return os.open(root, os.O_PATH)
+            return os.open(tree.root, os.O_PATH)
 
     with raises(JournalError, wording):
-        HostFilesystem(root, journal=tmp_path / "journal", disk=Unlockable())
+        tree.open(disk=Unlockable())
 
 
-def test_filesystem_that_was_dropped_lets_go_of_its_root(root: Path, tmp_path: Path) -> None:
+def test_filesystem_that_was_dropped_lets_go_of_its_root(tree: PlantedTree) -> None:
     """Closing it is better, forgetting it no harm."""
-    fs = HostFilesystem(root, journal=tmp_path / "journal")
+    fs = tree.open()
     fs.write_text("new", "x")
     del fs
     gc.collect()
-    HostFilesystem(root, journal=tmp_path / "journal", wait=timedelta(0)).close()
+    tree.reopen(wait=AT_ONCE)
 
 
 def test_closed_filesystem_does_nothing(fs: HostFilesystem, wording: Wording) -> None:
@@ -202,11 +192,9 @@ def test_filesystem_is_not_closed_under_a_call(fs: HostFilesystem, wording: Word
     assert not fs.exists("new")
 
 
-def test_forked_process_may_not_use_it_and_does_not_let_go_of_the_root(root: Path, tmp_path: Path) -> None:
-    """What it asks is refused, and its end leaves the lock with the process that has it."""
-    program = """
+_FORKING = """
 import os, sys
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from handrail.errors import FilesystemError, FilesystemBusyError
 from handrail.filesystem import HostFilesystem
 fs = HostFilesystem(sys.argv[1], journal=sys.argv[2])
@@ -224,19 +212,21 @@ try:
 except FilesystemBusyError:
     fs.close()
     sys.exit(0)
+sys.exit(3)
 """
-    done = subprocess.run(
-        [sys.executable, "-c", program, str(root), str(tmp_path / "journal")],
-        check=False,
-        capture_output=True,
-        text=True,
-    )
+
+
+def test_forked_process_may_not_use_it_and_does_not_let_go_of_the_root(tree: PlantedTree) -> None:
+    """What it asks is refused, and its end leaves the lock with the process that has it."""
+    line = [sys.executable, "-c", _FORKING, str(tree.root), str(tree.journal)]
+    done = subprocess.run(line, check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
 
-def test_disk_that_fails_at_the_opening_is_told_in_words(root: Path, tmp_path: Path, wording: Wording) -> None:
+def test_disk_that_fails_at_the_opening_is_told_in_words(tree: PlantedTree, wording: Wording) -> None:
     """And nothing is left open."""
-    disk = WatchedDisk(Nth(1, fail(errno.EIO), among=frozenset({"names"})))
+    disk = WatchedDisk()
+    disk.fail(errno.EIO, "names")
     with raises(FilesystemError, wording):
-        HostFilesystem(root, journal=tmp_path / "journal", disk=disk)
-    HostFilesystem(root, journal=tmp_path / "journal", wait=timedelta(0)).close()
+        tree.open(disk=disk)
+    tree.reopen(wait=AT_ONCE)

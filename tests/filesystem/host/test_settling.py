@@ -1,4 +1,4 @@
-"""How files are committed with a call: the store decides, and what a crash leaves is settled at the next opening."""
+"""How files are committed with a call: the store decides, and a crash is settled at the next opening."""
 
 from __future__ import annotations
 
@@ -6,54 +6,40 @@ import contextvars
 import errno
 import re
 import threading
+from collections.abc import Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Protocol
+from typing import Any
 
 import pytest
 
-from handrail.crash_points import arm
+from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import (
     CommitInDoubtError,
     FilesystemError,
     JournalError,
     RollbackError,
+    SecondStoreError,
     StoreUnavailableError,
     TransactionClosedError,
 )
-from handrail.filesystem import HostFilesystem
-from handrail.filesystem.disk import Disk
+from handrail.filesystem import Filesystem, HostFilesystem, InMemoryFilesystem
+from handrail.prompt import ToolContext, ToolResult
+from handrail.runtime import ToolInvoked
+from handrail.session import Session
+from handrail.store import MemoryStore, SqliteStore
 from handrail.transaction import UnitOfWork
 from handrail.transaction.unit_of_work import Refusal
-from tests.filesystem.calls import call
-from tests.filesystem.decisions import Decisions
-from tests.filesystem.disks import Nth, WatchedDisk, fail, picture, quiet
-from tests.kit import raises
+from tests.filesystem.kit import Decisions, PlantedTree, WatchedDisk, armed, call
+from tests.kit import Note, executor, raises, scribble, tool
+from tests.kit import call as tool_call
 from tests.wording import Wording
 
-
-class Open(Protocol):
-    """Opens the tree of a test, with the same journal each time."""
-
-    def __call__(self, *, store: Decisions | None = None, disk: Disk | None = None) -> HostFilesystem: ...
+HEXADECIMAL = re.compile("[0-9a-f]{32}")
 
 
-@pytest.fixture
-def open_root(root: Path, tmp_path: Path) -> Open:
-    """Open the tree, with the same journal each time."""
-
-    def open_it(*, store: Decisions | None = None, disk: Disk | None = None) -> HostFilesystem:
-        return HostFilesystem(root, journal=tmp_path / "journal", store=store, disk=disk)
-
-    return open_it
-
-
-def left_in(journal: Path) -> list[str]:
-    """What is in the journal's folder beside what always is, without ids."""
-    return sorted(each.name.partition("-")[0] for each in journal.iterdir() if each.name not in {"lock", "root"})
-
-
-def in_doubt(fs: HostFilesystem, store: Decisions, *, lost: str) -> None:
+def leave_in_doubt(fs: HostFilesystem, store: Decisions, *, lost: str) -> None:
     """Commit a call whose store is lost in the moment of the commit."""
     store.lost = lost
     with pytest.raises(CommitInDoubtError), call(fs) as transaction:  # noqa: PT012 - leaving it raises
@@ -62,77 +48,61 @@ def in_doubt(fs: HostFilesystem, store: Decisions, *, lost: str) -> None:
     store.lost = None
 
 
-def test_store_knows_a_journal_only_as_long_as_there_is_one(open_root: Open, tmp_path: Path) -> None:
+def test_store_knows_a_journal_only_as_long_as_there_is_one(tree: PlantedTree) -> None:
     """It takes note of it in its unit, and forgets it when the journal has been discarded."""
-    store, told = Decisions(), list[tuple[str, int, list[str]]]()
+    store, seen = Decisions(), list[tuple[str, int, list[str]]]()
 
     def watch(point: str) -> None:
         if not point.endswith(("image", "change")):
-            told.append((point, len(store.kept), left_in(tmp_path / "journal")))
+            seen.append((point, len(store.committed), tree.leftovers))
 
-    with open_root(store=store) as fs:
-        arm(watch)
-        try:
-            with call(fs) as transaction:
-                fs.write_text("new", "x")
-                transaction.commit()
-        finally:
-            arm(None)
-        assert told == [
+    with tree.open(store=store) as fs:
+        with armed(watch), call(fs) as transaction:
+            fs.write_text("new", "x")
+            transaction.commit()
+        assert seen == [
             ("journal-prepared", 0, ["journal", "marks"]),
             ("journal-before-discard", 1, ["journal", "marks"]),
             ("journal-after-discard", 1, ["settled"]),
         ]
-        assert store.kept == set()
-        assert left_in(tmp_path / "journal") == []
+        assert (store.committed, tree.leftovers) == (set(), [])
 
 
 @pytest.mark.parametrize("lost", ["before", "after"])
-def test_store_decides_about_files_that_are_in_doubt(open_root: Open, root: Path, tmp_path: Path, lost: str) -> None:
-    """Whether the commit took place is asked at the next opening; then the files are as the store says."""
-    store, before = Decisions(), picture(root)
-    with open_root(store=store) as fs:
-        in_doubt(fs, store, lost=lost)
-    open_root(store=store).close()
-    assert (picture(root) == before) is (lost == "before")
-    assert ((root / "data.bin").read_text() if lost == "after" else "changed") == "changed"
-    assert store.kept == set()
-    assert left_in(tmp_path / "journal") == []
-
-
-def test_files_in_doubt_are_not_changed_any_more(open_root: Open, root: Path, wording: Wording) -> None:
-    """What is written on top of them might be undone with them."""
+def test_store_decides_about_files_that_are_in_doubt(tree: PlantedTree, lost: str, wording: Wording) -> None:
+    """Whether the commit took place is asked at the next opening; until then the files are not changed any more."""
     store = Decisions()
-    with open_root(store=store) as fs:
-        in_doubt(fs, store, lost="after")
+    with tree.open(store=store) as fs:
+        leave_in_doubt(fs, store, lost=lost)
         with raises(JournalError, wording):
             fs.write_text("other", "x")
-    assert (root / "data.bin").read_text() == "changed"
+        assert fs.read_text("data.bin") == "changed"
+    tree.reopen(store=store)
+    assert (tree.now == tree.before) is (lost == "before")
+    assert ((tree.root / "data.bin").read_bytes() == b"changed") is (lost == "after")
+    assert (store.committed, tree.leftovers) == (set(), [])
 
 
-@pytest.mark.parametrize("given", [None, Decisions("fake:two")], ids=["no store", "another store"])
-def test_files_in_doubt_wait_for_their_own_store(
-    open_root: Open, root: Path, given: Decisions | None, wording: Wording
-) -> None:
+@pytest.mark.parametrize("other", [None, Decisions("fake:two")], ids=["no store", "another store"])
+def test_files_in_doubt_wait_for_their_own_store(tree: PlantedTree, other: Decisions | None, wording: Wording) -> None:
     """Without it, or with another one, nothing is undone and nothing discarded; the message names the store."""
-    store, before = Decisions(), picture(root)
-    with open_root(store=store) as fs:
-        in_doubt(fs, store, lost="before")
-    changed = picture(root)
+    store = Decisions()
+    with tree.open(store=store) as fs:
+        leave_in_doubt(fs, store, lost="before")
+    changed = tree.now
     with pytest.raises(JournalError) as raised:
-        open_root(store=given)
-    assert re.sub("[0-9a-f]{32}", "<journal>", str(raised.value)) == wording
-    assert picture(root) == changed
+        tree.open(store=other)
+    assert HEXADECIMAL.sub("<journal>", str(raised.value)) == wording
     store.down = True
     with pytest.raises(StoreUnavailableError):
-        open_root(store=store)
-    assert picture(root) == changed
+        tree.open(store=store)
+    assert tree.now == changed
     store.down = False
-    open_root(store=store).close()
-    assert picture(root) == before
+    tree.reopen(store=store)
+    assert tree.now == tree.before
 
 
-def test_unit_that_is_tried_again_is_committed_once(open_root: Open, root: Path) -> None:
+def test_unit_that_is_tried_again_is_committed_once(tree: PlantedTree) -> None:
     """A store that fails at the first attempt does no harm."""
 
     class Shaky(Decisions):
@@ -143,60 +113,52 @@ def test_unit_that_is_tried_again_is_committed_once(open_root: Open, root: Path)
             return super().apply(unit)
 
     attempts: list[UnitOfWork] = []
-    with open_root(store=Shaky()) as fs, call(fs) as transaction:
+    with tree.open(store=Shaky()) as fs, call(fs) as transaction:
         fs.write_text("data.bin", "changed")
         transaction.commit()
     assert attempts[0] == attempts[1]
-    assert (root / "data.bin").read_text() == "changed"
+    assert (tree.root / "data.bin").read_text() == "changed"
 
 
-def test_call_whose_store_is_down_is_undone(open_root: Open, root: Path, tmp_path: Path) -> None:
+def test_call_whose_store_is_down_is_undone(tree: PlantedTree) -> None:
     """Nothing was decided, so nothing is kept."""
-    store, before = Decisions(), picture(root)
-    with open_root(store=store) as fs:
+    store = Decisions()
+    with tree.open(store=store) as fs:
         with pytest.raises(StoreUnavailableError), call(fs) as transaction:  # noqa: PT012 - leaving it raises
             fs.write_text("data.bin", "changed")
             store.down = True
             transaction.commit()
-        assert picture(root) == before
-        assert "journal" not in left_in(tmp_path / "journal")
+        assert tree.now == tree.before
+        assert "journal" not in tree.leftovers
         store.down = False
         fs.write_text("data.bin", "works again")
-    open_root(store=store).close()
-    assert left_in(tmp_path / "journal") == []
+    tree.reopen(store=store)
+    assert tree.leftovers == []
 
 
 def test_store_that_does_not_forget_is_asked_again_at_the_next_opening(
-    open_root: Open, root: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, wording: Wording
+    tree: PlantedTree, caplog: pytest.LogCaptureFixture, wording: Wording
 ) -> None:
     """The call has been committed; the note is waste, and is not lost sight of, also when no store is given."""
-
-    class Shaky(Decisions):
-        def delete_commit_record(self, journal_id: str) -> None:
-            if not forgets:
-                raise StoreUnavailableError("down", store=self.url)
-            super().delete_commit_record(journal_id)
-
-    forgets: list[bool] = []
-    store = Shaky()
-    with open_root(store=store) as fs, call(fs) as transaction:
+    store = Decisions()
+    with tree.open(store=store) as fs, call(fs) as transaction:
         fs.write_text("data.bin", "changed")
+        store.forgets = False
         transaction.commit()
-    assert len(store.kept) == 1
-    assert [re.sub("[0-9a-f]{32}", "<journal>", said) for said in caplog.messages] == wording
-    open_root().close()
-    assert left_in(tmp_path / "journal") == ["settled"]
-    forgets.append(True)
-    open_root(store=store).close()
-    assert store.kept == set()
-    assert left_in(tmp_path / "journal") == []
-    assert (root / "data.bin").read_text() == "changed"
+    assert len(store.committed) == 1
+    assert [HEXADECIMAL.sub("<journal>", message) for message in caplog.messages] == wording
+    tree.reopen()
+    assert tree.leftovers == ["settled"]
+    store.forgets = True
+    tree.reopen(store=store)
+    assert (store.committed, tree.leftovers) == (set(), [])
+    assert (tree.root / "data.bin").read_text() == "changed"
 
 
-def test_call_that_changed_nothing_needs_no_decision(open_root: Open, tmp_path: Path, wording: Wording) -> None:
+def test_call_that_changed_nothing_needs_no_decision(tree: PlantedTree, wording: Wording) -> None:
     """A call that only read has no journal; one whose only change could not be noted has an empty one."""
-    store, disk = Decisions(), WatchedDisk()
-    with open_root(store=store, disk=disk) as fs:
+    store = Decisions()
+    with tree.open(store=store) as fs:
         with call(fs) as transaction:
             fs.read_bytes("data.bin")
             transaction.commit()
@@ -204,88 +166,77 @@ def test_call_that_changed_nothing_needs_no_decision(open_root: Open, tmp_path: 
         fs.write_text("outside of calls", "needs no store either")
         store.down = False
         with call(fs) as transaction:
-            disk.before = Nth(1, fail(errno.ENOSPC), among=frozenset({"write"}))
+            tree.disk.fail(errno.ENOSPC, "write")
             with raises(FilesystemError, wording):
                 fs.write_text("new", "x")
-            disk.before = quiet
+            tree.disk.heal()
             transaction.commit()
-        assert left_in(tmp_path / "journal") == []
+        assert tree.leftovers == []
     assert store.seen == set()
 
 
-def test_writes_beside_a_call_are_undone_with_it(open_root: Open, root: Path, wording: Wording) -> None:
+def test_writes_beside_a_call_are_undone_with_it(tree: PlantedTree, wording: Wording) -> None:
     """There is one journal at a time; also where the call itself has changed nothing in the end."""
-    before, beside, disk = picture(root), contextvars.Context(), WatchedDisk()
-    with open_root(disk=disk) as fs:
-        with call(fs):
-            fs.write_text("new", "x")
-            beside.run(fs.write_text, "other", "x")
-        assert picture(root) == before
-        with call(fs):
-            disk.before = Nth(1, fail(errno.EACCES), among=frozenset({"append_file"}))
-            with raises(FilesystemError, wording):
-                fs.write_text("new", "x")
-            disk.before = quiet
-            beside.run(fs.write_text, "other", "x")
-        assert picture(root) == before
-    open_root().close()
+    outside = contextvars.Context()
+    with tree.open() as fs:
+        for number in (None, errno.EACCES):
+            with call(fs):
+                if number is not None:
+                    tree.disk.fail(number, "append_file")
+                with raises(FilesystemError, wording) if number else nullcontext():
+                    fs.write_text("new", "x")
+                tree.disk.heal()
+                outside.run(fs.write_text, "other", "x")
+            assert tree.now == tree.before
+    tree.reopen()
 
 
-def test_changes_that_were_not_prepared_are_undone_without_the_store(open_root: Open, root: Path) -> None:
+def test_changes_that_were_not_prepared_are_undone_without_the_store(tree: PlantedTree) -> None:
     """Nobody can have decided about them."""
-    before, disk = picture(root), WatchedDisk()
-    with open_root(store=Decisions(), disk=disk) as fs:
+    leave_half_undone(tree, "rename", store=Decisions())
+    tree.reopen()
+    assert tree.now == tree.before
+
+
+def leave_half_undone(tree: PlantedTree, failing: str, **options: Any) -> None:
+    """Fail in the rollback of a call, at a call to the disk."""
+    with tree.open(**options) as fs:
         with pytest.raises(RollbackError), call(fs):  # noqa: PT012 - leaving it raises
             fs.remove("notes", recursive=True)
-            disk.before = Nth(1, fail(errno.EIO), among=frozenset({"rename"}))
-        disk.before = quiet
-    assert picture(root) != before
-    open_root().close()
-    assert picture(root) == before
+            tree.disk.fail(errno.EIO, failing)
+        tree.disk.heal()
+    assert tree.now != tree.before
 
 
-def test_prepared_call_that_no_store_decides_about_is_undone(open_root: Open, root: Path) -> None:
+def test_prepared_call_that_no_store_decides_about_is_undone(tree: PlantedTree) -> None:
     """Without a store, a call is committed by the removal of its journal and nothing else."""
-    before = picture(root)
 
     def refuse(point: str) -> None:
         if point == "journal-before-discard":
             raise OSError(errno.EIO, "as if the process had died")
 
-    with open_root() as fs:
-        arm(refuse)
-        try:
-            with call(fs) as transaction:
-                fs.write_text("data.bin", "changed")
-                transaction.commit()
-        finally:
-            arm(None)
-    assert picture(root) != before
-    open_root().close()
-    assert picture(root) == before
+    with tree.open() as fs, armed(refuse), call(fs) as transaction:
+        fs.write_text("data.bin", "changed")
+        transaction.commit()
+    assert tree.now != tree.before
+    tree.reopen()
+    assert tree.now == tree.before
 
 
-def test_tree_that_cannot_be_put_back_at_the_opening_is_tried_again(
-    open_root: Open, root: Path, wording: Wording
-) -> None:
-    """The message says what is in the way; when it has been mended, the next opening does it."""
-    before, disk = picture(root), WatchedDisk()
-    with open_root(disk=disk) as fs:
-        with pytest.raises(RollbackError), call(fs):  # noqa: PT012 - leaving it raises
-            fs.remove("notes", recursive=True)
-            disk.before = Nth(1, fail(errno.EIO), among=frozenset({"make_folder"}))
-        disk.before = quiet
-    (root / "notes").write_text("in the way, and not ours")
+def test_tree_that_cannot_be_put_back_at_the_opening_is_tried_again(tree: PlantedTree, wording: Wording) -> None:
+    """The message says what is in the way; when it has been fixed, the next opening does it."""
+    leave_half_undone(tree, "make_folder")
+    (tree.root / "notes").write_text("in the way, and not ours")
+    tree.disk.fail(errno.EACCES, "rename")
     with pytest.raises(JournalError) as raised:
-        open_root(disk=WatchedDisk(Nth(1, fail(errno.EACCES), among=frozenset({"rename"}))))
-    assert re.sub("[0-9a-f]{32}", "<journal>", str(raised.value)) == wording
-    open_root().close()
-    assert picture(root) == before
+        tree.open()
+    assert HEXADECIMAL.sub("<journal>", str(raised.value)) == wording
+    tree.disk.heal()
+    tree.reopen()
+    assert tree.now == tree.before
 
 
-def test_call_of_a_forked_process_is_neither_committed_nor_undone_there(
-    open_root: Open, root: Path, wording: Wording
-) -> None:
+def test_call_of_a_forked_process_is_neither_committed_nor_undone_there(tmp_path: Path, wording: Wording) -> None:
     """The files are those of the process that opened them; the other one is told, and leaves the journal alone."""
 
     class Forked(WatchedDisk):
@@ -294,42 +245,118 @@ def test_call_of_a_forked_process_is_neither_committed_nor_undone_there(
         def process(self) -> int:
             return self.pid
 
-    before, disk = picture(root), Forked()
-    with open_root(disk=disk) as fs:
+    disk = Forked()
+    tree = PlantedTree(tmp_path, disk)
+    with tree.open() as fs:
         with pytest.raises(RollbackError), call(fs) as transaction:  # noqa: PT012 - leaving it raises
             fs.write_text("data.bin", "x")
             disk.pid = 2
             with raises(FilesystemError, wording):
                 transaction.commit()
         disk.pid = 1
-    open_root().close()
-    assert picture(root) == before
+    tree.reopen()
+    assert tree.now == tree.before
 
 
-def test_call_that_ends_while_its_first_change_begins_leaves_the_next_one_its_own_journal(
-    open_root: Open, tmp_path: Path
-) -> None:
+def test_call_that_ends_while_its_first_change_begins_leaves_the_next_one_its_own_journal(tree: PlantedTree) -> None:
     """A handler that was left behind is in the middle of a write; what the next call changes is settled with that."""
-    store = Decisions()
-    with open_root(store=store) as fs, ThreadPoolExecutor(1) as pool:
-        undone = list[Future[None]]()
+    with tree.open(store=Decisions()) as fs, ThreadPoolExecutor(1) as pool:
+        rollbacks = list[Future[None]]()
 
         def end(point: str) -> None:
-            if point == "journal-before-image" and not undone:
-                undone.append(pool.submit(first.rollback))
+            if point == "journal-before-image" and not rollbacks:
+                rollbacks.append(pool.submit(first.rollback))
                 while first.is_open():
                     threading.Event().wait(0)
 
-        with call(fs) as first:
-            arm(end)
-            try:
-                with pytest.raises(TransactionClosedError):
-                    fs.write_text("late", "x")
-            finally:
-                arm(None)
-        undone[0].result()
+        with call(fs) as first, armed(end), pytest.raises(TransactionClosedError):
+            fs.write_text("late", "x")
+        rollbacks[0].result()
         with call(fs) as second:
             fs.write_text("new", "x")
             second.commit()
-        assert left_in(tmp_path / "journal") == []
+        assert tree.leftovers == []
         assert (fs.exists("late"), fs.exists("new")) == (False, True)
+
+
+def look(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+    """Look at the file."""
+    return ToolResult.ok(Note(context.resources.get(Filesystem).read_text("note.txt")))
+
+
+def program(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+    """Be about to start a program."""
+    files = context.resources.get(Filesystem)
+    assert isinstance(files, HostFilesystem)
+    files.keep_tree()
+    return ToolResult.ok(params)
+
+
+def desk(session: Session, files: Filesystem) -> ToolExecutor:
+    """An executor with the three tools."""
+    tools = [tool("look", look, effect="read"), tool("edit", scribble), tool("program", program)]
+    return executor(*tools, resources={Filesystem: files}, session=session)
+
+
+@pytest.fixture
+def notes(tmp_path: Path) -> Path:
+    """A folder with a file."""
+    (notes := tmp_path / "root").mkdir()
+    (notes / "note.txt").write_text("old")
+    return notes
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Generator[SqliteStore]:
+    """The store of the session."""
+    with SqliteStore(tmp_path / "desk.db") as store:
+        yield store
+
+
+@pytest.mark.parametrize("other", [False, True])
+@pytest.mark.parametrize("writer", ["edit", "program"])
+def test_files_that_the_store_of_the_session_does_not_commit_are_not_written_to(
+    store: SqliteStore, notes: Path, wording: Wording, *, other: bool, writer: str
+) -> None:
+    """Those of another store, or of none: the mistake is raised at the first write, and reading is free."""
+    with (
+        SqliteStore(notes.parent / "other.db") as second,
+        HostFilesystem(notes, journal=notes.parent / "journal", store=second if other else None) as files,
+        Session.open(store, "desk") as session,
+    ):
+        door = desk(session, files)
+        assert door.execute(tool_call("look", id="c0"), reply="r1").content == "old"
+        with raises(SecondStoreError, wording) as raised:
+            door.execute(tool_call(writer), reply="r1")
+        assert (raised.value.store, raised.value.second) == (store, second if other else None)
+        assert [event.success for event in session[ToolInvoked]] == [True, False]
+        assert (notes / "note.txt").read_text() == "old"
+        files.write_text("note.txt", "outside of calls")
+    assert not [*(notes.parent / "journal").glob("journal-*")]
+
+
+SESSIONS: dict[str, Callable[[SqliteStore], Session]] = {
+    "the store of both": lambda store: Session.open(store, "desk"),
+    "a session in memory": lambda _: Session(),
+    "a store in memory": lambda _: Session.open(MemoryStore(), "desk"),
+}
+
+
+@pytest.mark.parametrize("where", SESSIONS)
+def test_files_of_the_same_store_and_sessions_in_memory_are_free(store: SqliteStore, notes: Path, where: str) -> None:
+    """What ends with its process needs no store to decide about it."""
+    own = store if where == "the store of both" else None
+    with (
+        HostFilesystem(notes, journal=notes.parent / "journal", store=own) as files,
+        SESSIONS[where](store) as session,
+    ):
+        assert desk(session, files).execute(tool_call("edit"), reply="r1").success
+    assert (notes / "note.txt").read_text() == "hello"
+
+
+def test_files_in_memory_are_free(store: SqliteStore) -> None:
+    """They end with the process."""
+    files = InMemoryFilesystem({"note.txt": "old"})
+    with Session.open(store, "desk") as session:
+        assert desk(session, files).execute(tool_call("edit"), reply="r1").success
+    assert files.read_text("note.txt") == "hello"

@@ -15,49 +15,43 @@ import pytest
 
 from handrail.errors import FilesystemError
 from handrail.filesystem import HostFilesystem
-from tests.filesystem.calls import call
-from tests.filesystem.disks import FromNth, Nth, WatchedDisk, fail, picture, quiet
-from tests.filesystem.programs import damage
+from tests.filesystem.kit import FromNth, PlantedTree, WatchedDisk, call, damage, fail, quiet
 from tests.kit import raises
 from tests.wording import Wording
 
 
-def test_undone_file_is_the_very_same_file(root: Path, tmp_path: Path) -> None:
+def test_undone_file_is_the_very_same_file(fs: HostFilesystem, root: Path) -> None:
     """Inode, times and permissions come back, because the file was never copied."""
-    with HostFilesystem(root, journal=tmp_path / "journal") as fs:
-        was = (root / "notes/run.sh").stat()
-        with call(fs):
-            fs.write_text("notes/run.sh", "other")
-            assert (root / "notes/run.sh").stat().st_ino != was.st_ino
-        now = (root / "notes/run.sh").stat()
+    was = (root / "notes/run.sh").stat()
+    with call(fs):
+        fs.write_text("notes/run.sh", "other")
+        assert (root / "notes/run.sh").stat().st_ino != was.st_ino
+    now = (root / "notes/run.sh").stat()
     assert (now.st_ino, now.st_mtime_ns, now.st_mode) == (was.st_ino, was.st_mtime_ns, was.st_mode)
 
 
-def test_snapshot_by_hand_is_safe_from_whoever_writes_into_a_file(fs: HostFilesystem, root: Path) -> None:
+def test_snapshot_by_hand_is_safe_from_whoever_writes_into_a_file(fs: HostFilesystem, tree: PlantedTree) -> None:
     """What was put back by hand is a file of its own: writing into it does not reach the snapshot."""
-    snapshot, before = fs.snapshot(), picture(root)
-    for text in ("one", "two"):
-        fs.write_text("notes/run.sh", text)
+    snapshot = fs.snapshot()
+    for _ in range(4):
+        fs.write_text("notes/run.sh", "other")
         fs.restore(snapshot)
-        assert picture(root) == before
-        with (root / "notes/run.sh").open("a") as file:
+        assert tree.now == tree.before
+        with (tree.root / "notes/run.sh").open("a") as file:
             file.write("written by an editor, in place")
-        fs.write_text("notes/run.sh", text)
-        fs.restore(snapshot)
-        assert picture(root) == before
 
 
-def test_content_that_no_snapshot_needs_is_removed(fs: HostFilesystem, tmp_path: Path) -> None:
+def test_content_that_no_snapshot_needs_is_removed(fs: HostFilesystem, tree: PlantedTree) -> None:
     """The journal's folder does not grow with what was written, but with what somebody may want back."""
-    held = fs.snapshot()
+    snapshot = fs.snapshot()
     for number in range(5):
         fs.write_text("notes/run.sh", str(number))
-    assert sum(each.name.startswith("image-") for each in (tmp_path / "journal").iterdir()) <= 3
-    del held
+    assert tree.leftovers.count("image") <= 3
+    del snapshot
     fs.write_text("notes/run.sh", "x")
     fs.snapshot()
     fs.write_text("another", "x")
-    assert not [each for each in (tmp_path / "journal").iterdir() if each.name.startswith("image-")]
+    assert "image" not in tree.leftovers
 
 
 def test_large_file_is_not_read_into_memory_to_be_undone(fs: HostFilesystem, root: Path) -> None:
@@ -78,87 +72,75 @@ def test_large_file_is_not_read_into_memory_to_be_undone(fs: HostFilesystem, roo
 
 
 def test_what_somebody_else_wrote_meanwhile_is_kept(
-    root: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, wording: Wording
+    tree: PlantedTree, caplog: pytest.LogCaptureFixture, wording: Wording
 ) -> None:
     """The tree is put back all the same; what was found goes to the journal's folder, or stays if it may."""
-    with HostFilesystem(root, journal=tmp_path / "journal") as fs, call(fs):
+    with tree.open() as fs, call(fs):
         fs.write_text("data.bin", "changed")
         fs.remove("notes/plan.md")
         fs.remove("dangling")
         fs.write_text("made/by/tool", "x")
         fs.remove("notes/old", recursive=True)
         fs.move("notes/run.sh", "run.sh")
-        (root / "data.bin").write_text("an editor saved this")
-        (root / "dangling").symlink_to("elsewhere")
-        (root / "notes/plan.md").mkdir()
-        (root / "notes/plan.md/theirs").write_text("kept 1")
-        (root / "made/by/theirs").write_text("kept 2")
-        (root / "notes/old").write_text("kept 3")
-    journal = tmp_path / "journal"
-    assert (root / "data.bin").read_bytes() == bytes(range(256)) * 10
-    assert (journal / "data.bin.found").read_text() == "an editor saved this"
-    assert os.fspath((journal / "dangling.found").readlink()) == "elsewhere"
-    assert (root / "notes/plan.md").read_text() == "1. look\n"
-    assert (root / "notes/plan.md.found/theirs").read_text() == "kept 1"
-    assert (root / "made/by/theirs").read_text() == "kept 2"
-    assert not (root / "made/by/tool").exists()
-    assert (journal / "old.found").read_text() == "kept 3"
-    assert (root / "notes/old/a.md").read_text() == "a"
+        (tree.root / "data.bin").write_text("an editor saved this")
+        (tree.root / "dangling").symlink_to("elsewhere")
+        (tree.root / "notes/plan.md").mkdir()
+        (tree.root / "notes/plan.md/theirs").write_text("kept 1")
+        (tree.root / "made/by/theirs").write_text("kept 2")
+        (tree.root / "notes/old").write_text("kept 3")
+    assert (tree.root / "data.bin").read_bytes() == bytes(range(256)) * 10
+    assert (tree.journal / "data.bin.found").read_text() == "an editor saved this"
+    assert os.fspath((tree.journal / "dangling.found").readlink()) == "elsewhere"
+    assert (tree.root / "notes/plan.md").read_text() == "1. look\n"
+    assert (tree.root / "notes/plan.md.found/theirs").read_text() == "kept 1"
+    assert (tree.root / "made/by/theirs").read_text() == "kept 2"
+    assert not (tree.root / "made/by/tool").exists()
+    assert (tree.journal / "old.found").read_text() == "kept 3"
+    assert (tree.root / "notes/old/a.md").read_text() == "a"
     assert sorted(caplog.messages) == wording
 
 
-def swap_for_link(root: Path) -> None:
-    """A folder is moved, and a link to it takes its place."""
-    (root / "notes/old").rename(root / "moved")
-    (root / "notes/old").symlink_to(root / "moved")
+def swap(root: Path, path: str, make: Callable[[Path, Path], object]) -> None:
+    """Move a folder, in the tree or out of it, and make something in its place, of both paths."""
+    away = (root / path).rename(root / "moved" if path == "notes/old" else root.with_name("away"))
+    make(root / path, away)
 
 
-def swap_above_for_link(root: Path) -> None:
-    """The same for a folder above; the link leaves the root."""
-    (root / "notes").rename(root.with_name("away"))
-    (root / "notes").symlink_to(root.with_name("away"))
+Swap = tuple[str, Callable[[Path, Path], object], str]
+SWAPS: dict[str, Swap] = {
+    "a link": ("notes/old", Path.symlink_to, "old"),
+    "a link above": ("notes", Path.symlink_to, "notes"),
+    "a file": ("notes", lambda place, _: place.write_text("theirs"), "notes"),
+    "a fifo": ("notes/old", lambda place, _: os.mkfifo(place), ""),
+}
+"""For each what is swapped, what is made in its place, and what is found of that in the journal's folder."""
 
 
-def swap_for_file(root: Path) -> None:
-    """A file takes the place of a folder."""
-    (root / "notes").rename(root / "moved")
-    (root / "notes").write_text("theirs")
-
-
-def swap_for_fifo(root: Path) -> None:
-    """A fifo takes the place of a folder."""
-    (root / "notes/old").rename(root / "moved")
-    os.mkfifo(root / "notes/old")
-
-
-@pytest.mark.parametrize(
-    "swap, found",
-    [(swap_for_link, "old"), (swap_above_for_link, "notes"), (swap_for_file, "notes"), (swap_for_fifo, "")],
-)
+@pytest.mark.parametrize("path, make, found", SWAPS.values(), ids=SWAPS)
 def test_folder_that_somebody_swapped_meanwhile_is_made_again(
-    root: Path, tmp_path: Path, swap: Callable[[Path], None], found: str
+    tree: PlantedTree, path: str, make: Callable[[Path, Path], object], found: str
 ) -> None:
     """The call is rolled back at once, nothing is written through a link, and the next call goes through."""
-    with HostFilesystem(root, journal=tmp_path / "journal") as fs:
+    with tree.open() as fs:
         with call(fs):
             fs.write_text("notes/old/a.md", "changed")
             fs.write_text("notes/old/new.md", "new")
-            swap(root)
-        assert (root / "notes/old/a.md").read_text() == "a"
-        assert not (root / "notes/old").is_symlink()
-        assert not (root / "notes/old/new.md").exists()
-        assert os.path.lexists(tmp_path / "journal" / f"{found}.found") == bool(found)
+            swap(tree.root, path, make)
+        assert (tree.root / "notes/old/a.md").read_text() == "a"
+        assert not (tree.root / "notes/old").is_symlink()
+        assert not (tree.root / "notes/old/new.md").exists()
+        assert os.path.lexists(tree.journal / f"{found}.found") == bool(found)
         fs.write_text("notes/old/a.md", "again")
-    assert (root / "notes/old/a.md").read_text() == "again"
+    assert (tree.root / "notes/old/a.md").read_text() == "again"
 
 
-def test_folder_that_somebody_removed_meanwhile_is_made_again(root: Path, tmp_path: Path) -> None:
+def test_folder_that_somebody_removed_meanwhile_is_made_again(tree: PlantedTree) -> None:
     """Else there would be no place to put things back to."""
-    with HostFilesystem(root, journal=tmp_path / "journal") as fs, call(fs):
+    with tree.open() as fs, call(fs):
         fs.remove("notes/old/a.md")
-        (root / "notes/old/empty").rmdir()
-        (root / "notes/old").rmdir()
-    assert (root / "notes/old/a.md").read_text() == "a"
+        (tree.root / "notes/old/empty").rmdir()
+        (tree.root / "notes/old").rmdir()
+    assert (tree.root / "notes/old/a.md").read_text() == "a"
 
 
 def calls_of_a_write(folder: Path, files: int) -> int:
@@ -207,88 +189,89 @@ class OtherDisk(WatchedDisk):
             fail(errno.EXDEV)()
 
 
-def test_journal_may_lie_on_another_disk(root: Path, tmp_path: Path) -> None:
+def test_journal_may_lie_on_another_disk(tree: PlantedTree) -> None:
     """What is saved is copied then, and so is what somebody else has left."""
-    (root / "run").write_bytes(b"x" * 3000)
-    before, disk = picture(root), OtherDisk()
-    with HostFilesystem(root, journal=tmp_path / "journal", disk=disk) as fs, call(fs):
+    (tree.root / "run").write_bytes(b"x" * 3000)
+    tree.before = tree.now
+    disk = OtherDisk()
+    with tree.open(disk=disk) as fs, call(fs):
         fs.write_text("run", "first")
         fs.write_text("run", "second")
         fs.write_text("data.bin", "x")
         fs.remove("dangling")
         fs.remove("notes", recursive=True)
-        (root / "data.bin").write_text("theirs")
-        (root / "dangling").symlink_to("theirs")
-    assert picture(root) == before
-    assert (tmp_path / "journal" / "data.bin.found").read_text() == "theirs"
-    assert os.fspath((tmp_path / "journal" / "dangling.found").readlink()) == "theirs"
+        (tree.root / "data.bin").write_text("theirs")
+        (tree.root / "dangling").symlink_to("theirs")
+    assert tree.now == tree.before
+    assert (tree.journal / "data.bin.found").read_text() == "theirs"
+    assert os.fspath((tree.journal / "dangling.found").readlink()) == "theirs"
 
 
 @pytest.mark.parametrize("disk", [WatchedDisk(), OtherDisk()], ids=["the same disk", "another disk"])
-def test_special_file_of_another_process_stays_in_the_tree(root: Path, tmp_path: Path, disk: WatchedDisk) -> None:
+def test_special_file_of_another_process_stays_in_the_tree(tree: PlantedTree, disk: WatchedDisk) -> None:
     """A fifo or socket is never copied: it is renamed if something else belongs there, wherever the journal lies."""
-    before = picture(root)
-    with HostFilesystem(root, journal=tmp_path / "journal", disk=disk) as fs, call(fs):
+    with tree.open(disk=disk) as fs, call(fs):
         for path in ("data.bin", "dangling", "notes/plan.md"):
             fs.remove(path)
         fs.write_text("made", "x")
-        (root / "made").unlink()
-        os.mkfifo(root / "data.bin")
-        os.mkfifo(root / "made")
-        with socket.socket(socket.AF_UNIX) as listening, contextlib.chdir(root):
+        (tree.root / "made").unlink()
+        os.mkfifo(tree.root / "data.bin")
+        os.mkfifo(tree.root / "made")
+        with socket.socket(socket.AF_UNIX) as listening, contextlib.chdir(tree.root):
             listening.bind("dangling")
-    found = {path.name: stat.S_IFMT(path.lstat().st_mode) for path in root.iterdir()}
-    after = picture(root)
+    found = {path.name: stat.S_IFMT(path.lstat().st_mode) for path in tree.root.iterdir()}
+    after = tree.now
     specials = {"data.bin.found": stat.S_IFIFO, "dangling.found": stat.S_IFSOCK, "made": stat.S_IFIFO}
     assert {name: found[name] for name in specials} == specials
-    assert {path: shown for path, shown in after.items() if path not in specials} == before
-    assert not list((tmp_path / "journal").glob("*.found"))
+    assert {path: shown for path, shown in after.items() if path not in specials} == tree.before
+    assert not list((tree.journal).glob("*.found"))
 
 
-def test_second_thing_found_at_a_path_gets_another_name(root: Path, tmp_path: Path) -> None:
+def test_second_thing_found_at_a_path_gets_another_name(tree: PlantedTree) -> None:
     """Nothing that was set aside is replaced."""
-    with HostFilesystem(root, journal=tmp_path / "journal") as fs:
+    with tree.open() as fs:
         for text in ("one", "two"):
             with call(fs):
                 fs.write_text("data.bin", "x")
-                (root / "data.bin").write_text(text)
-    assert (tmp_path / "journal" / "data.bin.found").read_text() == "one"
-    assert (tmp_path / "journal" / "data.bin.2.found").read_text() == "two"
+                (tree.root / "data.bin").write_text(text)
+    assert (tree.journal / "data.bin.found").read_text() == "one"
+    assert (tree.journal / "data.bin.2.found").read_text() == "two"
 
 
-def test_snapshot_that_has_no_room_is_not_put_back_by_half(root: Path, tmp_path: Path, wording: Wording) -> None:
+def test_snapshot_that_has_no_room_is_not_put_back_by_half(tree: PlantedTree, wording: Wording) -> None:
     """Then nothing changes; with room, all comes back."""
-    before, disk = picture(root), WatchedDisk()
-    with HostFilesystem(root, journal=tmp_path / "journal", disk=disk) as fs:
+    with tree.open() as fs:
         snapshot = fs.snapshot()
         fs.write_text("data.bin", "x")
-        changed = picture(root)
-        disk.before = Nth(1, fail(errno.ENOSPC), among=frozenset({"set_time"}))
+        changed = tree.now
+        tree.disk.fail(errno.ENOSPC, "set_time")
         with raises(FilesystemError, wording):
             fs.restore(snapshot)
-        disk.before = quiet
-        assert picture(root) == changed
+        tree.disk.heal()
+        assert tree.now == changed
         fs.restore(snapshot)
-        assert picture(root) == before
+        assert tree.now == tree.before
 
 
-def test_file_on_a_disk_without_hard_links_is_moved_all_the_same(root: Path, tmp_path: Path) -> None:
+def test_file_on_a_disk_without_hard_links_is_moved_all_the_same(tree: PlantedTree) -> None:
     """It is renamed then."""
-    disk = WatchedDisk(FromNth(1, fail(errno.EPERM), among=frozenset({"link"})))
-    with HostFilesystem(root, journal=tmp_path / "journal", disk=disk) as fs:
+    tree.disk.fail(errno.EPERM, "link", on=True)
+    with tree.open() as fs:
         fs.move("notes/run.sh", "run.sh")
-    assert (root / "run.sh").read_bytes() == b"#!/bin/sh\n"
+    assert (tree.root / "run.sh").read_bytes() == b"#!/bin/sh\n"
 
 
-def test_snapshot_by_hand_in_a_call_is_not_harmed_by_going_back_over_a_tree(fs: HostFilesystem, root: Path) -> None:
+def test_snapshot_by_hand_in_a_call_is_not_harmed_by_going_back_over_a_tree(
+    fs: HostFilesystem, tree: PlantedTree
+) -> None:
     """What the program did is kept for it first; and the call is undone all the same."""
-    before, oldest = picture(root), fs.snapshot()
+    oldest = fs.snapshot()
     with call(fs):
         fs.keep_tree()
-        damage(root)
-        damaged, newest = picture(root), fs.snapshot()
+        damage(tree.root)
+        damaged, newest = tree.now, fs.snapshot()
         fs.restore(oldest)
-        assert picture(root) == before
+        assert tree.now == tree.before
         fs.restore(newest)
-        assert picture(root) == damaged
-    assert picture(root) == before
+        assert tree.now == damaged
+    assert tree.now == tree.before

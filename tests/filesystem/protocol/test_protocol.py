@@ -14,7 +14,7 @@ from handrail.errors import FilesystemError, PathConflictError, PathEscapeError,
 from handrail.filesystem import FileStart, FileStat, Filesystem
 from handrail.transaction import Snapshotable
 from handrail.turns import HasTurn
-from tests.filesystem.stores import tree_of
+from tests.filesystem.kit import tree_of, unchanged
 from tests.kit import raises
 from tests.wording import Wording
 
@@ -25,9 +25,7 @@ FILES: Mapping[str, str | bytes] = {"notes/plan.md": "1. look\n", "notes/old/a.m
 def test_store_is_a_filesystem_that_can_be_undone_and_takes_turns(make: Make) -> None:
     """A filesystem can be bound as `Filesystem`, and calls know how to undo it and take turns on it."""
     fs = make()
-    assert isinstance(fs, Filesystem)
-    assert isinstance(fs, Snapshotable)
-    assert isinstance(fs, HasTurn)
+    assert all(isinstance(fs, protocol) for protocol in (Filesystem, Snapshotable, HasTurn))
     assert fs.turn is fs.turn
 
 
@@ -39,8 +37,11 @@ def test_new_filesystem_holds_the_root_alone(make: Make) -> None:
     assert fs.list() == ()
 
 
+one_fixture = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
 @given(data=st.binary(max_size=64))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@one_fixture
 def test_bytes_come_back_as_they_were_written(make: Make, data: bytes) -> None:
     """A file holds exactly the bytes that were written, and its identity is their SHA-256."""
     fs = make()
@@ -57,7 +58,7 @@ def test_start_of_a_file_is_told_with_its_size(make: Make, most_bytes: int, data
 
 
 @given(text=st.text(st.characters(codec="utf-8"), max_size=64))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@one_fixture
 def test_text_comes_back_as_it_was_written(make: Make, text: str) -> None:
     """Text is kept in UTF-8 and nothing is done to its line ends."""
     fs = make()
@@ -82,7 +83,8 @@ def test_path_may_be_spelled_in_any_way_that_means_the_same(make: Make, spelling
     assert fs.stat(spelling).path == "notes/plan.md"
 
 
-OPERATIONS: dict[str, Callable[[Filesystem, str], object]] = {
+Operate = Callable[[Filesystem, str], object]
+OPERATIONS: dict[str, Operate] = {
     "read_text": lambda fs, path: fs.read_text(path),
     "read_bytes": lambda fs, path: fs.read_bytes(path),
     "identity": lambda fs, path: fs.identity(path),
@@ -103,13 +105,11 @@ READING = ("read_text", "read_bytes", "identity", "read_start")
 
 @pytest.mark.parametrize("operation", OPERATIONS.values(), ids=OPERATIONS)
 @pytest.mark.parametrize("path", ["../secret", "/etc/passwd", "notes\\plan.md", "", "a\0b"])
-def test_no_operation_leaves_the_root(make: Make, operation: Callable[[Filesystem, str], object], path: str) -> None:
+def test_no_operation_leaves_the_root(make: Make, operation: Operate, path: str) -> None:
     """Every operation refuses what is no path inside the root, and nothing changes."""
     fs = make(FILES)
-    before = tree_of(fs)
-    with pytest.raises(PathEscapeError):
+    with unchanged(tree_of, fs), pytest.raises(PathEscapeError):
         operation(fs, path)
-    assert tree_of(fs) == before
 
 
 @pytest.mark.parametrize("operation", [*READING, "stat", "list", "remove", "move from"])
@@ -119,40 +119,29 @@ def test_what_does_not_exist_is_named_with_the_nearest_that_does(
 ) -> None:
     """The error is a `FileNotFoundError` too, and says where to look."""
     fs = make(FILES)
-    before = tree_of(fs)
-    with raises(PathNotFoundError, wording) as caught:
+    with unchanged(tree_of, fs), raises(PathNotFoundError, wording) as caught:
         OPERATIONS[operation](fs, path)
     assert isinstance(caught.value, FileNotFoundError)
     assert caught.value.path == path
-    assert tree_of(fs) == before
 
 
-@pytest.mark.parametrize(
-    "operation,path",
-    [
-        ("read_text", "notes"),
-        ("identity", "notes"),
-        ("read_start", "notes"),
-        ("write_text", "notes"),
-        ("write_text", "data.bin/new.md"),
-        ("list", "data.bin"),
-        ("make_folder", "data.bin"),
-        ("remove", "notes"),
-        ("remove", "."),
-        ("move from", "."),
-        ("move to", "notes"),
-        ("move to", "notes/plan.md"),
-    ],
-)
+IN_THE_WAY = {
+    "notes": ["read_text", "identity", "read_start", "write_text", "remove", "move to"],
+    "data.bin": ["list", "make_folder"],
+    "data.bin/new.md": ["write_text"],
+    ".": ["remove", "move from"],
+    "notes/plan.md": ["move to"],
+}
+
+
+@pytest.mark.parametrize("operation,path", [(name, path) for path, names in IN_THE_WAY.items() for name in names])
 def test_operation_in_the_way_of_another_entry_is_refused(
     make: Make, operation: str, path: str, wording: Wording
 ) -> None:
     """A file where a folder is needed, and the other way round, is distinguished from what does not exist."""
     fs = make(FILES)
-    before = tree_of(fs)
-    with raises(PathConflictError, wording):
+    with unchanged(tree_of, fs), raises(PathConflictError, wording):
         OPERATIONS[operation](fs, path)
-    assert tree_of(fs) == before
 
 
 def test_bytes_that_are_no_text_are_not_read_as_text(make: Make, wording: Wording) -> None:
@@ -173,12 +162,9 @@ def test_text_and_bytes_are_not_taken_for_each_other(make: Make, wording: Wordin
     """The error names the other method; a number is no data at all."""
     fs = make()
     anything = cast("Any", fs)
-    with raises(TypeError, wording):
-        anything.write_text("a", b"bytes")
-    with raises(TypeError, wording):
-        anything.write_bytes("a", "text")
-    with raises(TypeError, wording):
-        anything.write_bytes("a", 5)
+    for write, data in ((anything.write_text, b"bytes"), (anything.write_bytes, "text"), (anything.write_bytes, 5)):
+        with raises(TypeError, wording):
+            write("a", data)
     assert fs.list() == ()
 
 
@@ -199,20 +185,16 @@ def test_removing_recursively_removes_that_subtree_alone(make: Make) -> None:
 def test_folder_is_not_moved_into_itself(make: Make, wording: Wording) -> None:
     """It would hold itself; nothing changes."""
     fs = make(FILES)
-    before = tree_of(fs)
-    with raises(PathConflictError, wording):
+    with unchanged(tree_of, fs), raises(PathConflictError, wording):
         fs.move("notes", "notes/inner")
-    assert tree_of(fs) == before
 
 
 def test_folder_is_not_moved_where_its_paths_would_be_too_long(make: Make, wording: Wording) -> None:
     """All new paths are judged before anything moves."""
     deep = "/".join(["d" * 200] * 15)
     fs = make({f"a/{deep}/file": "x"})
-    before = tree_of(fs)
-    with raises(PathEscapeError, wording):
+    with unchanged(tree_of, fs), raises(PathEscapeError, wording):
         fs.move("a", "/".join(["e" * 200] * 10))
-    assert tree_of(fs) == before
 
 
 def test_path_without_links_resolves_to_itself(make: Make) -> None:

@@ -14,11 +14,10 @@ from pathlib import Path
 import pytest
 
 from handrail.errors import FilesystemError
-from handrail.filesystem.shadow.checkout import DiskTree, file_digest
+from handrail.filesystem.shadow.git import UNREAD
 from handrail.filesystem.shadow.repository import ShadowRepository
-from handrail.filesystem.shadow.tree import MAX_TREE_DEPTH, UNREAD, TreeScan, scan_tree
-from tests.filesystem.shadow.test_git import script
-from tests.filesystem.shadow_trees import fill, picture
+from handrail.filesystem.shadow.tree import MAX_TREE_DEPTH, DiskTree, TreeScan, file_digest, scan_tree
+from tests.filesystem.shadow_trees import SavedTree, fill, script
 from tests.kit import raises
 from tests.wording import Wording
 
@@ -72,8 +71,7 @@ def test_what_cannot_be_read_is_named(name: str, root: Path, shadow: ShadowRepos
 
 def test_rights_that_were_taken_are_given_back(root: Path, shadow: ShadowRepository) -> None:
     """A tool that locks files, folders and the root itself keeps nobody from undoing it."""
-    before = picture(root)
-    snapshot = shadow.snapshot()
+    saved = SavedTree(root, shadow)
     (root / "secret").chmod(0)
     (root / "src" / "main.py").unlink()
     (root / "src" / "deep" / "deeper" / "new").mkdir()
@@ -81,8 +79,7 @@ def test_rights_that_were_taken_are_given_back(root: Path, shadow: ShadowReposit
     (root / "new" / "inside" / "file").touch()
     for folder in ("new/inside", "new", "src/deep/deeper", "src/deep", "src", "locked", "."):
         (root / folder).chmod(0)
-    shadow.restore(snapshot)
-    assert picture(root) == before
+    saved.restore()
 
 
 @pytest.mark.parametrize("size", [0, 1, 300_000])
@@ -90,11 +87,9 @@ def test_set_id_bits_are_restored_with_the_content(size: int, root: Path, shadow
     """A process without privileges restores them too: the content is written before the mode is set."""
     (root / "run.sh").write_bytes(b"x" * size)
     (root / "run.sh").chmod(0o4755)
-    before = picture(root)
-    snapshot = shadow.snapshot()
+    saved = SavedTree(root, shadow)
     (root / "run.sh").unlink()
-    shadow.restore(snapshot)
-    assert picture(root) == before
+    saved.restore()
 
 
 def make_theirs(root: Path) -> None:
@@ -112,11 +107,9 @@ def make_theirs(root: Path) -> None:
 def test_a_lock_of_somebody_else_matters_only_where_something_changed(root: Path, shadow: ShadowRepository) -> None:
     """A folder that cannot be opened up is in nobody's way as long as it can be read."""
     make_theirs(root)
-    before = picture(root)
-    snapshot = shadow.snapshot()
+    saved = SavedTree(root, shadow)
     (root / "src" / "main.py").unlink()
-    shadow.restore(snapshot)
-    assert picture(root) == before
+    saved.restore()
 
 
 def test_a_full_disk_is_named_and_the_restore_goes_on_later(
@@ -124,19 +117,17 @@ def test_a_full_disk_is_named_and_the_restore_goes_on_later(
 ) -> None:
     """The tree is between two states, which the message says; to restore again finishes."""
     (root / "big").write_bytes(os.urandom(300_000))
-    before = picture(root)
-    snapshot = shadow.snapshot()
+    saved = SavedTree(root, shadow)
     shutil.rmtree(root / "src")
     (root / "big").unlink()
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
     try:
         with raises(FilesystemError, wording):
-            shadow.restore(snapshot)
+            shadow.restore(saved.snapshot)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    shadow.restore(snapshot)
-    assert picture(root) == before
+    saved.restore()
 
 
 LARGE = "x" * 500_000
@@ -243,7 +234,7 @@ def test_mode_is_not_set_through_a_link(kind: str, scratch: Path) -> None:
     (root / "replaced").symlink_to(outside)
     with open_root(root) as disk:
         if kind == "folder":
-            TreeScan(opened=[]).open_up("replaced", stat.S_IFDIR, "replaced", disk.root)
+            TreeScan(previous_modes=[]).open_up("replaced", stat.S_IFDIR, "replaced", disk.root)
         else:
             with pytest.raises(FilesystemError) as caught:
                 disk.set_mode("replaced", 0o777)

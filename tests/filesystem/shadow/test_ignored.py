@@ -11,7 +11,7 @@ import pytest
 
 from handrail.errors import FilesystemError, InvalidArgumentError
 from handrail.filesystem import HostFilesystem, ShadowRepository
-from tests.filesystem.shadow_trees import Picture, git, picture
+from tests.filesystem.shadow_trees import Picture, SavedTree, git, picture
 
 IGNORED = frozenset({".venv", "web/node_modules", "src/__pycache__", "src/run.log"})
 
@@ -49,9 +49,9 @@ def without(found: Picture, *paths: str) -> Picture:
 
 def test_what_git_ignores_is_left_alone_and_all_else_restored(root: Path, shadow: ShadowRepository) -> None:
     """What a program has changed, added or removed there stays so; a new file elsewhere is removed, ignored or not."""
-    before, taken = picture(root), shadow.take()
+    before, taken = picture(root), shadow.take_snapshot()
     assert taken.left_out == IGNORED
-    assert shadow.take() == taken
+    assert shadow.take_snapshot() == taken
     for path in (".venv/lib/deep/large.so", "web/node_modules/index.js", "src/run.log", "src/main.py"):
         (root / path).write_text("damage")
     shutil.rmtree(root / "src/__pycache__")
@@ -66,41 +66,40 @@ def test_what_git_ignores_is_left_alone_and_all_else_restored(root: Path, shadow
     found = picture(root)
     assert without(found, *IGNORED) == without(before, *IGNORED)
     assert found.items() - without(found, *IGNORED).items() == damaged.items() - without(damaged, *IGNORED).items()
-    assert shadow.take().left_out == IGNORED - {"src/__pycache__"}
+    assert shadow.take_snapshot().left_out == IGNORED - {"src/__pycache__"}
 
 
 def test_a_large_file_that_is_ignored_is_no_reason_to_refuse(root: Path, shadow: ShadowRepository) -> None:
     """One that is not ignored is refused."""
     (root / ".venv/lib/deep/large.so").write_bytes(bytes(20_000))
-    assert shadow.take().left_out == IGNORED
+    assert shadow.take_snapshot().left_out == IGNORED
     (root / "data.bin").write_bytes(bytes(20_000))
     with pytest.raises(FilesystemError, match=r"data\.bin"):
         shadow.snapshot()
     with (root / ".gitignore").open("a") as file:
         file.write("*.bin\n")
-    assert shadow.take().left_out == IGNORED | {"data.bin"}
+    assert shadow.take_snapshot().left_out == IGNORED | {"data.bin"}
 
 
 def test_rules_of_later_decide_nothing_about_a_snapshot(root: Path, shadow: ShadowRepository, tmp_path: Path) -> None:
     """The snapshot says what it leaves out; a program that ignores more takes nothing from the rollback."""
-    before, snapshot = picture(root), shadow.snapshot()
+    saved = SavedTree(root, shadow)
     (root / ".gitignore").unlink()
-    shadow.restore(snapshot)
-    assert picture(root) == before
+    saved.restore()
     for repository in (shadow, ShadowRepository(root, tmp_path / "shadow.git")):
         (root / ".gitignore").write_text("*")
         (root / "src/main.py").unlink()
-        repository.restore(snapshot)
-        assert picture(root) == before
+        repository.restore(saved.snapshot)
+        assert picture(root) == saved.before
 
 
 def test_a_folder_above_comes_back_without_what_was_left_out(root: Path, shadow: ShadowRepository) -> None:
     """Nobody has saved that."""
-    before, snapshot = picture(root), shadow.snapshot()
+    saved = SavedTree(root, shadow)
     shutil.rmtree(root / "web")
     (root / "web").write_text("a file where a folder was")
-    shadow.restore(snapshot)
-    assert picture(root) == without(before, "web/node_modules")
+    shadow.restore(saved.snapshot)
+    assert picture(root) == without(saved.before, "web/node_modules")
 
 
 @pytest.mark.parametrize("is_linked", [False, True])
@@ -119,7 +118,7 @@ def test_a_file_that_git_tracks_is_restored_whatever_the_rules_say(
     if is_linked:
         (root / ".git").rename(root.with_name("elsewhere"))
         (root / ".git").write_text("gitdir: ../elsewhere\n")
-    taken = shadow.take()
+    taken = shadow.take_snapshot()
     kept = {"dist/local.js", "dist/.gitignore", "dist/empty"}
     assert taken.left_out == IGNORED - {"src/run.log"} | kept
     for path in ("dist/released.js", "dist/local.js", "src/run.log"):
@@ -137,7 +136,7 @@ def test_an_index_that_git_cannot_read_tracks_nothing(root: Path, shadow: Shadow
     git(root, "add", "--force", "src/run.log")
     (root / ".git/index").unlink()
     os.mkfifo(root / ".git/index") if kind == "a pipe" else (root / ".git/index").write_text("damaged")
-    assert shadow.take().left_out == IGNORED
+    assert shadow.take_snapshot().left_out == IGNORED
 
 
 def test_what_a_repository_excludes_counts_as_ignored(root: Path, shadow: ShadowRepository) -> None:
@@ -150,7 +149,7 @@ def test_what_a_repository_excludes_counts_as_ignored(root: Path, shadow: Shadow
     (root / "inner/.git/info/exclude").write_text("secret\n")
     (root / "inner/secret").touch()
     (root / "src/.gitignore").write_text("!*.log\n")
-    found = shadow.take().left_out
+    found = shadow.take_snapshot().left_out
     assert found == IGNORED - {"src/run.log"} | {"src/main.py", "inside.log", "inner/secret"}
 
 
@@ -160,7 +159,7 @@ def test_a_pipe_in_place_of_an_ignore_file_has_no_rules(root: Path, shadow: Shad
     os.mkfifo(root / ".gitignore")
     (root / "src/.gitignore").symlink_to("../web/page.html")
     (root / "web/.gitignore").write_bytes(b"*\n" * 600_000)
-    assert ShadowRepository(root, shadow.git_dir).take().left_out == frozenset()
+    assert ShadowRepository(root, shadow.git_dir).take_snapshot().left_out == frozenset()
 
 
 @pytest.mark.parametrize("given", ["1 GB", -1, True])

@@ -1,8 +1,10 @@
-"""What a shadow refuses, and what becomes of it when its process is killed."""
+"""What a shadow refuses; a git that is missing, fails or dies; and the user's settings, which change nothing."""
 
 from __future__ import annotations
 
+import io
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,8 +12,10 @@ from pathlib import Path
 import pytest
 
 from handrail.errors import FilesystemBusyError, FilesystemError, JournalError, RootMissingError, SnapshotError
+from handrail.filesystem.shadow.git import UNREAD, ObjectReader, ObjectWriter, Pipes
 from handrail.filesystem.shadow.repository import ShadowRepository
-from tests.filesystem.shadow_trees import pack, picture
+from tests.filesystem.kit import unchanged
+from tests.filesystem.shadow_trees import SavedTree, pack, picture, script
 from tests.kit import raises
 from tests.wording import Wording
 
@@ -58,10 +62,9 @@ def test_a_git_dir_in_the_tree_is_refused(root: Path, tmp_path: Path, wording: W
 
 def test_a_tree_that_is_gone_is_named(root: Path, shadow: ShadowRepository, wording: Wording) -> None:
     """It may be a disk that is not there now, so nothing is made in its place."""
-    before = picture(root)
-    snapshot = shadow.snapshot()
+    saved = SavedTree(root, shadow)
     root.rename(root.with_name("elsewhere"))
-    for attempt in (shadow.snapshot, lambda: shadow.restore(snapshot)):
+    for attempt in (shadow.snapshot, lambda: shadow.restore(saved.snapshot)):
         with raises(RootMissingError, wording):
             attempt()
     root.write_text("a file")
@@ -69,8 +72,7 @@ def test_a_tree_that_is_gone_is_named(root: Path, shadow: ShadowRepository, word
         shadow.snapshot()
     root.unlink()
     root.mkdir()
-    shadow.restore(snapshot)
-    assert picture(root) == before
+    saved.restore()
 
 
 @pytest.mark.parametrize("snapshot", ["", "HEAD", "0" * 40, "4b825dc642cb6eb9a060e54bf8d69288fbee4904", "a b\nc"])
@@ -79,10 +81,8 @@ def test_what_is_no_snapshot_is_refused(snapshot: str, root: Path, shadow: Shado
     (root / "empty" / "inside" / "4b").mkdir()  # so that git has the empty tree
     shadow.snapshot()
     (root / "new").touch()
-    before = picture(root)
-    with raises(SnapshotError, wording):
+    with unchanged(picture, root), raises(SnapshotError, wording):
         shadow.restore(snapshot)
-    assert picture(root) == before
 
 
 def test_a_snapshot_that_has_lost_a_file_is_refused(root: Path, shadow: ShadowRepository, wording: Wording) -> None:
@@ -121,3 +121,108 @@ def test_a_git_dir_that_cannot_be_made_is_named(root: Path, tmp_path: Path, word
     (tmp_path / "file").touch()
     with raises(FilesystemError, wording):
         ShadowRepository(root, tmp_path / "file").snapshot()
+
+
+def test_file_that_becomes_shorter_while_it_is_stored_is_unread() -> None:
+    """What git was told to expect is filled up."""
+    stdin = io.BytesIO()
+    assert ObjectWriter(stdin).blob(io.BytesIO(b"ab"), 5) == UNREAD
+    assert stdin.getvalue() == b"blob\ndata 5\nab\0\0\0\n"
+
+
+@pytest.mark.parametrize("answer, kind", [(b"id tree 2\nab\n", JournalError), (b"id blob 3\nab", BrokenPipeError)])
+def test_what_is_no_whole_blob_is_not_restored(answer: bytes, kind: type[Exception]) -> None:
+    """The content of a file would be wrong."""
+    with pytest.raises(kind):
+        list(ObjectReader(Pipes(io.BytesIO(), io.BytesIO(answer))).blob("id"))
+
+
+def test_a_missing_git_is_named_with_the_cure(root: Path, tmp_path: Path, wording: Wording) -> None:
+    """Whether it is missing from the beginning or only later; the tree is as it was."""
+    snapshot = ShadowRepository(root, tmp_path / "shadow.git").snapshot()
+    (root / "new").touch()
+    with unchanged(picture, root):
+        for git_dir in (tmp_path / "new.git", tmp_path / "shadow.git"):
+            missing = ShadowRepository(root, git_dir, git="no-such-git")
+            with raises(FilesystemError, wording):
+                missing.snapshot()
+            with raises(FilesystemError, wording):
+                missing.restore(snapshot)
+
+
+@pytest.mark.parametrize("command", ["init", "fast-import", "mktree"])
+def test_a_failing_git_takes_no_snapshot(command: str, root: Path, tmp_path: Path, wording: Wording) -> None:
+    """The error holds what git said; the tree is as it was, and the next attempt succeeds."""
+    before = picture(root)
+    failing = script(tmp_path, command, "echo no room left >&2; exit 7")
+    with raises(FilesystemError, wording):
+        ShadowRepository(root, tmp_path / "shadow.git", git=failing).snapshot()
+    assert picture(root) == before
+    shadow = ShadowRepository(root, tmp_path / "shadow.git")
+    snapshot = shadow.snapshot()
+    shutil.rmtree(root / "src")
+    shadow.restore(snapshot)
+    assert picture(root) == before
+
+
+@pytest.mark.parametrize("case", ["--batch", "--batch-check"])
+@pytest.mark.parametrize("then", ["exit 5", "exit 0"])
+def test_a_failing_git_restores_nothing(case: str, then: str, root: Path, tmp_path: Path, wording: Wording) -> None:
+    """The tree is as it was, also where folders had to be made accessible to be looked at."""
+    snapshot = ShadowRepository(root, tmp_path / "shadow.git").snapshot()
+    (root / "secret").write_text("changed")
+    before = picture(root)
+    failing = ShadowRepository(root, tmp_path / "shadow.git", git=script(tmp_path, case, then))
+    with raises(FilesystemError, wording):
+        failing.restore(snapshot)
+    assert picture(root) == before
+
+
+def test_a_git_that_keeps_other_trees_is_refused(root: Path, tmp_path: Path, wording: Wording) -> None:
+    """A git that would drop whole modes must not be relied on."""
+    other = script(tmp_path, "mktree", f"echo {UNREAD}; exit 0")
+    with raises(FilesystemError, wording):
+        ShadowRepository(root, tmp_path / "shadow.git", git=other).snapshot()
+
+
+def test_what_a_killed_git_left_is_removed(root: Path, tmp_path: Path) -> None:
+    """Locks and half of an object stand in nobody's way."""
+    git_dir = tmp_path / "shadow.git"
+    snapshot = ShadowRepository(root, git_dir).snapshot()
+    (git_dir / "objects" / "ab").mkdir(exist_ok=True)
+    left = ("index.lock", "config.lock", "objects/pack/tmp_pack_x", "objects/ab/tmp_obj_x", "fast_import_crash_1")
+    for name in left:
+        (git_dir / name).write_text("half")
+    assert ShadowRepository(root, git_dir).snapshot() == snapshot
+    assert not [name for name in left if (git_dir / name).exists()]
+
+
+def test_the_user_s_settings_change_nothing(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither configuration nor environment: filters, hooks, ignored names, another index or object folder."""
+    settings = tmp_path / "config"
+    settings.write_text(
+        "[core]\n autocrlf = true\n excludesFile = /dev/null\n"
+        '[filter "lfs"]\n clean = false\n smudge = false\n required = true\n'
+        f"[init]\n defaultObjectFormat = sha256\n templateDir = {tmp_path}\n"
+    )
+    expected = ShadowRepository(root, tmp_path / "plain.git").snapshot()
+    for name, value in {
+        "GIT_CONFIG_GLOBAL": str(settings),
+        "GIT_DIR": str(tmp_path / "theirs"),
+        "GIT_INDEX_FILE": str(tmp_path / "their-index"),
+        "GIT_OBJECT_DIRECTORY": str(tmp_path / "their-objects"),
+        "GIT_WORK_TREE": str(tmp_path),
+        "GIT_DEFAULT_HASH": "sha256",
+        "GIT_CONFIG_COUNT": "1",
+        "GIT_CONFIG_KEY_0": "core.autocrlf",
+        "GIT_CONFIG_VALUE_0": "true",
+    }.items():
+        monkeypatch.setenv(name, value)
+    before = picture(root)
+    shadow = ShadowRepository(root, tmp_path / "shadow.git")
+    assert shadow.snapshot() == expected
+    shutil.rmtree(root / "src")
+    (root / "mixed.txt").unlink()
+    shadow.restore(expected)
+    assert picture(root) == before
+    assert not [name for name in ("theirs", "their-index", "their-objects") if (tmp_path / name).exists()]

@@ -18,64 +18,27 @@ from handrail.filesystem.shadow.repository import ShadowRepository
 from handrail.filesystem.shadow.tree import MAX_TREE_DEPTH
 from handrail.testing import FakeClock
 from handrail.transaction import Snapshotable
-from tests.filesystem.shadow_trees import fill, git, pack, picture
+from tests.filesystem.shadow_trees import SavedTree, fill, git, pack, picture, script
 from tests.wording import Wording
 
 
-def replace_by_folder(path: Path) -> None:
-    """Make a folder with something in it where a file was."""
-    path.unlink()
-    path.mkdir()
-    (path / "inside").write_text("inside")
+def clear(path: Path) -> Path:
+    """Remove what is at a path, which is returned."""
+    shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+    return path
 
 
-def replace_by_link(path: Path, target: str) -> None:
-    """Make a link where a file or folder was."""
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink()
-    path.symlink_to(target)
-
-
-def replace_by_file(path: Path) -> None:
-    """Make a file where a folder was."""
-    shutil.rmtree(path)
-    path.write_text("a file now")
-
-
-def replace_by_pipe(path: Path) -> None:
-    """Make a named pipe where a file was."""
-    path.unlink()
-    os.mkfifo(path)
-
-
-def remove_attributes(root: Path) -> None:
-    """Remove what says how files are converted, and one of the files."""
-    (root / ".gitattributes").unlink()
-    (root / "mixed.txt").unlink()
-
-
-def remove_everything(root: Path) -> None:
-    """Leave the root alone."""
-    for path in root.iterdir():
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        else:
-            path.unlink()
-
-
-def make_repository(root: Path) -> None:
-    """Make a repository that has no commits yet."""
-    (root / "new").mkdir()
-    git(root / "new", "init")
+def make_folder(path: Path) -> Path:
+    """Make a folder, which is returned."""
+    path.mkdir(parents=True)
+    return path
 
 
 CHANGES: dict[str, Callable[[Path], object]] = {
     "nothing": lambda root: None,
     "an edit": lambda root: (root / "src" / "main.py").write_text("changed"),
     "a file removed": lambda root: (root / "src" / "main.py").unlink(),
-    "attributes removed": remove_attributes,
+    "attributes removed": lambda root: [clear(root / name) for name in (".gitattributes", "mixed.txt")],
     "a mode that git does not know": lambda root: (root / "secret").chmod(0o4640),
     "a folder without any right": lambda root: (root / "src" / "deep").chmod(0),
     "the mode of the root": lambda root: root.chmod(0o711),
@@ -84,14 +47,14 @@ CHANGES: dict[str, Callable[[Path], object]] = {
     "an empty folder removed": lambda root: (root / "empty" / "inside").rmdir(),
     "a new empty folder": lambda root: (root / "new" / "inside").mkdir(parents=True),
     "folders with everything in them removed": lambda root: shutil.rmtree(root / "src"),
-    "everything removed": remove_everything,
+    "everything removed": lambda root: [clear(path) for path in root.iterdir()],
     "a folder moved": lambda root: (root / "src" / "deep").rename(root / "moved"),
     "a link to a folder above": lambda root: (root / "src" / "out").symlink_to("../.."),
-    "a file that became a folder": lambda root: replace_by_folder(root / "secret"),
-    "a folder that became a file": lambda root: replace_by_file(root / "src"),
-    "a folder that became a link to another": lambda root: replace_by_link(root / "src", "other"),
+    "a file that became a folder": lambda root: (make_folder(clear(root / "secret")) / "inside").write_text("inside"),
+    "a folder that became a file": lambda root: clear(root / "src").write_text("a file now"),
+    "a folder that became a link to another": lambda root: clear(root / "src").symlink_to("other"),
     "a name that is not UTF-8": lambda root: (root / os.fsdecode(b"caf\xe9 \xff.txt")).write_text("changed"),
-    "a new repository": make_repository,
+    "a new repository": lambda root: git(make_folder(root / "new"), "init"),
 }
 
 
@@ -119,7 +82,8 @@ def test_whatever_was_done_to_the_tree_is_undone(
 
 
 def test_equal_trees_have_one_id(root: Path, shadow: ShadowRepository, tmp_path: Path) -> None:
-    """The id says what is in the tree, and nothing of where, when or by whom it was kept."""
+    """The id says what is in the tree, and nothing of where, when or by whom it was kept; a shadow is a resource."""
+    assert isinstance(shadow, Snapshotable)
     (tmp_path / "twin").mkdir()
     twin = ShadowRepository(fill(tmp_path / "twin"), tmp_path / "twin.git")
     assert shadow.snapshot() == twin.snapshot() == shadow.snapshot()
@@ -129,26 +93,17 @@ def test_equal_trees_have_one_id(root: Path, shadow: ShadowRepository, tmp_path:
 
 def test_what_has_not_changed_is_not_read_again(root: Path, tmp_path: Path) -> None:
     """Once files have not been touched for a while, only a change of what the disk says of them has them read."""
-    script = tmp_path / "counting-git"
-    script.write_text(f'#!/bin/sh\necho >> {tmp_path}/started\nexec git "$@"\n')
-    script.chmod(0o755)
+    counting = script(tmp_path, "-c", f"echo >> {tmp_path}/started")
     later = FakeClock(datetime.now(UTC) + timedelta(hours=1))
-    shadow = ShadowRepository(root, tmp_path / "shadow.git", git=str(script), clock=later)
-    before = picture(root)
-    snapshot = shadow.snapshot()
+    shadow = ShadowRepository(root, tmp_path / "shadow.git", git=counting, clock=later)
+    saved = SavedTree(root, shadow)
     (tmp_path / "started").unlink()
-    assert shadow.snapshot() == snapshot
+    assert shadow.snapshot() == saved.snapshot
     assert not (tmp_path / "started").exists(), "no git is needed to find that nothing has changed"
     (root / "src" / "main.py").write_text("changed")
-    assert shadow.snapshot() != snapshot
+    assert shadow.snapshot() != saved.snapshot
     assert len((tmp_path / "started").read_text()) == 2
-    shadow.restore(snapshot)
-    assert picture(root) == before
-
-
-def test_a_shadow_is_a_participant_of_transactions(shadow: ShadowRepository) -> None:
-    """It can be bound as a resource."""
-    assert isinstance(shadow, Snapshotable)
+    saved.restore()
 
 
 def test_edits_of_equal_size_in_one_moment_are_seen(root: Path, shadow: ShadowRepository) -> None:
@@ -178,13 +133,11 @@ def test_a_repository_below_the_root_is_kept_like_any_folder(
     if commits:
         git(inner, "add", "-A")
         git(inner, "commit", "-m", "first")
-    before = picture(root)
-    snapshot = shadow.snapshot()
+    saved = SavedTree(root, shadow)
     git(inner, "commit", "--allow-empty", "-m", "more")
     shadow.snapshot()
     shutil.rmtree(inner)
-    shadow.restore(snapshot)
-    assert picture(root) == before
+    saved.restore()
     git(inner, "status")
 
 
@@ -203,37 +156,30 @@ def test_the_own_repository_of_the_root_is_left_alone(root: Path, shadow: Shadow
     assert list(shadow.git_dir.glob("objects/pack/*.idx"))
 
 
-def test_what_the_own_repository_converts_is_kept_as_it_is_on_disk(root: Path, shadow: ShadowRepository) -> None:
-    """What git holds for a file with converted line ends is not what the disk holds; the disk is what comes back."""
+def convert(root: Path) -> None:
+    """Have git convert line ends."""
     (root / ".gitattributes").write_text("* text eol=crlf\n")
     (root / "mixed.txt").write_bytes(b"one\r\ntwo\r\n")
     pack(root, ".gitattributes", "mixed.txt")
-    before = picture(root)
-    snapshot = shadow.snapshot()
-    (root / "mixed.txt").unlink()
-    shadow.restore(snapshot)
-    assert picture(root) == before
 
 
-def test_a_snapshot_survives_the_own_repository(root: Path, shadow: ShadowRepository) -> None:
-    """What was linked stays, even if a tool removes the repository that it was linked from."""
-    pack(root, "src")
-    before = picture(root)
-    snapshot = shadow.snapshot()
-    for path in (root / ".git", root / "src"):
-        shutil.rmtree(path)
-    shadow.restore(snapshot)
-    assert picture(root) == before
+REPOSITORIES: dict[str, tuple[Callable[[Path], object], list[str]]] = {
+    "it converts line ends: the disk is what comes back": (convert, ["mixed.txt"]),
+    "it is removed: what was linked stays": (lambda root: pack(root, "src"), [".git", "src"]),
+    "its objects have other ids": (lambda root: pack(root, "src", kind="sha256"), ["src"]),
+}
 
 
-def test_a_repository_of_another_kind_is_not_made_use_of(root: Path, shadow: ShadowRepository) -> None:
-    """Its objects have other ids."""
-    pack(root, "src", kind="sha256")
-    before = picture(root)
-    snapshot = shadow.snapshot()
-    shutil.rmtree(root / "src")
-    shadow.restore(snapshot)
-    assert picture(root) == before
+@pytest.mark.parametrize("prepare, lost", REPOSITORIES.values(), ids=REPOSITORIES)
+def test_the_own_repository_does_no_harm(
+    root: Path, shadow: ShadowRepository, prepare: Callable[[Path], object], lost: list[str]
+) -> None:
+    """Its packs are made use of where they hold what the disk holds."""
+    prepare(root)
+    saved = SavedTree(root, shadow)
+    for path in lost:
+        clear(root / path)
+    saved.restore()
 
 
 def test_new_special_files_are_removed_and_old_ones_not_made_again(root: Path, shadow: ShadowRepository) -> None:
@@ -241,26 +187,25 @@ def test_new_special_files_are_removed_and_old_ones_not_made_again(root: Path, s
     os.mkfifo(root / "pipe", 0o640)
     with socket.socket(socket.AF_UNIX) as old, socket.socket(socket.AF_UNIX) as new, chdir(root):
         old.bind("old")
-        before, snapshot = picture(root), shadow.snapshot()
+        saved = SavedTree(root, shadow)
         (root / "new").mkdir()
         os.mkfifo(root / "new" / "pipe")
-        replace_by_pipe(root / "secret")
+        os.mkfifo(clear(root / "secret"))
         new.bind("src/socket")
-        shadow.restore(snapshot)
-        assert picture(root) == before
+        saved.restore()
         assert ((root / "old").is_socket(), (root / "src" / "socket").exists()) == (True, False)
         for name in ("old", "pipe"):
             (root / name).unlink()
             (root / name).write_text("a file now")
-        shadow.restore(snapshot)
-    del before[b"old"], before[b"pipe"]
-    assert picture(root) == before
-    assert shadow.snapshot() != snapshot
+        shadow.restore(saved.snapshot)
+    del saved.before[b"old"], saved.before[b"pipe"]
+    assert picture(root) == saved.before
+    assert shadow.snapshot() != saved.snapshot
 
 
 def test_what_is_new_is_removed_unread_and_at_any_depth(root: Path, shadow: ShadowRepository) -> None:
     """A file of a terabyte, which would take hours to read, and more folders in each other than a path can name."""
-    before, snapshot = picture(root), shadow.snapshot()
+    saved = SavedTree(root, shadow)
     (root / "new").touch()
     os.truncate(root / "new", 1 << 40)
     os.truncate(root / "run.sh", 1 << 40)
@@ -272,8 +217,7 @@ def test_what_is_new_is_removed_unread_and_at_any_depth(root: Path, shadow: Shad
             os.chdir("0" * 100)
             Path("file").touch()
         Path().chmod(0o500)
-    shadow.restore(snapshot)
-    assert picture(root) == before
+    saved.restore()
 
 
 def test_what_cannot_be_removed_does_not_keep_the_rest_from_being_restored(
@@ -284,7 +228,7 @@ def test_what_cannot_be_removed_does_not_keep_the_rest_from_being_restored(
     def refuse(name: str, **_at: object) -> None:
         raise PermissionError(errno.EPERM, os.strerror(errno.EPERM), name)
 
-    before, snapshot = picture(root), shadow.snapshot()
+    saved = SavedTree(root, shadow)
     shutil.rmtree(root / "src" / "deep")
     (root / "new").mkdir()
     for name in ("new/held", "held"):
@@ -292,7 +236,6 @@ def test_what_cannot_be_removed_does_not_keep_the_rest_from_being_restored(
     with monkeypatch.context() as patch:
         patch.setattr(os, "unlink", refuse)
         with pytest.raises(FilesystemError) as caught:
-            shadow.restore(snapshot)
+            shadow.restore(saved.snapshot)
     assert (str(caught.value), (root / "src" / "deep").is_dir()) == (wording, True)
-    shadow.restore(snapshot)
-    assert picture(root) == before
+    saved.restore()

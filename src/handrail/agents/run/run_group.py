@@ -41,7 +41,7 @@ from handrail.agents.run.interface import QuestionAsked, QuestionDecided, RunEve
 from handrail.errors import AgentError, CallPostponed, PromptEvaluationError, RunAbortedError
 from handrail.errors.developer import mistakes_in
 from handrail.filesystem import CommitRecordStore, HostFilesystem
-from handrail.filesystem.host.journal_folder import default_journal_folder
+from handrail.filesystem.host.recovery import default_journal_folder
 from handrail.redaction import redacted_logger
 from handrail.runtime import EffectLedger
 from handrail.runtime.execution import ASYNC

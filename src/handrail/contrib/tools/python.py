@@ -30,7 +30,7 @@ from handrail.errors import (
 )
 from handrail.filesystem import FileStat, Filesystem, PathFilter
 from handrail.filesystem.path_filters import NOTHING_FILTERED, excluding
-from handrail.filesystem.protocol import digest_of
+from handrail.filesystem.protocol import hash_content
 from handrail.prompt import Section, Tool, ToolContext, ToolExample, ToolResult
 from handrail.prompt.read_before_write import KnownFiles, known_of
 from handrail.redaction import redacted_logger
@@ -390,7 +390,7 @@ class LentFiles:
             text = data.decode()
         except UnicodeDecodeError as error:
             raise _RefusedError(ValueError, f"{path!r} is not text in UTF-8") from error
-        self._seen[self._files.shortest(path)] = digest_of((data,))
+        self._seen[self._files.shortest(path)] = hash_content((data,))
         return text
 
     def write_text(self, path: str, text: str) -> None:
@@ -401,7 +401,7 @@ class LentFiles:
         self._check_known(path)
         self._files.write_text(path, text)
         self._note_change(path)
-        self._seen[self._files.shortest(path)] = digest_of((data,))
+        self._seen[self._files.shortest(path)] = hash_content((data,))
 
     def remove_file(self, path: str) -> None:
         """Remove a file."""

@@ -1,9 +1,8 @@
 """What a filesystem on disk has changed and can restore: by hand, when a call fails, and after a crash.
 
 Two journals record every change, and both refer to the same images (`handrail.filesystem.host.journal`). The
-one in memory (`handrail.filesystem.undo_journal`) serves every snapshot that is referenced, also those of nested calls
-and of single operations. The one on disk (`handrail.filesystem.host.journal`) serves only the beginning of the
-transaction, for recovery after a crash; so it holds each path once.
+one in memory (`handrail.filesystem.undo_journal`) serves every snapshot that is referenced. The one on disk serves only
+the beginning of the transaction, for recovery after a crash; so it holds each path once.
 
 The order of one operation, and what a crash after each step leaves behind:
 
@@ -22,26 +21,15 @@ the journal is discarded                               the change stays
 
 Outside calls an operation is a transaction of its own, which no store decides about.
 
-A call that starts other programs saves the whole tree. A *tree* is a snapshot of a shadow repository
-(`handrail.filesystem.shadow.repository`), whose git dir lies in the journal's folder and is used by all openings of the
-root. A call saves one before it starts a program:
-
-=====================================================  ============================================================
-step of `HostFilesystem.keep_tree`                     a crash after it
-=====================================================  ============================================================
-images that are files of the tree too become copies    nothing has been touched
-the tree is saved, and synced                          the same
-it is recorded in the journal on disk, and synced      the journal restores the tree, and then the images
-the program makes changes                              the same
-=====================================================  ============================================================
+A call saves the whole tree before it starts other programs (`HostFilesystem.keep_tree`). A *tree* is a snapshot of a
+shadow repository, whose git dir lies in the journal's folder. Images that are files of the tree too become copies; the
+tree is saved, synced, and recorded in the journal on disk. After that a crash restores the tree, and then the images.
 
 The earliest tree wins. It covers everything that changes after it, by a program or by the filesystem itself, so later
 images are needed only to restore later snapshots, which the journal in memory does. Images from before it are restored
 after it. The root's own `.git` and what is left out are not part of a tree: their images count, whenever they were
-taken.
-
-Restoring the tree makes new files, which are marked as made by the call. What another process has written since the
-tree was saved cannot be distinguished from what the program has written, and is removed.
+taken. Restoring the tree makes new files, which are marked as made by the call. What another process has written since
+the tree was saved cannot be distinguished from what the program has written, and is removed.
 """
 
 from __future__ import annotations
@@ -53,7 +41,7 @@ from uuid import uuid4
 
 from handrail.crash_points import reached
 from handrail.errors import FilesystemError, JournalError, RootMissingError
-from handrail.filesystem.disk import translate_os_errors
+from handrail.filesystem.disk import Root, translate_os_errors
 from handrail.filesystem.host.journal import (
     NO_BEFORE_IMAGE,
     BeforeImage,
@@ -61,12 +49,10 @@ from handrail.filesystem.host.journal import (
     FileIdentity,
     JournalFile,
     JournalHeader,
-    beside_of,
+    temporary_name,
 )
-from handrail.filesystem.host.journal_folder import drop_commit_record
-from handrail.filesystem.host.recovery import RestoreTarget, TreeRestorer, WholeTree
+from handrail.filesystem.host.recovery import RestoreTarget, TreeRestorer, WholeTree, drop_commit_record
 from handrail.filesystem.paths import ROOT
-from handrail.filesystem.root import Root
 from handrail.filesystem.undo_journal import LOST, Snapshot, UndoJournal
 from handrail.redaction import redacted_logger
 from handrail.transaction import RecordCommit, Transaction, current, is_rolling_back
@@ -83,16 +69,13 @@ class HostChanges:
 
     Attributes:
         lock: guards the tree, within this process, and its state here.
-        root: the tree.
-        images: what was at its paths.
         store: decides whether the calls that changed something are committed; `None` without a store.
         synced: whether changes also survive a power failure, not only the death of the process.
     """
 
-    __slots__ = ("_call", "_journal", "_pid", "_spans", "_stuck", "_whole", "images", "lock", "root", "store", "synced")
+    __slots__ = ("_call", "_fault", "_journal", "_pid", "_undo", "_whole", "images", "lock", "root", "store", "synced")
 
     def __init__(self, tree: WholeTree, store: CommitRecordStore | None, *, synced: bool) -> None:
-        """Start without changes."""
         self.lock: threading.RLock = threading.RLock()
         self.root: Root = tree.root
         self.images: BeforeImages = tree.images
@@ -100,59 +83,46 @@ class HostChanges:
         self.synced: bool = synced
         self._whole = tree
         self._pid = self.images.disk.process()
-        self._spans = UndoJournal[BeforeImage]()
+        self._undo = UndoJournal[BeforeImage]()
         self._journal: JournalFile | None = None
         self._call: Transaction | None = None
-        self._stuck: BaseException | None = None
+        self._fault: BaseException | None = None
 
     @property
     def is_open(self) -> bool:
-        """Whether a transaction has changed something and has not been settled."""
+        """Returns whether a transaction has changed something and has not been settled."""
         return self._journal is not None
 
     @property
     def is_ours(self) -> bool:
-        """Whether this process opened the root, and is not a fork of it."""
+        """Returns whether this process opened the root, and is not a fork of it."""
         return self.images.disk.process() == self._pid
 
     def check(self) -> None:
-        """Check that changes made now could be rolled back.
-
-        Raises:
-            JournalError: an earlier rollback failed, so the tree is not in the expected state.
-        """
-        if self._stuck is not None:
+        """Checks that changes made now could be rolled back; `JournalError` after a rollback that failed."""
+        if self._fault is not None:
             msg = (
                 "the files could not be restored, or the journal could not be closed, so nothing can be changed any "
-                f"more ({self._stuck}). Close this filesystem and open it again: that tries once more."
+                f"more ({self._fault}). Close this filesystem and open it again: that tries once more."
             )
-            raise JournalError(msg, path=ROOT) from self._stuck
+            raise JournalError(msg, path=ROOT) from self._fault
 
     def check_use(self) -> None:
-        """Check that this process opened the root, and that the root exists.
-
-        Raises:
-            RootMissingError: it does not exist.
-            FilesystemError: the process is a fork.
-        """
+        """Checks that the root exists (`RootMissingError`), and that this process opened it."""
         self._check_process()
         self.root.check()
 
     def snapshot(self) -> Snapshot[BeforeImage]:
         """A snapshot of the present state; see `UndoJournal.snapshot`."""
-        return self._spans.snapshot()
+        return self._undo.snapshot()
 
     @contextmanager
     def operation(self, what: str, path: str) -> Generator[None]:
-        """Make changes in the block: all of them, or none if the block raises.
-
-        Raises:
-            FilesystemError: the disk fails, or the changes could not be synced.
-        """
+        """Makes the changes in the block: all of them, or none if the block or the syncing raises."""
         self.images.sweep()
         # From here on nothing is recorded yet, so images are taken even of paths that the call has changed before:
         # without them this operation could not be rolled back alone.
-        saved = self._spans.snapshot()
+        before = self._undo.snapshot()
         with translate_os_errors(what, path):
             try:
                 yield
@@ -160,74 +130,69 @@ class HostChanges:
                 if self._call is None and self._journal is not None:
                     self._sync(self._journal)
             except BaseException:
-                with self._or_stuck():
+                with self._blocking_faults():
                     # In a call the images are still needed for the call's own rollback, so a file that is restored is a
                     # copy.
-                    self._back_to(saved, shared=self._call is None)
+                    self._restore(before, shared=self._call is None)
                     if self._call is None:
-                        self._discard(settled=False)
+                        self._discard(keep_record=False)
                 raise
         if self._call is None:
             # The snapshot holds the images; without it, `_discard` can remove their contents at once.
-            del saved
+            del before
             reached("journal-before-discard")
-            with self._or_stuck():
-                self._discard(settled=False)
+            with self._blocking_faults():
+                self._discard(keep_record=False)
             reached("journal-after-discard")
 
     def about_to_change(self, paths: Iterable[str], *, stay: Collection[str] = ()) -> None:
-        """Take the images of paths without links, and record them durably.
-
-        Args:
-            paths: what will be changed.
-            stay: those whose file stays in the tree at another path.
-        """
+        """Takes the images of paths without links, durably; files in `stay` stay in the tree."""
         reached("journal-before-image")
-        journal = self._opened()
+        journal = self._open_journal()
         images = {path: self._image(path, stays=path in stay) for path in paths}
         # The journal on disk serves only the beginning of the transaction, so a path that it has is not recorded again.
-        new = {path: image for path, image in images.items() if journal.written.lacks(path)}
+        new = {path: image for path, image in images.items() if journal.records.lacks(path)}
         if new:
-            journal.note(new, self._header())
+            journal.record_images(new, self._header())
         # After the record on disk: if that fails, nothing is noted here, and nothing has been changed.
         for path, image in images.items():
-            self._spans.record(path, image)
+            self._undo.record(path, image)
         reached("journal-after-image")
 
     def keep_tree(self) -> None:
-        """Save the whole tree, and record it durably."""
+        """Saves the whole tree, and record it durably."""
         reached("journal-before-image")
-        is_first = self._journal is None or self._journal.written.tree is None
-        tree = self._whole.keep(synced=self.synced, is_first=is_first)
-        journal = self._opened()
+        is_first = self._journal is None or self._journal.records.tree is None
+        tree = self._whole.save(synced=self.synced, is_first=is_first)
+        journal = self._open_journal()
         if is_first:
             # Only the first: the journal restores the beginning of the transaction. Later trees serve newer snapshots.
-            journal.note_tree(tree, self._header())
-        self._spans.record_tree(tree)
+            journal.record_tree_id(tree, self._header())
+        self._undo.record_tree(tree)
         reached("journal-after-image")
 
     def expect(self, marks: Iterable[tuple[str, FileIdentity]]) -> None:
-        """Record what will be at paths, so that a rollback recognises it."""
-        self._opened().mark(marks)
+        """Records what will be at paths, so that a rollback recognises it."""
+        self._open_journal().mark(marks)
 
     @property
-    def beside(self) -> bytes:
+    def temporary_name(self) -> bytes:
         """The temporary name under which new content is written."""
-        return beside_of(self._opened().journal_id)
+        return temporary_name(self._open_journal().journal_id)
 
     def restore(self, snapshot: Snapshot[BeforeImage]) -> None:
-        """Restore a snapshot, as a rollback or by hand."""
+        """Restores a snapshot, as a rollback or by hand."""
         if not is_rolling_back():
             with self.operation("restore a snapshot", ROOT):
-                self._back_to(snapshot, shared=False, by_hand=True)
+                self._restore(snapshot, shared=False, by_hand=True)
             return
-        with self._or_stuck():
+        with self._blocking_faults():
             # Once the outermost call has ended, nothing needs the images after this rollback, and files are restored as
             # they were, with their inode. A nested call may be followed by further rollbacks of its parent.
-            self._back_to(snapshot, shared=self._call is None or not self._call.is_open())
+            self._restore(snapshot, shared=self._call is None or not self._call.is_open())
             if self._call is None and self._journal is not None:  # written outside a call that changed nothing
                 self._sync(self._journal)
-                self._discard(settled=False)
+                self._discard(keep_record=False)
 
     queue = None
     waits = True
@@ -236,15 +201,11 @@ class HostChanges:
         """Does nothing: there is nothing to look at."""
 
     def write(self) -> Sequence[RecordCommit]:
-        """Make the call's changes durable; the store gets the journal's id. Idempotent.
-
-        Raises:
-            FilesystemError: the disk fails.
-        """
+        """Makes the call's changes durable; the store gets the journal's id. Idempotent."""
         with self.lock:
-            journal = self._opened()
+            journal = self._open_journal()
             # Nothing was recorded, so that nothing was changed.
-            if journal.written.header is None:
+            if journal.records.header is None:
                 return ()
             self.check()
             self._check_process()
@@ -257,38 +218,38 @@ class HostChanges:
             return () if self.store is None else (RecordCommit(journal.journal_id),)
 
     def after_commit(self) -> None:
-        """Discard the journal of a committed call. Never raises: a fault is logged, and blocks further changes."""
-        settled: str | None = None
+        """Discards the journal of a committed call; a fault is logged, and blocks further changes."""
+        journal_id: str | None = None
         with self.lock:
             try:
-                with self._or_stuck():
+                with self._blocking_faults():
                     reached("journal-before-discard")
-                    settled = self._settle()
+                    journal_id = self._settle()
             except FilesystemError:
                 _LOGGER.exception("the journal of a committed call could not be removed")
             finally:
                 self._abandon()
-        self._drop_record(settled)
+        self._drop_record(journal_id)
 
     def after_rollback(self) -> None:
-        """Discard the journal of a call that was rolled back; it stays if the rollback failed."""
-        settled: str | None = None
+        """Discards the journal of a call that was rolled back; it stays if the rollback failed."""
+        journal_id: str | None = None
         with self.lock:
             try:
                 # After a rollback that failed, the next opening restores from the journal.
-                if self._stuck is None:
-                    with self._or_stuck():
+                if self._fault is None:
+                    with self._blocking_faults():
                         self._check_process()
-                        self._sync(self._opened())
-                        settled = self._settle()
+                        self._sync(self._open_journal())
+                        journal_id = self._settle()
             finally:
                 self._abandon()
-        self._drop_record(settled)
+        self._drop_record(journal_id)
 
     def in_doubt(self) -> None:
-        """Leave the journal to the next opening, when the store can be read, and refuse changes until then."""
+        """Leaves the journal to the next opening, when the store can be read, and refuses changes."""
         with self.lock:
-            self._stuck = JournalError("the store was lost while a call was being committed", path=ROOT)
+            self._fault = JournalError("the store was lost while a call was being committed", path=ROOT)
             self._abandon()
 
     def _check_root(self, *, is_saved: bool) -> None:
@@ -310,12 +271,11 @@ class HostChanges:
             raise FilesystemError(msg, path=ROOT)
 
     def _settle(self) -> str | None:
-        """Discard the journal of a call; returns its id if the store has to delete it."""
-        journal = self._opened()
+        journal = self._open_journal()
         # Also after a rollback: the commit may have failed after `write`. Deleting an id that the store does not have
         # is not an error.
-        is_in_store = self.store is not None and journal.written.prepared
-        self._discard(settled=is_in_store)
+        is_in_store = self.store is not None and journal.records.prepared
+        self._discard(keep_record=is_in_store)
         reached("journal-after-discard")
         return journal.journal_id if is_in_store else None
 
@@ -324,27 +284,27 @@ class HostChanges:
         if journal_id is not None and self.store is not None:
             drop_commit_record(journal_id, self.store, self.images)
 
-    def _back_to(self, snapshot: Snapshot[BeforeImage], *, shared: bool, by_hand: bool = False) -> None:
-        images, tree = self._spans.since(snapshot)
+    def _restore(self, snapshot: Snapshot[BeforeImage], *, shared: bool, by_hand: bool = False) -> None:
+        images, tree = self._undo.since(snapshot)
         if images or tree is not None:
             check_blocking("restoring files")
         if not images and tree is None:
             return
         self._check_process()
         self._check_root(is_saved=tree is not None)
-        journal = self._opened()
+        journal = self._open_journal()
         if tree is not None:
-            if journal.written.tree is None or (by_hand and self._spans.lacks_tree()):
+            if journal.records.tree is None or (by_hand and self._undo.lacks_tree()):
                 self.keep_tree()
-            self._spans.record_tree(LOST)  # a rollback does not preserve snapshots taken in what it undoes
-            self._whole.put_back(tree, journal)
+            self._undo.record_tree(LOST)  # a rollback does not preserve snapshots taken in what it undoes
+            self._whole.restore(tree, journal)
         # Restoring changes paths too, and may be interrupted: the journal must be able to restore them first.
-        lacking = [path for path in images if journal.written.lacks(path) or self._spans.lacks(path)]
+        lacking = [path for path in images if journal.records.lacks(path) or self._undo.lacks(path)]
         if lacking:
             self.about_to_change(lacking)
-        wanted = RestoreTarget(images, None if by_hand else journal.written.marks, self.beside, shared)
-        TreeRestorer(self.root, self.images, wanted, lambda path, mark: journal.mark([(path, mark)])).run()
-        self._spans.has_come_back(snapshot)
+        target = RestoreTarget(images, None if by_hand else journal.records.marks, self.temporary_name, shared)
+        TreeRestorer(self.root, self.images, target, lambda path, mark: journal.mark([(path, mark)])).run()
+        self._undo.record_restore(snapshot)
 
     def _image(self, path: str, *, stays: bool) -> BeforeImage:
         try:
@@ -353,8 +313,7 @@ class HostChanges:
         except (FileNotFoundError, NotADirectoryError):
             return NO_BEFORE_IMAGE  # its folder will be made in the same operation
 
-    def _opened(self) -> JournalFile:
-        """The journal on disk; made by the first change of a transaction, and settled with the outermost call."""
+    def _open_journal(self) -> JournalFile:
         if self._journal is None:
             transaction = current()
             call = None if transaction is None else transaction.root
@@ -366,19 +325,18 @@ class HostChanges:
             self._call = call
         return self._journal
 
-    def _let_go(self) -> JournalFile:
-        journal = self._opened()
+    def _detach_journal(self) -> JournalFile:
+        journal = self._open_journal()
         self._journal = self._call = None
         return journal
 
     def _abandon(self) -> None:
-        """Leave the journal, if there is one, to the next opening."""
         if self._journal is not None:
-            self._let_go().close()
+            self._detach_journal().close()
 
-    def _discard(self, *, settled: bool) -> None:
+    def _discard(self, *, keep_record: bool) -> None:
         if self._journal is not None:
-            self._let_go().discard(settled=settled)
+            self._detach_journal().discard(keep_record=keep_record)
         self.images.sweep()
 
     def _header(self) -> JournalHeader:
@@ -387,14 +345,13 @@ class HostChanges:
         return JournalHeader(self.root.identity[1], None if store is None else store.url, self.root.generation)
 
     def _sync(self, journal: JournalFile) -> None:
-        if self.synced and journal.written.tree is not None:
+        if self.synced and journal.records.tree is not None:
             self._whole.sync()
         elif self.synced:
-            self.root.sync_folders(journal.written.images)
+            self.root.sync_folders(journal.records.images)
 
     @contextmanager
-    def _or_stuck(self) -> Generator[None]:
-        """An exception in the block leaves the tree in a state that only opening it again can fix."""
+    def _blocking_faults(self) -> Generator[None]:
         try:
             with translate_os_errors(
                 "restore the files or close their journal", ROOT, after="Open the filesystem again"
@@ -402,7 +359,7 @@ class HostChanges:
                 yield
         except BaseException as error:
             # The next opening restores from the journal. In a call, `after_commit` or `after_rollback` leaves it.
-            self._stuck = error
+            self._fault = error
             if self._call is None:
                 self._abandon()
             raise

@@ -1,8 +1,4 @@
-"""A filesystem over a folder on disk, which is rolled back when a call fails or a process dies.
-
-This module implements the protocol on top of path resolution (`handrail.filesystem.root`), changes and their rollback
-(`handrail.filesystem.host.changes`), and recovery after a crash (`handrail.filesystem.host.recovery`).
-"""
+"""A filesystem over a folder on disk, which is rolled back when a call fails or a process dies."""
 
 from __future__ import annotations
 
@@ -20,21 +16,22 @@ from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.errors import FilesystemError, InvalidArgumentError
 from handrail.errors.developer import check_argument
 from handrail.filesystem import protocol
-from handrail.filesystem.disk import Disk, translate_os_errors
+from handrail.filesystem.disk import Disk, Root, translate_os_errors
 from handrail.filesystem.host.changes import HostChanges
 from handrail.filesystem.host.journal import BeforeImage, BeforeImages
-from handrail.filesystem.host.journal_folder import JournalFolder, RecordedPrograms, default_journal_folder
 from handrail.filesystem.host.operations import TreeReader, create_folder, move_path, remove_path, write_file
-from handrail.filesystem.host.recovery import GIT_DIR, WholeTree, recover
-from handrail.filesystem.path_filters import PathFilter, PathPattern, Pattern, showing
-from handrail.filesystem.paths import ROOT, below_root
-from handrail.filesystem.protocol import MOST_HASHED_BYTES, FileStart, digest_of, identity_of_status
-from handrail.filesystem.root import Root, normalise_on_disk
-from handrail.filesystem.shadow.repository import (
-    MAX_UNTRACKED_BYTES,
-    ShadowRepository,
-    check_max_untracked_bytes,
+from handrail.filesystem.host.recovery import (
+    GIT_DIR,
+    JournalFolder,
+    RecordedPrograms,
+    WholeTree,
+    default_journal_folder,
+    recover,
 )
+from handrail.filesystem.path_filters import PathFilter, PathPattern, Pattern, showing
+from handrail.filesystem.paths import ROOT, below_root, normalise_on_disk
+from handrail.filesystem.protocol import MOST_HASHED_BYTES, FileStart, hash_content, identity_of_status
+from handrail.filesystem.shadow.repository import MAX_UNTRACKED_BYTES, ShadowRepository, check_max_untracked_bytes
 from handrail.filesystem.undo_journal import Snapshot, UndoJournal
 from handrail.filesystem.walks import EVERYTHING, FileStat, Scan, WalkRequest
 from handrail.process import require_posix
@@ -45,7 +42,7 @@ from handrail.waiting import check_blocking
 
 
 class HostFilesystem:
-    """A `Filesystem` over a folder on disk; see the protocol for what its methods do.
+    """A `Filesystem` over a folder on disk; see the protocol for its methods.
 
     No path leads out of the root; links that stay inside are followed. The files of databases that this process has
     open do not exist (`handrail.process`). A file is replaced atomically, and keeps its permissions. A call that
@@ -65,7 +62,6 @@ class HostFilesystem:
         "_finalizer",
         "_folder",
         "_origin",
-        "_programs",
         "_root",
         "_turn",
         "_view",
@@ -86,22 +82,19 @@ class HostFilesystem:
         clock: Clock = SYSTEM_CLOCK,
         disk: Disk | None = None,
     ) -> None:
-        """Open a folder, end the programs of a process that died, and roll back its unfinished changes.
+        """Opens a folder, ends the programs of a process that died, and rolls back its unfinished changes.
 
         Args:
             root: the folder; it must exist.
             journal: where to save what was at changed paths, outside the root; by default a folder below
-                `$XDG_STATE_HOME/handrail/journals`, or `~/.local/state` in its place. It costs least on the same disk
-                as the root.
+                `$XDG_STATE_HOME/handrail/journals`, or `~/.local/state`. It costs least on the root's disk.
             store: decides whether calls are committed; always give the same one.
             wait: how long to wait for another filesystem to release the root.
             include: patterns of what is shown; see `handrail.filesystem.path_filters.NotIncluded`.
-            exclude: patterns of what is neither listed, read nor written; see
-                `handrail.filesystem.path_filters.ExcludedPaths`.
+            exclude: patterns of what does not exist here; see `handrail.filesystem.path_filters.ExcludedPaths`.
             durability: `"full"` survives a power failure, `"normal"` only the death of the process.
             git: the name or path of the git command, which `keep_tree` needs.
-            max_untracked_bytes: the size above which `keep_tree` refuses a file that git does not ignore; see
-                `ShadowRepository`.
+            max_untracked_bytes: the size above which `keep_tree` refuses a file; see `ShadowRepository`.
             clock: measures the waiting.
             disk: the operating system.
 
@@ -159,7 +152,7 @@ class HostFilesystem:
 
     @property
     def root(self) -> Path:
-        """Where the folder is, without links."""
+        """The path of the folder, without links."""
         return self._root.path
 
     @property
@@ -169,11 +162,7 @@ class HostFilesystem:
 
     @property
     def programs(self) -> RecordedPrograms:
-        """Where a program that a call starts is recorded before it runs, so that the next opening can end it.
-
-        Raises:
-            FilesystemError: this filesystem is closed.
-        """
+        """The records of the programs that calls start, so that the next opening can end them."""
         self._usable()
         return RecordedPrograms(self._folder, self._disk)
 
@@ -198,32 +187,32 @@ class HostFilesystem:
             status = self._disk.look_at(descriptor)
             if status.st_size > MOST_HASHED_BYTES:
                 return identity_of_status(status)
-            return digest_of(self._disk.chunks(descriptor))
+            return hash_content(self._disk.chunks(descriptor))
 
     def write_text(self, path: str, text: str) -> None:
-        """Make or replace a file; see `Filesystem.write_text`."""
+        """Makes or replace a file; see `Filesystem.write_text`."""
         path = self.shortest(path)
         with self._changing(f"write {path}", path):
             write_file(self._changes, self._view, path, protocol.encode(text, path=path))
 
     def write_bytes(self, path: str, data: bytes) -> None:
-        """Make or replace a file; see `Filesystem.write_bytes`."""
+        """Makes or replace a file; see `Filesystem.write_bytes`."""
         path = self.shortest(path)
         with self._changing(f"write {path}", path):
             write_file(self._changes, self._view, path, protocol.as_bytes(data))
 
     def exists(self, path: str) -> bool:
-        """Whether there is anything at a path; see `Filesystem.exists`."""
+        """Returns whether there is anything at a path; see `Filesystem.exists`."""
         with self._looking(path) as shortest:
             return self._view.resolve(shortest, follow=False).status is not None
 
     def stat(self, path: str) -> FileStat:
-        """What there is at a path; see `Filesystem.stat`."""
+        """The status of what is at a path; see `Filesystem.stat`."""
         with self._looking(path) as shortest:
             return self._view.stat(shortest)
 
     def list(self, path: str = ROOT) -> tuple[FileStat, ...]:
-        """What a folder holds; see `Filesystem.list`."""
+        """The entries of a folder; see `Filesystem.list`."""
         with self._looking(path) as shortest:
             return self._view.listing(shortest)
 
@@ -252,21 +241,21 @@ class HostFilesystem:
             self._usable()
             return self._root.as_stored(path)
 
-    def unsearched(self, path: str, *, named: bool = True) -> str | None:
-        """Why searches leave a path out; see `Filesystem.unsearched`."""
+    def unsearched(self, path: str, *, by_name: bool = True) -> str | None:
+        """The reason why searches leave a path out; see `Filesystem.unsearched`."""
         # Both are asked: a link may have a permitted name and lead to a path that searches leave out, or the reverse.
         real, path_filter = self.resolve(path), self._view.path_filter
-        by = path_filter.unsearched(self.shortest(path), named=named)
-        return path_filter.unsearched(real, named=named) if by is None else by
+        by = path_filter.unsearched(self.shortest(path), by_name=by_name)
+        return path_filter.unsearched(real, by_name=by_name) if by is None else by
 
     def filtered(self, path_filter: PathFilter) -> Self:
         """The same files behind a filter; see `Filesystem.filtered`. Closing it closes nothing: close this one."""
-        held = self._view.path_filter
-        together = held.plus(path_filter)
+        present = self._view.path_filter
+        together = present.plus(path_filter)
         behind = copy(self)  # shares the root, the changes, and what a subclass adds
         # One participant for all filtered ones: a call that uses two of them takes one snapshot and one turn.
         behind._origin = self._origin or self  # noqa: SLF001 - its own class, so below
-        if together != held:  # else the same files are seen, which the view stands for
+        if together != present:  # else the same files are seen, which the view stands for
             behind._view = TreeReader(self._root, self._disk, together)  # noqa: SLF001
         return behind
 
@@ -283,32 +272,29 @@ class HostFilesystem:
         return hash(self._view)
 
     def make_folder(self, path: str) -> None:
-        """Make a folder; see `Filesystem.make_folder`."""
+        """Makes a folder; see `Filesystem.make_folder`."""
         path = self.shortest(path)
         with self._changing(f"make the folder {path}", path):
             create_folder(self._changes, self._view, path)
 
     def remove(self, path: str, *, recursive: bool = False) -> int:
-        """Remove a file, link or folder; see `Filesystem.remove`."""
+        """Removes a file, link or folder; see `Filesystem.remove`."""
         path = self.shortest(path)
         with self._changing(f"remove {path}", path):
             return remove_path(self._changes, self._view, path, recursive=recursive)
 
     def move(self, src: str, dst: str) -> None:
-        """Give a file, link or folder another path; see `Filesystem.move`."""
+        """Moves a file, link or folder; see `Filesystem.move`."""
         src, dst = self.shortest(src), self.shortest(dst)
         with self._changing(f"move {src} to {dst}", dst):
             move_path(self._changes, self._view, src, dst)
 
     def keep_tree(self) -> None:
-        """Save the whole tree, so that a program's changes to it are rolled back with the call.
+        """Saves the whole tree, so that a program's changes to it are rolled back with the call.
 
         A handler calls it before it starts a program, and waits for the end of the program before it returns. All later
-        changes in the tree, by any process, are rolled back if the call fails or the process dies. Owners, times,
-        extended attributes and hard links of restored files are lost. It reads the status of every file, and the files
-        that have changed since the last time.
-
-        The root's own `.git` and files that git ignores are not restored: what a program changes there stays.
+        changes in the tree, by any process, are rolled back if the call fails or the process dies, but not the root's
+        own `.git` and files that git ignores. Owners, times, extended attributes and hard links are lost.
 
         Raises:
             FilesystemError: this is not in a call, so nothing could be rolled back; git is missing or fails; files are
@@ -328,9 +314,7 @@ class HostFilesystem:
             return self._changes.snapshot()
 
     def restore(self, snapshot: object, /) -> None:
-        """Restore a snapshot exactly, including empty folders; snapshots taken later stay valid.
-
-        In a handler this is a write like any other: the call must be allowed to write, and a failure rolls it back.
+        """Restores a snapshot exactly, including empty folders; snapshots taken later stay valid.
 
         Raises:
             SnapshotError: it is not a snapshot of this filesystem. Nothing has changed.
@@ -338,7 +322,7 @@ class HostFilesystem:
                 again.
             ModelVisibleError: the call may not write; see `check_write`.
         """
-        own = UndoJournal[BeforeImage]().own(snapshot)
+        own = UndoJournal[BeforeImage]().check_snapshot(snapshot)
         with self._changes.lock, self._in_call():
             check_write(self._origin or self, "restore a snapshot")
             # In a rollback `HostChanges` checks the root, because an error there must also block further changes.
@@ -347,7 +331,7 @@ class HostFilesystem:
             self._changes.restore(own)
 
     def close(self) -> None:
-        """Release the root; idempotent. Closing a filtered filesystem does nothing: close its origin.
+        """Releases the root; idempotent. Closing a filtered filesystem does nothing: close its origin.
 
         Raises:
             FilesystemError: a call that has changed something has not ended.
@@ -371,7 +355,6 @@ class HostFilesystem:
 
     @contextmanager
     def _looking(self, path: str) -> Generator[str]:
-        """The shortest form of a path, to be looked at."""
         path = self.shortest(path)
         check_blocking("looking at", path)
         with self._changes.lock, translate_os_errors(f"look at {path}", path):
@@ -380,7 +363,6 @@ class HostFilesystem:
 
     @contextmanager
     def _reading(self, path: str) -> Generator[int]:
-        """A descriptor to read a file with; only finding it is done under the lock."""
         path = self.shortest(path)
         check_blocking("reading", path)
         with translate_os_errors(f"read {path}", path):
@@ -417,9 +399,9 @@ def _check_arguments(root: object, journal: object, store: object, wait: object)
 
 def _release(root: Root, folder: JournalFolder, disk: Disk, process: int) -> None:
     # A function without the filesystem: a finalizer that refers to its object keeps it alive.
-    owned = disk.process() == process
+    is_owner = disk.process() == process
     # Without the locks, as after an opening that was refused, the images belong to the filesystem that holds them. A
     # journal that is left needs its images at the next opening.
-    if owned and folder.is_held and not folder.ids("journal"):
+    if is_owner and folder.is_held and not folder.ids("journal"):
         folder.clean()
-    folder.close(root.descriptor, owned=owned)
+    folder.close(root.descriptor, is_owner=is_owner)

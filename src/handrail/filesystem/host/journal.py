@@ -1,10 +1,9 @@
 """The journal of one transaction on disk: what was at the paths that it changes, and what to restore if it fails.
 
 A *before-image* is what was at a path. Contents are stored as files in the journal's folder. A file that is about to be
-replaced or removed is hard-linked into the journal's folder if possible, which takes constant time and preserves owner,
-times and attributes. It is copied, piece by piece, if its content could change or it cannot be linked: when it has
-other names already, through which it may be written to; when it stays in the tree, at another path; and when the
-journal lies on another filesystem.
+replaced or removed is hard-linked there if possible, which takes constant time and preserves owner, times and
+attributes. It is copied if its content could change or it cannot be linked: when it has other names already, through
+which it may be written to; when it stays in the tree, at another path; and when the journal lies on another filesystem.
 
 A journal is two files in the journal's folder, named after its id.
 
@@ -17,9 +16,8 @@ A journal is two files in the journal's folder, named after its id.
 
 `marks-ID`
     For each change, before it is made, what will be at the path afterwards: one JSON array a line. It is not synced. If
-    lines are lost, a rollback sets aside more: what is found at a path and is neither the image nor marked is treated
-    as made by another process, and set aside instead of removed. A marked path without an image proves that records are
-    lost.
+    lines are lost, a rollback sets aside more: an entry that is neither the image nor marked counts as made by another
+    process. A marked path without an image proves that records are lost.
 
 Removing `journal-ID` commits a transaction that no store decides about.
 """
@@ -42,8 +40,7 @@ from typing import Any, Literal, NamedTuple
 
 from handrail.errors import JournalError
 from handrail.filesystem.disk import Disk
-from handrail.filesystem.paths import ROOT
-from handrail.filesystem.root import to_bytes, to_text
+from handrail.filesystem.paths import ROOT, to_bytes, to_text
 from handrail.filesystem.undo_journal import SavedTree
 
 VERSION = 1
@@ -69,16 +66,10 @@ _NO_MARK = FileIdentity("nothing")
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class BeforeImage:
-    """What was at a path.
+    """An entry as it was at a path.
 
-    Attributes:
-        kind: what it was.
-        mode: the permissions of a file or folder.
-        owner: ids of the user and group of a file or folder.
-        blob: the name in the journal's folder of the file that holds the content of a file.
-        target: where a link leads.
-        mark: the identity of the file.
-        kept: the size and the time, in nanoseconds, of the file that holds the content; `None` if unknown.
+    The content of a file is in the journal's folder under the name `blob`, whose size and time (nanoseconds) are
+    `blob_stat`, if known. `mark` is the identity of the file itself.
     """
 
     kind: Literal["nothing", "folder", "file", "symlink"]
@@ -87,7 +78,7 @@ class BeforeImage:
     blob: str = ""
     target: bytes = b""
     mark: FileIdentity = _NO_MARK
-    kept: tuple[int, int] | None = None
+    blob_stat: tuple[int, int] | None = None
 
 
 NO_BEFORE_IMAGE = BeforeImage("nothing")
@@ -118,30 +109,18 @@ class BeforeImages:
 
     A content is needed as long as its image is referenced. Unreferenced contents are removed by `sweep`, and not when
     the last reference goes, because that may be at any moment in any thread.
-
-    Attributes:
-        folder: the descriptor of the journal's folder.
-        disk: the operating system.
     """
 
     __slots__ = ("_count", "_dropped", "disk", "folder")
 
     def __init__(self, folder: int, disk: Disk) -> None:
-        """Store contents in the folder that a descriptor is open on."""
         self.folder: int = folder
         self.disk: Disk = disk
         self._count = 0
         self._dropped: deque[bytes] = deque()
 
     def take(self, name: bytes, *, at: int, synced: bool, stays: bool = False) -> BeforeImage:
-        """The image of the entry with a name.
-
-        Args:
-            name: the name.
-            at: descriptor of the folder.
-            synced: whether a copy is fsynced.
-            stays: whether the file will stay in the tree, at another path.
-        """
+        """The image of the entry with a name; with `stays` its file stays in the tree, so it is copied."""
         status = self.disk.look(name, at=at)
         if status is None:
             return NO_BEFORE_IMAGE
@@ -152,7 +131,7 @@ class BeforeImages:
             return BeforeImage("symlink", target=self.disk.target(name, at=at), mark=file_identity(status))
         self._count += 1
         # A hard link has the size and time of the file, so this serves unless a copy is made.
-        kept = status
+        content_status = status
         blob = _PREFIX + b"%d" % self._count
         try:
             # A linked content is safe from the filesystem itself, which never writes to a file in place: it makes a new
@@ -161,21 +140,21 @@ class BeforeImages:
                 with self._copying(name, blob, at=at, to=self.folder) as copy:
                     if synced:
                         self.disk.sync(copy)
-                    kept = self.disk.look_at(copy)
+                    content_status = self.disk.look_at(copy)
         except BaseException:
             # A part of a copy may be there. The next sweep removes it: removing it here could raise in place of the
             # error.
             self._dropped.append(blob)
             raise
-        size_and_time = (kept.st_size, kept.st_mtime_ns)
-        image = BeforeImage("file", mode, owner, blob.decode(), mark=file_identity(status), kept=size_and_time)
+        size_and_time = (content_status.st_size, content_status.st_mtime_ns)
+        image = BeforeImage("file", mode, owner, blob.decode(), mark=file_identity(status), blob_stat=size_and_time)
         # The finalizer may run in any thread and in the middle of `sweep`; appending to a deque is atomic. At exit it
         # has no use: the next opening removes what is left.
         weakref.finalize(image, self._dropped.append, blob).atexit = False
         return image
 
-    def put(self, image: BeforeImage, name: bytes, *, at: int, shared: bool) -> None:
-        """Make a new file of the content of an image; with `shared` it may be a hard link to the journal's file.
+    def write_copy(self, image: BeforeImage, name: bytes, *, at: int, shared: bool) -> None:
+        """Makes a new file of the content of an image; with `shared` it may be a hard link to the journal's file.
 
         It is one in any case if there is no space for a copy.
         """
@@ -197,15 +176,15 @@ class BeforeImages:
                 raise
 
     def is_there(self, image: BeforeImage, status: stat_result) -> bool:
-        """Whether a status is that of the image's own file, unchanged."""
+        """Returns whether a status is that of the image's own file, unchanged."""
         if file_identity(status) == image.mark:
             return True
         # While the journal's folder holds the file, its inode number cannot be given to another one. Other size or time
         # means that it was written in place, and then there is no other copy to restore.
         return image.kind == "file" and status.st_ino == image.mark.inode and self._is_original(image)
 
-    def is_kept(self, image: BeforeImage) -> bool:
-        """Whether the content of an image is still in the journal's folder, unchanged."""
+    def has_content(self, image: BeforeImage) -> bool:
+        """Returns whether the content of an image is still in the journal's folder, unchanged."""
         if image.kind != "file":
             return True
         status = self.disk.look(image.blob.encode(), at=self.folder)
@@ -213,11 +192,11 @@ class BeforeImages:
             return False
         if status.st_ino == image.mark.inode and status.st_nlink > 1:
             return True  # the file is also in the tree, where it may be written to
-        return image.kept is None or image.kept == (status.st_size, status.st_mtime_ns)
+        return image.blob_stat is None or image.blob_stat == (status.st_size, status.st_mtime_ns)
 
     def set_aside(self, name: bytes, *, at: int) -> str:
-        """Move a file or link into the journal's folder; returns its name there."""
-        aside = unused(name, at=self.folder, disk=self.disk)
+        """Moves a file or link into the journal's folder; returns its name there."""
+        aside = unused_name(name, at=self.folder, disk=self.disk)
         try:
             self.disk.rename(name, aside, at=at, to=self.folder)
         except OSError as error:
@@ -233,7 +212,7 @@ class BeforeImages:
         return aside.decode(errors="backslashreplace")
 
     def separate(self) -> None:
-        """Copy the contents that are also files of the tree, where a program could write to them."""
+        """Copies the contents that are also files of the tree, where a program could write to them."""
         for name in self.disk.names(self.folder):
             status = self.disk.look(name, at=self.folder) if name.startswith(_PREFIX) else None
             if status is None or status.st_nlink == 1:
@@ -241,8 +220,8 @@ class BeforeImages:
             try:
                 self.disk.discard(_COPY, at=self.folder)
                 with self._copying(name, _COPY, at=self.folder, to=self.folder) as copy:
-                    # `is_kept` compares the time. The image now differs from its file by the inode, so `put` will set
-                    # owner and mode.
+                    # `has_content` compares the time. The image now differs from its file by the inode, so
+                    # `write_copy` will set owner and mode.
                     self.disk.set_time(copy, status.st_mtime_ns)
                     self.disk.sync(copy)
                 self.disk.rename(_COPY, name, at=self.folder, to=self.folder)
@@ -251,20 +230,18 @@ class BeforeImages:
                 raise
 
     def sweep(self) -> None:
-        """Remove the contents that are no longer referenced."""
+        """Removes the contents that are no longer referenced."""
         while self._dropped:
             # Taken from the queue only after the file is removed: after an error the next sweep tries again.
             self.disk.discard(self._dropped[0], at=self.folder)
             self._dropped.popleft()
 
     def _is_original(self, image: BeforeImage) -> bool:
-        """Whether the journal's folder holds the file itself and not a copy."""
         blob = self.disk.look(image.blob.encode(), at=self.folder)
         return blob is not None and blob.st_ino == image.mark.inode
 
     @contextmanager
     def _copying(self, name: bytes, new: bytes, *, at: int, to: int) -> Generator[int]:
-        """A descriptor of a new file that is a copy of another."""
         source = self.disk.open_file(name, at=at)
         try:
             target = self.disk.make_file(new, 0o600, at=to)
@@ -278,31 +255,25 @@ class BeforeImages:
             self.disk.close(source)
 
 
-def unused(name: bytes, *, at: int, disk: Disk) -> bytes:
+def unused_name(name: bytes, *, at: int, disk: Disk) -> bytes:
     """An unused name in a folder, for an entry that is set aside."""
     # A name on disk has at most 255 bytes, and the suffix must fit.
-    found, number = name[:200] + b".found", 1
-    while disk.look(found, at=at) is not None:
+    free_name, number = name[:200] + b".found", 1
+    while disk.look(free_name, at=at) is not None:
         number += 1
-        found = name[:200] + b".%d.found" % number
-    return found
+        free_name = name[:200] + b".%d.found" % number
+    return free_name
 
 
 class JournalHeader(NamedTuple):
-    """What a journal belongs to.
-
-    Attributes:
-        inode: the inode of the root.
-        store: the URL of the store that decides whether the transaction is committed; `None` without a store.
-        generation: distinguishes the root from a folder that is made later and has its inode; `None` if not known.
-    """
+    """The root of a journal, and the URL of the store that decides about it, if any."""
 
     inode: int
     store: str | None
     generation: int | None = None
 
-    def is_of(self, inode: int, generation: int | None) -> bool:
-        """Whether a folder can be the one that the journal belongs to."""
+    def matches(self, inode: int, generation: int | None) -> bool:
+        """Returns whether a folder can be the one that the journal belongs to."""
         return self.inode == inode and (None in {self.generation, generation} or self.generation == generation)
 
 
@@ -311,11 +282,11 @@ class JournalRecords:
     """The content of a journal.
 
     Attributes:
-        header: what it belongs to; `None` if nothing was recorded.
+        header: `None` if nothing was recorded.
         images: for each path what to restore, in the order of recording.
         marks: for each path what the transaction has put there at any time.
         prepared: whether the journal is complete, so that a store may have decided.
-        tree: the snapshot of the whole tree to restore before the images; `None` if there is none.
+        tree: the whole tree to restore before the images; `None` if there is none.
     """
 
     header: JournalHeader | None = None
@@ -325,26 +296,20 @@ class JournalRecords:
     tree: SavedTree | None = None
 
     def lacks(self, path: str) -> bool:
-        """Whether a full rollback needs what is at a path now."""
+        """Returns whether a full rollback needs what is at a path now."""
         return path not in self.images and (self.tree is None or not self.tree.covers(path))
 
 
 class JournalFile:
-    """The journal of one transaction, being written.
+    """The journal of one transaction, empty, or continued from its `records`."""
 
-    Attributes:
-        journal_id: its id.
-        written: its content so far.
-    """
-
-    __slots__ = ("_disk", "_end", "_files", "_folder", "_synced", "_torn", "journal_id", "written")
+    __slots__ = ("_disk", "_end", "_files", "_folder", "_synced", "_torn", "journal_id", "records")
 
     def __init__(
-        self, journal_id: str, folder: int, disk: Disk, *, synced: bool, written: JournalRecords | None = None
+        self, journal_id: str, folder: int, disk: Disk, *, synced: bool, records: JournalRecords | None = None
     ) -> None:
-        """Make an empty journal in the folder that a descriptor is open on, or continue one that was `written`."""
         self.journal_id: str = journal_id
-        self.written: JournalRecords = JournalRecords() if written is None else written
+        self.records: JournalRecords = JournalRecords() if records is None else records
         self._folder = folder
         self._disk = disk
         self._synced = synced
@@ -360,50 +325,41 @@ class JournalFile:
             self.close()
             raise
 
-    def note(self, images: Mapping[str, BeforeImage], header: JournalHeader) -> None:
-        """Record images; when this returns, they and their contents are durable.
+    def record_images(self, images: Mapping[str, BeforeImage], header: JournalHeader) -> None:
+        """Records images; when this returns, they and their contents are durable."""
+        self._record({"images": [[path, *_image_to_json(image)] for path, image in images.items()]}, header)
+        # Only now: what `records` has must be found again after a crash.
+        self.records.images.update(images)
 
-        Raises:
-            OSError: nothing has been recorded.
-        """
-        self._note({"images": [[path, *_image_to_json(image)] for path, image in images.items()]}, header)
-        # Only now: what `written` has must be found again after a crash.
-        self.written.images.update(images)
-
-    def note_tree(self, tree: SavedTree, header: JournalHeader) -> None:
-        """Record a snapshot of the whole tree; when this returns, that is durable.
-
-        Raises:
-            OSError: nothing has been recorded.
-        """
-        self._note({"tree": tree.id}, header)
-        self.written.tree = tree
+    def record_tree_id(self, tree: SavedTree, header: JournalHeader) -> None:
+        """Records a snapshot of the whole tree; when this returns, that is durable."""
+        self._record({"tree": tree.id}, header)
+        self.records.tree = tree
 
     def mark(self, marks: Iterable[tuple[str, FileIdentity]]) -> None:
-        """Record what will be at some paths."""
+        """Records what will be at some paths."""
         lines = bytearray()
         for path, mark in marks:
-            self.written.marks.setdefault(path, set()).add(mark)
+            self.records.marks.setdefault(path, set()).add(mark)
             lines += b"\n" + json.dumps([path, *mark]).encode()  # ends a line that a crash has truncated
-        # `written` has the marks first: if writing fails, the rollback in this process still recognises the changes.
+        # `records` has the marks first: if writing fails, the rollback in this process still recognises the changes.
         self._disk.write(self._files[1], bytes(lines))
 
     def prepare(self) -> None:
-        """Record that the journal is complete; idempotent."""
-        if not self.written.prepared:
+        """Records that the journal is complete; idempotent."""
+        if not self.records.prepared:
             self.append({"prepared": True})
-            self.written.prepared = True
+            self.records.prepared = True
 
-    def discard(self, *, settled: bool = False) -> None:
-        """Remove the journal, to commit or after a rollback; it may also be removed when this raises.
+    def discard(self, *, keep_record: bool = False) -> None:
+        """Removes the journal, to commit or after a rollback; it may also be removed when this raises.
 
-        Args:
-            settled: leave a file `settled-ID`, for as long as a store has the id.
+        With `keep_record` a file `settled-ID` stays, for as long as a store has the id.
         """
         journal, marks = _names(self.journal_id)
         try:
             # One operation on one name decides: before it the journal restores everything, after it nothing.
-            if settled:
+            if keep_record:
                 self._disk.rename(journal, b"settled-" + self.journal_id.encode(), at=self._folder, to=self._folder)
             else:
                 self._disk.discard(journal, at=self._folder)
@@ -416,24 +372,20 @@ class JournalFile:
             self.close()
 
     def close(self) -> None:
-        """Close the descriptors; the files stay."""
+        """Closes the descriptors; the files stay."""
         while self._files:
             self._disk.close(self._files.pop())
 
-    def _note(self, record: Mapping[str, object], header: JournalHeader) -> None:
+    def _record(self, record: Mapping[str, object], header: JournalHeader) -> None:
         if self._synced:
             self._disk.sync(self._folder)  # the names of the contents, and of the journal
-        if self.written.header is None:
+        if self.records.header is None:
             record = {**record, "version": VERSION, **header._asdict()}
         self.append(record)
-        self.written.header = header
+        self.records.header = header
 
     def append(self, record: Mapping[str, object]) -> None:
-        """Append a record; when this returns, it is durable.
-
-        Raises:
-            OSError: it does not count.
-        """
+        """Appends a record; when this returns, it is durable, and after an `OSError` it does not count."""
         data = json.dumps(record).encode()
         size = len(data).to_bytes(4)
         head = _HEAD.pack(len(data), zlib.crc32(size), hashlib.blake2b(data, digest_size=16).digest())
@@ -448,40 +400,35 @@ class JournalFile:
         self._end += len(head) + len(data)
 
 
-def beside_of(journal_id: str) -> bytes:
+def temporary_name(journal_id: str) -> bytes:
     """The temporary name under which the transaction `journal_id` makes files."""
     return f".handrail-{journal_id[:12]}".encode()
 
 
 def read_journal(journal_id: str, journal: bytes, marks: bytes) -> JournalRecords:
-    """Parse the two files of a journal.
-
-    Raises:
-        JournalError: the journal is damaged, or was written by a newer Handrail.
-    """
-    written, place = JournalRecords(), 0
+    """Parses the two files of a journal; `JournalError` if it is damaged, or from a newer Handrail."""
+    records, place = JournalRecords(), 0
     while place < len(journal):
         data = _record_at(journal, place, journal_id)
         if data is None:
             break
         place += _HEAD.size + len(data)
         try:
-            _take(written, json.loads(data))
+            _read_record(records, json.loads(data))
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise _damaged(journal_id, place, "holds a record that this Handrail cannot read") from error
     for line in marks.split(b"\n"):
         try:
             path, *mark = json.loads(line)
-            written.marks.setdefault(path, set()).add(FileIdentity(*mark))
+            records.marks.setdefault(path, set()).add(FileIdentity(*mark))
         except (ValueError, TypeError):
             continue  # truncated by the crash; the mark is missing, so what is found will be set aside
-    if any(written.lacks(path) for path in written.marks):
+    if any(records.lacks(path) for path in records.marks):
         raise _damaged(journal_id, place, "lacks a record")
-    return written
+    return records
 
 
 def _record_at(journal: bytes, place: int, journal_id: str) -> bytes | None:
-    """The record at a place; `None` if it is the last one and truncated."""
     head = journal[place : place + _HEAD.size]
     if len(head) < _HEAD.size or not any(journal[place:]):  # a file may be extended by zeros before its data is written
         return None
@@ -500,19 +447,19 @@ def _record_at(journal: bytes, place: int, journal_id: str) -> bytes | None:
     return None
 
 
-def _take(written: JournalRecords, record: dict[str, Any]) -> None:
-    if written.header is None:
+def _read_record(records: JournalRecords, record: dict[str, Any]) -> None:
+    if records.header is None:
         if record["version"] > VERSION:
             raise ValueError(record["version"])
-        written.header = JournalHeader(record["inode"], record["store"], record["generation"])
-    for path, *saved in record.get("images", ()):
+        records.header = JournalHeader(record["inode"], record["store"], record["generation"])
+    for path, *fields in record.get("images", ()):
         # The first image of a path is of the beginning of the transaction.
-        written.images.setdefault(path, _image_from_json(saved))
+        records.images.setdefault(path, _image_from_json(fields))
     if "tree" in record:
         # Raises for anything but hexadecimal digits: the id is handed to git.
         # Without the paths that it leaves out: a rollback reads them from the tree, and records no images.
-        written.tree = SavedTree(bytes.fromhex(record["tree"]).hex())
-    written.prepared |= record.get("prepared", False)
+        records.tree = SavedTree(bytes.fromhex(record["tree"]).hex())
+    records.prepared |= record.get("prepared", False)
 
 
 def _damaged(journal_id: str, place: int, state: str) -> JournalError:
@@ -524,12 +471,12 @@ def _damaged(journal_id: str, place: int, state: str) -> JournalError:
 
 
 def _image_to_json(image: BeforeImage) -> list[Any]:
-    return [image.kind, image.mode, image.owner, image.blob, to_text(image.target), image.mark, image.kept]
+    return [image.kind, image.mode, image.owner, image.blob, to_text(image.target), image.mark, image.blob_stat]
 
 
-def _image_from_json(saved: list[Any]) -> BeforeImage:
-    kind, mode, owner, blob, target, mark, kept = saved
-    size_and_time = None if kept is None else (kept[0], kept[1])
+def _image_from_json(fields: list[Any]) -> BeforeImage:
+    kind, mode, owner, blob, target, mark, blob_stat = fields
+    size_and_time = None if blob_stat is None else (blob_stat[0], blob_stat[1])
     return BeforeImage(kind, mode, (owner[0], owner[1]), blob, to_bytes(target), FileIdentity(*mark), size_and_time)
 
 

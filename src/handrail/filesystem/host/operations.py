@@ -14,15 +14,22 @@ from collections.abc import Iterable, Sequence
 from handrail.crash_points import reached
 from handrail.errors import PathConflictError, PathNotFoundError
 from handrail.filesystem import paths
-from handrail.filesystem.disk import Disk, holds_special_file, special_file
+from handrail.filesystem.disk import Disk, ResolvedPath, Root, holds_special_file, special_file
 from handrail.filesystem.host.changes import HostChanges
 from handrail.filesystem.host.journal import FileIdentity, file_identity, file_kind
-from handrail.filesystem.ignore_files import MOST_RULE_BYTES
 from handrail.filesystem.path_filters import PathFilter, PathPattern
-from handrail.filesystem.paths import MAX_DEPTH, ROOT, ancestors_of, depth_of, is_inside, join
-from handrail.filesystem.root import ResolvedPath, Root, normalise_on_disk, to_text
-from handrail.filesystem.shadow.tree import spelled
-from handrail.filesystem.walks import FileStat, Scan, Start, WalkRequest, walk
+from handrail.filesystem.paths import (
+    MAX_DEPTH,
+    ROOT,
+    folders_above,
+    is_inside,
+    join,
+    normalise_on_disk,
+    path_depth,
+    to_text,
+)
+from handrail.filesystem.shadow.tree import spell_paths
+from handrail.filesystem.walks import MOST_RULE_BYTES, FileStat, Scan, Start, WalkRequest, walk
 from handrail.process import has_open_databases, protected_paths
 
 _FOLDER = FileIdentity("folder")
@@ -35,84 +42,67 @@ _DATABASE = "a database that this process has open"
 class TreeReader:
     """Reads the tree for the operations, and for walks as a `handrail.filesystem.walks.FolderReader`.
 
-    Its paths have passed `normalise_on_disk`.
-
-    Attributes:
-        root: the tree.
-        disk: the operating system.
-        path_filter: which paths exist, and which may be changed; checked for a path before it is walked, and for its
-            target.
+    Its paths have passed `normalise_on_disk`. The filter is checked for a path before it is walked, and for its target.
     """
 
     __slots__ = ("disk", "path_filter", "root")
 
     def __init__(self, root: Root, disk: Disk, path_filter: PathFilter) -> None:
-        """Read a root."""
         self.root: Root = root
         self.disk: Disk = disk
         self.path_filter: PathFilter = path_filter
 
     def resolve(self, path: str, *, follow: bool) -> ResolvedPath:
-        """What a path leads to; nothing for a hidden path."""
+        """The end of a path; nothing for a hidden path."""
         path_filter = self.path_filter
         if not path_filter:
             return self.root.resolve(path, follow=follow)
         if path_filter.unreadable(path) is None:
-            found = self._found(path, follow=follow)
-            if found is not None:
-                return found
+            target = self._resolve_visible(path, follow=follow)
+            if target is not None:
+                return target
         # The nearest folder that is shown: the message must not name a hidden one.
-        shown = (each for each in ancestors_of(path) if path_filter.unreadable(each) is None)
-        return ResolvedPath(path, None, next(each for each in shown if self.root.look(each) is not None))
+        visible = (folder for folder in folders_above(path) if path_filter.unreadable(folder) is None)
+        return ResolvedPath(path, None, next(folder for folder in visible if self.root.look(folder) is not None))
 
     def find_to_change(self, path: str, *, follow: bool, is_folder: bool) -> ResolvedPath:
-        """What a path that may be written leads to.
-
-        Raises:
-            PathConflictError: the path is hidden, or there is something special at it.
-        """
+        """The end of a writable path; `PathConflictError` if it is hidden, or special."""
         self.path_filter.refuse_change(path, is_folder=is_folder)
-        found = self.root.resolve(path, follow=follow)
+        target = self.root.resolve(path, follow=follow)
         # A link must not lead to a path that the filter protects.
-        if found.path != path:
-            self.path_filter.refuse_change(found.path, named=path, is_folder=is_folder)
-        if file_kind(found.status) == "special":
+        if target.path != path:
+            self.path_filter.refuse_change(target.path, spelling=path, is_folder=is_folder)
+        if file_kind(target.status) == "special":
             raise special_file(path)
-        return found
+        return target
 
     def present(self, path: str, *, follow: bool) -> ResolvedPath:
-        """What an existing path leads to.
+        """The end of an existing path; `PathNotFoundError` if there is nothing."""
+        target = self.resolve(path, follow=follow)
+        if target.status is None:
+            raise self._nothing(path, target)
+        return target
 
-        Raises:
-            PathNotFoundError: there is nothing.
-        """
-        found = self.resolve(path, follow=follow)
-        if found.status is None:
-            raise self._nothing(path, found)
-        return found
-
-    def missing_folders(self, found: ResolvedPath) -> list[str]:
-        """The folders that a path needs and that do not exist, the highest first.
-
-        Raises:
-            PathConflictError: a file is where one of them is needed; or the path, or one of them, is protected.
-        """
-        if file_kind(self.root.look(found.nearest)) != "folder":
-            raise paths.file_where_folder_is_needed(found.path, file=found.nearest)
-        missing = [folder for folder in ancestors_of(found.path) if folder != ROOT]
-        missing = [folder for folder in reversed(missing) if len(folder) > len(found.nearest) or found.nearest == ROOT]
+    def missing_folders(self, target: ResolvedPath) -> list[str]:
+        """The folders that a path lacks, the highest first; `PathConflictError` if it cannot be."""
+        if file_kind(self.root.look(target.nearest)) != "folder":
+            raise paths.file_where_folder_is_needed(target.path, file=target.nearest)
+        missing = [folder for folder in folders_above(target.path) if folder != ROOT]
+        missing = [
+            folder for folder in reversed(missing) if len(folder) > len(target.nearest) or target.nearest == ROOT
+        ]
         if has_open_databases():
-            with self.root.entry((*missing, found.path)[0]) as (folder, name):
+            with self.root.entry((*missing, target.path)[0]) as (folder, name):
                 if self.disk.is_protected(name, at=folder):
-                    raise paths.hidden(found.path, by=_DATABASE)
+                    raise paths.hidden(target.path, by=_DATABASE)
         return missing
 
     def open_file(self, path: str) -> int:
         """A descriptor to read a file with."""
-        found = self.present(path, follow=True)
-        if file_kind(found.status) != "file":
-            self._refuse_reading(path, file_kind(found.status))
-        with self.root.entry(found.path) as (folder, name):
+        target = self.present(path, follow=True)
+        if file_kind(target.status) != "file":
+            self._refuse_reading(path, file_kind(target.status))
+        with self.root.entry(target.path) as (folder, name):
             descriptor = self.disk.open_file(name, at=folder)
         kind = file_kind(self.disk.look_at(descriptor))  # it may have been replaced before it was opened
         if kind != "file":
@@ -121,36 +111,37 @@ class TreeReader:
         return descriptor
 
     def stat(self, path: str) -> FileStat:
-        """What there is at a path."""
-        return stat_of(path, self.present(path, follow=False))
+        """The status of what is at a path."""
+        return to_file_stat(path, self.present(path, follow=False))
 
     def folder(self, path: str) -> Start:
         """A folder to be listed, with what it leads to."""
-        found = self.present(path, follow=True)
-        if file_kind(found.status) != "folder":
+        target = self.present(path, follow=True)
+        if file_kind(target.status) != "folder":
             raise paths.file_where_folder_is_needed(path, file=path)
-        return Start(path, found.path)
+        return Start(path, target.path)
 
     def listing(self, path: str) -> tuple[FileStat, ...]:
-        """What a folder holds, sorted."""
+        """The visible entries of a folder, sorted."""
         folder = self.folder(path)
         stats = (
-            (each.path, stat_of(join(path, each.path.rpartition("/")[2]), each)) for each in self.below(folder.real)
+            (entry.path, to_file_stat(join(path, entry.path.rpartition("/")[2]), entry))
+            for entry in self.below(folder.real)
         )
-        shown = [stat for real, stat in stats if self.path_filter.shows(stat.path, real, stat.kind)]
-        return tuple(sorted(shown, key=lambda each: each.path))
+        visible = [stat for real, stat in stats if self.path_filter.shows(stat.path, real, stat.kind)]
+        return tuple(sorted(visible, key=lambda entry: entry.path))
 
     def scan(self, path: str, pattern: PathPattern, look: WalkRequest) -> Scan:
-        """What a folder holds that matches a pattern, and what was left out."""
+        """The entries of a folder that match a pattern, and what was left out."""
         return walk(self.folder(path), pattern, self, self.path_filter, look)
 
-    def listed(self, folder: str) -> list[FileStat]:
-        """All that a folder holds, sorted; nothing if it no longer exists."""
+    def list_folder(self, folder: str) -> list[FileStat]:
+        """All entries of a folder, sorted; none if it no longer exists."""
         try:
-            found = self.below(folder)
+            entries = self.below(folder)
         except (FileNotFoundError, NotADirectoryError):
             return []
-        return sorted((stat_of(each.path, each) for each in found), key=lambda stat: stat.path)
+        return sorted((to_file_stat(entry.path, entry) for entry in entries), key=lambda stat: stat.path)
 
     def rule_file(self, path: str) -> bytes | None:
         """The content of an ignore file; `None` if it is not a file, or too large."""
@@ -169,40 +160,35 @@ class TreeReader:
             self.disk.close(descriptor)
 
     def below(self, folder: str) -> list[ResolvedPath]:
-        """What a folder holds, hidden or not, by a path without links."""
-        with self.root.folder(folder, listed=True) as held:
-            looked = [(name, self.disk.look(name, at=held)) for name in self.disk.names(held)]
+        """The entries of a folder, hidden or not, by a path without links."""
+        with self.root.folder(folder, for_listing=True) as descriptor:
+            looked = [(name, self.disk.look(name, at=descriptor)) for name in self.disk.names(descriptor)]
         return [ResolvedPath(join(folder, to_text(name)), status) for name, status in looked if status is not None]
 
-    def subtree(self, found: ResolvedPath) -> list[ResolvedPath]:
-        """An entry and all that lies below it, hidden or not; each folder comes before what it holds.
-
-        Raises:
-            PathConflictError: some of it lies deeper than a path can name.
-        """
-        subtree = [found]
-        for each in subtree:  # grows while it is walked
-            held = self.below(each.path) if file_kind(each.status) == "folder" else []
-            if held and depth_of(each.path) >= MAX_DEPTH:
-                raise paths.too_deep(found.path)
-            subtree += held
+    def subtree(self, target: ResolvedPath) -> list[ResolvedPath]:
+        """An entry and all below it, hidden or not, a folder before its entries; refuses what lies too deep."""
+        subtree = [target]
+        for entry in subtree:  # grows while it is walked
+            inner = self.below(entry.path) if file_kind(entry.status) == "folder" else []
+            if inner and path_depth(entry.path) >= MAX_DEPTH:
+                raise paths.too_deep(target.path)
+            subtree += inner
         return subtree
 
-    def _found(self, path: str, *, follow: bool) -> ResolvedPath | None:
-        """What a path leads to; `None` if that is hidden."""
+    def _resolve_visible(self, path: str, *, follow: bool) -> ResolvedPath | None:
         try:
-            found = self.root.resolve(path, follow=follow)
+            target = self.root.resolve(path, follow=follow)
         except PathConflictError as error:
             if self.path_filter.unreadable(error.path) is not None:
                 return None  # the error would reveal what the path leads to
             raise
-        is_folder = file_kind(found.status) == "folder"
-        return None if self.path_filter.hides(path, found.path, is_folder=is_folder) else found
+        is_folder = file_kind(target.status) == "folder"
+        return None if self.path_filter.hides(path, target.path, is_folder=is_folder) else target
 
-    def _nothing(self, path: str, found: ResolvedPath) -> PathNotFoundError:
-        if file_kind(self.root.look(found.nearest)) == "folder":
-            return paths.nothing_at(path, nearest=found.nearest)
-        return paths.nothing_below_file(path, file=found.nearest)
+    def _nothing(self, path: str, target: ResolvedPath) -> PathNotFoundError:
+        if file_kind(self.root.look(target.nearest)) == "folder":
+            return paths.nothing_at(path, nearest=target.nearest)
+        return paths.nothing_below_file(path, file=target.nearest)
 
     def _refuse_reading(self, path: str, kind: str) -> None:
         if kind == "folder":
@@ -211,58 +197,58 @@ class TreeReader:
 
 
 def write_file(changes: HostChanges, view: TreeReader, path: str, data: bytes) -> None:
-    """Make a file, or replace the content of the one there is."""
-    found = view.find_to_change(path, follow=True, is_folder=False)
-    if file_kind(found.status) == "folder":
+    """Makes a file, or replaces the content of the one there is."""
+    target = view.find_to_change(path, follow=True, is_folder=False)
+    if file_kind(target.status) == "folder":
         raise paths.folder_where_file_is_needed(path)
     # Checked before the operation begins, so that an error needs no rollback.
-    missing = view.missing_folders(found) if found.status is None else []
-    if found.status is not None:
-        with view.root.entry(found.path) as (folder, name):
+    missing = view.missing_folders(target) if target.status is None else []
+    if target.status is not None:
+        with view.root.entry(target.path) as (folder, name):
             # Replacing a file needs only the permission to write to its folder, so that of the file is checked here.
             if not view.disk.may_write(name, at=folder):
                 raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     with changes.operation(f"write {path}", path):
         # Once for all paths: each announcement syncs the journal.
-        changes.about_to_change([*missing, found.path])
+        changes.about_to_change([*missing, target.path])
         _make_folders(changes, view, missing)
-        _put(changes, view, found, data)
+        _replace_file(changes, view, target, data)
 
 
 def create_folder(changes: HostChanges, view: TreeReader, path: str) -> None:
-    """Make a folder and those it lies in."""
-    found = view.find_to_change(path, follow=True, is_folder=True)
-    kind = file_kind(found.status)
+    """Makes a folder and those it lies in."""
+    target = view.find_to_change(path, follow=True, is_folder=True)
+    kind = file_kind(target.status)
     if kind == "folder":
         return
     if kind != "nothing":
         raise paths.file_where_folder_is_needed(path, file=path)
-    folders = [*view.missing_folders(found), found.path]
+    folders = [*view.missing_folders(target), target.path]
     with changes.operation(f"make the folder {path}", path):
         changes.about_to_change(folders)
         _make_folders(changes, view, folders)
 
 
 def remove_path(changes: HostChanges, view: TreeReader, path: str, *, recursive: bool) -> int:
-    """Remove a file or link, or a folder and what it holds; returns how much that was."""
+    """Removes a file or link, or a folder and what it holds; returns how much that was."""
     if path == ROOT:
         raise paths.root_stays()
     # First: a hidden path must be reported like one that does not exist.
     view.present(path, follow=False)
-    found = view.find_to_change(path, follow=False, is_folder=True)
-    if file_kind(found.status) == "folder" and not recursive:
+    target = view.find_to_change(path, follow=False, is_folder=True)
+    if file_kind(target.status) == "folder" and not recursive:
         # Hidden entries are not counted: the message would reveal them. `_all_to_change` refuses them below.
-        count = sum(view.path_filter.unreadable(each.path) is None for each in view.below(found.path))
+        count = sum(view.path_filter.unreadable(entry.path) is None for entry in view.below(target.path))
         if count:
             raise paths.not_empty(path, count=count)
-    subtree = _all_to_change(view, path, found)
+    subtree = _all_to_change(view, path, target)
     with changes.operation(f"remove {path}", path):
-        changes.about_to_change([each.path for each in subtree])
-        changes.expect((each.path, _NOTHING) for each in subtree)
+        changes.about_to_change([entry.path for entry in subtree])
+        changes.expect((entry.path, _NOTHING) for entry in subtree)
         # The deepest first: only an empty folder can be removed.
-        for each in reversed(subtree):
-            with view.root.entry(each.path) as (folder, name):
-                if file_kind(each.status) == "folder":
+        for entry in reversed(subtree):
+            with view.root.entry(entry.path) as (folder, name):
+                if file_kind(entry.status) == "folder":
                     view.disk.remove_folder(name, at=folder)
                 else:
                     view.disk.unlink(name, at=folder)
@@ -271,50 +257,45 @@ def remove_path(changes: HostChanges, view: TreeReader, path: str, *, recursive:
 
 
 def move_path(changes: HostChanges, view: TreeReader, src: str, dst: str) -> None:
-    """Move an entry."""
+    """Moves an entry."""
     if src == ROOT:
         raise paths.root_stays()
     view.present(src, follow=False)
-    found = view.find_to_change(src, follow=False, is_folder=True)
+    source = view.find_to_change(src, follow=False, is_folder=True)
     if is_inside(dst, src):
         raise paths.inside_itself(src, dst)
-    target = view.find_to_change(dst, follow=False, is_folder=file_kind(found.status) == "folder")
-    if is_inside(target.path, found.path):
+    target = view.find_to_change(dst, follow=False, is_folder=file_kind(source.status) == "folder")
+    if is_inside(target.path, source.path):
         raise paths.inside_itself(src, dst)
     if target.status is not None:
         raise paths.exists_already(dst, is_folder=file_kind(target.status) == "folder", src=src)
     missing = view.missing_folders(target)
-    subtree = _all_to_change(view, src, found)
+    subtree = _all_to_change(view, src, source)
     # Raises for a path that would be too long or too deep, before anything is moved.
-    targets = [normalise_on_disk(target.path + each.path[len(found.path) :]) for each in subtree]
-    for each, new in zip(subtree, targets, strict=True):
-        is_folder = file_kind(each.status) == "folder"
+    targets = [normalise_on_disk(target.path + entry.path[len(source.path) :]) for entry in subtree]
+    for entry, new in zip(subtree, targets, strict=True):
+        is_folder = file_kind(entry.status) == "folder"
         view.path_filter.refuse_change(new, is_folder=is_folder)
-        view.path_filter.refuse_with(new, target.path, named=src, is_folder=is_folder)
+        view.path_filter.refuse_with(new, target.path, spelling=src, is_folder=is_folder)
     with changes.operation(f"move {src} to {dst}", dst):
-        sources = [each.path for each in subtree]
+        sources = [entry.path for entry in subtree]
         # A moved file is both an old and a new path. Its image is a copy (`stay`), since the file itself remains in the
         # tree.
         changes.about_to_change([*missing, *targets, *sources], stay=frozenset(sources))
         _make_folders(changes, view, missing)
-        changes.expect((new, file_identity(each.status)) for new, each in zip(targets, subtree, strict=True))
-        changes.expect((each, _NOTHING) for each in sources)
-        _rename(view, found, target.path)
+        changes.expect((new, file_identity(entry.status)) for new, entry in zip(targets, subtree, strict=True))
+        changes.expect((entry, _NOTHING) for entry in sources)
+        _rename(view, source, target.path)
         reached("journal-after-change")
 
 
-def _all_to_change(view: TreeReader, path: str, found: ResolvedPath) -> Sequence[ResolvedPath]:
-    """An entry and what it holds, all of which can be restored and may be seen.
-
-    Raises:
-        PathConflictError: some of it cannot, or may not.
-    """
-    if any(is_inside(each, found.path) for each in spelled(protected_paths(view.root.path))):
+def _all_to_change(view: TreeReader, path: str, target: ResolvedPath) -> Sequence[ResolvedPath]:
+    if any(is_inside(entry, target.path) for entry in spell_paths(protected_paths(view.root.path))):
         raise paths.holds_hidden(path, by=_DATABASE)
-    subtree = view.subtree(found)
-    entries = ((each.path, file_kind(each.status) == "folder") for each in subtree)
-    view.path_filter.refuse_moving(entries, found.path, named=path)
-    special = next((each.path for each in subtree if file_kind(each.status) == "special"), None)
+    subtree = view.subtree(target)
+    entries = ((entry.path, file_kind(entry.status) == "folder") for entry in subtree)
+    view.path_filter.refuse_moving(entries, target.path, spelling=path)
+    special = next((entry.path for entry in subtree if file_kind(entry.status) == "special"), None)
     if special is not None:
         raise holds_special_file(path, special=special)
     return subtree
@@ -328,20 +309,19 @@ def _make_folders(changes: HostChanges, view: TreeReader, folders: Iterable[str]
         reached("journal-after-change")
 
 
-def _put(changes: HostChanges, view: TreeReader, found: ResolvedPath, data: bytes) -> None:
-    """Make a file beside the path, and rename it to the path when it is complete."""
+def _replace_file(changes: HostChanges, view: TreeReader, target: ResolvedPath, data: bytes) -> None:
     # A reader finds the old or the new content, never a part of one; and an image that is a hard link to the old file
     # keeps its content.
-    disk, beside = view.disk, changes.beside
-    with view.root.entry(found.path) as (folder, name):
-        disk.discard(beside, at=folder)
+    disk, temporary_name = view.disk, changes.temporary_name
+    with view.root.entry(target.path) as (folder, name):
+        disk.discard(temporary_name, at=folder)
         try:
-            descriptor = disk.make_file(beside, at=folder)
+            descriptor = disk.make_file(temporary_name, at=folder)
             try:
                 disk.write(descriptor, data)
-                if found.status is not None:
-                    owner = (found.status.st_uid, found.status.st_gid)
-                    disk.dress(descriptor, owner=owner, mode=stat.S_IMODE(found.status.st_mode))
+                if target.status is not None:
+                    owner = (target.status.st_uid, target.status.st_gid)
+                    disk.dress(descriptor, owner=owner, mode=stat.S_IMODE(target.status.st_mode))
                 # Before the rename: otherwise a power failure could leave an empty file under the name.
                 if changes.synced:
                     disk.sync(descriptor)
@@ -350,27 +330,27 @@ def _put(changes: HostChanges, view: TreeReader, found: ResolvedPath, data: byte
             finally:
                 disk.close(descriptor)
             # Before the rename: a rollback would take a file without a mark for one of another process.
-            changes.expect([(found.path, mark)])
-            disk.rename(beside, name, at=folder, to=folder)
+            changes.expect([(target.path, mark)])
+            disk.rename(temporary_name, name, at=folder, to=folder)
         except BaseException:
-            disk.discard(beside, at=folder)
+            disk.discard(temporary_name, at=folder)
             raise
     reached("journal-after-change")
 
 
-def _rename(view: TreeReader, found: ResolvedPath, path: str) -> None:
-    with view.root.entry(found.path) as (old_folder, old), view.root.entry(path) as (new_folder, new):
-        if file_kind(found.status) == "folder":
-            view.disk.rename(old, new, at=old_folder, to=new_folder)
-        elif view.disk.share(old, new, at=old_folder, to=new_folder):  # unlike renaming, it replaces nothing
+def _rename(view: TreeReader, target: ResolvedPath, path: str) -> None:
+    with view.root.entry(target.path) as (old_folder, old), view.root.entry(path) as (new_folder, new):
+        is_folder = file_kind(target.status) == "folder"
+        # A hard link replaces nothing, unlike renaming.
+        if not is_folder and view.disk.share(old, new, at=old_folder, to=new_folder):
             view.disk.unlink(old, at=old_folder)
         else:
             view.disk.rename(old, new, at=old_folder, to=new_folder)
 
 
-def stat_of(path: str, found: ResolvedPath) -> FileStat:
+def to_file_stat(path: str, target: ResolvedPath) -> FileStat:
     """The `FileStat` of what a path leads to."""
-    status = found.status
+    status = target.status
     kind = file_kind(status)
     if kind == "file" and status is not None:
         return FileStat(path, "file", status.st_size)

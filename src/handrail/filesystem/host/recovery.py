@@ -1,11 +1,15 @@
-"""Restores a tree on disk: from before-images, from a saved tree, and after a crash.
+"""The journal's folder, and the restoring of a tree: from before-images, from a saved tree, and after a crash.
 
-At the opening each journal of a dead process is rolled back or discarded:
+The folder lies outside the tree and belongs to one root. One `HostFilesystem` at a time works with both: it holds the
+lock of the file `lock` and that of the root itself, which the operating system releases when the process dies. At the
+opening each journal of a dead process is rolled back or discarded:
 
 ======================================================  ===========================================================
 what the journal's folder holds                         what is done
 ======================================================  ===========================================================
-the record of a program                                 it and what it has started are killed, before all else
+the record of a program, `program-CALL`                 processes with the call's id in their environment, and their
+                                                        descendants, are killed before all else; `JournalError`
+                                                        names those that cannot be killed, and nothing is restored
 a journal without a whole record                        nothing had been changed: it is discarded
 one that no store decides about, or not prepared        its tree and images are restored, then it is discarded
 a prepared one, and the store has its id                the call is committed: it is discarded, then its id deleted
@@ -35,34 +39,229 @@ the journal's folder may be. A warning is logged.
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import stat
+import time
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
 from typing import NamedTuple
 
+from handrail.clock import Clock
 from handrail.crash_points import reached
-from handrail.errors import FilesystemError, JournalError, SnapshotError
+from handrail.errors import FilesystemBusyError, FilesystemError, HandrailError, JournalError, SnapshotError
+from handrail.filesystem.disk import Disk, Root
 from handrail.filesystem.host.journal import (
     BeforeImage,
     BeforeImages,
     FileIdentity,
     JournalFile,
     JournalHeader,
-    beside_of,
     file_identity,
     file_kind,
     read_journal,
-    unused,
+    temporary_name,
+    unused_name,
 )
-from handrail.filesystem.host.journal_folder import JournalFolder, RecordedPrograms, drop_commit_record
-from handrail.filesystem.paths import ROOT, ancestors_of, parent_of
-from handrail.filesystem.root import Root
+from handrail.filesystem.paths import ROOT, folders_above, parent_folder
 from handrail.filesystem.shadow.repository import ShadowRepository
-from handrail.filesystem.shadow.tree import spelled
+from handrail.filesystem.shadow.tree import spell_paths
 from handrail.filesystem.undo_journal import SavedTree
+from handrail.process import ProcessName, fcntl
+from handrail.programs import ProgramRecord
 from handrail.redaction import redacted_logger
 from handrail.transaction.unit_of_work import CommitRecordStore
 from handrail.waiting import check_blocking
+
+_POLL_SECONDS = 0.02
+_CURE = "Give another folder as journal=."
+
+
+class JournalFolder:
+    """The folder of a root's journals; it may not be changed before `acquire` has acquired its locks."""
+
+    __slots__ = ("_disk", "_lock", "descriptor", "is_held", "path")
+
+    def __init__(self, path: Path, disk: Disk) -> None:
+        """Makes and opens the folder; `JournalError` if it cannot be used. `acquire` must follow."""
+        self._disk = disk
+        self.is_held: bool = False
+        try:
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self.path: Path = path.resolve(strict=True)
+            self.descriptor: int = disk.open_root(self.path)
+            try:
+                self._lock = disk.append_file(b"lock", at=self.descriptor)
+            except BaseException:
+                disk.close(self.descriptor)
+                raise
+        except OSError as error:
+            msg = f"the journal cannot be stored in {str(path)!r}: {error.strerror}. {_CURE}"
+            raise JournalError(msg, path=ROOT) from error
+
+    def acquire(self, root: int, wait: timedelta, clock: Clock, pause: Callable[[float], object] = time.sleep) -> None:
+        """Acquires the lock of the folder, and of the root that a descriptor is open on.
+
+        Raises:
+            FilesystemBusyError: another filesystem, of this process or another one, still holds a lock after `wait`.
+            JournalError: files have no locks where the journal's folder is.
+        """
+        until = clock.monotonic() + wait.total_seconds()
+        # Polled, because a blocking `flock` has no timeout.
+        while (busy := self._busy(root)) is not None:
+            if clock.monotonic() >= until:
+                msg = (
+                    f"another filesystem works on the same root (it holds {busy}), and still did after "
+                    f"{wait.total_seconds():g} seconds. Close that one, share it, or wait longer with wait=."
+                )
+                raise FilesystemBusyError(msg, path=ROOT)
+            pause(_POLL_SECONDS)
+        self.is_held = True
+
+    def check_owner(self, root: Path) -> None:
+        """Raises `JournalError` if the folder belongs to another root, or lies inside the root."""
+        if self.path == root or root in self.path.parents:
+            msg = f"the journal would lie inside its own root, in {str(self.path)!r}. Give a folder outside it."
+            raise JournalError(msg, path=ROOT)
+        owner = self.read("root")
+        if owner not in {b"", os.fsencode(root)}:
+            msg = (
+                f"the journal's folder {str(self.path)!r} belongs to the root {os.fsdecode(owner)!r}, not to "
+                f"{str(root)!r}. Give each root a folder of its own as journal=."
+            )
+            raise JournalError(msg, path=ROOT)
+
+    def assign(self, root: Path) -> None:
+        """Assigns the folder to a root permanently; `JournalError` as by `check_owner`. The locks are held."""
+        # Again, under the locks: another root may have been assigned while this one waited for them.
+        self.check_owner(root)
+        # Also if the file exists and is empty, as a crash before the write leaves it.
+        if not self.read("root"):
+            (self.path / "root").write_bytes(os.fsencode(root))
+
+    def ids(self, kind: str) -> list[str]:
+        """The ids of the files of a kind: `journal` or `keep_record`."""
+        names = sorted(self._disk.names(self.descriptor))
+        return [os.fsdecode(name).partition("-")[2] for name in names if name.startswith(f"{kind}-".encode())]
+
+    def read(self, name: str) -> bytes:
+        """The content of a file; empty if it does not exist."""
+        if self._disk.look(name.encode(), at=self.descriptor) is None:
+            return b""
+        descriptor = self._disk.open_file(name.encode(), at=self.descriptor)
+        try:
+            return b"".join(self._disk.chunks(descriptor))
+        finally:
+            self._disk.close(descriptor)
+
+    def clean(self) -> None:
+        """Removes the contents and marks that no journal needs; called when no journal exists."""
+        for name in self._disk.names(self.descriptor):
+            if name.startswith((b"image-", b"marks-")):
+                self._disk.discard(name, at=self.descriptor)
+
+    def close(self, root: int, *, is_owner: bool) -> None:
+        """Releases folder and root; a forked process does not own the locks and does not release them."""
+        for descriptor in (root, self._lock):
+            if is_owner:
+                # A lock belongs to the open file, which a forked process shares: if the fork unlocked, its parent would
+                # lose the lock.
+                with suppress(OSError):  # where it could not be locked
+                    fcntl.flock(descriptor, fcntl.LOCK_UN)
+            os.close(descriptor)
+        os.close(self.descriptor)
+
+    def _busy(self, root: int) -> str | None:
+        try:
+            # Always the folder before the root, and the folder stays locked meanwhile: two openings with the same
+            # journal cannot hold one lock each. Locking it again at the next poll changes nothing.
+            if not _try_lock(self._lock):
+                return repr(str(self.path / "lock"))
+        except OSError as error:
+            msg = f"the journal cannot be stored in {str(self.path)!r}: files cannot be locked there. {_CURE}"
+            raise JournalError(msg, path=ROOT) from error
+        with suppress(OSError):
+            return None if _try_lock(root) else "the root itself, with another folder as journal="
+        return None
+
+
+def _try_lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def default_journal_folder(root: Path, environment: Mapping[str, str]) -> Path:
+    """The default folder for the journal of a root: by the root's path, below `$XDG_STATE_HOME`."""
+    state_home = environment.get("XDG_STATE_HOME", "")
+    # A relative path is ignored, as the XDG specification says.
+    state = Path(state_home) if state_home.startswith("/") else Path.home() / ".local" / "state"
+    return state / "handrail" / "journals" / hashlib.sha256(os.fsencode(root)).hexdigest()[:32]
+
+
+def drop_commit_record(journal_id: str, store: CommitRecordStore, images: BeforeImages) -> None:
+    """Deletes the id of a removed journal in the store, or, if that fails, leaves it to the next opening."""
+    try:
+        # The id first: after a crash in between, `recover` finds the file and deletes the id again, which is
+        # idempotent. The other way round, the id would stay in the store permanently.
+        store.delete_commit_record(journal_id)
+        images.disk.discard(f"settled-{journal_id}".encode(), at=images.folder)
+    except (HandrailError, OSError):
+        _LOGGER.warning(
+            "the store could not delete the journal id %s; the next opening tries again", journal_id, exc_info=True
+        )
+
+
+class RecordedPrograms:
+    """The records of the programs over one root, in the folder of its journals, whose locks are held.
+
+    A record holds the name of the first process of the PID namespace that the program enters, if any. It is not synced:
+    after a power failure no program runs.
+    """
+
+    __slots__ = ("_disk", "_folder")
+
+    def __init__(self, folder: JournalFolder, disk: Disk) -> None:
+        self._folder = folder
+        self._disk = disk
+
+    def record(self, program: ProgramRecord) -> None:
+        """Records a program that is about to run; after an `OSError` it must not run."""
+        descriptor = self._disk.append_file(_name(program.call), at=self._folder.descriptor)
+        try:
+            self._disk.write(descriptor, str(program.namespace or "").encode())
+        finally:
+            self._disk.close(descriptor)
+
+    def discard(self, program: ProgramRecord) -> None:
+        """Removes the record of a program that has ended; a failure is left to the next opening."""
+        try:
+            self._disk.discard(_name(program.call), at=self._folder.descriptor)
+        except OSError:
+            _LOGGER.warning("the record of a program that has ended could not be removed", exc_info=True)
+
+    def end_left_over(self) -> None:
+        """Kills what programs of a dead process have left running; `JournalError` if it cannot."""
+        for call in self._folder.ids("program"):
+            namespace = self._folder.read(f"program-{call}").decode(errors="replace")
+            survivors = ProgramRecord(call, ProcessName.parse(namespace)).kill()
+            if survivors:
+                pids = ", ".join(str(process.pid) for process in sorted(survivors))
+                msg = (
+                    f"a program of a dead process still runs and cannot be killed (process {pids}). It could change "
+                    "the files again, so nothing is restored. End it, then open the filesystem again."
+                )
+                raise JournalError(msg, path=ROOT)
+            self._disk.discard(_name(call), at=self._folder.descriptor)
+
+
+def _name(call: str) -> bytes:
+    return f"program-{call}".encode()
+
 
 _LOGGER = redacted_logger("handrail.filesystem")
 
@@ -71,107 +270,88 @@ GIT_DIR = "tree.git"
 
 
 class WholeTree:
-    """Saves and restores the tree below a root.
-
-    Attributes:
-        root: the tree.
-        images: what was at its paths.
-    """
+    """Saves the tree below a root in a shadow repository, and restores it."""
 
     __slots__ = ("_left_out", "_shadow", "_synced", "images", "root")
 
     def __init__(self, root: Root, images: BeforeImages, shadow: ShadowRepository) -> None:
-        """Save what is below a root in a shadow repository of that root."""
         self.root: Root = root
         self.images: BeforeImages = images
         self._shadow = shadow
         self._synced = ""
         self._left_out: frozenset[str] = frozenset()
 
-    def keep(self, *, synced: bool, is_first: bool) -> SavedTree:
-        """Save the tree as it is now; `synced` to fsync it. `is_first` says that the call has saved none yet.
-
-        Raises:
-            FilesystemError: it cannot be saved; see `ShadowRepository.snapshot`.
-            OSError: the disk fails.
-        """
+    def save(self, *, synced: bool, is_first: bool) -> SavedTree:
+        """Saves the tree as it is now; `synced` to fsync it. `is_first` says that the call has saved none yet."""
         check_blocking("saving the whole tree")
         self.images.separate()
         # What the first tree of a call leaves out, the later ones do, too: so images are taken of what the first one
         # does not restore, also after a program has changed the rules.
-        taken = self._shadow.take(frozenset() if is_first else self._left_out)
-        self._left_out = taken.left_out
+        snapshot = self._shadow.take_snapshot(frozenset() if is_first else self._left_out)
+        self._left_out = snapshot.left_out
         # Syncing the whole disk is slow, and the same tree has been synced already.
-        if synced and taken.id != self._synced:
+        if synced and snapshot.id != self._synced:
             self.sync()
-            self._synced = taken.id
-        return SavedTree(taken.id, spelled(taken.left_out))
+            self._synced = snapshot.id
+        return SavedTree(snapshot.id, spell_paths(snapshot.left_out))
 
-    def put_back(self, tree: SavedTree, journal: JournalFile) -> None:
-        """Restore the tree, before images are restored; a repetition continues where it stopped.
-
-        Raises:
-            FilesystemError: it cannot be restored; see `ShadowRepository.restore`. A `JournalError` if it is lost.
-            OSError: the disk fails.
-        """
+    def restore(self, tree: SavedTree, journal: JournalFile) -> None:
+        """Restores the tree, before images are restored; a repetition continues where it stopped."""
         check_blocking("restoring the whole tree")
         self.images.separate()
         try:
-            left_out = self._shadow.put_back(tree.id)
+            left_out = self._shadow.restore_tree(tree.id)
         except SnapshotError as error:
             msg = f"the folder {GIT_DIR!r} in the journal's folder has lost the tree to restore; put it back"
             raise JournalError(msg, path=ROOT) from error
         # The restored files are new inodes. If the process dies before they are marked, the next rollback restores the
         # tree again and marks them then.
-        changed = dict.fromkeys([*journal.written.images, *journal.written.marks])
-        restored = SavedTree(tree.id, spelled(left_out))
-        journal.mark([(path, file_identity(self.root.look(path))) for path in changed if restored.covers(path)])
+        changed = dict.fromkeys([*journal.records.images, *journal.records.marks])
+        saved_tree = SavedTree(tree.id, spell_paths(left_out))
+        journal.mark([(path, file_identity(self.root.look(path))) for path in changed if saved_tree.covers(path)])
 
     def sync(self) -> None:
-        """Sync everything that a program may have written."""
+        """Syncs everything that a program may have written."""
         self.images.disk.sync_all()
 
 
 def recover(tree: WholeTree, folder: JournalFolder, store: CommitRecordStore | None) -> None:
-    """End programs that are left over, and restore the tree to the state after the last committed transaction.
+    """Ends programs that are left over, and restores the tree to the state after the last committed transaction.
 
     Raises:
         JournalError: a journal cannot be read, belongs to something else, or needs its store; or a program cannot be
-            ended.
-        StoreUnavailableError: the store does not answer.
-        OSError: the tree cannot be restored; the next opening tries again.
+            ended. Whatever is raised, the next opening tries again.
     """
     # First: a program must not change what is being restored.
     RecordedPrograms(folder, tree.images.disk).end_left_over()
     for journal_id in folder.ids("journal"):
-        _settle(journal_id, tree, folder, store)
+        _settle_journal(journal_id, tree, folder, store)
     for journal_id in folder.ids("settled"):
         if store is not None:
             drop_commit_record(journal_id, store, tree.images)
     folder.clean()
 
 
-def _settle(journal_id: str, tree: WholeTree, folder: JournalFolder, store: CommitRecordStore | None) -> None:
-    """Roll back or discard one journal."""
-    written = read_journal(journal_id, folder.read(f"journal-{journal_id}"), folder.read(f"marks-{journal_id}"))
-    header = written.header
+def _settle_journal(journal_id: str, tree: WholeTree, folder: JournalFolder, store: CommitRecordStore | None) -> None:
+    records = read_journal(journal_id, folder.read(f"journal-{journal_id}"), folder.read(f"marks-{journal_id}"))
+    header = records.header
     # Opened to append to: a rollback marks what it restores, so that a second crash is recovered in the same way.
-    journal = JournalFile(journal_id, folder.descriptor, tree.images.disk, synced=True, written=written)
+    journal = JournalFile(journal_id, folder.descriptor, tree.images.disk, synced=True, records=records)
     try:
         was_committed = False
         # Without a header nothing was recorded, and nothing is changed before it is recorded.
         if header is not None:
             # A tree can be restored into an empty folder: a program may have removed the root.
-            if written.tree is None or any(tree.root.path.iterdir()):
+            if records.tree is None or any(tree.root.path.iterdir()):
                 _refuse_other_root(journal_id, header, tree.root, folder)
             # Only a prepared journal can have been recorded by a store, so that others are settled without one.
-            was_committed = written.prepared and _was_committed(journal_id, header, store)
+            was_committed = records.prepared and _was_committed(journal_id, header, store)
             if not was_committed:
                 # Before anything is restored: a rollback that stops half way would leave a mixture of two states.
                 _refuse_damaged(journal, tree.images)
                 _undo(journal, tree)
         reached("journal-before-discard")
-        journal.discard(settled=was_committed)
+        journal.discard(keep_record=was_committed)
         reached("journal-after-discard")
     finally:
         journal.close()
@@ -181,17 +361,17 @@ def _was_committed(journal_id: str, header: JournalHeader, store: CommitRecordSt
     if header.store is None:
         return False
     if store is None or store.url != header.store:
-        given = "none was given" if store is None else f"{store.url!r} was given"
+        argument = "none was given" if store is None else f"{store.url!r} was given"
         msg = (
             f"a process died while the call of the journal {journal_id} was being committed, and its outcome is "
-            f"recorded in the store {header.store!r}; {given}. Pass that one: HostFilesystem(root, store=...)."
+            f"recorded in the store {header.store!r}; {argument}. Pass that one: HostFilesystem(root, store=...)."
         )
         raise JournalError(msg, path=ROOT)
     return store.is_committed(journal_id)
 
 
 def _refuse_other_root(journal_id: str, header: JournalHeader, root: Root, folder: JournalFolder) -> None:
-    if not header.is_of(root.identity[1], root.generation):
+    if not header.matches(root.identity[1], root.generation):
         msg = (
             f"the journal {journal_id} belongs to a folder that was at {str(root.path)!r} before; the one there now is "
             f"another. If that is right, remove {str(folder.path)!r}."
@@ -200,8 +380,8 @@ def _refuse_other_root(journal_id: str, header: JournalHeader, root: Root, folde
 
 
 def _refuse_damaged(journal: JournalFile, images: BeforeImages) -> None:
-    for path, image in journal.written.images.items():
-        if not images.is_kept(image):
+    for path, image in journal.records.images.items():
+        if not images.has_content(image):
             name = f"journal-{journal.journal_id}"
             msg = (
                 f"what was at {path!r} cannot be restored, so nothing is: {image.blob!r} in the journal's folder "
@@ -212,22 +392,22 @@ def _refuse_damaged(journal: JournalFile, images: BeforeImages) -> None:
 
 
 def _undo(journal: JournalFile, tree: WholeTree) -> None:
-    root, images, written, beside = tree.root, tree.images, journal.written, beside_of(journal.journal_id)
-    wanted = RestoreTarget(written.images, written.marks, beside, shared=True)
+    root, images, records, temporary = tree.root, tree.images, journal.records, temporary_name(journal.journal_id)
+    target = RestoreTarget(records.images, records.marks, temporary, shared=True)
     try:
         # The tree first: the images are of paths that it does not include.
-        if written.tree is not None:
-            tree.put_back(written.tree, journal)
+        if records.tree is not None:
+            tree.restore(records.tree, journal)
         # Once the journal is discarded, nothing knows the temporary name any more.
-        for folder in {parent_of(path) for path in written.images}:
+        for folder in {parent_folder(path) for path in records.images}:
             if file_kind(root.look(folder)) == "folder":
-                with root.folder(folder) as held:
+                with root.folder(folder) as descriptor:
                     # New content that was written beside its path, and not renamed yet.
-                    images.disk.discard(beside, at=held)
-        TreeRestorer(root, images, wanted, lambda path, mark: journal.mark([(path, mark)])).run()
+                    images.disk.discard(temporary, at=descriptor)
+        TreeRestorer(root, images, target, lambda path, mark: journal.mark([(path, mark)])).run()
         # Before the journal is discarded: a loss of power after that would find nothing to restore from.
-        root.sync_folders(written.images)
-        if written.tree is not None:
+        root.sync_folders(records.images)
+        if records.tree is not None:
             tree.sync()
     except (OSError, FilesystemError) as error:
         msg = (
@@ -235,48 +415,40 @@ def _undo(journal: JournalFile, tree: WholeTree) -> None:
             f"what is still to be restored stays in the journal {journal.journal_id}."
         )
         raise JournalError(msg, path=ROOT) from error
-    what = "" if written.tree is None else "the whole tree and "
-    _LOGGER.info("%s%d paths that a dead process had changed have been restored", what, len(written.images))
+    what = "" if records.tree is None else "the whole tree and "
+    _LOGGER.info("%s%d paths that a dead process had changed have been restored", what, len(records.images))
 
 
 class RestoreTarget(NamedTuple):
-    """What is to be restored.
+    """The state to restore: for each path its image, in the order in which they were taken.
 
-    Attributes:
-        images: for each path what is to be there, in the order in which they were taken.
-        marks: for each path what the transaction put there; `None` if anything there may be removed.
-        beside: the temporary name under which a file is made.
-        shared: whether the journal's files may be linked into the tree, since they are not needed again.
+    `marks` says what the transaction put at each path, and is `None` if anything there may be removed. With `shared`
+    the journal's files may be linked into the tree, since they are not needed again.
     """
 
     images: Mapping[str, BeforeImage]
     marks: Mapping[str, Collection[FileIdentity]] | None
-    beside: bytes
+    temporary_name: bytes
     shared: bool
 
 
 class TreeRestorer:
-    """Restores images in a tree."""
+    """Restores images in a tree; `mark` is called with what will be at a path before it is made."""
 
-    __slots__ = ("_disk", "_images", "_mark", "_root", "_wanted")
+    __slots__ = ("_disk", "_images", "_mark", "_root", "_target")
 
     def __init__(
-        self, root: Root, images: BeforeImages, wanted: RestoreTarget, mark: Callable[[str, FileIdentity], object]
+        self, root: Root, images: BeforeImages, target: RestoreTarget, mark: Callable[[str, FileIdentity], object]
     ) -> None:
-        """Restore what is wanted; `mark` is called with what will be at a path before it is made."""
         self._root = root
         self._images = images
         self._disk = images.disk
-        self._wanted = wanted
+        self._target = target
         self._mark = mark
 
     def run(self) -> None:
-        """Restore everything.
-
-        Raises:
-            OSError: something could not be restored. A repetition continues where it stopped.
-        """
-        newest_first = tuple(reversed(tuple(self._wanted.images.items())))  # one file may have had two spellings
+        """Restores everything; after an `OSError`, a repetition continues where it stopped."""
+        newest_first = tuple(reversed(tuple(self._target.images.items())))  # one file may have had two spellings
         deepest_first = sorted(newest_first, key=_depth, reverse=True)
         for path, image in deepest_first:
             self._clear(path, image)
@@ -296,7 +468,7 @@ class TreeRestorer:
             # A folder is not compared with the marks: it is removed only if it is empty, so nothing can be lost with
             # it.
             kind, needed = file_kind(status), image.kind != "nothing"
-            is_ours = self._wanted.marks is None or file_identity(status) in self._wanted.marks.get(path, ())
+            is_ours = self._target.marks is None or file_identity(status) in self._target.marks.get(path, ())
             if kind == "folder":
                 self._clear_folder(path, name, at=folder, needed=needed)
             elif not is_ours:
@@ -314,12 +486,11 @@ class TreeRestorer:
             self._leave_in_tree(f"the folder {path!r} holds files of another process", name, at=at, needed=needed)
 
     def _leave_in_tree(self, what: str, name: bytes, *, at: int, needed: bool) -> None:
-        """Leave what another process made, under another name if its own is needed."""
         if not needed:
             _LOGGER.warning("%s, so it stays", what)
             return
         # If another process takes this name meanwhile, the rename fails, or replaces an empty folder.
-        aside = unused(name, at=at, disk=self._disk)
+        aside = unused_name(name, at=at, disk=self._disk)
         self._disk.rename(name, aside, at=at, to=at)
         _LOGGER.warning("%s; it is now called %r", what, os.fsdecode(aside))
 
@@ -335,20 +506,20 @@ class TreeRestorer:
             self._mark(path, image.mark)
             self._disk.make_folder(name, at=at)
             return
-        beside = self._wanted.beside
+        temporary_name = self._target.temporary_name
         # An attempt that failed or crashed may have left one.
-        self._disk.discard(beside, at=at)
+        self._disk.discard(temporary_name, at=at)
         if image.kind == "symlink":
-            self._disk.make_link(image.target, beside, at=at)
+            self._disk.make_link(image.target, temporary_name, at=at)
         else:
-            self._images.put(image, beside, at=at, shared=self._wanted.shared)
+            self._images.write_copy(image, temporary_name, at=at, shared=self._target.shared)
         # Before the rename: in the other order, a crash between the two would leave a file without a mark, and the next
         # attempt would set it aside as one of another process.
-        self._mark(path, file_identity(self._disk.look(beside, at=at)))
-        self._disk.rename(beside, name, at=at, to=at)
+        self._mark(path, file_identity(self._disk.look(temporary_name, at=at)))
+        self._disk.rename(temporary_name, name, at=at, to=at)
 
     def _make_missing_above(self, path: str) -> None:
-        for folder in reversed(tuple(ancestors_of(path))):
+        for folder in reversed(tuple(folders_above(path))):
             status = self._root.look(folder)
             if status is not None and stat.S_ISDIR(status.st_mode):
                 continue
@@ -362,7 +533,6 @@ class TreeRestorer:
             )
 
     def _set_aside(self, path: str, name: bytes, *, at: int, kind: str, needed: bool) -> None:
-        """Set aside what another process made; a link is moved, and what it leads to stays."""
         if kind == "special":
             self._leave_in_tree(f"{path!r} is a device, socket or fifo of another process", name, at=at, needed=needed)
             return
@@ -374,7 +544,7 @@ class TreeRestorer:
         if status is None or (stat.S_IMODE(status.st_mode), status.st_uid, status.st_gid) == (image.mode, *image.owner):
             return
         # `listed`, because a descriptor of O_PATH does not permit `fchmod`.
-        with self._root.folder(path, listed=True) as folder:
+        with self._root.folder(path, for_listing=True) as folder:
             self._disk.dress(folder, owner=image.owner, mode=image.mode)
 
 

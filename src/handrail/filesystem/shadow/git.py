@@ -1,8 +1,8 @@
 """The git command, isolated from all configuration but its own, as the object store of a shadow repository.
 
-Git only stores and reads blobs and trees: no index, no commits, no references, no hooks, no filters; and it lists what
-the index of the root's own repository has. So nothing in the tree (`.gitattributes`, a `.git` in some folder) changes
-what is stored, and a git process that is killed leaves no lock behind, only temporary files, which are removed.
+Git only stores and reads blobs and trees, and lists what the index of the root's own repository has: no commits, no
+references, no hooks, no filters. So nothing in the tree (`.gitattributes`, a `.git` in some folder) changes what is
+stored, and a git process that is killed leaves no lock behind, only temporary files, which are removed.
 
 Nothing is synced: the objects survive the death of the process, but perhaps not a power failure.
 """
@@ -10,6 +10,7 @@ Nothing is synced: the objects survive the death of the process, but perhaps not
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import subprocess
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
@@ -17,11 +18,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import IO, BinaryIO
+from typing import IO, BinaryIO, NamedTuple
 
 from handrail.errors import FilesystemError, JournalError
 from handrail.filesystem.paths import OWN_GIT, ROOT
-from handrail.filesystem.shadow.tree import UNREAD, running_id
 from handrail.waiting import check_blocking
 
 CHUNK = 1 << 20
@@ -37,7 +37,6 @@ _SETTINGS = (
     ("gc.auto", "0"),
 )
 _READY = "handrail-ready"
-_NO_VARIABLES: Mapping[str, str] = {}
 _LEFTOVERS = ("objects/pack/tmp_*", "objects/tmp_*", "objects/??/tmp_obj_*", "fast_import_crash_*", "*.lock")
 
 
@@ -50,40 +49,37 @@ class Pipes:
 
 
 class ObjectWriter:
-    """Writes blobs to git."""
+    """Writes blobs to a `git fast-import`."""
 
     def __init__(self, stdin: IO[bytes]) -> None:
-        """Write to a `git fast-import`."""
         self._stdin = stdin
 
     def blob(self, source: BinaryIO, size: int) -> str:
-        """Store `size` bytes, and return their id; `UNREAD` if there are fewer, and the stored object is useless."""
+        """Stores `size` bytes, and returns their id; `UNREAD` if there are fewer, and the object is useless."""
         self._stdin.write(b"blob\ndata %d\n" % size)
-        blob_id = running_id(b"blob", size)
-        left = size
-        while left:
-            chunk = source.read(min(left, CHUNK))
+        digest = hashlib.sha1(object_header(b"blob", size), usedforsecurity=False)
+        remaining = size
+        while remaining:
+            chunk = source.read(min(remaining, CHUNK))
             if not chunk:
-                self._pad(left)
+                self._pad(remaining)
                 return UNREAD
-            blob_id.update(chunk)
+            digest.update(chunk)
             self._stdin.write(chunk)
-            left -= len(chunk)
+            remaining -= len(chunk)
         self._stdin.write(b"\n")
-        return blob_id.hexdigest()
+        return digest.hexdigest()
 
-    def _pad(self, left: int) -> None:
-        """Fill up with zeros, because git waits for the announced number of bytes."""
-        while left:
-            left -= self._stdin.write(bytes(min(left, CHUNK)))
+    def _pad(self, remaining: int) -> None:
+        while remaining:
+            remaining -= self._stdin.write(bytes(min(remaining, CHUNK)))
         self._stdin.write(b"\n")
 
 
 class ObjectReader:
-    """Reads objects from git."""
+    """Reads objects from a `git cat-file --batch`."""
 
     def __init__(self, pipes: Pipes) -> None:
-        """Read from a `git cat-file --batch`."""
         self._pipes = pipes
 
     def tree(self, id: str) -> bytes | None:
@@ -95,19 +91,15 @@ class ObjectReader:
         return content if kind == b"tree" else None
 
     def blob(self, id: str) -> Iterator[bytes]:
-        """The content of a blob, in pieces; all of them must be consumed.
-
-        Raises:
-            JournalError: no blob has this id.
-        """
-        kind, left = self._ask(id)
+        """The content of a blob, in pieces, all to be consumed; `JournalError` if no blob has this id."""
+        kind, remaining = self._ask(id)
         if kind != b"blob":
             raise objects_missing([id])
-        while left:
-            chunk = self._pipes.stdout.read(min(left, CHUNK))
+        while remaining:
+            chunk = self._pipes.stdout.read(min(remaining, CHUNK))
             if not chunk:
                 raise _ended_early()
-            left -= len(chunk)
+            remaining -= len(chunk)
             yield chunk
         self._pipes.stdout.read(1)
 
@@ -125,21 +117,17 @@ class ObjectReader:
 
 
 class Git:
-    """The objects of one git dir."""
+    """The objects of one git dir, which `prepare` makes; methods raise `FilesystemError` if git is missing or fails."""
 
     def __init__(self, git_dir: Path, command: str) -> None:
-        """Use a git dir, which `prepare` makes, with the git command of this name or path."""
         self.git_dir = git_dir
         self._command = command
 
     def prepare(self, root: Path) -> None:
-        """Make the git dir if it does not exist, and remove temporary files of a killed git.
+        """Makes the git dir if it does not exist, and removes temporary files of a killed git.
 
         The packs of the repository that `root` lies in are hard-linked, so that their content is not stored twice. The
         links remain even if that repository, which is only read, is removed.
-
-        Raises:
-            FilesystemError: git is missing, or fails.
         """
         if not (self.git_dir / _READY).exists():
             # The template of the user's git could contain hooks and exclusions.
@@ -152,47 +140,31 @@ class Git:
             for leftover in self.git_dir.glob(pattern):
                 leftover.unlink(missing_ok=True)
 
-    def keep_bytes(self, content: bytes) -> str:
-        """Store a blob, and return its id.
-
-        Raises:
-            FilesystemError: git is missing, or fails.
-        """
+    def store_bytes(self, content: bytes) -> str:
+        """Stores a blob, and returns its id."""
         return self.run("hash-object", "-w", "--stdin", stdin=content).decode().strip()
 
     @contextmanager
-    def feed(self) -> Generator[ObjectWriter]:
-        """Store blobs; they are stored when the block has ended, and perhaps not if it raised.
-
-        Raises:
-            FilesystemError: git is missing, or fails.
-        """
+    def write_blobs(self) -> Generator[ObjectWriter]:
+        """Stores blobs; they are stored when the block has ended, and perhaps not if it raised."""
         with self._stream("fast-import", "--quiet", "--done", "--depth=0") as pipes:
             yield ObjectWriter(pipes.stdin)
             # If the block raises, this line is missing, and with `--done` git treats the stream as truncated.
             pipes.stdin.write(b"done\n")
 
-    def keep_trees(self, trees: Sequence[tuple[str, bytes]]) -> None:
-        """Store trees, each given by its id and its lines.
-
-        Raises:
-            FilesystemError: git is missing, fails, or makes other trees than these.
-        """
-        made = self.run("mktree", "-z", "--batch", "--missing", stdin=b"".join(lines + b"\0" for _, lines in trees))
+    def store_trees(self, trees: Sequence[tuple[str, bytes]]) -> None:
+        """Stores trees, each by its id and its lines."""
+        output = self.run("mktree", "-z", "--batch", "--missing", stdin=b"".join(lines + b"\0" for _, lines in trees))
         # The ids were computed here, with modes that git itself does not use. A git that rewrites modes makes other
         # trees, and a restore could not find these.
-        if made.decode().split() != [tree_id for tree_id, _ in trees]:
+        if output.decode().split() != [tree_id for tree_id, _ in trees]:
             msg = f"{self._command!r} did not store the folders as they are, so nothing has been done; use another git"
             raise FilesystemError(msg, path=ROOT)
 
     def sizes(self, ids: Iterable[str]) -> dict[str, int]:
-        """The sizes of the objects with these ids, as far as there are any.
-
-        Raises:
-            FilesystemError: git is missing, or fails.
-        """
-        asked = "".join(f"{object_id}\n" for object_id in ids).encode()
-        answers = self.run("cat-file", "--batch-check", stdin=asked).decode().splitlines() if asked else []
+        """The sizes of the objects with these ids, as far as there are any."""
+        query = "".join(f"{object_id}\n" for object_id in ids).encode()
+        answers = self.run("cat-file", "--batch-check", stdin=query).decode().splitlines() if query else []
         rows = [answer.split() for answer in answers]
         return {row[0]: int(row[2]) for row in rows if row[-1] != "missing"}
 
@@ -201,9 +173,6 @@ class Git:
 
         Only the index is read: the configuration of a repository can name programs that git starts. An index that git
         cannot read counts as empty.
-
-        Raises:
-            FilesystemError: git is missing.
         """
         own = root / OWN_GIT
         with suppress(OSError):
@@ -213,9 +182,9 @@ class Git:
         # Reading from a pipe that a model has made in its place would not end.
         if not index.is_file():
             return frozenset()
-        listed = self._run(("ls-files", "-z"), environment={"GIT_INDEX_FILE": os.fspath(index)})
+        index_entries = self._run(("ls-files", "-z"), environment={"GIT_INDEX_FILE": os.fspath(index)})
         paths = set[str]()
-        for line in () if listed.returncode else listed.stdout.split(b"\0"):
+        for line in () if index_entries.returncode else index_entries.stdout.split(b"\0"):
             path = os.fsdecode(line)
             while path and path not in paths:
                 paths.add(path)
@@ -224,27 +193,19 @@ class Git:
 
     @contextmanager
     def read(self) -> Generator[ObjectReader]:
-        """Read objects.
-
-        Raises:
-            FilesystemError: git is missing, or fails.
-        """
+        """Reads objects."""
         with self._stream("cat-file", "--batch") as pipes:
             yield ObjectReader(pipes)
 
     def run(self, *arguments: str, stdin: bytes = b"") -> bytes:
-        """The output of a git command.
-
-        Raises:
-            FilesystemError: git is missing, or fails.
-        """
+        """The output of a git command."""
         done = self._run(arguments, stdin)
         if done.returncode:
             raise _failed(arguments[0], done.returncode, done.stderr)
         return done.stdout
 
     def _run(
-        self, arguments: Sequence[str], stdin: bytes = b"", environment: Mapping[str, str] = _NO_VARIABLES
+        self, arguments: Sequence[str], stdin: bytes = b"", environment: Mapping[str, str] | None = None
     ) -> subprocess.CompletedProcess[bytes]:
         check_blocking("git", arguments[0])
         try:
@@ -252,7 +213,7 @@ class Git:
                 self._line(arguments),
                 input=stdin,
                 capture_output=True,
-                env={**self._environment(), **environment},
+                env=self._environment() | dict(environment or {}),
                 check=False,
             )
         except OSError as error:
@@ -273,7 +234,7 @@ class Git:
                 )
             except OSError as error:
                 raise self._cannot_start(error) from error
-            with _ended(process) as pipes:
+            with _closing(process) as pipes:
                 cause = None
                 try:
                     yield pipes
@@ -299,12 +260,12 @@ class Git:
 
     def _link_packs(self, root: Path) -> None:
         question = ("-C", os.fspath(root), "rev-parse", "--show-object-format", "--git-path", "objects")
-        asked = subprocess.run(  # noqa: S603 - git, with arguments of this module
+        query = subprocess.run(  # noqa: S603 - git, with arguments of this module
             [self._command, *question], capture_output=True, env=_isolated(), check=False
         )
-        kind, _, objects = os.fsdecode(asked.stdout).removesuffix("\n").partition("\n")
+        kind, _, objects = os.fsdecode(query.stdout).removesuffix("\n").partition("\n")
         # Ids are computed as SHA-1 here, so packs of another object format are of no use.
-        if asked.returncode or kind != "sha1":
+        if query.returncode or kind != "sha1":
             return
         with suppress(OSError):  # another disk, or no permission: only costs more
             for pack in sorted((root / objects / "pack").glob("pack-*.pack")):
@@ -319,8 +280,7 @@ def objects_missing(ids: Iterable[str]) -> JournalError:
 
 
 @contextmanager
-def _ended(process: subprocess.Popen[bytes]) -> Generator[Pipes]:
-    """The pipes of a process; it has ended, and been waited for, when the block ends."""
+def _closing(process: subprocess.Popen[bytes]) -> Generator[Pipes]:
     if process.stdin is None or process.stdout is None:  # pragma: no cover - both were requested
         raise AssertionError
     try:
@@ -339,10 +299,9 @@ def _ended_early() -> BrokenPipeError:
 
 
 def _isolated() -> dict[str, str]:
-    """The environment without variables that configure git."""
     # In a git hook, GIT_DIR and GIT_INDEX_FILE name the user's repository.
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-    return kept | {
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    return environment | {
         "GIT_CONFIG_GLOBAL": os.devnull,
         "GIT_CONFIG_SYSTEM": os.devnull,
         "GIT_NO_REPLACE_OBJECTS": "1",
@@ -353,5 +312,53 @@ def _isolated() -> dict[str, str]:
 
 
 def _failed(command: str, code: int, complaints: bytes) -> FilesystemError:
-    said = complaints.decode(errors="replace").strip() or "no error output"
-    return FilesystemError(f"git {command} failed with exit status {code}: {said}", path=ROOT)
+    text = complaints.decode(errors="replace").strip() or "no error output"
+    return FilesystemError(f"git {command} failed with exit status {code}: {text}", path=ROOT)
+
+
+UNREAD = "0" * 40
+"""The id of a file that has not been read yet, or that changed while it was."""
+
+
+class TreeEntry(NamedTuple):
+    """One line of a tree object."""
+
+    mode: int
+    name: str
+    id: str
+
+
+def decode_tree(content: bytes) -> Iterator[TreeEntry]:
+    """The entries of a tree object."""
+    at = 0
+    while at < len(content):
+        space = content.index(b" ", at)
+        # The id follows as the 20 bytes of a SHA-1, which may contain any byte.
+        end = content.index(b"\0", space)
+        yield TreeEntry(
+            int(content[at:space], 8), os.fsdecode(content[space + 1 : end]), content[end + 1 : end + 21].hex()
+        )
+        at = end + 21
+
+
+def object_header(kind: bytes, size: int) -> bytes:
+    """The bytes before the content of a git object in its digest."""
+    return b"%s %d\0" % (kind, size)
+
+
+def object_id(kind: bytes, size: int, chunks: Iterable[bytes]) -> str:
+    """The id of a git object: the digest of its header and its content."""
+    digest = hashlib.sha1(object_header(kind, size), usedforsecurity=False)
+    for chunk in chunks:
+        digest.update(chunk)
+    return digest.hexdigest()
+
+
+def dump_left_out(paths: Iterable[str]) -> bytes:
+    """Paths as the content of a blob."""
+    return b"".join(os.fsencode(path) + b"\0" for path in sorted(paths))
+
+
+def load_left_out(content: bytes) -> frozenset[str]:
+    """The inverse of `dump_left_out`."""
+    return frozenset(os.fsdecode(path) for path in content.split(b"\0") if path)

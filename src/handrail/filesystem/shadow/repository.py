@@ -7,56 +7,57 @@ separate git dir: two snapshots share what they have in common, and git's comman
 Restored exactly: file contents, the whole mode of files and folders (the root's too), links, empty folders, names that
 are not UTF-8. `.gitattributes` is a file like any other, and so is the `.git` of a repository somewhere below the root.
 
-Not included, neither saved nor changed:
+Neither saved nor changed: the root's own `.git`; files that git ignores (`handrail.filesystem.shadow.tree`); the files
+of databases that this process has open; sockets, fifos and devices, of which new ones are removed. Not restored:
+owners, times, extended attributes and hard links.
 
-- the root's own `.git`;
-- files that git ignores (`handrail.filesystem.shadow.tree`);
-- the files of databases that this process has open (`handrail.process`);
-- sockets, fifos and devices. New ones are removed.
+A snapshot reads each file's status, and the files that have changed since the last one; the first snapshot of an object
+reads the whole tree. It runs two git processes if something has changed, and one that lists what git tracks. Snapshots
+are never deleted: to free the space, remove the git dir while it is not in use.
 
-Not restored: owners, times, extended attributes and hard links.
-
-Cost: a snapshot reads each file's status, and the files that have changed since the last one; the first snapshot of an
-object reads the whole tree. It runs two git processes if something has changed, and one that lists what git tracks.
-Snapshots are never deleted: to free the space, remove the git dir while it is not in use.
+A restore determines everything that the snapshot needs, and checks that it exists, before anything is changed. Then, in
+this order: superfluous entries are removed, folders are made, files and links are made, modes are set, inner ones
+first. If the process dies in between, restoring the same snapshot does the rest. Of the present state only files of a
+path and a size that the snapshot has too are read; what a program has added is removed unread.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import stat
 import threading
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from handrail.clock import SYSTEM_CLOCK, Clock
-from handrail.errors import FilesystemBusyError, FilesystemError, InvalidArgumentError
-from handrail.filesystem.paths import ROOT
-from handrail.filesystem.shadow.checkout import (
-    ABOVE,
-    LEFT_OUT,
-    DiskTree,
-    apply_checkout,
-    compare_contents,
-    disk_at,
-    file_digest,
-    plan_checkout,
-    wanted_tree,
+from handrail.errors import FilesystemBusyError, FilesystemError, InvalidArgumentError, SnapshotError
+from handrail.filesystem.paths import ROOT, join
+from handrail.filesystem.shadow.git import (
+    UNREAD,
+    Git,
+    ObjectReader,
+    TreeEntry,
+    decode_tree,
+    dump_left_out,
+    load_left_out,
+    objects_missing,
 )
-from handrail.filesystem.shadow.git import Git
 from handrail.filesystem.shadow.tree import (
     NO_NAMES,
-    UNREAD,
     UNSETTLED,
+    DiskTree,
     Folder,
     FolderRules,
     TreeFile,
     TreeScan,
     UnreadFile,
     cannot_snapshot,
-    dump_left_out,
+    disk_at,
+    file_digest,
     identify,
     identify_read,
     names_by_folder,
@@ -73,12 +74,7 @@ MAX_UNTRACKED_BYTES: Final = 100 * 1024 * 1024
 
 
 class TakenSnapshot(NamedTuple):
-    """A snapshot that was just taken.
-
-    Attributes:
-        id: what it is restored by.
-        left_out: the paths that it leaves out.
-    """
+    """The id by which a new snapshot is restored, and the paths that it leaves out."""
 
     id: str
     left_out: frozenset[str]
@@ -95,6 +91,10 @@ class ShadowRepository:
         git: the name or path of the git command.
         clock: its time of day decides which files were changed so recently that they must be read again. It may differ
             from the clock that stamps the files by less than two seconds.
+
+    Raises:
+        FilesystemError: the git dir lies in the tree, or the tree in the git dir.
+        InvalidArgumentError: the limit is not a number of bytes.
     """
 
     def __init__(
@@ -106,12 +106,6 @@ class ShadowRepository:
         git: str = "git",
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        """Name the tree and the git dir; neither is accessed yet.
-
-        Raises:
-            FilesystemError: the git dir lies in the tree, or the tree in the git dir.
-            InvalidArgumentError: the limit is not a number of bytes.
-        """
         check_max_untracked_bytes("ShadowRepository", max_untracked_bytes)
         self.root: Path = Path(root).resolve()
         self.git_dir: Path = Path(git_dir).resolve()
@@ -123,12 +117,12 @@ class ShadowRepository:
         self._git = Git(self.git_dir, git)
         self._lock = threading.Lock()
         self._is_prepared = False
-        self._known: Folder | None = None
+        self._last_scan: Folder | None = None
         self._left_out = NO_NAMES
         self._newest = UNREAD
 
     def snapshot(self) -> str:
-        """Save the tree as it is, and return the id of the snapshot: the same id for the same tree.
+        """Saves the tree as it is, and returns the id of the snapshot: the same id for the same tree.
 
         Raises:
             RootMissingError: there is no tree.
@@ -136,99 +130,92 @@ class ShadowRepository:
             FilesystemError: files are too large (all are named), cannot be read or keep changing; or git is missing or
                 fails. No snapshot has been taken then, and the tree is as it was.
         """
-        return self.take().id
+        return self.take_snapshot().id
 
-    def take(self, left_out: frozenset[str] = NO_NAMES) -> TakenSnapshot:
-        """Save the tree as it is; as `snapshot`, with the paths that it leaves out.
-
-        Args:
-            left_out: paths that are left out also if git does not ignore them.
-        """
-        # Without `opened`: taking a snapshot must not change the tree, so a folder that cannot be read is an error.
+    def take_snapshot(self, left_out: frozenset[str] = NO_NAMES) -> TakenSnapshot:
+        """Saves the tree as it is, without the paths `left_out`; as `snapshot`."""
+        # Without `previous_modes`: a snapshot must not change the tree, so a folder that cannot be read is an error.
         with self._alone(), disk_at(self.root, TreeScan()) as disk:
             folder, left_out = self._store_tree(disk, left_out)
-            if (folder, left_out) != (self._known, self._left_out):
+            if (folder, left_out) != (self._last_scan, self._left_out):
                 above = Folder(0, folders={ABOVE: folder})
                 if left_out:
-                    blob_id = self._git.keep_bytes(dump_left_out(left_out))
+                    blob_id = self._git.store_bytes(dump_left_out(left_out))
                     above.leaves[LEFT_OUT] = TreeFile(stat.S_IFREG, blob_id, UNSETTLED)
-                self._git.keep_trees(identify(above))
-                # Only now: the next scan relies on git having everything that `_known` names.
-                self._known, self._left_out, self._newest = folder, left_out, above.id
+                self._git.store_trees(identify(above))
+                # Only now: the next scan relies on git having everything that `_last_scan` names.
+                self._last_scan, self._left_out, self._newest = folder, left_out, above.id
             return TakenSnapshot(self._newest, left_out)
 
     def restore(self, snapshot: str, /) -> None:
-        """Restore the tree to a snapshot, which another object or process may have taken with this git dir.
+        """Restores the tree to a snapshot, which another object or process may have taken with this git dir.
 
         Raises:
             SnapshotError: it is not a snapshot of this repository.
             JournalError: something that the snapshot needs has been lost.
             RootMissingError: there is no tree.
             FilesystemBusyError: another process uses the git dir at this moment.
-            FilesystemError: git is missing or fails, or the disk is full or does not allow it. The message begins with
-                `cannot restore` if the tree is between the two states; restoring again continues from there.
-                After any other error the tree is as it was.
+            FilesystemError: git or the disk fails. The message begins with `cannot restore` if the tree is between
+                the two states, and restoring again continues; after any other error the tree is as it was.
         """
-        self.put_back(snapshot)
+        self.restore_tree(snapshot)
 
-    def put_back(self, snapshot: str) -> frozenset[str]:
-        """Restore the tree; as `restore`. Returns the paths that the snapshot leaves out."""
+    def restore_tree(self, snapshot: str) -> frozenset[str]:
+        """Restores the tree; as `restore`. Returns the paths that the snapshot leaves out."""
         with self._alone(), self._git.read() as reader:
-            wanted = wanted_tree(reader, snapshot)
-            left_out = wanted.left_out.union(protected_paths(self.root))
-            come_upon = TreeScan(opened=[], left_out=names_by_folder(left_out))
-            with disk_at(self.root, come_upon) as disk:
+            target = read_snapshot(reader, snapshot)
+            left_out = target.left_out.union(protected_paths(self.root))
+            scan = TreeScan(previous_modes=[], left_out=names_by_folder(left_out))
+            with disk_at(self.root, scan) as disk:
                 try:
-                    present = scan_tree(disk.root, self._known, come_upon)
+                    present = scan_tree(disk.root, self._last_scan, scan)
                     identify_read(present)
-                    steps = plan_checkout(reader, wanted.root, present)
+                    steps = plan_checkout(reader, target.root, present)
                     # Before the first change: a restore that stops half way for a lost object could never be completed.
                     compare_contents(steps, self._git.sizes(steps.blobs), disk)
                 except BaseException as error:
                     # Inner ones first, while the outer ones are still accessible.
-                    for path, mode in reversed(come_upon.opened or ()):
+                    for path, mode in reversed(scan.previous_modes or ()):
                         try:
                             disk.set_mode(path, mode)
                         except FilesystemError as failure:  # it must hide neither the error nor the other modes
                             error.add_note(str(failure))
                     raise
                 apply_checkout(steps, reader, disk)
-        return wanted.left_out
+        return target.left_out
 
     def _store_tree(self, disk: DiskTree, left_out: frozenset[str]) -> tuple[Folder, frozenset[str]]:
-        """The tree as it is, with all file contents stored; and the paths that are left out of it."""
         tracked = self._git.tracked(self.root)
         changing: list[str] = []
         for _ in range(_ATTEMPTS):
             # Read before the scan, so that what is written during it counts as recent.
             settled_before = int(self._clock.now().timestamp() * 1e9) - _UNSETTLED_NS
             apart = left_out.union(protected_paths(self.root))
-            come_upon = TreeScan(left_out=names_by_folder(apart), rules=FolderRules(disk.root, tracked))
-            folder = scan_tree(disk.root, self._known, come_upon)
-            changing = self._keep(disk, come_upon.unread, settled_before)
+            scan = TreeScan(left_out=names_by_folder(apart), rules=FolderRules(disk.root, tracked))
+            folder = scan_tree(disk.root, self._last_scan, scan)
+            changing = self._store_contents(disk, scan.unread, settled_before)
             if not changing:
-                return folder, apart.union(come_upon.ignored)
+                return folder, apart.union(scan.ignored)
         msg = f"{changing[0]!r} keeps changing while it is read; stop what writes to it, then try again"
         raise FilesystemError(msg, path=changing[0])
 
-    def _keep(self, disk: DiskTree, unread: Sequence[UnreadFile], settled_before: int) -> list[str]:
-        """Store what must be read in git; returns the paths of what changed meanwhile."""
+    def _store_contents(self, disk: DiskTree, unread: Sequence[UnreadFile], settled_before: int) -> list[str]:
         # First the large ones, whose digest needs no space: a refused file must not cost the storing of the others.
         large = [item for item in unread if self._is_large(item)]
         small = [item for item in unread if not self._is_large(item)]
         for item in large:
-            item.has_been_read(disk.read(item, file_digest), settled_before=settled_before)
+            item.record_id(disk.read(item, file_digest), settled_before=settled_before)
         self._refuse_new(large)
         for item in small:
             # Often only the status has changed, and a digest in this process costs less than storing the content again.
             if item.known_id != UNREAD and disk.read(item, file_digest) == item.known_id:
-                item.has_been_read(item.known_id, settled_before=settled_before)
+                item.record_id(item.known_id, settled_before=settled_before)
         # Also those whose digest has just differed: they are still unread.
         fresh = [item for item in small if item.leaf.id == UNREAD]
         if fresh:
-            with self._git.feed() as git:
+            with self._git.write_blobs() as git:
                 for item in fresh:
-                    item.has_been_read(disk.read(item, git.blob), settled_before=settled_before)
+                    item.record_id(disk.read(item, git.blob), settled_before=settled_before)
         return [item.path for item in unread if item.leaf.id == UNREAD]
 
     def _is_large(self, item: UnreadFile) -> bool:
@@ -236,22 +223,20 @@ class ShadowRepository:
         return limit is not None and item.leaf.signature[0] > limit
 
     def _refuse_new(self, large: Iterable[UnreadFile]) -> None:
-        """Refuse large files whose content git does not have already."""
         # What the last scan has read is in git, so git is not asked about it.
         ids = {item.path: item.leaf.id for item in large if item.leaf.id not in {UNREAD, item.known_id}}
         there = self._git.sizes(ids.values())
-        refused = sorted(path for path, blob_id in ids.items() if blob_id not in there)
-        if refused:
+        too_large = sorted(path for path, blob_id in ids.items() if blob_id not in there)
+        if too_large:
             msg = (
                 f"files of more than {self._max_untracked_bytes:,} bytes are not saved: "
-                f"{', '.join(repr(path) for path in refused)}. Name them in .gitignore, move them out of the tree, or "
-                "raise max_untracked_bytes."
+                f"{', '.join(map(repr, too_large))}. Name them in .gitignore, move them out of the tree, or raise "
+                "max_untracked_bytes."
             )
-            raise FilesystemError(msg, path=refused[0])
+            raise FilesystemError(msg, path=too_large[0])
 
     @contextmanager
     def _alone(self) -> Generator[None]:
-        """Use the git dir exclusively."""
         # Threads wait for each other here; the lock of the file, which another process may hold, is refused at once.
         with self._lock:
             try:
@@ -270,21 +255,177 @@ class ShadowRepository:
                 os.close(fd)
 
 
-def check_max_untracked_bytes(function: str, given: object) -> None:
-    """Check what a caller of `function` has given as the size above which a file is not saved.
-
-    Raises:
-        InvalidArgumentError: it is not a number of bytes.
-    """
-    if given is not None and (not isinstance(given, int) or isinstance(given, bool) or given < 0):
+def check_max_untracked_bytes(function: str, value: object) -> None:
+    """Raises `InvalidArgumentError` if an argument of `function` is not a number of bytes."""
+    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 0):
         expected = "a number of bytes, or None for any number"
-        raise InvalidArgumentError(function=function, argument="max_untracked_bytes", value=given, expected=expected)
+        raise InvalidArgumentError(function=function, argument="max_untracked_bytes", value=value, expected=expected)
 
 
 def _lock(fd: int) -> None:
-    """Lock a file until it is closed, at the latest by the end of the process."""
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         msg = "another process uses the git dir of this shadow repository; give each its own, or try again later"
         raise FilesystemBusyError(msg, path=ROOT) from error
+
+
+ABOVE = "root"
+"""The name of the root in the tree object of a snapshot, so that its mode is stored too."""
+
+LEFT_OUT = "left-out"
+"""The name there of the paths that the snapshot leaves out, if there are any."""
+
+_ID = re.compile("[0-9a-f]{40}")
+
+_MADE = frozenset({stat.S_IFREG, stat.S_IFLNK})
+"""The kinds of leaves that a restore can make."""
+
+_EMPTY = Folder(0)
+
+
+@dataclass(slots=True)
+class CheckoutPlan:
+    """The steps of a restore, in order; folders come before what they hold.
+
+    `surplus` is removed. `unread` are the files to read to know whether to make them, each with the entry to be there.
+    """
+
+    surplus: list[str] = field(default_factory=list[str])
+    folders: list[str] = field(default_factory=list[str])
+    leaves: list[tuple[str, TreeEntry]] = field(default_factory=list[tuple[str, TreeEntry]])
+    modes: list[tuple[str, int]] = field(default_factory=list[tuple[str, int]])
+    unread: list[tuple[UnreadFile, TreeEntry]] = field(default_factory=list[tuple[UnreadFile, TreeEntry]])
+
+    @property
+    def blobs(self) -> list[str]:
+        """The ids of the contents that the restore may need."""
+        return [entry.id for _, entry in (*self.leaves, *self.unread)]
+
+
+class SnapshotContent(NamedTuple):
+    """The root of a snapshot, and the paths that it leaves out."""
+
+    root: TreeEntry
+    left_out: frozenset[str]
+
+
+def read_snapshot(reader: ObjectReader, snapshot: str) -> SnapshotContent:
+    """Reads a snapshot; `SnapshotError` if it is not one of this repository, `JournalError` if it has losses."""
+    # Only a whole id: git would also resolve other names, and a line break would end the question.
+    content = reader.tree(snapshot) if _ID.fullmatch(snapshot) else None
+    entries = {entry.name: entry for entry in decode_tree(content or b"")}
+    if ABOVE not in entries or not entries.keys() <= {ABOVE, LEFT_OUT}:
+        msg = f"{snapshot!r} is not a snapshot of this shadow repository; restore what its `snapshot` returned"
+        raise SnapshotError(msg)
+    paths = b"".join(reader.blob(entries[LEFT_OUT].id)) if LEFT_OUT in entries else b""
+    return SnapshotContent(entries[ABOVE], load_left_out(paths))
+
+
+def plan_checkout(reader: ObjectReader, target: TreeEntry, present: Folder) -> CheckoutPlan:
+    """The changes from the present to the target; `compare_contents` must follow."""
+    steps = CheckoutPlan()
+    _plan(reader, ROOT, target, present, steps)
+    return steps
+
+
+def compare_contents(steps: CheckoutPlan, sizes: Mapping[str, int], disk: DiskTree) -> None:
+    """Reads the files that may have the right content, and plans for others; `sizes` are of the `blobs`."""
+    for item, entry in steps.unread:
+        if not _holds(item, entry, sizes.get(entry.id), disk):
+            steps.leaves.append((item.path, entry))
+        elif item.leaf.mode != entry.mode:
+            steps.modes.append((item.path, entry.mode))
+    missing = [entry.id for _, entry in steps.leaves if entry.id not in sizes]
+    if missing:
+        raise objects_missing(missing)
+
+
+def _holds(item: UnreadFile, entry: TreeEntry, size: int | None, disk: DiskTree) -> bool:
+    try:
+        return size in {None, item.leaf.signature[0]} and disk.read(item, file_digest) == entry.id
+    except FilesystemError:  # what cannot be read is replaced
+        return False
+
+
+def apply_checkout(steps: CheckoutPlan, reader: ObjectReader, disk: DiskTree) -> None:
+    """Makes the changes of a plan; what cannot be removed does not keep the rest from being restored."""
+    failures: list[FilesystemError] = []
+    for path in steps.surplus:
+        try:
+            disk.remove(path)
+        except FilesystemError as error:
+            failures.append(error)
+    _make(steps, reader, disk)
+    if failures:
+        more = f" (and {len(failures) - 1} more)" if failures[1:] else ""
+        raise FilesystemError(f"{failures[0]}{more}", path=failures[0].path) from failures[0]
+
+
+def _make(steps: CheckoutPlan, reader: ObjectReader, disk: DiskTree) -> None:
+    for path in steps.folders:
+        disk.make_folder(path)
+    for path, leaf in steps.leaves:
+        content = reader.blob(leaf.id)
+        if stat.S_ISLNK(leaf.mode):
+            disk.make_link(path, b"".join(content))
+        else:
+            disk.make_file(path, leaf.mode, content)
+    # Inner ones first: the mode of a folder may deny access to what it holds.
+    for path, mode in reversed(steps.modes):
+        disk.set_mode(path, mode)
+
+
+def _plan(reader: ObjectReader, path: str, target: TreeEntry, present: Folder | None, steps: CheckoutPlan) -> None:
+    if present is None:
+        steps.folders.append(path)
+        present = Folder(stat.S_IFDIR | stat.S_IRWXU)
+    if present.mode != target.mode:
+        steps.modes.append((path, target.mode))
+    # After the mode, which is stored in the folder above and is not part of the id.
+    if present.id == target.id:
+        return
+    content = reader.tree(target.id)
+    if content is None:
+        raise objects_missing([target.id])
+    entries = list(decode_tree(content))
+    names = {entry.name for entry in entries}
+    # What is of another kind than wanted is not in here: making the new one removes it.
+    surplus = [name for name in (*present.leaves, *present.folders) if name not in names]
+    # A folder in which a database was opened since stays.
+    steps.surplus += [join(path, name) for name in surplus if not _holds_apart(present.folders.get(name, _EMPTY))]
+    for entry in entries:
+        if entry.name in present.apart:
+            continue
+        inner = join(path, entry.name)
+        if stat.S_ISDIR(entry.mode):
+            _plan(reader, inner, entry, present.folders.get(entry.name), steps)
+            continue
+        _plan_leaf(inner, entry, present, steps)
+
+
+def _holds_apart(folder: Folder) -> bool:
+    waiting = [folder]  # a program may have nested folders deeper than functions may call each other
+    while waiting:
+        inner = waiting.pop()
+        if inner.apart:
+            return True
+        waiting += inner.folders.values()
+    return False
+
+
+def _plan_leaf(path: str, target: TreeEntry, present: Folder, steps: CheckoutPlan) -> None:
+    leaf = present.leaves.get(target.name)
+    if leaf is not None and stat.S_IFMT(leaf.mode) == stat.S_IFMT(target.mode):
+        if leaf.id == UNREAD:
+            steps.unread.append((UnreadFile(path, present, target.name, target.id), target))
+            return
+        if leaf.id == target.id:
+            if leaf.mode != target.mode:
+                steps.modes.append((path, target.mode))
+            return
+    if stat.S_IFMT(target.mode) in _MADE:
+        steps.leaves.append((path, target))
+    elif leaf is not None or target.name in present.folders:
+        # A socket or fifo is of use only to the processes that have opened it, and a device is made by the system.
+        steps.surplus.append(path)

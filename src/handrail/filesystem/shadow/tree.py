@@ -1,43 +1,44 @@
-"""The state of a tree on disk: what is in each folder, its file status, and its git tree objects.
+"""The state of a tree on disk: what is in each folder, its file status, its git tree objects; and changes to it.
 
 A git tree object can store more than git's own commands put into it. Here it stores the whole mode of a file or folder,
 not only the executable bit, and empty folders. `git ls-tree` and `git diff` read such trees.
 
 A scan reads no unchanged file. A file is unchanged if kind, mode, size, both times and inode are the same; but not if
 it was changed so shortly before it was read that another write could have left all of these equal. Such a file is read
-again the next time.
-
-An unchanged folder is the same object as before, so a scan needs memory only for what has changed.
+again the next time. An unchanged folder is the same object as before, so a scan needs memory only for what has changed.
 
 What a snapshot *leaves out* is not part of the tree objects: only its name is in `Folder.apart`, and it is not looked
 at. It is neither saved nor changed nor removed by a restore: files and folders that git ignores. The rules are those of
-`handrail.filesystem.ignore_files`, without `.ignore` files. A file that the index of the root's own repository has is
+`handrail.filesystem.walks`, without `.ignore` files. A file that the index of the root's own repository has is
 not ignored, whatever the rules say; nor is the `.git` of a repository below the root. The snapshot itself says which
 paths it leaves out, so a program that changes the rules changes nothing about that.
+
+Each path is opened folder by folder and no link is followed, so that nothing outside the root is read or written, even
+if a process that a tool has left running replaces a folder by a link.
 """
 
 from __future__ import annotations
 
-import hashlib
+import errno
 import os
 import stat
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from itertools import count
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import BinaryIO, NamedTuple, cast
 
-from handrail.errors import FilesystemError
-from handrail.filesystem.disk import LIST, open_folder, open_to_read, set_mode_of
-from handrail.filesystem.ignore_files import MOST_RULE_BYTES, IgnoreRules
-from handrail.filesystem.paths import OWN_GIT, ROOT, join, parent_of
-from handrail.filesystem.root import to_text
+from handrail.errors import FilesystemError, RootMissingError
+from handrail.filesystem.disk import LIST, MAKE, change_mode, open_folder, open_to_read
+from handrail.filesystem.paths import OWN_GIT, ROOT, join, parent_folder, to_text
+from handrail.filesystem.shadow.git import CHUNK, UNREAD, object_id
+from handrail.filesystem.walks import MOST_RULE_BYTES, IgnoreRules
 from handrail.process import is_protected
 
 MAX_TREE_DEPTH = 500
 """How deep folders may be nested: each needs a file descriptor and a Python stack frame while it is read."""
-
-UNREAD = "0" * 40
-"""The id of a file that has not been read yet, or that changed while it was."""
 
 Signature = tuple[int, int, int, int]
 """Size, time of modification and of change in nanoseconds, inode."""
@@ -47,18 +48,6 @@ UNSETTLED: Signature = (-1, -1, -1, -1)
 
 SPECIAL = "e69de29bb2d1d6434b8b29ae775ad8c2e48c5391"
 """The id of a socket, fifo or device: that of a blob without content. The mode in the tree object says what it is."""
-
-
-class Digest(Protocol):
-    """A digest to which content can be added."""
-
-    def update(self, data: bytes, /) -> None:
-        """Add content."""
-        ...
-
-    def hexdigest(self) -> str:
-        """The digest of the content so far."""
-        ...
 
 
 class TreeFile(NamedTuple):
@@ -77,7 +66,7 @@ _GITIGNORE = ".gitignore"
 
 @dataclass(slots=True, eq=False)
 class Folder:
-    """What is in a folder. Immutable once it has an id.
+    """The content of a folder. Immutable once it has an id.
 
     Attributes:
         mode: its whole mode.
@@ -107,24 +96,19 @@ class UnreadFile(NamedTuple):
         """The file with its status."""
         return self.folder.leaves[self.name]
 
-    def has_been_read(self, blob_id: str, *, settled_before: int) -> None:
-        """Record its id; it must be read again if it was changed at `settled_before` (nanoseconds) or later."""
+    def record_id(self, blob_id: str, *, settled_before: int) -> None:
+        """Records its id; to be read again if it was changed at `settled_before` (nanoseconds) or later."""
         mode, _, signature = self.leaf
         # The time of change counts too: a program can set the time of modification back.
         is_settled = max(signature[1:3]) < settled_before
         self.folder.leaves[self.name] = TreeFile(mode, blob_id, signature if is_settled else UNSETTLED)
 
 
-class TreeEntry(NamedTuple):
-    """One line of a tree object."""
-
-    mode: int
-    name: str
-    id: str
-
-
 class FolderRules:
-    """Which entries of one folder git ignores, while it is scanned."""
+    """Which entries of one folder git ignores, while it is scanned.
+
+    `tracked` are the paths below the root that git tracks, and their folders. A folder that `is_ignored` holds some.
+    """
 
     __slots__ = ("_is_ignored", "_path", "_rules", "_tracked")
 
@@ -137,15 +121,6 @@ class FolderRules:
         *,
         is_ignored: bool = False,
     ) -> None:
-        """Read the rules of the folder that a descriptor is open on.
-
-        Args:
-            descriptor: the folder.
-            tracked: the paths below the root that git tracks, and the folders that hold them.
-            path: the folder's path from the root.
-            above: the rules of the folders above.
-            is_ignored: whether the folder is ignored itself, and holds tracked files.
-        """
         present = {_GITIGNORE}
         with suppress(OSError):
             os.stat(OWN_GIT, dir_fd=descriptor, follow_symlinks=False)
@@ -158,19 +133,19 @@ class FolderRules:
         self._path = path
         self._is_ignored = is_ignored
 
-    def entered(self, name: str, descriptor: int) -> FolderRules:
+    def enter(self, name: str, descriptor: int) -> FolderRules:
         """The rules for the folder `name` in this one."""
         is_ignored = self._matches(name, is_folder=True)
         return FolderRules(
             descriptor,
             self._tracked,
             join(self._path, name),
-            self._rules.entered(_spelled_name(name)),
+            self._rules.enter(_spelled_name(name)),
             is_ignored=is_ignored,
         )
 
     def hides(self, name: str, *, is_folder: bool) -> bool:
-        """Whether git ignores the entry `name` of this folder."""
+        """Returns whether git ignores the entry `name` of this folder."""
         return self._matches(name, is_folder=is_folder) and join(self._path, name) not in self._tracked
 
     def _matches(self, name: str, *, is_folder: bool) -> bool:
@@ -180,7 +155,6 @@ class FolderRules:
 
 
 def _read_inside(descriptor: int, *parts: str) -> bytes | None:
-    """The content of a regular file below a folder, without following links; `None` if it is missing or too large."""
     try:
         with open_folder(descriptor, parts[:-1]) as folder:
             file = open_to_read(parts[-1], at=folder)
@@ -195,98 +169,91 @@ def _read_inside(descriptor: int, *parts: str) -> bytes | None:
 
 
 def _spelled_name(name: str) -> str:
-    """A name from `os.scandir`, as `IgnoreRules` takes it."""
     return name if name.isascii() else to_text(os.fsencode(name))
 
 
 @dataclass(slots=True)
 class TreeScan:
-    """What a scan is to do, and its findings.
+    """The options of a scan, and its findings.
 
     Attributes:
         left_out: the names that are left out, by the path of their folder.
         rules: the rules of the root by which git ignores files; `None` if they do not matter.
         unread: the files and links that must be read.
         ignored: the paths that are left out by the rules.
-        opened: the folders that were made accessible so that they could be read, each with its path and previous mode;
-            `None` if this is not allowed.
+        previous_modes: of the folders that were made accessible to be read; `None` if this is not allowed.
     """
 
     left_out: Mapping[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])
     rules: FolderRules | None = None
     unread: list[UnreadFile] = field(default_factory=list[UnreadFile])
     ignored: list[str] = field(default_factory=list[str])
-    opened: list[tuple[str, int]] | None = None
+    previous_modes: list[tuple[str, int]] | None = None
 
     @property
     def is_restoring(self) -> bool:
-        """Whether the tree is scanned to be restored, and not to be saved."""
-        return self.opened is not None
+        """Returns whether the tree is scanned to be restored, and not to be saved."""
+        return self.previous_modes is not None
 
     def open_up(self, path: str, mode: int, name: str, parent: int | None) -> None:
-        """Make a folder accessible to its owner, if this is allowed."""
-        if self.opened is not None and mode & stat.S_IRWXU != stat.S_IRWXU:
+        """Makes a folder accessible to its owner, if this is allowed."""
+        if self.previous_modes is not None and mode & stat.S_IRWXU != stat.S_IRWXU:
             # Before the change, so that an interrupt between the two does not lose the previous mode.
-            self.opened.append((path, mode))
+            self.previous_modes.append((path, mode))
             # Another owner's matters only if something in it has changed. What was removed or replaced by a link
             # meanwhile cannot be opened as a folder, which is an error then.
             try:
-                set_mode_of(name, stat.S_IMODE(mode) | stat.S_IRWXU, at=parent)
+                change_mode(name, stat.S_IMODE(mode) | stat.S_IRWXU, at=parent)
             except OSError:
-                self.opened.pop()
+                self.previous_modes.pop()
 
 
-def scan_tree(root: int, known: Folder | None, come_upon: TreeScan) -> Folder:
-    """What is below a folder now; `known` is the result of the previous scan.
-
-    Raises:
-        FilesystemError: a folder cannot be read, or folders are nested too deep to be saved.
-    """
-    return _look(root, ROOT, known, come_upon, come_upon.rules)
+def scan_tree(root: int, previous: Folder | None, scan: TreeScan) -> Folder:
+    """The content of a folder now; unchanged parts are those of the `previous` scan."""
+    return _scan_folder(root, ROOT, previous, scan, scan.rules)
 
 
-def _look(fd: int, path: str, known: Folder | None, come_upon: TreeScan, rules: FolderRules | None) -> Folder:
+def _scan_folder(fd: int, path: str, previous: Folder | None, scan: TreeScan, rules: FolderRules | None) -> Folder:
     if path.count("/") >= MAX_TREE_DEPTH:
-        if come_upon.is_restoring:
+        if scan.is_restoring:
             # No snapshot holds it, so it is removed with a folder above it.
             return Folder(os.fstat(fd).st_mode)
         msg = f"folders are nested more than {MAX_TREE_DEPTH} deep, beginning with {path[:80]!r}; remove them"
         raise FilesystemError(msg, path=path)
     # After `open_up`: a folder that was made accessible has a mode that differs from the wanted one, so a restore sets
     # it.
-    found = Folder(os.fstat(fd).st_mode)
-    known_folders = {} if known is None else known.folders
+    folder = Folder(os.fstat(fd).st_mode)
+    known_folders = {} if previous is None else previous.folders
     # After the loop, because `scandir` holds a second descriptor of the folder until it ends.
-    for name, mode in _look_at_files(fd, path, known, found, come_upon, rules):
+    for name, mode in _scan_entries(fd, path, previous, folder, scan, rules):
         inner = join(path, name)
-        come_upon.open_up(inner, mode, name, fd)
+        scan.open_up(inner, mode, name, fd)
         with _folder(name, fd, inner) as inner_fd:
-            inner_rules = None if rules is None else rules.entered(name, inner_fd)
-            found.folders[name] = _look(inner_fd, inner, known_folders.get(name), come_upon, inner_rules)
+            inner_rules = None if rules is None else rules.enter(name, inner_fd)
+            folder.folders[name] = _scan_folder(inner_fd, inner, known_folders.get(name), scan, inner_rules)
     # Folders are compared by identity: an unchanged inner folder is the same object.
-    if known is not None and _parts(known) == _parts(found):
-        return known
-    return found
+    if previous is not None and _parts(previous) == _parts(folder):
+        return previous
+    return folder
 
 
-def _look_at_files(  # noqa: PLR0913, PLR0917 - the state of a walk
-    fd: int, path: str, known: Folder | None, found: Folder, come_upon: TreeScan, rules: FolderRules | None
+def _scan_entries(  # noqa: PLR0913, PLR0917 - the state of a walk
+    fd: int, path: str, previous: Folder | None, folder: Folder, scan: TreeScan, rules: FolderRules | None
 ) -> list[tuple[str, int]]:
-    """Find the files and links of a folder; returns its folders with their modes."""
-    apart = come_upon.left_out.get(path, NO_NAMES)
-    known_leaves = {} if known is None else known.leaves
-    leaves = found.leaves
+    apart = scan.left_out.get(path, NO_NAMES)
+    known_leaves = {} if previous is None else previous.leaves
+    leaves = folder.leaves
     inner_folders: list[tuple[str, int]] = []
-    # The signature is built here, because a call of `signature_of` for every file would take longer.
+    # The signature is built here, because a call of `file_signature` for every file would take longer.
     for name, status in statuses(fd, path):  # the costly loop in a large tree
         mode = status.st_mode
         is_folder = stat.S_ISDIR(mode)
         if name in apart:
-            found.apart.add(name)
+            folder.apart.add(name)
             continue
         if rules is not None and rules.hides(name, is_folder=is_folder):
-            found.apart.add(name)
-            come_upon.ignored.append(join(path, name))
+            folder.apart.add(name)
+            scan.ignored.append(join(path, name))
             continue
         signature = (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
         leaf = known_leaves.get(name)
@@ -296,12 +263,12 @@ def _look_at_files(  # noqa: PLR0913, PLR0917 - the state of a walk
         elif is_folder:
             inner_folders.append((name, mode))
         elif is_protected(status):
-            found.apart.add(name)
+            folder.apart.add(name)
         elif not (stat.S_ISREG(mode) or stat.S_ISLNK(mode)):
             leaves[name] = TreeFile(mode, SPECIAL, signature)
         else:
             leaves[name] = TreeFile(mode, UNREAD, signature)
-            come_upon.unread.append(UnreadFile(join(path, name), found, name, UNREAD if leaf is None else leaf.id))
+            scan.unread.append(UnreadFile(join(path, name), folder, name, UNREAD if leaf is None else leaf.id))
     return inner_folders
 
 
@@ -309,17 +276,13 @@ def _parts(folder: Folder) -> tuple[object, ...]:
     return (folder.mode, folder.leaves, folder.folders, folder.apart)
 
 
-def signature_of(status: os.stat_result) -> Signature:
+def file_signature(status: os.stat_result) -> Signature:
     """The signature in a file's status."""
     return (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
 
 
 def statuses(fd: int, path: str) -> Iterator[tuple[str, os.stat_result]]:
-    """The entries of a folder by name, except those removed meanwhile and the root's own git dir.
-
-    Raises:
-        FilesystemError: the folder cannot be read.
-    """
+    """The entries of a folder by name, except those removed meanwhile and the root's own git dir."""
     outside = OWN_GIT if path == ROOT else None
     try:
         with os.scandir(fd) as entries:
@@ -348,20 +311,17 @@ def _folder(name: str, parent: int, path: str) -> Generator[int]:
 
 
 def identify(folder: Folder) -> list[tuple[str, bytes]]:
-    """Set the missing ids of a folder and those in it; returns the new ones, inner folders first.
-
-    Each is an id and the lines from which `git mktree -z` makes the tree object.
-    """
-    named: list[tuple[str, bytes]] = []
+    """Sets missing ids; returns the new ones with the lines of `git mktree -z`, inner folders first."""
+    objects: list[tuple[str, bytes]] = []
     for inner in folder.folders.values():
         if inner.id == UNREAD:
-            named += identify(inner)
+            objects += identify(inner)
     folder.id, lines = _encode(folder)
-    return [*named, (folder.id, lines)]
+    return [*objects, (folder.id, lines)]
 
 
 def identify_read(folder: Folder) -> bool:
-    """Set the missing ids as far as everything in a folder has been read; returns whether it has an id then."""
+    """Sets the missing ids as far as everything in a folder has been read; returns whether it has an id then."""
     if folder.id == UNREAD:
         is_read = all(leaf.id != UNREAD for leaf in folder.leaves.values())
         for inner in folder.folders.values():  # a comprehension would be one more stack frame for each level
@@ -378,25 +338,7 @@ def _encode(folder: Folder) -> tuple[str, bytes]:
     rows.sort(key=lambda row: row[0] + b"/" if row[2] == b"tree" else row[0])
     content = b"".join(b"%o %s\0%s" % (mode, name, bytes.fromhex(hex_id)) for name, mode, _, hex_id in rows)
     lines = b"".join(b"%o %s %s\t%s\0" % (mode, kind, hex_id.encode(), name) for name, mode, kind, hex_id in rows)
-    return running_id(b"tree", len(content), content).hexdigest(), lines
-
-
-def decode_tree(content: bytes) -> Iterator[TreeEntry]:
-    """The entries of a tree object."""
-    at = 0
-    while at < len(content):
-        space = content.index(b" ", at)
-        # The id follows as the 20 bytes of a SHA-1, which may contain any byte.
-        end = content.index(b"\0", space)
-        yield TreeEntry(
-            int(content[at:space], 8), os.fsdecode(content[space + 1 : end]), content[end + 1 : end + 21].hex()
-        )
-        at = end + 21
-
-
-def running_id(kind: bytes, size: int, content: bytes = b"") -> Digest:
-    """The running id of a git object; `update` adds the rest of the content."""
-    return hashlib.sha1(b"%s %d\0%s" % (kind, size, content), usedforsecurity=False)
+    return object_id(b"tree", len(content), [content]), lines
 
 
 def cannot_snapshot(what: str, path: str, error: OSError) -> FilesystemError:
@@ -408,20 +350,193 @@ def names_by_folder(paths: Iterable[str]) -> dict[str, frozenset[str]]:
     """Paths as the names in each folder."""
     names: dict[str, set[str]] = {}
     for path in paths:
-        names.setdefault(parent_of(path), set()).add(path.rpartition("/")[2])
+        names.setdefault(parent_folder(path), set()).add(path.rpartition("/")[2])
     return {folder: frozenset(inner) for folder, inner in names.items()}
 
 
-def dump_left_out(paths: Iterable[str]) -> bytes:
-    """Paths as the content of a blob."""
-    return b"".join(os.fsencode(path) + b"\0" for path in sorted(paths))
-
-
-def load_left_out(content: bytes) -> frozenset[str]:
-    """The inverse of `dump_left_out`."""
-    return frozenset(os.fsdecode(path) for path in content.split(b"\0") if path)
-
-
-def spelled(paths: Iterable[str]) -> frozenset[str]:
+def spell_paths(paths: Iterable[str]) -> frozenset[str]:
     """Paths of a scan as the filesystem spells them."""
     return frozenset("/".join(to_text(os.fsencode(part)) for part in path.split("/")) for path in paths)
+
+
+# ELOOP: a link is where a file was. EINVAL: `readlink` of what is no longer a link.
+_CHANGED = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EINVAL}
+"""The errors of reading something that was removed, or is of another kind than it was."""
+
+_TAKEN = {errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR}
+"""The errors of moving a folder to a name that something has already."""
+
+
+class DiskTree:
+    """The tree below the folder of a descriptor; its methods raise `FilesystemError` if the disk fails."""
+
+    def __init__(self, root: int) -> None:
+        self.root = root
+
+    def read(self, item: UnreadFile, how: Callable[[BinaryIO, int], str]) -> str:
+        """The result of `how` for a file's content, or a link's target, and its size; `UNREAD` if it has changed."""
+        try:
+            with self._parent(item.path) as (parent, name):
+                # Checked before and after: the content belongs to the status of the scan only if it had this status all
+                # the time.
+                if not _is_unchanged(item, parent, name):
+                    return UNREAD
+                with _source(item, parent, name) as source:
+                    result = how(source, item.leaf.signature[0])
+                return result if _is_unchanged(item, parent, name) else UNREAD
+        except BrokenPipeError:
+            raise  # git failed, not the disk
+        except OSError as error:
+            if error.errno in _CHANGED:
+                return UNREAD
+            raise cannot_snapshot("read", item.path, error) from error
+
+    def remove(self, path: str) -> None:
+        """Removes what is at a path, if anything."""
+        with self._changing(path) as (parent, name), suppress(FileNotFoundError):
+            _remove_entry(name, at=parent)
+
+    def make_folder(self, path: str) -> None:
+        """Makes an empty folder in place of what is at a path."""
+        self.remove(path)
+        with self._changing(path) as (parent, name):
+            os.mkdir(name, stat.S_IRWXU, dir_fd=parent)
+
+    def make_link(self, path: str, target: bytes) -> None:
+        """Makes a link in place of what is at a path."""
+        self.remove(path)
+        with self._changing(path) as (parent, name):
+            os.symlink(target, os.fsencode(name), dir_fd=parent)
+
+    def make_file(self, path: str, mode: int, content: Iterable[bytes]) -> None:
+        """Makes a file in place of what is at a path."""
+        self.remove(path)
+        with self._changing(path) as (parent, name):
+            fd = os.open(name, MAKE, stat.S_IRUSR | stat.S_IWUSR, dir_fd=parent)
+            with open(fd, "wb") as file:  # noqa: PTH123 - a descriptor
+                file.writelines(content)
+                # The mode after the last write: writing to a file clears its set-id bits.
+                file.flush()
+                os.fchmod(fd, stat.S_IMODE(mode))
+
+    def set_mode(self, path: str, mode: int) -> None:
+        """Sets the mode of a file or folder."""
+        with self._changing(path) as (parent, name):
+            if path == ROOT:
+                os.fchmod(self.root, stat.S_IMODE(mode))
+            else:
+                change_mode(name, stat.S_IMODE(mode), at=parent)
+
+    @contextmanager
+    def _parent(self, path: str) -> Generator[tuple[int, str]]:
+        *folders, name = path.split("/")
+        with open_folder(self.root, folders) as fd:
+            yield fd, name
+
+    @contextmanager
+    def _changing(self, path: str) -> Generator[tuple[int, str]]:
+        try:
+            with self._parent(path) as place:
+                yield place
+        except OSError as error:
+            raise cannot_snapshot("restore", path, error) from error
+
+
+def file_digest(source: BinaryIO, size: int) -> str:
+    """The git id of a file's content."""
+    return object_id(b"blob", size, iter(lambda: source.read(CHUNK), b""))
+
+
+@contextmanager
+def disk_at(root: Path, scan: TreeScan) -> Generator[DiskTree]:
+    """The tree at a root, made accessible first if the scan may; `RootMissingError` if there is no folder."""
+    try:
+        scan.open_up(ROOT, root.stat().st_mode, os.fspath(root), None)
+        fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        msg = f"the folder {os.fspath(root)!r} no longer exists; make it again, then try again"
+        raise RootMissingError(msg, path=ROOT) from error
+    except OSError as error:
+        raise cannot_snapshot("open", ROOT, error) from error
+    try:
+        yield DiskTree(fd)
+    finally:
+        os.close(fd)
+
+
+def _is_unchanged(item: UnreadFile, parent: int, name: str) -> bool:
+    status = os.stat(name, dir_fd=parent, follow_symlinks=False)
+    return (status.st_mode, file_signature(status)) == (item.leaf.mode, item.leaf.signature)
+
+
+def _source(item: UnreadFile, parent: int, name: str) -> BinaryIO:
+    if stat.S_ISLNK(item.leaf.mode):
+        target = TemporaryFile()  # noqa: SIM115 - git reads from descriptors
+        target.write(os.fsencode(os.readlink(name, dir_fd=parent)))
+        target.seek(0)
+        return cast("BinaryIO", target)  # declared as the class that it wraps
+    return open(open_to_read(name, at=parent), "rb")  # noqa: PTH123 - a descriptor
+
+
+def _remove_entry(name: str, *, at: int) -> None:
+    if stat.S_ISDIR(os.stat(name, dir_fd=at, follow_symlinks=False).st_mode):
+        _remove_folder(name, at=at)
+    else:
+        os.unlink(name, dir_fd=at)
+
+
+# However deep folders are nested: a folder that holds folders is taken apart from above. Those in it are moved to the
+# outermost one, and it is removed. So two descriptors are enough for any depth, no path is longer than a name, and each
+# folder is moved once at most. No link is followed, also if something replaces a folder by a link meanwhile.
+def _remove_folder(name: str, *, at: int) -> None:
+    outermost = _open_accessible(name, at=at)
+    try:
+        # Numbers that are not used twice; a name that the program has given to something is skipped.
+        free = map(str, count())
+        waiting = _remove_files(outermost)
+        while waiting:
+            inner_name = waiting.pop()
+            inner = _open_accessible(inner_name, at=outermost)
+            try:
+                waiting += [_move(name_inside, inner, outermost, free) for name_inside in _remove_files(inner)]
+            finally:
+                os.close(inner)
+            os.rmdir(inner_name, dir_fd=outermost)
+    finally:
+        os.close(outermost)
+    os.rmdir(name, dir_fd=at)
+
+
+def _open_accessible(name: str, *, at: int) -> int:
+    _make_accessible(name, at=at)
+    return os.open(name, LIST, dir_fd=at)
+
+
+def _make_accessible(name: str, *, at: int) -> None:
+    if os.stat(name, dir_fd=at, follow_symlinks=False).st_mode & stat.S_IRWXU != stat.S_IRWXU:
+        with suppress(PermissionError):  # of another owner; it may be accessible all the same
+            change_mode(name, stat.S_IRWXU, at=at)
+
+
+def _remove_files(folder: int) -> list[str]:
+    # Without trying `rmdir` first: of a folder that is not empty it takes Linux a walk through all that is known of it.
+    with os.scandir(folder) as entries:
+        entries_there = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
+    for name, is_folder in entries_there:
+        if not is_folder:
+            os.unlink(name, dir_fd=folder)
+    return [name for name, is_folder in entries_there if is_folder]
+
+
+def _move(name: str, source: int, target: int, free: Iterator[str]) -> str:
+    # A folder that may not be written to may not be moved either: its entry `..` changes.
+    _make_accessible(name, at=source)
+    for new in free:
+        try:
+            os.rename(name, new, src_dir_fd=source, dst_dir_fd=target)
+        except OSError as error:
+            if error.errno not in _TAKEN:
+                raise
+        else:
+            return new
+    raise AssertionError  # pragma: no cover - the numbers do not end

@@ -21,7 +21,7 @@ from handrail.prompt import Section
 from handrail.runtime import ToolMessage
 from tests.contrib.suites import SuiteRun
 from tests.contrib.tools.sandbox.podman_store import IMAGE, podman_command
-from tests.filesystem.disks import Picture, picture, plant
+from tests.filesystem.kit import Picture, picture, plant
 
 Where = Literal["podman", "bubblewrap", "host"]
 """Where commands run."""

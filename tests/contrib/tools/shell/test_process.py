@@ -21,7 +21,7 @@ import pytest
 from handrail.clock import SYSTEM_CLOCK
 from handrail.contrib.tools.shell import process
 from handrail.contrib.tools.shell.process import ProgramExit, ProgramOutput, ProgramRun
-from handrail.filesystem.host.journal_folder import RecordedPrograms
+from handrail.filesystem.host.recovery import RecordedPrograms
 from handrail.programs import Program, ProgramEnd, ProgramRecord, StartedProgram
 from tests.open_files import open_files
 from tests.wording import Wording

@@ -18,7 +18,7 @@ from handrail.limits import Deadline
 from handrail.prompt import ToolContext
 from handrail.testing import FakeClock
 from tests.contrib.suites import SuiteRun
-from tests.filesystem.stores import STORES, tree_of
+from tests.filesystem.kit import STORES, tree_of
 from tests.wording import Wording
 
 Form: TypeAlias = Literal["NFC", "NFD"]

@@ -24,7 +24,7 @@ from typing import Literal
 from handrail.clock import Clock
 from handrail.errors import FilesystemError, ToolValidationError
 from handrail.filesystem import HostFilesystem
-from handrail.filesystem.host.journal_folder import RecordedPrograms
+from handrail.filesystem.host.recovery import RecordedPrograms
 from handrail.programs import Program, ProgramEnd, ProgramRecord, StartedProgram
 
 How = Literal["exited", "timeout", "stopped", "lost"]

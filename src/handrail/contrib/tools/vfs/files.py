@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 
 from handrail.filesystem import FileStat
 from handrail.filesystem.paths import MAX_DEPTH
-from handrail.filesystem.walks import Scan, Stopped
+from handrail.filesystem.walks import Scan, StopReason
 from handrail.serde.formatting import count_noun, shorten
 from handrail.session import stored_as
 
@@ -55,12 +55,12 @@ class LeftOut:
     ignored: int = 0
     unlisted: int = 0
     too_deep: int = 0
-    stopped: Stopped | None = None
+    stopped: StopReason | None = None
 
     @classmethod
     def of(cls, scan: Scan) -> LeftOut:
         """What a walk left out."""
-        return cls(scan.ignored, scan.unlisted, scan.too_deep, scan.stopped)
+        return cls(scan.ignored, scan.unlisted, scan.too_deep, scan.stop_reason)
 
     def notes(self) -> list[str]:
         """A sentence for each reason."""

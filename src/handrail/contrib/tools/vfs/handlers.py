@@ -47,8 +47,8 @@ from handrail.contrib.tools.vfs.text import (
 from handrail.errors import FilesystemError, ToolValidationError
 from handrail.filesystem import FileStat, Filesystem
 from handrail.filesystem.path_filters import PathFilter, Pattern
-from handrail.filesystem.paths import parent_of
-from handrail.filesystem.protocol import MOST_HASHED_BYTES, digest_of
+from handrail.filesystem.paths import parent_folder
+from handrail.filesystem.protocol import MOST_HASHED_BYTES, hash_content
 from handrail.filesystem.walks import Scan, WalkRequest
 from handrail.prompt import FileShown, ToolContext, ToolResult
 
@@ -233,7 +233,7 @@ def _scanned(filesystem: Filesystem, path: str, pattern: Pattern | None, look: W
     if pattern is None:
         name = path.rpartition("/")[2]
         # The name is escaped, so that `*`, `[` or `{` in it is not a pattern.
-        found = filesystem.scan(parent_of(path), escape(name).replace("{", "[{]"), look)
+        found = filesystem.scan(parent_folder(path), escape(name).replace("{", "[{]"), look)
         hidden = found.start_ignored or found.ignored > 0
     else:
         found = filesystem.scan(path, pattern, look)
@@ -315,9 +315,9 @@ def content_of(filesystem: Filesystem, path: str, limits: VfsLimits) -> Content:
         return Content(stat.path, decode_text(filesystem.read_bytes(path)), identity)
     # The size may have changed since `read_start`; the digest is that of the bytes which are decoded.
     data = filesystem.read_bytes(path)
-    return Content(stat.path, decode_text(data), digest_of((data,)))
+    return Content(stat.path, decode_text(data), hash_content((data,)))
 
 
 def identity_of(filesystem: Filesystem, path: str, data: bytes) -> str:
     """The identity of a file whose content is given; for a large one from its status."""
-    return digest_of((data,)) if len(data) <= MOST_HASHED_BYTES else filesystem.identity(path)
+    return hash_content((data,)) if len(data) <= MOST_HASHED_BYTES else filesystem.identity(path)

@@ -14,7 +14,7 @@ from handrail.contrib.tools.vfs.text import VfsLimits
 from handrail.errors import PathEscapeError
 from handrail.filesystem import Filesystem, HostFilesystem, InMemoryFilesystem
 from tests.contrib.suites import SuiteRun
-from tests.filesystem.stores import tree_of
+from tests.filesystem.kit import tree_of
 from tests.kit import raises
 from tests.wording import Wording
 

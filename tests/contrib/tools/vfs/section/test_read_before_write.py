@@ -13,7 +13,7 @@ from handrail.contrib.tools import VfsLimits, VfsToolsSection
 from handrail.filesystem import HostFilesystem, InMemoryFilesystem
 from handrail.runtime import ToolCall
 from tests.contrib.suites import SuiteRun
-from tests.filesystem.disks import WatchedDisk
+from tests.filesystem.kit import WatchedDisk
 from tests.wording import Wording
 
 

@@ -2,10 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
+
+from handrail.resources import Binding, ResourceContext, ResourceRegistry
 
 T = TypeVar("T")
+
+
+def opened(*bindings: Binding[Any]) -> ResourceContext:
+    """A context of these bindings."""
+    return ResourceRegistry.of(*bindings).open()
+
+
+def in_threads(count: int, work: Callable[[int], object]) -> None:
+    """Do the same in so many threads, each with its number, and wait for all."""
+    with ThreadPoolExecutor(count) as threads:
+        list(threads.map(work, range(count)))
 
 
 def noted(seen: list[str], name: str, value: T) -> T:

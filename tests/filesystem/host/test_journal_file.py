@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import tempfile
 from collections.abc import Generator
@@ -11,10 +12,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from typing_extensions import override
 
 from handrail.errors import JournalError
-from handrail.filesystem import HostFilesystem
 from handrail.filesystem.disk import Disk
 from handrail.filesystem.host.journal import (
     NO_BEFORE_IMAGE,
@@ -25,7 +24,7 @@ from handrail.filesystem.host.journal import (
     JournalRecords,
     read_journal,
 )
-from tests.filesystem.disks import FromNth, WatchedDisk, fail, quiet
+from tests.filesystem.kit import PlantedTree, WatchedDisk
 from tests.kit import raises
 from tests.wording import Wording
 
@@ -50,8 +49,8 @@ def made(*records: dict[str, object]) -> bytes:
         for record in records:
             written.append(record)
         if not records:
-            written.note({"a": FILE, "b␛E9": NO_BEFORE_IMAGE}, HEADER)
-            written.note({"c": LINK}, HEADER)
+            written.record_images({"a": FILE, "b␛E9": NO_BEFORE_IMAGE}, HEADER)
+            written.record_images({"c": LINK}, HEADER)
             written.prepare()
             written.prepare()
         written.close()
@@ -72,10 +71,10 @@ def test_journal_is_read_as_it_was_written() -> None:
 
 def test_journal_that_was_cut_short_holds_what_was_whole() -> None:
     """Whatever the length: each record counts or does not, and none is taken for another."""
-    seen = [read_journal("id", JOURNAL[:length], b"") for length in range(len(JOURNAL) + 1)]
-    assert [len(each.images) for each in seen] == sorted(len(each.images) for each in seen)
-    assert {len(each.images) for each in seen} == {0, 2, 3}
-    assert [each.prepared for each in seen] == [False] * len(JOURNAL) + [True]
+    records = [read_journal("id", JOURNAL[:length], b"") for length in range(len(JOURNAL) + 1)]
+    counts = [len(read.images) for read in records]
+    assert (counts, {*counts}) == (sorted(counts), {0, 2, 3})
+    assert [read.prepared for read in records] == [False] * len(JOURNAL) + [True]
 
 
 def test_zeros_at_the_end_are_no_record() -> None:
@@ -116,12 +115,12 @@ def test_record_of_another_make_is_not_guessed_at(record: dict[str, object], wor
 def test_marks_that_were_cut_short_cost_no_others(folder: int, tmp_path: Path) -> None:
     """A line that makes no sense is left out."""
     written = JournalFile("id", folder, Disk(), synced=False)
-    written.note({"a": FILE, "c": NO_BEFORE_IMAGE}, HEADER)
+    written.record_images({"a": FILE, "c": NO_BEFORE_IMAGE}, HEADER)
     written.mark([("a", FileIdentity("file", 1, 2, 3)), ("a", FileIdentity("nothing"))])
     written.close()
     with (tmp_path / "marks-id").open("ab") as file:
         file.write(b'\n["b", "fi')
-    again = JournalFile("id", folder, Disk(), synced=False, written=JournalRecords())
+    again = JournalFile("id", folder, Disk(), synced=False, records=JournalRecords())
     again.mark([("c", FileIdentity("folder"))])
     again.close()
     marks = read_journal("id", (tmp_path / "journal-id").read_bytes(), (tmp_path / "marks-id").read_bytes()).marks
@@ -132,70 +131,63 @@ def test_mark_without_an_image_proves_that_a_record_is_lost(wording: Wording) ->
     """Paths are marked after their images have been recorded, so what was cut off was more than the crash could."""
     marks = b'\n["c", "file", 1, 2, 3]'
     assert read_journal("id", JOURNAL[:-1], marks).images == WHOLE.images
-    with raises(JournalError, wording):
-        read_journal("id", JOURNAL[:40], marks)
-    with raises(JournalError, wording):
-        read_journal("id", b"", marks)
+    for journal in (JOURNAL[:40], b""):
+        with raises(JournalError, wording):
+            read_journal("id", journal, marks)
 
 
 def test_record_that_could_not_be_written_does_not_spoil_the_next(folder: int, tmp_path: Path) -> None:
     """What the disk has got of it is cut off first."""
     disk = WatchedDisk()
     written = JournalFile("id", folder, disk, synced=True)
-    written.note({"a": FILE, "b␛E9": NO_BEFORE_IMAGE}, HEADER)
-    disk.before = FromNth(2, fail(5), among=frozenset({"sync"}))
+    written.record_images({"a": FILE, "b␛E9": NO_BEFORE_IMAGE}, HEADER)
+    disk.fail(errno.EIO, "sync", at=2, on=True)
     with pytest.raises(OSError, match="Input/output"):
-        written.note({"x": FILE, "y": NO_BEFORE_IMAGE}, HEADER)
-    disk.before = quiet
-    written.note({"c": LINK}, HEADER)
+        written.record_images({"x": FILE, "y": NO_BEFORE_IMAGE}, HEADER)
+    disk.heal()
+    written.record_images({"c": LINK}, HEADER)
     written.prepare()
-    written.discard(settled=True)
+    written.discard(keep_record=True)
     assert read_journal("id", (tmp_path / "settled-id").read_bytes(), b"") == WHOLE
 
 
-class Anew(Disk):
+class Anew(WatchedDisk):
     """A disk on which the folder that was made last has the inode of the one before it."""
 
-    def __init__(self, generation: int | None) -> None:
-        self.number = generation
+    number: int | None = None
 
-    @override
     def generation(self, descriptor: int) -> int | None:
         return self.number
 
 
 @pytest.mark.parametrize("before, now", [(7, 8), (7, 7), (None, 8), (7, None)])
 def test_folder_that_was_made_anew_with_the_same_inode_is_another_one(
-    before: int | None, now: int | None, tmp_path: Path, wording: Wording
+    before: int | None, now: int | None, tree: PlantedTree, wording: Wording
 ) -> None:
     """Its files are not replaced by those of the former one; where the disk does not say, the inode decides."""
-    (root := tmp_path / "root").mkdir()
-    (root / "a").write_text("cloned again")
-    HostFilesystem(root, journal=tmp_path / "journal").close()
-    header = JournalHeader(root.stat().st_ino, None, before)
-    folder = os.open(tmp_path / "journal", os.O_RDONLY)
+    tree.disk = disk = Anew()
+    tree.reopen()
+    folder = os.open(tree.journal, os.O_RDONLY)
     journal = JournalFile("abc", folder, Disk(), synced=False)
-    journal.note({"a": NO_BEFORE_IMAGE}, header)
+    journal.record_images({"twin": NO_BEFORE_IMAGE}, JournalHeader(tree.root.stat().st_ino, None, before))
     journal.close()
     os.close(folder)
-    is_other = (before, now) == (7, 8)
-    with pytest.raises(JournalError) if is_other else contextlib.nullcontext() as raised:
-        HostFilesystem(root, journal=tmp_path / "journal", disk=Anew(now)).close()
-    assert raised is None or str(raised.value) == wording
-    assert (root / "a").exists() is is_other
+    disk.number, is_other = now, (before, now) == (7, 8)
+    with raises(JournalError, wording) if is_other else contextlib.nullcontext():
+        tree.reopen()
+    assert (tree.root / "twin").exists() is is_other
 
 
-def test_damaged_journal_keeps_the_tree_from_being_opened(tmp_path: Path, wording: Wording) -> None:
+def test_damaged_journal_keeps_the_tree_from_being_opened(tree: PlantedTree, wording: Wording) -> None:
     """Nothing is undone by half; the message says what to look at and what to remove."""
-    (tmp_path / "root").mkdir()
-    journal = tmp_path / "journal"
-    HostFilesystem(tmp_path / "root", journal=journal).close()
-    (journal / "journal-abc").write_bytes(b"\x01" + JOURNAL[1:])
+    tree.reopen()
+    journal = tree.journal / "journal-abc"
+    journal.write_bytes(b"\x01" + JOURNAL[1:])
     with pytest.raises(JournalError, match="journal-abc"):
-        HostFilesystem(tmp_path / "root", journal=journal)
-    (journal / "journal-abc").write_bytes(JOURNAL)
+        tree.open()
+    journal.write_bytes(JOURNAL)
     with raises(JournalError, wording):
-        HostFilesystem(tmp_path / "root", journal=journal)
-    (journal / "journal-abc").write_bytes(b"")
-    HostFilesystem(tmp_path / "root", journal=journal).close()
-    assert sorted(each.name for each in journal.iterdir()) == ["lock", "root"]
+        tree.open()
+    journal.write_bytes(b"")
+    tree.reopen()
+    assert tree.leftovers == []

@@ -9,10 +9,11 @@ import pytest
 
 from handrail.errors import ProviderError, RollbackError, TransactionClosedError, TurnConflictError
 from handrail.filesystem import Filesystem, InMemoryFilesystem
-from handrail.resources import Binding, Resolver, ResourceContext, ResourceRegistry, Scope
+from handrail.resources import Binding, Resolver, ResourceContext, Scope
 from handrail.transaction import Transaction, current
 from handrail.turns import Turn, draw_ticket, turn_of
-from tests.resources.things import Client, Config, Counter, OtherCounter
+from tests.kit import raises
+from tests.resources.kit import Client, Config, Counter, OtherCounter, opened
 from tests.wording import Wording
 
 
@@ -43,14 +44,14 @@ def seeded(_resolver: Resolver) -> InMemoryFilesystem:
 def test_participants_are_the_singletons_that_can_be_undone() -> None:
     """The given ones first, then the others as they are built; each once, whatever it is bound for."""
     fs, counter = InMemoryFilesystem(), Counter(1)
-    resources = ResourceRegistry.of(
+    resources = opened(
         Binding(OtherCounter, lambda _: OtherCounter()),
         Binding.instance(Config, Config()),
         Binding.instance(Filesystem, fs),
         Binding(InMemoryFilesystem, lambda r: _as_memory(r.get(Filesystem))),
         Binding.instance(Counter, counter),
         Binding(Client, lambda _: Client(), scope=Scope.PROTOTYPE),
-    ).open()
+    )
     assert ids(resources.untracked_participants()) == ids((counter,))
     assert resources.turns() == (resources.turn, fs.turn, turn_of(counter))
     other = resources.get(OtherCounter)
@@ -66,12 +67,12 @@ def _as_memory(fs: Filesystem) -> InMemoryFilesystem:
 
 def test_own_turn_is_drawn_only_where_a_singleton_may_be_built() -> None:
     """Instances have turns of their own, and what lives for a call is used by that call alone."""
-    given = ResourceRegistry.of(
+    given = opened(
         Binding.instance(Filesystem, InMemoryFilesystem()), Binding(Client, lambda _: Client(), scope=Scope.TOOL_CALL)
-    ).open()
+    )
     assert given.turn not in given.turns()
     assert len(given.turns()) == 1
-    lazy = ResourceRegistry.of(Binding(Counter, lambda _: Counter())).open()
+    lazy = opened(Binding(Counter, lambda _: Counter()))
     assert lazy.turns() == (lazy.turn,)
     lazy.get(Counter)
     assert lazy.turns() == (lazy.turn, turn_of(lazy.get(Counter)))
@@ -80,7 +81,7 @@ def test_own_turn_is_drawn_only_where_a_singleton_may_be_built() -> None:
 
 def test_two_calls_do_not_both_build_and_write() -> None:
     """Before a singleton exists nobody can take its turn, so they take the context's."""
-    resources = ResourceRegistry.of(Binding(Counter, lambda _: Counter())).open()
+    resources = opened(Binding(Counter, lambda _: Counter()))
     first, second = draw_ticket(resources.turns(), exclusive=True), draw_ticket(resources.turns(), exclusive=True)
     assert [first.runs, second.runs] == [True, False]
     first.release()
@@ -91,7 +92,7 @@ def test_two_calls_do_not_both_build_and_write() -> None:
 @pytest.mark.parametrize("scope", [Scope.SINGLETON, Scope.TOOL_CALL, Scope.PROTOTYPE])
 def test_participant_built_in_a_call_is_undone_to_its_first_state(scope: Scope) -> None:
     """It joins as soon as it is built, although it cannot tell when it is written to."""
-    resources = ResourceRegistry.of(Binding(Counter, lambda _: Counter(5), scope=scope)).open()
+    resources = opened(Binding(Counter, lambda _: Counter(5), scope=scope))
     with call(resources), resources.call_scope() as scope_of_call:
         counter = scope_of_call.get(Counter)
         counter.count += 1
@@ -100,7 +101,7 @@ def test_participant_built_in_a_call_is_undone_to_its_first_state(scope: Scope) 
 
 def test_participant_built_in_a_call_keeps_what_the_call_commits() -> None:
     """And the next call undoes its own changes alone."""
-    resources = ResourceRegistry.of(Binding(Counter, lambda _: Counter())).open()
+    resources = opened(Binding(Counter, lambda _: Counter()))
     with call(resources) as transaction:
         resources.get(Counter).count = 1
         transaction.commit()
@@ -117,11 +118,11 @@ def test_what_a_singleton_needs_joins_the_call_too() -> None:
             super().__init__(10)
             self.inner = inner
 
-    resources = ResourceRegistry.of(
+    resources = opened(
         Binding(Pair, lambda r: Pair(r.get(Counter))),
         Binding(Counter, lambda r: Counter(r.get(OtherCounter).count)),
         Binding(OtherCounter, lambda _: OtherCounter(3)),
-    ).open()
+    )
     with call(resources) as transaction:
         pair, other = resources.get(Pair), resources.get(OtherCounter)
         assert {id(participant) for participant in transaction.participants} == {id(pair), id(pair.inner), id(other)}
@@ -136,7 +137,7 @@ def test_what_was_built_for_a_provider_that_failed_joins_the_call_too() -> None:
         resolver.get(Counter)
         raise OSError("no")
 
-    resources = ResourceRegistry.of(Binding(OtherCounter, fail), Binding(Counter, lambda _: Counter(7))).open()
+    resources = opened(Binding(OtherCounter, fail), Binding(Counter, lambda _: Counter(7)))
     with call(resources):
         with pytest.raises(ProviderError, match="OSError: no"):
             resources.get(OtherCounter)
@@ -147,7 +148,7 @@ def test_what_was_built_for_a_provider_that_failed_joins_the_call_too() -> None:
 @pytest.mark.parametrize("writes", [True, False])
 def test_singleton_may_be_written_to_by_its_provider(*, writes: bool) -> None:
     """Whichever call asks first, also one that reads and one that fails: it is as its provider left it."""
-    resources = ResourceRegistry.of(Binding(Filesystem, seeded)).open()
+    resources = opened(Binding(Filesystem, seeded))
     with call(resources, writes=writes) as transaction:
         assert resources.get(Filesystem).read_text("seed.md") == "seed"
         assert current() is transaction
@@ -161,7 +162,7 @@ def test_provider_that_fails_in_a_call_leaves_no_trace() -> None:
         resolver.get(Filesystem).write_text("half.md", "half")
         raise OSError("no")
 
-    resources = ResourceRegistry.of(Binding(Filesystem, seeded), Binding(Config, fail)).open()
+    resources = opened(Binding(Filesystem, seeded), Binding(Config, fail))
     with call(resources) as transaction:
         with pytest.raises(ProviderError, match="OSError: no"):
             resources.get(Config)
@@ -171,7 +172,7 @@ def test_provider_that_fails_in_a_call_leaves_no_trace() -> None:
 
 def test_call_that_has_ended_takes_in_nothing() -> None:
     """A late handler may still build what all share; it belongs to no call."""
-    resources = ResourceRegistry.of(Binding(Counter, lambda _: Counter())).open()
+    resources = opened(Binding(Counter, lambda _: Counter()))
     with call(resources) as transaction:
         transaction.commit()
         resources.get(Counter)
@@ -181,18 +182,17 @@ def test_call_that_has_ended_takes_in_nothing() -> None:
 def test_resource_that_is_not_new_is_refused_while_another_call_uses_it(wording: Wording) -> None:
     """A provider that hands out what exists already must bind it as an instance, so that calls take their turn."""
     counter = Counter()
-    resources = ResourceRegistry.of(Binding(Counter, lambda _: counter)).open()
+    resources = opened(Binding(Counter, lambda _: counter))
     other = draw_ticket((turn_of(counter),), exclusive=True)
-    with call(resources), pytest.raises(TurnConflictError) as raised:
+    with call(resources), raises(TurnConflictError, wording):
         resources.get(Counter)
-    assert str(raised.value) == wording
     other.release()
 
 
 def test_resource_that_could_not_join_its_call_takes_part_in_later_ones() -> None:
     """It has been built and stays: later calls draw its turn and take it in, as any other."""
     counter = Counter()
-    resources = ResourceRegistry.of(Binding(Counter, lambda _: counter)).open()
+    resources = opened(Binding(Counter, lambda _: counter))
     other = draw_ticket((turn_of(counter),), exclusive=True)
     with call(resources), pytest.raises(TurnConflictError):
         resources.get(Counter)
@@ -211,7 +211,7 @@ def test_error_that_ends_the_run_is_not_taken_for_the_providers() -> None:
             raise error
 
         with pytest.raises(type(error)):
-            ResourceRegistry.of(Binding(Config, provide)).open().get(Config)
+            opened(Binding(Config, provide)).get(Config)
 
 
 def test_participant_that_cannot_take_turns_is_refused_when_it_is_built(wording: Wording) -> None:
@@ -226,8 +226,7 @@ def test_participant_that_cannot_take_turns_is_refused_when_it_is_built(wording:
         def restore(self, snapshot: int, /) -> None:
             return None
 
-    resources = ResourceRegistry.of(Binding(Fixed, lambda _: Fixed())).open()
-    with pytest.raises(ProviderError) as raised:
+    resources = opened(Binding(Fixed, lambda _: Fixed()))
+    with raises(ProviderError, wording):
         resources.get(Fixed)
-    assert str(raised.value) == wording
     assert not resources.untracked_participants()
