@@ -233,7 +233,6 @@ class StartedProgram:
 
 
 def _first_process(name: ProcessName | None) -> Process | None:
-    """The first process of a namespace, if it runs."""
     if name is None or name.boot != own_name().boot or not name.started.isdecimal():
         return None
     process = Process(name.pid, int(name.started))
@@ -393,7 +392,6 @@ def _has_variable(pid: int, wanted: bytes) -> bool:
 
 
 def _namespace(pid: int) -> str:
-    """The PID namespace of a process; empty if it has ended, or is not ours to look at."""
     try:
         return os.readlink(f"/proc/{pid}/ns/pid")  # noqa: PTH115 - a third of the time of making a path
     except OSError:
@@ -401,7 +399,6 @@ def _namespace(pid: int) -> str:
 
 
 def _read(path: str) -> bytes:
-    """The content of a file of a process; empty if it has ended, or is not ours to look at."""
     try:
         with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - half the time of making a path
             return file.read()

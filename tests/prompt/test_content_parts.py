@@ -1,4 +1,4 @@
-"""`handrail.prompt.content_parts`: files and text in a result, and their form in a record."""
+"""`handrail.prompt.tool_result`: files and text in a result, and their form in a record."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from handrail.errors import InvalidArgumentError
 from handrail.prompt import BinaryPart, TextPart, ToolResult
-from handrail.prompt.content_parts import dump_parts, load_parts
+from handrail.prompt.tool_result import dump_parts, load_parts
 from tests.wording import Wording
 
 

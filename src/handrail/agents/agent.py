@@ -38,8 +38,8 @@ from handrail.errors.developer import check_argument
 from handrail.limits import TokenUsage
 from handrail.loop_guard import asynchronous_entry, loop_is_running
 from handrail.prompt.disclosure import OpenSections
-from handrail.prompt.effect import Effect
 from handrail.prompt.idempotency import effect_hints
+from handrail.prompt.signature import Effect
 from handrail.runtime.execution import ASYNC
 from handrail.serde import canonical_json, dump
 from handrail.serde.secrets import holds_mask

@@ -1,1 +1,93 @@
 """Suites of tools that ship with Handrail; nothing in the package depends on them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from os import pathsep
+from pathlib import Path
+from typing import Any, Literal, cast
+
+from handrail.prompt import External, Tool, ToolExample
+from handrail.prompt.tool_definition import MAX_RESULT_CHARS
+from handrail.resources import ResourceRegistry
+
+
+def suite_tool(
+    handler: Callable[..., Any],
+    description: str,
+    *examples: ToolExample[Any, Any],
+    name: str = "",
+    effect: Literal["read", "state"] | External = "state",
+    max_result_chars: int = MAX_RESULT_CHARS,
+) -> Tool[Any, Any]:
+    """A tool with the types of its first example; without a name it has that of its handler."""
+    generic = cast("Any", Tool)
+    tool = generic[type(examples[0].input), type(examples[0].output)](
+        name=name or handler.__name__,
+        description=description,
+        handler=handler,
+        examples=examples,
+        effect=effect,
+        max_result_chars=max_result_chars,
+    )
+    return cast("Tool[Any, Any]", tool)
+
+
+def timeout_faults(given: object, *, usual: int, name: str = "timeout") -> list[str]:
+    """The fault of a timeout; nothing if it is a positive span.
+
+    Args:
+        given: what was given.
+        usual: how many seconds the message shows as an example.
+        name: the name of the option.
+    """
+    if isinstance(given, timedelta) and given > timedelta(0):
+        return []
+    return [f"{name} is {given!r}; give a positive timedelta: timedelta(seconds={usual})"]
+
+
+def limit_faults(name: str, given: object, *, unit: str, least: int = 1) -> list[str]:
+    """The fault of a limit; nothing if it is a whole number from `least` on.
+
+    Args:
+        name: the name of the option.
+        given: what was given.
+        unit: what it counts: `bytes`.
+        least: the smallest limit.
+    """
+    # `bool` is a subclass of `int`, so `True` would be a limit of one byte.
+    if isinstance(given, int) and not isinstance(given, bool) and given >= least:
+        return []
+    return [f"{name} is {given!r}; give a number of {unit}, at least {least:,}"]
+
+
+def also_bound(
+    given: ResourceRegistry | Mapping[type[Any], object] | None, own: Mapping[type[Any], object]
+) -> ResourceRegistry:
+    """The resources that were given to a section, and its own.
+
+    Raises:
+        DuplicateBindingError: one type is in both.
+    """
+    declared = given if isinstance(given, ResourceRegistry) else ResourceRegistry.build(given or {})
+    # `of` and not `merge`, so that a second binding of a type is an error.
+    return ResourceRegistry.of(*declared, *ResourceRegistry.build(own))
+
+
+def environment_faults(given: object) -> list[str]:
+    """What is wrong with an environment for programs, each as a clause."""
+    if not isinstance(given, Mapping):
+        return [f"environment is of type {type(given).__name__}; write environment={{'HOME': '/tmp'}}"]
+    faults: list[str] = []
+    for name, value in cast("Mapping[object, object]", given).items():
+        if not isinstance(name, str) or not name or set(name) & {"=", "\0"}:
+            faults.append(f"environment holds the invalid name {name!r}")
+        elif not isinstance(value, str) or "\0" in value:
+            faults.append(f"environment[{name!r}] is {value!r}; give a string without NUL")
+        # A relative folder of `PATH` is searched relative to where the program starts, which the model can write to.
+        elif name == "PATH" and not all(Path(part).is_absolute() for part in value.split(pathsep)):
+            faults.append(
+                f"environment['PATH'] is {value!r}; give absolute folders, so that a program cannot be planted"
+            )
+    return faults

@@ -371,8 +371,6 @@ def resource_for_call(resource: object, call: Transaction) -> object:
 
 
 class _NoRun:
-    """The environment of a context without a run, and its prompt."""
-
     name = "no prompt"
     rendered_prompt = adapter = heartbeat = run_context = budget_tracker = None
 

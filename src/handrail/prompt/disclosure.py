@@ -279,7 +279,6 @@ class PromptRendering:
         )
 
     def _all_sections(self) -> tuple[SummarizedSection, ...]:
-        """The sections with a summary, as they were at the start."""
         return (*self.start.sections, *(each for other in self.beside for each in other.start.sections))
 
     def decided(self, *, except_by: str | None = None) -> OpenSections:
@@ -303,7 +302,6 @@ class PromptRendering:
 
 
 def _section_tools(rendering: PromptRendering) -> tuple[Tool[Any, Any], ...]:
-    """The tools by which a model opens, closes and reads the sections of a run."""
     names = rendering.names
 
     def open_sections(params: OpenRequest, *, context: ToolContext) -> ToolResult[None]:
@@ -351,11 +349,6 @@ def _section_tools(rendering: PromptRendering) -> tuple[Tool[Any, Any], ...]:
 
 
 def _named(rendering: PromptRendering, paths: Sequence[str]) -> tuple[SummarizedSection, ...]:
-    """The sections that a model names, with those above them.
-
-    Raises:
-        ToolValidationError: one does not exist.
-    """
     asked = [rendering.section(path, f"$.paths[{place}]").path for place, path in enumerate(paths)]
     sections = rendering.sections()
     return tuple(dict.fromkeys(each for path in asked for each in with_ancestors(path, sections)))

@@ -37,7 +37,6 @@ from pydantic import BaseModel
 from typing_extensions import is_typeddict
 
 from handrail.errors import SchemaError, SignatureFault, ToolSignatureError
-from handrail.prompt.content_parts import TextPart, is_file_type, parts_of_files
 from handrail.prompt.context import ToolContext
 from handrail.prompt.signature import (
     MANY,
@@ -51,7 +50,7 @@ from handrail.prompt.signature import (
     value_types,
 )
 from handrail.prompt.tool_declaration import Arguments
-from handrail.prompt.tool_result import ToolResult
+from handrail.prompt.tool_result import TextPart, ToolResult, is_file_type, parts_of_files
 from handrail.resources import Resource
 from handrail.serde import codec, result_codec
 from handrail.serde.annotations import default_fault, is_mutable, is_union, options_around
@@ -263,7 +262,6 @@ class _Reading:
             self._annotated(name, hint, parameter.default)
 
     def _type_of(self, name: str, annotation: object) -> Any:  # noqa: ANN401 - a type
-        """The type that an annotation means; `None` if it is at fault."""
         try:
             hint = resolved(annotation, self.decorated.function, self.decorated.names)
         except UNRESOLVED as error:
@@ -302,7 +300,6 @@ class _Reading:
                 self._add(name, "; ".join(unfit))
 
     def _params_type(self, described: Description) -> type[Any] | None:
-        """The class of the arguments; the faults of all fields that serde cannot read are added."""
         if not self.fields:
             return None
         made = _arguments_class(self.decorated.function, self.fields, described)
@@ -318,7 +315,6 @@ class _Reading:
         return made
 
     def _result(self, annotation: object) -> tuple[Any, bool]:
-        """The type of the value, and whether it may be files."""
         if annotation is inspect.Signature.empty or (hint := self._type_of("return", annotation)) is None:
             return _ANYTHING
         members = returned_members(hint)
@@ -337,7 +333,6 @@ class _Reading:
 
 
 def _means_files(member: object) -> bool:
-    """Whether a returned type means files: a class of them, or a list or tuple of them and text."""
     if is_file_type(member):
         return True
     if get_origin(member) not in (list, tuple, Sequence):
@@ -348,7 +343,6 @@ def _means_files(member: object) -> bool:
 
 
 def _one_type_in(inner: object) -> tuple[object, bool]:
-    """The one type that is meant beside `None`, which is itself if there are several; and whether `None` is meant."""
     if not is_union(inner):
         return inner, False
     others = [kind for kind in get_args(inner) if kind is not NoneType]
@@ -357,18 +351,11 @@ def _one_type_in(inner: object) -> tuple[object, bool]:
 
 
 def _class_of(kind: object) -> type[Any] | None:
-    """The class of a type, without its arguments; `None` for what is not a class."""
     cls = get_origin(kind) or kind
     return cls if isinstance(cls, type) and not is_union(kind) else None
 
 
 def _unreadable(cls: type[Any], kind: Any) -> str:  # noqa: ANN401 - a type
-    """Why serde cannot read a type that a resource may have; empty if it can, or no resource could have it.
-
-    Args:
-        cls: the class of the type.
-        kind: the type: the class, with its arguments if it is generic.
-    """
     if cls.__module__ in _DATA or issubclass(cls, Enum | BaseModel | tuple | str | AbstractSet) or is_typeddict(cls):
         return ""
     return _reason_of(kind)
@@ -384,7 +371,6 @@ def _reason_of(kind: Any) -> str:  # noqa: ANN401 - as above
 
 
 def _without_place(error: SchemaError, name: str) -> str:
-    """The text of an error of serde, with the path below the parameter only."""
     path, _, text = str(error).partition(": ")
     below = path.removeprefix(f"$.{name}")
     return f"{below.lstrip('.')}: {text}" if below and below != path else text or path
@@ -458,7 +444,6 @@ def _files_or_result(value: object) -> Any:  # noqa: ANN401 - as above
 
 
 def _arguments_class(function: AnyCallable, fields: Sequence[ArgumentField], described: Description) -> type[Any]:
-    """The class of the arguments of a function, with a field for each parameter that the model fills."""
     declared: dict[str, Any] = {}
     for each in fields:
         # What is annotated counts: it is nearer to the parameter than the docstring.
@@ -478,13 +463,11 @@ def _arguments_class(function: AnyCallable, fields: Sequence[ArgumentField], des
 
 
 def _text_among(options: Sequence[object]) -> str:
-    """The text beside a type in `Annotated`, plain or in a `Doc`; empty if there is none."""
     texts = (option if isinstance(option, str) else getattr(option, "documentation", None) for option in options)
     return next((text.strip() for text in texts if isinstance(text, str)), "")
 
 
 def _arguments_dataclass(name: str, kinds: Mapping[str, Any], declared: Mapping[str, Any]) -> type[Any]:
-    """A subclass of `Arguments` with fields of these types, and their defaults as a dataclass declares them."""
     # Without a docstring `dataclass` would inspect the signature to write one, which takes long.
     made = type(name, (Arguments,), {"__annotations__": dict(kinds), "__doc__": name, **declared})
     # `Arguments` has the methods: making them for each class takes half a millisecond.
@@ -529,7 +512,6 @@ def _prose_of(section: Any) -> str:  # noqa: ANN401 - a section of griffe
 
 
 def _sections(text: str, style: Any) -> Iterator[Any]:  # noqa: ANN401 - the name of one of griffe's parsers
-    """The sections of a docstring, as griffe reads them."""
     # The one import that is not at the head of its module.
     from griffe import Docstring  # noqa: PLC0415
 

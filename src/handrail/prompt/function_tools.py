@@ -151,7 +151,6 @@ def function_tool(function: Any, options: FunctionOptions, *, around: FrameType 
 
 
 def _tool_fault(function: object) -> str:
-    """The fault of what is a tool already, or a decorator around one; empty if it is neither."""
     if isinstance(function, str):
         return f"it is a text; options have names: write @tool(name={function!r})"
     if isinstance(function, FunctionTool):
@@ -165,7 +164,6 @@ def _tool_fault(function: object) -> str:
 
 
 def _is_method(function: FunctionType) -> bool:
-    """Whether a function is defined in the body of a class, and its first parameter is the object."""
     outer = function.__qualname__.rpartition(".")[0]
     first = next(iter(inspect.signature(function).parameters.values()), None)
     if not outer or outer.endswith("<locals>") or first is None:
@@ -198,7 +196,6 @@ def _made(function: AnyCallable, signature: FunctionSignature, options: Function
 
 
 def _examples(examples: object, tool_name: str, signature: FunctionSignature) -> object:
-    """The examples with the arguments of their inputs; what is wrong with the examples themselves, `Tool` finds."""
     kind = signature.params_type
     if kind is None or not isinstance(examples, list | tuple):
         return examples

@@ -316,7 +316,6 @@ class BudgetFeedback:
 
 
 def _used(tracker: BudgetTracker) -> Iterator[tuple[str, int, int]]:
-    """What is limited, how much of it is used, and how much is allowed."""
     budget, consumed = tracker.budget, tracker.consumed
     limits = (
         ("tokens", consumed.total, budget.max_total_tokens),

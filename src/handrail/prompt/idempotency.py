@@ -44,8 +44,7 @@ from handrail.errors import (
     RunAbortedError,
     ToolValidationError,
 )
-from handrail.prompt.effect import DAY, MINUTE, ApplyEffect, Effect, Reconcile
-from handrail.prompt.signature import calling_fault
+from handrail.prompt.signature import DAY, MINUTE, ApplyEffect, Effect, Reconcile, calling_fault
 from handrail.serde import digest, masking_of
 from handrail.serde.annotations import is_record, record_types
 from handrail.session.calls import CallRef
@@ -364,7 +363,6 @@ def _name_of(kind: type[object] | None) -> str:
 
 
 def _fault_of_part(part: str) -> str:
-    """The fault of a text that a `key_fn` returned, or nothing. It may be derived from what the model wrote."""
     if not 0 < len(part) <= _LONGEST_KEY:
         return f"{len(part)} characters"
     try:

@@ -244,7 +244,6 @@ def described_schema(name: str, schema: dict[str, Any], texts: Mapping[str, str]
 
 
 def _body(section: Section[Any]) -> str | None:
-    """The template of the body of a section; `None` if its class makes the body."""
     # A subclass with a `render_body` of its own may use the template or not.
     render = type(section).render_body
     if isinstance(section, MarkdownSection) and render is MarkdownSection.render_body:
@@ -282,7 +281,6 @@ def _tool_with(tool: Tool[Any, Any], texts: Mapping[str, str]) -> Tool[Any, Any]
 
 
 def _copied(value: T, **fields: object) -> T:
-    """A shallow copy of a frozen value with other fields; its `__post_init__` is not called."""
     made = copy.copy(value)
     for name, one in fields.items():
         object.__setattr__(made, name, one)

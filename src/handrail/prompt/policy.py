@@ -354,6 +354,5 @@ def _names(tool: str, needed: object) -> frozenset[str]:
 
 
 def _listed(names: list[str]) -> str:
-    """Names as a sentence lists them."""
     *others, last = names
     return f"{', '.join(others)} and {last}" if others else last

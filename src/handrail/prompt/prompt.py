@@ -295,7 +295,6 @@ class Prompt(Generic[Out]):
 
 
 def _by_type(template: PromptTemplate[Any], params: Sequence[object]) -> dict[type[Any], object]:
-    """The parameters by the type that the sections declare."""
     bound: dict[type[Any], object] = {}
     for given in params:
         kind = _known_type(template, given)
@@ -385,13 +384,6 @@ class EnabledSection(NamedTuple):
 
 
 class _Rendering:
-    """A rendering of a template with its parameters and open sections.
-
-    Attributes:
-        sections: the enabled sections with a summary, and whether each is open.
-        names: the names of the tools that open and read them.
-    """
-
     def __init__(self, template: PromptTemplate[Any], params: BoundParams, open: AbstractSet[str] | None) -> None:
         if open:
             check_paths(open, [placed.dotted for placed in template.placed_sections() if placed.section.summary_text])
@@ -408,21 +400,17 @@ class _Rendering:
         return SummarizedSection(placed.dotted, placed.section.title, is_open, tools, brings)
 
     def below(self, path: str) -> list[EnabledSection]:
-        """An enabled section, and those below it; all for an empty path."""
         return [each for each in self._enabled if not path or f"{each.placed.dotted}.".startswith(f"{path}.")]
 
     def closed(self, path: str = "") -> dict[str, SummarizedSection]:
-        """The closed sections below a path, by their paths."""
         sections = (each for each in self.sections if not path or each.path.startswith(f"{path}."))
         return {each.path: each for each in sections if not each.is_open}
 
     def shown(self, path: str = "") -> Iterator[EnabledSection]:
-        """The sections from a path on that have no closed one above them; that section itself counts as open."""
         closed = self.closed(path).keys()
         return (each for each in self.below(path) if not closed or closed_above(each.placed.path, closed) is None)
 
     def text(self, path: str = "") -> str:
-        """The text from a path on as Markdown: of each section its text, or its summary and how it is opened."""
         closed = self.closed(path)
         return "\n\n".join(self._block(each, closed.get(each.placed.dotted)) for each in self.shown(path))
 
@@ -458,7 +446,6 @@ def enabled_sections(
 
 
 def _switch(placed: PlacedSection, name: str, params: BoundParams) -> bool:
-    """The value of `enabled` or `starts_open`."""
     switch = getattr(placed.section, name)
     if isinstance(switch, bool):
         return switch
@@ -474,7 +461,6 @@ def _switch(placed: PlacedSection, name: str, params: BoundParams) -> bool:
 
 
 def _params_of(placed: PlacedSection, params: BoundParams) -> object:
-    """The parameters of a section: the bound ones, or the dataclass with all its defaults."""
     kind = placed.section.params_type
     if kind is None or kind in params:
         return None if kind is None else params[kind]

@@ -283,7 +283,6 @@ class ReadBeforeWritePolicy:
         )
 
     def _refusal(self, tool: Tool[Any, Any], faults: Sequence[_Fault]) -> str:
-        """The faults of all the files, and what to do first."""
         text = f"{'; '.join(f'{fault.path} {fault.why}' for fault in faults)}."
         # Reading more of such a file shows none of its lines, and a model that is asked to would repeat it.
         hopeless = " and ".join(fault.path for fault in faults if not fault.to_read)
@@ -294,28 +293,18 @@ class ReadBeforeWritePolicy:
 
 
 def _as_text(path: object) -> str | None:
-    """A path as filesystems take it; `None` for a value that is not a path."""
     if isinstance(path, PurePath):
         return path.as_posix()
     return path if isinstance(path, str) else None
 
 
 class _Fault(NamedTuple):
-    """Why a file must not be written to yet.
-
-    Attributes:
-        path: the file.
-        why: the fault, as text that follows the path.
-        to_read: what to read first; empty if reading does not help.
-    """
-
     path: str
     why: str
     to_read: str
 
 
 def _fault(filesystem: Filesystem, path: str, items: Sequence[KnownFiles], *, is_edit: bool) -> _Fault | None:
-    """Why a path must not be written to yet; folders are not restricted."""
     path = filesystem.shortest(path)
     known = known_of(items, path)
     # Without anything known only the existence of the file matters, and a digest would read all of it.
@@ -340,7 +329,6 @@ def _fault(filesystem: Filesystem, path: str, items: Sequence[KnownFiles], *, is
 def _learned(
     filesystem: Filesystem, shown: Iterable[FileShown], items: Sequence[KnownFiles], *, is_edit: bool
 ) -> KnownFiles:
-    """What a call has shown that showed or wrote these files; nothing is learned of a file that does not exist."""
     files: dict[str, FileKnown] = {}
     for each in shown:
         path = filesystem.shortest(each.path)
@@ -354,13 +342,6 @@ def _learned(
 
 
 def _identity(filesystem: Filesystem, path: str, *, hashed: bool) -> str | None:
-    """What identifies the content of the file at a path; `None` if there is no file.
-
-    Args:
-        filesystem: where it is.
-        path: its path, in shortest form.
-        hashed: whether the content matters; if not, any text represents it, and the file is not read.
-    """
     try:
         if hashed:
             return filesystem.identity(path)

@@ -361,7 +361,6 @@ def _check_name(name: str, params_type: type[object] | None) -> None:
 
 
 def _shown(value: object) -> str:
-    """A value as text: strings and numbers as they are, structured values as JSON."""
     # `str` of a member is `Color.RED`, which is not a word for the model.
     if isinstance(value, Enum):
         return str(value.value)
@@ -374,7 +373,6 @@ def _shown(value: object) -> str:
 
 
 def _cure(item: object, kind: type[object]) -> str:
-    """How an item of the tools becomes a tool; empty if it is not a function."""
     if kind is not Tool or not (isfunction(item) or ismethod(item)):
         return ""
     # Of a decorated tool the function is hidden: what is around it would be called, and not the tool.

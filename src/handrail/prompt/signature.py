@@ -17,6 +17,7 @@ import dataclasses
 import inspect
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from datetime import timedelta
 from functools import partial
 from types import GenericAlias, MappingProxyType, NoneType, SimpleNamespace
 from typing import (
@@ -26,6 +27,7 @@ from typing import (
     NamedTuple,
     Never,
     NoReturn,
+    Protocol,
     TypeGuard,
     TypeVar,
     Union,
@@ -41,21 +43,88 @@ from handrail.prompt.tool_result import ToolResult
 from handrail.serde.annotations import is_union, known_type, options_around, strip_annotated
 from handrail.serde.formatting import type_name
 
+P = TypeVar("P")
+
+
+R = TypeVar("R")
+
+
+P_contra = TypeVar("P_contra", contravariant=True)
+
+
+R_co = TypeVar("R_co", covariant=True)
+
+
+R_contra = TypeVar("R_contra", contravariant=True)
+
+
+Effect = Literal["read", "state", "external"]
+"""What a call does to the world: observes, changes the session or bound resources, changes the world outside."""
+
+
+DAY = timedelta(hours=24)
+"""The default time for which a result is replayed."""
+
+
+MINUTE = timedelta(minutes=1)
+"""The default lease of a claim."""
+
+
+class ReconcileInContext(Protocol[P_contra, R_co]):
+    """Determines whether an effect happened, with the context of a handler; it may only read."""
+
+    def __call__(
+        self, params: P_contra, key: str, /, *, context: ToolContext
+    ) -> ToolResult[R_co] | Awaitable[ToolResult[R_co] | None] | None:
+        """Determine it; returns as `Reconcile` does."""
+        ...
+
+
+Reconcile = Callable[[P, str], ToolResult[R] | Awaitable[ToolResult[R] | None] | None] | ReconcileInContext[P, R]
+"""Determines, by parameters and idempotency key, whether an effect happened.
+
+Returns the result if it did, and `None` if it certainly did not; raises if that cannot be determined.
+"""
+
+
+class ApplyEffect(Protocol[P_contra, R_contra]):
+    """Writes what belongs to an effect that has happened: a plain function, an `async` one, or any callable object."""
+
+    def __call__(
+        self, params: P_contra, result: ToolResult[R_contra], /, *, context: ToolContext
+    ) -> Awaitable[None] | None:
+        """Apply the result, in the transaction of the call that commits it.
+
+        Args:
+            params: the parameters that the effect was begun with.
+            result: what the handler returned, the reconciler or a person found, or the ledger has recorded.
+            context: the context of the call; its `idempotency_key` names the effect.
+        """
+        ...
+
+
 if sys.version_info >= (3, 14):
     from typing_extensions import Format  # pragma: no cover - as `inspect.signature` takes it since then
+
 
 AnyCallable = Callable[..., object]
 """A callable with an unknown signature."""
 
+
 UNRESOLVED: Final = (NameError, AttributeError, TypeError, SyntaxError)
 """What an annotation raises that cannot be evaluated, as a name that only type checkers know."""
+
 
 MANY: Final = frozenset({inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD})
 """The kinds of `*args` and `**kwargs`."""
 
+
 _NO_NAMES: Mapping[str, Any] = MappingProxyType({})
 
+
 _GIVEN = "type_arguments"
+
+
 _COPIED = "given_types"
 
 
@@ -236,7 +305,6 @@ def resolved(annotation: object, function: AnyCallable, around: Mapping[str, Any
 
 
 def _known(function: AnyCallable, annotation: object) -> object:
-    """The type that an annotation means; `Any` if there is none, or it cannot be resolved."""
     if annotation is inspect.Parameter.empty:
         return Any
     try:
@@ -246,7 +314,6 @@ def _known(function: AnyCallable, annotation: object) -> object:
 
 
 def _fits(annotation: object, kind: object) -> bool:
-    """Whether a value of a type may be what an annotation says; false only if that is impossible."""
     if annotation == kind or Any in (annotation, kind):
         return True
     if is_union(annotation):
@@ -260,7 +327,6 @@ def _fits(annotation: object, kind: object) -> bool:
 
 
 def _is_subclass(kind: object, parent: object) -> bool:
-    """Whether one type is a subclass of another; true also if that cannot be determined."""
     kind, parent = (NoneType if each is None else get_origin(each) or each for each in (kind, parent))
     if not isinstance(kind, type) or not isinstance(parent, type):
         return True

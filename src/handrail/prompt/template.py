@@ -105,7 +105,6 @@ def unbound_resources(template: PromptTemplate[Any], bound: Container[object]) -
 
 
 def _parameters_of(tool: Tool[Any, Any]) -> Iterator[tuple[str, type[Any]]]:
-    """The classes of the parameters that the model fills, with the names of these."""
     from handrail.prompt.function_tools import FunctionTool  # noqa: PLC0415
 
     for each in tool.signature.fields if isinstance(tool, FunctionTool) else ():
@@ -215,7 +214,6 @@ def _check_key(what: str, value: object) -> None:
 
 
 def _checked_output(kind: object) -> object:
-    """The type of the answer, if it is valid."""
     if kind is None or kind is str:
         return kind
     if not is_dataclass_type(kind):
@@ -261,11 +259,6 @@ class PlacedSection(NamedTuple):
 
 
 def _untrusted(tree: tuple[PlacedSection, ...]) -> frozenset[str]:
-    """The names of the tools of sections that are marked as untrusted, and of those below; names are unique.
-
-    Raises:
-        PromptValidationError: one of the tools sanitizes.
-    """
     marked = [below for root in tree for placed in root.walk() if placed.section.untrusted for below in placed.walk()]
     for placed in marked:
         for tool in placed.section.tools:

@@ -14,8 +14,15 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, cast, get_args, get_origin
 
 from handrail.errors import DumpError, ParseError, PromptValidationError, SchemaError
-from handrail.prompt.effect import ApplyEffect, Effect, Reconcile
-from handrail.prompt.signature import CallableRole, HandlerContract, annotation_name, role_fault
+from handrail.prompt.signature import (
+    ApplyEffect,
+    CallableRole,
+    Effect,
+    HandlerContract,
+    Reconcile,
+    annotation_name,
+    role_fault,
+)
 from handrail.prompt.tool_result import check_value
 from handrail.redaction import redacted_logger
 from handrail.serde import Codec, codec, stored_codec
@@ -157,11 +164,6 @@ class DeclaredEffect(NamedTuple):
 
 
 def _default_on_orphan(effect: object) -> OnOrphan:
-    """How an orphaned effect is treated where nothing else is declared; `effect` is what was given.
-
-    For a tool that declares that it changes only state, it has certainly not happened: its writes were rolled back. A
-    tool that declares nothing may act outside, so its orphans are not retried.
-    """
     return "retry" if effect == "state" else "unknown"
 
 
@@ -352,13 +354,6 @@ _OPTIONS: Final[Mapping[str, tuple[Callable[[object], bool], str]]] = {
 
 
 def _settled_effect(tool: str, effect: object, config: object, reconcile: Reconcile[Any, Any] | None) -> DeclaredEffect:
-    """Combine the fields of a tool; `effect` is `None` if it was not given.
-
-    For a tool with a key and no declared effect, a warning is logged once: it may have external effects.
-
-    Raises:
-        PromptValidationError: a field has a wrong type, or two contradict each other.
-    """
     from handrail.prompt.idempotency import External, IdempotencyConfig, never_asked  # noqa: PLC0415
 
     given = effect, reconcile

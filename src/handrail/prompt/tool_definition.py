@@ -14,8 +14,17 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypedDict, T
 
 from handrail.errors import DumpError, ParseError, PromptValidationError
 from handrail.prompt.context import ToolContext
-from handrail.prompt.effect import ApplyEffect, Effect, Reconcile
-from handrail.prompt.signature import TypedAlias, annotation_name, handler_types, is_async, type_arguments, typed_alias
+from handrail.prompt.signature import (
+    ApplyEffect,
+    Effect,
+    Reconcile,
+    TypedAlias,
+    annotation_name,
+    handler_types,
+    is_async,
+    type_arguments,
+    typed_alias,
+)
 from handrail.prompt.tool_declaration import Declaration, DeclaredEffect, NoParams
 from handrail.prompt.tool_result import ToolResult, check_value, parts_fault
 from handrail.redaction import redacted_logger

@@ -32,8 +32,8 @@ from pydantic_core import from_json, to_json
 
 from handrail.errors import ParseError, SessionError, ToolValidationError
 from handrail.prompt import Tool, ToolResult
-from handrail.prompt.content_parts import ContentPart, dump_parts, load_parts
 from handrail.prompt.tool_declaration import Arguments
+from handrail.prompt.tool_result import ContentPart, dump_parts, load_parts
 from handrail.redaction import MASK, redacted_logger
 from handrail.serde import codec, dump, parse, result_codec
 from handrail.serde.json_schema import is_array, is_object

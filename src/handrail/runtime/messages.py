@@ -7,7 +7,7 @@ from typing import Any
 
 from handrail.errors import CallIdReusedError, StoreError
 from handrail.prompt import ToolResult
-from handrail.prompt.content_parts import BinaryPart, TextPart
+from handrail.prompt.tool_result import BinaryPart, TextPart
 from handrail.redaction import current_redaction
 from handrail.runtime.call import CallState
 from handrail.runtime.calls import ToolInvoked, ToolMessage, declared_result, is_same_call

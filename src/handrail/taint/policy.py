@@ -83,7 +83,6 @@ def leaves(values: object, *, names: frozenset[str] = frozenset()) -> Iterator[s
 
 
 def _json_text(value: object) -> str:
-    """The JSON of a value, in which equal numbers are equal."""
     return json.dumps(_with_whole_numbers(value), sort_keys=True, ensure_ascii=False)
 
 
@@ -99,7 +98,6 @@ def declared_names(schema: object) -> frozenset[str]:
 
 
 def _without_defaults(value: object, schemas: Sequence[Node], root: Node) -> object:
-    """Decoded JSON without the entries of objects that are equal to the default that a schema declares for them."""
     seen: set[str] = set()
     described = [each for schema in schemas for each in _alternatives(schema, root, seen)]
     if is_object(value):
@@ -116,7 +114,6 @@ def _without_defaults(value: object, schemas: Sequence[Node], root: Node) -> obj
 
 
 def _alternatives(schema: Node, root: Node, seen: set[str]) -> Iterator[Node]:
-    """A schema, and those that it refers to or combines for the same value; each reference is followed once."""
     yield schema
     reference: object = schema.get("$ref")
     # A server may have made the schema: references may be circular, or multiply.
@@ -131,7 +128,6 @@ def _alternatives(schema: Node, root: Node, seen: set[str]) -> Iterator[Node]:
 
 
 def _referred(reference: str, root: Node) -> Node:
-    """What a reference names in a schema; empty if it is not in there, as the schema of a server may say anything."""
     found: object = root
     for name in reference.removeprefix("#/").split("/"):
         found = found.get(name) if is_object(found) else None
@@ -139,7 +135,6 @@ def _referred(reference: str, root: Node) -> Node:
 
 
 def _of_property(schema: Node, name: str) -> Node | None:
-    """What a schema says of the values under a name."""
     properties: object = schema.get("properties")
     found = properties.get(name) if is_object(properties) else None
     found = schema.get("additionalProperties") if found is None else found
@@ -295,7 +290,6 @@ class TaintPolicy:
 
 
 def _arguments(tool: Tool[Any, Any], params: object) -> JudgedArguments:
-    """The arguments of a call; none if they have no JSON."""
     values: object = params
     if params is None:
         values = {}
@@ -308,7 +302,6 @@ def _arguments(tool: Tool[Any, Any], params: object) -> JudgedArguments:
 
 
 def _brief(taint: Tainted) -> Provenance:
-    """A source as a question names it, so that long arguments do not hide the rest."""
     found = taint.provenance
     through = tuple(shorten(each, _LONGEST_SOURCE) for each in found.through)
     return replace(found, arguments=shorten(found.arguments, _LONGEST_SOURCE), through=through)

@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple
 
 from handrail.errors.developer import check_argument
-from handrail.prompt.content_parts import ContentPart, TextPart
+from handrail.prompt.tool_result import ContentPart, TextPart
 from handrail.serde.canonical import bytes_digest
 from handrail.serde.formatting import shorten
 from handrail.session import Session, SlicePolicy, stored_as

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from handrail.prompt import ToolResult
-from handrail.prompt.content_parts import load_parts
+from handrail.prompt.tool_result import load_parts
 from handrail.runtime.calls import Step
 from handrail.session.calls import CallRef, OpenCall
 from handrail.transcript.items import ApprovalWait, CallOutcome, TranscriptCall

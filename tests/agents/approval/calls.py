@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from handrail.agents.approval.decisions import Answer, Decision, GatedCall, Verdict
-from handrail.prompt.effect import Effect
+from handrail.prompt.signature import Effect
 from handrail.serde import digest
 
 

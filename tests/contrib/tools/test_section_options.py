@@ -1,4 +1,4 @@
-"""`handrail.contrib.tools.section_options`: options of sections that run something, each with its own fault."""
+"""`handrail.contrib`: options of sections that run something, each with its own fault."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from handrail.contrib.tools.section_options import also_bound, limit_faults, timeout_faults
+from handrail.contrib import also_bound, limit_faults, timeout_faults
 from handrail.errors import DuplicateBindingError
 from handrail.resources import ResourceRegistry
 from tests.wording import Wording

@@ -48,8 +48,7 @@ from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import CallPostponed, VisibilityExpansionRequired
 from handrail.loop_guard import asynchronous_entry
 from handrail.prompt import BinaryPart, RenderedPrompt, Tool
-from handrail.prompt.content_parts import ContentPart
-from handrail.prompt.tool_result import shown_schema
+from handrail.prompt.tool_result import ContentPart, shown_schema
 from handrail.resources import Binding, ResourceRegistry, Scope
 from handrail.runtime import ToolMessage
 from handrail.serde import canonical_json

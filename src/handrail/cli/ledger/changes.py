@@ -25,7 +25,7 @@ from handrail.cli.options import MORE_THAN_ZERO, PAGE, DryRun, StoreOptions, Yes
 from handrail.cli.process_exit import DONE, FAILED
 from handrail.cli.screen import Screen
 from handrail.errors import LedgerError, SessionError
-from handrail.prompt.effect import DAY
+from handrail.prompt.signature import DAY
 from handrail.runtime import EffectLedger
 from handrail.runtime.ledger import effects
 from handrail.runtime.ledger.effects import AppliedByHand, EffectResult, Finding, NotApplied, is_correctable

@@ -19,7 +19,7 @@ from handrail.cli.screen import Field, format_duration, format_json
 from handrail.errors import LedgerError
 from handrail.process_identity import process_in_words
 from handrail.prompt import BinaryPart
-from handrail.prompt.content_parts import ContentPart
+from handrail.prompt.tool_result import ContentPart
 from handrail.runtime.ledger.effects import key_expired, lacks_value, lease_expired
 from handrail.runtime.ledger.records import RecordedArguments, read_arguments, split_parts
 from handrail.session.conversation import ConversationPart

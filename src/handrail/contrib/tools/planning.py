@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, Literal, TypeAlias, TypeVar
 
-from handrail.contrib.tools.section_options import suite_tool
+from handrail.contrib import suite_tool
 from handrail.errors import ToolValidationError
 from handrail.prompt import Section, Tool, ToolContext, ToolExample, ToolResult
 from handrail.prompt.hooks import CompletionContext
@@ -397,12 +397,6 @@ def _existing(view: SliceView[Plan]) -> Plan:
 
 @dataclass(frozen=True, slots=True)
 class _Planner:
-    """The handlers.
-
-    Attributes:
-        session: the session that has the reducers already.
-    """
-
     session: Session
 
     def setup_plan(self, params: SetupPlan, *, context: ToolContext) -> ToolResult[SetupPlan]:
@@ -434,7 +428,6 @@ class _Planner:
 
 
 def _will_be(plan: Plan, event: E, *, note: str = "") -> ToolResult[E]:
-    """The event, for the reducers; for the model, the resulting plan."""
     # The event is for the reducers only; in the context of the model it would repeat the arguments of the call.
     return ToolResult.ok(event, f"{note}{plan.render()}", exclude_value_from_context=True)
 

@@ -19,7 +19,7 @@ from importlib.util import find_spec
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Literal
 
-from handrail.contrib.tools.section_options import also_bound, limit_faults, suite_tool, timeout_faults
+from handrail.contrib import also_bound, limit_faults, suite_tool, timeout_faults
 from handrail.contrib.tools.shell.rules import ProgramPaths
 from handrail.errors import (
     FilesystemError,
@@ -321,8 +321,6 @@ def python_tool(settings: PythonSettings, *, accepts_overrides: bool = False) ->
 
 
 class _RefusedError(Exception):
-    """A call that becomes an exception in the code; `kind` is its type there."""
-
     def __init__(self, kind: type[Exception], message: str) -> None:
         super().__init__(message)
         self.kind = kind

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 
 from handrail.process_state import ASSIGNING, in_forked_process
 from handrail.prompt import Tool, ToolResult
-from handrail.prompt.effect import DAY, ApplyEffect
+from handrail.prompt.signature import DAY, ApplyEffect
 from handrail.transaction import CommitParticipant, UnitStore, current
 from handrail.transaction.transaction import NestedCalls
 from handrail.turns import Ticket

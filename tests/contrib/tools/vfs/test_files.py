@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from handrail.contrib.tools import FileEdited, FileExcerpt, FileRemoved
-from handrail.contrib.tools.vfs.files import LeftOut, path_in_line
+from handrail.contrib.tools.vfs.search import LeftOut, path_in_line
 from tests.wording import Wording
 
 

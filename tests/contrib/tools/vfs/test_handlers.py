@@ -12,7 +12,7 @@ from unicodedata import normalize
 import pytest
 
 from handrail.contrib.tools import FileMoved, FileRemoved, GrepFiles, VfsLimits, VfsToolsSection
-from handrail.contrib.tools.vfs.handlers import FileHandlers
+from handrail.contrib.tools.vfs.section import FileHandlers
 from handrail.filesystem import Filesystem, HostFilesystem, InMemoryFilesystem
 from handrail.limits import Deadline
 from handrail.prompt import ToolContext

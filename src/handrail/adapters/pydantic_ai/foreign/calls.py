@@ -77,7 +77,7 @@ from handrail.adapters.pydantic_ai.foreign.values import (
 from handrail.adapters.pydantic_ai.toolset import message_content
 from handrail.errors import CallPostponed, EffectUncertain, PromptEvaluationError, ToolValidationError
 from handrail.prompt import Tool, ToolContext, ToolResult
-from handrail.prompt.effect import Effect
+from handrail.prompt.signature import Effect
 from handrail.prompt.tool_declaration import Declaration
 from handrail.runtime import ToolMessage
 from handrail.runtime.failures import text_for_model

@@ -43,7 +43,7 @@ from pydantic_ai.tools import ToolDefinition
 
 from handrail.errors import PromptValidationError
 from handrail.prompt import External, IdempotencyConfig
-from handrail.prompt.effect import Effect
+from handrail.prompt.signature import Effect
 from handrail.prompt.tool_declaration import MIN_RESULT_CHARS
 from handrail.prompt.tool_definition import MAX_RESULT_CHARS
 

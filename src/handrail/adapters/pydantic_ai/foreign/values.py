@@ -24,7 +24,7 @@ from pydantic_core import from_json, to_json
 from handrail.adapters.pydantic_ai.toolset import part_content
 from handrail.errors import ToolValidationError
 from handrail.prompt import BinaryPart
-from handrail.prompt.content_parts import ContentPart
+from handrail.prompt.tool_result import ContentPart
 from handrail.runtime import ToolMessage
 from handrail.serde.json_schema import is_array, is_object
 from handrail.serde.json_values import SecretValue, escape_surrogates, escaped_within, is_secret_value

@@ -247,7 +247,6 @@ class RunningPodman:
         yield from ("--entrypoint", "/bin/sh")
 
     def _ready(self, engine: Podman) -> ProcessName:
-        """Wait for the first process; returns its name."""
         output = self._process.stdout
         with selectors.DefaultSelector() as selector:
             if output is None or not selector.register(output, selectors.EVENT_READ):
@@ -265,7 +264,6 @@ class RunningPodman:
 
 
 def _user_options(user: int, group: int) -> Iterator[str]:
-    """The user namespace, in which the user and group of this process are `USER`."""
     if user:
         yield from (f"--userns=keep-id:uid={USER},gid={USER}", "--user", f"{USER}:{USER}")
         return

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, cast
 from uuid import uuid4
 
+from handrail.contrib import also_bound, environment_faults, suite_tool
 from handrail.contrib.tools.sandbox.engine import Sandbox, SandboxEngine, SandboxLimits, SandboxWorkspace, try_sandbox
 from handrail.contrib.tools.sandbox.podman import Podman
-from handrail.contrib.tools.section_options import also_bound, environment_faults, suite_tool
 from handrail.contrib.tools.shell.process import ProgramRun, run_over
 from handrail.contrib.tools.shell.rules import ProgramChanges, ProgramReach, ShellRule, end_of, exit_codes, text_of
 from handrail.contrib.tools.shell.section import failure_cause, failure_result, notifying, place_of

@@ -245,7 +245,6 @@ class ProgramRun:
         return ProgramExit(how, code, output.text(), output.left_out, end.left)
 
     def _followed(self, started: StartedProgram, program: Program, output: ProgramOutput) -> bool:
-        """Read and write until the program has ended, or is stopped; false on a timeout."""
         end = self._clock.monotonic() + program.seconds
         feed, pause = memoryview(program.input), _SHORTEST_PAUSE
         with selectors.DefaultSelector() as selector:
@@ -274,7 +273,6 @@ class ProgramRun:
             started.close()
 
     def _read_rest(self, descriptor: int, output: ProgramOutput) -> None:
-        """Read until no process that is left holds the pipe; the wait for one that cannot be killed is bounded."""
         end = self._clock.monotonic() + _SECONDS_AFTER_END
         with selectors.DefaultSelector() as selector:
             selector.register(descriptor, selectors.EVENT_READ)
@@ -297,7 +295,6 @@ def _register(selector: selectors.BaseSelector, started: StartedProgram, output:
 def _serve(
     key: selectors.SelectorKey, started: StartedProgram, selector: selectors.BaseSelector, feed: memoryview
 ) -> memoryview:
-    """Read or write what a descriptor is ready for; returns what is still to be written."""
     # A closed pipe is always ready, so the loop would spin if it stayed registered.
     if isinstance(key.data, ProgramOutput):
         if not _read(key.fd, key.data):
@@ -312,14 +309,12 @@ def _serve(
 
 
 def _read(descriptor: int, output: ProgramOutput) -> bool:
-    """Read the available output; false at the end."""
     chunk = os.read(descriptor, _CHUNK)
     output.add(chunk)
     return bool(chunk)
 
 
 def _fed(descriptor: int, feed: memoryview) -> memoryview:
-    """Write what the pipe accepts, and return the rest; empty if the program has closed the pipe."""
     try:
         # A write of one chunk at most: the pipe accepts a part of it, and reading comes first again.
         return feed[os.write(descriptor, feed[:_CHUNK]) :]

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar, cast
 from uuid import uuid4
 
-from handrail.contrib.tools.section_options import (
+from handrail.contrib import (
     also_bound,
     environment_faults,
     limit_faults,
@@ -98,8 +98,6 @@ _OPERATORS = frozenset({"|", "||", "&&", "&", ">", ">>", "<", "<<", "2>", "2>&1"
 
 
 class _Ended(Protocol):
-    """The value of a result of a program."""
-
     @property
     def changes(self) -> ProgramChanges: ...
 
@@ -271,7 +269,6 @@ class ShellToolsSection(Section[None]):
 
 
 def _environment(root: Path) -> dict[str, str]:
-    """The environment of every program, independent of this process's own environment."""
     return {
         "PATH": PROGRAM_PATH,
         "LANG": "C.UTF-8",

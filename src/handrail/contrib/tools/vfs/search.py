@@ -7,6 +7,7 @@ backreferences, takes time linear in the line and the pattern, and refuses patte
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -15,31 +16,154 @@ from unicodedata import normalize
 
 from pydantic_core import SchemaError, SchemaValidator, core_schema
 
-from handrail.contrib.tools.vfs.files import (
-    NOTHING_LEFT_OUT,
-    LeftOut,
-    at_any_depth,
-    path_in_line,
-    render_entries,
-    shown_pattern,
-)
 from handrail.contrib.tools.vfs.text import VfsLimits, decode_text, lines_of
 from handrail.errors import FilesystemError, ToolValidationError
 from handrail.filesystem import FileStat, Filesystem
-from handrail.serde.formatting import count_noun
+from handrail.filesystem.paths import MAX_DEPTH
+from handrail.filesystem.walks import Scan, Stopped
+from handrail.serde.formatting import count_noun, shorten
 from handrail.session import stored_as
+
+_LONGEST_PATTERN = 100
+"""How many characters of a pattern a result repeats."""
+
+
+_CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+"""Characters that some programs treat as line ends or control characters."""
+
+
+@stored_as("handrail.list_files")
+@dataclass(frozen=True, slots=True)
+class ListFiles:
+    """A request for the entries of a folder.
+
+    Attributes:
+        path: the folder.
+        include_ignored: whether to list what ignore files hide, too.
+    """
+
+    path: str = field(default=".", metadata={"description": "The folder, such as 'notes'; '.' is the root."})
+    include_ignored: bool = field(
+        default=False,
+        metadata={"description": "Whether to show what .gitignore and .ignore files hide, too."},
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """What a listing or search did not look at, and why.
+
+    Attributes:
+        ignored: how many files and folders it left out because ignore files hide them.
+        unlisted: how many it left out because of the rules of the run.
+        too_deep: how many folders it did not look into because they lie too deep.
+        stopped: why it stopped early, if it did.
+    """
+
+    ignored: int = 0
+    unlisted: int = 0
+    too_deep: int = 0
+    stopped: Stopped | None = None
+
+    @classmethod
+    def of(cls, scan: Scan) -> LeftOut:
+        """What a walk left out."""
+        return cls(scan.ignored, scan.unlisted, scan.too_deep, scan.stopped)
+
+    def notes(self) -> list[str]:
+        """A sentence for each reason."""
+        notes: list[str] = []
+        if self.stopped is not None:
+            why = "its time was over" if self.stopped == "time" else "there are too many files and folders"
+            notes.append(f"The walk stopped because {why}, so more may fit. Narrow it down with path and pattern.")
+        if self.ignored:
+            hidden = count_noun(self.ignored, "entry that ignore files hide is", "entries that ignore files hide are")
+            notes.append(f"{hidden} left out; include_ignored=true shows them.")
+        if self.unlisted:
+            notes.append(f"{count_noun(self.unlisted, 'entry is', 'entries are')} left out by the rules of this run.")
+        if self.too_deep:
+            notes.append(f"Not looked into: {count_noun(self.too_deep, 'folder', 'folders')} {MAX_DEPTH} levels deep.")
+        return notes
+
+
+NOTHING_LEFT_OUT = LeftOut()
+"""Nothing was left out."""
+
+
+@stored_as("handrail.file_list")
+@dataclass(frozen=True, slots=True)
+class FileList:
+    """What a folder holds.
+
+    Attributes:
+        path: the folder.
+        entries: its files and folders, the first of them as many as one call shows.
+        total: how many there are.
+        left_out: what was not looked at.
+    """
+
+    path: str
+    entries: tuple[FileStat, ...]
+    total: int
+    left_out: LeftOut = NOTHING_LEFT_OUT
+
+    def render(self) -> str:
+        """A line with the number of entries, then one for each entry."""
+        return render_entries(self.path, "the folder is empty", self.entries, self.total, self.left_out)
+
+
+def render_entries(where: str, nothing: str, entries: Sequence[FileStat], total: int, left_out: LeftOut) -> str:
+    """A line with the number of entries, then one for each of the first; `nothing` says that there are none."""
+    head = f"{where}: {count_noun(total, 'entry', 'entries')}"
+    if not total:
+        head = f"{where}: {nothing if left_out == NOTHING_LEFT_OUT else 'nothing to show'}"
+    if len(entries) < total:
+        head += f". Listed are the first {len(entries):,}; narrow it down with path and pattern of glob_files"
+    return "\n".join((" ".join((f"{head}.", *left_out.notes())), *map(format_entry, entries)))
+
+
+def shown_pattern(pattern: str) -> str:
+    """A pattern as a result repeats it, cut if long."""
+    return shorten(pattern, _LONGEST_PATTERN)
+
+
+def at_any_depth(pattern: str) -> str:
+    """The pattern that finds the same names in all folders below; empty if this one does, or looks in certain ones."""
+    # Longer patterns are repeated in a shortened form, to which `**/` cannot be added.
+    return "" if "/" in pattern or pattern == "**" or len(pattern) > _LONGEST_PATTERN else f"**/{pattern}"
+
+
+def path_in_line(path: str) -> str:
+    """A path as it appears in a line of a result: a JSON string if it holds control characters."""
+    if not _CONTROLS.search(path):
+        return path
+    # JSON leaves U+007F to U+009F and the Unicode line separators as they are, so they are escaped here.
+    return _CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(path, ensure_ascii=False))
+
+
+def format_entry(entry: FileStat) -> str:
+    """What `list_files` shows of one entry."""
+    path = path_in_line(entry.path)
+    if entry.kind == "folder":
+        return f"{path}/"
+    return f"{path} ({count_noun(entry.size, 'byte', 'bytes') if entry.kind == 'file' else entry.kind})"
+
 
 MOST_CONTEXT = 20
 """The most lines around a match that can be requested."""
 
+
 MAX_SEARCHED_CHARACTERS = 10_000
 """How many characters of a line are searched."""
+
 
 _NAMED = 3
 """How many files that were not searched are named."""
 
+
 _LONGEST_ESCAPED = 100
 """The longest pattern that an error repeats."""
+
 
 Matches: TypeAlias = Callable[[str], bool]
 """Whether a line matches."""
@@ -181,7 +305,6 @@ class LinesFound:
         return [*notes, *self.left_out.notes(), *self._hints()]
 
     def _hints(self) -> list[str]:
-        """Possible reasons why nothing was found."""
         hints: list[str] = []
         if not self.matches and not self.searched and not self.unsearched and not self.stopped:
             deeper, files = at_any_depth(self.asked.files), shown_pattern(self.asked.files)
@@ -225,7 +348,6 @@ def matcher(pattern: str, *, ignore_case: bool) -> Matches:
 
 
 def _escaping(pattern: str) -> str:
-    """How to write a pattern that matches its own text."""
     if len(pattern) <= _LONGEST_ESCAPED:
         return f"write {re.escape(pattern)}"
     return r"put a backslash before each of the characters \ . ^ $ * + ? ( ) [ ] { } | in it"
@@ -273,7 +395,6 @@ class Search:
         return self._found(left=0, left_out=left_out)
 
     def _text(self, filesystem: Filesystem, stat: FileStat) -> str | None:
-        """The text of a file; `None` for one that cannot be searched, which is recorded."""
         try:
             # Checked by size first, so that a large file is not read. Of a link, `stat.size` is not the size of the
             # file, which may also have grown since it was listed.
@@ -305,7 +426,6 @@ class Search:
             self._take(self._with_context(path, lines, found))
 
     def _with_context(self, path: str, lines: Sequence[str], found: Sequence[int]) -> Iterator[str]:
-        """The lines that match and those around them, as they are shown: `path:12: text` and `path-13- text`."""
         around, matching, next_number = self.asked.context, frozenset(found), -1
         # A set, because the contexts of neighbouring matches overlap.
         numbers = {n for at in found for n in range(max(at - around, 0), min(at + around + 1, len(lines)))}

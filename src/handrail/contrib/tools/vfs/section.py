@@ -1,41 +1,143 @@
 """The file suite: tools over any `Filesystem`, the guidance for them, and the policy that requires reading first.
 
-The tools are declared here: name, description, effect, and an example. `handrail.contrib.tools.vfs.handlers` implements
+The tools are declared here: name, description, effect, and an example. `handrail.contrib.tools.vfs.section` implements
 them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from glob import escape
 from inspect import Parameter
-from typing import Any, cast
+from itertools import accumulate
+from typing import Any, Literal, cast
 
-from handrail.contrib.tools.section_options import also_bound, suite_tool
-from handrail.contrib.tools.vfs.files import (
+from handrail.contrib import also_bound, suite_tool
+from handrail.contrib.tools.vfs.search import (
+    NOTHING_LEFT_OUT,
+    FileList,
+    FilesFound,
+    GlobFiles,
+    GrepFiles,
+    LeftOut,
+    LinesFound,
+    ListFiles,
+    Search,
+    format_entry,
+)
+from handrail.contrib.tools.vfs.text import (
     EditFile,
     FileEdited,
     FileExcerpt,
-    FileList,
-    FileMoved,
-    FileRemoved,
     FileWritten,
-    ListFiles,
-    MoveFile,
+    NotText,
     ReadFile,
-    RemoveFile,
+    VfsLimits,
     WriteFile,
+    decode_text,
+    excerpt,
+    like,
+    mark_of,
+    replace_exactly,
+    too_large,
 )
-from handrail.contrib.tools.vfs.handlers import FileHandlers
-from handrail.contrib.tools.vfs.search import FilesFound, GlobFiles, GrepFiles, LinesFound
-from handrail.contrib.tools.vfs.text import VfsLimits
+from handrail.errors import FilesystemError, ToolValidationError
 from handrail.filesystem import FileStat, Filesystem, InMemoryFilesystem
-from handrail.filesystem.path_filters import PathFilter, excluding
-from handrail.prompt import ReadBeforeWritePolicy, Section, Tool, ToolExample, ToolPolicy
+from handrail.filesystem.path_filters import PathFilter, Pattern, excluding
+from handrail.filesystem.paths import parent_of
+from handrail.filesystem.protocol import MOST_HASHED_BYTES, digest_of
+from handrail.filesystem.walks import Scan, WalkRequest
+from handrail.prompt import (
+    FileShown,
+    ReadBeforeWritePolicy,
+    Section,
+    Tool,
+    ToolContext,
+    ToolExample,
+    ToolPolicy,
+    ToolResult,
+)
 from handrail.prompt.function_signature import InjectedParameter
 from handrail.prompt.tool_declaration import MIN_RESULT_CHARS
 from handrail.prompt.tool_definition import MAX_RESULT_CHARS
 from handrail.resources import Binding, ResourceRegistry
+from handrail.serde.formatting import count_noun
+from handrail.session import stored_as
+
+
+@stored_as("handrail.remove_file")
+@dataclass(frozen=True, slots=True)
+class RemoveFile:
+    """A request to remove a file or folder.
+
+    Attributes:
+        path: the file or folder.
+        recursive: whether a folder may hold something, which is removed with it.
+    """
+
+    path: str = field(metadata={"description": "The file or folder, such as 'notes/old.md'."})
+    recursive: bool = field(
+        default=False, metadata={"description": "Whether to remove a folder with everything that it holds."}
+    )
+
+
+@stored_as("handrail.file_removed")
+@dataclass(frozen=True, slots=True)
+class FileRemoved:
+    """A file or folder has been removed.
+
+    Attributes:
+        path: the file or folder.
+        kind: what it was.
+        held: how many files and folders a folder held, at any depth.
+    """
+
+    path: str
+    kind: Literal["file", "folder", "symlink", "special"]
+    held: int = 0
+
+    def render(self) -> str:
+        """One line."""
+        if self.kind != "folder":
+            return f"Removed {self.path}{' (the link, not what it leads to)' if self.kind == 'symlink' else ''}."
+        return f"Removed the folder {self.path} with {count_noun(self.held, 'entry', 'entries')} in it."
+
+
+@stored_as("handrail.move_file")
+@dataclass(frozen=True, slots=True)
+class MoveFile:
+    """A request to move a file or folder.
+
+    Attributes:
+        path: its path.
+        new_path: its new path.
+    """
+
+    path: str = field(metadata={"description": "The file or folder, such as 'draft.md'."})
+    new_path: str = field(
+        metadata={"description": "Its whole new path, such as 'notes/plan.md', where nothing is yet; folders are made."}
+    )
+
+
+@stored_as("handrail.file_moved")
+@dataclass(frozen=True, slots=True)
+class FileMoved:
+    """A file or folder has been moved.
+
+    Attributes:
+        path: its old path.
+        new_path: its new path.
+    """
+
+    path: str
+    new_path: str
+
+    def render(self) -> str:
+        """One line."""
+        return f"Moved {self.path} to {self.new_path}."
+
 
 _LOOKING = """\
 {purpose} A path is relative to the root of the filesystem, with forward slashes, such as
@@ -49,6 +151,7 @@ _LOOKING = """\
   show. It reads each line by itself, and knows no look-around and no backreferences.
 - `read_file` shows the text of a file. The first line of the result says which part of the file follows and how to go
   on; it is not in the file. Everything below that line is the file's text, exactly."""
+
 
 _CHANGING = """
 
@@ -67,13 +170,16 @@ _CHANGING = """
 - Line ends are shown as LF. `edit_file` keeps those that the file has.
 - A call that fails has changed nothing. Its message says what to do instead."""
 
+
 _READ_FIRST = """\
 - Read a file before you write to it or remove it, and again if it has changed since; what `grep_files` shows of it does
   not count. For `edit_file` it is enough to have read a part; for `write_file` and `remove_file` read all of it. A new
   file you may write at once, and what you have written yourself you need not read. To move a file you need not read it.
 """
 
+
 _FIND = "- Find what you need with `glob_files` and `grep_files` and read that; you seldom need to read everything.\n"
+
 
 _ONLY_LOOKING = """
 - Nothing is ever changed here: there are no tools to write with.
@@ -163,7 +269,6 @@ class VfsToolsSection(Section[None]):
 
 
 def _behind(policy: ToolPolicy, path_filter: PathFilter) -> ToolPolicy:
-    """The policy behind the same filter as the tools."""
     if not isinstance(policy, ReadBeforeWritePolicy):
         return policy
     return replace(policy, path_filter=policy.path_filter.plus(path_filter))
@@ -260,7 +365,262 @@ def _changing(files: FileHandlers) -> Iterator[Tool[Any, Any]]:
 
 
 def _with_files(tool: Tool[Any, Any]) -> Tool[Any, Any]:
-    """The tool, in no run without files."""
     changed: Any = replace  # checkers do not see the field
     need = InjectedParameter("context.filesystem", Filesystem, Parameter.empty)
     return cast("Tool[Any, Any]", changed(tool, given_injected=(need,)))
+
+
+START_BYTES = 64 * 1024
+"""How much of a file is read at first, which is all of most: 64 KiB."""
+
+
+_SPECIAL = NotText("is a device, socket or pipe, which is neither read nor changed")
+
+
+@dataclass(frozen=True, slots=True)
+class FileHandlers:
+    """The handlers, one for each file tool and of the same name.
+
+    Attributes:
+        limits: how much one call reads or shows.
+        path_filter: which paths exist for the tools, in addition to the filesystem's own filter.
+    """
+
+    limits: VfsLimits
+    path_filter: PathFilter = field(default_factory=PathFilter)
+
+    def list_files(self, params: ListFiles, *, context: ToolContext) -> ToolResult[FileList]:
+        """Show what a folder holds."""
+        with self._filesystem(context) as filesystem:
+            look = self._look(context, include_ignored=params.include_ignored)
+            folder = filesystem.stat(params.path).path
+            found = _scanned(filesystem, folder, Pattern("*"), look)
+        return ToolResult.ok(FileList(folder, self._shown(found), len(found.entries), LeftOut.of(found)))
+
+    def glob_files(self, params: GlobFiles, *, context: ToolContext) -> ToolResult[FilesFound]:
+        """Show what matches."""
+        with self._filesystem(context) as filesystem:
+            folder = self._folder(filesystem, params.path)
+            pattern = _pattern(filesystem, params.pattern, folder)
+            look = self._look(context, include_ignored=params.include_ignored)
+            found = _scanned(filesystem, folder, pattern, look)
+        entries = self._shown(found)
+        return ToolResult.ok(FilesFound(params.pattern, folder, entries, len(found.entries), LeftOut.of(found)))
+
+    def grep_files(self, params: GrepFiles, *, context: ToolContext) -> ToolResult[LinesFound]:
+        """Show the lines that match."""
+        with self._filesystem(context) as filesystem:
+            look = self._look(context, include_ignored=params.include_ignored)
+            # Before any file is looked at, because it refuses a pattern that is invalid.
+            search = Search(params, self.limits, look.is_over)
+            there = filesystem.stat(params.path)
+            pattern = _pattern(filesystem, params.files, there.path)
+            if there.kind == "folder":
+                found = _scanned(filesystem, there.path, pattern, look)
+                stats = [stat for stat in found.entries if stat.kind == "file"]
+                return ToolResult.ok(search.of(filesystem, stats, LeftOut.of(found)))
+            by = filesystem.unsearched(there.path)
+            if by is not None:
+                # Naming a file must not bypass the rules that leave it out of searches.
+                raise ToolValidationError(f"$.path: {there.path} is left out of searches, because of {by}.")
+            if there.kind == "symlink":
+                _refuse_link_to_folder(filesystem, there.path)
+            _scanned(filesystem, there.path, None, look)
+            return ToolResult.ok(search.of(filesystem, [there], NOTHING_LEFT_OUT))
+
+    def read_file(self, params: ReadFile, *, context: ToolContext) -> ToolResult[FileExcerpt]:
+        """Show a part of a file's text, or the kind of a file that is not text."""
+        with self._filesystem(context) as filesystem:
+            content = content_of(filesystem, params.path, self.limits)
+        if isinstance(content.text, NotText):
+            shown = FileExcerpt(content.path, "", 0, 0, 0, not_shown=content.text.what)
+        else:
+            shown = excerpt(content.text, params, self.limits, path=content.path)
+        return ToolResult.ok(shown, files_shown=content.shown_in(shown))
+
+    def write_file(self, params: WriteFile, *, context: ToolContext) -> ToolResult[FileWritten]:
+        """Make or replace a file."""
+        with self._filesystem(context) as filesystem:
+            # Before the write, after which the file always exists. No other call can come between: this one holds the
+            # turn.
+            path = filesystem.shortest(params.path)
+            created = not filesystem.exists(path)
+            text = params.content if created else like(params.content, _start_of(filesystem, path))
+            filesystem.write_text(path, text)
+            # The identity is of the text that was written, and not of what is read again: a change in between counts as
+            # unread.
+            data = text.encode()
+            shown = FileShown(path, identity_of(filesystem, path, data))
+        return ToolResult.ok(FileWritten(path, created, len(data)), files_shown=(shown,))
+
+    def edit_file(self, params: EditFile, *, context: ToolContext) -> ToolResult[FileEdited]:
+        """Replace a piece of a file's text."""
+        with self._filesystem(context) as filesystem:
+            content = content_of(filesystem, params.path, self.limits)
+            path, text = content.path, content.text
+            if isinstance(text, NotText):
+                raise ToolValidationError(
+                    f"{path} {text.what}. edit_file cannot change it, so leave this file as it is; what you write "
+                    "belongs in another."
+                )
+            after = replace_exactly(text, params, path=path)
+            written = mark_of(_start_of(filesystem, path)) + after.text
+            filesystem.write_text(path, written)
+            identity = identity_of(filesystem, path, written.encode())
+        return ToolResult.ok(
+            FileEdited(path, after.replacements, after.lines), files_shown=(FileShown(path, identity),)
+        )
+
+    def remove_file(self, params: RemoveFile, *, context: ToolContext) -> ToolResult[FileRemoved]:
+        """Remove a file or folder."""
+        with self._filesystem(context) as filesystem:
+            # Before the removal, because afterwards there is neither a kind nor a shortest path.
+            there = filesystem.stat(params.path)
+            held = filesystem.remove(there.path, recursive=params.recursive)
+        return ToolResult.ok(FileRemoved(there.path, there.kind, held))
+
+    def move_file(self, params: MoveFile, *, context: ToolContext) -> ToolResult[FileMoved]:
+        """Move a file or folder."""
+        with self._filesystem(context) as filesystem:
+            path = filesystem.stat(params.path).path
+            filesystem.move(path, params.new_path)
+            return ToolResult.ok(FileMoved(path, filesystem.shortest(params.new_path)))
+
+    def _shown(self, found: Scan) -> tuple[FileStat, ...]:
+        room, entries = self.limits.search_characters, found.entries
+        fit = next((n for n, size in enumerate(accumulate(map(_length, entries)), 1) if size > room), len(entries) + 1)
+        return entries[: max(fit - 1, 1)]
+
+    def _look(self, context: ToolContext, *, include_ignored: bool) -> WalkRequest:
+        return WalkRequest(include_ignored, self.limits.walked_entries, _time_over(context, self.limits))
+
+    @contextmanager
+    def _filesystem(self, context: ToolContext) -> Generator[Filesystem, None, None]:
+        try:
+            yield context.resources.get(Filesystem).filtered(self.path_filter)
+        except FilesystemError as error:
+            raise ToolValidationError(str(error)) from error
+
+    @staticmethod
+    def _folder(filesystem: Filesystem, path: str) -> str:
+        there = filesystem.stat(path)
+        if there.kind != "folder":
+            raise ToolValidationError(
+                f"$.path: {there.path} is not a folder but a {there.kind}, and links are not followed. Name a folder."
+            )
+        return there.path
+
+
+def _pattern(filesystem: Filesystem, pattern: str, folder: str) -> Pattern:
+    if pattern.startswith("/"):
+        pattern = filesystem.shortest(pattern).removeprefix(f"{folder}/")
+    return Pattern(pattern)
+
+
+def _start_of(filesystem: Filesystem, path: str) -> bytes:
+    exists = filesystem.exists(filesystem.resolve(path))
+    return filesystem.read_start(path, START_BYTES).data if exists else b""
+
+
+def _length(entry: FileStat) -> int:
+    return len(format_entry(entry)) + 1  # and the line end
+
+
+def _refuse_link_to_folder(filesystem: Filesystem, path: str) -> None:
+    if filesystem.stat(filesystem.resolve(path)).kind == "folder":
+        raise ToolValidationError(
+            f"$.path: {path} is a link to a folder, and links to folders are not followed. Name the folder itself."
+        )
+
+
+def _scanned(filesystem: Filesystem, path: str, pattern: Pattern | None, look: WalkRequest) -> Scan:
+    if pattern is None:
+        name = path.rpartition("/")[2]
+        # The name is escaped, so that `*`, `[` or `{` in it is not a pattern.
+        found = filesystem.scan(parent_of(path), escape(name).replace("{", "[{]"), look)
+        hidden = found.start_ignored or found.ignored > 0
+    else:
+        found = filesystem.scan(path, pattern, look)
+        hidden = found.start_ignored
+    if hidden:
+        raise ToolValidationError(
+            f"$.path: {path} is hidden by ignore files (such as .gitignore). Set include_ignored to true to look at it."
+        )
+    return found
+
+
+def _time_over(context: ToolContext, limits: VfsLimits) -> Callable[[], bool]:
+    seconds = float(limits.search_seconds)
+    if context.deadline is not None:
+        # So that the search ends with what it has found; a deadline that passes in the handler would end the run with
+        # nothing.
+        seconds = min(seconds, context.deadline.remaining().total_seconds())
+    # Measured in monotonic time, so that setting the clock of the machine does not end or prolong a search.
+    now, end = context.clock.monotonic, context.clock.monotonic() + seconds
+    return lambda: now() >= end
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """The content of a file.
+
+    Attributes:
+        path: its path, in shortest form.
+        text: its text, or what it is instead.
+        identity: the result of `Filesystem.identity`; empty for a special file, which has none.
+    """
+
+    path: str
+    text: str | NotText
+    identity: str
+
+    def shown_in(self, excerpt: FileExcerpt) -> tuple[FileShown, ...]:
+        """How much of the file an excerpt shows."""
+        if not self.identity:
+            return ()
+        if isinstance(self.text, NotText):
+            return (FileShown(self.path, self.identity, "nothing"),)
+        if not excerpt.total_lines:
+            return (FileShown(self.path, self.identity),)
+        return (
+            FileShown(
+                self.path,
+                self.identity,
+                "part",
+                first_line=excerpt.first_line,
+                last_line=excerpt.last_line,
+                total_lines=excerpt.total_lines,
+                column=excerpt.column,
+                next_column=excerpt.next_column,
+            ),
+        )
+
+
+def content_of(filesystem: Filesystem, path: str, limits: VfsLimits) -> Content:
+    """The content at a path; links are followed.
+
+    Raises:
+        FilesystemError: there is no file, or it cannot be read.
+    """
+    stat = filesystem.stat(path)
+    # A pipe or device could block the read, or never end.
+    if stat.kind == "special":
+        return Content(stat.path, _SPECIAL, "")
+    start = filesystem.read_start(path, START_BYTES)
+    larger = too_large(start.size, limits)
+    if larger is not None:
+        return Content(stat.path, NotText(larger), filesystem.identity(path))
+    # Most files are this small, and then the first read was the only one.
+    if start.size <= len(start.data):
+        return Content(stat.path, decode_text(start.data), identity_of(filesystem, path, start.data))
+    if start.size > MOST_HASHED_BYTES:
+        identity = filesystem.identity(path)
+        return Content(stat.path, decode_text(filesystem.read_bytes(path)), identity)
+    # The size may have changed since `read_start`; the digest is that of the bytes which are decoded.
+    data = filesystem.read_bytes(path)
+    return Content(stat.path, decode_text(data), digest_of((data,)))
+
+
+def identity_of(filesystem: Filesystem, path: str, data: bytes) -> str:
+    """The identity of a file whose content is given; for a large one from its status."""
+    return digest_of((data,)) if len(data) <= MOST_HASHED_BYTES else filesystem.identity(path)

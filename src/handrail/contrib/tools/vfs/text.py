@@ -12,32 +12,206 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from difflib import get_close_matches
 from itertools import islice
+from typing import Literal, TypeAlias
 from unicodedata import normalize
 
-from handrail.contrib.tools.vfs.files import EditFile, FileExcerpt, Newlines, ReadFile, numbered_lines
 from handrail.errors import ToolValidationError
 from handrail.serde.formatting import count_noun
+from handrail.session import stored_as
+
+Newlines: TypeAlias = Literal["LF", "CRLF", "mixed"]
+"""How the lines of a file end; a file without line ends counts as `"LF"`."""
+
+
+@stored_as("handrail.read_file")
+@dataclass(frozen=True, slots=True)
+class ReadFile:
+    """A request for a file's text.
+
+    Attributes:
+        path: the file.
+        offset: the number of the first line to show, from 1.
+        limit: how many lines to show at most; `None` for as many as the section allows.
+        column: the first character of that line to show, from 1.
+    """
+
+    path: str = field(metadata={"description": "The file, such as 'notes/plan.md'."})
+    offset: int = field(default=1, metadata={"ge": 1, "description": "The number of the first line to show."})
+    limit: int | None = field(
+        default=None, metadata={"ge": 1, "description": "How many lines at most; leave it out for as many as fit."}
+    )
+    column: int = field(
+        default=1,
+        metadata={"ge": 1, "description": "The first character of that line to show, to continue in a very long line."},
+    )
+
+
+@stored_as("handrail.file_excerpt")
+@dataclass(frozen=True, slots=True)
+class FileExcerpt:
+    """A file's text, or one part of it.
+
+    Attributes:
+        path: the file.
+        text: whole lines without the last one's line end, or a part of one line; line ends are LF.
+        first_line: the number of the first line in `text`; 0 for an empty file.
+        last_line: the number of the last line in `text`; 0 for an empty file.
+        total_lines: how many lines the file has.
+        column: where in the first line `text` starts, from 1.
+        next_column: where to continue in the last line, if it is not shown to its end.
+        line_ends: how the lines of the file end.
+        ends_with_line_end: whether the last line of the file has a line end.
+        not_shown: why nothing of the file is shown, as text that follows its name; `None` for text.
+    """
+
+    path: str
+    text: str
+    first_line: int
+    last_line: int
+    total_lines: int
+    column: int = 1
+    next_column: int | None = None
+    line_ends: Newlines = "LF"
+    ends_with_line_end: bool = True
+    not_shown: str | None = None
+
+    def render(self) -> str:
+        """A line that describes what is shown and how to continue; below it the text, exactly."""
+        if self.not_shown is not None:
+            return f"{self.path} {self.not_shown}. Nothing of it is shown."
+        if not self.total_lines:
+            return f"{self.path}: the file is empty."
+        notes = [f"{self.path}: {self._shown()}."]
+        if self.next_column is not None:
+            notes.append(f"Continue with offset={self.last_line}, column={self.next_column}.")
+        elif self.last_line < self.total_lines:
+            notes.append(f"Continue with offset={self.last_line + 1}.")
+        if self.line_ends != "LF":
+            notes.append(f"Its line ends are {self.line_ends}, shown as LF; edit_file keeps them.")
+        if not self.ends_with_line_end:
+            notes.append("CR alone ends no line." if "\r" in self.text else "Its last line has no line end.")
+        return f"{' '.join(notes)}\n{self.text}"
+
+    def _shown(self) -> str:
+        # A part of one line is described in characters. From a column in the middle of the first of several lines,
+        # `start` below says so.
+        if self.next_column is not None or (self.column > 1 and self.first_line == self.last_line):
+            last = self.column + len(self.text) - 1
+            return f"characters {self.column} to {last} of line {self.first_line} (of {self.total_lines})"
+        if self.first_line == 1 and self.column == 1 and self.last_line == self.total_lines:
+            return f"all of it, {count_noun(self.total_lines, 'line', 'lines')}"
+        if self.first_line == self.last_line:
+            return f"line {self.first_line} of {self.total_lines}"
+        start = f"{self.first_line} (from character {self.column})" if self.column > 1 else f"{self.first_line}"
+        return f"lines {start} to {self.last_line} of {self.total_lines}"
+
+
+@stored_as("handrail.write_file")
+@dataclass(frozen=True, slots=True)
+class WriteFile:
+    """A request to make or replace a file.
+
+    Attributes:
+        path: the file.
+        content: all of its text.
+    """
+
+    path: str = field(metadata={"description": "The file, such as 'notes/plan.md'; its folders are made."})
+    content: str = field(metadata={"description": "The whole text of the file, with a line end after the last line."})
+
+
+@stored_as("handrail.file_written")
+@dataclass(frozen=True, slots=True)
+class FileWritten:
+    """A file has been made or replaced.
+
+    Attributes:
+        path: the file.
+        created: whether there was none before.
+        size: its size in bytes.
+    """
+
+    path: str
+    created: bool
+    size: int
+
+    def render(self) -> str:
+        """One line."""
+        return f"{'Created' if self.created else 'Replaced'} {self.path}, {count_noun(self.size, 'byte', 'bytes')}."
+
+
+@stored_as("handrail.edit_file")
+@dataclass(frozen=True, slots=True)
+class EditFile:
+    """A request to replace a piece of a file's text.
+
+    Attributes:
+        path: the file.
+        old: the piece, exactly.
+        new: the replacement.
+        replace_all: whether it may occur more than once, and is replaced everywhere.
+    """
+
+    path: str = field(metadata={"description": "The file, such as 'notes/plan.md'."})
+    old: str = field(metadata={"description": "The text to replace, exactly as read_file shows it."})
+    new: str = field(metadata={"description": "The text to put in its place; empty to delete it."})
+    replace_all: bool = field(default=False, metadata={"description": "Whether to replace every occurrence of old."})
+
+
+@stored_as("handrail.file_edited")
+@dataclass(frozen=True, slots=True)
+class FileEdited:
+    """A piece of a file's text has been replaced.
+
+    Attributes:
+        path: the file.
+        replacements: how many occurrences were replaced.
+        lines: the lines, as they are now, in which the first of them begin.
+    """
+
+    path: str
+    replacements: int
+    lines: tuple[int, ...]
+
+    def render(self) -> str:
+        """One line."""
+        replaced = count_noun(self.replacements, "replacement", "replacements")
+        return f"Edited {self.path}: {replaced}, at {numbered_lines(self.lines, total=self.replacements)}."
+
+
+def numbered_lines(lines: tuple[int, ...], *, total: int) -> str:
+    """Line numbers as text; `total` includes those that are not listed."""
+    shown = ", ".join(map(str, dict.fromkeys(lines)))
+    return f"line{'s' if total > 1 else ''} {shown}{' and more' if total > len(lines) else ''}"
+
 
 # Git and grep decide by a NUL near the start too.
 _LOOKED_AT = 8_192
 """How many bytes at the start of a file decide whether it is binary."""
 
+
 MARK = "\ufeff"
 """The byte order mark, which some programs write before a text, and which the first line does not have."""
 
+
 _LINE_END = re.compile(r"\r?\n")
 
+
 _LF = "\n"
+
 
 _LISTED = 10
 """How many occurrences are listed by their lines."""
 
+
 _LINES_COMPARED = 5_000
 
+
 _NEAREST = 3
+
 
 _SHOWN_OF_LINE = 200
 """Characters of a line that are compared and shown."""
@@ -261,7 +435,6 @@ def replace_exactly(text: str, edit: EditFile, *, path: str) -> EditOutcome:
 
 
 def _starts(text: str, piece: str) -> Iterator[int]:
-    """Where a piece occurs in a text, including overlaps, of which only one could be replaced."""
     at = text.find(piece)
     while at >= 0:
         yield at
@@ -273,7 +446,6 @@ def _lines_at(text: str, positions: list[int]) -> tuple[int, ...]:
 
 
 def _lines_of_joints(pieces: list[str], between: str) -> tuple[int, ...]:
-    """The lines in which the first joints of the pieces begin, with `between` at each joint."""
     lines: list[int] = []
     line = 1
     for piece in pieces[:-1][:_LISTED]:
@@ -301,7 +473,6 @@ def _with_own_line_ends(text: str, pieces: list[str], *, old: str, new: str) -> 
 
 
 def _nearest(text: str, old: str) -> str:
-    """A few lines of a text that are nearest to a piece that it does not hold."""
     # First what is more certain; the search by similarity is slow.
     differing = _but_for_white_space(text, old)
     if differing:
@@ -318,7 +489,6 @@ def _nearest(text: str, old: str) -> str:
 
 
 def _but_for_white_space(text: str, old: str) -> str:
-    """Where whole lines of a text equal a piece except for white space, and the first line that differs."""
     lines, wanted = text.split(_LF), old.strip(_LF).split(_LF)
     if not old.strip():
         return ""
@@ -336,11 +506,9 @@ def _but_for_white_space(text: str, old: str) -> str:
 
 
 def _squeezed(lines: list[str]) -> str:
-    """Lines without their white space, with a line end before each and after the last."""
     return _LF.join(("", *("".join(line.split()) for line in lines), ""))
 
 
 def _shown(line: str) -> str:
-    """A line as a JSON string, which shows white space."""
     shown = json.dumps(line[:_SHOWN_OF_LINE], ensure_ascii=False)
     return shown if len(line) <= _SHOWN_OF_LINE else f"{shown} and so on"

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from handrail.contrib.tools import GrepFiles, LinesFound, VfsLimits, VfsToolsSection
-from handrail.contrib.tools.vfs.files import NOTHING_LEFT_OUT
-from handrail.contrib.tools.vfs.search import Search, matcher
+from handrail.contrib.tools.vfs.search import NOTHING_LEFT_OUT, Search, matcher
 from handrail.errors import ToolValidationError
 from handrail.filesystem import FileStat, HostFilesystem, InMemoryFilesystem
 from tests.contrib.suites import SuiteRun
