@@ -54,13 +54,11 @@ _SECONDS_TO_TRY = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """What is to be run.
+    """A program to be run.
 
     Attributes:
         line: the path of the program, and its arguments.
-        folder: where it starts.
         environment: all of its environment, but for `HANDRAIL_CALL`.
-        input: what it can read.
         seconds: how long it may take.
         max_output_bytes: how much of its output is returned, which its error output joins in the order written.
         namespace: the first process of a PID namespace that it enters, as a command in a container does. What it leaves
@@ -78,18 +76,17 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class ProgramRecord:
-    """What is recorded of a program, so that a process that comes later can end what it has started.
+    """The record of a program, by which a later process can end what it has started.
 
     Attributes:
         call: the id of its call, random, which it gets as `HANDRAIL_CALL`.
-        namespace: the first process of the PID namespace that it enters; all in it ends with that one.
     """
 
     call: str
     namespace: ProcessName | None = None
 
     def kill(self) -> set[Process]:
-        """Kill the processes of the call, their descendants, and all of the namespace.
+        """Kills the processes of the call, their descendants, and all of the namespace.
 
         Returns:
             Those that cannot be killed; none on systems that do not show their processes.
@@ -109,11 +106,11 @@ class ProgramRecord:
 
 @dataclass(frozen=True, slots=True)
 class ProgramEnd:
-    """How a program ended.
+    """The end of a program.
 
     Attributes:
-        code: its exit code, negative for the signal that killed it; `None` if other code of this process has waited for
-            it, or the system does that.
+        code: its exit code, negative for the signal that killed it; `None` if other code of this process, or the
+            system, has waited for it.
         left: how many processes that it started cannot be killed.
     """
 
@@ -125,22 +122,12 @@ class StartedProgram:
     """A program that has been started. It is used by the thread that makes it.
 
     Attributes:
-        pid: its process id.
         output: the descriptor to read what it writes: output, and error output.
         input: the descriptor to write what it reads; `None` if there is nothing, and once it is closed.
         ended: a descriptor that is readable when it has ended; `None` where `has_ended` must be asked now and then.
     """
 
     def __init__(self, program: Program, call: str) -> None:
-        """Start it.
-
-        Args:
-            program: what to start.
-            call: the id of its call.
-
-        Raises:
-            OSError: it cannot be started.
-        """
         self._call = call
         self._first = _first_process(program.namespace)
         self._before = set[Process]() if self._first is None else namespace_processes(self._first)
@@ -168,13 +155,13 @@ class StartedProgram:
         self.ended: int | None = _open_end(self.pid)
 
     def close_input(self) -> None:
-        """Let it read the end of its input; idempotent."""
+        """Ends its input; idempotent."""
         self.input = None
         if self._process.stdin is not None:
             self._process.stdin.close()
 
     def has_ended(self) -> bool:
-        """Whether it has ended; what it has started may still run."""
+        """Returns whether it has ended; what it has started may still run."""
         if not hasattr(os, "waitid"):  # pragma: no cover - macOS before Python 3.13
             return self._process.poll() is not None
         try:
@@ -184,7 +171,7 @@ class StartedProgram:
             return True
 
     def end(self) -> ProgramEnd:
-        """Kill it and what it has started, and wait until they have ended."""
+        """Kills it and what it has started, and waits until they have ended."""
         # The client of a container ends when what it has started there ends; one that is killed itself leaves records
         # of a command that never ends. Each time anew, because it may just be starting something there.
         for _ in range(0 if self._first is None else _TIMES_TO_LEAVE):
@@ -202,7 +189,7 @@ class StartedProgram:
         return ProgramEnd(None if is_left else self._exit_code(), len(left))
 
     def close(self) -> None:
-        """Close the descriptors."""
+        """Closes the descriptors."""
         self.close_input()
         if self._process.stdout is not None:  # pragma: no branch - it was requested
             self._process.stdout.close()
@@ -248,7 +235,7 @@ def _open_end(pid: int) -> int | None:
 
 @cache
 def killed_with_parent() -> tuple[str, ...]:
-    """The command that has the kernel kill a program when the thread ends that starts it; empty where there is none."""
+    """The command by which the kernel kills a program with the thread that starts it; empty without one."""
     program = shutil.which("setpriv", path=os.defpath)
     if program is None:
         return ()
@@ -274,7 +261,7 @@ class Process(NamedTuple):
 
 
 def ticks_now() -> int:
-    """The time, as the start of processes is given: in ticks since the boot."""
+    """The time in ticks since the boot, as the start of processes is given."""
     return int(time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK"))
 
 
@@ -302,11 +289,6 @@ def call_processes(call: str, since: int = 0, also: int = 0) -> set[Process]:
     """The processes that have the id of a call in their environment, and their descendants.
 
     Never this process or one above it: an agent that a program of a call has started does not end itself.
-
-    Args:
-        call: the id.
-        since: when its program started: what is older is not looked at.
-        also: the pid of a process that belongs to the call, whatever its environment is.
     """
     among, wanted = running(), f"{CALL_VARIABLE}={call}".encode()
     marked = {one for one in among if one.pid == also or (one.started >= since and _has_variable(one.pid, wanted))}
@@ -322,7 +304,7 @@ def call_processes(call: str, since: int = 0, also: int = 0) -> set[Process]:
 def namespace_processes(first: Process) -> set[Process]:
     """The processes in the PID namespace of its first process, and their descendants, without that one.
 
-    The kernel ends all of them when the first one ends. None in the namespace of this process, where others work, too.
+    The kernel ends all of them with the first one. Empty for the namespace of this process, where others work, too.
     """
     namespace, among = _namespace(first.pid), running()
     if namespace in {"", _namespace(os.getpid())}:
@@ -334,14 +316,10 @@ def namespace_processes(first: Process) -> set[Process]:
 
 
 def kill_all(find: Callable[[], set[Process]], *, pause: Callable[[float], object] = time.sleep) -> set[Process]:
-    """Stop and then kill processes until none is found; takes a few seconds at most.
-
-    Args:
-        find: finds those that still run.
-        pause: waits for a number of seconds.
+    """Stops and then kills processes until none is found; takes a few seconds at most.
 
     Returns:
-        Those that are left: this process may not signal them, or the kernel does not end them.
+        Those that this process may not signal, or that the kernel does not end.
     """
     denied, seconds = set[Process](), _SHORTEST_PAUSE
     for _ in range(_MOST_ROUNDS):
@@ -359,7 +337,7 @@ def kill_all(find: Callable[[], set[Process]], *, pause: Callable[[float], objec
 
 
 def send(process: Process, number: int) -> bool:
-    """Send a signal to a process if it still runs; returns whether this process may."""
+    """Sends a signal to a process if it still runs; returns whether this process may."""
     try:
         if look(process.pid) == process:
             os.kill(process.pid, number)

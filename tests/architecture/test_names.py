@@ -99,7 +99,7 @@ FACES = {
         WatchCallback open
     """,
     "handrail.store.postgres": "PostgresStore Server harmless_address",
-    "handrail.taint": "Provenance Sanitized TaintPolicy Tainted taint_by_answer taints_of",
+    "handrail.taint": "Provenance Sanitized TaintPolicy Tainted taint_by_answer list_taints",
     "handrail.testing": """
         Call Crashed Expect FakeClock Finished Outcome Reply Script ScriptedModel assert_reads_only crash_at
         play play_async run_to_crash run_tool run_tool_async

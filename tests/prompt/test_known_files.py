@@ -29,7 +29,7 @@ from handrail.prompt.read_before_write import (
     all_known,
     known_after,
     known_after_edit,
-    known_of,
+    find_known,
     remember,
 )
 from handrail.runtime import Session, ToolCall, ToolMessage
@@ -183,7 +183,7 @@ def test_what_is_looked_up_is_what_all_items_say(items: list[KnownFiles]) -> Non
     """From the newest back, as from the oldest on."""
     known = all_known(items)
     for path in PATHS:
-        assert known_of(items, path) == known.get(path)
+        assert find_known(items, path) == known.get(path)
 
 
 def test_slice_holds_a_few_facts_for_each_file() -> None:

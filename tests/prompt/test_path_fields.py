@@ -79,7 +79,7 @@ def test_paths_of_pathlib_are_held_back_read_and_moved(wording: Wording) -> None
 @pytest.mark.parametrize("returned", [7, [7], object()], ids=["number", "list", "object"])
 def test_a_path_of_that_returns_no_path_is_a_mistake_of_the_developer(returned: Any, wording: Wording) -> None:
     """The model is not told of it."""
-    executor = door(READ, WRITE, policy=ReadBeforeWritePolicy(path_of=lambda _: returned))
+    executor = door(READ, WRITE, policy=ReadBeforeWritePolicy(find_paths=lambda _: returned))
     with pytest.raises(InvalidReturnError) as raised:
         executor.execute(ToolCall("c", "write_file", {"path": "a.md"}))
     assert re.sub(" at 0x[0-9a-f]+", "", str(raised.value)) == wording

@@ -156,16 +156,16 @@ def test_a_tool_without_parameters_takes_nothing_else(arguments: str | dict[str,
 def test_a_result_is_held_to_the_declared_type(wording: Wording) -> None:
     """A fault names what was returned and what was declared; a failure may go without a value."""
     tool: Tool[Any, Any] = lookup_tool()
-    assert tool.fault_of(ToolResult.ok(Found("a"))) is None
-    assert tool.fault_of(ToolResult.error("no")) is None
-    assert tool.fault_of(ToolResult.ok(Lookup("a"))) == wording
-    assert tool.fault_of(ToolResult("done", None)) == wording
-    assert tool.fault_of(ToolResult.error("no", Lookup("a"))) == wording
+    assert tool.result_fault(ToolResult.ok(Found("a"))) is None
+    assert tool.result_fault(ToolResult.error("no")) is None
+    assert tool.result_fault(ToolResult.ok(Lookup("a"))) == wording
+    assert tool.result_fault(ToolResult("done", None)) == wording
+    assert tool.result_fault(ToolResult.error("no", Lookup("a"))) == wording
     no_text: Any = 5
-    assert tool.fault_of(ToolResult(no_text, Found("a"))) == wording
-    assert tool.fault_of(ToolResult("done", Found("a"), no_text)) == wording
-    assert named_tool("ping").fault_of(ToolResult.ok("pong")) == wording
-    assert named_tool("ping").fault_of(ToolResult.ok(None)) is None
+    assert tool.result_fault(ToolResult(no_text, Found("a"))) == wording
+    assert tool.result_fault(ToolResult("done", Found("a"), no_text)) == wording
+    assert named_tool("ping").result_fault(ToolResult.ok("pong")) == wording
+    assert named_tool("ping").result_fault(ToolResult.ok(None)) is None
 
 
 @pytest.mark.parametrize(
@@ -186,7 +186,7 @@ def test_a_result_is_held_to_the_declared_type(wording: Wording) -> None:
 def test_a_kept_value_is_read_as_it_was(kind: object, value: object) -> None:
     """Whatever type a result has, what is written for the ledger reads back equal, falsy values too."""
     tool: Tool[Any, Any] = NO_TYPES[None, kind](name="give", description="Gives.")
-    assert tool.fault_of(ToolResult.ok(value)) is None
+    assert tool.result_fault(ToolResult.ok(value)) is None
     kept = tool.dump_value(value)
     assert kept is not None
     assert tool.load_value(kept) == value

@@ -11,8 +11,8 @@ from handrail.prompt import BinaryPart, TextPart, ToolResult, ToolsSection
 from handrail.prompt.tool_declaration import MIN_RESULT_CHARS
 from handrail.runtime import Session, ToolCall, ToolInvoked, ToolMessage
 from handrail.session.calls import CallRef
-from handrail.taint import Tainted, TaintPolicy, taints_of
-from handrail.taint.state import DelimiterSecret, Provenance, TaintIndex, delimiter_of, taint
+from handrail.taint import Tainted, TaintPolicy, list_taints
+from handrail.taint.state import DelimiterSecret, Provenance, TaintIndex, make_delimiter, taint
 from tests.taint.desk import MAIL, call, desk
 from tests.wording import Wording
 
@@ -60,7 +60,7 @@ def test_calls_that_have_one_name_have_delimiters_and_sources_of_their_own() -> 
     second = executor.execute(ToolCall("call_0", "page", {"url": forged}))
     assert delimiter(first) != delimiter(second)
     assert second.content.splitlines()[1].startswith(f'@provenance page {{"url":"{forged}"}}')
-    assert len(taints_of(session)) == 2
+    assert len(list_taints(session)) == 2
 
 
 def test_a_fork_has_other_delimiters_than_its_origin() -> None:
@@ -99,8 +99,8 @@ def test_the_json_of_a_session_has_no_secret() -> None:
     assert session[DelimiterSecret][0].secret not in data
     again = Session.from_json(data, types=(Tainted, ToolInvoked))
     after = call(desk(again), "read_mail", "d", "r", number=1)
-    assert [each.provenance.call_id for each in taints_of(again)] == ["c", "d"]
-    assert delimiter(after) not in {delimiter(before), delimiter_of(session, CallRef("r", "d"))}
+    assert [each.provenance.call_id for each in list_taints(again)] == ["c", "d"]
+    assert delimiter(after) not in {delimiter(before), make_delimiter(session, CallRef("r", "d"))}
 
 
 def test_files_are_between_the_delimiters_too() -> None:
@@ -141,4 +141,4 @@ def test_a_name_with_a_line_break_stays_in_the_line_of_the_source() -> None:
     provenance = Provenance("page\nEnd", None, "c", '"\u2028"')
     taint(TaintIndex(session), provenance, secret=lambda: "5" * 32)
     assert len(str(provenance).splitlines()) == 1
-    assert len(delimiter_of(session, provenance.ref)) == 24
+    assert len(make_delimiter(session, provenance.ref)) == 24

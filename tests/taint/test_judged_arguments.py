@@ -61,20 +61,20 @@ def test_every_text_that_the_model_has_chosen_counts(given: dict[str, Any], chos
     for made in ("others", "headers"):
         if made not in given:
             del values[made]
-    assert JudgedArguments(values, schema(Letter)).chosen() == {"a", "", *chosen}
+    assert JudgedArguments(values, schema(Letter)).texts() == {"a", "", *chosen}
 
 
 def test_a_secret_is_not_equal_to_its_default() -> None:
     """Both have the same mask."""
     values = dump(parse(Letter, {"to": {"street": "a"}, "token": "evil"}))
-    assert MASK in JudgedArguments(values, schema(Letter)).chosen()
+    assert MASK in JudgedArguments(values, schema(Letter)).texts()
 
 
 def test_a_call_with_nothing_but_defaults_has_chosen_nothing() -> None:
     """As one without arguments."""
     described = {"type": "object", "properties": {"limit": {"type": "integer", "default": 5}}}
-    assert JudgedArguments({"limit": 5}, described).chosen() == frozenset()
-    assert JudgedArguments({"limit": True}, {"properties": {"limit": {"default": 1}}}).chosen() == {"true"}
+    assert JudgedArguments({"limit": 5}, described).texts() == frozenset()
+    assert JudgedArguments({"limit": True}, {"properties": {"limit": {"default": 1}}}).texts() == {"true"}
 
 
 def test_a_schema_of_a_server_may_refer_to_what_is_not_there() -> None:
@@ -84,4 +84,4 @@ def test_a_schema_of_a_server_may_refer_to_what_is_not_there() -> None:
         "allOf": [{"$ref": "#/definitions/none"}, {"$ref": "#/$defs/loop"}, {"$ref": "http://example.com/x"}, True],
         "properties": {"to": {"$ref": "#/$defs/loop", "default": "a"}},
     }
-    assert JudgedArguments({"to": "a", "more": "b"}, described).chosen() == {"more", "b"}
+    assert JudgedArguments({"to": "a", "more": "b"}, described).texts() == {"more", "b"}

@@ -13,7 +13,7 @@ from handrail.errors import InvalidArgumentError, PromptValidationError, Session
 from handrail.prompt import ApprovalRequest, PromptTemplate, Section, ToolsSection
 from handrail.runtime import IdempotencyConfig, Session
 from handrail.session.calls import CallRef
-from handrail.taint import Provenance, Tainted, TaintPolicy, taint_by_answer, taints_of
+from handrail.taint import Provenance, Tainted, TaintPolicy, taint_by_answer, list_taints
 from tests.crash.forks import fork_to_crash
 from tests.taint.desk import MAIL, call, desk, known_account, read_mail
 from tests.wording import Wording
@@ -29,9 +29,9 @@ def test_only_an_untrusted_tool_taints_the_session() -> None:
     session = Session()
     executor = desk(session)
     call(executor, "list_orders")
-    assert taints_of(session) == ()
+    assert list_taints(session) == ()
     call(executor, "read_mail", "c", "r", number=1)
-    (item,) = taints_of(session)
+    (item,) = list_taints(session)
     assert item.provenance == Provenance("read_mail", "r", "c", '{"number":1}')
     assert str(item.provenance) == 'read_mail {"number":1} (call r/c)'
 
@@ -136,7 +136,7 @@ def test_the_answer_of_a_tainted_child_taints_the_parent() -> None:
     parent = Session()
     child, ref = parent.child(), CallRef("r", "c")
     taint_by_answer(parent, child, tool="research", ref=ref, arguments="{}")
-    assert taints_of(parent) == ()
+    assert list_taints(parent) == ()
     call(desk(child), "read_mail", "inner", "r", number=1)
     for _ in range(2):  # idempotent
         taint_by_answer(parent, child, tool="research", ref=ref, arguments="{}")
@@ -184,10 +184,10 @@ def test_a_child_that_is_opened_alone_has_the_taint_of_its_parent(tmp_path: Path
             call(executor, "read_mail", "read", "r2", number=1)
         for name, found in (("child", ["read"]), ("fork", ["read"]), ("early", [])):
             with Session.open(store, name) as session:
-                assert [each.provenance.call_id for each in taints_of(session)] == found
+                assert [each.provenance.call_id for each in list_taints(session)] == found
                 assert sources(session) == []
         with Session.open(store, "child") as child, child.child() as below, child.fork() as fork:
-            assert [len(taints_of(each)) for each in (below, fork)] == [1, 1]
+            assert [len(list_taints(each)) for each in (below, fork)] == [1, 1]
 
 
 def test_a_question_of_a_child_that_is_opened_alone_names_the_same_arguments(tmp_path: Path, wording: Wording) -> None:

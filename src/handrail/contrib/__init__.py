@@ -1,4 +1,4 @@
-"""Suites of tools that ship with Handrail; nothing in the package depends on them."""
+"""Suites of tools that ship with Handrail, and what their sections share: tools by examples, checks of options."""
 
 from __future__ import annotations
 
@@ -34,53 +34,40 @@ def suite_tool(
     return cast("Tool[Any, Any]", tool)
 
 
-def timeout_faults(given: object, *, usual: int, name: str = "timeout") -> list[str]:
-    """The fault of a timeout; nothing if it is a positive span.
-
-    Args:
-        given: what was given.
-        usual: how many seconds the message shows as an example.
-        name: the name of the option.
-    """
-    if isinstance(given, timedelta) and given > timedelta(0):
+def timeout_faults(value: object, *, usual: int, name: str = "timeout") -> list[str]:
+    """The fault of a timeout; nothing if it is a positive span."""
+    if isinstance(value, timedelta) and value > timedelta(0):
         return []
-    return [f"{name} is {given!r}; give a positive timedelta: timedelta(seconds={usual})"]
+    return [f"{name} is {value!r}; give a positive timedelta: timedelta(seconds={usual})"]
 
 
-def limit_faults(name: str, given: object, *, unit: str, least: int = 1) -> list[str]:
-    """The fault of a limit; nothing if it is a whole number from `least` on.
-
-    Args:
-        name: the name of the option.
-        given: what was given.
-        unit: what it counts: `bytes`.
-        least: the smallest limit.
-    """
+def limit_faults(name: str, value: object, *, unit: str, least: int = 1) -> list[str]:
+    """The fault of a limit; nothing if it is a whole number from `least` on."""
     # `bool` is a subclass of `int`, so `True` would be a limit of one byte.
-    if isinstance(given, int) and not isinstance(given, bool) and given >= least:
+    if isinstance(value, int) and not isinstance(value, bool) and value >= least:
         return []
-    return [f"{name} is {given!r}; give a number of {unit}, at least {least:,}"]
+    return [f"{name} is {value!r}; give a number of {unit}, at least {least:,}"]
 
 
 def also_bound(
-    given: ResourceRegistry | Mapping[type[Any], object] | None, own: Mapping[type[Any], object]
+    resources: ResourceRegistry | Mapping[type[Any], object] | None, own: Mapping[type[Any], object]
 ) -> ResourceRegistry:
     """The resources that were given to a section, and its own.
 
     Raises:
         DuplicateBindingError: one type is in both.
     """
-    declared = given if isinstance(given, ResourceRegistry) else ResourceRegistry.build(given or {})
+    registry = resources if isinstance(resources, ResourceRegistry) else ResourceRegistry.build(resources or {})
     # `of` and not `merge`, so that a second binding of a type is an error.
-    return ResourceRegistry.of(*declared, *ResourceRegistry.build(own))
+    return ResourceRegistry.of(*registry, *ResourceRegistry.build(own))
 
 
-def environment_faults(given: object) -> list[str]:
-    """What is wrong with an environment for programs, each as a clause."""
-    if not isinstance(given, Mapping):
-        return [f"environment is of type {type(given).__name__}; write environment={{'HOME': '/tmp'}}"]
+def environment_faults(environment: object) -> list[str]:
+    """The faults of an environment for programs, each as a clause."""
+    if not isinstance(environment, Mapping):
+        return [f"environment is of type {type(environment).__name__}; write environment={{'HOME': '/tmp'}}"]
     faults: list[str] = []
-    for name, value in cast("Mapping[object, object]", given).items():
+    for name, value in cast("Mapping[object, object]", environment).items():
         if not isinstance(name, str) or not name or set(name) & {"=", "\0"}:
             faults.append(f"environment holds the invalid name {name!r}")
         elif not isinstance(value, str) or "\0" in value:

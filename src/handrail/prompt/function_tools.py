@@ -4,12 +4,11 @@
     def charge(order: str, cents: Annotated[int, Field(gt=0)], *, context: ToolContext) -> Receipt:
         '''Charge the card of an order.'''
 
-The decorator makes one dataclass of the parameters that the model fills, one handler that calls the function
-(`handler_of`), and a `Tool` of both. `function_signature` says which parameter is which. All faults of the function are
-raised at once, when it is decorated.
+The decorator makes a dataclass of the parameters that the model fills, a handler that calls the function, and a `Tool`
+of both. All faults of the function are raised at once, when it is decorated.
 
-What is returned is the value of a success; a `ToolResult` is passed on as it is, and `None` is a success without a
-value, which the model reads as `OK`. A file, or a list of files and text, is the parts of a result without a value.
+The returned value is that of a success; a `ToolResult` is passed on as it is, and `None` is a success without a value,
+which the model reads as `OK`. A file, or a list of files and text, is the parts of a result without a value.
 
 The tool is called as the function was: `charge("A-1", 5, context=context)`.
 
@@ -25,7 +24,7 @@ from types import FrameType, FunctionType, GenericAlias
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, ParamSpec, Protocol, TypeVar, Unpack, cast, overload
 
 from handrail.errors import ParseError, PromptValidationError, SignatureFault
-from handrail.prompt.function_signature import DecoratedFunction, FunctionSignature, handler_of, read_signature
+from handrail.prompt.function_signature import DecoratedFunction, FunctionSignature, make_handler, read_signature
 from handrail.prompt.signature import AnyCallable
 from handrail.prompt.tool_definition import Tool, ToolExample, ToolOptions
 from handrail.prompt.tool_result import ToolResult
@@ -40,10 +39,7 @@ Value = TypeVar("Value")
 
 
 class FunctionOptions(ToolOptions, total=False):
-    """The options of `tool`: those of a tool, and what the function says otherwise.
-
-    In an example the input may be a dict of the arguments, as a model writes them.
-    """
+    """The options of `tool`. The input of an example may be a dict of the arguments, as a model writes them."""
 
     name: str
     description: str
@@ -55,7 +51,6 @@ class FunctionTool(Tool[Any, Value], Generic[Q, Returned, Value]):
     """A tool that is a function. `tool` makes it; calling it calls the function.
 
     Attributes:
-        function: the function.
         signature: which of its parameters the model fills, and which are injected.
     """
 
@@ -65,7 +60,7 @@ class FunctionTool(Tool[Any, Value], Generic[Q, Returned, Value]):
     signature: FunctionSignature = field(repr=False)
 
     def __call__(self, *args: Q.args, **kwargs: Q.kwargs) -> Returned:
-        """Call the function, as without the decorator: nothing is validated, injected or recorded."""
+        """Calls the function, as without the decorator: nothing is validated, injected or recorded."""
         return self.function(*args, **kwargs)
 
     if not TYPE_CHECKING:  # checkers know the brackets from `Generic`
@@ -104,7 +99,7 @@ def tool(function: Callable[Q, V], /) -> FunctionTool[Q, V, V]: ...
 @overload
 def tool(**options: Unpack[FunctionOptions]) -> ToolDecorator: ...
 def tool(function: Any = None, /, **options: Unpack[FunctionOptions]) -> Any:
-    """Make a tool of a typed function: `@tool`, or `@tool(effect="read")` with options of `Tool`.
+    """Makes a tool of a typed function: `@tool`, or `@tool(effect="read")` with options of `Tool`.
 
     The name is that of the function, the descriptions are in its docstring, and the types are its annotations. What it
     returns is the value of a success; it raises, or returns `ToolResult.error(...)`, for a failure. A parameter of type
@@ -131,23 +126,13 @@ def tool(function: Any = None, /, **options: Unpack[FunctionOptions]) -> Any:
 
 
 def function_tool(function: Any, options: FunctionOptions, *, around: FrameType | None = None) -> Any:  # noqa: ANN401 - see the overloads of `tool`
-    """What `tool` makes of a function.
-
-    Args:
-        function: the function.
-        options: the options.
-        around: the frame that decorates it: its variables may be in annotations that are text.
-
-    Raises:
-        ToolSignatureError: the function cannot become a tool.
-        PromptValidationError: an option is invalid.
-    """
+    """Makes a tool of a function as `tool` does; `around` is the frame whose variables its annotations may use."""
     names = {} if around is None or around.f_locals is around.f_globals else around.f_locals
     place = ("", 0) if around is None else (around.f_code.co_filename, around.f_lineno)
     decorated = DecoratedFunction(function, names, place)
     if fault := _tool_fault(function):
         decorated.refuse([SignatureFault("", fault)])
-    return _made(function, read_signature(decorated), options)
+    return _build_tool(function, read_signature(decorated), options)
 
 
 def _tool_fault(function: object) -> str:
@@ -171,27 +156,29 @@ def _is_method(function: FunctionType) -> bool:
     return first.annotation is inspect.Parameter.empty or first.name in {"self", "cls"}
 
 
-def _made(function: AnyCallable, signature: FunctionSignature, options: FunctionOptions) -> FunctionTool[..., Any, Any]:
-    given: dict[str, Any] = dict(options)
-    if unknown := sorted(given.keys() - FunctionOptions.__optional_keys__):
+def _build_tool(
+    function: AnyCallable, signature: FunctionSignature, options: FunctionOptions
+) -> FunctionTool[..., Any, Any]:
+    fields: dict[str, Any] = dict(options)
+    if unknown := sorted(fields.keys() - FunctionOptions.__optional_keys__):
         near = nearest(unknown[0], FunctionOptions.__optional_keys__)
         cure = f"did you mean {near}?" if near else f"they are {', '.join(sorted(FunctionOptions.__optional_keys__))}."
         raise PromptValidationError(f"tool has no option {unknown[0]!r}; {cure}", tool=signature.function.__name__)
-    name = given.pop("name", getattr(function, "__name__", ""))
+    name = fields.pop("name", getattr(function, "__name__", ""))
     # A function without a docstring is still described by its name.
-    description = given.pop("description", signature.description.text or str(name).replace("_", " "))
-    if "examples" in given:
-        given["examples"] = _examples(given["examples"], name, signature)
+    description = fields.pop("description", signature.description.text or str(name).replace("_", " "))
+    if "examples" in fields:
+        fields["examples"] = _examples(fields["examples"], name, signature)
     cls = cast("Callable[..., FunctionTool[..., Any, Any]]", FunctionTool)  # checkers do not see the last fields
     return cls(
         name=name,
         description=description,
-        handler=handler_of(signature),
+        handler=make_handler(signature),
         function=function,
         signature=signature,
         given_types=(signature.params_type, signature.result_type),
         given_injected=signature.injected,
-        **given,
+        **fields,
     )
 
 
@@ -199,16 +186,16 @@ def _examples(examples: object, tool_name: str, signature: FunctionSignature) ->
     kind = signature.params_type
     if kind is None or not isinstance(examples, list | tuple):
         return examples
-    given = cast("Sequence[object]", examples)
-    return tuple(_with_arguments(each, number, tool_name, kind) for number, each in enumerate(given, start=1))
+    items = cast("Sequence[object]", examples)
+    return tuple(_with_arguments(example, number, tool_name, kind) for number, example in enumerate(items, start=1))
 
 
 def _with_arguments(example: Any, number: int, tool_name: str, kind: type[Any]) -> object:  # noqa: ANN401 - checked here
-    given = cast("ToolExample[Mapping[str, object], Any]", example)
-    if not isinstance(example, ToolExample) or not isinstance(cast("object", given.input), Mapping):
-        return given
+    typed = cast("ToolExample[Mapping[str, object], Any]", example)
+    if not isinstance(example, ToolExample) or not isinstance(cast("object", typed.input), Mapping):
+        return typed
     try:
-        return replace(given, input=codec(kind).parse(given.input))
+        return replace(typed, input=codec(kind).parse(typed.input))
     except ParseError as error:
         raise PromptValidationError(
             f"the input of example {number} does not fit the parameters: {error}", tool=tool_name, dataclass=kind

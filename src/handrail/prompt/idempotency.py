@@ -1,9 +1,8 @@
-"""What makes two calls of a tool the same effect: the keys under which the ledger finds them.
+"""The keys of effects: calls of a tool with one key are one effect in the ledger.
 
 A call has up to two keys. Its *declared* key is computed by the tool's `IdempotencyConfig`: calls with equal keys, of
-any reply, request one effect. Its *slot* is the identity of the call itself, `call:<reply>/<call id>` within the
-session, or `call:<call id>` if no reply was given: it identifies a repeat of the same call after a crash. A key is
-text; within the store it belongs to a *partition*, which is the session id for slots and for the scope `session`, and
+any reply, request one effect. Its *slot*, `call:<reply>/<call id>` or `call:<call id>`, identifies a repeat of the same
+call after a crash. A key belongs to a *partition* of the store: the session id for slots and for the scope `session`,
 empty for keys that all sessions share.
 
 Every key is recorded with a sha256 of canonical JSON. For a declared key it covers **all** parsed arguments that take
@@ -102,7 +101,7 @@ class EffectKey(NamedTuple):
 
     Attributes:
         partition: the session id, or `""` for a key that all sessions share.
-        key: the text of the key; unique within its partition.
+        key: unique within its partition.
         params_hash: sha256 of the canonical JSON of the arguments, hexadecimal; where they have secrets, the HMAC.
     """
 
@@ -170,18 +169,18 @@ class IdempotencyConfig:
 
     @property
     def has_key(self) -> bool:
-        """Whether calls have a declared key."""
+        """Returns whether calls have a declared key."""
         return self.strategy != "none"
 
     @property
     def replays_other_arguments(self) -> bool:
-        """Whether a result is replayed for other arguments; not of a key of all arguments, whose digits may collide."""
+        """Returns whether a result is replayed for other arguments; never for a key of all arguments."""
         return self.strategy in {"params", "custom"} and self.on_other_arguments == "replay"
 
     def check_params_type(
         self, params_type: type[object] | None, *, tool: str, fields: Sequence[str] | None = None
     ) -> None:
-        """Refuse a parameter type that lacks a field of `param_keys`; called when a tool is registered.
+        """Checks that a parameter type has the fields of `param_keys`; called when a tool is registered.
 
         Args:
             params_type: the type of the parameters.
@@ -195,7 +194,7 @@ class IdempotencyConfig:
         missing = [name for name in self.param_keys if name not in there]
         if missing:
             raise PromptValidationError(
-                f"IdempotencyConfig: param_keys names {', '.join(missing)}, but {_name_of(params_type)} has "
+                f"IdempotencyConfig: param_keys names {', '.join(missing)}, but {_name(params_type)} has "
                 f"{', '.join(there) or 'no fields'}.",
                 tool=tool,
                 dataclass=params_type,
@@ -204,18 +203,10 @@ class IdempotencyConfig:
     def key_for(self, tool_name: str, params: object, *, hash_key: bytes | None = None) -> str | None:
         """The declared key of a call, e.g. `session:create_order:abc123def456`; `None` for strategy `"none"`.
 
-        Args:
-            tool_name: the tool.
-            params: as for `effect_key`.
-            hash_key: as for `effect_key`. The same arguments have another key in another store.
-
-        Raises:
-            ToolValidationError: as for `effect_key`.
-            InvalidReturnError: as for `effect_key`.
-            ValueError: as for `effect_key`.
+        Arguments and exceptions are those of `effect_key`. The same arguments have another key in another store.
         """
-        found = self.effect_key(tool_name, params, session_id="", hash_key=hash_key)
-        return None if found is None else found.key
+        key = self.effect_key(tool_name, params, session_id="", hash_key=hash_key)
+        return None if key is None else key.key
 
     def effect_key(
         self, tool_name: str, params: object, *, session_id: str, hash_key: bytes | None = None
@@ -226,12 +217,11 @@ class IdempotencyConfig:
             tool_name: the tool.
             params: the parsed arguments; `tool.key_params(arguments, params)` if a default of them is made up per call.
             session_id: the session of the call.
-            hash_key: the key of the ledger's store, `store.hash_key()`, if the parameters have secrets. Omit it if they
-                have none.
+            hash_key: `store.hash_key()` of the ledger's store, only if the parameters have secrets.
 
         Raises:
-            ToolValidationError: no key can be computed from these arguments: they have no canonical JSON, a field of
-                `param_keys` is missing, or `key_fn` raised or returned a text that cannot be a key.
+            ToolValidationError: a key cannot be computed: the arguments have no canonical JSON or lack a field of
+                `param_keys`, or `key_fn` raised or returned a text that cannot be a key.
             InvalidReturnError: `key_fn` returned a value that is not text.
             ValueError: the parameters have secrets, and `hash_key` is missing.
         """
@@ -247,20 +237,20 @@ class IdempotencyConfig:
             key = f"{self.scope}:{self._custom_part(tool_name, params)}"
         else:
             by_fields = self.strategy == "params"
-            digits = _digest(tool_name, self._fields_of_key(tool_name, params), hash_key) if by_fields else params_hash
+            digits = _digest(tool_name, self._key_fields(tool_name, params), hash_key) if by_fields else params_hash
             key = f"{self.scope}:{tool_name}:{digits[:_KEY_DIGITS]}"
         return EffectKey(session_id if self.scope == "session" else "", key, params_hash)
 
-    def _fields_of_key(self, tool_name: str, params: object) -> dict[str, object]:
+    def _key_fields(self, tool_name: str, params: object) -> dict[str, object]:
         # The parameters of a foreign tool are decoded JSON, whose keys are strings, and an optional one may be missing,
         # so they are checked here, at the call.
-        given: Any = params
-        attributes = {name: getattr(given, name) for name in self.param_keys if hasattr(given, name)}
-        fields: Mapping[str, object] = given if isinstance(params, Mapping) else attributes
+        value: Any = params
+        attributes = {name: getattr(value, name) for name in self.param_keys if hasattr(value, name)}
+        fields: Mapping[str, object] = value if isinstance(params, Mapping) else attributes
         if missing := [name for name in self.param_keys if name not in fields]:
             raise ToolValidationError(
                 f"{tool_name}: no idempotency key could be made, because its param_keys are "
-                f"{', '.join(self.param_keys)} and {type(given).__name__} has no field {missing[0]}. Nothing was run."
+                f"{', '.join(self.param_keys)} and {type(value).__name__} has no field {missing[0]}. Nothing was run."
             )
         return {name: fields[name] for name in self.param_keys}
 
@@ -268,7 +258,7 @@ class IdempotencyConfig:
         if self.key_fn is None:  # pragma: no cover - refused at construction
             raise AssertionError
         try:
-            returned = cast("object", self.key_fn(params))  # the program's function may return anything
+            part = cast("object", self.key_fn(params))  # the program's function may return anything
         # `key_fn` may refuse the arguments with a message of its own for the model.
         except ModelVisibleError:
             raise
@@ -278,15 +268,15 @@ class IdempotencyConfig:
                 f"{tool_name}: no idempotency key could be made, because key_fn raised "
                 f"{type(error).__name__}: {error}. Nothing was run."
             ) from error
-        if not isinstance(returned, str):
-            raise InvalidReturnError(function="key_fn", tool=tool_name, returned=returned, expected=_KEY_PART)
-        fault = _fault_of_part(returned)
+        if not isinstance(part, str):
+            raise InvalidReturnError(function="key_fn", tool=tool_name, returned=part, expected=_KEY_PART)
+        fault = _part_fault(part)
         if fault:
             raise ToolValidationError(
                 f"{tool_name}: no idempotency key could be made, because key_fn returned {fault}; "
                 f"it must return {_KEY_PART}. Nothing was run."
             )
-        return returned
+        return part
 
 
 def slot_key(ref: CallRef) -> str:
@@ -294,27 +284,17 @@ def slot_key(ref: CallRef) -> str:
     return f"{_SLOT}:{ref.key}"
 
 
-def slot_effect_key(ref: CallRef, written: object, *, session_id: str, hash_key: bytes | None = None) -> EffectKey:
-    """The slot of a call of one session, for external tools without a declared key.
-
-    Args:
-        ref: the identity of the call.
-        written: the arguments as the model wrote them, decoded.
-        session_id: the session.
-        hash_key: the key of the ledger's store if the tool's parameters have secrets; else `None`.
-
-    Raises:
-        ToolValidationError: the arguments have no canonical JSON.
-    """
+def slot_effect_key(ref: CallRef, arguments: object, *, session_id: str, hash_key: bytes | None = None) -> EffectKey:
+    """The slot of a call of one session, for external tools without a declared key."""
     # The first argument names the call in errors; it takes no part in the hash.
-    return EffectKey(session_id, slot_key(ref), _digest(f"call {ref.call_id}", written, hash_key))
+    return EffectKey(session_id, slot_key(ref), _digest(f"call {ref.call_id}", arguments, hash_key))
 
 
 def _check_no_secrets(tool_name: str, params: object) -> None:
     params_type: Any = type(params)  # mypy does not know that a class is hashable
     if _has_secrets(params_type):
         raise ValueError(
-            f"{tool_name}: {_name_of(type(params))} has secrets, so what is hashed of it is hashed with the key of the "
+            f"{tool_name}: {_name(type(params))} has secrets, so what is hashed of it is hashed with the key of the "
             "store: give hash_key=store.hash_key()"
         )
 
@@ -358,11 +338,11 @@ def _check_scope(scope: object) -> None:
         _refuse(_OWN, "scope 'call' is taken: keys that start with it are the slots of calls. Choose another word.")
 
 
-def _name_of(kind: type[object] | None) -> str:
+def _name(kind: type[object] | None) -> str:
     return "no parameter type" if kind is None else kind.__name__
 
 
-def _fault_of_part(part: str) -> str:
+def _part_fault(part: str) -> str:
     if not 0 < len(part) <= _LONGEST_KEY:
         return f"{len(part)} characters"
     try:
@@ -428,7 +408,7 @@ class External:
         _check_span(_EXTERNAL, "lease", self.lease, _LEASE)
 
     def with_short_forms(self, config: IdempotencyConfig | None, reconcile: Reconcile[Any, Any] | None) -> External:
-        """This, combined with `Tool.reconcile` and the `IdempotencyConfig` of a tool.
+        """A copy, combined with `Tool.reconcile` and the `IdempotencyConfig` of a tool.
 
         Raises:
             PromptValidationError: a field is set in both places, with different values, or two contradict each other.
@@ -464,7 +444,7 @@ class External:
         if default not in (own, short) and own != short:
             _refuse(
                 _EXTERNAL,
-                f"{name} is {_shown(own)} here and {_shown(short)} in the tool's short form; set it in one place.",
+                f"{name} is {_text(own)} here and {_text(short)} in the tool's short form; set it in one place.",
             )
 
 
@@ -491,7 +471,7 @@ def _check_types(kinds: object) -> None:
             )
 
 
-def _shown(value: object) -> str:
+def _text(value: object) -> str:
     name = getattr(value, "__qualname__", None)
     return name if isinstance(name, str) else repr(value)
 

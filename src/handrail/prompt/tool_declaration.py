@@ -42,7 +42,7 @@ LONGEST_DESCRIPTION: Final = 8_000
 
 
 def name_fault(name: object) -> str:
-    """Why it cannot be the name of a tool, as text that follows the name; empty if it can."""
+    """The reason why it cannot be the name of a tool, as text that follows the name; empty if it can."""
     is_name = isinstance(name, str) and re.fullmatch(_NAME, name)
     return "" if is_name else "is not 1 to 64 letters, digits, '_' and '-'"
 
@@ -53,7 +53,7 @@ def near_name(name: object) -> str:
 
 
 def description_fault(text: str) -> str:
-    """Why a text cannot be the description of a tool, as text that follows what it is; empty if it can."""
+    """The reason why a text cannot be the description of a tool, as text that follows what it is; empty if it can."""
     # The APIs take UTF-8: one lone surrogate would fail every request of the run.
     if escape_surrogates(text) is not text:
         return "has a lone surrogate, which is not Unicode; leave it out"
@@ -67,11 +67,7 @@ def description_fault(text: str) -> str:
 def locate_faults(
     *, section_path: Sequence[str] = (), tool: str | None = None, dataclass: type[object] | None = None
 ) -> Generator[None]:
-    """Adds where it is to an error about a declaration that does not say so.
-
-    Raises:
-        PromptValidationError: as raised in the block, with the place.
-    """
+    """Adds where it is to an error about a declaration that does not say so."""
     try:
         yield
     except PromptValidationError as error:
@@ -94,23 +90,19 @@ class NoParams:
 class Arguments:
     """The base of the classes that are made for the parameters of functions: immutable, and compared by value.
 
-    The class of a function has a field for each parameter that the model fills. It has no methods of its own, because
-    making them takes longer than all else.
+    It has all methods, because making them for each class takes longer than all else.
     """
 
     def __init__(self, /, **values: object) -> None:
-        """Take the value of each field; those with a default may be left out.
-
-        Raises:
-            TypeError: a value is missing, or there is no such field.
-        """
         cls: Any = type(self)  # a subclass, which is a dataclass
-        named = {each.name: each for each in fields(cls)}
-        made = {name: each.default for name, each in named.items() if each.default is not MISSING}
-        made |= {name: each.default_factory() for name, each in named.items() if callable(each.default_factory)}
-        if wrong := sorted(named.keys() ^ (made | values).keys()):
-            raise TypeError(f"{cls.__qualname__} takes {', '.join(named)}; missing or unknown: {', '.join(wrong)}")
-        vars(self).update({name: (made | values)[name] for name in named})
+        by_name = {field.name: field for field in fields(cls)}
+        defaults = {name: field.default for name, field in by_name.items() if field.default is not MISSING}
+        defaults |= {
+            name: field.default_factory() for name, field in by_name.items() if callable(field.default_factory)
+        }
+        if wrong := sorted(by_name.keys() ^ (defaults | values).keys()):
+            raise TypeError(f"{cls.__qualname__} takes {', '.join(by_name)}; missing or unknown: {', '.join(wrong)}")
+        vars(self).update({name: (defaults | values)[name] for name in by_name})
 
     def __setattr__(self, name: str, value: object) -> None:
         raise FrozenInstanceError(f"cannot assign to field {name!r}")
@@ -132,13 +124,9 @@ class DeclaredEffect(NamedTuple):
     """The effect declared by a tool; most names are those of the fields of `Tool`.
 
     Attributes:
-        effect: what a call does to the world.
-        declares_effect: whether that was given.
+        declares_effect: whether `effect` was given.
         external: the declaration of an external effect; `None` for any other effect.
-        on_orphan: what the next call of an effect does that may have happened.
-        reconcile: determines whether an effect happened.
-        apply: writes what belongs to an effect that has happened.
-        given: `effect` and `reconcile` as the tool was given them, for its copies.
+        arguments: `effect` and `reconcile` as the tool was given them, for its copies.
     """
 
     effect: Effect
@@ -147,16 +135,16 @@ class DeclaredEffect(NamedTuple):
     on_orphan: OnOrphan
     reconcile: Reconcile[Any, Any] | None
     apply: ApplyEffect[Any, Any] | None
-    given: tuple[object, Reconcile[Any, Any] | None]
+    arguments: tuple[object, Reconcile[Any, Any] | None]
 
     def given_to_copy(
         self, effect: object, reconcile: Reconcile[Any, Any] | None
     ) -> tuple[object, Reconcile[Any, Any] | None]:
-        """What a copy of the tool with these fields was given: the same, unless a field has another value.
+        """The same for a copy of the tool with these fields, unless a field has another value.
 
         In the fields an `External` is only the word `external`, and its reconciler that of the tool.
         """
-        own_effect, own_reconcile = self.given
+        own_effect, own_reconcile = self.arguments
         return (
             own_effect if effect == self.effect else effect,
             own_reconcile if reconcile is self.reconcile else reconcile,
@@ -168,14 +156,7 @@ def _default_on_orphan(effect: object) -> OnOrphan:
 
 
 class Declaration(NamedTuple):
-    """The name and types of a tool, for the checks of its declaration.
-
-    Attributes:
-        name: the tool's name.
-        params_type: the first type in the brackets.
-        result_type: the second type in the brackets.
-        schema: the JSON Schema of the arguments, of a tool whose schema is data.
-    """
+    """The name and types of a tool; `schema` for a tool whose schema is data."""
 
     name: str
     params_type: Any
@@ -183,13 +164,13 @@ class Declaration(NamedTuple):
     schema: Mapping[str, Any] | None = None
 
     def refuse(self, fault: str, *, result: bool = False, cause: Exception | None = None) -> NoReturn:
-        """Raise the error for a fault; `result` is true if the fault is in the result type."""
+        """Raises the error for a fault; `result` is true if the fault is in the result type."""
         raise PromptValidationError(
             fault, tool=self.name, dataclass=self.result_type if result else self.params_type
         ) from cause
 
     def check_texts(self, description: object) -> None:
-        """Check name and description."""
+        """Checks name and description."""
         name = cast("object", self.name)  # it may be anything
         if fault := name_fault(name):
             # A spelling that would be accepted, so that the message can be copied.
@@ -232,7 +213,7 @@ class Declaration(NamedTuple):
             )
 
     def check_callables(self, handler: object, reconcile: object, apply: object) -> None:
-        """Check handler, reconcile and apply against the types."""
+        """Checks handler, reconcile and apply against the types."""
         contract = HandlerContract(self.params_type, self.result_type)
         roles: Mapping[CallableRole, object] = {"handler": handler, "reconcile": reconcile, "apply": apply}
         for role, function in roles.items():
@@ -242,7 +223,7 @@ class Declaration(NamedTuple):
                 self.refuse(fault)
 
     def check_apply(self, apply: object, *, claims: bool, concurrent: bool) -> None:
-        """Refuse `apply` where no row of the ledger says whether it has run, or where the call may not write."""
+        """Refuses `apply` where no row of the ledger says whether it has run, or where the call may not write."""
         if apply is not None and not claims:
             self.refuse(
                 "apply runs once for each effect in the ledger, and this tool has none there; leave out "
@@ -251,19 +232,21 @@ class Declaration(NamedTuple):
         if apply is not None and concurrent:
             self.refuse("apply writes in the turn of its call, which a concurrent tool shares; leave concurrent out.")
 
-    def effect_of(self, effect: object, idempotency: object, reconcile: Reconcile[Any, Any] | None) -> DeclaredEffect:
-        """Combine the fields of `Tool` that declare the effect; `effect` is `None` if it was not given."""
+    def declare_effect(
+        self, effect: object, idempotency: object, reconcile: Reconcile[Any, Any] | None
+    ) -> DeclaredEffect:
+        """Combines the fields of `Tool` that declare the effect; `effect` is `None` if it was not given."""
         if effect in (None, "read", "state") and idempotency is None:  # as of most tools
             word: Effect = "read" if effect == "read" else "state"
             on_orphan = _default_on_orphan(effect)
             return DeclaredEffect(word, effect is not None, None, on_orphan, reconcile, None, (effect, reconcile))
         with locate_faults(tool=self.name, dataclass=self.params_type):
-            return _settled_effect(self.name, effect, idempotency, reconcile)
+            return _combine_effect(self.name, effect, idempotency, reconcile)
 
-    def check_effect(self, declared: DeclaredEffect, idempotency: IdempotencyConfig | None) -> None:
-        """Refuse contradictory declarations of the effect."""
+    def check_effect(self, effect: DeclaredEffect, idempotency: IdempotencyConfig | None) -> None:
+        """Refuses contradictory declarations of the effect."""
         if idempotency is not None:
-            if declared.effect == "read":
+            if effect.effect == "read":
                 self.refuse(
                     "a tool that only reads has no effect to be idempotent; leave idempotency out, or the effect."
                 )
@@ -271,22 +254,22 @@ class Declaration(NamedTuple):
             fields = None if self.schema is None else tuple(self.schema.get("properties", ()))
             kind = get_origin(self.params_type) or self.params_type
             idempotency.check_params_type(kind, tool=self.name, fields=fields)
-        if declared.on_orphan == "reconcile" and declared.reconcile is None:
+        if effect.on_orphan == "reconcile" and effect.reconcile is None:
             self.refuse("on_orphan='reconcile' needs reconcile=..., a function of the parameters and the key.")
-        if declared.reconcile is not None and declared.effect != "external" and idempotency is None:
+        if effect.reconcile is not None and effect.effect != "external" and idempotency is None:
             self.refuse(
                 "reconcile resolves an effect in the ledger, and this tool has none there; declare "
                 "effect='external' or idempotency=IdempotencyConfig(...)."
             )
 
     def check_options(self, options: Mapping[str, object]) -> None:
-        """Check the options whose values are judged by themselves."""
+        """Checks the options whose values are judged by themselves."""
         for name, (is_valid, cure) in _OPTIONS.items():
             if not is_valid(value := options[name]):
                 self.refuse(f"{name} is {value!r}; write {cure.format(name=name)}.")
 
     def check_examples(self, examples: object, example_type: type[Any]) -> None:
-        """Check every example against the types, and against the schema that the model sees."""
+        """Checks every example against the types, and against the schema that the model sees."""
         if not isinstance(examples, Sequence) or isinstance(examples, str):
             self.refuse(f"examples is of type {type(examples).__name__}; write examples=(ToolExample(...),).")
         for number, example in enumerate(cast("Sequence[object]", examples), start=1):
@@ -305,7 +288,8 @@ class Declaration(NamedTuple):
             result = what == "output"
             if check_value(kind, value) is not None:
                 self.refuse(
-                    f"the {what} of example {number} is {value!r}; it must be {_instance_of(kind)}.", result=result
+                    f"the {what} of example {number} is {value!r}; it must be {_describe_instance(kind)}.",
+                    result=result,
                 )
             if value is None or its_codec is None:
                 continue
@@ -327,7 +311,7 @@ def _check_description(declaration: Declaration, what: str, text: object) -> Non
         declaration.refuse(f"{what} {fault}.")
 
 
-def _instance_of(kind: object) -> str:
+def _describe_instance(kind: object) -> str:
     return "None" if kind is None else f"an instance of {annotation_name(kind)}"
 
 
@@ -353,10 +337,10 @@ _OPTIONS: Final[Mapping[str, tuple[Callable[[object], bool], str]]] = {
 """The options of a tool: what is valid, and how it is written."""
 
 
-def _settled_effect(tool: str, effect: object, config: object, reconcile: Reconcile[Any, Any] | None) -> DeclaredEffect:
+def _combine_effect(tool: str, effect: object, config: object, reconcile: Reconcile[Any, Any] | None) -> DeclaredEffect:
     from handrail.prompt.idempotency import External, IdempotencyConfig, never_asked  # noqa: PLC0415
 
-    given = effect, reconcile
+    arguments = effect, reconcile
     external = effect if isinstance(effect, External) else None
     word = "external" if isinstance(effect, External) else effect or "state"
     if not isinstance(word, str) or word not in get_args(Effect):
@@ -376,7 +360,7 @@ def _settled_effect(tool: str, effect: object, config: object, reconcile: Reconc
     if reconcile is not None and config is not None and on_orphan == "retry":
         raise PromptValidationError(never_asked(by_default=own is None))
     apply = None if external is None else external.apply
-    return DeclaredEffect(cast("Effect", word), effect is not None, external, on_orphan, reconcile, apply, given)
+    return DeclaredEffect(cast("Effect", word), effect is not None, external, on_orphan, reconcile, apply, arguments)
 
 
 @lru_cache(maxsize=1024)

@@ -108,9 +108,9 @@ def _rendered(run: CallState, result: ToolResult[Any], *, replayed: bool) -> Too
         parts = (TextPart(text), *(part for part in parts if isinstance(part, BinaryPart))) if parts else ()
     marks = None
     if environment.is_tainted:
-        from handrail.taint.state import marks_of  # noqa: PLC0415
+        from handrail.taint.state import find_marks  # noqa: PLC0415
 
-        marks = marks_of(environment.taints, run.ref, run.taint_place)
+        marks = find_marks(environment.taints, run.ref, run.taint_place)
     if marks is not None:
         text, parts = marks.around(text), marks.around_parts(parts)
     return ToolMessage(run.call.id, text, result.success, result, replayed, is_cut, parts, marks=marks)

@@ -1,4 +1,4 @@
-"""What a session has read that is untrusted, one item of a LOG for each call, and how messages mark it.
+"""The untrusted content that a session has read, one item of a LOG for each call, and its marks in messages.
 
 Theory of operation
     The pipeline appends a `Tainted` when the handler of an untrusted tool has ended, however it has ended, and so
@@ -6,18 +6,14 @@ Theory of operation
     failure. A LOG is not rolled back, and the slice survives a reset: a session that is tainted stays so. Only a fork
     at an earlier call is without the item, because its conversation has not read the content either.
 
-    The answer of a child session is as trusted as what the child has read: when it is returned, the call that asked
-    for it taints the parent. In the other direction nothing is copied. A child acts for its parent, whose model has
-    written its task, so the taint of the parents counts as its own.
+    The answer of a child session is as trusted as what the child has read: the call that returns it taints the parent.
+    In the other direction the taint of the parents counts as that of the child, whose task they have written.
 
-    The first item comes with a random secret, from which delimiters are made. It is stored
-    beside the items, so that another process renders the same message.
-
-    A message marks untrusted content by two lines that the content cannot know. The delimiter is an HMAC of the
-    identity of the call with the secret of the session. Content is written before the call is made, and a later call
-    has another delimiter, so no content ends its own mark. Calls whose reply is not stated may have one name; what
-    differs is the place of their items. The same call in the same session has the same delimiter: a message that is
-    made again from its record is the same, byte for byte.
+    A message marks untrusted content by two lines that the content cannot know: a delimiter, the HMAC of the identity
+    of the call with a random secret of the session, which is stored beside the items. Content is written before the
+    call is made, and a later call has another delimiter, so no content ends its own mark. Calls whose reply is not
+    stated may have one name; the place of their items differs. A message that is made again from its record is the
+    same, byte for byte.
 """
 
 from __future__ import annotations
@@ -45,12 +41,10 @@ _MOST_THROUGH = 5
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """Where untrusted content comes from.
+    """The source of untrusted content.
 
     Attributes:
-        tool: the tool that returned it.
         reply: the reply of the model that asked for the call; `None` if it was not given.
-        call_id: the id of the call.
         arguments: the arguments of the call as JSON, without secrets, at most 300 characters: they name the page, the
             mail or the file.
         through: for the answer of an agent, what that agent has read, in words; at most five sources.
@@ -93,7 +87,6 @@ class Tainted:
     """The session has read untrusted content. Its slice is a LOG, and survives a reset.
 
     Attributes:
-        provenance: where the content comes from.
         after: of a call whose id may be that of another one, because its reply was not stated: how many calls the
             session had recorded before its handler ended; `None` for any other call.
     """
@@ -112,12 +105,9 @@ DELIMITER_SECRET = "handrail.delimiter_secret"  # noqa: S105 - the name of a typ
 @stored_as("handrail.delimiter_secret")
 @dataclass(frozen=True, slots=True)
 class DelimiterSecret:
-    """The secret of a session, from which its delimiters are made. The first one of the slice is used.
+    """The secret of a session for its delimiters, 32 hexadecimal digits. The first one of the slice is used.
 
-    It is stored, and not in the JSON of `Session.to_json`, which people read.
-
-    Attributes:
-        secret: 32 hexadecimal digits.
+    It is not in the JSON of `Session.to_json`, which people read.
     """
 
     slice_policy: ClassVar[SlicePolicy] = SlicePolicy.LOG
@@ -142,16 +132,15 @@ class TaintIndex:
     Of calls that have one name, because their reply was not stated, it finds the newest.
     """
 
-    __slots__ = ("_known", "_read", "session")
+    __slots__ = ("_places", "_read", "session")
 
     def __init__(self, session: Session) -> None:
-        """Look up in a session; nothing is read yet."""
         self.session: Session = session
         self._read = 0
-        self._known: dict[CallRef, int] = {}
+        self._places: dict[CallRef, int] = {}
 
-    def place_of(self, ref: CallRef) -> int | None:
-        """The place in the slice of the untrusted content that a call has brought; `None` if it has brought none."""
+    def find_place(self, ref: CallRef) -> int | None:
+        """The place in the slice of the untrusted content of a call; `None` without any."""
         # The fast path: every message of every call asks this, and nearly no session is tainted.
         if self.session[Tainted].version is None:
             return None
@@ -159,9 +148,9 @@ class TaintIndex:
         # slice, and threads that read the same items note the same.
         start, items = self._read, self.session[Tainted]
         for place in range(start, len(items)):
-            self._known[items[place].provenance.ref] = place
+            self._places[items[place].provenance.ref] = place
             self._read = place + 1
-        return self._known.get(ref.stored)
+        return self._places.get(ref.stored)
 
 
 def taint(
@@ -170,55 +159,44 @@ def taint(
     *,
     after: int | None = None,
     secret: Callable[[], str] = new_secret,
-    written: LogWrite = "deferred",
+    durability: LogWrite = "deferred",
 ) -> int:
-    """Record that a session has read untrusted content; returns the place of the item in its slice.
+    """Records that a session has read untrusted content; returns the place of the item in its slice.
 
     The item is in the session at once, and in its store with its next unit, which comes before the message of a call.
     Idempotent for one call, unless that may have the name of another one.
-
-    Args:
-        index: the items of the session of the call.
-        provenance: where the content comes from.
-        after: as in `Tainted`.
-        secret: makes the secret of a session that has none yet.
-        written: when the item is stored, if no call follows it.
 
     Raises:
         SessionError: the session is closed, or its store cannot hold the item.
         StoreError: it was to be stored now, and could not.
     """
-    known = index.place_of(provenance.ref)
-    if known is not None and after is None:
-        return known
+    place = index.find_place(provenance.ref)
+    if place is not None and after is None:
+        return place
     session = index.session
-    secret_of(session, secret)
+    session_secret(session, secret)
     item = Tainted(provenance, after)
-    session[Tainted].log(item, provenance.ref, written=written)
+    session[Tainted].log(item, provenance.ref, written=durability)
     # By identity, from the end: another thread may have appended an equal one.
     items = session[Tainted]
     return next(place for place in reversed(range(len(items))) if items[place] is item)
 
 
-def secret_of(session: Session, secret: Callable[[], str] = new_secret) -> str:
-    """The secret of a session; a new one if it has none, as one that was read from JSON.
-
-    Raises:
-        SessionError: as for `taint`.
-    """
+def session_secret(session: Session, secret: Callable[[], str] = new_secret) -> str:
+    """The secret of a session; a new one if it has none, as one that was read from JSON."""
     if not len(session[DelimiterSecret]):
         session[DelimiterSecret].log(DelimiterSecret(secret()), written="deferred")
     return session[DelimiterSecret][0].secret
 
 
 def taint_by_answer(session: Session, child: Session, *, tool: str, ref: CallRef, arguments: str) -> None:
-    """Record that the answer of a child session is untrusted, if the child has read untrusted content itself.
+    """Records that the answer of a child session is untrusted, if the child has read untrusted content itself.
 
     Args:
         session: the session of the call.
         child: the session in which the call was carried out.
         tool: the tool that was called.
-        ref: the identity of the call in `session`: `context.call` of its handler.
+        ref: `context.call` of its handler.
         arguments: its arguments as JSON, without secrets.
 
     Raises:
@@ -228,7 +206,7 @@ def taint_by_answer(session: Session, child: Session, *, tool: str, ref: CallRef
     check_argument("taint_by_answer", "ref", ref, CallRef, "the identity of the call: ref=context.call")
     if not len(child[Tainted]):
         return
-    through = tuple(str(each.provenance) for each in child[Tainted][:_MOST_THROUGH])
+    through = tuple(str(taint_.provenance) for taint_ in child[Tainted][:_MOST_THROUGH])
     taint(TaintIndex(session), Provenance(tool, *ref.stored, shown_arguments(arguments), through))
 
 
@@ -237,15 +215,15 @@ def shown_arguments(arguments: str) -> str:
     return shorten(arguments, _MOST_ARGUMENTS)
 
 
-def taints_of(session: Session) -> tuple[Tainted, ...]:
-    """What a session has read that is untrusted, and the sessions that it works for; the oldest first, empty for none.
+def list_taints(session: Session) -> tuple[Tainted, ...]:
+    """The untrusted content that a session and the sessions that it works for have read, the oldest first.
 
     The session itself comes first, then its parent, and so on.
 
     Raises:
         StoreError: the store of the session cannot be read.
     """
-    return tuple(each for read in _read_by_each(session) for each in read)
+    return tuple(taint_ for read in _read_by_each(session) for taint_ in read)
 
 
 def newest_taints(session: Session) -> Iterator[Tainted]:
@@ -255,7 +233,7 @@ def newest_taints(session: Session) -> Iterator[Tainted]:
 
 
 def surely_untainted(session: Session) -> bool:
-    """Whether a session has read nothing untrusted, and works for no other one; answered from memory."""
+    """Returns whether memory proves that a session and those that it works for have read nothing untrusted."""
     return session[Tainted].version is None and session.parent is None and not reads_above(session)
 
 
@@ -270,12 +248,7 @@ _DIGITS = 24
 
 
 class ContentMarks(NamedTuple):
-    """The lines before and after untrusted content.
-
-    Attributes:
-        first: the lines before it: the delimiter, the source, and what the model is to do with the content.
-        last: the line after it.
-    """
+    """The lines before and after untrusted content."""
 
     first: str
     last: str
@@ -289,19 +262,13 @@ class ContentMarks(NamedTuple):
         return (TextPart(self.first), *parts, TextPart(self.last)) if parts else ()
 
 
-def marks_of(index: TaintIndex, ref: CallRef, place: int | None = None) -> ContentMarks | None:
-    """The marks of the content that a call has brought; `None` if it has not tainted its session.
-
-    Args:
-        index: the items of the session of the call.
-        ref: the identity of the call.
-        place: the place of its item, for a call that has just run.
-    """
-    place = index.place_of(ref) if place is None else place
+def find_marks(index: TaintIndex, ref: CallRef, place: int | None = None) -> ContentMarks | None:
+    """The marks of the content of a call; `None` if it has not tainted its session."""
+    place = index.find_place(ref) if place is None else place
     if place is None:
         return None
     item = index.session[Tainted][place]
-    delimiter = delimiter_of(index.session, ref, None if item.after is None else place)
+    delimiter = make_delimiter(index.session, ref, None if item.after is None else place)
     # The source is one line, whatever the name of the tool and the arguments are.
     first = (
         f"<untrusted {delimiter}>\n"
@@ -311,14 +278,8 @@ def marks_of(index: TaintIndex, ref: CallRef, place: int | None = None) -> Conte
     return ContentMarks(first, f"</untrusted {delimiter}>")
 
 
-def delimiter_of(session: Session, ref: CallRef, place: int | None = None) -> str:
-    """The delimiter of the content that a call has brought; the session is tainted.
-
-    Args:
-        session: the session of the call.
-        ref: the identity of the call.
-        place: the place of its item, if another call may have the same name.
-    """
+def make_delimiter(session: Session, ref: CallRef, place: int | None = None) -> str:
+    """The delimiter of the content of a call in a tainted session."""
     # With the session, because a fork has the secret of its origin, and may have calls of the same names.
-    named = repr((session.session_id, *ref.stored, place))
-    return bytes_digest(named.encode(errors="surrogatepass"), secret_of(session).encode())[:_DIGITS]
+    identity = repr((session.session_id, *ref.stored, place))
+    return bytes_digest(identity.encode(errors="surrogatepass"), session_secret(session).encode())[:_DIGITS]

@@ -14,7 +14,7 @@ from handrail import tool
 from handrail.adapters.pydantic_ai import PipelineCapability
 from handrail.prompt import ToolsSection
 from handrail.runtime import Session
-from handrail.taint import TaintPolicy, taints_of
+from handrail.taint import TaintPolicy, list_taints
 from handrail.testing import Call, Reply, ScriptedModel
 from tests.taint.desk import MAIL, desk
 from tests.wording import Wording
@@ -71,7 +71,7 @@ async def test_what_comes_back_for_an_untrusted_tool_taints_and_is_delimited(
     """So the payment that follows is asked about, and what is said beside the value is delimited, too."""
     session = Session()
     parts = await play(session, given, toolset)
-    (item,) = taints_of(session)
+    (item,) = list_taints(session)
     assert (item.provenance.tool, item.provenance.arguments) == ("browse", '{"url":"x"}')
     returned, paid = contents(parts)
     opening = str(returned).splitlines()[0]
@@ -89,4 +89,4 @@ async def test_what_comes_back_for_a_trusted_tool_is_as_it_was_given() -> None:
     parts = await play(session, MAIL, outside(untrusted=False))
     returned, paid = contents(parts)
     assert (returned, paid) == (MAIL, f"paid 5 to {IBAN}")
-    assert taints_of(session) == ()
+    assert list_taints(session) == ()

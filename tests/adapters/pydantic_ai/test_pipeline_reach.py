@@ -12,7 +12,7 @@ from handrail.adapters.pydantic_ai import HandrailCapability, HandrailToolset, P
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import PromptValidationError
 from handrail.runtime import Session
-from handrail.taint import taints_of
+from handrail.taint import list_taints
 from handrail.testing import Call, Reply, ScriptedModel
 from tests.taint.desk import MAIL, desk
 from tests.wording import Wording
@@ -53,4 +53,4 @@ async def test_the_mark_holds_with_the_capability_of_all_tools() -> None:
     """As for a tool of a section."""
     session = Session()
     await agent(desk(session), "PipelineCapability").run("Pay.")
-    assert [each.provenance.tool for each in taints_of(session)] == ["web"]
+    assert [each.provenance.tool for each in list_taints(session)] == ["web"]

@@ -214,7 +214,7 @@ def test_a_call_may_be_about_several_files(wording: Wording) -> None:
     def both(params: Move) -> Sequence[str]:
         return (params.source, params.target)
 
-    policy = ReadBeforeWritePolicy(path_of=both)
+    policy = ReadBeforeWritePolicy(find_paths=both)
     files = InMemoryFilesystem()
     for path in ("a.md", "b.md"):
         files.write_text(path, "text")

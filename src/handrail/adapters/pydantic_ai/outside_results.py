@@ -20,7 +20,7 @@ from handrail.runtime.environment import Environment
 from handrail.runtime.execution import ASYNC
 from handrail.serde import canonical_json, schema_masking
 from handrail.serde.json_schema import is_array
-from handrail.taint.state import ContentMarks, Provenance, marks_of, shown_arguments, taint
+from handrail.taint.state import ContentMarks, Provenance, find_marks, shown_arguments, taint
 
 
 class OutsideResults:
@@ -74,13 +74,13 @@ class OutsideResults:
         """The marks of the result of a call, whose taint is recorded; `None` if its tool is trusted."""
         index, definition = self._environment.taints, self.tools.get(name)
         # A tool of this program has tainted the session when it put its result off.
-        if definition is not None and index.place_of(found.ref) is None:
+        if definition is not None and index.find_place(found.ref) is None:
             words = found.words or {}
             plain: object = from_json(words) if isinstance(words, str) else words
             shown = canonical_json(schema_masking(definition.parameters_json_schema).mask(plain)).decode()
             provenance = Provenance(name, *found.ref.stored, shown_arguments(shown))
-            await ASYNC.run(partial(taint, index, provenance, written="surely"), is_async=False, seconds=None)
-        return marks_of(index, found.ref)
+            await ASYNC.run(partial(taint, index, provenance, durability="surely"), is_async=False, seconds=None)
+        return find_marks(index, found.ref)
 
 
 def _delimited(part: ToolReturnPart[Any], marks: ContentMarks) -> ModelRequestPart:

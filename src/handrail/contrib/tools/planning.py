@@ -1,8 +1,7 @@
 """The planning suite: four tools for a plan in the session, and the guidance for them.
 
 A handler returns an event (`SetupPlan`, `AddStep`, `UpdateStep`), and the reducers of this module update the `Plan`
-when the call succeeds; so a call that is rolled back does not change the plan. Handlers and reducers both use
-`new_plan`, `with_added_steps` and `with_updated_step`. The rules:
+when the call succeeds. The rules:
 
 * Steps are numbered 1, 2, 3, ... in the order in which they are added. No tool removes a step, so a number is never
   reused in one plan. A new plan starts at 1 again.
@@ -100,8 +99,6 @@ class PlanStep:
 
     Attributes:
         step_id: its number in the plan, from 1.
-        title: what is to be done, or its outcome.
-        status: its status.
     """
 
     step_id: int
@@ -115,9 +112,7 @@ class Plan:
     """An objective, and the steps to it. A session holds at most one: `session[Plan].latest()`.
 
     Attributes:
-        objective: what the plan is to achieve.
         status: `"completed"` when there are steps and all of them are done.
-        steps: the steps by their number.
     """
 
     objective: str
@@ -136,11 +131,7 @@ class Plan:
 
 @dataclass(slots=True, frozen=True)
 class PlanCompleted:
-    """The plan of the session must be completed before the model's answer is accepted, if there is a plan.
-
-    Attributes:
-        required: whether there has to be a plan.
-    """
+    """The plan of the session, if there is one or it is `required`, must be completed before an answer is accepted."""
 
     required: bool = False
 
@@ -153,8 +144,8 @@ class PlanCompleted:
             return ()
         if not plan.steps:
             return ("The plan has no steps yet.",)
-        left = [f"{step.step_id}. {_on_one_line(step.title)}" for step in plan.steps if step.status != "done"]
-        return (f"These steps of the plan are not done: {enumerated(left, limit=_LONGEST_LIST)}.",)
+        open_steps = [f"{step.step_id}. {_on_one_line(step.title)}" for step in plan.steps if step.status != "done"]
+        return (f"These steps of the plan are not done: {enumerated(open_steps, limit=_LONGEST_LIST)}.",)
 
 
 @stored_as("handrail.setup_plan")
@@ -215,21 +206,13 @@ class ReadPlan:
 
 
 def new_plan(event: SetupPlan) -> Plan:
-    """The plan that a setup makes.
-
-    Raises:
-        ToolValidationError: the objective or a title is empty or too long; the message names every fault.
-    """
+    """The plan of a setup."""
     _check(_fault("$.objective", event.objective), *_faults("$.initial_steps", event.initial_steps))
     return _with_steps(Plan(event.objective.strip(), "active"), _numbered(event.initial_steps, first=1))
 
 
 def with_added_steps(plan: Plan, event: AddStep) -> Plan:
-    """The plan with more steps at its end.
-
-    Raises:
-        ToolValidationError: there is no title, or one is empty or too long; the message names every fault.
-    """
+    """The plan with more steps at its end."""
     if not event.steps:
         raise ToolValidationError('$.steps is empty; give at least one title, as in {"steps": ["Write the report"]}.')
     _check(*_faults("$.steps", event.steps))
@@ -239,20 +222,16 @@ def with_added_steps(plan: Plan, event: AddStep) -> Plan:
 
 
 def with_updated_step(plan: Plan, event: UpdateStep) -> Plan:
-    """The plan with one step changed; an equal plan if nothing differs.
-
-    Raises:
-        ToolValidationError: there is no such step, nothing is to be changed, or the title is empty or too long.
-    """
-    known = [step.step_id for step in plan.steps]
-    if not known:
+    """The plan with one step changed; an equal plan if nothing differs."""
+    numbers = [step.step_id for step in plan.steps]
+    if not numbers:
         raise ToolValidationError("the plan has no steps yet; call planning_add_step first.")
-    if event.step_id not in known:
-        asked = shorten(str(event.step_id), _LONGEST_SHOWN)
+    if event.step_id not in numbers:
+        missing = shorten(str(event.step_id), _LONGEST_SHOWN)
         # The number comes from the model and the list from the plan; both are bounded, because a plan may have
         # thousands of steps.
-        numbers = enumerated([str(number) for number in known], limit=_MOST_LISTED, wanted=asked)
-        raise ToolValidationError(f"$.step_id: the plan has no step {asked}. Its steps are {numbers}.")
+        text = enumerated([str(number) for number in numbers], limit=_MOST_LISTED, wanted=missing)
+        raise ToolValidationError(f"$.step_id: the plan has no step {missing}. Its steps are {text}.")
     if event.title is None and event.status is None:
         raise ToolValidationError(
             f"step {event.step_id} has nothing to change; give a title, a status (pending, in_progress or done), "
@@ -283,11 +262,11 @@ def _with_steps(plan: Plan, steps: tuple[PlanStep, ...]) -> Plan:
 
 def _check(*faults: str | None) -> None:
     # All faults at once, so that the model needs one more call and not one for each.
-    found = [fault for fault in faults if fault is not None]
-    if found:
-        more = len(found) - _MOST_FAULTS
+    texts = [fault for fault in faults if fault is not None]
+    if texts:
+        more = len(texts) - _MOST_FAULTS
         rest = [f"{more} more faults, not listed"] if more > 0 else []
-        raise ToolValidationError("\n".join([*found[:_MOST_FAULTS], *rest]))
+        raise ToolValidationError("\n".join([*texts[:_MOST_FAULTS], *rest]))
 
 
 def _faults(path: str, titles: tuple[str, ...]) -> Iterator[str | None]:
@@ -338,8 +317,6 @@ class PlanningToolsSection(Section[None]):
     `session.child()`) registers them there first, and its plan is stored there.
 
     Attributes:
-        session: the session that holds the plan.
-        strategy: the style of reasoning that the text asks for.
         accepts_overrides: whether the descriptions of the tools may be replaced when a prompt is tuned.
 
     Raises:
@@ -354,8 +331,8 @@ class PlanningToolsSection(Section[None]):
     tools: Sequence[Tool[Any, Any]] = field(init=False)
 
     def __post_init__(self) -> None:
-        made = _tools(_Planner(self.session))
-        tools = tuple(replace(tool, accepts_overrides=self.accepts_overrides) for tool in made)
+        suite = _tools(_Planner(self.session))
+        tools = tuple(replace(tool, accepts_overrides=self.accepts_overrides) for tool in suite)
         object.__setattr__(self, "tools", tools)
         # After the assignment of `tools`, which it checks.
         Section.__post_init__(self)

@@ -171,7 +171,7 @@ class ForeignTool(Tool[Any, Any]):
         return _CALL.get().arguments_with_secrets()
 
     @override
-    def fault_of(self, result: ToolResult[Any], *, stored: bool = False) -> str | None:
+    def result_fault(self, result: ToolResult[Any], *, is_stored: bool = False) -> str | None:
         """Accept any value."""
         return None
 

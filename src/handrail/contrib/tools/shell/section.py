@@ -1,7 +1,6 @@
 """The shell suite: one tool that runs programs in a folder, as far as rules allow, and the guidance for it.
 
-`handrail.contrib.tools.shell.rules` decides what may be run, when the command runs and not when it is approved;
-`process` runs and ends a program. The handler here makes a program of a model's request, and a result of its end.
+`rules` decides when the command runs and not when it is approved; `process` runs and ends a program.
 """
 
 from __future__ import annotations
@@ -31,13 +30,13 @@ from handrail.contrib.tools.shell.rules import (
     ProgramChanges,
     ProgramReach,
     ShellRule,
-    changes_of,
+    describe_changes,
+    describe_end,
     describe_rules,
-    end_of,
     format_command,
     match_command,
-    rules_of,
-    text_of,
+    parse_rules,
+    program_changes,
 )
 from handrail.errors import EffectUncertain, FilesystemError, PromptValidationError, ToolValidationError
 from handrail.filesystem import HostFilesystem
@@ -132,11 +131,9 @@ class ProgramEnded:
 
     Attributes:
         command: its bare name, and its arguments.
-        folder: where it was started.
         code: its exit code; negative for the signal that killed it.
         output: its output and error output, of which the model is shown the beginning and the end.
         left_out: how many bytes in the middle of it are left out.
-        changes: whether its changes in the folder are kept.
     """
 
     command: tuple[str, ...]
@@ -151,7 +148,7 @@ class ProgramEnded:
         output = self.output or f"{self.command[0]} wrote nothing."
         if not self.code or self.changes != "kept":
             return output
-        return f"{end_of(self.command[0], self.code)}.{text_of(self.changes)}\n{output}"
+        return f"{describe_end(self.command[0], self.code)}.{describe_changes(self.changes)}\n{output}"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -224,7 +221,7 @@ class ShellToolsSection(Section[None]):
         Section.__post_init__(self)
 
     def render_body(self, params: None) -> str:  # noqa: ARG002 - the section has no parameters
-        """The guidance: what may be run, and whether its changes are rolled back."""
+        """The guidance: the commands that may run, and whether their changes are rolled back."""
         rules = cast("tuple[ShellRule, ...]", self.allow)  # `__post_init__` has made it so
         there = tuple(rule for rule in rules if rule.program not in self.missing)
         undone = _UNDONE if isinstance(self.folder, HostFilesystem) else _NOT_UNDONE
@@ -250,7 +247,7 @@ class ShellToolsSection(Section[None]):
                 f"folder {self.folder!r} cannot be used ({error}); give a folder, or a HostFilesystem over one"
             )
         try:
-            rules = rules_of(self.allow)
+            rules = parse_rules(self.allow)
         except PromptValidationError as error:
             faults.append(str(error))
         faults += timeout_faults(self.timeout, usual=60)
@@ -290,11 +287,8 @@ class ShellHandler:
     Attributes:
         root: where programs run, without links.
         filesystem: rolls back their changes there; `None` for a plain folder.
-        rules: what may be run.
         programs: where the programs are; `None` for one that is not installed.
-        seconds: how long one may take.
         max_kept_bytes: how much of its output the result holds.
-        environment: its environment.
     """
 
     root: Path
@@ -306,37 +300,37 @@ class ShellHandler:
     environment: Mapping[str, str]
 
     async def run(self, params: ShellRun, *, context: ToolContext) -> ToolResult[ProgramEnded]:
-        """Run a program on a thread of its own; when the call is cancelled the program is killed, and waited for."""
+        """Runs a program on a thread of its own; a cancellation kills the program and waits for it."""
         # Made before the thread starts, so that a cancellation finds it even if the program has not been started yet.
         run = ProgramRun(context.clock, uuid4().hex, live=notifying("shell_run", context))
-        reach = ProgramReach.of(params, context, self.root)
+        reach = ProgramReach.from_call(params, context, self.root)
         # The changes of the call are rolled back when this function returns, so the program must have ended by then.
         return await outlast(run_in_thread(lambda: self._carry_out(params, reach, run)), stop=run.stop)
 
     def _carry_out(self, params: ShellRun, reach: ProgramReach, run: ProgramRun) -> ToolResult[ProgramEnded]:
         command = _checked(params.command)
-        path, place = place_of(params.folder, self.root)
+        path, place = resolve_folder(params.folder, self.root)
         rule = match_command(self.rules, command, place, reach.fault)
-        program = self.programs[rule.program]
-        if program is None:
+        executable = self.programs[rule.program]
+        if executable is None:
             raise ToolValidationError(f"{rule.program} may be run, but it is not installed here. Do without it.")
-        wanted = Program(
+        program = Program(
             # By its absolute path, found when the section was made; `PATH` of the environment is not searched again.
-            line=(program, *rule.line(command)[1:]),
+            line=(executable, *rule.line(command)[1:]),
             folder=place.folder,
             environment=self.environment,
             input=params.input.encode(),
             seconds=self.seconds,
             max_output_bytes=self.max_kept_bytes,
         )
-        ended = run_over(self.filesystem, run, wanted, name=command[0], reads=rule.reads)
-        cause = failure_cause(ended, self.seconds, lost=_LOST)
-        commits = cause is None and ended.code in {*rule.commit_on, *reach.commit_on}
-        changes = changes_of(rule, commits=commits, has_filesystem=self.filesystem is not None)
-        value = ProgramEnded(command, path, ended.code, ended.output, ended.left_out, changes)
+        end = run_over(self.filesystem, run, program, name=command[0], reads=rule.reads)
+        cause = failure_cause(end, self.seconds, loss=_LOST)
+        commits = cause is None and end.code in {*rule.commit_on, *reach.commit_on}
+        changes = program_changes(rule, commits=commits, has_filesystem=self.filesystem is not None)
+        value = ProgramEnded(command, path, end.code, end.output, end.left_out, changes)
         if commits:
             return ToolResult.ok(value)
-        return failure_result(value, ended, cause, name=command[0], is_certain=rule.reads)
+        return failure_result(value, end, cause, name=command[0], is_certain=rule.reads)
 
 
 def _checked(command: Command) -> Command:
@@ -370,16 +364,8 @@ def _checked(command: Command) -> Command:
     return command
 
 
-def place_of(folder: str, root: Path) -> tuple[str, ArgumentPath]:
-    """The folder that a command names, in its shortest form, and its location.
-
-    Args:
-        folder: relative to the root.
-        root: where programs run, without links.
-
-    Raises:
-        ToolValidationError: there is no such folder, or it is not inside the root.
-    """
+def resolve_folder(folder: str, root: Path) -> tuple[str, ArgumentPath]:
+    """The folder that a command names, in its shortest form, and its location."""
     try:
         path = normalise(below_root(folder, (os.fspath(root),)))
     except FilesystemError as error:
@@ -397,12 +383,7 @@ def place_of(folder: str, root: Path) -> tuple[str, ArgumentPath]:
 
 
 def notifying(name: str, context: ToolContext) -> Callable[[str, float], object] | None:
-    """Notifies the subscribers of the session of what a program writes, on the event loop; `None` without any.
-
-    Args:
-        name: the name of the tool in its section.
-        context: the context of the call.
-    """
+    """Notifies the subscribers of the session of what a program writes, on the event loop; `None` without any."""
     dispatcher, loop = context.session.dispatcher, asyncio.get_running_loop()
     if not dispatcher.listens(ProgramProgress):
         return None
@@ -423,40 +404,27 @@ def notifying(name: str, context: ToolContext) -> Callable[[str, float], object]
     return notify
 
 
-def failure_cause(ended: ProgramExit, seconds: float, *, lost: str) -> str | None:
-    """Why a call must fail whatever the exit code is, as the rest of a sentence; `None` if it need not.
-
-    Args:
-        ended: how its program has ended.
-        seconds: how long it may take.
-        lost: the cause if its exit code is not known.
-    """
-    if ended.left_running:
-        left = count_noun(ended.left_running, "process", "processes")
-        return f"has started {left} that cannot be killed and may change files at any time"
-    if ended.how == "timeout":
+def failure_cause(end: ProgramExit, seconds: float, *, loss: str) -> str | None:
+    """The reason for a failure whatever the exit code is, as the rest of a sentence; else `None`."""
+    if end.left_running:
+        survivors = count_noun(end.left_running, "process", "processes")
+        return f"has started {survivors} that cannot be killed and may change files at any time"
+    if end.how == "timeout":
         return f"was killed, because it may take {seconds:g} s and was not done"
     # For a program that was stopped this is not shown: `run` raises the cancellation.
-    return None if ended.how == "exited" else lost
+    return None if end.how == "exited" else loss
 
 
-def failure_result(value: E, ended: ProgramExit, cause: str | None, *, name: str, is_certain: bool) -> ToolResult[E]:
+def failure_result(value: E, end: ProgramExit, cause: str | None, *, name: str, is_certain: bool) -> ToolResult[E]:
     """The result of a call that fails, so that the changes of its program are rolled back.
-
-    Args:
-        value: the value of the result.
-        ended: how the program has ended.
-        cause: see `failure_cause`.
-        name: what messages call it.
-        is_certain: whether it has had no effect outside, which the rollback does not undo.
 
     Raises:
         EffectUncertain: it was killed, and it is not certain what it has done.
     """
-    undone = text_of(value.changes)
+    undone = describe_changes(value.changes)
     if cause is None:
-        hint = _MAY_BE_MEMORY if ended.code == _KILLED else ""
-        return ToolResult.error(f"{end_of(name, ended.code)}.{hint}{undone}", value)
-    if is_certain and not ended.left_running:
+        hint = _MAY_BE_MEMORY if end.code == _KILLED else ""
+        return ToolResult.error(f"{describe_end(name, end.code)}.{hint}{undone}", value)
+    if is_certain and not end.left_running:
         return ToolResult.error(f"{name} {cause}.{undone}", value)
     raise EffectUncertain(f"{name} {cause}.{undone}\n{value.render()}")

@@ -1,7 +1,10 @@
 """The file suite: tools over any `Filesystem`, the guidance for them, and the policy that requires reading first.
 
-The tools are declared here: name, description, effect, and an example. `handrail.contrib.tools.vfs.section` implements
-them.
+A handler translates the parameters into one or two operations of the filesystem, and their outcome into what the model
+reads. The message of a search that finds much is cut, and the model reads the rest as that of any long result.
+
+A file above the size limit is never read whole. The identity of a content is computed from the bytes that are shown, or
+before they are read: a change in between counts as unread.
 """
 
 from __future__ import annotations
@@ -36,10 +39,10 @@ from handrail.contrib.tools.vfs.text import (
     ReadFile,
     VfsLimits,
     WriteFile,
+    byte_order_mark,
     decode_text,
     excerpt,
     like,
-    mark_of,
     replace_exactly,
     too_large,
 )
@@ -89,8 +92,6 @@ class FileRemoved:
     """A file or folder has been removed.
 
     Attributes:
-        path: the file or folder.
-        kind: what it was.
         held: how many files and folders a folder held, at any depth.
     """
 
@@ -124,12 +125,7 @@ class MoveFile:
 @stored_as("handrail.file_moved")
 @dataclass(frozen=True, slots=True)
 class FileMoved:
-    """A file or folder has been moved.
-
-    Attributes:
-        path: its old path.
-        new_path: its new path.
-    """
+    """A file or folder has been moved."""
 
     path: str
     new_path: str
@@ -151,8 +147,6 @@ _LOOKING = """\
   show. It reads each line by itself, and knows no look-around and no backreferences.
 - `read_file` shows the text of a file. The first line of the result says which part of the file follows and how to go
   on; it is not in the file. Everything below that line is the file's text, exactly."""
-
-
 _CHANGING = """
 
 **Tools to change with**
@@ -169,18 +163,12 @@ _CHANGING = """
   that it occurs only once in the file. To change every occurrence, set `replace_all`.
 - Line ends are shown as LF. `edit_file` keeps those that the file has.
 - A call that fails has changed nothing. Its message says what to do instead."""
-
-
 _READ_FIRST = """\
 - Read a file before you write to it or remove it, and again if it has changed since; what `grep_files` shows of it does
   not count. For `edit_file` it is enough to have read a part; for `write_file` and `remove_file` read all of it. A new
   file you may write at once, and what you have written yourself you need not read. To move a file you need not read it.
 """
-
-
 _FIND = "- Find what you need with `glob_files` and `grep_files` and read that; you seldom need to read everything.\n"
-
-
 _ONLY_LOOKING = """
 - Nothing is ever changed here: there are no tools to write with.
 - Line ends are shown as LF.
@@ -251,12 +239,12 @@ class VfsToolsSection(Section[None]):
         own = Binding(Filesystem, lambda _: InMemoryFilesystem().filtered(path_filter))
         set_field(self, "usual_resources", ResourceRegistry.build({Filesystem: own}))
         # The policy must use the same filter: otherwise its message could reveal an excluded path.
-        kept = tuple(_behind(policy, path_filter) for policy in self.policies)
+        policies = tuple(_behind(policy, path_filter) for policy in self.policies)
         if self.read_only:
             # Its `scope_fault` accepts a section without write tools, but the policy would record reads that nothing
             # asks about.
-            kept = tuple(policy for policy in kept if not isinstance(policy, ReadBeforeWritePolicy))
-        set_field(self, "policies", kept)
+            policies = tuple(policy for policy in policies if not isinstance(policy, ReadBeforeWritePolicy))
+        set_field(self, "policies", policies)
 
     def render_body(self, params: None) -> str:  # noqa: ARG002 - the section has no parameters
         """The guidance; it covers writing and reading first only where they apply."""
@@ -373,7 +361,6 @@ def _with_files(tool: Tool[Any, Any]) -> Tool[Any, Any]:
 START_BYTES = 64 * 1024
 """How much of a file is read at first, which is all of most: 64 KiB."""
 
-
 _SPECIAL = NotText("is a device, socket or pipe, which is neither read nor changed")
 
 
@@ -382,7 +369,6 @@ class FileHandlers:
     """The handlers, one for each file tool and of the same name.
 
     Attributes:
-        limits: how much one call reads or shows.
         path_filter: which paths exist for the tools, in addition to the filesystem's own filter.
     """
 
@@ -390,25 +376,25 @@ class FileHandlers:
     path_filter: PathFilter = field(default_factory=PathFilter)
 
     def list_files(self, params: ListFiles, *, context: ToolContext) -> ToolResult[FileList]:
-        """Show what a folder holds."""
+        """Shows the entries of a folder."""
         with self._filesystem(context) as filesystem:
             look = self._look(context, include_ignored=params.include_ignored)
             folder = filesystem.stat(params.path).path
-            found = _scanned(filesystem, folder, Pattern("*"), look)
-        return ToolResult.ok(FileList(folder, self._shown(found), len(found.entries), LeftOut.of(found)))
+            scan = _scan(filesystem, folder, Pattern("*"), look)
+        return ToolResult.ok(FileList(folder, self._first_entries(scan), len(scan.entries), LeftOut.from_scan(scan)))
 
     def glob_files(self, params: GlobFiles, *, context: ToolContext) -> ToolResult[FilesFound]:
-        """Show what matches."""
+        """Shows the matching files and folders."""
         with self._filesystem(context) as filesystem:
             folder = self._folder(filesystem, params.path)
             pattern = _pattern(filesystem, params.pattern, folder)
             look = self._look(context, include_ignored=params.include_ignored)
-            found = _scanned(filesystem, folder, pattern, look)
-        entries = self._shown(found)
-        return ToolResult.ok(FilesFound(params.pattern, folder, entries, len(found.entries), LeftOut.of(found)))
+            scan = _scan(filesystem, folder, pattern, look)
+        entries = self._first_entries(scan)
+        return ToolResult.ok(FilesFound(params.pattern, folder, entries, len(scan.entries), LeftOut.from_scan(scan)))
 
     def grep_files(self, params: GrepFiles, *, context: ToolContext) -> ToolResult[LinesFound]:
-        """Show the lines that match."""
+        """Shows the matching lines."""
         with self._filesystem(context) as filesystem:
             look = self._look(context, include_ignored=params.include_ignored)
             # Before any file is looked at, because it refuses a pattern that is invalid.
@@ -416,47 +402,47 @@ class FileHandlers:
             there = filesystem.stat(params.path)
             pattern = _pattern(filesystem, params.files, there.path)
             if there.kind == "folder":
-                found = _scanned(filesystem, there.path, pattern, look)
-                stats = [stat for stat in found.entries if stat.kind == "file"]
-                return ToolResult.ok(search.of(filesystem, stats, LeftOut.of(found)))
+                scan = _scan(filesystem, there.path, pattern, look)
+                stats = [stat for stat in scan.entries if stat.kind == "file"]
+                return ToolResult.ok(search.run(filesystem, stats, LeftOut.from_scan(scan)))
             by = filesystem.unsearched(there.path)
             if by is not None:
                 # Naming a file must not bypass the rules that leave it out of searches.
                 raise ToolValidationError(f"$.path: {there.path} is left out of searches, because of {by}.")
             if there.kind == "symlink":
                 _refuse_link_to_folder(filesystem, there.path)
-            _scanned(filesystem, there.path, None, look)
-            return ToolResult.ok(search.of(filesystem, [there], NOTHING_LEFT_OUT))
+            _scan(filesystem, there.path, None, look)
+            return ToolResult.ok(search.run(filesystem, [there], NOTHING_LEFT_OUT))
 
     def read_file(self, params: ReadFile, *, context: ToolContext) -> ToolResult[FileExcerpt]:
-        """Show a part of a file's text, or the kind of a file that is not text."""
+        """Shows a part of the text of a file, or the kind of a file that is not text."""
         with self._filesystem(context) as filesystem:
-            content = content_of(filesystem, params.path, self.limits)
+            content = read_content(filesystem, params.path, self.limits)
         if isinstance(content.text, NotText):
-            shown = FileExcerpt(content.path, "", 0, 0, 0, not_shown=content.text.what)
+            part = FileExcerpt(content.path, "", 0, 0, 0, not_shown=content.text.what)
         else:
-            shown = excerpt(content.text, params, self.limits, path=content.path)
-        return ToolResult.ok(shown, files_shown=content.shown_in(shown))
+            part = excerpt(content.text, params, self.limits, path=content.path)
+        return ToolResult.ok(part, files_shown=content.shown_in(part))
 
     def write_file(self, params: WriteFile, *, context: ToolContext) -> ToolResult[FileWritten]:
-        """Make or replace a file."""
+        """Creates or replaces a file."""
         with self._filesystem(context) as filesystem:
             # Before the write, after which the file always exists. No other call can come between: this one holds the
             # turn.
             path = filesystem.shortest(params.path)
             created = not filesystem.exists(path)
-            text = params.content if created else like(params.content, _start_of(filesystem, path))
+            text = params.content if created else like(params.content, _read_head(filesystem, path))
             filesystem.write_text(path, text)
             # The identity is of the text that was written, and not of what is read again: a change in between counts as
             # unread.
             data = text.encode()
-            shown = FileShown(path, identity_of(filesystem, path, data))
-        return ToolResult.ok(FileWritten(path, created, len(data)), files_shown=(shown,))
+            display = FileShown(path, identify_content(filesystem, path, data))
+        return ToolResult.ok(FileWritten(path, created, len(data)), files_shown=(display,))
 
     def edit_file(self, params: EditFile, *, context: ToolContext) -> ToolResult[FileEdited]:
-        """Replace a piece of a file's text."""
+        """Replaces a piece of a file's text."""
         with self._filesystem(context) as filesystem:
-            content = content_of(filesystem, params.path, self.limits)
+            content = read_content(filesystem, params.path, self.limits)
             path, text = content.path, content.text
             if isinstance(text, NotText):
                 raise ToolValidationError(
@@ -464,30 +450,30 @@ class FileHandlers:
                     "belongs in another."
                 )
             after = replace_exactly(text, params, path=path)
-            written = mark_of(_start_of(filesystem, path)) + after.text
-            filesystem.write_text(path, written)
-            identity = identity_of(filesystem, path, written.encode())
+            new_text = byte_order_mark(_read_head(filesystem, path)) + after.text
+            filesystem.write_text(path, new_text)
+            identity = identify_content(filesystem, path, new_text.encode())
         return ToolResult.ok(
             FileEdited(path, after.replacements, after.lines), files_shown=(FileShown(path, identity),)
         )
 
     def remove_file(self, params: RemoveFile, *, context: ToolContext) -> ToolResult[FileRemoved]:
-        """Remove a file or folder."""
+        """Removes a file or folder."""
         with self._filesystem(context) as filesystem:
             # Before the removal, because afterwards there is neither a kind nor a shortest path.
             there = filesystem.stat(params.path)
-            held = filesystem.remove(there.path, recursive=params.recursive)
-        return ToolResult.ok(FileRemoved(there.path, there.kind, held))
+            entries = filesystem.remove(there.path, recursive=params.recursive)
+        return ToolResult.ok(FileRemoved(there.path, there.kind, entries))
 
     def move_file(self, params: MoveFile, *, context: ToolContext) -> ToolResult[FileMoved]:
-        """Move a file or folder."""
+        """Moves a file or folder."""
         with self._filesystem(context) as filesystem:
             path = filesystem.stat(params.path).path
             filesystem.move(path, params.new_path)
             return ToolResult.ok(FileMoved(path, filesystem.shortest(params.new_path)))
 
-    def _shown(self, found: Scan) -> tuple[FileStat, ...]:
-        room, entries = self.limits.search_characters, found.entries
+    def _first_entries(self, scan: Scan) -> tuple[FileStat, ...]:
+        room, entries = self.limits.search_characters, scan.entries
         fit = next((n for n, size in enumerate(accumulate(map(_length, entries)), 1) if size > room), len(entries) + 1)
         return entries[: max(fit - 1, 1)]
 
@@ -517,7 +503,7 @@ def _pattern(filesystem: Filesystem, pattern: str, folder: str) -> Pattern:
     return Pattern(pattern)
 
 
-def _start_of(filesystem: Filesystem, path: str) -> bytes:
+def _read_head(filesystem: Filesystem, path: str) -> bytes:
     exists = filesystem.exists(filesystem.resolve(path))
     return filesystem.read_start(path, START_BYTES).data if exists else b""
 
@@ -533,20 +519,20 @@ def _refuse_link_to_folder(filesystem: Filesystem, path: str) -> None:
         )
 
 
-def _scanned(filesystem: Filesystem, path: str, pattern: Pattern | None, look: WalkRequest) -> Scan:
+def _scan(filesystem: Filesystem, path: str, pattern: Pattern | None, look: WalkRequest) -> Scan:
     if pattern is None:
         name = path.rpartition("/")[2]
         # The name is escaped, so that `*`, `[` or `{` in it is not a pattern.
-        found = filesystem.scan(parent_of(path), escape(name).replace("{", "[{]"), look)
-        hidden = found.start_ignored or found.ignored > 0
+        scan = filesystem.scan(parent_of(path), escape(name).replace("{", "[{]"), look)
+        hidden = scan.start_ignored or scan.ignored > 0
     else:
-        found = filesystem.scan(path, pattern, look)
-        hidden = found.start_ignored
+        scan = filesystem.scan(path, pattern, look)
+        hidden = scan.start_ignored
     if hidden:
         raise ToolValidationError(
             f"$.path: {path} is hidden by ignore files (such as .gitignore). Set include_ignored to true to look at it."
         )
-    return found
+    return scan
 
 
 def _time_over(context: ToolContext, limits: VfsLimits) -> Callable[[], bool]:
@@ -562,10 +548,9 @@ def _time_over(context: ToolContext, limits: VfsLimits) -> Callable[[], bool]:
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """The content of a file.
+    """The content of a file, by its shortest path.
 
     Attributes:
-        path: its path, in shortest form.
         text: its text, or what it is instead.
         identity: the result of `Filesystem.identity`; empty for a special file, which has none.
     """
@@ -575,7 +560,7 @@ class Content:
     identity: str
 
     def shown_in(self, excerpt: FileExcerpt) -> tuple[FileShown, ...]:
-        """How much of the file an excerpt shows."""
+        """The part of the file that an excerpt shows."""
         if not self.identity:
             return ()
         if isinstance(self.text, NotText):
@@ -596,12 +581,8 @@ class Content:
         )
 
 
-def content_of(filesystem: Filesystem, path: str, limits: VfsLimits) -> Content:
-    """The content at a path; links are followed.
-
-    Raises:
-        FilesystemError: there is no file, or it cannot be read.
-    """
+def read_content(filesystem: Filesystem, path: str, limits: VfsLimits) -> Content:
+    """The content at a path; links are followed."""
     stat = filesystem.stat(path)
     # A pipe or device could block the read, or never end.
     if stat.kind == "special":
@@ -612,7 +593,7 @@ def content_of(filesystem: Filesystem, path: str, limits: VfsLimits) -> Content:
         return Content(stat.path, NotText(larger), filesystem.identity(path))
     # Most files are this small, and then the first read was the only one.
     if start.size <= len(start.data):
-        return Content(stat.path, decode_text(start.data), identity_of(filesystem, path, start.data))
+        return Content(stat.path, decode_text(start.data), identify_content(filesystem, path, start.data))
     if start.size > MOST_HASHED_BYTES:
         identity = filesystem.identity(path)
         return Content(stat.path, decode_text(filesystem.read_bytes(path)), identity)
@@ -621,6 +602,6 @@ def content_of(filesystem: Filesystem, path: str, limits: VfsLimits) -> Content:
     return Content(stat.path, decode_text(data), digest_of((data,)))
 
 
-def identity_of(filesystem: Filesystem, path: str, data: bytes) -> str:
+def identify_content(filesystem: Filesystem, path: str, data: bytes) -> str:
     """The identity of a file whose content is given; for a large one from its status."""
     return digest_of((data,)) if len(data) <= MOST_HASHED_BYTES else filesystem.identity(path)

@@ -28,7 +28,7 @@ def search(
 ) -> LinesFound:
     """What is found in all of these files."""
     filesystem = InMemoryFilesystem(files)
-    return Search(asked, VfsLimits(**limits), is_over).of(filesystem, filesystem.glob("**"), NOTHING_LEFT_OUT)
+    return Search(asked, VfsLimits(**limits), is_over).run(filesystem, filesystem.glob("**"), NOTHING_LEFT_OUT)
 
 
 def after(times: int) -> Callable[[], bool]:
@@ -103,7 +103,7 @@ def test_files_that_cannot_be_searched_are_named(wording: Wording) -> None:
 
     files = {f"{number}.bin": b"x\0" for number in range(5)} | {"big.txt": b"x" * 101}
     filesystem = Locked({**files, "a.txt": "x\n", "locked.txt": "x"})
-    found = Search(GrepFiles("x"), VfsLimits(file_bytes=100), never).of(
+    found = Search(GrepFiles("x"), VfsLimits(file_bytes=100), never).run(
         filesystem, filesystem.glob("**"), NOTHING_LEFT_OUT
     )
     assert found.render() == wording
@@ -137,7 +137,7 @@ def test_nothing_found_is_told_with_what_may_be_the_reason(wording: Wording) -> 
     assert search({"a.txt": POEM}, GrepFiles("lily")).render() == wording
     assert search({"a.txt": POEM}, GrepFiles(r"rose\nis")).render() == wording
     for files in ("*.py", "src/**", "**"):
-        nothing = Search(GrepFiles("lily", files=files), VfsLimits(), never).of(
+        nothing = Search(GrepFiles("lily", files=files), VfsLimits(), never).run(
             InMemoryFilesystem(), (), NOTHING_LEFT_OUT
         )
         assert nothing.render() == wording
@@ -160,6 +160,6 @@ def test_a_file_that_has_grown_since_it_was_listed_is_not_searched() -> None:
     """What counts is the size of the content that is read."""
     listed = FileStat("log.txt", "file", 1)
     filesystem = InMemoryFilesystem({"log.txt": "x" * 101})
-    found = Search(GrepFiles("x"), VfsLimits(file_bytes=100), never).of(filesystem, (listed,), NOTHING_LEFT_OUT)
+    found = Search(GrepFiles("x"), VfsLimits(file_bytes=100), never).run(filesystem, (listed,), NOTHING_LEFT_OUT)
     assert (found.unsearched, found.unsearched_total) == (("log.txt",), 1)
     assert not found.lines
