@@ -46,8 +46,8 @@ _STATE, _PARENT, _THREADS, _START = 0, 1, 17, 19  # in `/proc/PID/stat` behind t
 _MOST_ROUNDS = 100
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.001, 0.05
 
+# How often, and how long each time, to wait for the end of a client after what it has started was killed.
 _TIMES_TO_LEAVE, _SECONDS_TO_LEAVE = 20, 0.05
-"""How often, and how long each time, to wait for the end of a client after what it has started was killed."""
 
 _SECONDS_TO_TRY = 10
 

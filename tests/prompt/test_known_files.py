@@ -27,9 +27,9 @@ from handrail.prompt.read_before_write import (
     FileKnown,
     KnownFiles,
     all_known,
+    find_known,
     known_after,
     known_after_edit,
-    find_known,
     remember,
 )
 from handrail.runtime import Session, ToolCall, ToolMessage

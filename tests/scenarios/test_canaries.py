@@ -29,8 +29,7 @@ from handrail.redaction import NAMES_VARIABLE, Redaction, use_redaction
 from handrail.runtime import Session, ToolCall, ToolInvoked, ToolMessage
 from handrail.session.calls import CallRef
 from handrail.store import Store
-from handrail.taint import Tainted
-from handrail.taint.state import DelimiterSecret, make_delimiter
+from handrail.taint import DelimiterSecret, Tainted, make_delimiter
 from handrail.testing import ScriptedModel
 from handrail.testing.script import Call, Reply, Script
 from tests.cli.agent_folders import call, script, write

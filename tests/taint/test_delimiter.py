@@ -1,4 +1,4 @@
-"""`handrail.taint.state`: untrusted content cannot end the part in which it is rendered."""
+"""`handrail.taint`: untrusted content cannot end the part in which it is rendered."""
 
 from __future__ import annotations
 
@@ -11,8 +11,16 @@ from handrail.prompt import BinaryPart, TextPart, ToolResult, ToolsSection
 from handrail.prompt.tool_declaration import MIN_RESULT_CHARS
 from handrail.runtime import Session, ToolCall, ToolInvoked, ToolMessage
 from handrail.session.calls import CallRef
-from handrail.taint import Tainted, TaintPolicy, list_taints
-from handrail.taint.state import DelimiterSecret, Provenance, TaintIndex, make_delimiter, taint
+from handrail.taint import (
+    DelimiterSecret,
+    Provenance,
+    Tainted,
+    TaintIndex,
+    TaintPolicy,
+    list_taints,
+    make_delimiter,
+    taint,
+)
 from tests.taint.desk import MAIL, call, desk
 from tests.wording import Wording
 

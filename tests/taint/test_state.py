@@ -1,4 +1,4 @@
-"""`handrail.taint.state`: what taints a session, and what does not clear it."""
+"""`handrail.taint`: what taints a session, and what does not clear it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from handrail.errors import InvalidArgumentError, PromptValidationError, Session
 from handrail.prompt import ApprovalRequest, PromptTemplate, Section, ToolsSection
 from handrail.runtime import IdempotencyConfig, Session
 from handrail.session.calls import CallRef
-from handrail.taint import Provenance, Tainted, TaintPolicy, taint_by_answer, list_taints
+from handrail.taint import Provenance, Tainted, TaintPolicy, list_taints, taint_by_answer
 from tests.crash.forks import fork_to_crash
 from tests.taint.desk import MAIL, call, desk, known_account, read_mail
 from tests.wording import Wording

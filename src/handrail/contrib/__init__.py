@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from handrail.prompt import External, Tool, ToolExample
+from handrail.prompt.section import ResourceDeclaration, section_registry
 from handrail.prompt.tool_definition import MAX_RESULT_CHARS
 from handrail.resources import ResourceRegistry
 
@@ -20,6 +21,7 @@ def suite_tool(
     name: str = "",
     effect: Literal["read", "state"] | External = "state",
     max_result_chars: int = MAX_RESULT_CHARS,
+    accepts_overrides: bool = False,
 ) -> Tool[Any, Any]:
     """A tool with the types of its first example; without a name it has that of its handler."""
     generic = cast("Any", Tool)
@@ -30,6 +32,7 @@ def suite_tool(
         examples=examples,
         effect=effect,
         max_result_chars=max_result_chars,
+        accepts_overrides=accepts_overrides,
     )
     return cast("Tool[Any, Any]", tool)
 
@@ -49,17 +52,14 @@ def limit_faults(name: str, value: object, *, unit: str, least: int = 1) -> list
     return [f"{name} is {value!r}; give a number of {unit}, at least {least:,}"]
 
 
-def also_bound(
-    resources: ResourceRegistry | Mapping[type[Any], object] | None, own: Mapping[type[Any], object]
-) -> ResourceRegistry:
+def also_bound(resources: ResourceDeclaration, own: Mapping[type[Any], object]) -> ResourceRegistry:
     """The resources that were given to a section, and its own.
 
     Raises:
         DuplicateBindingError: one type is in both.
     """
-    registry = resources if isinstance(resources, ResourceRegistry) else ResourceRegistry.build(resources or {})
     # `of` and not `merge`, so that a second binding of a type is an error.
-    return ResourceRegistry.of(*registry, *ResourceRegistry.build(own))
+    return ResourceRegistry.of(*section_registry(resources), *ResourceRegistry.build(own))
 
 
 def environment_faults(environment: object) -> list[str]:

@@ -55,10 +55,8 @@ from handrail.serde.annotations import default_fault, is_mutable, is_union, opti
 from handrail.serde.core_schemas import cached
 from handrail.serde.formatting import type_name
 
-_DATA: Final = frozenset(
-    {"builtins", "collections", "collections.abc", "datetime", "decimal", "pathlib", "types", "uuid"}
-)
-"""Modules whose classes are data and never resources, whether serde reads them or not."""
+# Modules whose classes are data and never resources, whether serde reads them or not.
+_DATA: Final = {"builtins", "collections", "collections.abc", "datetime", "decimal", "pathlib", "types", "uuid"}
 
 _MANY_FAULT: Final = (
     "a model names each argument; declare each as a parameter, or, in a decorator, copy the signature with "
@@ -74,12 +72,12 @@ _TITLE: Final = (
     r"examples?):[ \t]*\n"
 )
 
+# By what the styles of docstrings are recognized.
 _STYLES: Final[Mapping[str, str]] = {
     "sphinx": r"(?im)^[ \t]*:(?:param|parameter|arg|argument|key|keyword|returns?|raises?|type|rtype)\b[^:\n]*:",
     "numpy": r"(?im)^[ \t]*(?:parameters|other parameters|returns|yields|raises|examples)[ \t]*\n[ \t]*-{3,}[ \t]*$",
     "google": rf"(?im)^[ \t]*{_TITLE}(?:[ \t]*\n)?[ \t]+\S",
 }
-"""By what the styles of docstrings are recognized."""
 
 _CLOSE_TITLE: Final = rf"(?im)^({_TITLE})(?:[ \t]*\n)?(?=[ \t]+\S)"
 _FLAT_SECTION: Final = rf"(?i){_TITLE}(?=\S)"
@@ -221,11 +219,9 @@ class _Reading:
             places = {"": 0} | {name: place for place, name in enumerate(read.parameters, start=1)}
             self.faults.sort(key=lambda fault: places.get(fault.parameter.lstrip("*"), len(places)))
             self.decorated.refuse(self.faults)
-        is_async = inspect.iscoroutinefunction(function)
-        fields, injected = tuple(self.fields), tuple(self.injected)
-        return FunctionSignature(
-            function, fields, injected, params_type, result_type, is_async, may_return_files, description
-        )
+        fields, injected, is_async = tuple(self.fields), tuple(self.injected), inspect.iscoroutinefunction(function)
+        kinds = params_type, result_type
+        return FunctionSignature(function, fields, injected, *kinds, is_async, may_return_files, description)
 
     def _add(self, parameter: str, text: str) -> None:
         self.faults.append(SignatureFault(parameter, text))

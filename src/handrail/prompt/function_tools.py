@@ -21,7 +21,7 @@ import inspect
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import FrameType, FunctionType, GenericAlias
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, ParamSpec, Protocol, TypeVar, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, ParamSpec, TypeVar, Unpack, cast, overload
 
 from handrail.errors import ParseError, PromptValidationError, SignatureFault
 from handrail.prompt.function_signature import DecoratedFunction, FunctionSignature, make_handler, read_signature
@@ -69,8 +69,11 @@ class FunctionTool(Tool[Any, Value], Generic[Q, Returned, Value]):
             return GenericAlias(cls, types)
 
 
-class ToolDecorator(Protocol):
-    """Makes a tool of a function, with options that were given before."""
+class ToolDecorator:
+    """Makes a tool of a function, with the options of `tool`; `around` as for `function_tool`."""
+
+    def __init__(self, options: FunctionOptions, around: FrameType | None) -> None:
+        self._options, self._around = options, around
 
     @overload
     def __call__(
@@ -84,6 +87,9 @@ class ToolDecorator(Protocol):
     def __call__(self, function: Callable[Q, ToolResult[V]], /) -> FunctionTool[Q, ToolResult[V], V]: ...
     @overload
     def __call__(self, function: Callable[Q, V], /) -> FunctionTool[Q, V, V]: ...
+    def __call__(self, function: Any, /) -> Any:
+        """Makes the tool."""
+        return function_tool(function, self._options, around=self._around)
 
 
 @overload
@@ -115,14 +121,8 @@ def tool(function: Any = None, /, **options: Unpack[FunctionOptions]) -> Any:
     """
     frame = inspect.currentframe()
     around = frame.f_back if frame is not None else None
-    if function is not None:
-        return function_tool(function, options, around=around)
-
-    def decorate(function: Any) -> Any:  # noqa: ANN401 - see the overloads
-        # The frame where the decorator was made is that where it is applied.
-        return function_tool(function, options, around=around)
-
-    return decorate
+    # A decorator is applied in the frame where it is made.
+    return ToolDecorator(options, around) if function is None else function_tool(function, options, around=around)
 
 
 def function_tool(function: Any, options: FunctionOptions, *, around: FrameType | None = None) -> Any:  # noqa: ANN401 - see the overloads of `tool`
@@ -156,10 +156,8 @@ def _is_method(function: FunctionType) -> bool:
     return first.annotation is inspect.Parameter.empty or first.name in {"self", "cls"}
 
 
-def _build_tool(
-    function: AnyCallable, signature: FunctionSignature, options: FunctionOptions
-) -> FunctionTool[..., Any, Any]:
-    fields: dict[str, Any] = dict(options)
+def _build_tool(function: AnyCallable, signature: FunctionSignature, options: Mapping[str, Any]) -> Any:  # noqa: ANN401 - see the overloads of `tool`
+    fields = dict(options)
     if unknown := sorted(fields.keys() - FunctionOptions.__optional_keys__):
         near = nearest(unknown[0], FunctionOptions.__optional_keys__)
         cure = f"did you mean {near}?" if near else f"they are {', '.join(sorted(FunctionOptions.__optional_keys__))}."

@@ -168,9 +168,7 @@ class FeedbackTrigger:
     on_repeated_failure: int | None = None
 
     def __post_init__(self) -> None:
-        if all(
-            condition is None for condition in (self.every_calls, self.every, self.on_file, self.on_repeated_failure)
-        ):
+        if (self.every_calls, self.every, self.on_file, self.on_repeated_failure) == (None, None, None, None):
             expected = "a number of calls, unless there is another condition: FeedbackTrigger(every_calls=10)"
             _refuse("FeedbackTrigger", "every_calls", None, expected)
         for argument, least in (("every_calls", 1), ("on_repeated_failure", 2)):
@@ -477,8 +475,6 @@ def _check_checker(checker: object) -> None:
 
 def as_completion_check(completion: object) -> CompletionCheck | None:
     """The check of a prompt, from a check, a checker or a function; `None` for none."""
-    return (
-        completion
-        if completion is None or isinstance(completion, CompletionCheck)
-        else CompletionCheck(cast("Any", completion))
-    )
+    if completion is None or isinstance(completion, CompletionCheck):
+        return completion
+    return CompletionCheck(cast("Any", completion))

@@ -77,23 +77,23 @@ _SLOT = "call"
 OnRepeat = Literal["refuse", "allow"]
 """How a call is treated that equals one whose effect is unknown: refused, or run as a separate effect."""
 
+# Exceptions that may be raised before or after an effect, by a program or by the runtime; besides those of
+# `RunAbortedError`.
 _PROVE_NOTHING = (
     *(BaseException, Exception, OSError, TimeoutError, BaseExceptionGroup, ExceptionGroup),
     *(HandrailError, ModelVisibleError),
 )
-"""Exceptions that may be raised before or after an effect, by a program or by the runtime; besides those of
-`RunAbortedError`."""
 
+# What the fields of an `IdempotencyConfig` may be.
 _CHOICES: Mapping[str, Sequence[object]] = {
     "strategy": get_args(Strategy),
     "on_orphan": (*get_args(OnOrphan), None),
     "on_busy": get_args(OnBusy),
     "on_other_arguments": get_args(OnOtherArguments),
 }
-"""What the fields of an `IdempotencyConfig` may be."""
 
+# The default of `External.on_orphan`: equal to what a program writes, and another object, so that the two differ.
 _NOT_GIVEN = cast("OnOrphan", "".join("unknown"))
-"""The default of `External.on_orphan`: equal to what a program writes, and another object, so that the two differ."""
 
 
 class EffectKey(NamedTuple):
@@ -177,28 +177,22 @@ class IdempotencyConfig:
         """Returns whether a result is replayed for other arguments; never for a key of all arguments."""
         return self.strategy in {"params", "custom"} and self.on_other_arguments == "replay"
 
-    def check_params_type(
-        self, params_type: type[object] | None, *, tool: str, fields: Sequence[str] | None = None
-    ) -> None:
+    def check_params_type(self, kind: type[object] | None, *, tool: str, fields: Sequence[str] | None = None) -> None:
         """Checks that a parameter type has the fields of `param_keys`; called when a tool is registered.
 
         Args:
-            params_type: the type of the parameters.
+            kind: the type of the parameters.
             tool: the tool.
             fields: the names of the fields, of a tool whose schema is data.
 
         Raises:
             PromptValidationError: a field is missing. The message lists the existing fields.
         """
-        there = fields if fields is not None else list(record_types(params_type)) if is_record(params_type) else []
+        there = fields if fields is not None else list(record_types(kind)) if is_record(kind) else []
         missing = [name for name in self.param_keys if name not in there]
         if missing:
-            raise PromptValidationError(
-                f"IdempotencyConfig: param_keys names {', '.join(missing)}, but {_name(params_type)} has "
-                f"{', '.join(there) or 'no fields'}.",
-                tool=tool,
-                dataclass=params_type,
-            )
+            text = f"param_keys names {', '.join(missing)}, but {_name(kind)} has {', '.join(there) or 'no fields'}"
+            raise PromptValidationError(f"IdempotencyConfig: {text}.", tool=tool, dataclass=kind)
 
     def key_for(self, tool_name: str, params: object, *, hash_key: bytes | None = None) -> str | None:
         """The declared key of a call, e.g. `session:create_order:abc123def456`; `None` for strategy `"none"`.
@@ -318,6 +312,9 @@ def _refuse(owner: str, fault: str) -> Never:
     raise PromptValidationError(f"{owner}: {fault}")
 
 
+_reject = partial(_refuse, _EXTERNAL)
+
+
 def _check_choice(owner: str, name: str, value: object, choices: Sequence[object]) -> None:
     if value not in choices:
         _refuse(owner, f"{name} is {value!r}; it must be one of {', '.join(map(repr, choices))}.")
@@ -401,10 +398,10 @@ class External:
         _check_choice(_EXTERNAL, "on_orphan", self.on_orphan, get_args(OnOrphan))
         _check_choice(_EXTERNAL, "repeat_unknown", self.repeat_unknown, get_args(OnRepeat))
         if self.on_orphan == "retry" and self.reconcile is not None:
-            _refuse(_EXTERNAL, never_asked())
+            _reject(never_asked())
         for name in ("reconcile_proves_absence", "accept_late_result"):
             if not isinstance(getattr(self, name), bool):
-                _refuse(_EXTERNAL, f"{name} is {getattr(self, name)!r}; it must be True or False.")
+                _reject(f"{name} is {getattr(self, name)!r}; it must be True or False.")
         _check_span(_EXTERNAL, "lease", self.lease, _LEASE)
 
     def with_short_forms(self, config: IdempotencyConfig | None, reconcile: Reconcile[Any, Any] | None) -> External:
@@ -416,21 +413,17 @@ class External:
         own = None if self.on_orphan is _NOT_GIVEN else self.on_orphan
         on_orphan = None if config is None else config.on_orphan
         lease = MINUTE if config is None else config.lease
-        self._check_agreement("on_orphan", own, None, on_orphan)
-        self._check_agreement("lease", self.lease, MINUTE, lease)
-        self._check_agreement("reconcile", self.reconcile, None, reconcile)
+        _check_agreement("on_orphan", own, None, on_orphan)
+        _check_agreement("lease", self.lease, MINUTE, lease)
+        _check_agreement("reconcile", self.reconcile, None, reconcile)
         if self.repeat_unknown == "allow" and config is not None and config.has_key:
-            _refuse(
-                _EXTERNAL,
+            _reject(
                 "repeat_unknown='allow' is for a tool without a key: with idempotency=..., each call of a key is the "
-                "same effect. Leave one of the two out.",
+                "same effect. Leave one of the two out."
             )
         reconcile = self.reconcile or reconcile
         if self.reconcile_proves_absence and reconcile is None:
-            _refuse(
-                _EXTERNAL,
-                "reconcile_proves_absence says what None of a reconciler means; give reconcile, or leave it out.",
-            )
+            _reject("reconcile_proves_absence says what None of a reconciler means; give reconcile, or leave it out.")
         return replace(
             self,
             on_orphan=own or on_orphan or self.on_orphan,
@@ -438,36 +431,26 @@ class External:
             reconcile=reconcile,
         )
 
-    def _check_agreement(self, name: str, own: object, default: object, short: object) -> None:
-        # A value that equals the default counts as not given, because a dataclass does not record which fields were
-        # given.
-        if default not in (own, short) and own != short:
-            _refuse(
-                _EXTERNAL,
-                f"{name} is {_text(own)} here and {_text(short)} in the tool's short form; set it in one place.",
-            )
+
+def _check_agreement(name: str, own: object, default: object, short: object) -> None:
+    # A value that equals the default counts as not given: a dataclass does not record which fields were given.
+    if default not in (own, short) and own != short:
+        _reject(f"{name} is {_text(own)} here and {_text(short)} in the tool's short form; set it in one place.")
 
 
 def _check_types(kinds: object) -> None:
     if not isinstance(kinds, tuple | list):
-        _refuse(
-            _EXTERNAL,
-            f"not_applied_on is {kinds!r}; it must be a tuple of exception types, e.g. (ConnectionRefusedError,).",
-        )
+        _reject(f"not_applied_on is {kinds!r}; it must be a tuple of exception types, e.g. (ConnectionRefusedError,).")
     for kind in cast("tuple[object, ...]", kinds):
         if not isinstance(kind, type) or not issubclass(kind, Exception):
-            _refuse(
-                _EXTERNAL,
-                f"not_applied_on has {kind!r}; it must have types of exceptions, e.g. ConnectionRefusedError.",
-            )
+            _reject(f"not_applied_on has {kind!r}; it must have types of exceptions, e.g. ConnectionRefusedError.")
         # By equality, not by `issubclass`: `ConnectionRefusedError` is an `OSError`, and it does prove that nothing was
         # sent; and programs derive their own exceptions from those of Handrail. Each kind of `RunAbortedError` can end
         # a handler after the effect.
         if kind in _PROVE_NOTHING or issubclass(kind, RunAbortedError):
-            _refuse(
-                _EXTERNAL,
+            _reject(
                 f"not_applied_on has {kind.__name__}, which may be raised after the effect has happened. Name the "
-                "exceptions that are raised only before it, e.g. ConnectionRefusedError, or raise EffectNotApplied.",
+                "exceptions that are raised only before it, e.g. ConnectionRefusedError, or raise EffectNotApplied."
             )
 
 

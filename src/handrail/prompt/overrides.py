@@ -27,7 +27,7 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from handrail.errors import OverridesError, PromptValidationError
 from handrail.loop_guard import check_blocking
@@ -43,6 +43,7 @@ from handrail.serde.json_values import repeated_keys
 _log = redacted_logger("handrail.prompt")
 
 T = TypeVar("T")
+Overrides: TypeAlias = Mapping[str, "Override"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +124,7 @@ class OverridesReport:
         return (*missing, *stale, *unknown)
 
 
-def read_overrides(path: Path) -> Mapping[str, Override] | None:
+def read_overrides(path: Path) -> Overrides | None:
     """The overrides of a file by their keys; `None` if it does not exist.
 
     Raises:
@@ -142,9 +143,7 @@ def read_overrides(path: Path) -> Mapping[str, Override] | None:
     return overrides
 
 
-def compare_overrides(
-    texts: Mapping[str, PromptText], overrides: Mapping[str, Override] | None, *, file: str
-) -> OverridesReport:
+def compare_overrides(texts: Mapping[str, PromptText], overrides: Overrides | None, *, file: str) -> OverridesReport:
     """Compares overrides with the texts that there are, by their keys; `None` if their file does not exist."""
     applied: dict[str, str] = {}
     stale: dict[str, str] = {}

@@ -38,8 +38,7 @@ if TYPE_CHECKING:
     from handrail.prompt.overrides import OverridesReport
     from handrail.prompt.policy import ToolPolicy
 
-_LONGEST_LIST = 400
-"""Bytes of the names of tools, and of sections, in one sentence."""
+_LONGEST_LIST = 400  # bytes of the names of tools, and of sections, in one sentence
 
 
 class SectionTools(NamedTuple):
@@ -90,7 +89,7 @@ class SummarizedSection(NamedTuple):
 
 def closed_above(path: tuple[str, ...], closed: AbstractSet[str]) -> str | None:
     """The path of the outermost closed section that has a section below it; `None` if there is none."""
-    dotted = (".".join(path[:depth]) for depth in range(1, len(path)))
+    dotted = (".".join(path[:depth]) for depth in range(1, len(path) if closed else 0))
     return next((above for above in dotted if above in closed), None)
 
 
@@ -118,8 +117,7 @@ def check_paths(requests: Iterable[str], paths: Collection[str]) -> None:
             )
 
 
-_DEEPEST_HEADING = 6
-"""Markdown has six levels of headings."""
+_DEEPEST_HEADING = 6  # markdown has six levels of headings
 
 BoundParams = Mapping[type[Any], object]
 """The parameters of sections by their type."""
@@ -163,9 +161,8 @@ class Prompt(Generic[Out]):
         Raises:
             PromptValidationError: as for the section and the template.
         """
-        return Prompt(
-            PromptTemplate(ns="handrail", key="tools", sections=[ToolsSection(title="Tools", tools=tuple(tools))])
-        )
+        section = ToolsSection(title="Tools", tools=tuple(tools))
+        return Prompt(PromptTemplate(ns="handrail", key="tools", sections=[section]))
 
     def __repr__(self) -> str:
         return f"Prompt({self.name!r})"
@@ -291,11 +288,7 @@ def _declared_type(template: PromptTemplate[Any], value: object) -> type[Any]:
     kinds = template.params_types
     # The exact type comes first: if sections declare a class and its subclass, an instance of the subclass must not be
     # bound as the class. The declared type is the key, not the type of the instance: sections find parameters by it.
-    kind = (
-        type(value)
-        if type(value) in kinds
-        else next((candidate for candidate in kinds if isinstance(value, candidate)), None)
-    )
+    kind = type(value) if type(value) in kinds else next((known for known in kinds if isinstance(value, known)), None)
     if kind is not None:
         return kind
     names = ", ".join(annotation_name(kind) for kind in kinds)
@@ -372,7 +365,7 @@ class _Rendering:
         self._params = params
         self._enabled = tuple(enabled_sections(template.tree, params))
         self.sections = tuple(
-            self._summarized(enabled.placed, open) for enabled in self._enabled if enabled.is_summarized
+            self._summarized(section.placed, open) for section in self._enabled if section.is_summarized
         )
         self.names = SectionTools.beside({tool.name for tool, _ in template.placed_tools()})
 
@@ -392,9 +385,7 @@ class _Rendering:
 
     def visible(self, path: str = "") -> Iterator[EnabledSection]:
         closed = self.closed(path).keys()
-        return (
-            enabled for enabled in self.below(path) if not closed or closed_above(enabled.placed.path, closed) is None
-        )
+        return (section for section in self.below(path) if closed_above(section.placed.path, closed) is None)
 
     def text(self, path: str = "") -> str:
         closed = self.closed(path)
@@ -416,7 +407,7 @@ class _Rendering:
 
 
 def enabled_sections(
-    tree: tuple[PlacedSection, ...], params: BoundParams, numbers: tuple[int, ...] = ()
+    tree: Iterable[PlacedSection], params: BoundParams, numbers: tuple[int, ...] = ()
 ) -> Iterator[EnabledSection]:
     """The sections that are enabled and have no disabled ancestor; depth first."""
     number = 0

@@ -27,8 +27,7 @@ from handrail.prompt.tool_definition import Tool
 from handrail.prompt.tool_result import FILE_START, Extent, FileShown, Position, ToolResult
 from handrail.session import Session, stored_as
 
-_FEWEST_COMPACTED = 64
-"""A slice of fewer items is not compacted."""
+_FEWEST_COMPACTED = 64  # a slice of fewer items is not compacted
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +51,9 @@ class KnownFiles:
     """The files that one call has shown or written, by their paths; overrides the items before it."""
 
     files: dict[str, FileKnown]
+
+
+KnownItems = Sequence[KnownFiles]
 
 
 def known_after(before: FileKnown | None, display: FileShown, identity: str) -> FileKnown:
@@ -79,7 +81,7 @@ def known_after_edit(before: FileKnown | None, identity: str) -> FileKnown:
     return FileKnown(identity, "all" if before is None or before.shown == "all" else "part")
 
 
-def find_known(items: Sequence[KnownFiles], path: str) -> FileKnown | None:
+def find_known(items: KnownItems, path: str) -> FileKnown | None:
     """The knowledge of a file by its shortest path, from the items of a slice; `None` for nothing."""
     return next((item.files[path] for item in reversed(tuple(items)) if path in item.files), None)
 
@@ -251,10 +253,8 @@ class ReadBeforeWritePolicy:
         return tuple(text for text in texts if text is not None)
 
     def _no_path(self, tool: Tool[Any, Any], value: object) -> InvalidReturnError:
-        expected = "a path (str or pathlib.Path), several, or None"
-        return InvalidReturnError(
-            function=f"find_paths of policy {self.name}", tool=tool.name, returned=value, expected=expected
-        )
+        function, expected = f"find_paths of policy {self.name}", "a path (str or pathlib.Path), several, or None"
+        return InvalidReturnError(function=function, tool=tool.name, returned=value, expected=expected)
 
     def _refusal(self, tool: Tool[Any, Any], faults: Sequence[_Fault]) -> str:
         text = f"{'; '.join(f'{fault.path} {fault.why}' for fault in faults)}."
@@ -278,7 +278,7 @@ class _Fault(NamedTuple):
     to_read: str
 
 
-def _fault(filesystem: Filesystem, path: str, items: Sequence[KnownFiles], *, is_edit: bool) -> _Fault | None:
+def _fault(filesystem: Filesystem, path: str, items: KnownItems, *, is_edit: bool) -> _Fault | None:
     path = filesystem.shortest(path)
     state = find_known(items, path)
     # Without anything known only the existence of the file matters, and a digest would read all of it.
@@ -300,19 +300,17 @@ def _fault(filesystem: Filesystem, path: str, items: Sequence[KnownFiles], *, is
     return None
 
 
-def _learned(
-    filesystem: Filesystem, displays: Iterable[FileShown], items: Sequence[KnownFiles], *, is_edit: bool
-) -> KnownFiles:
-    files: dict[str, FileKnown] = {}
+def _learned(files: Filesystem, displays: Iterable[FileShown], items: KnownItems, *, is_edit: bool) -> KnownFiles:
+    known: dict[str, FileKnown] = {}
     for display in displays:
-        path = filesystem.shortest(display.path)
+        path = files.shortest(display.path)
         # The identity that the tool took with the text is preferred: the file may have changed since it was read.
-        identity = display.identity or _identity(filesystem, path, hashed=True)
+        identity = display.identity or _identity(files, path, hashed=True)
         if identity is not None:
             # One result may show several parts of a file; the later ones add to the earlier.
-            before = files.get(path) or find_known(items, path)
-            files[path] = known_after_edit(before, identity) if is_edit else known_after(before, display, identity)
-    return KnownFiles(files)
+            before = known.get(path) or find_known(items, path)
+            known[path] = known_after_edit(before, identity) if is_edit else known_after(before, display, identity)
+    return KnownFiles(known)
 
 
 def _identity(filesystem: Filesystem, path: str, *, hashed: bool) -> str | None:

@@ -311,11 +311,11 @@ class PlaceholderText(NamedTuple):
 
     def fill(self, params: object) -> str:
         """The text with its placeholders replaced by the values of the parameters; values are not parsed again."""
-        return re.sub(
-            _PLACEHOLDER,
-            lambda match: "${" if match[0] == "$${" else _format_value(getattr(params, match[1])),
-            self.text,
-        )
+
+        def value(match: re.Match[str]) -> str:
+            return "${" if match[0] == "$${" else _format_value(getattr(params, match[1]))
+
+        return re.sub(_PLACEHOLDER, value, self.text)
 
 
 def _check_name(name: str, params_type: type[object] | None) -> None:

@@ -21,12 +21,13 @@ from functools import partial
 from types import GenericAlias, MappingProxyType, NoneType, SimpleNamespace
 from typing import (
     Any,
+    Concatenate,
     Final,
     Literal,
     NamedTuple,
     Never,
     NoReturn,
-    Protocol,
+    TypeAlias,
     TypeGuard,
     TypeVar,
     Union,
@@ -44,9 +45,6 @@ from handrail.serde.formatting import type_name
 
 P = TypeVar("P")
 R = TypeVar("R")
-P_contra = TypeVar("P_contra", contravariant=True)
-R_co = TypeVar("R_co", covariant=True)
-R_contra = TypeVar("R_contra", contravariant=True)
 
 Effect = Literal["read", "state", "external"]
 """What a call does to the world: observes, changes the session or bound resources, changes the world outside."""
@@ -58,37 +56,21 @@ MINUTE = timedelta(minutes=1)
 """The default lease of a claim."""
 
 
-class ReconcileInContext(Protocol[P_contra, R_co]):
-    """Determines whether an effect happened, with the context of a handler; it may only read."""
-
-    def __call__(
-        self, params: P_contra, key: str, /, *, context: ToolContext
-    ) -> ToolResult[R_co] | Awaitable[ToolResult[R_co] | None] | None:
-        """Determines it; returns as `Reconcile` does."""
-        ...
-
-
-Reconcile = Callable[[P, str], ToolResult[R] | Awaitable[ToolResult[R] | None] | None] | ReconcileInContext[P, R]
-"""Determines, by parameters and idempotency key, whether an effect happened.
+Reconcile = Callable[Concatenate[P, str, ...], ToolResult[R] | Awaitable[ToolResult[R] | None] | None]
+"""Determines, by parameters and idempotency key, whether an effect happened; may take `context`, and only reads.
 
 Returns the result if it did, and `None` if it certainly did not; raises if that cannot be determined.
 """
 
-
-class ApplyEffect(Protocol[P_contra, R_contra]):
-    """Writes what belongs to an effect that has happened: a plain function, an `async` one, or any callable object."""
-
-    def __call__(
-        self, params: P_contra, result: ToolResult[R_contra], /, *, context: ToolContext
-    ) -> Awaitable[None] | None:
-        """Applies the result, in the transaction of the call that commits it."""
-        ...
+ApplyEffect = Callable[Concatenate[P, ToolResult[R], ...], Awaitable[None] | None]
+"""Writes what belongs to an effect, by parameters, result and `context`, in the transaction that commits the call."""
 
 
 if sys.version_info >= (3, 14):
     from typing_extensions import Format  # pragma: no cover - as `inspect.signature` takes it since then
 
 
+Types: TypeAlias = tuple[Any, ...]
 AnyCallable = Callable[..., object]
 """A callable with an unknown signature."""
 
@@ -329,15 +311,12 @@ def typed_alias(cls: type[Any], types: Any, *, parameters: str) -> TypedAlias:  
     arguments = alias.__args__
     if len(arguments) != len(parameters.split(", ")):
         text = ", ".join(annotation_name(kind) for kind in arguments)
-        raise PromptValidationError(
-            f"{cls.__name__}[{text}] has {len(arguments)} type(s); write {cls.__name__}[{parameters}]."
-        )
+        name = cls.__name__
+        raise PromptValidationError(f"{name}[{text}] has {len(arguments)} type(s); write {name}[{parameters}].")
     return alias
 
 
-def type_arguments(
-    instance: object, *, or_else: Callable[[], tuple[Any, ...] | None] = lambda: None
-) -> tuple[Any, ...] | None:
+def type_arguments(instance: object, *, or_else: Callable[[], Types | None] = lambda: None) -> Types | None:
     """The types with which an object was created, retained for copies.
 
     They are those of its own brackets, of the object that it is a copy of, of a base class, or of `or_else`; `None` for
@@ -345,7 +324,7 @@ def type_arguments(
     """
     # An object that was created without brackets lacks the attribute, or has an empty slot for it; both need the
     # default.
-    arguments: tuple[Any, ...] | None = getattr(instance, _GIVEN, None) or getattr(instance, _COPIED)
+    arguments: Types | None = getattr(instance, _GIVEN, None) or getattr(instance, _COPIED)
     if arguments is None:
         bases: Iterator[Any] = (base for cls in type(instance).__mro__ for base in vars(cls).get("__orig_bases__", ()))
         inherited = (base.__args__ for base in bases if isinstance(base, TypedAlias))

@@ -97,9 +97,8 @@ class Arguments:
         cls: Any = type(self)  # a subclass, which is a dataclass
         by_name = {field.name: field for field in fields(cls)}
         defaults = {name: field.default for name, field in by_name.items() if field.default is not MISSING}
-        defaults |= {
-            name: field.default_factory() for name, field in by_name.items() if callable(field.default_factory)
-        }
+        factories = {name: field.default_factory for name, field in by_name.items()}
+        defaults |= {name: factory() for name, factory in factories.items() if callable(factory)}
         if wrong := sorted(by_name.keys() ^ (defaults | values).keys()):
             raise TypeError(f"{cls.__qualname__} takes {', '.join(by_name)}; missing or unknown: {', '.join(wrong)}")
         vars(self).update({name: (defaults | values)[name] for name in by_name})
@@ -165,9 +164,8 @@ class Declaration(NamedTuple):
 
     def refuse(self, fault: str, *, result: bool = False, cause: Exception | None = None) -> NoReturn:
         """Raises the error for a fault; `result` is true if the fault is in the result type."""
-        raise PromptValidationError(
-            fault, tool=self.name, dataclass=self.result_type if result else self.params_type
-        ) from cause
+        kind = self.result_type if result else self.params_type
+        raise PromptValidationError(fault, tool=self.name, dataclass=kind) from cause
 
     def check_texts(self, description: object) -> None:
         """Checks name and description."""
@@ -329,12 +327,12 @@ def _is_flag(value: object) -> bool:
 
 _FLAG: Final = (_is_flag, "{name}=True or {name}=False")
 
+# The options of a tool: what is valid, and how it is written.
 _OPTIONS: Final[Mapping[str, tuple[Callable[[object], bool], str]]] = {
     "timeout": (_is_span, "a span of more than zero with its unit, timeout=timedelta(seconds=30), or None"),
     "max_result_chars": (_is_length, f"a number of characters, {MIN_RESULT_CHARS} or more"),
     **dict.fromkeys(("concurrent", "accepts_overrides", "untrusted", "sanitizes"), _FLAG),
 }
-"""The options of a tool: what is valid, and how it is written."""
 
 
 def _combine_effect(tool: str, effect: object, config: object, reconcile: Reconcile[Any, Any] | None) -> DeclaredEffect:

@@ -43,11 +43,10 @@ P_contra = TypeVar("P_contra", contravariant=True)
 P_co = TypeVar("P_co", covariant=True)
 R_co = TypeVar("R_co", covariant=True)
 
+# The default, which becomes `"state"`; distinguishes a tool that declares `"state"` from one that declares nothing.
 _NOT_SAID = cast("Effect", None)
-"""The default, which becomes `"state"`; distinguishes a tool that declares `"state"` from one that declares nothing."""
 
-_MOST_BYTES = 4
-"""The most bytes of one character in UTF-8."""
+_MOST_BYTES = 4  # the most bytes of one character in UTF-8
 
 _LONGEST_SHOWN = 100
 
@@ -371,9 +370,8 @@ class Tool(Generic[P, R]):
             return f"returned a message of type {type(result.message).__name__}, but a message is a string"
         if value is None or self.value_codec is None or is_dataclass(value):
             return None
-        return self._value_fault(
-            value, self.value_codec if is_stored else result_codec(self.result_type), is_stored=is_stored
-        )
+        codec = self.value_codec if is_stored else result_codec(self.result_type)
+        return self._value_fault(value, codec, is_stored=is_stored)
 
     def _value_fault(self, value: R, codec: Codec[R], *, is_stored: bool) -> str | None:
         try:

@@ -82,8 +82,8 @@ class BinaryPart:
 ContentPart: TypeAlias = TextPart | BinaryPart
 """A part of the content of a result."""
 
+# Known by its name, because the core does not import PydanticAI.
 _FILE_OF_PYDANTIC_AI = ("pydantic_ai.messages", "BinaryContent")
-"""Known by its name, because the core does not import PydanticAI."""
 
 
 def is_file_type(kind: object) -> bool:
@@ -143,8 +143,7 @@ T_co = TypeVar("T_co", covariant=True)
 V = TypeVar("V")
 _log = redacted_logger("handrail.prompt")
 
-_MOST_GAPS = 10
-"""So many places are named that JSON cannot say."""
+_MOST_GAPS = 10  # so many places are named that JSON cannot say
 
 _UNFINISHED = (GeneratorType, AsyncGeneratorType, Future)
 

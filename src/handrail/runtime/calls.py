@@ -44,7 +44,7 @@ from handrail.session.persistence.stored_types import find_type, stored_type
 
 if TYPE_CHECKING:
     from handrail.limits import RunContext
-    from handrail.taint.state import ContentMarks
+    from handrail.taint import ContentMarks
 
 _log = redacted_logger("handrail.runtime")
 
@@ -73,7 +73,7 @@ class ToolMessage(NamedTuple):
             `ToolValidationError`, and a `ModelRetry` or `ToolFailed`. `None` for other failures, and in an answer from
             a record.
         marks: of untrusted content, the lines with which `content` and `parts` begin and end; see
-            `handrail.taint.state`.
+            `handrail.taint`.
         pending: whether the call waits, for an approval mostly: nothing of it has run or is recorded, `success` is
             false, and `content` says that it waits. Its result is in the message of the call that is made again.
     """

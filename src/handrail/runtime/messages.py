@@ -108,7 +108,7 @@ def _rendered(run: CallState, result: ToolResult[Any], *, replayed: bool) -> Too
         parts = (TextPart(text), *(part for part in parts if isinstance(part, BinaryPart))) if parts else ()
     marks = None
     if environment.is_tainted:
-        from handrail.taint.state import find_marks  # noqa: PLC0415
+        from handrail.taint import find_marks  # noqa: PLC0415
 
         marks = find_marks(environment.taints, run.ref, run.taint_place)
     if marks is not None:

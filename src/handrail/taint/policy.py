@@ -37,10 +37,9 @@ from handrail.serde.json_schema import Node, is_array, is_object
 from handrail.session import Session, SlicePolicy, stored_as
 from handrail.session.calls import CallRef
 from handrail.session.views import reads_above
-from handrail.taint.state import Provenance, Tainted, newest_taints, surely_untainted
+from handrail.taint import Provenance, Tainted, newest_taints, surely_untainted
 
-_CHOICES: Final = ("allOf", "anyOf", "oneOf")
-"""What a schema has the schemas in that may describe the same value."""
+_CHOICES: Final = ("allOf", "anyOf", "oneOf")  # what a schema has the schemas in that may describe the same value
 
 
 class JudgedArguments(NamedTuple):
@@ -185,11 +184,9 @@ def are_sanitized(session: Session, arguments: JudgedArguments) -> bool:
 OnTainted = Literal["ask", "deny"]
 """What is done with a call that acts in a tainted session."""
 
-_MOST_LISTED = 5
-"""Sources that a question names, the newest first."""
+_MOST_LISTED = 5  # sources that a question names, the newest first
 
-_LONGEST_SOURCE = 120
-"""Characters of the arguments of a source that a question repeats."""
+_LONGEST_SOURCE = 120  # characters of the arguments of a source that a question repeats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

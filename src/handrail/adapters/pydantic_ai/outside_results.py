@@ -20,7 +20,7 @@ from handrail.runtime.environment import Environment
 from handrail.runtime.execution import ASYNC
 from handrail.serde import canonical_json, schema_masking
 from handrail.serde.json_schema import is_array
-from handrail.taint.state import ContentMarks, Provenance, find_marks, shown_arguments, taint
+from handrail.taint import ContentMarks, Provenance, find_marks, shown_arguments, taint
 
 
 class OutsideResults:

@@ -42,6 +42,7 @@ _MOST_RECURSION = 500
 _MOST_ERROR = 2_000
 _OVERTIME = "feed time limit exceeded"
 
+# Makes text of a value: JSON where that is all of the value, else its `repr`.
 _SHOW = """
 import json
 text = ""
@@ -54,7 +55,6 @@ except Exception:
 shown = text or repr(value)
 (bool(text), len(shown), shown[:most], shown[-most:])
 """
-"""Makes text of a value: JSON where that is all of the value, else its `repr`."""
 
 _NOT_SHOWN = "<a value that cannot be shown; print what you need of it>"
 
@@ -131,9 +131,8 @@ class Evaluation:
         with ExitStack() as stack:
             try:
                 pool = stack.enter_context(Monty(min_processes=0, max_processes=1))
-                session = stack.enter_context(
-                    pool.checkout(script_name=_NAME, limits=limits, os_policy={"sleep": "zero"})
-                )
+                checkout = pool.checkout(script_name=_NAME, limits=limits, os_policy={"sleep": "zero"})
+                session = stack.enter_context(checkout)
             except (MontyError, RuntimeError) as error:
                 raise OSError(str(error)) from error
             stack.callback(self._set_pid, None)
@@ -141,9 +140,8 @@ class Evaluation:
             if self._is_stopped:
                 return MontyOutcome(fault=MontyFault("SystemError", "it was stopped"))
             try:
-                value: object = session.feed_run(
-                    code, external_lookup=dict(functions), print_callback=partial(_print, printed)
-                )
+                show = partial(_print, printed)
+                value: object = session.feed_run(code, external_lookup=dict(functions), print_callback=show)
                 text, form = self._show(session, value)
             except MontyError as error:
                 return MontyOutcome(printed=printed.text(), left_out=printed.left_out, fault=self._fault(error))

@@ -38,14 +38,11 @@ MAX_TITLE = 500
 
 _LONGEST_LIST = 400
 
-_MOST_FAULTS = 20
-"""How many faults of a plan are listed; one more line counts the others."""
+_MOST_FAULTS = 20  # how many faults of a plan are listed; one more line counts the others
 
-_LONGEST_SHOWN = 100
-"""Digits of an unknown number that an error repeats."""
+_LONGEST_SHOWN = 100  # digits of an unknown number that an error repeats
 
-_MOST_LISTED = 500
-"""Bytes of the numbers of steps in an error."""
+_MOST_LISTED = 500  # bytes of the numbers of steps in an error
 
 _REACT = """\
 Alternate between thinking, acting and looking. Think briefly about what you know and what is missing, make one tool

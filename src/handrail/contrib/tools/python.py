@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import timedelta
 from importlib.util import find_spec
 from pathlib import PurePath
@@ -265,9 +265,7 @@ class PythonHandler:
         # The call is rolled back when this function returns, so no function for files must run after that.
         return await outlast(run_in_thread(lambda: self._carry_out(params, context, evaluation)), stop=evaluation.stop)
 
-    def _carry_out(
-        self, params: EvaluatePython, context: ToolContext, evaluation: Evaluation
-    ) -> ToolResult[PythonEvaluated]:
+    def _carry_out(self, params: EvaluatePython, context: ToolContext, run: Evaluation) -> ToolResult[PythonEvaluated]:
         settings = self.settings
         if len(params.code) > MOST_CODE_CHARACTERS:
             raise ToolValidationError(
@@ -276,7 +274,7 @@ class PythonHandler:
             )
         files = LentFiles(find_files(context) if settings.files else None, context, settings.read_first)
         try:
-            end = evaluation.carry_out(params.code, files.functions() if settings.files else {})
+            end = run.carry_out(params.code, files.functions() if settings.files else {})
         except OSError as error:
             # The machine is at fault, which only the developer can change.
             _log.error("Python cannot be evaluated: %s", error)
@@ -292,7 +290,7 @@ class PythonHandler:
 
 def python_tool(settings: PythonSettings, *, accepts_overrides: bool = False) -> Tool[Any, Any]:
     """The tool of the section."""
-    tool = suite_tool(
+    return suite_tool(
         PythonHandler(settings).run,
         "Evaluate Python code, and show what it prints and the value of its last line.",
         ToolExample(
@@ -301,8 +299,8 @@ def python_tool(settings: PythonSettings, *, accepts_overrides: bool = False) ->
             output=PythonEvaluated("3.5", "json"),
         ),
         name="evaluate_python",
+        accepts_overrides=accepts_overrides,
     )
-    return replace(tool, accepts_overrides=accepts_overrides)
 
 
 class _RefusedError(Exception):

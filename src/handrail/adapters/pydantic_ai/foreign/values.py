@@ -29,7 +29,7 @@ from handrail.runtime import ToolMessage
 from handrail.serde.json_schema import is_array, is_object
 from handrail.serde.json_values import SecretValue, escape_surrogates, escaped_within, is_secret_value
 from handrail.serde.secrets import schema_masking
-from handrail.taint.state import ContentMarks
+from handrail.taint import ContentMarks
 
 NO_VALUE: Final = object()
 """The placeholder for a value that JSON cannot represent."""

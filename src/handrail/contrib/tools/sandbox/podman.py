@@ -66,8 +66,8 @@ _READY = b"ready\n"
 _FIRST = "{ exec cat <&3 >/dev/null & } 3<&0; echo ready; wait"
 # When memory runs out, the kernel may end several processes: the first one of the container only after all others.
 _COMMAND = '{ echo 1000 >/proc/self/oom_score_adj; } 2>/dev/null; exec "$@"'
+# The first of the user ids of the host that other users of a container have; no account should have them.
 _FIRST_HOST_ID = 100_000
-"""The first of the user ids of the host that other users of a container have; no account should have them."""
 
 _IDS = 65_536
 _MOST_FILES = 1024
@@ -140,17 +140,15 @@ class Podman:
         # A name that begins with a dash would be an option.
         if not self.image or self.image.startswith("-"):
             raise SandboxError(self.name, f"{self.image!r} is not the name of an image", cure="Give one as image=.")
-        command_line = " ".join(self.command)
+        line = " ".join(self.command)
         try:
             answer = run_podman(self.command, "image", "exists", self.image)
         except (OSError, subprocess.SubprocessError) as error:
-            raise SandboxError(self.name, f"it does not answer ({error})", cure=f"Try: {command_line} info") from error
+            raise SandboxError(self.name, f"it does not answer ({error})", cure=f"Try: {line} info") from error
         if answer.returncode == 1:
-            raise SandboxError(
-                self.name, f"no image {self.image!r}", cure=f"Fetch it: {command_line} pull {self.image}"
-            )
+            raise SandboxError(self.name, f"no image {self.image!r}", cure=f"Fetch it: {line} pull {self.image}")
         if answer.returncode:
-            raise SandboxError(self.name, f"it failed: {_report(answer.stderr)}", cure=f"Try: {command_line} info")
+            raise SandboxError(self.name, f"it failed: {_report(answer.stderr)}", cure=f"Try: {line} info")
 
 
 class RunningPodman:
@@ -269,11 +267,8 @@ def _report(text: str) -> str:
 
 def podman_environment(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
     """The part of the environment of this process that Podman needs; containers get nothing of it."""
-    return {
-        name: value
-        for name, value in environment.items()
-        if name in _PASSED_ON or name.startswith(_PASSED_ON_BEGINNINGS)
-    }
+    names = (name for name in environment if name in _PASSED_ON or name.startswith(_PASSED_ON_BEGINNINGS))
+    return {name: environment[name] for name in names}
 
 
 def run_podman(command: Sequence[str], *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, cast
 from uuid import uuid4
 
@@ -251,7 +251,7 @@ def sandbox_tool(
     limits: SandboxLimits, rule: ShellRule = ANY_COMMAND, *, outside: bool = False, accepts_overrides: bool = False
 ) -> Tool[Any, Any]:
     """The tool of the section, for commands with the limits and the rule of `SandboxHandler`."""
-    tool = suite_tool(
+    return suite_tool(
         SandboxHandler(limits, rule, outside).run,
         "Run a command in the sandbox and show what it writes.",
         ToolExample(
@@ -268,8 +268,8 @@ def sandbox_tool(
         # Without a network all effects are in the workspace, and are rolled back.
         effect=External(repeat_unknown="allow") if outside else "state",
         max_result_chars=max(limits.max_output_bytes, MIN_RESULT_CHARS),
+        accepts_overrides=accepts_overrides,
     )
-    return replace(tool, accepts_overrides=accepts_overrides)
 
 
 @dataclass(frozen=True, slots=True)

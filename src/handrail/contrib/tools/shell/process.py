@@ -30,14 +30,13 @@ How = Literal["exited", "timeout", "stopped", "lost"]
 known."""
 
 _CHUNK = 1 << 16
+# The most that is read from the pipe after the end: more than a pipe holds, but bounded if a daemon writes on.
 _MOST_CHUNKS_AFTER_END = 64
-"""The most that is read from the pipe after the end: more than a pipe holds, but bounded if a daemon writes on."""
 
-_SECONDS_AFTER_END = 1.0
-"""How long to wait then for the rest of the group, which has been killed, to close the pipe."""
+_SECONDS_AFTER_END = 1.0  # how long to wait then for the rest of the group, which has been killed, to close the pipe
 
+# Seconds between two looks at a program that writes nothing, and after which a stop is seen at the latest.
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.001, 0.05
-"""Seconds between two looks at a program that writes nothing, and after which a stop is seen at the latest."""
 
 
 QUIET_SECONDS = 10.0
@@ -211,9 +210,8 @@ class ProgramRun:
             if records is not None and is_over:
                 records.discard(record)
         # The timeout takes precedence, because `stop` may have been called while what is left was being killed.
-        how: How = (
-            "timeout" if timed_out else "stopped" if self._is_stopped else "lost" if end.code is None else "exited"
-        )
+        own: How = "lost" if end.code is None else "exited"
+        how: How = "timeout" if timed_out else "stopped" if self._is_stopped else own
         code = -signal.SIGKILL if end.code is None else end.code
         return ProgramExit(how, code, output.text(), output.left_out, end.left)
 

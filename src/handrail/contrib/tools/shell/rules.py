@@ -71,13 +71,12 @@ _HIGHEST = 255  # exit code
 _PROGRAM = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,99}")
 _GLOB = re.compile(r"[*?\[]")
 
+# An absolute path, or a step to the folder above, at the start of a token or of the value of an option or prefix.
 _OUTSIDE = re.compile(r"(?:^|[=:,@])/|(?:^|[=:,@/])\.\.(?:/|$)")
-"""An absolute path, or a step to the folder above, at the start of a token or of the value of an option or prefix."""
 
 _SEPARATOR = re.compile(r"[=:,@]")
 
-_JOINED = re.compile(r"-[^-]")
-"""A token whose letters are options; a value may follow the last one."""
+_JOINED = re.compile(r"-[^-]")  # a token whose letters are options; a value may follow the last one
 
 
 @dataclass(frozen=True, slots=True)
@@ -567,9 +566,8 @@ def _looking(
     runs: tuple[str, ...] = (),
     beyond: tuple[str, ...] | None = None,
 ) -> ShellRule:
-    return ShellRule(
-        prefix, options=tuple(options.split()), forbid=forbid, reads=True, runs=runs, reads_beyond_with=beyond
-    )
+    words = tuple(options.split())
+    return ShellRule(prefix, options=words, forbid=forbid, reads=True, runs=runs, reads_beyond_with=beyond)
 
 
 READING: tuple[ShellRule, ...] = (

@@ -10,7 +10,7 @@ import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Protocol, TypeVar, cast
@@ -213,8 +213,9 @@ class ShellToolsSection(Section[None]):
             name="shell_run",
             effect=External(repeat_unknown="allow"),  # before a repetition, another command can show what happened
             max_result_chars=max(self.max_output_bytes, MIN_RESULT_CHARS),
+            accepts_overrides=self.accepts_overrides,
         )
-        set_field(self, "tools", (replace(tool, accepts_overrides=self.accepts_overrides),))
+        set_field(self, "tools", (tool,))
         if shell.filesystem is not None:
             # Bound, so that it takes part in the transactions of calls: its changes are then rolled back with them.
             set_field(self, "resources", also_bound(self.resources, {HostFilesystem: shell.filesystem}))
@@ -243,9 +244,8 @@ class ShellToolsSection(Section[None]):
             if not root.is_dir():
                 faults.append(f"folder {str(root)!r} is not a folder; give one, or a HostFilesystem over one")
         except (OSError, TypeError, ValueError, RuntimeError) as error:
-            faults.append(
-                f"folder {self.folder!r} cannot be used ({error}); give a folder, or a HostFilesystem over one"
-            )
+            text = "give a folder, or a HostFilesystem over one"
+            faults.append(f"folder {self.folder!r} cannot be used ({error}); {text}")
         try:
             rules = parse_rules(self.allow)
         except PromptValidationError as error:

@@ -24,11 +24,10 @@ from handrail.filesystem.walks import Scan, Stopped
 from handrail.serde.formatting import count_noun, shorten
 from handrail.session import stored_as
 
-_LONGEST_PATTERN = 100
-"""How many characters of a pattern a result repeats."""
+_LONGEST_PATTERN = 100  # how many characters of a pattern a result repeats
 
+# Characters that some programs treat as line ends or control characters.
 _CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
-"""Characters that some programs treat as line ends or control characters."""
 
 
 @stored_as("handrail.list_files")
@@ -151,11 +150,9 @@ MOST_CONTEXT = 20
 MAX_SEARCHED_CHARACTERS = 10_000
 """How many characters of a line are searched."""
 
-_NAMED = 3
-"""How many files that were not searched are named."""
+_NAMED = 3  # how many files that were not searched are named
 
-_LONGEST_ESCAPED = 100
-"""The longest pattern that an error repeats."""
+_LONGEST_ESCAPED = 100  # the longest pattern that an error repeats
 
 Matches: TypeAlias = Callable[[str], bool]
 """Whether a line matches."""

@@ -182,8 +182,7 @@ def numbered_lines(lines: tuple[int, ...], *, total: int) -> str:
 
 
 # Git and grep decide by a NUL near the start too.
-_LOOKED_AT = 8_192
-"""How many bytes at the start of a file decide whether it is binary."""
+_LOOKED_AT = 8_192  # how many bytes at the start of a file decide whether it is binary
 
 MARK = "\ufeff"
 """The byte order mark, which some programs write before a text, and which the first line does not have."""
@@ -191,14 +190,12 @@ MARK = "\ufeff"
 _LINE_END = re.compile(r"\r?\n")
 _LF = "\n"
 
-_LISTED = 10
-"""How many occurrences are listed by their lines."""
+_LISTED = 10  # how many occurrences are listed by their lines
 
 _LINES_COMPARED = 5_000
 _NEAREST = 3
 
-_SHOWN_OF_LINE = 200
-"""Characters of a line that are compared and shown."""
+_SHOWN_OF_LINE = 200  # characters of a line that are compared and shown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
