@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 from os import pathsep
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Unpack, cast
 
-from handrail.prompt import External, Tool, ToolExample
+from handrail.prompt import Tool, ToolExample
 from handrail.prompt.section import ResourceDeclaration, section_registry
-from handrail.prompt.tool_definition import MAX_RESULT_CHARS
+from handrail.prompt.tool_definition import PlainOptions
 from handrail.resources import ResourceRegistry
 
 
@@ -19,22 +19,14 @@ def suite_tool(
     description: str,
     *examples: ToolExample[Any, Any],
     name: str = "",
-    effect: Literal["read", "state"] | External = "state",
-    max_result_chars: int = MAX_RESULT_CHARS,
-    accepts_overrides: bool = False,
+    **options: Unpack[PlainOptions],
 ) -> Tool[Any, Any]:
     """A tool with the types of its first example; without a name it has that of its handler."""
     generic = cast("Any", Tool)
-    tool = generic[type(examples[0].input), type(examples[0].output)](
-        name=name or handler.__name__,
-        description=description,
-        handler=handler,
-        examples=examples,
-        effect=effect,
-        max_result_chars=max_result_chars,
-        accepts_overrides=accepts_overrides,
-    )
-    return cast("Tool[Any, Any]", tool)
+    kind = generic[type(examples[0].input), type(examples[0].output)]
+    name = name or handler.__name__
+    tool: Tool[Any, Any] = kind(name=name, description=description, handler=handler, examples=examples, **options)
+    return tool
 
 
 def timeout_faults(value: object, *, usual: int, name: str = "timeout") -> list[str]:

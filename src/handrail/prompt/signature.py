@@ -27,6 +27,7 @@ from typing import (
     NamedTuple,
     Never,
     NoReturn,
+    Protocol,
     TypeAlias,
     TypeGuard,
     TypeVar,
@@ -45,6 +46,8 @@ from handrail.serde.formatting import type_name
 
 P = TypeVar("P")
 R = TypeVar("R")
+P_contra = TypeVar("P_contra", contravariant=True)
+R_contra = TypeVar("R_contra", contravariant=True)
 
 Effect = Literal["read", "state", "external"]
 """What a call does to the world: observes, changes the session or bound resources, changes the world outside."""
@@ -56,14 +59,22 @@ MINUTE = timedelta(minutes=1)
 """The default lease of a claim."""
 
 
-Reconcile = Callable[Concatenate[P, str, ...], ToolResult[R] | Awaitable[ToolResult[R] | None] | None]
+_Answer: TypeAlias = ToolResult[R] | Awaitable[ToolResult[R] | None] | None
+Reconcile = Callable[[P, str], _Answer[R]] | Callable[Concatenate[P, str, ...], _Answer[R]]
 """Determines, by parameters and idempotency key, whether an effect happened; may take `context`, and only reads.
 
 Returns the result if it did, and `None` if it certainly did not; raises if that cannot be determined.
 """
 
-ApplyEffect = Callable[Concatenate[P, ToolResult[R], ...], Awaitable[None] | None]
-"""Writes what belongs to an effect, by parameters, result and `context`, in the transaction that commits the call."""
+
+class ApplyEffect(Protocol[P_contra, R_contra]):
+    """Writes what belongs to an effect that has happened: a plain function, an `async` one, or any callable object."""
+
+    def __call__(
+        self, params: P_contra, result: ToolResult[R_contra], /, *, context: ToolContext
+    ) -> Awaitable[None] | None:
+        """Applies the result, in the transaction of the call that commits it."""
+        ...
 
 
 if sys.version_info >= (3, 14):

@@ -1,10 +1,14 @@
-"""The planning suite through the whole pipeline: what the model reads, and what the session holds."""
+"""The planning suite: what the model reads, what the session holds, and what is refused."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable, Mapping
+
 import pytest
 
-from handrail.contrib.tools import (
+from handrail.contrib.tools.planning import (
+    MAX_TITLE,
     AddStep,
     Plan,
     PlanningStrategy,
@@ -12,8 +16,12 @@ from handrail.contrib.tools import (
     PlanStep,
     SetupPlan,
     UpdateStep,
+    new_plan,
+    planning_guidance,
+    with_added_steps,
+    with_updated_step,
 )
-from handrail.errors import ReducerError
+from handrail.errors import ReducerError, ToolValidationError
 from handrail.prompt import Prompt, PromptTemplate
 from handrail.runtime import Session, ToolInvoked
 from handrail.session import upsert_by
@@ -165,3 +173,94 @@ def test_session_with_other_reducers_for_the_plan_is_refused(wording: Wording) -
     session[Plan].register(Plan, upsert_by(lambda plan: plan.objective))
     with raises(ReducerError, wording):
         PlanningToolsSection(session=session)
+
+
+TWO_STEPS = new_plan(SetupPlan("Ship it", ("Build", "Upload")))
+LONGEST = "x" * MAX_TITLE
+
+
+def test_number_of_a_step_that_is_gone_is_not_given_again() -> None:
+    """A plan that a program has seeded with gaps keeps counting from its highest number."""
+    seeded = Plan("Ship it", "active", (PlanStep(7, "Build", "pending"),))
+    assert [step.step_id for step in with_added_steps(seeded, AddStep(("Upload",))).steps] == [7, 8]
+
+
+def test_longest_texts_are_taken_whatever_white_space_is_around_them() -> None:
+    """Length is counted after stripping."""
+    plan = new_plan(SetupPlan(f" {LONGEST} ", (f" {LONGEST} ",)))
+    assert (plan.objective, plan.steps[0].title) == (LONGEST, LONGEST)
+
+
+REFUSED: Mapping[str, Callable[[], Plan]] = {
+    "every fault of a setup": lambda: new_plan(SetupPlan(" ", ("Build", "", f"{LONGEST}x"))),
+    "no added step": lambda: with_added_steps(TWO_STEPS, AddStep(())),
+    "every fault of added steps": lambda: with_added_steps(TWO_STEPS, AddStep(("\n", "Announce", ""))),
+    "an unknown step": lambda: with_updated_step(TWO_STEPS, UpdateStep(3, status="done")),
+    "a plan without steps": lambda: with_updated_step(new_plan(SetupPlan("Ship it")), UpdateStep(1, status="done")),
+    "no change": lambda: with_updated_step(TWO_STEPS, UpdateStep(1)),
+    "a blank title": lambda: with_updated_step(TWO_STEPS, UpdateStep(1, title="  ", status="done")),
+}
+
+
+@pytest.mark.parametrize("change", REFUSED)
+def test_a_change_that_cannot_be_meant_is_refused_with_what_would_be_right(change: str, wording: Wording) -> None:
+    """All faults of one call at once, each with its path: the model mends it in one turn."""
+    with raises(ToolValidationError, wording):
+        REFUSED[change]()
+
+
+def test_plan_reads_as_a_short_list(wording: Wording) -> None:
+    """One line for the plan and one for each step, with the numbers and statuses that the tools take."""
+    plan = with_updated_step(
+        with_added_steps(with_updated_step(TWO_STEPS, UpdateStep(1, status="done")), AddStep(("Announce",))),
+        UpdateStep(2, status="in_progress"),
+    )
+    assert plan.render() == wording
+
+
+def test_plan_without_steps_says_so(wording: Wording) -> None:
+    """An empty list would leave the model in doubt."""
+    assert new_plan(SetupPlan("Ship it")).render() == wording
+
+
+def test_title_of_several_lines_is_shown_on_one(wording: Wording) -> None:
+    """A step is one line of the list, so that no title can pass for another step; the title itself is kept."""
+    plan = new_plan(SetupPlan("Ship\nit", ("Build\n2. [done] Upload",)))
+    assert plan.steps[0].title == "Build\n2. [done] Upload"
+    assert plan.render() == wording
+
+
+HEADING = r"(\n\n\*\*[^*\n]+\*\*\n\n)"
+
+
+def parts(strategy: PlanningStrategy) -> tuple[str, str, str]:
+    """The text before the mindset, the mindset, and the text after it."""
+    before, heading, mindset, *after = re.split(HEADING, planning_guidance(strategy))
+    return before + heading, mindset, "".join(after)
+
+
+def test_strategies_are_named_as_documents_name_them() -> None:
+    """The values are what a configuration file holds."""
+    assert [strategy.value for strategy in PlanningStrategy] == [
+        "react",
+        "plan_act_reflect",
+        "goal_decompose_route_synthesise",
+    ]
+
+
+def test_only_the_mindset_differs_between_strategies() -> None:
+    """Outside of one paragraph the text is the same to the letter, tools and rules included."""
+    every = [parts(strategy) for strategy in PlanningStrategy]
+    assert len({(before, after) for before, _, after in every}) == 1
+    assert len({mindset for _, mindset, _ in every}) == len(PlanningStrategy)
+
+
+def test_text_of_the_default_strategy(wording: Wording) -> None:
+    """What a model sees."""
+    assert planning_guidance(PlanningStrategy.REACT) == wording
+
+
+def test_mindsets_of_the_other_strategies(wording: Wording) -> None:
+    """What a model sees."""
+    assert parts(PlanningStrategy.PLAN_ACT_REFLECT)[1] == wording
+    assert parts(PlanningStrategy.GOAL_DECOMPOSE_ROUTE_SYNTHESISE)[1] == wording

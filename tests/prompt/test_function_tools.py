@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import re
+import subprocess
+import sys
 from collections.abc import Callable
-from dataclasses import FrozenInstanceError, dataclass, fields, replace
+from dataclasses import FrozenInstanceError, dataclass, field, fields, replace
 from datetime import timedelta
 from functools import wraps
 from typing import Annotated, Any, Generic, Literal, Never, NoReturn, TypeVar, cast
 
 import pytest
-from typing_extensions import TypeAliasType
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import BaseModel, Field
+from typing_extensions import Doc, TypeAliasType
 
 from handrail.adapters.tool_executor import ToolExecutor
-from handrail.errors import PromptValidationError, ToolSignatureError, UnboundResourceError
+from handrail.errors import PromptValidationError, SchemaError, ToolSignatureError, UnboundResourceError
 from handrail.prompt import (
     BinaryPart,
     External,
@@ -29,10 +34,12 @@ from handrail.prompt import (
     ToolsSection,
     tool,
 )
+from handrail.prompt.function_signature import Description, description_in
 from handrail.prompt.function_tools import FunctionOptions
 from handrail.prompt.tool_definition import ToolOptions
 from handrail.resources import Resource
 from handrail.runtime import Session, ToolCall, ToolInvoked, ToolMessage
+from handrail.serde import codec
 from tests.prompt.function_tools import functions
 from tests.prompt.function_tools.functions import Address, Client, Config, Item, Receipt, Shop
 from tests.wording import Wording
@@ -410,9 +417,9 @@ def test_a_function_is_not_a_tool(wording: Wording) -> None:
     def hidden(order: str) -> Receipt:
         raise NotImplementedError
 
-    for given in (unchecked, cast("Any", hidden)):
+    for item in (unchecked, cast("Any", hidden)):
         with pytest.raises(PromptValidationError) as raised:
-            ToolsSection(title="Tools", tools=[given])
+            ToolsSection(title="Tools", tools=[item])
         assert re.sub(" at 0x[0-9a-f]+", "", str(raised.value)) == wording
 
 
@@ -489,3 +496,214 @@ def test_a_decorated_function_may_be_async_behind_its_decorator() -> None:
         return word
 
     assert value_of(wait, '{"word": "w"}') == "w"
+
+
+def test_text_beside_a_type_describes_the_parameter() -> None:
+    """Plain, or in a `Doc`; it counts before the docstring, and a `Field` with a description before it."""
+
+    @tool
+    def ship(  # noqa: D417 - the others are described beside their types
+        to: Annotated[str, " the town "],
+        by: Annotated[str | None, Doc("the carrier")] = None,
+        price: Annotated[int, "no text", Field(gt=0, description="in cents")] = 5,
+        weight: Annotated[int, ""] = 1,
+    ) -> None:
+        """Ship.
+
+        Args:
+            to: where to.
+            weight: in grams.
+        """
+        raise NotImplementedError
+
+    properties = ship.parameters_schema["properties"]
+    described = {name: schema["description"] for name, schema in properties.items()}
+    assert described == {"to": "the town", "by": "the carrier", "price": "in cents", "weight": "in grams."}
+
+
+@dataclass(eq=False)
+class Options:
+    """Has the hash of its identity."""
+
+    words: list[str] = field(default_factory=list[str])
+
+
+@dataclass(frozen=True)
+class Holder:
+    """Has a hash, and holds what can be changed."""
+
+    options: Options
+
+
+OPTIONS, SEVERAL, HOLDER = Options(), (Options(),), Holder(Options())
+
+
+def test_a_default_with_the_hash_of_its_identity_is_not_shared() -> None:
+    """By itself, in a tuple and in a frozen dataclass."""
+
+    @tool
+    def mark(
+        word: str, one: Options = OPTIONS, several: tuple[Options, ...] = SEVERAL, holder: Holder = HOLDER
+    ) -> list[str]:
+        every = [one, *several, holder.options]
+        for each in every:
+            each.words.append(word)
+        return [text for each in every for text in each.words]
+
+    for word in ("a", "b"):
+        params = mark.parse({"word": word})
+        assert mark.handler is not None
+        result: Any = mark.handler(params, context=cast("Any", None))
+        assert result.value == [word] * 3
+
+
+def test_a_default_of_a_field_that_all_values_would_share_is_refused(wording: Wording) -> None:
+    """Of a dataclass and of a model; pydantic copies what has no hash."""
+
+    @dataclass
+    class Form:
+        one: Holder = HOLDER
+
+    class Model(BaseModel):
+        lists: tuple[list[Options], ...] = ([OPTIONS],)
+        several: tuple[Options, ...] = SEVERAL
+
+    for kind in (Form, Model):
+        with pytest.raises(SchemaError) as refused:
+            codec(kind)
+        assert str(refused.value) == wording
+
+
+GOOGLE = """Charge the card.
+
+    A second paragraph.
+
+    Args:
+        order: number of
+            the order.
+        cents (int): amount.
+        **more: others.
+
+    Note:
+        It is not undone.
+
+    Returns:
+        the receipt.
+    """
+
+NUMPY = """Charge the card.
+
+    A second paragraph.
+
+    Parameters
+    ----------
+    order : str
+        number of
+        the order.
+    cents : int, optional
+        amount.
+
+    Returns
+    -------
+    Receipt
+        the receipt.
+    """
+
+SPHINX = """Charge the card.
+
+    A second paragraph.
+
+    :param order: number of
+        the order.
+    :param int cents: amount.
+    :returns: the receipt.
+    """
+
+PARAMETERS = {"order": "number of the order.", "cents": "amount."}
+
+
+@pytest.mark.parametrize("docstring", [NUMPY, SPHINX], ids=["numpy", "sphinx"])
+def test_the_styles_say_the_same(docstring: str) -> None:
+    """Google's style is compared below, because it has a note."""
+    expected = Description("Charge the card.\n\nA second paragraph.", PARAMETERS)
+    assert description_in(docstring, ["order", "cents"]) == expected
+
+
+@pytest.mark.parametrize("docstring", [GOOGLE, NUMPY, SPHINX], ids=["google", "numpy", "sphinx"])
+def test_sections_need_no_blank_lines(docstring: str) -> None:
+    """Neither before a section nor between two of them; a blank line behind a title is as good."""
+    dense = "\n".join(line for line in docstring.splitlines() if line.strip())
+    for text in (dense, dense.replace("Args:\n", "Args:\n\n")):
+        found = description_in(text, ["order", "cents"])
+        assert found.parameters == PARAMETERS
+        assert found.text.startswith("Charge the card.")
+        assert "number of" not in found.text
+
+
+@pytest.mark.parametrize(
+    "docstring, title",
+    [(GOOGLE, "Args:"), (NUMPY, "Parameters"), (SPHINX, ":param")],
+    ids=["google", "numpy", "sphinx"],
+)
+def test_a_docstring_may_begin_with_its_section(docstring: str, title: str) -> None:
+    """All of it is the description, also if nothing but the section is there."""
+    section = docstring[docstring.index(title) :]
+    for text in (section, section.partition("    Note:")[0]):
+        found = description_in(text, ["order", "cents"])
+        assert found.parameters == PARAMETERS
+        assert "Note:" in text or found.text.startswith(title)
+
+
+def test_a_note_belongs_to_the_description() -> None:
+    """What is returned does not: the model reads the result."""
+    text = "Charge the card.\n\nA second paragraph.\n\nNote: It is not undone."
+    assert description_in(GOOGLE, ["order", "cents"]) == Description(text, PARAMETERS)
+
+
+@pytest.mark.parametrize(
+    "docstring",
+    [
+        None,
+        "",
+        "Plain text: with a colon.",
+        "Args: none of any use.",
+        "Text.\n\nArgs:\n    other: of another function.",
+        "Text.\n\nParameters\n----------\n",
+    ],
+)
+def test_what_cannot_be_read_is_the_description_as_it_stands(docstring: str | None) -> None:
+    """Nothing of it is lost."""
+    found = description_in(docstring, ["order"])
+    assert found.text.split() == (docstring or "").split() or found.text == "Text."
+    assert not found.parameters
+
+
+PIECES = st.sampled_from(
+    [
+        "Args:\n",
+        "    a: b\n",
+        "Returns:\n",
+        "Parameters\n",
+        "----------\n",
+        ":param a: b\n",
+        "\n",
+        "a : int\n",
+        ">>> x\n",
+    ]
+)
+
+
+@given(st.lists(PIECES | st.text(max_size=9), max_size=12).map("".join))
+def test_no_docstring_is_an_error(docstring: str) -> None:
+    """Whatever griffe makes of it; descriptions are of parameters that are there."""
+    assert set(description_in(docstring, ["a"]).parameters) <= {"a"}
+
+
+def test_griffe_is_imported_with_the_first_docstring_that_has_sections() -> None:
+    """Not with Handrail, and not for a plain text."""
+    program = (
+        "import sys\nimport handrail.prompt\nfrom handrail.prompt.function_signature import description_in\n"
+        "description_in('Plain.', [])\nassert 'griffe' not in sys.modules\n"
+        "description_in('Text.\\n\\nArgs:\\n    a: b', ['a'])\nassert 'griffe' in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)

@@ -1,9 +1,10 @@
-"""The shell suite as a section: its text, its tool, and what becomes of the calls and of what programs change."""
+"""The shell suite: its text, its tool, its declaration, and what becomes of the changes of programs."""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import sys
 from collections.abc import Generator
@@ -16,14 +17,19 @@ import pytest
 from inline_snapshot import snapshot
 
 from handrail.adapters.tool_executor import ToolExecutor
-from handrail.contrib.tools import ProgramEnded, ShellRule, ShellToolsSection, VfsToolsSection
+from handrail.contrib.tools import ProgramEnded, ShellExecuted, ShellRule, ShellToolsSection, VfsToolsSection
 from handrail.contrib.tools.shell import process
-from handrail.contrib.tools.shell.process import ProgramProgress
+from handrail.contrib.tools.shell.process import ProgramExit, ProgramProgress
+from handrail.contrib.tools.shell.rules import describe_rules
+from handrail.contrib.tools.shell.section import failure_result
+from handrail.errors import EffectUncertain, PromptValidationError
 from handrail.filesystem import HostFilesystem
 from handrail.programs import ProgramEnd, StartedProgram
 from handrail.prompt import Prompt, PromptTemplate
 from handrail.runtime import Session, ToolCall
 from tests.contrib.suites import SuiteRun
+from tests.filesystem.shadow_trees import git
+from tests.kit import raises
 from tests.wording import Wording
 
 PYTHON = Path(sys.executable).name
@@ -339,3 +345,123 @@ async def test_program_of_a_call_that_is_cancelled_is_killed(root: Path, files: 
     finally:
         asyncio.get_running_loop().remove_reader(descriptor)
         os.close(descriptor)
+
+
+@pytest.mark.parametrize(
+    "folder, options",
+    [
+        pytest.param("nowhere", {}, id="no folder"),
+        pytest.param("file", {}, id="file"),
+        pytest.param("a\0b", {}, id="NUL in the folder"),
+        pytest.param(None, {}, id="nothing for a folder"),
+        pytest.param(".", {"allow": "ls"}, id="text for rules"),
+        pytest.param(".", {"allow": ["ls"]}, id="text for a rule"),
+        pytest.param(".", {"max_output_bytes": 0}, id="no output"),
+        pytest.param(".", {"environment": ["A"]}, id="list for an environment"),
+        pytest.param(".", {"environment": {"": "x"}}, id="empty name"),
+        pytest.param(".", {"environment": {"A=B": "x"}}, id="name with a sign"),
+        pytest.param(".", {"environment": {"A": 5}}, id="number for a value"),
+        pytest.param(".", {"environment": {"A": "\0"}}, id="NUL in a value"),
+        pytest.param(".", {"environment": {"PATH": "/bin:bin"}}, id="relative path"),
+    ],
+)
+def test_what_is_declared_wrongly_is_refused(
+    folder: Any, options: dict[str, Any], tmp_path: Path, wording: Wording
+) -> None:
+    """Where the section is made."""
+    (tmp_path / "file").touch()
+    with pytest.raises(PromptValidationError) as caught:
+        ShellToolsSection(tmp_path / folder if isinstance(folder, str) else folder, **options)
+    what_python_says = r" \(.*\);"
+    assert re.sub(what_python_says, ";", str(caught.value)) == wording
+
+
+def test_every_fault_of_a_declaration_is_told(tmp_path: Path) -> None:
+    """At once."""
+    wrong: Any = {"allow": ["ls"], "timeout": None, "max_output_bytes": -1, "environment": {"A": 1}}
+    with pytest.raises(PromptValidationError) as caught:
+        ShellToolsSection(tmp_path / "nowhere", **wrong)
+    for told in ("nowhere", "allow[0]", "timeout", "max_output_bytes", "environment['A']"):
+        assert told in str(caught.value)
+
+
+SH = ShellRule(("sh", "-c"), confined=False)
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Path:
+    """A clone with a virtual environment that holds a file of more than 100 MB."""
+    clone = tmp_path / "root"
+    (clone / ".venv/lib").mkdir(parents=True)
+    with (clone / ".venv/lib/libtorch.so").open("wb") as file:
+        file.truncate(101 * 1024 * 1024)
+    for number in range(12):
+        (clone / f".venv/lib/{number}.py").touch()
+    (clone / "src").mkdir()
+    (clone / "src/main.py").write_text("as it was\n")
+    (clone / ".gitignore").write_text(".venv/\n*.log\n")
+    git(clone, "init", "--initial-branch=main")
+    git(clone, "add", "--all")
+    git(clone, "commit", "--message", "first")
+    return clone
+
+
+@pytest.fixture
+def clone_files(clone: Path) -> Generator[HostFilesystem]:
+    """The clone, opened."""
+    with HostFilesystem(clone, journal=clone.with_name("journal")) as clone_files:
+        yield clone_files
+
+
+def calls(folder: HostFilesystem | Path, *rules: ShellRule) -> SuiteRun:
+    """Calls of a shell in which anything may be run."""
+    return SuiteRun(ShellToolsSection(folder, allow=rules or [SH]))
+
+
+def test_a_failing_program_keeps_what_it_changed_in_git_and_in_ignored_files(
+    clone: Path, clone_files: HostFilesystem, wording: Wording
+) -> None:
+    """All else is rolled back, and the message says so. A large file that is ignored is no reason to refuse."""
+    run = calls(clone_files)
+    script = "git checkout -b topic; echo x > .venv/lib/1.py; echo x >> src/main.py; touch new; exit 1"
+    message = run.call("shell_run", command=["sh", "-c", script])
+    assert message.content == wording
+    assert (clone / "src/main.py").read_text() == "as it was\n"
+    assert not (clone / "new").exists()
+    assert (clone / ".venv/lib/1.py").read_text() == "x\n"
+    assert (clone / ".git/HEAD").read_text() == "ref: refs/heads/topic\n"
+    assert isinstance(message.result.value, ProgramEnded)
+    assert message.result.value.changes == "rolled back"
+
+
+def test_the_guidance_has_the_exit_codes(wording: Wording) -> None:
+    """Of rules that have others than 0."""
+    rules = [ShellRule(("a",), commit_on=(0, 1, 5)), ShellRule(("b",))]
+    assert describe_rules(rules) == [wording, "`b`"]
+
+
+@pytest.mark.parametrize(
+    "codes",
+    [
+        pytest.param((1,), id="without 0"),
+        pytest.param((0, 256), id="too large"),
+        pytest.param((0, "1"), id="text in it"),
+        pytest.param(1, id="number"),
+        pytest.param("0", id="text"),
+    ],
+)
+def test_what_is_no_exit_code_is_refused(codes: Any, wording: Wording) -> None:
+    """Where the rule is made; a single 0 will do, and a list."""
+    with raises(PromptValidationError, wording):
+        ShellRule(("a",), commit_on=codes)
+    single: Any = [1, 0]
+    assert ShellRule(("a",), commit_on=single).commit_on == (0, 1)
+
+
+def test_a_killed_program_is_in_doubt_unless_all_that_it_does_is_rolled_back() -> None:
+    """As a command in a sandbox without a network, or a program that only reads, of which no process is left."""
+    value, ended = ShellExecuted("x", ".", -9, ""), ProgramExit("timeout", -9, "", 0)
+    assert not failure_result(value, ended, "was killed", name="x", is_certain=True).success
+    for end, is_certain in ((ended, False), (replace(ended, left_running=1), True)):
+        with pytest.raises(EffectUncertain):
+            failure_result(value, end, "was killed", name="x", is_certain=is_certain)
