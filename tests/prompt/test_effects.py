@@ -29,7 +29,7 @@ from handrail.prompt import External, IdempotencyConfig, Tool, ToolContext, Tool
 from handrail.prompt.idempotency import EffectKey, slot_effect_key, slot_key
 from handrail.serde import canonical_json, digest
 from handrail.session.calls import CallRef, is_reply
-from tests.kit import Note, echo
+from tests.kit import Note, echo, raises
 from tests.wording import Wording
 
 HOUR = timedelta(hours=1)
@@ -66,9 +66,8 @@ BY_ANYTHING = (Exception, BaseException, OSError, TimeoutError, ExceptionGroup, 
 @pytest.mark.short(6)
 def test_types_that_prove_nothing_are_refused(kind: Any, wording: Wording) -> None:
     """They are raised after an effect as well as before it; so is a deadline that passes while the handler runs."""
-    with pytest.raises(PromptValidationError) as raised:
+    with raises(PromptValidationError, wording):
         External(not_applied_on=(kind,))
-    assert str(raised.value) == wording
 
 
 def test_fields_are_held_to_their_ranges(wording: Wording) -> None:
@@ -83,17 +82,15 @@ def test_fields_are_held_to_their_ranges(wording: Wording) -> None:
         {"lease": timedelta(0)},
     ]
     for fields in wrong:
-        with pytest.raises(PromptValidationError) as raised:
+        with raises(PromptValidationError, wording):
             External(**fields)
-        assert str(raised.value) == wording
 
 
 def test_what_none_of_a_reconciler_means_is_said_of_a_reconciler(wording: Wording) -> None:
     """It may be given as the short form."""
     said = External(reconcile_proves_absence=True)
-    with pytest.raises(PromptValidationError) as raised:
+    with raises(PromptValidationError, wording):
         pay(effect=said)
-    assert str(raised.value) == wording
     external = pay(effect=said, reconcile=find_out).external
     assert external is not None
     assert external.reconcile_proves_absence
@@ -152,9 +149,8 @@ def test_of_two_options_that_contradict_each_other_neither_wins(
     declare: Callable[[], object], wording: Wording
 ) -> None:
     """The tool is not made, and the message says what to write; otherwise an effect would run again unasked."""
-    with pytest.raises(PromptValidationError) as raised:
+    with raises(PromptValidationError, wording):
         declare()
-    assert str(raised.value) == wording
 
 
 def test_what_is_not_written_contradicts_nothing() -> None:
@@ -222,9 +218,8 @@ REFUSED: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("arguments", REFUSED.values(), ids=REFUSED)
 def test_wrong_configuration_is_refused_with_its_cure(arguments: dict[str, Any], wording: Wording) -> None:
     """A declaration that cannot mean anything is refused where it is made."""
-    with pytest.raises(PromptValidationError) as refused:
+    with raises(PromptValidationError, wording):
         IdempotencyConfig(**arguments)
-    assert str(refused.value) == wording
 
 
 def test_params_key_is_made_from_the_named_fields_only() -> None:
@@ -334,27 +329,24 @@ def test_function_that_makes_no_key_fails_the_call(key_fn: Callable[[Any], Any],
         lambda: config.key_for("create_order", Order("1")),
         lambda: config.effect_key("create_order", Order("1"), session_id="s1"),
     ):
-        with pytest.raises(ToolValidationError) as failed:
+        with raises(ToolValidationError, wording):
             make()
-        assert str(failed.value) == wording
 
 
 @pytest.mark.parametrize("key", [7, None, b"x"])
 def test_function_that_returns_no_text_is_the_developers_mistake(key: Any, wording: Wording) -> None:
     """Whatever the arguments are: the model can do nothing about it."""
     config = IdempotencyConfig(strategy="custom", key_fn=lambda _: key)
-    with pytest.raises(InvalidReturnError) as raised:
+    with raises(InvalidReturnError, wording) as raised:
         config.key_for("create_order", Order("1"))
-    assert str(raised.value) == wording
     assert (raised.value.tool, raised.value.returned) == ("create_order", type(key))
 
 
 def test_function_may_speak_to_the_model_itself(wording: Wording) -> None:
     """What a key function says with ToolValidationError is told as it is."""
     config = IdempotencyConfig(strategy="custom", key_fn=_raise_for_the_model)
-    with pytest.raises(ToolValidationError) as raised:
+    with raises(ToolValidationError, wording):
         config.key_for("create_order", Order("1"))
-    assert str(raised.value) == wording
 
 
 def test_arguments_without_canonical_form_fail_the_call(wording: Wording) -> None:
@@ -365,24 +357,20 @@ def test_arguments_without_canonical_form_fail_the_call(wording: Wording) -> Non
         lambda: IdempotencyConfig().effect_key("pay", endless, session_id="s1"),
         lambda: slot_effect_key(CallRef("r", "7"), endless, session_id="s1"),
     ):
-        with pytest.raises(ToolValidationError) as raised:
+        with raises(ToolValidationError, wording):
             make()
-        assert str(raised.value) == wording
 
 
 def test_missing_field_is_refused_at_the_call_and_at_registration(wording: Wording) -> None:
     """`param_keys` that name no field are found when the tool is declared; without that, when it is called."""
     config = IdempotencyConfig(strategy="params", param_keys=("order_id", "token"))
-    with pytest.raises(ToolValidationError) as raised:
+    with raises(ToolValidationError, wording):
         config.key_for("create_order", Order("1"))
-    assert str(raised.value) == wording
-    with pytest.raises(PromptValidationError) as wrong:
+    with raises(PromptValidationError, wording) as wrong:
         config.check_params_type(Order, tool="create_order")
-    assert str(wrong.value) == wording
     assert (wrong.value.tool, wrong.value.dataclass) == ("create_order", Order)
-    with pytest.raises(PromptValidationError) as another:
+    with raises(PromptValidationError, wording):
         config.check_params_type(None, tool="create_order")
-    assert str(another.value) == wording
     IdempotencyConfig(strategy="params", param_keys=("amount",)).check_params_type(Order, tool="create_order")
     IdempotencyConfig().check_params_type(None, tool="beep")
 
@@ -405,9 +393,8 @@ def test_decoded_arguments_may_lack_a_key(wording: Wording) -> None:
     config = IdempotencyConfig(strategy="params", param_keys=("order_id", "items"))
     lacking: list[dict[str, object]] = [{"order_id": "7"}, {"items": []}, {}]
     for params in lacking:
-        with pytest.raises(ToolValidationError) as raised:
+        with raises(ToolValidationError, wording):
             config.effect_key("pay", params, session_id="s1")
-        assert str(raised.value) == wording
     assert config.key_for("pay", {"order_id": None, "items": None}) is not None
 
 
@@ -444,9 +431,8 @@ def test_parameters_with_secrets_have_no_key_without_that_of_the_store(wording: 
         lambda: IdempotencyConfig().key_for("log_in", login),
         lambda: custom.effect_key("log_in", login, session_id="s1"),
     ):
-        with pytest.raises(ValueError) as raised:
+        with raises(ValueError, wording):
             make()
-        assert str(raised.value) == wording
     assert IdempotencyConfig(strategy="none").effect_key("log_in", login, session_id="s1") is None
 
 

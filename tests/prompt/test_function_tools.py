@@ -40,6 +40,7 @@ from handrail.prompt.tool_definition import ToolOptions
 from handrail.resources import Resource
 from handrail.runtime import Session, ToolCall, ToolInvoked, ToolMessage
 from handrail.serde import codec
+from tests.kit import raises
 from tests.prompt.function_tools import functions
 from tests.prompt.function_tools.functions import Address, Client, Config, Item, Receipt, Shop
 from tests.wording import Wording
@@ -356,18 +357,16 @@ def test_options_mean_what_they_mean_for_a_tool() -> None:
 )
 def test_options_have_the_checks_of_a_tool(options: dict[str, Any], wording: Wording) -> None:
     """They are the same."""
-    with pytest.raises(PromptValidationError) as raised:
+    with raises(PromptValidationError, wording):
         tool(**options)(functions.charge.function)
-    assert str(raised.value) == wording
 
 
 @pytest.mark.parametrize("options", [{"efect": "read"}, {"handler": print}])
 def test_an_unknown_option_is_refused_with_the_known_ones(options: dict[str, Any], wording: Wording) -> None:
     """Or with the one that was meant."""
     unchecked: Any = tool
-    with pytest.raises(PromptValidationError) as raised:
+    with raises(PromptValidationError, wording) as raised:
         unchecked(**options)(functions.plain)
-    assert str(raised.value) == wording
     assert raised.value.tool == "plain"
 
 
@@ -569,9 +568,8 @@ def test_a_default_of_a_field_that_all_values_would_share_is_refused(wording: Wo
         several: tuple[Options, ...] = SEVERAL
 
     for kind in (Form, Model):
-        with pytest.raises(SchemaError) as refused:
+        with raises(SchemaError, wording):
             codec(kind)
-        assert str(refused.value) == wording
 
 
 GOOGLE = """Charge the card.

@@ -21,7 +21,7 @@ from handrail.prompt import (
 from handrail.prompt.policy import ToolSucceeded
 from handrail.prompt.section import check_policy
 from handrail.session import Session
-from tests.kit import Decides, call, executor, tool
+from tests.kit import Decides, call, executor, raises, tool
 from tests.prompt.samples import named_tool
 from tests.wording import Wording
 
@@ -67,12 +67,10 @@ def test_a_decision_is_one_of_three() -> None:
 
 def test_a_refusal_needs_its_reason_and_a_question_its_words(wording: Wording) -> None:
     """The model, or a person, must have something to read."""
-    with pytest.raises(ValueError) as raised:
+    with raises(ValueError, wording):
         PolicyDecision.deny(" ")
-    assert str(raised.value) == wording
-    with pytest.raises(ValueError) as raised:
+    with raises(ValueError, wording):
         PolicyDecision.ask("")
-    assert str(raised.value) == wording
 
 
 @pytest.mark.parametrize("policy", [Always(), ReadBeforeWritePolicy()])
@@ -158,12 +156,10 @@ def test_a_success_that_is_rolled_back_does_not_count(wording: Wording) -> None:
 def test_dependencies_are_sets_of_names(wording: Wording) -> None:
     """A single string would be taken for its letters, so it is refused."""
     wrong: Any = {"deploy": "test"}
-    with pytest.raises(PromptValidationError) as caught:
+    with raises(PromptValidationError, wording):
         SequentialDependencyPolicy(dependencies=wrong)
-    assert str(caught.value) == wording
-    with pytest.raises(PromptValidationError) as raised:
+    with raises(PromptValidationError, wording):
         SequentialDependencyPolicy(dependencies={"deploy": 5})  # type: ignore[dict-item]
-    assert str(raised.value) == wording
 
 
 def test_any_set_or_sequence_of_names_is_kept_as_a_frozen_set() -> None:
@@ -184,9 +180,8 @@ def test_any_set_or_sequence_of_names_is_kept_as_a_frozen_set() -> None:
 def test_tools_that_wait_for_each_other_are_refused(needs: dict[str, str], wording: Wording) -> None:
     """None of them could ever run; the way round is named."""
     dependencies = {tool: frozenset({needed}) for tool, needed in needs.items()}
-    with pytest.raises(PromptValidationError) as raised:
+    with raises(PromptValidationError, wording):
         SequentialDependencyPolicy(dependencies=dependencies)
-    assert str(raised.value) == wording
 
 
 @given(st.dictionaries(st.integers(0, 8), st.frozensets(st.integers(0, 8), max_size=4), max_size=8))

@@ -29,6 +29,7 @@ from handrail.prompt import (
 )
 from handrail.prompt.prompt import SectionTools, free_name
 from handrail.resources import Binding, ResourceContext, ResourceRegistry
+from tests.kit import raises
 from tests.prompt.samples import Guidance, Lookup, lookup_tool, named_tool
 from tests.wording import Wording
 
@@ -104,9 +105,8 @@ def test_parameters_that_nobody_takes_are_refused(wording: Wording) -> None:
 def test_two_parameters_of_one_type_are_refused(wording: Wording) -> None:
     """It could not be said which is meant."""
     prompt = prompt_of(MarkdownSection[Guidance](title="A", template=GUIDANCE))
-    with pytest.raises(PromptValidationError) as raised:
+    with raises(PromptValidationError, wording):
         prompt.bind(Guidance("a"), Expert("b"))
-    assert str(raised.value) == wording
 
 
 def test_resources_give_way_from_the_template_to_the_binding() -> None:
@@ -228,9 +228,8 @@ def test_parameters_with_defaults_need_not_be_bound(wording: Wording) -> None:
 def test_missing_parameters_are_named(wording: Wording) -> None:
     """The error says which section, which dataclass, and what to write."""
     inner = MarkdownSection[Guidance](title="Inner", template="${tool}")
-    with pytest.raises(PromptRenderError) as caught:
+    with raises(PromptRenderError, wording) as caught:
         rendered(Section(title="Outer", children=[inner]))
-    assert str(caught.value) == wording
     assert (caught.value.section_path, caught.value.dataclass) == (("outer", "inner"), Guidance)
     with pytest.raises(PromptRenderError) as caught:
         rendered(Section[Guidance](title="Outer", enabled=lambda params: True))
@@ -251,16 +250,13 @@ def unsure(params: None) -> bool:
 
 def test_a_section_that_fails_is_named(wording: Wording) -> None:
     """What its functions raise is chained, with the path."""
-    with pytest.raises(PromptRenderError) as caught:
+    with raises(PromptRenderError, wording) as caught:
         rendered(Failing(title="Failing"))
-    assert str(caught.value) == wording
     assert isinstance(caught.value.__cause__, LookupError)
-    with pytest.raises(PromptRenderError) as caught:
+    with raises(PromptRenderError, wording):
         rendered(Section(title="A", enabled=lambda params: 1 / 0 > 1))
-    assert str(caught.value) == wording
-    with pytest.raises(PromptRenderError) as caught:
+    with raises(PromptRenderError, wording):
         rendered(Section(title="A", enabled=unsure))
-    assert str(caught.value) == wording
 
 
 def test_tools_are_found_by_name_with_their_policies() -> None:
@@ -438,20 +434,17 @@ def test_the_text_of_one_section_is_that_of_the_open_prompt(wording: Wording) ->
     assert prompt.section_text("billing") in prompt.render(open={"billing"}).text
     whole = {"billing", "billing.refunds"}
     assert prompt.section_text("billing", open=whole) in prompt.render(open=whole).text
-    with pytest.raises(PromptRenderError) as raised:
+    with raises(PromptRenderError, wording):
         prompt.section_text("billing.fees")
-    assert str(raised.value) == wording
 
 
 def test_only_sections_with_a_summary_can_be_open(wording: Wording) -> None:
     """The message has the nearest one, and all others."""
-    with pytest.raises(PromptRenderError) as caught:
+    with raises(PromptRenderError, wording):
         Prompt(template()).render(open={"biling"})
-    assert str(caught.value) == wording
     plain = PromptTemplate[str](ns="t", key="k", sections=[Section(title="A")])
-    with pytest.raises(PromptRenderError) as raised:
+    with raises(PromptRenderError, wording):
         Prompt(plain).render(open={"a"})
-    assert str(raised.value) == wording
     # A disabled one may be in a set that was made before.
     disabled = PromptTemplate[str](ns="t", key="k", sections=[Section(title="A", summary="S", enabled=False)])
     assert not Prompt(disabled).render(open={"a"}).text

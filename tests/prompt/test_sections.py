@@ -26,6 +26,7 @@ from handrail.prompt import (
 from handrail.prompt.section import PlaceholderText
 from handrail.resources import ResourceRegistry
 from handrail.session import Session
+from tests.kit import raises
 from tests.prompt.samples import Found, Guidance, Lookup, lookup_tool, named_tool
 from tests.wording import Wording
 
@@ -129,20 +130,17 @@ UNCHECKED: Any = MarkdownSection
 
 def test_a_placeholder_without_a_field_is_refused_when_the_section_is_made(wording: Wording) -> None:
     """The error names the section, the placeholder, the fields and the dataclass."""
-    with pytest.raises(PromptValidationError) as caught:
+    with raises(PromptValidationError, wording) as caught:
         MarkdownSection[Guidance](title="Guidance", template="Prefer ${tools}.")
-    assert str(caught.value) == wording
     assert caught.value.dataclass is Guidance
-    with pytest.raises(PromptValidationError) as caught:
+    with raises(PromptValidationError, wording):
         MarkdownSection(title="Guidance", template="Prefer ${tool}.")
-    assert str(caught.value) == wording
 
 
 def test_a_template_is_text(wording: Wording) -> None:
     """Anything else is refused."""
-    with pytest.raises(PromptValidationError) as raised:
+    with raises(PromptValidationError, wording):
         UNCHECKED(title="A", template=None)
-    assert str(raised.value) == wording
 
 
 def test_a_tools_section_shows_no_tools() -> None:
@@ -161,9 +159,8 @@ Invoke lookup whenever you need fresh context.\
 
 def test_the_description_is_held_to_the_parameters(wording: Wording) -> None:
     """As a template is."""
-    with pytest.raises(PromptValidationError) as raised:
+    with raises(PromptValidationError, wording):
         ToolsSection[Guidance](title="Tools", tools=[], description="${name}")
-    assert str(raised.value) == wording
 
 
 class Level(Enum):

@@ -17,6 +17,7 @@ from pydantic import Field
 from handrail.errors import PromptValidationError, ToolSignatureError
 from handrail.prompt import FunctionTool, Prompt, PromptTemplate, Tool, ToolContext, ToolResult, ToolsSection, tool
 from handrail.resources import Resource
+from tests.kit import raises
 from tests.prompt.function_tools.functions import Client, Config, Item
 from tests.wording import Wording
 
@@ -150,9 +151,8 @@ def test_what_cannot_be_a_tool_is_refused(function: Any, wording: Wording) -> No
 @pytest.mark.parametrize("function", [long, grüßen, lambda: 0], ids=["long", "name", "lambda"])
 def test_a_name_or_docstring_that_no_tool_may_have_is_refused(function: Any, wording: Wording) -> None:
     """As those of any other tool are."""
-    with pytest.raises(PromptValidationError) as caught:
+    with raises(PromptValidationError, wording):
         tool(function)
-    assert str(caught.value) == wording
 
 
 def test_the_result_is_what_is_awaited(wording: Wording) -> None:
@@ -201,9 +201,8 @@ def test_a_prompt_that_binds_the_type_of_a_parameter_is_refused(place: str, word
     def use(config: Config | None, item: Item) -> str:
         raise NotImplementedError
 
-    with pytest.raises(PromptValidationError) as raised:
+    with raises(PromptValidationError, wording) as raised:
         bound_at(place, use)
-    assert str(raised.value) == wording
     assert (raised.value.tool, raised.value.dataclass, raised.value.section_path) == ("use", Config, ("tools",))
 
 

@@ -27,6 +27,7 @@ from handrail.prompt import (
     ToolsSection,
     tool,
 )
+from tests.kit import raises
 from tests.prompt.samples import Found, Guidance, Lookup, look_up, lookup_tool, named_tool
 from tests.wording import Wording
 
@@ -105,16 +106,14 @@ def test_too_many_bytes_are_not_parsed(wording: Wording) -> None:
     """The size is that in UTF-8, not in characters."""
     forms: list[str | bytes | dict[str, Any]] = ['{"entity_id":"ä"}', b'{"entity_id":"aa"}', {"entity_id": "aa"}]
     for form in forms:
-        with pytest.raises(ParseError) as raised:
+        with raises(ParseError, wording):
             lookup_tool().parse(form, max_bytes=17)
-        assert str(raised.value) == wording
 
 
 def test_every_fault_of_the_arguments_is_told(wording: Wording) -> None:
     """A fault each for a wrong type, a missing field and an unknown one."""
-    with pytest.raises(ParseError) as caught:
+    with raises(ParseError, wording):
         lookup_tool().parse('{"limit": "7", "entity": "a"}')
-    assert str(caught.value) == wording
 
 
 def test_a_tool_without_parameters_takes_nothing_in_any_form() -> None:
@@ -219,9 +218,8 @@ def test_a_kept_value_that_does_not_fit_is_refused(wording: Wording) -> None:
     """What another version of the tool has written may no longer be readable."""
     with pytest.raises(ParseError):
         lookup_tool().load_value(b'{"address": "a"}')
-    with pytest.raises(ParseError) as raised:
+    with raises(ParseError, wording):
         named_tool("ping").load_value(b'"pong"')
-    assert str(raised.value) == wording
 
 
 UNCHECKED: Any = Tool
@@ -276,9 +274,8 @@ def example(**changes: object) -> ToolExample[Any, Any]:
 
 def test_a_tool_without_types_is_shown_how_to_write_it(wording: Wording) -> None:
     """Where neither brackets nor a handler say them; the message has the form that is right."""
-    with pytest.raises(PromptValidationError) as caught:
+    with raises(PromptValidationError, wording) as caught:
         UNCHECKED(name="lookup", description="Looks up.")
-    assert str(caught.value) == wording
     assert caught.value.tool == "lookup"
 
 
@@ -315,9 +312,8 @@ def test_parameters_without_a_schema_are_refused_with_the_cause() -> None:
 
 def test_a_result_is_of_a_type_that_json_has(wording: Wording) -> None:
     """Another type is refused, and named."""
-    with pytest.raises(PromptValidationError) as caught:
+    with raises(PromptValidationError, wording) as caught:
         UNCHECKED[Lookup, complex](name="lookup", description="Looks up.")
-    assert str(caught.value) == wording
     assert caught.value.dataclass is complex
     assert isinstance(caught.value.__cause__, SchemaError)
 
@@ -390,9 +386,8 @@ def test_examples_of_a_tool_without_types_say_none(wording: Wording) -> None:
     nothing = ToolExample(description="Just so", input=None, output=None)
     tool = Tool[None, None](name="ping", description="Pings.", examples=(nothing,))
     assert tool.examples == (nothing,)
-    with pytest.raises(PromptValidationError) as raised:
+    with raises(PromptValidationError, wording):
         UNCHECKED[None, None](name="ping", description="Pings.", examples=(example(input=5, output=None),))
-    assert str(raised.value) == wording
 
 
 def find_out(params: Lookup, key: str) -> ToolResult[Found] | None:
@@ -449,9 +444,8 @@ def test_a_copy_of_a_tool_has_every_attribute_of_it(options: dict[str, Any], wor
     assert shown(replace(replace(made))) == shown(made)
     changed = replace(made, name="settle")
     assert shown(changed) | {"name": "lookup"} == shown(made)
-    with pytest.raises(PromptValidationError) as raised:
+    with raises(PromptValidationError, wording):
         replace(made, name="Not a name")
-    assert str(raised.value) == wording
 
 
 def test_a_field_of_the_effect_that_is_replaced_is_said_anew() -> None:
@@ -551,10 +545,8 @@ def test_without_types_there_are_no_parameters() -> None:
 def test_a_wrong_number_of_types_is_refused(wording: Wording) -> None:
     """Brackets with too many or too few types say what should stand there."""
     unchecked: Any = Tool
-    with pytest.raises(PromptValidationError) as raised:
+    with raises(PromptValidationError, wording):
         unchecked[Lookup]
-    assert str(raised.value) == wording
     unchecked = PromptTemplate
-    with pytest.raises(PromptValidationError) as raised:
+    with raises(PromptValidationError, wording):
         unchecked[Lookup, Found]
-    assert str(raised.value) == wording

@@ -15,6 +15,7 @@ from handrail.runtime import IdempotencyConfig, Session
 from handrail.session.calls import CallRef
 from handrail.taint import Provenance, Tainted, TaintPolicy, list_taints, taint_by_answer
 from tests.crash.forks import fork_to_crash
+from tests.kit import raises
 from tests.taint.desk import MAIL, call, desk, known_account, read_mail
 from tests.wording import Wording
 
@@ -147,9 +148,8 @@ def test_the_answer_of_a_tainted_child_taints_the_parent() -> None:
 def test_the_call_of_an_answer_is_an_identity(wording: Wording) -> None:
     """Also where the child has read nothing: the mistake is the program's."""
     parent = Session()
-    with pytest.raises(InvalidArgumentError) as raised:
+    with raises(InvalidArgumentError, wording):
         taint_by_answer(parent, parent.child(), tool="research", ref=("r", "c"), arguments="{}")  # type: ignore[arg-type]
-    assert str(raised.value) == wording
 
 
 def test_a_refusal_that_quotes_a_failure_from_the_ledger_taints(tmp_path: Path) -> None:

@@ -29,6 +29,11 @@ def suite_tool(
     return tool
 
 
+def example(description: str, input: object, output: object) -> ToolExample[Any, Any]:
+    """An example of a call."""
+    return ToolExample(description=description, input=input, output=output)
+
+
 def timeout_faults(value: object, *, usual: int, name: str = "timeout") -> list[str]:
     """The fault of a timeout; nothing if it is a positive span."""
     if isinstance(value, timedelta) and value > timedelta(0):

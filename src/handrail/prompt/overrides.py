@@ -43,7 +43,7 @@ from handrail.serde.json_values import repeated_keys
 _log = redacted_logger("handrail.prompt")
 
 T = TypeVar("T")
-Overrides: TypeAlias = Mapping[str, "Override"]
+_Overrides: TypeAlias = Mapping[str, "Override"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +124,7 @@ class OverridesReport:
         return (*missing, *stale, *unknown)
 
 
-def read_overrides(path: Path) -> Overrides | None:
+def read_overrides(path: Path) -> _Overrides | None:
     """The overrides of a file by their keys; `None` if it does not exist.
 
     Raises:
@@ -143,7 +143,7 @@ def read_overrides(path: Path) -> Overrides | None:
     return overrides
 
 
-def compare_overrides(texts: Mapping[str, PromptText], overrides: Overrides | None, *, file: str) -> OverridesReport:
+def compare_overrides(texts: Mapping[str, PromptText], overrides: _Overrides | None, *, file: str) -> OverridesReport:
     """Compares overrides with the texts that there are, by their keys; `None` if their file does not exist."""
     applied: dict[str, str] = {}
     stale: dict[str, str] = {}

@@ -53,7 +53,7 @@ class KnownFiles:
     files: dict[str, FileKnown]
 
 
-KnownItems = Sequence[KnownFiles]
+_KnownItems = Sequence[KnownFiles]
 
 
 def known_after(before: FileKnown | None, display: FileShown, identity: str) -> FileKnown:
@@ -81,7 +81,7 @@ def known_after_edit(before: FileKnown | None, identity: str) -> FileKnown:
     return FileKnown(identity, "all" if before is None or before.shown == "all" else "part")
 
 
-def find_known(items: KnownItems, path: str) -> FileKnown | None:
+def find_known(items: _KnownItems, path: str) -> FileKnown | None:
     """The knowledge of a file by its shortest path, from the items of a slice; `None` for nothing."""
     return next((item.files[path] for item in reversed(tuple(items)) if path in item.files), None)
 
@@ -278,7 +278,7 @@ class _Fault(NamedTuple):
     to_read: str
 
 
-def _fault(filesystem: Filesystem, path: str, items: KnownItems, *, is_edit: bool) -> _Fault | None:
+def _fault(filesystem: Filesystem, path: str, items: _KnownItems, *, is_edit: bool) -> _Fault | None:
     path = filesystem.shortest(path)
     state = find_known(items, path)
     # Without anything known only the existence of the file matters, and a digest would read all of it.
@@ -300,7 +300,7 @@ def _fault(filesystem: Filesystem, path: str, items: KnownItems, *, is_edit: boo
     return None
 
 
-def _learned(files: Filesystem, displays: Iterable[FileShown], items: KnownItems, *, is_edit: bool) -> KnownFiles:
+def _learned(files: Filesystem, displays: Iterable[FileShown], items: _KnownItems, *, is_edit: bool) -> KnownFiles:
     known: dict[str, FileKnown] = {}
     for display in displays:
         path = files.shortest(display.path)

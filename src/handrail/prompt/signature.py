@@ -81,7 +81,7 @@ if sys.version_info >= (3, 14):
     from typing_extensions import Format  # pragma: no cover - as `inspect.signature` takes it since then
 
 
-Types: TypeAlias = tuple[Any, ...]
+_Types: TypeAlias = tuple[Any, ...]
 AnyCallable = Callable[..., object]
 """A callable with an unknown signature."""
 
@@ -327,7 +327,7 @@ def typed_alias(cls: type[Any], types: Any, *, parameters: str) -> TypedAlias:  
     return alias
 
 
-def type_arguments(instance: object, *, or_else: Callable[[], Types | None] = lambda: None) -> Types | None:
+def type_arguments(instance: object, *, or_else: Callable[[], _Types | None] = lambda: None) -> _Types | None:
     """The types with which an object was created, retained for copies.
 
     They are those of its own brackets, of the object that it is a copy of, of a base class, or of `or_else`; `None` for
@@ -335,7 +335,7 @@ def type_arguments(instance: object, *, or_else: Callable[[], Types | None] = la
     """
     # An object that was created without brackets lacks the attribute, or has an empty slot for it; both need the
     # default.
-    arguments: Types | None = getattr(instance, _GIVEN, None) or getattr(instance, _COPIED)
+    arguments: _Types | None = getattr(instance, _GIVEN, None) or getattr(instance, _COPIED)
     if arguments is None:
         bases: Iterator[Any] = (base for cls in type(instance).__mro__ for base in vars(cls).get("__orig_bases__", ()))
         inherited = (base.__args__ for base in bases if isinstance(base, TypedAlias))

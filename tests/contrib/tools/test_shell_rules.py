@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from handrail.contrib.tools import CHECKING, FIXING, GIT_READING, READING, ProgramEnded, ShellRule, ShellToolsSection
-from handrail.contrib.tools.shell.rules import ArgumentPath, describe_rules, format_command, match_command, parse_rules
+from handrail.contrib.tools.shell.rules import ArgumentPath, describe_rules, format_command, match_command, parse_shell_rules
 from handrail.errors import PromptValidationError, ToolValidationError
 from handrail.filesystem import HostFilesystem
 from handrail.runtime import ToolMessage
@@ -53,7 +53,7 @@ def test_a_command_must_begin_with_the_tokens_of_a_rule(place: ArgumentPath, wor
 
 def test_what_no_rule_allows_is_refused_with_what_is_allowed(place: ArgumentPath, wording: Wording) -> None:
     """The model is told where to go on; a long command is not repeated at length."""
-    rules = parse_rules([("ls",), ShellRule(("make", "test"), exact=True)])
+    rules = parse_shell_rules([("ls",), ShellRule(("make", "test"), exact=True)])
     with raises(ToolValidationError, wording):
         match_command(rules, ("rm", "x" * 1000), place)
     with raises(ToolValidationError, wording):
@@ -63,7 +63,7 @@ def test_what_no_rule_allows_is_refused_with_what_is_allowed(place: ArgumentPath
 
 def test_one_rule_that_allows_a_command_is_enough(place: ArgumentPath, wording: Wording) -> None:
     """The fault that is told is that of the rule that says most about the command."""
-    rules = parse_rules([ShellRule(("git",), options=()), ShellRule(("git", "log"), options=("-p",))])
+    rules = parse_shell_rules([ShellRule(("git",), options=()), ShellRule(("git", "log"), options=("-p",))])
     assert match_command(rules, ("git", "log", "-p"), place) is rules[1]
     assert match_command(rules, ("git", "status"), place) is rules[0]
     with raises(ToolValidationError, wording):
@@ -198,11 +198,11 @@ def test_every_fault_of_the_declared_rules_is_told(wording: Wording) -> None:
     """A plain string is a common mistake: it looks like a rule, and would be a rule of single letters."""
     declared: Any = [("ls",), "git status", ("a/b",), 7]
     with raises(PromptValidationError, wording):
-        parse_rules(declared)
+        parse_shell_rules(declared)
     nothing: Any
     for nothing in ("ls", b"ls", None, 5):
         with raises(PromptValidationError, wording):
-            parse_rules(nothing)
+            parse_shell_rules(nothing)
 
 
 def test_long_tokens_full_of_separators_are_judged_in_time(place: ArgumentPath) -> None:

@@ -40,7 +40,7 @@ from handrail.contrib.tools import (
 from handrail.contrib.tools.python import DEFAULT_MEMORY_BYTES, DEFAULT_TIMEOUT, PythonSettings, python_tool
 from handrail.contrib.tools.sandbox.engine import SandboxEngine
 from handrail.contrib.tools.sandbox.section import sandbox_tool
-from handrail.contrib.tools.shell.rules import parse_rules
+from handrail.contrib.tools.shell.rules import parse_shell_rules
 from handrail.contrib.tools.shell.section import PROGRAM_PATH
 from handrail.errors import AgentError, PathEscapeError, ToolValidationError
 from handrail.filesystem.path_filters import exclude_patterns, excluding
@@ -278,7 +278,7 @@ def shell_toolset(
         AgentError: the folder is not a path, or the prefix cannot begin the name of a tool.
         PromptValidationError: a rule is none.
     """
-    rules = parse_rules(allow)
+    rules = parse_shell_rules(allow)
 
     def make(_run: CurrentRun, files: Any, **texts: Any) -> Section[Any]:  # noqa: ANN401 - options of the section
         return ShellToolsSection(files, allow=rules, timeout=timeout, environment=environment or {}, **texts)

@@ -23,13 +23,17 @@ from handrail.contrib.tools.shell.process import ProgramProgress
 from handrail.contrib.tools.shell.rules import CHECKING, FIXING, GIT_READING, READING, ShellRule
 from handrail.contrib.tools.shell.section import ProgramEnded, ShellRun, ShellToolsSection
 from handrail.contrib.tools.vfs.search import FileList, FilesFound, GlobFiles, GrepFiles, LinesFound, ListFiles
-from handrail.contrib.tools.vfs.section import FileMoved, FileRemoved, MoveFile, RemoveFile, VfsToolsSection
+from handrail.contrib.tools.vfs.section import VfsToolsSection
 from handrail.contrib.tools.vfs.text import (
     EditFile,
     FileEdited,
     FileExcerpt,
+    FileMoved,
+    FileRemoved,
     FileWritten,
+    MoveFile,
     ReadFile,
+    RemoveFile,
     VfsLimits,
     WriteFile,
 )

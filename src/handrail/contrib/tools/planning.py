@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, Literal, TypeAlias, TypeVar
 
-from handrail.contrib import suite_tool
+from handrail.contrib import example, suite_tool
 from handrail.errors import ToolValidationError
 from handrail.prompt import Section, Tool, ToolContext, ToolExample, ToolResult
 from handrail.prompt.hooks import CompletionContext
@@ -429,7 +429,7 @@ def _tools(planner: _Planner) -> Iterator[Tool[Any, Any]]:
     yield suite_tool(
         planner.read_plan,
         "Show the plan: its objective, its status, and its steps with their numbers and statuses.",
-        ToolExample(description="Show the plan", input=ReadPlan(), output=_PLAN),
+        example("Show the plan", ReadPlan(), _PLAN),
         name="planning_read_plan",
         effect="read",
     )

@@ -19,7 +19,7 @@ from importlib.util import find_spec
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Literal
 
-from handrail.contrib import also_bound, limit_faults, suite_tool, timeout_faults
+from handrail.contrib import also_bound, example, limit_faults, suite_tool, timeout_faults
 from handrail.contrib.tools.shell.rules import ProgramPaths
 from handrail.errors import (
     FilesystemError,
@@ -31,7 +31,7 @@ from handrail.errors import (
 from handrail.filesystem import FileStat, Filesystem, PathFilter
 from handrail.filesystem.path_filters import NOTHING_FILTERED, excluding
 from handrail.filesystem.protocol import digest_of
-from handrail.prompt import Section, Tool, ToolContext, ToolExample, ToolResult
+from handrail.prompt import Section, Tool, ToolContext, ToolResult
 from handrail.prompt.read_before_write import KnownFiles, find_known
 from handrail.redaction import redacted_logger
 from handrail.session import stored_as
@@ -293,10 +293,10 @@ def python_tool(settings: PythonSettings, *, accepts_overrides: bool = False) ->
     return suite_tool(
         PythonHandler(settings).run,
         "Evaluate Python code, and show what it prints and the value of its last line.",
-        ToolExample(
-            description="Compute, and show the value of the last line",
-            input=EvaluatePython("prices = [3, 4]\nsum(prices) / len(prices)"),
-            output=PythonEvaluated("3.5", "json"),
+        example(
+            "Compute, and show the value of the last line",
+            EvaluatePython("prices = [3, 4]\nsum(prices) / len(prices)"),
+            PythonEvaluated("3.5", "json"),
         ),
         name="evaluate_python",
         accepts_overrides=accepts_overrides,

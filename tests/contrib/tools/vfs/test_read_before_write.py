@@ -34,39 +34,6 @@ def test_existing_file_must_be_read_before_it_is_written_to(wording: Wording) ->
     run.told("edit_file", **edit)
 
 
-def test_file_that_has_changed_since_must_be_read_again(wording: Wording) -> None:
-    """What the model knows of it is no longer true."""
-    filesystem = files()
-    run = SuiteRun(VfsToolsSection(filesystem))
-    edit = {"path": "notes/plan.md", "old": "milk", "new": "oat milk"}
-    run.told("read_file", path="notes/plan.md")
-    filesystem.write_text("notes/plan.md", "# Plan\n- milk the cow\n")
-    assert run.refused("edit_file", **edit) == wording
-    run.told("read_file", path="notes/plan.md")
-    run.told("edit_file", **edit)
-
-
-def test_what_the_model_has_written_itself_it_need_not_read() -> None:
-    """A new file is free; edits may follow each other and the write that made the file."""
-    filesystem = files()
-    run = SuiteRun(VfsToolsSection(filesystem))
-    run.told("write_file", path="a.md", content="one two\n")
-    run.told("edit_file", path="a.md", old="one", new="1")
-    run.told("edit_file", path="a.md", old="two", new="2")
-    run.told("write_file", path="a.md", content="done\n")
-    assert filesystem.read_text("a.md") == "done\n"
-
-
-def test_file_must_be_read_before_it_is_removed(wording: Wording) -> None:
-    """What is gone cannot be looked at any more."""
-    filesystem = files()
-    run = SuiteRun(VfsToolsSection(filesystem))
-    assert run.refused("remove_file", path="notes/plan.md") == wording
-    run.told("read_file", path="notes/plan.md")
-    run.told("remove_file", path="notes/plan.md")
-    assert not filesystem.exists("notes/plan.md")
-
-
 TEN_LINES = "".join(f"line {number}\n" for number in range(1, 11))
 
 
@@ -105,16 +72,6 @@ def test_line_that_is_shown_in_parts_is_shown_when_all_of_them_are() -> None:
         assert run.refused("write_file", path="a.md", content="")
     run.told("read_file", path="a.md", offset=3)
     run.told("write_file", path="a.md", content="")
-
-
-def test_parts_of_a_file_that_has_changed_do_not_add_up(wording: Wording) -> None:
-    """What was seen of another content is not seen of this one."""
-    filesystem = InMemoryFilesystem({"a.md": TEN_LINES})
-    run = SuiteRun(VfsToolsSection(filesystem))
-    run.told("read_file", path="a.md", limit=5)
-    filesystem.write_text("a.md", TEN_LINES.upper())
-    run.told("read_file", path="a.md", offset=6)
-    assert run.refused("write_file", path="a.md", content="") == wording
 
 
 def test_file_that_was_described_and_not_shown_is_not_known(wording: Wording) -> None:
@@ -168,13 +125,6 @@ def test_something_special_is_described(tmp_path: Path, wording: Wording) -> Non
         assert "read_before_write" not in run.refused("remove_file", path="pipe")
 
 
-def test_lines_that_a_search_has_shown_are_no_read(wording: Wording) -> None:
-    """They are not the file."""
-    run = SuiteRun(VfsToolsSection(files()))
-    run.told("grep_files", pattern="milk")
-    assert run.refused("remove_file", path="notes/plan.md") == wording
-
-
 def test_folder_is_removed_when_it_is_said_that_all_of_it_is_meant(wording: Wording) -> None:
     """`recursive` is the word for it; nobody reads a thousand files to clear a folder."""
     filesystem = files()
@@ -194,12 +144,6 @@ def test_file_may_be_moved_unread_and_is_no_better_known_then(wording: Wording) 
     run.told("edit_file", path="notes/plan.md", old="milk", new="oat milk")
     run.told("move_file", path="notes", new_path="old/notes")
     run.told("write_file", path="old/notes/plan.md", content="")
-
-
-def test_section_may_do_without_the_policy(wording: Wording) -> None:
-    """Then files are overwritten unseen."""
-    run = SuiteRun(VfsToolsSection(files(), policies=()))
-    assert run.told("write_file", path="notes/plan.md", content="") == wording
 
 
 @pytest.mark.anyio
@@ -246,13 +190,6 @@ async def test_looking_at_a_file_does_not_hold_up_the_event_loop() -> None:
     assert [message.success for message in messages] == [True] * 3, [message.content for message in messages]
 
 
-def test_failed_read_is_no_read(wording: Wording) -> None:
-    """A part that is not there has shown nothing of the file."""
-    run = SuiteRun(VfsToolsSection(files()))
-    run.refused("read_file", path="notes/plan.md", offset=9)
-    assert run.refused("write_file", path="notes/plan.md", content="") == wording
-
-
 SEVEN_HUNDRED_LINES = "".join(f"line {number}\n" for number in range(700))
 
 
@@ -271,12 +208,4 @@ def test_a_file_that_was_shown_in_part_is_edited_on_and_read_anew_to_be_replaced
     assert run.refused("write_file", path="a.md", content="") == wording
     run.told("read_file", path="a.md")
     run.told("read_file", path="a.md", offset=501)
-    run.told("write_file", path="a.md", content="")
-
-
-def test_a_file_that_was_shown_whole_stays_known_whole() -> None:
-    """The model knows what it has written."""
-    run = run_over("one\ntwo\n")
-    run.told("read_file", path="a.md")
-    run.told("edit_file", path="a.md", old="one\n", new="ONE\nand more\n")
     run.told("write_file", path="a.md", content="")

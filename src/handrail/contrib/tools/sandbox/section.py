@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 from uuid import uuid4
 
-from handrail.contrib import also_bound, environment_faults, suite_tool
+from handrail.contrib import also_bound, environment_faults, example, suite_tool
 from handrail.contrib.tools.sandbox.engine import Sandbox, SandboxEngine, SandboxLimits, SandboxWorkspace, try_sandbox
 from handrail.contrib.tools.sandbox.podman import Podman
 from handrail.contrib.tools.shell.process import ProgramRun, run_over
@@ -30,7 +30,6 @@ from handrail.prompt import (
     Section,
     Tool,
     ToolContext,
-    ToolExample,
     ToolPolicy,
     ToolResult,
 )
@@ -254,15 +253,15 @@ def sandbox_tool(
     return suite_tool(
         SandboxHandler(limits, rule, outside).run,
         "Run a command in the sandbox and show what it writes.",
-        ToolExample(
-            description="Run a line of the shell in a folder",
-            input=ShellExecute("ls | sort > names.txt && cat names.txt", "notes"),
-            output=ShellExecuted("ls | sort > names.txt && cat names.txt", "notes", 0, "names.txt\nplan.md\n"),
+        example(
+            "Run a line of the shell in a folder",
+            ShellExecute("ls | sort > names.txt && cat names.txt", "notes"),
+            ShellExecuted("ls | sort > names.txt && cat names.txt", "notes", 0, "names.txt\nplan.md\n"),
         ),
-        ToolExample(
-            description="Run a program with arguments that no shell reads",
-            input=ShellExecute(("grep", "-c", "$HOME", "plan.md")),
-            output=ShellExecuted(("grep", "-c", "$HOME", "plan.md"), ".", 0, "1\n"),
+        example(
+            "Run a program with arguments that no shell reads",
+            ShellExecute(("grep", "-c", "$HOME", "plan.md")),
+            ShellExecuted(("grep", "-c", "$HOME", "plan.md"), ".", 0, "1\n"),
         ),
         name=TOOL,
         # Without a network all effects are in the workspace, and are rolled back.

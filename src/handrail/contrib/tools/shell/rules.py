@@ -262,7 +262,7 @@ def format_command(token: str) -> str:
     return repr(token if len(token) <= _LONGEST_SHOWN else f"{token[:_LONGEST_SHOWN]}...")
 
 
-def parse_rules(allow: object) -> tuple[ShellRule, ...]:
+def parse_shell_rules(allow: object) -> tuple[ShellRule, ...]:
     """The declared rules, each given as a `ShellRule` or as the tokens of its prefix."""
     if isinstance(allow, str | bytes) or not isinstance(allow, Sequence):
         raise PromptValidationError(

@@ -19,6 +19,7 @@ from uuid import uuid4
 from handrail.contrib import (
     also_bound,
     environment_faults,
+    example,
     limit_faults,
     suite_tool,
     timeout_faults,
@@ -35,14 +36,14 @@ from handrail.contrib.tools.shell.rules import (
     describe_rules,
     format_command,
     match_command,
-    parse_rules,
+    parse_shell_rules,
     program_changes,
 )
 from handrail.errors import EffectUncertain, FilesystemError, PromptValidationError, ToolValidationError
 from handrail.filesystem import HostFilesystem
 from handrail.filesystem.paths import below_root, normalise
 from handrail.programs import Program
-from handrail.prompt import External, Section, Tool, ToolContext, ToolExample, ToolResult
+from handrail.prompt import External, Section, Tool, ToolContext, ToolResult
 from handrail.prompt.tool_declaration import MIN_RESULT_CHARS
 from handrail.redaction import redacted_logger
 from handrail.serde.formatting import count_noun
@@ -205,10 +206,8 @@ class ShellToolsSection(Section[None]):
         tool = suite_tool(
             shell.run,
             "Run one program and show what it writes. There is no shell: give name and arguments apart.",
-            ToolExample(
-                description="Run a program in a folder",
-                input=ShellRun(command, "notes"),
-                output=ProgramEnded(command, "notes", 0, "plan.md\n"),
+            example(
+                "Run a program in a folder", ShellRun(command, "notes"), ProgramEnded(command, "notes", 0, "plan.md\n")
             ),
             name="shell_run",
             effect=External(repeat_unknown="allow"),  # before a repetition, another command can show what happened
@@ -247,7 +246,7 @@ class ShellToolsSection(Section[None]):
             text = "give a folder, or a HostFilesystem over one"
             faults.append(f"folder {self.folder!r} cannot be used ({error}); {text}")
         try:
-            rules = parse_rules(self.allow)
+            rules = parse_shell_rules(self.allow)
         except PromptValidationError as error:
             faults.append(str(error))
         faults += timeout_faults(self.timeout, usual=60)

@@ -2,5 +2,5 @@
 
 - `section`: the section, its tools with examples and handlers, its guidance.
 - `search`: list, glob and grep: parameters, results, the search.
-- `text`: reading, writing and editing: parameters, results, pure functions on text.
+- `text`: the tools for one file: parameters, results, pure functions on text.
 """

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field, replace
 from glob import escape
 from inspect import Parameter
 from itertools import accumulate
-from typing import Any, Literal, cast
+from typing import Any, cast
 
-from handrail.contrib import also_bound, suite_tool
+from handrail.contrib import also_bound, example, suite_tool
 from handrail.contrib.tools.vfs.search import (
     NOTHING_LEFT_OUT,
     FileList,
@@ -34,9 +34,13 @@ from handrail.contrib.tools.vfs.text import (
     EditFile,
     FileEdited,
     FileExcerpt,
+    FileMoved,
+    FileRemoved,
     FileWritten,
+    MoveFile,
     NotText,
     ReadFile,
+    RemoveFile,
     VfsLimits,
     WriteFile,
     byte_order_mark,
@@ -58,82 +62,13 @@ from handrail.prompt import (
     Section,
     Tool,
     ToolContext,
-    ToolExample,
     ToolPolicy,
     ToolResult,
 )
 from handrail.prompt.function_signature import InjectedParameter
 from handrail.prompt.tool_declaration import MIN_RESULT_CHARS
-from handrail.prompt.tool_definition import MAX_RESULT_CHARS
+from handrail.prompt.tool_definition import MAX_RESULT_CHARS, PlainOptions
 from handrail.resources import Binding, ResourceRegistry
-from handrail.serde.formatting import count_noun
-from handrail.session import stored_as
-
-
-@stored_as("handrail.remove_file")
-@dataclass(frozen=True, slots=True)
-class RemoveFile:
-    """A request to remove a file or folder.
-
-    Attributes:
-        path: the file or folder.
-        recursive: whether a folder may hold something, which is removed with it.
-    """
-
-    path: str = field(metadata={"description": "The file or folder, such as 'notes/old.md'."})
-    recursive: bool = field(
-        default=False, metadata={"description": "Whether to remove a folder with everything that it holds."}
-    )
-
-
-@stored_as("handrail.file_removed")
-@dataclass(frozen=True, slots=True)
-class FileRemoved:
-    """A file or folder has been removed.
-
-    Attributes:
-        held: how many files and folders a folder held, at any depth.
-    """
-
-    path: str
-    kind: Literal["file", "folder", "symlink", "special"]
-    held: int = 0
-
-    def render(self) -> str:
-        """One line."""
-        if self.kind != "folder":
-            return f"Removed {self.path}{' (the link, not what it leads to)' if self.kind == 'symlink' else ''}."
-        return f"Removed the folder {self.path} with {count_noun(self.held, 'entry', 'entries')} in it."
-
-
-@stored_as("handrail.move_file")
-@dataclass(frozen=True, slots=True)
-class MoveFile:
-    """A request to move a file or folder.
-
-    Attributes:
-        path: its path.
-        new_path: its new path.
-    """
-
-    path: str = field(metadata={"description": "The file or folder, such as 'draft.md'."})
-    new_path: str = field(
-        metadata={"description": "Its whole new path, such as 'notes/plan.md', where nothing is yet; folders are made."}
-    )
-
-
-@stored_as("handrail.file_moved")
-@dataclass(frozen=True, slots=True)
-class FileMoved:
-    """A file or folder has been moved."""
-
-    path: str
-    new_path: str
-
-    def render(self) -> str:
-        """One line."""
-        return f"Moved {self.path} to {self.new_path}."
-
 
 _LOOKING = """\
 {purpose} A path is relative to the root of the filesystem, with forward slashes, such as
@@ -267,46 +202,41 @@ def _looking(files: FileHandlers) -> Iterator[Tool[Any, Any]]:
     # message. That of a search is cut.
     longest = max(MAX_RESULT_CHARS, files.limits.characters * 3 // 2)
     most = max(MIN_RESULT_CHARS, files.limits.characters)
-    plan = FileStat("notes/plan.md", "file", 31)
+    plan, looks = FileStat("notes/plan.md", "file", 31), PlainOptions(effect="read", max_result_chars=most)
     grep = GrepFiles("buy (milk|bread)", "notes", "**/*.md")
     yield suite_tool(
         files.list_files,
         "List what a folder holds.",
-        ToolExample(
-            description="All that a folder holds", input=ListFiles("notes"), output=FileList("notes", (plan,), 1)
-        ),
-        effect="read",
-        max_result_chars=most,
+        example("All that a folder holds", ListFiles("notes"), FileList("notes", (plan,), 1)),
+        **looks,
     )
     yield suite_tool(
         files.glob_files,
         "Find files and folders by a pattern of their path, at any depth.",
-        ToolExample(
-            description="All Markdown files below a folder",
-            input=GlobFiles("**/*.md", "notes"),
-            output=FilesFound("**/*.md", "notes", (plan,), 1),
+        example(
+            "All Markdown files below a folder",
+            GlobFiles("**/*.md", "notes"),
+            FilesFound("**/*.md", "notes", (plan,), 1),
         ),
-        effect="read",
-        max_result_chars=most,
+        **looks,
     )
     yield suite_tool(
         files.grep_files,
         "Find the lines of files that match a regular expression, with their files and numbers.",
-        ToolExample(
-            description="Where the Markdown files below a folder mention milk or bread",
-            input=grep,
-            output=LinesFound(grep, ("notes/plan.md:2: - buy milk",), matches=1, files=1, searched=1),
+        example(
+            "Where the Markdown files below a folder mention milk or bread",
+            grep,
+            LinesFound(grep, ("notes/plan.md:2: - buy milk",), matches=1, files=1, searched=1),
         ),
-        effect="read",
-        max_result_chars=most,
+        **looks,
     )
     yield suite_tool(
         files.read_file,
         "Show the text of a file, or a part of it. The first line of the result names the part.",
-        ToolExample(
-            description="The first two lines of a file",
-            input=ReadFile("notes/plan.md", limit=2),
-            output=FileExcerpt("notes/plan.md", "# Plan\n- buy milk", 1, 2, 3),
+        example(
+            "The first two lines of a file",
+            ReadFile("notes/plan.md", limit=2),
+            FileExcerpt("notes/plan.md", "# Plan\n- buy milk", 1, 2, 3),
         ),
         effect="read",
         max_result_chars=longest,
@@ -317,37 +247,35 @@ def _changing(files: FileHandlers) -> Iterator[Tool[Any, Any]]:
     yield suite_tool(
         files.write_file,
         "Make a text file, or replace all of its content. Folders are made as needed.",
-        ToolExample(
-            description="Make a file",
-            input=WriteFile("notes/plan.md", "# Plan\n- buy milk\n- sell bread\n"),
-            output=FileWritten("notes/plan.md", created=True, size=31),
+        example(
+            "Make a file",
+            WriteFile("notes/plan.md", "# Plan\n- buy milk\n- sell bread\n"),
+            FileWritten("notes/plan.md", created=True, size=31),
         ),
     )
     yield suite_tool(
         files.edit_file,
         "Replace a piece of text in a file by another, exactly. The rest of the file stays as it is.",
-        ToolExample(
-            description="Change one line",
-            input=EditFile("notes/plan.md", "- buy milk\n", "- buy oat milk\n"),
-            output=FileEdited("notes/plan.md", 1, (2,)),
+        example(
+            "Change one line",
+            EditFile("notes/plan.md", "- buy milk\n", "- buy oat milk\n"),
+            FileEdited("notes/plan.md", 1, (2,)),
         ),
     )
     yield suite_tool(
         files.remove_file,
         "Remove a file or an empty folder, or with recursive a folder and everything in it.",
-        ToolExample(
-            description="Remove a folder with everything in it",
-            input=RemoveFile("notes/old", recursive=True),
-            output=FileRemoved("notes/old", "folder", 2),
+        example(
+            "Remove a folder with everything in it",
+            RemoveFile("notes/old", recursive=True),
+            FileRemoved("notes/old", "folder", 2),
         ),
     )
     yield suite_tool(
         files.move_file,
         "Give a file, or a folder with everything in it, another path. Nothing is ever replaced.",
-        ToolExample(
-            description="Move a file into a folder",
-            input=MoveFile("draft.md", "notes/plan.md"),
-            output=FileMoved("draft.md", "notes/plan.md"),
+        example(
+            "Move a file into a folder", MoveFile("draft.md", "notes/plan.md"), FileMoved("draft.md", "notes/plan.md")
         ),
     )
 

@@ -175,6 +175,71 @@ class FileEdited:
         return f"Edited {self.path}: {replaced}, at {numbered_lines(self.lines, total=self.replacements)}."
 
 
+@stored_as("handrail.remove_file")
+@dataclass(frozen=True, slots=True)
+class RemoveFile:
+    """A request to remove a file or folder.
+
+    Attributes:
+        path: the file or folder.
+        recursive: whether a folder may hold something, which is removed with it.
+    """
+
+    path: str = field(metadata={"description": "The file or folder, such as 'notes/old.md'."})
+    recursive: bool = field(
+        default=False, metadata={"description": "Whether to remove a folder with everything that it holds."}
+    )
+
+
+@stored_as("handrail.file_removed")
+@dataclass(frozen=True, slots=True)
+class FileRemoved:
+    """A file or folder has been removed.
+
+    Attributes:
+        held: how many files and folders a folder held, at any depth.
+    """
+
+    path: str
+    kind: Literal["file", "folder", "symlink", "special"]
+    held: int = 0
+
+    def render(self) -> str:
+        """One line."""
+        if self.kind != "folder":
+            return f"Removed {self.path}{' (the link, not what it leads to)' if self.kind == 'symlink' else ''}."
+        return f"Removed the folder {self.path} with {count_noun(self.held, 'entry', 'entries')} in it."
+
+
+@stored_as("handrail.move_file")
+@dataclass(frozen=True, slots=True)
+class MoveFile:
+    """A request to move a file or folder.
+
+    Attributes:
+        path: its path.
+        new_path: its new path.
+    """
+
+    path: str = field(metadata={"description": "The file or folder, such as 'draft.md'."})
+    new_path: str = field(
+        metadata={"description": "Its whole new path, such as 'notes/plan.md', where nothing is yet; folders are made."}
+    )
+
+
+@stored_as("handrail.file_moved")
+@dataclass(frozen=True, slots=True)
+class FileMoved:
+    """A file or folder has been moved."""
+
+    path: str
+    new_path: str
+
+    def render(self) -> str:
+        """One line."""
+        return f"Moved {self.path} to {self.new_path}."
+
+
 def numbered_lines(lines: tuple[int, ...], *, total: int) -> str:
     """Line numbers as text; `total` includes those that are not listed."""
     listed_numbers = ", ".join(map(str, dict.fromkeys(lines)))
