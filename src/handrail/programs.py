@@ -10,14 +10,11 @@ the agent, by SIGKILL too                      on Linux the program itself is ki
                                                it has started, when the folder is opened next, by the record
 =============================================  =======================================================================
 
-The kernel kills a program when the *thread* ends that has started it. So the thread that starts a program also waits
-for its end.
+The kernel kills a program with the *thread* that has started it, so that thread also waits for its end.
 
-The processes of a call are found by the variable of the call, by their parents, and by the namespace, in `/proc` as
-Linux has it (`handrail.posix.has_processes`). What is about to be killed is stopped first, until a search finds nothing
-new: a process that starts others as fast as it can would outrun a kill, because each kill makes room for another one. A
-process is named by its pid and its start time, which are compared before it is signalled, so that no other process is
-harmed if a pid was reused meanwhile.
+What is about to be killed is stopped first, until a search of `/proc` finds nothing new: each kill would make room for
+another process of one that starts them as fast as it can. A process is named by its pid and its start time, which are
+compared before it is signalled, because a pid may be reused.
 """
 
 from __future__ import annotations

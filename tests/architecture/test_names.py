@@ -71,7 +71,7 @@ FACES = {
         AllOf AnyOf Approval ApprovalRequest Approver BinaryPart BudgetFeedback CompletionCheck
         CompletionChecker CompletionContext DeadlineFeedback Effect External Feedback FeedbackContext
         FeedbackProvider FeedbackTrigger FileShown FilesExist FunctionTool IdempotencyConfig MarkdownSection
-        MayBlock OverridesReport PolicyDecision PolicyQuestion Prompt PromptRenderError PromptTemplate
+        OverridesReport PolicyDecision PolicyQuestion Prompt PromptRenderError PromptTemplate
         PromptText PromptValidationError ReadBeforeWritePolicy RenderedPrompt Section SequentialDependencyPolicy
         StaticFeedback TextPart Tool ToolContext ToolExample ToolHandler ToolPolicy ToolResult
         ToolsSection VisibilityExpansionRequired template_texts tool

@@ -134,7 +134,7 @@ REFUSED: list[Any] = [
     *(generating, generating_later, unresolved_result, Speaking(), Speaking, len, 5, None),
     *(partial(taken, word="a"), tool(taken), around, "taken"),
     *(half, half_default),
-    lambda *words: 0,  # pyright: ignore[reportUnknownLambdaType]
+    lambda *words: 0,
 ]
 
 

@@ -43,7 +43,6 @@ if TYPE_CHECKING:
         Approval,
         ApprovalRequest,
         Approver,
-        MayBlock,
         PolicyDecision,
         PolicyQuestion,
         SequentialDependencyPolicy,
@@ -59,7 +58,7 @@ else:
             "Feedback FeedbackContext FeedbackProvider FeedbackTrigger FilesExist StaticFeedback",
             "idempotency": "External IdempotencyConfig",
             "overrides": "OverridesReport PromptText template_texts",
-            "policy": "Approval ApprovalRequest Approver MayBlock PolicyDecision PolicyQuestion "
+            "policy": "Approval ApprovalRequest Approver PolicyDecision PolicyQuestion "
             "SequentialDependencyPolicy ToolPolicy",
             "read_before_write": "ReadBeforeWritePolicy",
         },
@@ -88,7 +87,6 @@ __all__ = [
     "FunctionTool",
     "IdempotencyConfig",
     "MarkdownSection",
-    "MayBlock",
     "OverridesReport",
     "PolicyDecision",
     "PolicyQuestion",

@@ -171,15 +171,7 @@ class ToolContext:
         clock: Clock = SYSTEM_CLOCK,
         call_id: str = "call",
     ) -> ToolContext:
-        """A context without a run or a prompt, to test a handler or a policy.
-
-        Args:
-            session: by default a new one.
-            resources: the content of `context.resources`, as `Prompt.bind` takes it.
-            deadline: the deadline of the run.
-            clock: the source of the time.
-            call_id: the id of the call.
-        """
+        """A context without a run or a prompt, for tests of a handler or a policy; `resources` as for `Prompt.bind`."""
         registry = resources if isinstance(resources, ResourceRegistry) else ResourceRegistry.build(resources or {})
         # Not closed here: `context.prompt.resources` is the same object, so that a test can close it.
         shared = registry.open()

@@ -51,7 +51,6 @@ class OpenSections:
     """The sections of a prompt that were opened or closed, from this item on.
 
     Attributes:
-        prompt: the name of the prompt.
         opened: the paths that have been opened and not closed since, sorted.
         closed: the paths that have been closed and not opened since, sorted.
         reply: the reply of the model that asked for it; `None` if it has no name.
@@ -124,7 +123,6 @@ class PromptRendering:
 
     Attributes:
         start: the prompt as it is rendered before anything is opened or closed.
-        paths: the paths of the sections with a summary.
         may_change: whether the prompt has sections that may be opened or closed.
         beside: other prompts of the run, whose sections the tools of this one open and read, too.
         brought: names of tools that are in no prompt, each with the path of the section that brings it.

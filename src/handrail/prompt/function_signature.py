@@ -88,7 +88,6 @@ class Description(NamedTuple):
 
     Attributes:
         text: the description of the function, without the sections on parameters and results.
-        parameters: the descriptions of parameters, by name.
     """
 
     text: str
@@ -99,7 +98,6 @@ class ArgumentField(NamedTuple):
     """A parameter that the model fills.
 
     Attributes:
-        kind: its type, with what is annotated.
         default: `inspect.Parameter.empty` if it must be given.
     """
 
@@ -138,10 +136,7 @@ class FunctionSignature(NamedTuple):
     """The signature of a function that becomes a tool.
 
     Attributes:
-        fields: the parameters that the model fills.
-        injected: the parameters that are injected.
         params_type: the class of the arguments, a subclass of `Arguments`; `None` for a function without fields.
-        result_type: the type of the returned value; `None` for none.
         is_async: whether calling it gives an awaitable in any case.
         may_return_files: whether it may return files, which are parts of a result and not its value.
     """

@@ -4,15 +4,11 @@
     def charge(order: str, cents: Annotated[int, Field(gt=0)], *, context: ToolContext) -> Receipt:
         '''Charge the card of an order.'''
 
-The decorator makes a dataclass of the parameters that the model fills, a handler that calls the function, and a `Tool`
-of both. All faults of the function are raised at once, when it is decorated.
-
 The returned value is that of a success; a `ToolResult` is passed on as it is, and `None` is a success without a value,
 which the model reads as `OK`. A file, or a list of files and text, is the parts of a result without a value.
 
-The tool is called as the function was: `charge("A-1", 5, context=context)`.
-
-A method is made a tool where it has its object: `tool(shop.charge)`.
+The tool is called as the function was: `charge("A-1", 5, context=context)`. A method is made a tool where it has its
+object: `tool(shop.charge)`. All faults of a function are raised at once, when it is decorated.
 """
 
 from __future__ import annotations

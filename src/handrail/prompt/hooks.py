@@ -33,11 +33,7 @@ V = TypeVar("V", bound="RunView")
 
 @dataclass(frozen=True, slots=True)
 class RunFilesystem:
-    """Finds the files of a run whose prompt binds none, in another prompt of the run.
-
-    Attributes:
-        find: returns that `Filesystem`, if there is one.
-    """
+    """Finds the `Filesystem` of another prompt of a run, for one whose prompt binds none."""
 
     find: Callable[[], Filesystem | None]
 
@@ -57,11 +53,6 @@ class RunView:
 
     A provider or checker gets views of session and resources, as a handler does: writes through them are refused, also
     after it was abandoned.
-
-    Attributes:
-        resources: the resources that all calls of the prompt share.
-        deadline: the moment by which the run must have ended, if there is one.
-        budget_tracker: the tracker of the run's tokens, if there is one.
     """
 
     prompt: str
@@ -242,7 +233,6 @@ class DeadlineFeedback:
     """The time left until the deadline of the run. Without a deadline there is nothing to say.
 
     Attributes:
-        trigger: by default every minute, so not in a run that is shorter.
         warn_below: with less time left, the model is also advised to come to an end.
     """
 
@@ -266,7 +256,6 @@ class BudgetFeedback:
     """The rest of the budget of the run: its tokens and its tool calls. Without a budget there is nothing to say.
 
     Attributes:
-        trigger: by default after every 10 calls.
         warn_at: from this part of a limit on, the model is also advised to come to an end; from 0 to 1.
 
     Raises:
@@ -336,11 +325,7 @@ _LONGEST_LIST = 400
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompletionContext(RunView):
-    """The run, and the answer that the model has given.
-
-    Attributes:
-        answer: the answer, as the prompt declares it: text, or a dataclass.
-    """
+    """The run, and the answer that the model has given."""
 
     answer: Any = None
 

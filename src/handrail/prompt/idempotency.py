@@ -5,9 +5,8 @@ any reply, request one effect. Its *slot*, `call:<reply>/<call id>` or `call:<ca
 call after a crash. A key belongs to a *partition* of the store: the session id for slots and for the scope `session`,
 empty for keys that all sessions share.
 
-Every key is recorded with a sha256 of canonical JSON. For a declared key it covers **all** parsed arguments that take
-part in equality (a field with `compare=False` does not), whatever the key is computed from. For a slot it covers the
-arguments as the model wrote them: a change by a person or a hook does not make it another call. The ledger compares it
+Every key is recorded with a sha256 of canonical JSON: for a declared key of **all** parsed arguments that take part in
+equality, whatever the key is computed from; for a slot of the arguments as the model wrote them. The ledger compares it
 before a replay: a slot, or a key of all arguments, with other arguments is a conflict. A key of some arguments, or of a
 function, is replayed with other arguments, unless the tool refuses that.
 
@@ -22,8 +21,8 @@ over the values of the secrets: a reader of the store can neither guess a secret
     @tool(effect=External(not_applied_on=(httpx.ConnectError,), on_orphan="reconcile", reconcile=ask_the_bank))
     def pay(order: str) -> Receipt: ...
 
-`effect="external"` means `External()`. The documents' `Tool.reconcile`, and `on_orphan` and `lease` of an
-`IdempotencyConfig`, are short forms for the same fields: `handrail.prompt.tool_declaration` combines them.
+`effect="external"` means `External()`. `Tool.reconcile`, and `on_orphan` and `lease` of an `IdempotencyConfig`, are
+short forms for the same fields.
 """
 
 from __future__ import annotations
@@ -178,12 +177,7 @@ class IdempotencyConfig:
         return self.strategy in {"params", "custom"} and self.on_other_arguments == "replay"
 
     def check_params_type(self, kind: type[object] | None, *, tool: str, fields: Sequence[str] | None = None) -> None:
-        """Checks that a parameter type has the fields of `param_keys`; called when a tool is registered.
-
-        Args:
-            kind: the type of the parameters.
-            tool: the tool.
-            fields: the names of the fields, of a tool whose schema is data.
+        """Checks that a parameter type, or the `fields` of a schema that is data, has the fields of `param_keys`.
 
         Raises:
             PromptValidationError: a field is missing. The message lists the existing fields.
@@ -405,11 +399,7 @@ class External:
         _check_span(_EXTERNAL, "lease", self.lease, _LEASE)
 
     def with_short_forms(self, config: IdempotencyConfig | None, reconcile: Reconcile[Any, Any] | None) -> External:
-        """A copy, combined with `Tool.reconcile` and the `IdempotencyConfig` of a tool.
-
-        Raises:
-            PromptValidationError: a field is set in both places, with different values, or two contradict each other.
-        """
+        """A copy, combined with `Tool.reconcile` and the `IdempotencyConfig` of a tool."""
         own = None if self.on_orphan is _NOT_GIVEN else self.on_orphan
         on_orphan = None if config is None else config.on_orphan
         lease = MINUTE if config is None else config.lease

@@ -1,9 +1,6 @@
 """Overrides: texts of a prompt that are replaced from a JSON file, without a change of the code.
 
-    {
-      "sections.guide.rules.body": {"sha256": "4b5c...", "text": ["First line.", "Second line."]},
-      "tools.lookup.parameters.number": {"sha256": "77de...", "text": "The number of the order."}
-    }
+    {"tools.lookup.parameters.number": {"sha256": "77de...", "text": "The number of the order."}}
 
 | key | text |
 |---|---|
@@ -12,12 +9,10 @@
 | `tools.NAME.description` | the description of a tool |
 | `tools.NAME.parameters.NAME` | the description of a parameter of a tool, which may be empty |
 
-`sha256` is the hash of the text that is replaced. Once the code has another text the override is stale: it is not
-applied. A text of several lines may be a list of its lines. Bodies and summaries may have the placeholders of their
-section. The text of a section of any other class comes from its code, and cannot be overridden.
+`sha256` is the hash of the text that is replaced; an override of another text is stale, and not applied. A text may be
+a list of its lines. Bodies and summaries may have the placeholders of their section.
 
-Overrides are applied once, when a prompt is bound: a rendering costs the same with them and without. A tool with
-another text keeps its validators.
+Overrides are applied once, when a prompt is bound. A tool with another text keeps its validators.
 """
 
 from __future__ import annotations

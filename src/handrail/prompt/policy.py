@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from types import MappingProxyType
-from typing import Any, Literal, Protocol, cast, get_args, runtime_checkable
+from typing import Any, Literal, Protocol, cast, get_args
 
 from handrail.errors import PromptValidationError
 from handrail.errors.developer import InvalidArgumentError, check_argument
@@ -103,7 +103,8 @@ class ToolPolicy(Protocol):
     A policy is immutable. Its state is a STATE slice of `context.session`, which is rolled back with the call. It may
     have more methods:
 
-    - `may_block(tool, session) -> bool`: see `MayBlock`.
+    - `may_block(tool, session) -> bool`: whether `check` or `on_result` may take long, as one that reads files. On an
+      event loop, these calls run on a thread of their own, which costs about 0.1 ms.
     - `scope_fault(tool_names: frozenset[str]) -> str | None`: the fault of its position, when a prompt is built.
     - `needs(tool) -> Iterable[type]`: resources without which it cannot judge a tool; a run whose prompt does not
       bind all of them is refused when it starts.
@@ -130,20 +131,8 @@ class ToolPolicy(Protocol):
         ...
 
 
-@runtime_checkable
-class MayBlock(Protocol):
-    """A policy that may take long to judge some calls, for example because it reads files.
-
-    On an event loop, these calls of `check` and `on_result` run on a thread of their own, which costs about 0.1 ms.
-    """
-
-    def may_block(self, tool: Tool[Any, Any], session: Session) -> bool:
-        """Returns whether `check` or `on_result` for this tool may take long in this session."""
-        ...
-
-
 def policy_may_block(policy: ToolPolicy, tool: Tool[Any, Any], session: Session) -> bool:
-    """Returns whether `check` or `on_result` of a policy may take long for a tool; see `MayBlock`."""
+    """Returns whether `check` or `on_result` of a policy may take long for a tool; see `ToolPolicy`."""
     # Not `isinstance`, which takes ten microseconds for a protocol in Python 3.11: each policy is asked in each call.
     answer: Callable[[Tool[Any, Any], Session], bool] | None = getattr(policy, "may_block", None)
     return answer is not None and answer(tool, session)
@@ -265,7 +254,6 @@ class SequentialDependencyPolicy:
     Attributes:
         dependencies: for each dependent tool, the names of the tools that must have succeeded before. All of them must
             be declared in the section with the policy, or below it.
-        name: give another one if two policies apply to one tool.
 
     Raises:
         PromptValidationError: the dependencies are not a mapping from names to sets of names, or are circular.

@@ -1,14 +1,12 @@
-"""A prompt with its parameters and resources, and its rendered form.
-
-The model receives the text of the enabled sections, and their tools.
+"""A prompt with its parameters and resources, and its rendered form: the text of the enabled sections, and their tools.
 
 | a section with a summary | is shown by | is opened by |
 |---|---|---|
 | with tools, its own or those of the sections below it | its summary, and the names of its tools | `open_sections` |
 | without tools | its summary | `read_section` returns its text; it stays closed |
 
-What is open is decided elsewhere (`handrail.prompt.disclosure`): a rendering is a pure function of the template, the
-parameters, and the paths of the open sections.
+A rendering is a pure function of the template, the parameters, and the paths of the open sections, which
+`handrail.prompt.disclosure` keeps.
 """
 
 from __future__ import annotations
@@ -67,7 +65,6 @@ class SummarizedSection(NamedTuple):
         path: keys from the root section to this one, joined by dots.
         is_open: it is rendered only if the sections above it are open, too.
         tools: the names of the tools that it brings, with those of the enabled sections below it.
-        brings_tools: whether it brings any.
     """
 
     path: str
@@ -251,10 +248,6 @@ class Prompt(Generic[Out]):
     def section_text(self, path: str, *, open: AbstractSet[str] | None = None) -> str:
         """The heading and text of one section with those of the sections below it, as when it is open.
 
-        Args:
-            path: the dotted path of an enabled section.
-            open: the open sections, as for `render`; they decide about the sections below it.
-
         Raises:
             PromptRenderError: the section does not exist or is disabled, or as for `render`.
         """
@@ -307,10 +300,7 @@ class RenderedPrompt(Generic[Out]):
     """A prompt as the model receives it. Created by `Prompt.render`.
 
     Attributes:
-        text: headings and bodies of the enabled sections, as Markdown.
-        tools: the tools of the enabled sections, in the order of their declaration.
         policies: the policies of each tool, by its name, outermost section first.
-        output_type: the type of the answer: a dataclass, `str`, or `None`.
         prompt_policies: the policies of the prompt itself, which judge the calls of tools that no section brings.
         sections: the enabled sections with a summary, open or closed, also those below closed ones.
         section_tools: the names of the tools that open and read them; `None` if no section has a summary.

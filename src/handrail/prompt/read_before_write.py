@@ -148,13 +148,11 @@ class ReadBeforeWritePolicy:
     The `Filesystem` of the tools must be bound. If a provider returns none, the policy refuses all writes.
 
     Attributes:
-        read_tools: names of the tools whose success makes a file known.
         write_tools: names of the restricted tools, whose success makes a file known too.
         edit_tools: names of those of `write_tools` that change only the text that they name, as `edit_file` does.
         find_paths: returns the paths in the parameters of a call, as text or `pathlib.Path`; by default of the field
             `path`, or else `file_path`. A write without a path is refused.
         path_filter: which paths exist for the policy, as for the tools: no refusal mentions another one.
-        name: give another one if two policies apply to one tool.
 
     Raises:
         PromptValidationError: a list of tools is not a sequence of names, or `read_tools` or `write_tools` is empty.

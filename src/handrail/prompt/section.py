@@ -59,9 +59,7 @@ class Section(Generic[ParamsT]):
     with its own tools: it calls `super().__init__(title=..., tools=..., ...)`.
 
     Attributes:
-        title: the heading, one line.
         key: identifies the section in its parent: `^[a-z0-9][a-z0-9_-]{0,63}$`. Derived from the title by default.
-        policies: the policies of these tools and of those in the sections below.
         enabled: whether the section is rendered: a boolean, or a function of the section's parameters, called at each
             rendering. A disabled section disables all below it: text, tools, policies, resources.
         summary: what stands in the place of the text while the section is closed, with placeholders as a template has

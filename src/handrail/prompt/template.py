@@ -112,13 +112,10 @@ class PromptTemplate(Generic[Out]):
     Attributes:
         ns: the namespace that the prompt belongs to, e.g. `"examples/tooling"`.
         key: identifies the prompt in its namespace.
-        name: the name of the prompt in logs and events; `ns/key` by default.
-        resources: what the tools need, as `Prompt.bind` takes it; sections and `bind` take precedence.
         policies: the policies of all tools, before the policies of the sections.
         feedback: what may add advice for the model to the messages of calls, in the order in which it is shown.
         completion: when an answer of the model is accepted: a checker or a function that says what is missing, or
             `CompletionCheck` with how often the model is sent back. Always, by default.
-        output_type: the type in the brackets: a dataclass, `str`, or `None` for an answer that is not used.
 
     Raises:
         PromptValidationError: the declaration is invalid, or two sections conflict; the message names both.

@@ -130,17 +130,8 @@ class Tool(Generic[P, R]):
             `handrail.taint`.
         sanitizes: whether it extracts values that may be used in a tainted session without asking; see
             `handrail.taint.policy`.
-        external: the declaration of the external effect, combined from `effect`, `reconcile` and `idempotency`; `None`
-            for a tool without one.
-        on_orphan: what the next call of an effect does that may have happened, from `external` or `idempotency`.
-        apply: writes what belongs to an effect that has happened, from `external`; `None` for nothing.
-        result_type: the type of the result's value, or `None`.
-        is_async: whether the handler must be awaited.
         writes: whether the handler may write, so that the call does not run concurrently with others of its session.
         claims: whether its calls claim an effect in the ledger before the handler starts.
-        value_codec: writes and reads the stored value of a result; `None` for a tool without a value.
-        masking: which parameters are secrets, and how they are shown without them.
-        result_masking: the same of the result's value.
 
     Raises:
         PromptValidationError: the declaration is invalid; the message states the fault and the correct form.
@@ -331,10 +322,6 @@ class Tool(Generic[P, R]):
     def key_params(self, arguments: str | bytes | Mapping[str, Any], params: object) -> object:
         """The parameters for keys: `None` for each default that is made up per call and was not sent.
 
-        Args:
-            arguments: the arguments of the call, from which `params` were parsed.
-            params: returned unchanged if no default is made up.
-
         Raises:
             ParseError: the arguments no longer fit.
         """
@@ -348,11 +335,7 @@ class Tool(Generic[P, R]):
     def result_fault(self, result: ToolResult[Any], *, is_stored: bool = False) -> str | None:
         """The fault of a result, as text that follows what returned it; `None` if it is valid.
 
-        The fields of a dataclass are not checked: the commit does that. The items of a collection are.
-
-        Args:
-            result: the result of the handler or the reconciler.
-            is_stored: whether the value will be stored, and so must be restored exactly.
+        The fields of a dataclass are not checked: the commit does that. With `is_stored` the value must be restored exactly.
         """
         value = result.value
         if result.parts and (fault := parts_fault(result.parts)):

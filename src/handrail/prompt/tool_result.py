@@ -166,7 +166,6 @@ class FileShown:
         shown: `"all"` for a whole file; `"part"` for some of its lines; `"nothing"` if only its kind is shown.
         first_line: for a part, the first line that is shown, from 1.
         last_line: for a part, the last line that is shown.
-        total_lines: for a part, how many lines the file has.
         column: the first character of the first line that is shown, from 1.
         next_column: the first character of the last line that is not shown; `None` if it is shown to its end.
 
@@ -205,7 +204,6 @@ class ToolResult(Generic[T_co]):
     """The result of a call.
 
     Attributes:
-        message: the text for the model.
         value: a value of the tool's result type; `None` if there is none, as for most failures.
         success: whether the call succeeded; if not, everything it changed is rolled back.
         exclude_value_from_context: whether the model reads only the message. It saves context; it does not protect

@@ -14,7 +14,13 @@ from typing import Any
 import pytest
 
 from handrail.contrib.tools import CHECKING, FIXING, GIT_READING, READING, ProgramEnded, ShellRule, ShellToolsSection
-from handrail.contrib.tools.shell.rules import ArgumentPath, describe_rules, format_command, match_command, parse_shell_rules
+from handrail.contrib.tools.shell.rules import (
+    ArgumentPath,
+    describe_rules,
+    format_command,
+    match_command,
+    parse_shell_rules,
+)
 from handrail.errors import PromptValidationError, ToolValidationError
 from handrail.filesystem import HostFilesystem
 from handrail.runtime import ToolMessage

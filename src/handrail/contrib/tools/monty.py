@@ -10,8 +10,8 @@ depth of calls         `_MOST_RECURSION`
 calls of functions     `MontyLimits.calls`
 =====================  ================================================================================================
 
-Monty's client starts a process for each evaluation, and ends it. If this process is killed, that one ends with its
-evaluation. The value is made text by Monty too, within the same limits: a small value may have an endless text.
+Monty's client starts a process for each evaluation, and ends it; it ends with this process, too. The value is made text
+by Monty, within the same limits: a small value may have an endless text.
 """
 
 from __future__ import annotations

@@ -1,16 +1,11 @@
 """The planning suite: four tools for a plan in the session, and the guidance for them.
 
 A handler returns an event (`SetupPlan`, `AddStep`, `UpdateStep`), and the reducers of this module update the `Plan`
-when the call succeeds. The rules:
+when the call succeeds.
 
-* Steps are numbered 1, 2, 3, ... in the order in which they are added. No tool removes a step, so a number is never
-  reused in one plan. A new plan starts at 1 again.
-* A plan is completed when it has steps and all of them are done, and active otherwise. So a completed plan becomes
-  active again when a step is added or set to another status.
-* The objective and the titles of steps are stripped of white space at both ends; then they must not be empty or longer
-  than `MAX_TITLE` characters.
-
-The guidance is the same for all strategies, except for the mindset.
+* Steps are numbered 1, 2, 3, ... as they are added. A number is never reused in one plan; a new plan starts at 1.
+* A plan is completed when it has steps and all of them are done, and active otherwise.
+* The objective and the titles are stripped, and then neither empty nor longer than `MAX_TITLE` characters.
 """
 
 from __future__ import annotations
@@ -312,9 +307,6 @@ class PlanningToolsSection(Section[None]):
 
     Making it registers the reducers on `session`, once. A call that runs on another session (such as one made by
     `session.child()`) registers them there first, and its plan is stored there.
-
-    Attributes:
-        accepts_overrides: whether the descriptions of the tools may be replaced when a prompt is tuned.
 
     Raises:
         ReducerError: the session has other reducers for these events.

@@ -150,7 +150,6 @@ class PythonEvaluated:
     Attributes:
         value: the value of its last line, as text; empty for none.
         value_form: what that text is: nothing, because there is none; JSON; or a `repr`, of which something may be cut.
-        left_out: how many characters in the middle of that are left out.
         changed: the files that it has written or removed, in the order of their paths; of code that has failed they are
             rolled back.
     """
@@ -188,9 +187,7 @@ class AstevalSection(Section[None]):
         timeout: how long code may take, without its reading and writing; then it is stopped, and the call fails.
         memory_bytes: how much memory it may use; at least 16 MiB.
         max_output_characters: how much of what it prints is returned, and of its value.
-        files: whether it may read and write files.
         read_first: whether it must read a file before it replaces or removes it, unless the model has read it.
-        accepts_overrides: whether the description of the tool may be replaced when a prompt is tuned.
 
     Raises:
         DuplicateBindingError: `resources` binds a `Filesystem` too.

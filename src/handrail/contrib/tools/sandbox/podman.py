@@ -12,20 +12,10 @@ a read-only root               the image; `/workspace` has the files, whose `.gi
 limits                         a control group of memory, processes and processors; resource limits for files
 =============================  =======================================================================================
 
-Each container is labelled with the process that owns it, and removed when that has ended:
-
-==================================================  ==================================================================
-what ends                                           what ends and removes the container
-==================================================  ==================================================================
-the run                                             `RunningSandbox.close`
-the agent's process, also by SIGKILL                the container: its first process reads a pipe that the agent holds
-the process and Podman's, which removes it          the next opening of the folder kills what runs in it, if a call was
-                                                    running; the next sandbox removes it
-==================================================  ==================================================================
-
-The first process of a container waits for the end of its input, which this process holds: a container ends with
-the agent. Commands enter by `podman exec`; what they leave inside is found by the PID namespace of that first process
-(`handrail.programs`).
+The first process of a container waits for the end of its input, which this process holds: a container ends with the
+agent, also by SIGKILL. Each container is labelled with the process that owns it; Podman removes it when it ends, or the
+next sandbox once that process is dead. Commands enter by `podman exec`; what they leave inside is found by the PID
+namespace of the first process (`handrail.programs`), also when the folder is opened after a kill.
 """
 
 from __future__ import annotations

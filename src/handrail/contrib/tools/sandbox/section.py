@@ -91,7 +91,6 @@ class ShellExecuted:
     """A command in the sandbox has ended.
 
     Attributes:
-        command: a line for the shell, or a program and its arguments.
         code: its exit code; for a program that a signal has ended, 128 and the number of the signal.
         output: its output and error output, of which the model is shown the beginning and the end.
     """
@@ -131,7 +130,6 @@ class SandboxSection(Section[None]):
         reads_everything: whether commands may read files of the workspace that a run of an agent keeps from its tools.
         file_policies: judge the calls of the file tools; by default a file must be read before it is written to or
             removed.
-        accepts_overrides: whether the description of the tool may be replaced when a prompt is tuned.
 
     Raises:
         DuplicateBindingError: `resources` binds a `HostFilesystem` or `Sandbox` too.

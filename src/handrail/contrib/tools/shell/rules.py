@@ -1,11 +1,8 @@
 """The commands that a model may run: rules about the tokens of a command, and the places that its arguments may name.
 
-A command is a sequence of tokens: a program, and its arguments as the program gets them. There is no shell, so only the
-program interprets a token. A rule names a program by its bare name and defines how the command may continue; a command
-that no rule allows is refused.
-
-Rules define what a model *should* run. A program that they allow can do whatever the process may do: the security
-boundary is the isolation of the process, not this module.
+A command is a program and its arguments as the program gets them; there is no shell. A rule names a program by its bare
+name and defines how the command may continue; a command that no rule allows is refused. A program that is allowed can
+do whatever the process may do: the security boundary is the isolation of the process, not this module.
 
 What is hidden from a run's file tools, `shell_run` protects from programs too:
 
@@ -19,12 +16,9 @@ A program is not monitored while it runs. Rules about paths cannot control what 
 nor the other names of a file on disk (hard links).
 
 The ready rules at the end allow options by name. Left out are options that write elsewhere than in the files that are
-named (`find -delete`, `sort -o`), start programs (`find -exec`, `rg --pre`), follow links in folders (`grep -R`),
-read names of files from a file (`wc --files0-from`), name another configuration, install something, or never end
-(`tail -f`). A program that fixes or checks code ends with 1 if it has found something; with `commit_on` the call
-succeeds then, and fixes and caches stay. Ended otherwise, the call fails and its changes are rolled back.
-`pre-commit`, `eslint`, `pytest` and plugins of `mypy` run code of the project: a model that can write files can write
-that.
+named (`find -delete`), start programs (`find -exec`, `rg --pre`), follow links in folders (`grep -R`), read names of
+files from a file (`wc --files0-from`), name another configuration, install something, or never end (`tail -f`).
+`pre-commit`, `eslint`, `pytest` and plugins of `mypy` run code of the project, which a model may have written.
 """
 
 from __future__ import annotations
@@ -415,7 +409,6 @@ class ProgramReach:
     """The files that one command may access.
 
     Attributes:
-        path_filter: what is protected from it.
         name_filter: the same, and paths that must not be named.
         everything: whether it may read everything that it does not name.
         commit_on: the exit codes with which its changes stay, beside those of its `ShellRule`.

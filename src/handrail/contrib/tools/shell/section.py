@@ -131,7 +131,6 @@ class ProgramEnded:
     """A program has ended.
 
     Attributes:
-        command: its bare name, and its arguments.
         code: its exit code; negative for the signal that killed it.
         output: its output and error output, of which the model is shown the beginning and the end.
         left_out: how many bytes in the middle of it are left out.
@@ -172,7 +171,6 @@ class ShellToolsSection(Section[None]):
         max_kept_bytes: how much of a longer output the result holds, so that `read_result` reads it.
         environment: added to the environment of every program, which is `PATH`, `LANG` and settings that confine git to
             the folder. `PATH` is also where programs are searched for.
-        accepts_overrides: whether the description of the tool may be replaced when a prompt is tuned.
         missing: the programs that rules allow, and that are not installed; the guidance leaves them out.
 
     Raises:
@@ -281,14 +279,7 @@ def _environment(root: Path) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class ShellHandler:
-    """Runs programs over one folder.
-
-    Attributes:
-        root: where programs run, without links.
-        filesystem: rolls back their changes there; `None` for a plain folder.
-        programs: where the programs are; `None` for one that is not installed.
-        max_kept_bytes: how much of its output the result holds.
-    """
+    """Runs programs over one folder."""
 
     root: Path
     filesystem: HostFilesystem | None

@@ -241,8 +241,6 @@ class LinesFound:
     """Lines that match a regular expression.
 
     Attributes:
-        lines: these, and those around them, with their files and numbers, a line each.
-        searched: how many files were searched, to their end or in part.
         left: how many files were not searched, because `stopped`.
         stopped: why the search stopped early: `"time"`, or `"room"` when it had found as much as one search may.
         cut: how many lines were too long to be searched to their end.

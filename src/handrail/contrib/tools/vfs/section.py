@@ -131,11 +131,8 @@ class VfsToolsSection(Section[None]):
             lost with the process, also if the session is stored.
         exclude: patterns of paths that do not exist for the tools, nor for other users of the bound `Filesystem`; see
             `handrail.filesystem.path_filters.ExcludedPaths`.
-        show_git: whether `.git` exists for them.
         policies: judge the calls; by default a file must be read before it is written to or removed.
-        limits: how much one call reads or shows.
         read_only: whether there are only the tools that read; then a `ReadBeforeWritePolicy` is dropped.
-        accepts_overrides: whether the descriptions of the tools may be replaced when a prompt is tuned.
 
     Raises:
         DuplicateBindingError: `resources` binds a `Filesystem` too.

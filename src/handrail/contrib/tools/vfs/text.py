@@ -56,8 +56,6 @@ class FileExcerpt:
 
     Attributes:
         text: whole lines without the last one's line end, or a part of one line; line ends are LF.
-        first_line: the number of the first line in `text`; 0 for an empty file.
-        last_line: the number of the last line in `text`; 0 for an empty file.
         column: where in the first line `text` starts, from 1.
         next_column: where to continue in the last line, if it is not shown to its end.
         not_shown: why nothing of the file is shown, as text that follows its name; `None` for text.
