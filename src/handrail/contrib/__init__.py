@@ -29,6 +29,11 @@ def suite_tool(
     return tool
 
 
+def about(text: str, **bounds: int) -> dict[str, object]:
+    """The metadata of a field: the description that the model reads, and bounds."""
+    return {"description": text, **bounds}
+
+
 def example(description: str, input: object, output: object) -> ToolExample[Any, Any]:
     """An example of a call."""
     return ToolExample(description=description, input=input, output=output)

@@ -281,7 +281,7 @@ def _declared_type(template: PromptTemplate[Any], value: object) -> type[Any]:
     kinds = template.params_types
     # The exact type comes first: if sections declare a class and its subclass, an instance of the subclass must not be
     # bound as the class. The declared type is the key, not the type of the instance: sections find parameters by it.
-    kind = type(value) if type(value) in kinds else next((known for known in kinds if isinstance(value, known)), None)
+    kind = type(value) if type(value) in kinds else next((base for base in kinds if isinstance(value, base)), None)
     if kind is not None:
         return kind
     names = ", ".join(annotation_name(kind) for kind in kinds)

@@ -299,16 +299,16 @@ def _fault(filesystem: Filesystem, path: str, items: _KnownItems, *, is_edit: bo
 
 
 def _learned(files: Filesystem, displays: Iterable[FileShown], items: _KnownItems, *, is_edit: bool) -> KnownFiles:
-    known: dict[str, FileKnown] = {}
+    states: dict[str, FileKnown] = {}
     for display in displays:
         path = files.shortest(display.path)
         # The identity that the tool took with the text is preferred: the file may have changed since it was read.
         identity = display.identity or _identity(files, path, hashed=True)
         if identity is not None:
             # One result may show several parts of a file; the later ones add to the earlier.
-            before = known.get(path) or find_known(items, path)
-            known[path] = known_after_edit(before, identity) if is_edit else known_after(before, display, identity)
-    return KnownFiles(known)
+            before = states.get(path) or find_known(items, path)
+            states[path] = known_after_edit(before, identity) if is_edit else known_after(before, display, identity)
+    return KnownFiles(states)
 
 
 def _identity(filesystem: Filesystem, path: str, *, hashed: bool) -> str | None:

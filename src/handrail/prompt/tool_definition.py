@@ -335,7 +335,8 @@ class Tool(Generic[P, R]):
     def result_fault(self, result: ToolResult[Any], *, is_stored: bool = False) -> str | None:
         """The fault of a result, as text that follows what returned it; `None` if it is valid.
 
-        The fields of a dataclass are not checked: the commit does that. With `is_stored` the value must be restored exactly.
+        The fields of a dataclass are not checked: the commit does that. A value that `is_stored` must be restored
+        exactly.
         """
         value = result.value
         if result.parts and (fault := parts_fault(result.parts)):

@@ -90,9 +90,8 @@ def is_file_type(kind: object) -> bool:
     """Returns whether it is a class of files: `BinaryPart`, or `BinaryContent` of PydanticAI."""
     if not isinstance(kind, type):
         return False
-    return issubclass(kind, BinaryPart) or any(
-        (base.__module__, base.__qualname__) == _FILE_OF_PYDANTIC_AI for base in kind.__mro__
-    )
+    names = {(base.__module__, base.__qualname__) for base in kind.__mro__}
+    return issubclass(kind, BinaryPart) or _FILE_OF_PYDANTIC_AI in names
 
 
 def collect_file_parts(value: object) -> tuple[ContentPart, ...]:

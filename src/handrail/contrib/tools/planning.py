@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, Literal, TypeAlias, TypeVar
 
-from handrail.contrib import example, suite_tool
+from handrail.contrib import about, example, suite_tool
 from handrail.errors import ToolValidationError
 from handrail.prompt import Section, Tool, ToolContext, ToolExample, ToolResult
 from handrail.prompt.hooks import CompletionContext
@@ -150,9 +150,9 @@ class SetupPlan:
         initial_steps: titles of its first steps.
     """
 
-    objective: str = field(metadata={"description": "What the plan is to achieve, in at most 500 characters."})
+    objective: str = field(metadata=about("What the plan is to achieve, in at most 500 characters."))
     initial_steps: tuple[str, ...] = field(
-        default=(), metadata={"description": "Titles of the first steps, in order, each of at most 500 characters."}
+        default=(), metadata=about("Titles of the first steps, in order, each of at most 500 characters.")
     )
 
 
@@ -166,7 +166,7 @@ class AddStep:
     """
 
     steps: tuple[str, ...] = field(
-        metadata={"description": "Titles of the steps to append, in order, each of at most 500 characters."}
+        metadata=about("Titles of the steps to append, in order, each of at most 500 characters.")
     )
 
 
@@ -181,14 +181,11 @@ class UpdateStep:
         status: its new status; `None` leaves it.
     """
 
-    step_id: int = field(metadata={"description": "The number of the step, as the plan shows it."})
+    step_id: int = field(metadata=about("The number of the step, as the plan shows it."))
     title: str | None = field(
-        default=None,
-        metadata={"description": "The new title, of at most 500 characters; leave it out to keep the old."},
+        default=None, metadata=about("The new title, of at most 500 characters; leave it out to keep the old.")
     )
-    status: StepStatus | None = field(
-        default=None, metadata={"description": "The new status; leave it out to keep the old."}
-    )
+    status: StepStatus | None = field(default=None, metadata=about("The new status; leave it out to keep the old."))
 
 
 @stored_as("handrail.read_plan")

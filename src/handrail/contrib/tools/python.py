@@ -19,7 +19,7 @@ from importlib.util import find_spec
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Literal
 
-from handrail.contrib import also_bound, example, limit_faults, suite_tool, timeout_faults
+from handrail.contrib import about, also_bound, example, limit_faults, suite_tool, timeout_faults
 from handrail.contrib.tools.shell.rules import ProgramPaths
 from handrail.errors import (
     FilesystemError,
@@ -117,9 +117,7 @@ class EvaluatePython:
         code: the code.
     """
 
-    code: str = field(
-        metadata={"description": "Python code. The value of its last line, if that is an expression, is returned."}
-    )
+    code: str = field(metadata=about("Python code. The value of its last line, if that is an expression, is returned."))
 
 
 @dataclass(frozen=True, slots=True)

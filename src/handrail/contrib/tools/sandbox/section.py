@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 from uuid import uuid4
 
-from handrail.contrib import also_bound, environment_faults, example, suite_tool
+from handrail.contrib import about, also_bound, environment_faults, example, suite_tool
 from handrail.contrib.tools.sandbox.engine import Sandbox, SandboxEngine, SandboxLimits, SandboxWorkspace, try_sandbox
 from handrail.contrib.tools.sandbox.podman import Podman
 from handrail.contrib.tools.shell.process import ProgramRun, run_over
@@ -74,10 +74,10 @@ class ShellExecute:
     """
 
     command: str | tuple[str, ...] = field(
-        metadata={"description": "A line for `sh -c`, or a list of a program and its arguments, which no shell reads."}
+        metadata=about("A line for `sh -c`, or a list of a program and its arguments, which no shell reads.")
     )
-    folder: str = field(default=".", metadata={"description": "The folder to start in, such as 'notes'."})
-    input: str = field(default="", metadata={"description": "What the command reads from its standard input."})
+    folder: str = field(default=".", metadata=about("The folder to start in, such as 'notes'."))
+    input: str = field(default="", metadata=about("What the command reads from its standard input."))
 
     @property
     def line(self) -> tuple[str, ...]:

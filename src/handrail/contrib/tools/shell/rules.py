@@ -545,10 +545,8 @@ FIXING: tuple[ShellRule, ...] = (
 )
 """Programs that fix and format code; what they have fixed stays, also if findings are left."""
 
-CHECKING: tuple[ShellRule, ...] = (
-    _preset("pytest", options=_PYTEST, commit_on=(0, 1, 5)),
-    _preset("mypy", options=_MYPY),
-)
+_PYTEST_RULE = _preset("pytest", options=_PYTEST, commit_on=(0, 1, 5))
+CHECKING: tuple[ShellRule, ...] = (_PYTEST_RULE, _preset("mypy", options=_MYPY))
 """Programs that check code; their caches stay, also if they find something, and so does whatever tests write."""
 
 

@@ -17,6 +17,7 @@ from typing import Any, Protocol, TypeVar, cast
 from uuid import uuid4
 
 from handrail.contrib import (
+    about,
     also_bound,
     environment_faults,
     example,
@@ -119,10 +120,10 @@ class ShellRun:
     """
 
     command: tuple[str, ...] = field(
-        metadata={"description": "The name of the program, then each argument as a string of its own."}
+        metadata=about("The name of the program, then each argument as a string of its own.")
     )
-    folder: str = field(default=".", metadata={"description": "The folder to start in, such as 'notes'."})
-    input: str = field(default="", metadata={"description": "What the program reads from its standard input."})
+    folder: str = field(default=".", metadata=about("The folder to start in, such as 'notes'."))
+    input: str = field(default="", metadata=about("What the program reads from its standard input."))
 
 
 @stored_as("handrail.program_ended")

@@ -16,6 +16,7 @@ from unicodedata import normalize
 
 from pydantic_core import SchemaError, SchemaValidator, core_schema
 
+from handrail.contrib import about
 from handrail.contrib.tools.vfs.text import VfsLimits, decode_text, split_lines
 from handrail.errors import FilesystemError, ToolValidationError
 from handrail.filesystem import FileStat, Filesystem
@@ -40,10 +41,9 @@ class ListFiles:
         include_ignored: whether to list what ignore files hide, too.
     """
 
-    path: str = field(default=".", metadata={"description": "The folder, such as 'notes'; '.' is the root."})
+    path: str = field(default=".", metadata=about("The folder, such as 'notes'; '.' is the root."))
     include_ignored: bool = field(
-        default=False,
-        metadata={"description": "Whether to show what .gitignore and .ignore files hide, too."},
+        default=False, metadata=about("Whether to show what .gitignore and .ignore files hide, too.")
     )
 
 
@@ -170,12 +170,11 @@ class GlobFiles:
     """
 
     pattern: str = field(
-        metadata={"description": "'**/*.py' for all Python files at any depth, '*.md' for those in the folder itself."}
+        metadata=about("'**/*.py' for all Python files at any depth, '*.md' for those in the folder itself.")
     )
-    path: str = field(default=".", metadata={"description": "The folder to look in, such as 'src'; '.' is the root."})
+    path: str = field(default=".", metadata=about("The folder to look in, such as 'src'; '.' is the root."))
     include_ignored: bool = field(
-        default=False,
-        metadata={"description": "Whether to show what .gitignore and .ignore files hide, too."},
+        default=False, metadata=about("Whether to show what .gitignore and .ignore files hide, too.")
     )
 
 
@@ -217,21 +216,15 @@ class GrepFiles:
         include_ignored: whether files that ignore files hide are searched, too.
     """
 
-    pattern: str = field(
-        metadata={"description": r"A regular expression, looked for in each line: 'def \w+', or 'TODO|FIXME'."}
-    )
-    path: str = field(default=".", metadata={"description": "The folder or file to search; '.' is the root."})
-    files: str = field(
-        default="**", metadata={"description": "Which files to search, such as '**/*.py'. Relative to path."}
-    )
-    ignore_case: bool = field(default=False, metadata={"description": "Whether upper and lower case are the same."})
+    pattern: str = field(metadata=about(r"A regular expression, looked for in each line: 'def \w+', or 'TODO|FIXME'."))
+    path: str = field(default=".", metadata=about("The folder or file to search; '.' is the root."))
+    files: str = field(default="**", metadata=about("Which files to search, such as '**/*.py'. Relative to path."))
+    ignore_case: bool = field(default=False, metadata=about("Whether upper and lower case are the same."))
     context: int = field(
-        default=0,
-        metadata={"ge": 0, "le": MOST_CONTEXT, "description": "Lines to show before and after each that matches."},
+        default=0, metadata=about("Lines to show before and after each that matches.", ge=0, le=MOST_CONTEXT)
     )
     include_ignored: bool = field(
-        default=False,
-        metadata={"description": "Whether to search what .gitignore and .ignore files hide, too."},
+        default=False, metadata=about("Whether to search what .gitignore and .ignore files hide, too.")
     )
 
 

@@ -18,6 +18,7 @@ from itertools import islice
 from typing import Literal, TypeAlias
 from unicodedata import normalize
 
+from handrail.contrib import about
 from handrail.errors import ToolValidationError
 from handrail.serde.formatting import count_noun
 from handrail.session import stored_as
@@ -38,14 +39,13 @@ class ReadFile:
         column: the first character of that line to show, from 1.
     """
 
-    path: str = field(metadata={"description": "The file, such as 'notes/plan.md'."})
-    offset: int = field(default=1, metadata={"ge": 1, "description": "The number of the first line to show."})
+    path: str = field(metadata=about("The file, such as 'notes/plan.md'."))
+    offset: int = field(default=1, metadata=about("The number of the first line to show.", ge=1))
     limit: int | None = field(
-        default=None, metadata={"ge": 1, "description": "How many lines at most; leave it out for as many as fit."}
+        default=None, metadata=about("How many lines at most; leave it out for as many as fit.", ge=1)
     )
     column: int = field(
-        default=1,
-        metadata={"ge": 1, "description": "The first character of that line to show, to continue in a very long line."},
+        default=1, metadata=about("The first character of that line to show, to continue in a very long line.", ge=1)
     )
 
 
@@ -113,8 +113,8 @@ class WriteFile:
         content: all of its text.
     """
 
-    path: str = field(metadata={"description": "The file, such as 'notes/plan.md'; its folders are made."})
-    content: str = field(metadata={"description": "The whole text of the file, with a line end after the last line."})
+    path: str = field(metadata=about("The file, such as 'notes/plan.md'; its folders are made."))
+    content: str = field(metadata=about("The whole text of the file, with a line end after the last line."))
 
 
 @stored_as("handrail.file_written")
@@ -147,10 +147,10 @@ class EditFile:
         replace_all: whether it may occur more than once, and is replaced everywhere.
     """
 
-    path: str = field(metadata={"description": "The file, such as 'notes/plan.md'."})
-    old: str = field(metadata={"description": "The text to replace, exactly as read_file shows it."})
-    new: str = field(metadata={"description": "The text to put in its place; empty to delete it."})
-    replace_all: bool = field(default=False, metadata={"description": "Whether to replace every occurrence of old."})
+    path: str = field(metadata=about("The file, such as 'notes/plan.md'."))
+    old: str = field(metadata=about("The text to replace, exactly as read_file shows it."))
+    new: str = field(metadata=about("The text to put in its place; empty to delete it."))
+    replace_all: bool = field(default=False, metadata=about("Whether to replace every occurrence of old."))
 
 
 @stored_as("handrail.file_edited")
@@ -183,10 +183,8 @@ class RemoveFile:
         recursive: whether a folder may hold something, which is removed with it.
     """
 
-    path: str = field(metadata={"description": "The file or folder, such as 'notes/old.md'."})
-    recursive: bool = field(
-        default=False, metadata={"description": "Whether to remove a folder with everything that it holds."}
-    )
+    path: str = field(metadata=about("The file or folder, such as 'notes/old.md'."))
+    recursive: bool = field(default=False, metadata=about("Whether to remove a folder with everything that it holds."))
 
 
 @stored_as("handrail.file_removed")
@@ -219,9 +217,9 @@ class MoveFile:
         new_path: its new path.
     """
 
-    path: str = field(metadata={"description": "The file or folder, such as 'draft.md'."})
+    path: str = field(metadata=about("The file or folder, such as 'draft.md'."))
     new_path: str = field(
-        metadata={"description": "Its whole new path, such as 'notes/plan.md', where nothing is yet; folders are made."}
+        metadata=about("Its whole new path, such as 'notes/plan.md', where nothing is yet; folders are made.")
     )
 
 
