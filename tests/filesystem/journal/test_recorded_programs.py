@@ -16,7 +16,7 @@ from handrail.errors import JournalError
 from handrail.filesystem import HostFilesystem
 from handrail.filesystem.disk import Disk
 from handrail.programs import Process, ProgramRecord
-from tests.programs.test_process_tree import child
+from tests.programs.test_processes import child
 from tests.wording import Wording
 
 Opening = Callable[[], HostFilesystem]
