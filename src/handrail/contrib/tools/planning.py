@@ -17,7 +17,7 @@ from typing import Any, Literal, TypeAlias, TypeVar
 
 from handrail.contrib import about, example, suite_tool
 from handrail.errors import ToolValidationError
-from handrail.prompt import Section, Tool, ToolContext, ToolExample, ToolResult
+from handrail.prompt import Section, Tool, ToolContext, ToolResult
 from handrail.prompt.hooks import CompletionContext
 from handrail.serde.formatting import enumerated, shorten
 from handrail.session import Replace, Session, SliceView, replace_latest, stored_as
@@ -276,14 +276,18 @@ def _on_one_line(text: str) -> str:
 
 
 class PlanningStrategy(Enum):
-    """The style of reasoning that the guidance asks for. The tools and their rules are the same in each."""
+    """The style of reasoning that the guidance asks for. The tools and their rules are the same in each.
+
+    Attributes:
+        REACT: reason, act and observe in turn; the plan follows what was observed.
+        PLAN_ACT_REFLECT: plan everything first, then act, and reflect after each step.
+        GOAL_DECOMPOSE_ROUTE_SYNTHESISE: restate the goal, break it up, find the tool for each part, and put the answers
+            together.
+    """
 
     REACT = "react"
-    """Reason, act and observe in turn; the plan follows what was observed."""
     PLAN_ACT_REFLECT = "plan_act_reflect"
-    """Plan everything first, then act, and reflect after each step."""
     GOAL_DECOMPOSE_ROUTE_SYNTHESISE = "goal_decompose_route_synthesise"
-    """Restate the goal, break it up, find the tool for each part, and put the answers together."""
 
 
 _MINDSETS = {
@@ -396,23 +400,26 @@ def _will_be(plan: Plan, event: E, *, note: str = "") -> ToolResult[E]:
 
 
 def _tools(planner: _Planner) -> Iterator[Tool[Any, Any]]:
+    setup = SetupPlan("Publish the release", ("Write the changelog", "Build the package"))
+    more = AddStep(("Upload the package", "Announce the release"))
+    begin, finish = UpdateStep(2, status="in_progress"), UpdateStep(2, "Build the package: 0.4.0", "done")
     yield suite_tool(
         planner.setup_plan,
         "Begin a plan with an objective and, if known, its first steps. Replaces the plan there is.",
-        _example("A plan of two steps", SetupPlan("Publish the release", ("Write the changelog", "Build the package"))),
+        example("A plan of two steps", setup, setup),
         name="planning_setup_plan",
     )
     yield suite_tool(
         planner.add_step,
         "Append one or more steps at the end of the plan.",
-        _example("Append two steps", AddStep(("Upload the package", "Announce the release"))),
+        example("Append two steps", more, more),
         name="planning_add_step",
     )
     yield suite_tool(
         planner.update_step,
         "Change the title of a step, its status (pending, in_progress or done), or both.",
-        _example("Begin a step", UpdateStep(2, status="in_progress")),
-        _example("Finish a step and note its outcome", UpdateStep(2, "Build the package: 0.4.0", "done")),
+        example("Begin a step", begin, begin),
+        example("Finish a step and note its outcome", finish, finish),
         name="planning_update_step",
     )
     yield suite_tool(
@@ -422,10 +429,6 @@ def _tools(planner: _Planner) -> Iterator[Tool[Any, Any]]:
         name="planning_read_plan",
         effect="read",
     )
-
-
-def _example(description: str, event: E) -> ToolExample[E, E]:
-    return ToolExample(description=description, input=event, output=event)
 
 
 _PLAN = Plan(

@@ -92,22 +92,6 @@ filesystem, such as `notes/plan.md`.
 _READ_FIRST = "\n- Read a file in the same code before you replace or remove it."
 
 
-@dataclass(frozen=True, slots=True)
-class PythonSettings:
-    """The limits of code, and its files.
-
-    Attributes:
-        most_characters: of the printed text that is returned, and of the value.
-        read_first: whether it must read a file before it writes to it.
-    """
-
-    memory_bytes: int = DEFAULT_MEMORY_BYTES
-    seconds: float = DEFAULT_TIMEOUT.total_seconds()
-    most_characters: int = DEFAULT_CHARACTERS
-    files: bool = True
-    read_first: bool = True
-
-
 @stored_as("handrail.evaluate_python")
 @dataclass(frozen=True, slots=True)
 class EvaluatePython:
@@ -209,13 +193,8 @@ class AstevalSection(Section[None]):
         if faults:
             raise PromptValidationError("; ".join(faults), section_path=(self.key,))
         set_field = object.__setattr__
-        settings = PythonSettings(
-            self.memory_bytes,
-            self.timeout.total_seconds(),
-            self.max_output_characters,
-            files=self.files,
-            read_first=self.read_first,
-        )
+        seconds, files, read_first = self.timeout.total_seconds(), self.files, self.read_first
+        settings = PythonSettings(self.memory_bytes, seconds, self.max_output_characters, files, read_first)
         set_field(self, "tools", (python_tool(settings, accepts_overrides=self.accepts_overrides),))
         if self.filesystem is not None:
             set_field(self, "resources", also_bound(self.resources, {Filesystem: self.filesystem}))
@@ -224,11 +203,8 @@ class AstevalSection(Section[None]):
     def render_body(self, params: None) -> str:  # noqa: ARG002 - the section has no parameters
         """The guidance: the available Python, the limits, and the functions for files."""
         files = _FILES.format(read_first=_READ_FIRST if self.read_first else "") if self.files else ""
-        return _TEXT.format(
-            seconds=self.timeout.total_seconds(),
-            memory=self.memory_bytes // 1024 // 1024,
-            files=files,
-        )
+        memory = self.memory_bytes // 1024 // 1024
+        return _TEXT.format(seconds=self.timeout.total_seconds(), memory=memory, files=files)
 
     def _faults(self) -> Sequence[str]:
         faults: list[str] = []
@@ -244,32 +220,39 @@ _UNDONE = " The files that it has changed are as they were before."
 
 
 @dataclass(frozen=True, slots=True)
-class PythonHandler:
-    """Evaluates code."""
+class PythonSettings:
+    """Evaluates code, with these limits.
 
-    settings: PythonSettings
+    Attributes:
+        most_characters: of the printed text that is returned, and of the value.
+        read_first: whether it must read a file before it writes to it.
+    """
+
+    memory_bytes: int = DEFAULT_MEMORY_BYTES
+    seconds: float = DEFAULT_TIMEOUT.total_seconds()
+    most_characters: int = DEFAULT_CHARACTERS
+    files: bool = True
+    read_first: bool = True
 
     async def run(self, params: EvaluatePython, *, context: ToolContext) -> ToolResult[PythonEvaluated]:
         """Evaluates code on a thread of its own; a cancellation stops it and waits for it."""
         from handrail.contrib.tools.monty import Evaluation, MontyLimits  # noqa: PLC0415 - needs the extra, which is there
 
         # Made before the thread starts, so that a cancellation finds it even if nothing has been started yet.
-        settings = self.settings
-        limits = MontyLimits(settings.seconds, settings.memory_bytes, settings.most_characters, MOST_FILE_CALLS)
+        limits = MontyLimits(self.seconds, self.memory_bytes, self.most_characters, MOST_FILE_CALLS)
         evaluation = Evaluation(limits)
         # The call is rolled back when this function returns, so no function for files must run after that.
         return await outlast(run_in_thread(lambda: self._carry_out(params, context, evaluation)), stop=evaluation.stop)
 
     def _carry_out(self, params: EvaluatePython, context: ToolContext, run: Evaluation) -> ToolResult[PythonEvaluated]:
-        settings = self.settings
         if len(params.code) > MOST_CODE_CHARACTERS:
             raise ToolValidationError(
                 f"$.code: it has {len(params.code):,} characters, and {MOST_CODE_CHARACTERS:,} can be evaluated. Give "
                 "less code, and read data from files."
             )
-        files = LentFiles(find_files(context) if settings.files else None, context, settings.read_first)
+        files = LentFiles(find_files(context) if self.files else None, context, self.read_first)
         try:
-            end = run.carry_out(params.code, files.functions() if settings.files else {})
+            end = run.carry_out(params.code, files.functions() if self.files else {})
         except OSError as error:
             # The machine is at fault, which only the developer can change.
             _log.error("Python cannot be evaluated: %s", error)
@@ -286,7 +269,7 @@ class PythonHandler:
 def python_tool(settings: PythonSettings, *, accepts_overrides: bool = False) -> Tool[Any, Any]:
     """The tool of the section."""
     return suite_tool(
-        PythonHandler(settings).run,
+        settings.run,
         "Evaluate Python code, and show what it prints and the value of its last line.",
         example(
             "Compute, and show the value of the last line",
