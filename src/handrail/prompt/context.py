@@ -78,7 +78,7 @@ class RenderedView(Protocol):
 
 
 class EnvironmentView(Protocol):
-    """What the calls of one run share, as handlers see it. `handrail.runtime.environment.Environment` is one."""
+    """The environment that the calls of one run share, as handlers see it; `runtime.environment.Environment` is one."""
 
     @property
     def prompt(self) -> PromptView:
@@ -180,7 +180,7 @@ class ToolContext:
 
     @property
     def environment(self) -> EnvironmentView:
-        """What all calls of the run share."""
+        """The environment that all calls of the run share."""
         return self._environment
 
     @property

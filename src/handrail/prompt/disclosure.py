@@ -113,7 +113,7 @@ class ReadRequest:
 SECTION_REQUESTS: Mapping[str, type[Any]] = MappingProxyType(
     {"open_sections": OpenRequest, "close_sections": CloseRequest, "read_section": ReadRequest}
 )
-"""What the tools that open, close and read sections take, by their names in a prompt without others of such names."""
+"""The parameters of the tools for sections, by their names in a prompt without other tools of such names."""
 
 
 class PromptRendering:
@@ -206,20 +206,20 @@ class PromptRendering:
         if self._origin is not None:
             return self._origin.opening(error, reply)
         sections = self._all_sections()
-        openable = {item.path for item in sections}
+        openable = {section.path for section in sections}
         if not error.section_keys or not openable.issuperset(error.section_keys):
             return None
-        paths = {item.path for key in error.section_keys for item in with_ancestors(key, sections)}
+        paths = {section.path for key in error.section_keys for section in with_ancestors(key, sections)}
         decided = self.decided().changed(reply, opened=paths)
-        for item in (self, *self.beside):
-            item.rendered_for(decided)
+        for rendering in (self, *self.beside):
+            rendering.rendered_for(decided)
         return decided
 
     def has_opened(self, sections: Iterable[SummarizedSection], call: CallRef) -> bool:
         """Returns whether a call has opened these sections before, and is repeated."""
         if call.reply is None or self._session.calls.find(call) is None:
             return False
-        paths = {item.path for item in sections}
+        paths = {section.path for section in sections}
         items = (item for item in reversed(self._session[OpenSections]) if item.reply == call.reply)
         return any(self._is_mine(item) and paths.issubset(item.opened) for item in items)
 
@@ -244,7 +244,7 @@ class PromptRendering:
 
     def section_text(self, path: str) -> str:
         """The text of a section as when it is open; those below it as they are now."""
-        owner = next(section for section in (self, *self.beside) if path in section.paths)
+        owner = next(rendering for rendering in (self, *self.beside) if path in rendering.paths)
         return owner.prompt.section_text(
             path, open=frozenset(section.path for section in owner.seen_by().sections if section.is_open)
         )

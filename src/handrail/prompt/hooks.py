@@ -318,7 +318,7 @@ def checked_providers(providers: object) -> tuple[FeedbackProvider, ...]:
 
 
 MOST_SENT_BACK = 3
-"""How often the model is sent back at most, unless the prompt says something else."""
+"""The default of how often the model is sent back at most."""
 
 _LONGEST_LIST = 400
 

@@ -48,17 +48,17 @@ from handrail.serde.annotations import is_record, record_types
 from handrail.session.calls import CallRef
 
 Strategy = Literal["auto", "params", "custom", "none"]
-"""What a declared key is computed from: all arguments, some, or a function; or no key."""
+"""The source of a declared key: all arguments, some, or a function; or no key."""
 
 OnOrphan = Literal["unknown", "retry", "reconcile"]
-"""What the next call of an effect does that may have happened: it is refused until a person has decided, it runs the
+"""The next call of an effect that may have happened: it is refused until a person has decided, it runs the
 handler again, or it asks `reconcile`."""
 
 OnBusy = Literal["wait", "reject"]
-"""What a call does while another call runs its effect: wait for the result, or be refused."""
+"""A call while another call runs its effect waits for the result, or is refused."""
 
 OnOtherArguments = Literal["replay", "refuse"]
-"""What a call does whose key has a result of other arguments: it is answered with that result, or refused."""
+"""A call whose key has a result of other arguments is answered with that result, or refused."""
 
 _OWN = "IdempotencyConfig"
 _EXTERNAL = "External"
@@ -74,7 +74,7 @@ _SLOT = "call"
 
 
 OnRepeat = Literal["refuse", "allow"]
-"""How a call is treated that equals one whose effect is unknown: refused, or run as a separate effect."""
+"""A call that equals one whose effect is unknown is refused, or runs as a separate effect."""
 
 # Exceptions that may be raised before or after an effect, by a program or by the runtime; besides those of
 # `RunAbortedError`.

@@ -50,7 +50,7 @@ P_contra = TypeVar("P_contra", contravariant=True)
 R_contra = TypeVar("R_contra", contravariant=True)
 
 Effect = Literal["read", "state", "external"]
-"""What a call does to the world: observes, changes the session or bound resources, changes the world outside."""
+"""The effect of a call: it observes, changes the session or bound resources, changes the world outside."""
 
 DAY = timedelta(hours=24)
 """The default time for which a result is replayed."""
@@ -86,7 +86,7 @@ AnyCallable = Callable[..., object]
 """A callable with an unknown signature."""
 
 UNRESOLVED: Final = (NameError, AttributeError, TypeError, SyntaxError)
-"""What an annotation raises that cannot be evaluated, as a name that only type checkers know."""
+"""The exceptions of annotations that cannot be evaluated, as a name that only type checkers know."""
 
 MANY: Final = frozenset({inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD})
 """The kinds of `*args` and `**kwargs`."""
@@ -104,7 +104,7 @@ class HandlerContract(NamedTuple):
 
 
 CallableRole = Literal["handler", "reconcile", "apply"]
-"""What a callable of a tool does for it."""
+"""The role of a callable of a tool."""
 
 
 def role_fault(role: CallableRole, function: AnyCallable, contract: HandlerContract) -> str | None:

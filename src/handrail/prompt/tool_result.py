@@ -147,7 +147,7 @@ _MOST_GAPS = 10  # so many places are named that JSON cannot say
 _UNFINISHED = (GeneratorType, AsyncGeneratorType, Future)
 
 Extent: TypeAlias = Literal["all", "part", "nothing"]
-"""How much of a file has been shown: `"nothing"` for one that has only been described, `"all"` for an empty one."""
+"""The part of a file that has been shown: `"nothing"` for one that was only described, `"all"` for an empty one."""
 
 Position: TypeAlias = tuple[int, int]
 """A line of a file and a character in it, both from 1."""

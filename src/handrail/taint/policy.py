@@ -182,7 +182,7 @@ def are_sanitized(session: Session, arguments: JudgedArguments) -> bool:
 
 
 OnTainted = Literal["ask", "deny"]
-"""What is done with a call that acts in a tainted session."""
+"""The answer to a call that acts in a tainted session."""
 
 _MOST_LISTED = 5  # sources that a question names, the newest first
 

@@ -35,7 +35,7 @@ from pydantic_monty import (
 )
 
 ValueForm: TypeAlias = Literal["none", "json", "repr"]
-"""What the text of a value is: nothing, because there is none; JSON; or a `repr`, of which something may be cut off."""
+"""The form of the text of a value: nothing, because there is none; JSON; or a `repr`, which may be cut."""
 
 _NAME = "code"
 _MOST_RECURSION = 500
@@ -193,7 +193,7 @@ class Printed:
 
     @property
     def left_out(self) -> int:
-        """How many characters are left out."""
+        """The number of characters that are left out."""
         return max(0, self._total - self._most_head - self._most_tail)
 
     def write(self, text: str) -> None:

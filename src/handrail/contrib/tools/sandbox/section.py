@@ -241,7 +241,7 @@ class PodmanSandboxSection(SandboxSection):
 
 
 ANY_COMMAND = ShellRule((TOOL,))
-"""What is said of every command, unless the section says otherwise."""
+"""The default rule of every command."""
 
 
 def sandbox_tool(

@@ -26,8 +26,7 @@ from handrail.filesystem.host.journal_folder import RecordedPrograms
 from handrail.programs import Program, ProgramEnd, ProgramRecord, StartedProgram
 
 How = Literal["exited", "timeout", "stopped", "lost"]
-"""How a program ended: by itself, by the timeout, because `ProgramRun.stop` was called, or so that its exit code is not
-known."""
+"""The end of a program: by itself, by the timeout, by `ProgramRun.stop`, or without a known exit code."""
 
 _CHUNK = 1 << 16
 # The most that is read from the pipe after the end: more than a pipe holds, but bounded if a daemon writes on.
@@ -147,7 +146,7 @@ class ProgramOutput:
 
     @property
     def left_out(self) -> int:
-        """How many bytes are left out."""
+        """The number of bytes that are left out."""
         return max(0, self._total - self._most_head - self._most_tail)
 
     def add(self, chunk: bytes) -> None:

@@ -43,7 +43,7 @@ Command = tuple[str, ...]
 """The tokens of a command: a program by its bare name, and its arguments."""
 
 ProgramChanges = Literal["none", "kept", "rolled back", "not rolled back"]
-"""Whether a program's changes in the folder are kept.
+"""The outcome of a program's changes in the folder.
 
 ==================  ====================================================================================================
 `"none"`            its rule says that it only reads

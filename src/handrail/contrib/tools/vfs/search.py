@@ -155,7 +155,7 @@ _NAMED = 3  # how many files that were not searched are named
 _LONGEST_ESCAPED = 100  # the longest pattern that an error repeats
 
 Matches: TypeAlias = Callable[[str], bool]
-"""Whether a line matches."""
+"""Returns whether a line matches."""
 
 
 @stored_as("handrail.glob_files")
