@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import FrozenInstanceError, dataclass, field, fields, replace
 from datetime import timedelta
@@ -13,8 +11,6 @@ from functools import wraps
 from typing import Annotated, Any, Generic, Literal, Never, NoReturn, TypeVar, cast
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 from typing_extensions import Doc, TypeAliasType
 
@@ -34,7 +30,6 @@ from handrail.prompt import (
     ToolsSection,
     tool,
 )
-from handrail.prompt.function_signature import Description, description_in
 from handrail.prompt.function_tools import FunctionOptions
 from handrail.prompt.tool_definition import ToolOptions
 from handrail.resources import Resource
@@ -570,138 +565,3 @@ def test_a_default_of_a_field_that_all_values_would_share_is_refused(wording: Wo
     for kind in (Form, Model):
         with raises(SchemaError, wording):
             codec(kind)
-
-
-GOOGLE = """Charge the card.
-
-    A second paragraph.
-
-    Args:
-        order: number of
-            the order.
-        cents (int): amount.
-        **more: others.
-
-    Note:
-        It is not undone.
-
-    Returns:
-        the receipt.
-    """
-
-NUMPY = """Charge the card.
-
-    A second paragraph.
-
-    Parameters
-    ----------
-    order : str
-        number of
-        the order.
-    cents : int, optional
-        amount.
-
-    Returns
-    -------
-    Receipt
-        the receipt.
-    """
-
-SPHINX = """Charge the card.
-
-    A second paragraph.
-
-    :param order: number of
-        the order.
-    :param int cents: amount.
-    :returns: the receipt.
-    """
-
-PARAMETERS = {"order": "number of the order.", "cents": "amount."}
-
-
-@pytest.mark.parametrize("docstring", [NUMPY, SPHINX], ids=["numpy", "sphinx"])
-def test_the_styles_say_the_same(docstring: str) -> None:
-    """Google's style is compared below, because it has a note."""
-    expected = Description("Charge the card.\n\nA second paragraph.", PARAMETERS)
-    assert description_in(docstring, ["order", "cents"]) == expected
-
-
-@pytest.mark.parametrize("docstring", [GOOGLE, NUMPY, SPHINX], ids=["google", "numpy", "sphinx"])
-def test_sections_need_no_blank_lines(docstring: str) -> None:
-    """Neither before a section nor between two of them; a blank line behind a title is as good."""
-    dense = "\n".join(line for line in docstring.splitlines() if line.strip())
-    for text in (dense, dense.replace("Args:\n", "Args:\n\n")):
-        found = description_in(text, ["order", "cents"])
-        assert found.parameters == PARAMETERS
-        assert found.text.startswith("Charge the card.")
-        assert "number of" not in found.text
-
-
-@pytest.mark.parametrize(
-    "docstring, title",
-    [(GOOGLE, "Args:"), (NUMPY, "Parameters"), (SPHINX, ":param")],
-    ids=["google", "numpy", "sphinx"],
-)
-def test_a_docstring_may_begin_with_its_section(docstring: str, title: str) -> None:
-    """All of it is the description, also if nothing but the section is there."""
-    section = docstring[docstring.index(title) :]
-    for text in (section, section.partition("    Note:")[0]):
-        found = description_in(text, ["order", "cents"])
-        assert found.parameters == PARAMETERS
-        assert "Note:" in text or found.text.startswith(title)
-
-
-def test_a_note_belongs_to_the_description() -> None:
-    """What is returned does not: the model reads the result."""
-    text = "Charge the card.\n\nA second paragraph.\n\nNote: It is not undone."
-    assert description_in(GOOGLE, ["order", "cents"]) == Description(text, PARAMETERS)
-
-
-@pytest.mark.parametrize(
-    "docstring",
-    [
-        None,
-        "",
-        "Plain text: with a colon.",
-        "Args: none of any use.",
-        "Text.\n\nArgs:\n    other: of another function.",
-        "Text.\n\nParameters\n----------\n",
-    ],
-)
-def test_what_cannot_be_read_is_the_description_as_it_stands(docstring: str | None) -> None:
-    """Nothing of it is lost."""
-    found = description_in(docstring, ["order"])
-    assert found.text.split() == (docstring or "").split() or found.text == "Text."
-    assert not found.parameters
-
-
-PIECES = st.sampled_from(
-    [
-        "Args:\n",
-        "    a: b\n",
-        "Returns:\n",
-        "Parameters\n",
-        "----------\n",
-        ":param a: b\n",
-        "\n",
-        "a : int\n",
-        ">>> x\n",
-    ]
-)
-
-
-@given(st.lists(PIECES | st.text(max_size=9), max_size=12).map("".join))
-def test_no_docstring_is_an_error(docstring: str) -> None:
-    """Whatever griffe makes of it; descriptions are of parameters that are there."""
-    assert set(description_in(docstring, ["a"]).parameters) <= {"a"}
-
-
-def test_griffe_is_imported_with_the_first_docstring_that_has_sections() -> None:
-    """Not with Handrail, and not for a plain text."""
-    program = (
-        "import sys\nimport handrail.prompt\nfrom handrail.prompt.function_signature import description_in\n"
-        "description_in('Plain.', [])\nassert 'griffe' not in sys.modules\n"
-        "description_in('Text.\\n\\nArgs:\\n    a: b', ['a'])\nassert 'griffe' in sys.modules\n"
-    )
-    subprocess.run([sys.executable, "-c", program], check=True)

@@ -211,9 +211,8 @@ class ShellRule:
             options = " ".join(self.options)
             return (
                 f"{format_command(token)} is not one of the options allowed with {self.label}: "
-                f"{options or 'there are none'}. "
-                "Give the value of an option with one letter as the next token, and a file whose name begins with '-' "
-                "as './-name'"
+                f"{options or 'there are none'}. Give the value of an option with one letter as the next token, and a "
+                "file whose name begins with '-' as './-name'"
             )
         return _leads_out(token, place) if self.confined else None
 
@@ -333,8 +332,7 @@ def _leads_out(token: str, place: ArgumentPath) -> str | None:
     if _OUTSIDE.search(token) or (_JOINED.match(token) and ("/" in token or ".." in token)):
         return (
             f"{format_command(token)} may lead out of the folder. Paths are relative to `folder`, without '..', and "
-            "stand in "
-            "tokens of their own; in a pattern write '[/]' for a slash at its start"
+            "stand in tokens of their own; in a pattern write '[/]' for a slash at its start"
         )
     folder = os.fspath(place.folder)
     for path in paths_in(token):

@@ -332,8 +332,7 @@ def _checked(command: Command) -> Command:
         tokens = ", ".join(f'"{token}"' for token in command[0].split()[:5])
         raise ToolValidationError(
             f"$.command[0]: {format_command(command[0])} is a whole line, and there is no shell to take it apart. Give "
-            "each "
-            f"argument as a string of its own: [{tokens}]."
+            f"each argument as a string of its own: [{tokens}]."
         )
     # A path would bypass the rules: they name programs, and `PATH` alone decides which file that is.
     if "/" in command[0]:
