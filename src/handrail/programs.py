@@ -108,11 +108,11 @@ class ProgramEnd:
     Attributes:
         code: its exit code, negative for the signal that killed it; `None` if other code of this process, or the
             system, has waited for it.
-        left: how many processes that it started cannot be killed.
+        survivors: how many processes that it started cannot be killed.
     """
 
     code: int | None
-    left: int = 0
+    survivors: int = 0
 
 
 class StartedProgram:
@@ -121,7 +121,7 @@ class StartedProgram:
     Attributes:
         output: the descriptor to read what it writes: output, and error output.
         input: the descriptor to write what it reads; `None` if there is nothing, and once it is closed.
-        ended: a descriptor that is readable when it has ended; `None` where `has_ended` must be asked now and then.
+        end_descriptor: readable when it has ended; `None` where `has_ended` must be asked now and then.
     """
 
     def __init__(self, program: Program, call: str) -> None:
@@ -149,7 +149,7 @@ class StartedProgram:
         self.pid: int = pipes.pid
         self.output: int = -1 if pipes.stdout is None else pipes.stdout.fileno()
         self.input: int | None = None if pipes.stdin is None else pipes.stdin.fileno()
-        self.ended: int | None = _open_end(self.pid)
+        self.end_descriptor: int | None = _open_end(self.pid)
 
     def close_input(self) -> None:
         """Ends its input; idempotent."""
@@ -175,24 +175,24 @@ class StartedProgram:
             if self.has_ended():
                 break
             self._kill_inside()
-            select.select([] if self.ended is None else [self.ended], [], [], _SECONDS_TO_LEAVE)
-        left = set[Process]()
+            select.select([] if self.end_descriptor is None else [self.end_descriptor], [], [], _SECONDS_TO_LEAVE)
+        survivors = set[Process]()
         if has_processes():
             # Before the group is killed: a process that has lost its parents is found by the variable alone.
-            left = kill_all(lambda: call_processes(self._call, self._since, self.pid))
-        is_left = self.pid in {process.pid for process in left}
+            survivors = kill_all(lambda: call_processes(self._call, self._since, self.pid))
+        is_left = self.pid in {process.pid for process in survivors}
         self._kill_group()
-        left |= self._kill_inside()
-        return ProgramEnd(None if is_left else self._exit_code(), len(left))
+        survivors |= self._kill_inside()
+        return ProgramEnd(None if is_left else self._exit_code(), len(survivors))
 
     def close(self) -> None:
         """Closes the descriptors."""
         self.close_input()
         if self._process.stdout is not None:  # pragma: no branch - it was requested
             self._process.stdout.close()
-        if self.ended is not None:
-            os.close(self.ended)
-            self.ended = None
+        if self.end_descriptor is not None:
+            os.close(self.end_descriptor)
+            self.end_descriptor = None
 
     def _kill_inside(self) -> set[Process]:
         first = self._first
@@ -250,11 +250,11 @@ class Process(NamedTuple):
 
     Attributes:
         pid: its process id.
-        started: when the kernel started it, in ticks since the boot.
+        start_ticks: when the kernel started it, in ticks since the boot.
     """
 
     pid: int
-    started: int
+    start_ticks: int
 
 
 def ticks_now() -> int:
@@ -265,7 +265,7 @@ def ticks_now() -> int:
 def running() -> dict[Process, int]:
     """All processes that run, each with the pid of its parent; zombies are not among them."""
     names = os.listdir("/proc")  # noqa: PTH208 - half the time of making a path of each
-    return dict(seen for name in names if name.isdecimal() and (seen := _look(int(name))) is not None)
+    return dict(entry for name in names if name.isdecimal() and (entry := _look(int(name))) is not None)
 
 
 def descendants(of: Iterable[int], among: Mapping[Process, int]) -> set[Process]:
@@ -287,15 +287,17 @@ def call_processes(call: str, since: int = 0, also: int = 0) -> set[Process]:
 
     Never this process or one above it: an agent that a program of a call has started does not end itself.
     """
-    among, wanted = running(), f"{CALL_VARIABLE}={call}".encode()
-    marked = {one for one in among if one.pid == also or (one.started >= since and _has_variable(one.pid, wanted))}
+    among, variable = running(), f"{CALL_VARIABLE}={call}".encode()
+    members = {
+        one for one in among if one.pid == also or (one.start_ticks >= since and _has_variable(one.pid, variable))
+    }
     own, parents = os.getpid(), {process.pid: parent for process, parent in among.items()}
     spared = set[int]()
     while own and own not in spared:
         spared.add(own)
         own = parents.get(own, 0)
-    below = descendants((process.pid for process in marked), among)
-    return {process for process in marked | below if process.pid not in spared}
+    below = descendants((process.pid for process in members), among)
+    return {process for process in members | below if process.pid not in spared}
 
 
 def namespace_processes(first: Process) -> set[Process]:
@@ -320,13 +322,13 @@ def kill_all(find: Callable[[], set[Process]], *, pause: Callable[[float], objec
     """
     denied, seconds = set[Process](), _SHORTEST_PAUSE
     for _ in range(_MOST_ROUNDS):
-        stopped = set[Process]()
-        while fresh := find() - stopped - denied:
+        targets = set[Process]()
+        while fresh := find() - targets - denied:
             denied |= {process for process in fresh if not send(process, signal.SIGSTOP)}
-            stopped |= fresh
-        if not stopped - denied:
+            targets |= fresh
+        if not targets - denied:
             return find() if denied else set()
-        for process in stopped - denied:
+        for process in targets - denied:
             send(process, signal.SIGKILL)
         pause(seconds)
         seconds = min(2 * seconds, _LONGEST_PAUSE)
@@ -347,8 +349,8 @@ def send(process: Process, number: int) -> bool:
 
 def look(pid: int) -> Process | None:
     """The process that has a pid now; `None` if none runs."""
-    seen = _look(pid)
-    return None if seen is None else seen[0]
+    entry = _look(pid)
+    return None if entry is None else entry[0]
 
 
 def _look(pid: int) -> tuple[Process, int] | None:
@@ -361,9 +363,9 @@ def _look(pid: int) -> tuple[Process, int] | None:
     return Process(pid, int(fields[_START])), int(fields[_PARENT])
 
 
-def _has_variable(pid: int, wanted: bytes) -> bool:
+def _has_variable(pid: int, variable: bytes) -> bool:
     # The environment that a program was started with. One of another user cannot be read, and is empty here.
-    return wanted in _read(f"/proc/{pid}/environ").split(b"\0")
+    return variable in _read(f"/proc/{pid}/environ").split(b"\0")
 
 
 def _namespace(pid: int) -> str:

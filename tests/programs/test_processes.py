@@ -54,9 +54,9 @@ def child(call: str) -> Generator[tuple[subprocess.Popen[bytes], Process]]:
 def test_processes_of_a_call_are_found_by_its_variable_and_their_age() -> None:
     """Not one of another call, and not one that is older than the program."""
     with child("a-call") as (_, found), child("a-call-of-another") as (_, other):
-        assert found.started <= ticks_now()
-        assert call_processes("a-call") == call_processes("a-call", found.started) == {found}
-        assert call_processes("a-call", found.started + 1) == set()
+        assert found.start_ticks <= ticks_now()
+        assert call_processes("a-call") == call_processes("a-call", found.start_ticks) == {found}
+        assert call_processes("a-call", found.start_ticks + 1) == set()
         assert call_processes("a-call", also=other.pid) == {found, other}
         assert {found, other} <= descendants([os.getpid()], running())
 
@@ -83,7 +83,7 @@ def test_pid_that_was_reused_is_left_alone() -> None:
     """A process is its pid and its start time."""
     with child("a-call") as (process, found):
         for number in (signal.SIGSTOP, signal.SIGKILL):
-            assert send(Process(found.pid, found.started - 1), number)
+            assert send(Process(found.pid, found.start_ticks - 1), number)
         assert look(found.pid) == found
         process.kill()
         process.wait()
@@ -167,7 +167,7 @@ def test_processes_inside_are_found_without_the_first(space: Space) -> None:
     found = namespace_processes(space.first)
     assert len(found) == 2
     assert space.first not in found
-    assert namespace_processes(space.first._replace(started=1)) == set()
+    assert namespace_processes(space.first._replace(start_ticks=1)) == set()
 
 
 def test_nothing_is_found_in_the_own_namespace() -> None:

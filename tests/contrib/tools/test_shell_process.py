@@ -249,7 +249,7 @@ class Stubborn(StartedProgram):
 
     def end(self) -> ProgramEnd:
         """End it, and say so."""
-        return replace(super().end(), left=2)
+        return replace(super().end(), survivors=2)
 
 
 def test_program_of_which_something_is_left_stays_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

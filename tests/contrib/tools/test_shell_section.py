@@ -255,7 +255,7 @@ def test_program_whose_end_is_not_known_fails_the_call_in_doubt(
 
     class Stubborn(StartedProgram):
         def end(self) -> ProgramEnd:
-            return replace(super().end(), left=1)
+            return replace(super().end(), survivors=1)
 
     monkeypatch.setattr(process, "StartedProgram", Stubborn)
     assert run.refused("shell_run", command=script("")) == wording

@@ -203,7 +203,7 @@ class ProgramRun:
             finally:
                 # Also on an exception of the reading: nothing must continue to run.
                 end = self._end(running, output)
-                is_over = not end.left
+                is_over = not end.survivors
         finally:
             # What cannot be killed is found by the record at the next opening.
             if records is not None and is_over:
@@ -212,7 +212,7 @@ class ProgramRun:
         own: How = "lost" if end.code is None else "exited"
         how: How = "timeout" if timed_out else "stopped" if self._is_stopped else own
         code = -signal.SIGKILL if end.code is None else end.code
-        return ProgramExit(how, code, output.text(), output.left_out, end.left)
+        return ProgramExit(how, code, output.text(), output.left_out, end.survivors)
 
     def _follow(self, running: StartedProgram, program: Program, output: ProgramOutput) -> bool:
         end = self._clock.monotonic() + program.seconds
@@ -258,8 +258,8 @@ def _register(selector: selectors.BaseSelector, program: StartedProgram, output:
         if pipe is not None:
             os.set_blocking(pipe, False)
             selector.register(pipe, selectors.EVENT_WRITE if sink is None else selectors.EVENT_READ, sink)
-    if program.ended is not None:
-        selector.register(program.ended, selectors.EVENT_READ)
+    if program.end_descriptor is not None:
+        selector.register(program.end_descriptor, selectors.EVENT_READ)
 
 
 def _serve(
