@@ -121,7 +121,7 @@ class StartedProgram:
     Attributes:
         output: the descriptor to read what it writes: output, and error output.
         input: the descriptor to write what it reads; `None` if there is nothing, and once it is closed.
-        end_descriptor: readable when it has ended; `None` where `has_ended` must be asked now and then.
+        pidfd: a descriptor that is readable when it has ended; `None` where `has_ended` must be asked now and then.
     """
 
     def __init__(self, program: Program, call: str) -> None:
@@ -149,7 +149,7 @@ class StartedProgram:
         self.pid: int = pipes.pid
         self.output: int = -1 if pipes.stdout is None else pipes.stdout.fileno()
         self.input: int | None = None if pipes.stdin is None else pipes.stdin.fileno()
-        self.end_descriptor: int | None = _open_end(self.pid)
+        self.pidfd: int | None = _open_end(self.pid)
 
     def close_input(self) -> None:
         """Ends its input; idempotent."""
@@ -175,7 +175,7 @@ class StartedProgram:
             if self.has_ended():
                 break
             self._kill_inside()
-            select.select([] if self.end_descriptor is None else [self.end_descriptor], [], [], _SECONDS_TO_LEAVE)
+            select.select([] if self.pidfd is None else [self.pidfd], [], [], _SECONDS_TO_LEAVE)
         survivors = set[Process]()
         if has_processes():
             # Before the group is killed: a process that has lost its parents is found by the variable alone.
@@ -190,9 +190,9 @@ class StartedProgram:
         self.close_input()
         if self._process.stdout is not None:  # pragma: no branch - it was requested
             self._process.stdout.close()
-        if self.end_descriptor is not None:
-            os.close(self.end_descriptor)
-            self.end_descriptor = None
+        if self.pidfd is not None:
+            os.close(self.pidfd)
+            self.pidfd = None
 
     def _kill_inside(self) -> set[Process]:
         first = self._first
@@ -287,10 +287,8 @@ def call_processes(call: str, since: int = 0, also: int = 0) -> set[Process]:
 
     Never this process or one above it: an agent that a program of a call has started does not end itself.
     """
-    among, variable = running(), f"{CALL_VARIABLE}={call}".encode()
-    members = {
-        one for one in among if one.pid == also or (one.start_ticks >= since and _has_variable(one.pid, variable))
-    }
+    among, entry = running(), f"{CALL_VARIABLE}={call}".encode()
+    members = {one for one in among if one.pid == also or (one.start_ticks >= since and _has_variable(one.pid, entry))}
     own, parents = os.getpid(), {process.pid: parent for process, parent in among.items()}
     spared = set[int]()
     while own and own not in spared:

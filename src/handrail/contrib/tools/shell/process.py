@@ -258,8 +258,8 @@ def _register(selector: selectors.BaseSelector, program: StartedProgram, output:
         if pipe is not None:
             os.set_blocking(pipe, False)
             selector.register(pipe, selectors.EVENT_WRITE if sink is None else selectors.EVENT_READ, sink)
-    if program.end_descriptor is not None:
-        selector.register(program.end_descriptor, selectors.EVENT_READ)
+    if program.pidfd is not None:
+        selector.register(program.pidfd, selectors.EVENT_READ)
 
 
 def _serve(
