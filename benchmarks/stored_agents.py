@@ -11,7 +11,7 @@ from itertools import count
 from handrail import store
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.prompt import MarkdownSection, Prompt, PromptTemplate, Tool, ToolContext, ToolResult
-from handrail.prompt.effect import Effect
+from handrail.prompt.signature import Effect
 from handrail.runtime import Session, ToolCall, ToolMessage
 from handrail.session import stored_as
 

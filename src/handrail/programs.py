@@ -10,14 +10,11 @@ the agent, by SIGKILL too                      on Linux the program itself is ki
                                                it has started, when the folder is opened next, by the record
 =============================================  =======================================================================
 
-The kernel kills a program when the *thread* ends that has started it. So the thread that starts a program also waits
-for its end.
+The kernel kills a program with the *thread* that has started it, so that thread also waits for its end.
 
-The processes of a call are found by the variable of the call, by their parents, and by the namespace, in `/proc` as
-Linux has it (`handrail.process.has_processes`). What is about to be killed is stopped first, until a search finds
-nothing new: a process that starts others as fast as it can would outrun a kill, because each kill makes room for
-another one. A process is named by its pid and its start time, which are compared before it is signalled, so that no
-other process is harmed if a pid was reused meanwhile.
+What is about to be killed is stopped first, until a search of `/proc` finds nothing new: each kill would make room for
+another process of one that starts them as fast as it can. A process is named by its pid and its start time, which are
+compared before it is signalled, because a pid may be reused.
 """
 
 from __future__ import annotations
@@ -45,21 +42,19 @@ _STATE, _PARENT, _THREADS, _START = 0, 1, 17, 19  # in `/proc/PID/stat` behind t
 _MOST_ROUNDS = 100
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.001, 0.05
 
+# How often, and how long each time, to wait for the end of a client after what it has started was killed.
 _TIMES_TO_LEAVE, _SECONDS_TO_LEAVE = 20, 0.05
-"""How often, and how long each time, to wait for the end of a client after what it has started was killed."""
 
 _SECONDS_TO_TRY = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """What is to be run.
+    """A program to be run.
 
     Attributes:
         line: the path of the program, and its arguments.
-        folder: where it starts.
         environment: all of its environment, but for `HANDRAIL_CALL`.
-        input: what it can read.
         seconds: how long it may take.
         max_output_bytes: how much of its output is returned, which its error output joins in the order written.
         namespace: the first process of a PID namespace that it enters, as a command in a container does. What it leaves
@@ -77,18 +72,17 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class ProgramRecord:
-    """What is recorded of a program, so that a process that comes later can end what it has started.
+    """The record of a program, by which a later process can end what it has started.
 
     Attributes:
         call: the id of its call, random, which it gets as `HANDRAIL_CALL`.
-        namespace: the first process of the PID namespace that it enters; all in it ends with that one.
     """
 
     call: str
     namespace: ProcessName | None = None
 
     def kill(self) -> set[Process]:
-        """Kill the processes of the call, their descendants, and all of the namespace.
+        """Kills the processes of the call, their descendants, and all of the namespace.
 
         Returns:
             Those that cannot be killed; none on systems that do not show their processes.
@@ -108,38 +102,28 @@ class ProgramRecord:
 
 @dataclass(frozen=True, slots=True)
 class ProgramEnd:
-    """How a program ended.
+    """The end of a program.
 
     Attributes:
-        code: its exit code, negative for the signal that killed it; `None` if other code of this process has waited for
-            it, or the system does that.
-        left: how many processes that it started cannot be killed.
+        code: its exit code, negative for the signal that killed it; `None` if other code of this process, or the
+            system, has waited for it.
+        survivors: how many processes that it started cannot be killed.
     """
 
     code: int | None
-    left: int = 0
+    survivors: int = 0
 
 
 class StartedProgram:
     """A program that has been started. It is used by the thread that makes it.
 
     Attributes:
-        pid: its process id.
         output: the descriptor to read what it writes: output, and error output.
         input: the descriptor to write what it reads; `None` if there is nothing, and once it is closed.
-        ended: a descriptor that is readable when it has ended; `None` where `has_ended` must be asked now and then.
+        pidfd: a descriptor that is readable when it has ended; `None` where `has_ended` must be asked now and then.
     """
 
     def __init__(self, program: Program, call: str) -> None:
-        """Start it.
-
-        Args:
-            program: what to start.
-            call: the id of its call.
-
-        Raises:
-            OSError: it cannot be started.
-        """
         self._call = call
         self._first = _first_process(program.namespace)
         self._before = set[Process]() if self._first is None else namespace_processes(self._first)
@@ -164,16 +148,16 @@ class StartedProgram:
         self.pid: int = pipes.pid
         self.output: int = -1 if pipes.stdout is None else pipes.stdout.fileno()
         self.input: int | None = None if pipes.stdin is None else pipes.stdin.fileno()
-        self.ended: int | None = _open_end(self.pid)
+        self.pidfd: int | None = _open_end(self.pid)
 
     def close_input(self) -> None:
-        """Let it read the end of its input; idempotent."""
+        """Ends its input; idempotent."""
         self.input = None
         if self._process.stdin is not None:
             self._process.stdin.close()
 
     def has_ended(self) -> bool:
-        """Whether it has ended; what it has started may still run."""
+        """Returns whether it has ended; what it has started may still run."""
         if not hasattr(os, "waitid"):  # pragma: no cover - macOS before Python 3.13
             return self._process.poll() is not None
         try:
@@ -183,31 +167,31 @@ class StartedProgram:
             return True
 
     def end(self) -> ProgramEnd:
-        """Kill it and what it has started, and wait until they have ended."""
+        """Kills it and what it has started, and waits until they have ended."""
         # The client of a container ends when what it has started there ends; one that is killed itself leaves records
         # of a command that never ends. Each time anew, because it may just be starting something there.
         for _ in range(0 if self._first is None else _TIMES_TO_LEAVE):
             if self.has_ended():
                 break
             self._kill_inside()
-            select.select([] if self.ended is None else [self.ended], [], [], _SECONDS_TO_LEAVE)
-        left = set[Process]()
+            select.select([] if self.pidfd is None else [self.pidfd], [], [], _SECONDS_TO_LEAVE)
+        survivors = set[Process]()
         if has_processes():
             # Before the group is killed: a process that has lost its parents is found by the variable alone.
-            left = kill_all(lambda: call_processes(self._call, self._since, self.pid))
-        is_left = self.pid in {process.pid for process in left}
+            survivors = kill_all(lambda: call_processes(self._call, self._since, self.pid))
+        is_left = self.pid in {process.pid for process in survivors}
         self._kill_group()
-        left |= self._kill_inside()
-        return ProgramEnd(None if is_left else self._exit_code(), len(left))
+        survivors |= self._kill_inside()
+        return ProgramEnd(None if is_left else self._exit_code(), len(survivors))
 
     def close(self) -> None:
-        """Close the descriptors."""
+        """Closes the descriptors."""
         self.close_input()
         if self._process.stdout is not None:  # pragma: no branch - it was requested
             self._process.stdout.close()
-        if self.ended is not None:
-            os.close(self.ended)
-            self.ended = None
+        if self.pidfd is not None:
+            os.close(self.pidfd)
+            self.pidfd = None
 
     def _kill_inside(self) -> set[Process]:
         first = self._first
@@ -232,7 +216,6 @@ class StartedProgram:
 
 
 def _first_process(name: ProcessName | None) -> Process | None:
-    """The first process of a namespace, if it runs."""
     if name is None or name.boot != own_name().boot or not name.start.isdecimal():
         return None
     process = Process(name.pid, int(name.start))
@@ -248,7 +231,7 @@ def _open_end(pid: int) -> int | None:
 
 @cache
 def killed_with_parent() -> tuple[str, ...]:
-    """The command that has the kernel kill a program when the thread ends that starts it; empty where there is none."""
+    """The command by which the kernel kills a program with the thread that starts it; empty without one."""
     program = shutil.which("setpriv", path=os.defpath)
     if program is None:
         return ()
@@ -266,22 +249,22 @@ class Process(NamedTuple):
 
     Attributes:
         pid: its process id.
-        started: when the kernel started it, in ticks since the boot.
+        start_ticks: when the kernel started it, in ticks since the boot.
     """
 
     pid: int
-    started: int
+    start_ticks: int
 
 
 def ticks_now() -> int:
-    """The time, as the start of processes is given: in ticks since the boot."""
+    """The time in ticks since the boot, as the start of processes is given."""
     return int(time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK"))
 
 
 def running() -> dict[Process, int]:
     """All processes that run, each with the pid of its parent; zombies are not among them."""
     names = os.listdir("/proc")  # noqa: PTH208 - half the time of making a path of each
-    return dict(seen for name in names if name.isdecimal() and (seen := _look(int(name))) is not None)
+    return dict(entry for name in names if name.isdecimal() and (entry := _look(int(name))) is not None)
 
 
 def descendants(of: Iterable[int], among: Mapping[Process, int]) -> set[Process]:
@@ -302,27 +285,22 @@ def call_processes(call: str, since: int = 0, also: int = 0) -> set[Process]:
     """The processes that have the id of a call in their environment, and their descendants.
 
     Never this process or one above it: an agent that a program of a call has started does not end itself.
-
-    Args:
-        call: the id.
-        since: when its program started: what is older is not looked at.
-        also: the pid of a process that belongs to the call, whatever its environment is.
     """
-    among, wanted = running(), f"{CALL_VARIABLE}={call}".encode()
-    marked = {one for one in among if one.pid == also or (one.started >= since and _has_variable(one.pid, wanted))}
+    among, entry = running(), f"{CALL_VARIABLE}={call}".encode()
+    members = {one for one in among if one.pid == also or (one.start_ticks >= since and _has_variable(one.pid, entry))}
     own, parents = os.getpid(), {process.pid: parent for process, parent in among.items()}
     spared = set[int]()
     while own and own not in spared:
         spared.add(own)
         own = parents.get(own, 0)
-    below = descendants((process.pid for process in marked), among)
-    return {process for process in marked | below if process.pid not in spared}
+    below = descendants((process.pid for process in members), among)
+    return {process for process in members | below if process.pid not in spared}
 
 
 def namespace_processes(first: Process) -> set[Process]:
     """The processes in the PID namespace of its first process, and their descendants, without that one.
 
-    The kernel ends all of them when the first one ends. None in the namespace of this process, where others work, too.
+    The kernel ends all of them with the first one. Empty for the namespace of this process, where others work, too.
     """
     namespace, among = _namespace(first.pid), running()
     if namespace in {"", _namespace(os.getpid())}:
@@ -334,24 +312,20 @@ def namespace_processes(first: Process) -> set[Process]:
 
 
 def kill_all(find: Callable[[], set[Process]], *, pause: Callable[[float], object] = time.sleep) -> set[Process]:
-    """Stop and then kill processes until none is found; takes a few seconds at most.
-
-    Args:
-        find: finds those that still run.
-        pause: waits for a number of seconds.
+    """Stops and then kills processes until none is found; takes a few seconds at most.
 
     Returns:
-        Those that are left: this process may not signal them, or the kernel does not end them.
+        Those that this process may not signal, or that the kernel does not end.
     """
     denied, seconds = set[Process](), _SHORTEST_PAUSE
     for _ in range(_MOST_ROUNDS):
-        stopped = set[Process]()
-        while fresh := find() - stopped - denied:
+        targets = set[Process]()
+        while fresh := find() - targets - denied:
             denied |= {process for process in fresh if not send(process, signal.SIGSTOP)}
-            stopped |= fresh
-        if not stopped - denied:
+            targets |= fresh
+        if not targets - denied:
             return find() if denied else set()
-        for process in stopped - denied:
+        for process in targets - denied:
             send(process, signal.SIGKILL)
         pause(seconds)
         seconds = min(2 * seconds, _LONGEST_PAUSE)
@@ -359,7 +333,7 @@ def kill_all(find: Callable[[], set[Process]], *, pause: Callable[[float], objec
 
 
 def send(process: Process, number: int) -> bool:
-    """Send a signal to a process if it still runs; returns whether this process may."""
+    """Sends a signal to a process if it still runs; returns whether this process may."""
     try:
         if look(process.pid) == process:
             os.kill(process.pid, number)
@@ -372,8 +346,8 @@ def send(process: Process, number: int) -> bool:
 
 def look(pid: int) -> Process | None:
     """The process that has a pid now; `None` if none runs."""
-    seen = _look(pid)
-    return None if seen is None else seen[0]
+    entry = _look(pid)
+    return None if entry is None else entry[0]
 
 
 def _look(pid: int) -> tuple[Process, int] | None:
@@ -386,13 +360,12 @@ def _look(pid: int) -> tuple[Process, int] | None:
     return Process(pid, int(fields[_START])), int(fields[_PARENT])
 
 
-def _has_variable(pid: int, wanted: bytes) -> bool:
+def _has_variable(pid: int, variable: bytes) -> bool:
     # The environment that a program was started with. One of another user cannot be read, and is empty here.
-    return wanted in _read(f"/proc/{pid}/environ").split(b"\0")
+    return variable in _read(f"/proc/{pid}/environ").split(b"\0")
 
 
 def _namespace(pid: int) -> str:
-    """The PID namespace of a process; empty if it has ended, or is not ours to look at."""
     try:
         return os.readlink(f"/proc/{pid}/ns/pid")  # noqa: PTH115 - a third of the time of making a path
     except OSError:
@@ -400,7 +373,6 @@ def _namespace(pid: int) -> str:
 
 
 def _read(path: str) -> bytes:
-    """The content of a file of a process; empty if it has ended, or is not ours to look at."""
     try:
         with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - half the time of making a path
             return file.read()

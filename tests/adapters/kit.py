@@ -45,7 +45,7 @@ from handrail.prompt import (
     ToolPolicy,
     ToolResult,
 )
-from handrail.prompt.effect import Effect
+from handrail.prompt.signature import Effect
 from handrail.runtime import IdempotencyConfig, Session, Step, ToolInvoked
 from handrail.session.conversation import REPLY_KEY
 from handrail.testing import Call, Expect, Outcome, Reply, ScriptedModel

@@ -66,7 +66,7 @@ def test_importing_the_core_loads_no_extra() -> None:
 NEEDED_BY_SOME_CALLS = (
     *("handrail.agents", "handrail.cli", "handrail.contrib", "handrail.testing"),
     *("handrail.adapters.hooks", "handrail.adapters.settlement"),
-    *("handrail.filesystem", "handrail.limits", "handrail.process", "handrail.store", "handrail.taint.state"),
+    *("handrail.filesystem", "handrail.limits", "handrail.process", "handrail.store", "handrail.taint"),
     *("handrail.prompt.hooks", "handrail.prompt.idempotency", "handrail.prompt.read_before_write"),
     *("handrail.prompt.overrides", "handrail.prompt.policy"),
     *("handrail.runtime.approval", "handrail.runtime.call_events", "handrail.runtime.claim_step"),

@@ -71,7 +71,7 @@ FACES = {
         AllOf AnyOf Approval ApprovalRequest Approver BinaryPart BudgetFeedback CompletionCheck
         CompletionChecker CompletionContext DeadlineFeedback Effect External Feedback FeedbackContext
         FeedbackProvider FeedbackTrigger FileShown FilesExist FunctionTool IdempotencyConfig MarkdownSection
-        MayBlock OverridesReport PolicyDecision PolicyQuestion Prompt PromptRenderError PromptTemplate
+        OverridesReport PolicyDecision PolicyQuestion Prompt PromptRenderError PromptTemplate
         PromptText PromptValidationError ReadBeforeWritePolicy RenderedPrompt Section SequentialDependencyPolicy
         StaticFeedback TextPart Tool ToolContext ToolExample ToolHandler ToolPolicy ToolResult
         ToolsSection VisibilityExpansionRequired template_texts tool
@@ -99,7 +99,7 @@ FACES = {
         WatchCallback open
     """,
     "handrail.store.postgres": "PostgresStore Server harmless_address",
-    "handrail.taint": "Provenance Sanitized TaintPolicy Tainted taint_by_answer taints_of",
+    "handrail.taint": "Provenance Sanitized TaintPolicy Tainted taint_by_answer list_taints",
     "handrail.testing": """
         Call Crashed Expect FakeClock Finished Outcome Reply Script ScriptedModel assert_reads_only crash_at
         play play_async run_to_crash run_tool run_tool_async

@@ -349,7 +349,7 @@ TOOL = {"tool": "pay"}
 SHORT = ResourceRegistry.of(
     Binding(Client, lambda _: Client(), Scope.TOOL_CALL), Binding(Till, lambda r: wrong(r.get(Client)))
 )
-FILES = ReadBeforeWritePolicy(read_tools=("look",), write_tools=("pay",), path_of=lambda _: wrong(7))
+FILES = ReadBeforeWritePolicy(read_tools=("look",), write_tools=("pay",), find_paths=lambda _: wrong(7))
 KEYED = IdempotencyConfig(strategy="custom", key_fn=lambda _: wrong(7))
 UNPLACED = ReadBeforeWritePolicy(read_tools=("look",), write_tools=("pay",))
 LOOK = Tool[None, None](name="look", description="Looks.")
@@ -377,7 +377,7 @@ CALLS = (
             {"function": "the approver", "tool": "pay", "returned": str}),
     Mistake("a policy whose `on_result` returns a coroutine", errors.InvalidReturnError,
             lambda _: call(policy=Notes()), {"function": "on_result of policy rule", "tool": "pay"}),
-    Mistake("`path_of` that returns a number", errors.InvalidReturnError,
+    Mistake("`find_paths` that returns a number", errors.InvalidReturnError,
             lambda _: ToolExecutor(
                 prompt=prompt(Section(title="Desk", tools=[tool(), LOOK], policies=[FILES])).bind(
                     resources={Filesystem: InMemoryFilesystem()}), session=Session()).execute(CALL),

@@ -128,7 +128,7 @@ def test_programs_run_where_the_kernel_cannot_be_asked_to_kill_them(
             patched.setattr(os, "defpath", str(tmp_path))
             programs.killed_with_parent.cache_clear()
             running = started("print('on')", tmp_path)
-            assert running.ended is None
+            assert running.pidfd is None
             while not running.has_ended():
                 os.sched_yield()
             assert end(running) == ProgramEnd(0)

@@ -1,4 +1,4 @@
-"""What a docstring says of a function and its parameters, in three styles; none is an error."""
+"""The descriptions of a function and its parameters, from its docstring."""
 
 from __future__ import annotations
 

@@ -20,6 +20,7 @@ from handrail.prompt import (
     ToolsSection,
 )
 from handrail.runtime import EffectLedger, Session, ToolCall, ToolInvoked, ToolMessage
+from tests.kit import raises
 from tests.wording import Wording
 
 SCHEMA: dict[str, Any] = {
@@ -106,9 +107,8 @@ def test_the_components_of_an_openapi_document_are_definitions(wording: Wording)
     assert [path for path, _ in raised.value.faults] == ["$.pet.young[0].name", "$.default.name"]
     both = {**OF_OPENAPI, "$defs": {"Other": {"type": "string"}}}
     assert sorted(made(schema=both).parameters_schema["$defs"]) == ["Other", "Pet"]
-    with pytest.raises(PromptValidationError) as refused:
+    with raises(PromptValidationError, wording):
         made(schema={**both, "$defs": {"Pet": {"type": "string"}}})
-    assert str(refused.value) == wording
 
 
 def test_arguments_that_do_not_fit_are_refused(wording: Wording) -> None:

@@ -15,7 +15,7 @@ from handrail import store
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import SessionUseError, ToolValidationError
 from handrail.prompt import Tool, ToolContext, ToolResult
-from handrail.prompt.effect import Effect
+from handrail.prompt.signature import Effect
 from handrail.runtime import Session, ToolCall, ToolInvoked, ToolMessage
 from handrail.session import SlicePolicy, stored_as
 from handrail.store import Store

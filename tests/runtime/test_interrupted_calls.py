@@ -19,7 +19,7 @@ import handrail
 from handrail import store
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.interrupts import HeldInterrupts, allow_interrupts, raise_held_interrupt
-from handrail.prompt.effect import Effect
+from handrail.prompt.signature import Effect
 from handrail.runtime import Session, ToolCall
 from tests.extent import step
 from tests.kit import echo, executor, tool

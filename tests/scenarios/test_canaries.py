@@ -29,8 +29,7 @@ from handrail.redaction import NAMES_VARIABLE, Redaction, use_redaction
 from handrail.runtime import Session, ToolCall, ToolInvoked, ToolMessage
 from handrail.session.calls import CallRef
 from handrail.store import Store
-from handrail.taint import Tainted
-from handrail.taint.state import DelimiterSecret, delimiter_of
+from handrail.taint import DelimiterSecret, Tainted, make_delimiter
 from handrail.testing import ScriptedModel
 from handrail.testing.script import Call, Reply, Script
 from tests.cli.agent_folders import call, script, write
@@ -307,7 +306,7 @@ def test_the_secret_of_a_session(scene: Scene, url: str, handrail: Command) -> N
         (secret,) = session[DelimiterSecret]
         scene.canaries.planted["the secret of a session"] = secret.secret
         scene.surfaces.add("repr", f"{PLAIN} {secret!r} {session[Tainted].all()!r}")
-        assert f"untrusted {delimiter_of(session, CallRef('r1', '1'))}" in answered[0].content
+        assert f"untrusted {make_delimiter(session, CallRef('r1', '1'))}" in answered[0].content
     print_all(scene, handrail, "tainted")
     assert scene.canaries.found_in(scene.surfaces) == []
     assert scene.surfaces.without(PLAIN) <= {"log"}

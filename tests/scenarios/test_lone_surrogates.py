@@ -19,7 +19,7 @@ from pydantic_ai.messages import ModelMessagesTypeAdapter, TextContent
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import ToolValidationError
 from handrail.prompt import Tool, ToolContext, ToolResult
-from handrail.prompt.effect import Effect
+from handrail.prompt.signature import Effect
 from handrail.runtime import Session, ToolCall, ToolInvoked, ToolMessage
 from handrail.store import SqliteStore
 from handrail.testing import Call

@@ -142,7 +142,7 @@ async def read_ahead(session: Session, *others: type[object]) -> None:
     if session.store is None:
         return
     from handrail.session.persistence.protocol import ForkedFrom  # noqa: PLC0415
-    from handrail.taint.state import DelimiterSecret, Tainted  # noqa: PLC0415
+    from handrail.taint import DelimiterSecret, Tainted  # noqa: PLC0415
 
     used_by_runs = (OpenSections, Tainted, DelimiterSecret, ForkedFrom)
     kinds = [kind for kind in (*used_by_runs, *others) if session[kind].version is not None]

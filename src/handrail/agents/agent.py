@@ -34,8 +34,8 @@ from handrail.errors import AgentError, ProjectError
 from handrail.errors.developer import check_argument
 from handrail.limits import TokenUsage
 from handrail.prompt.disclosure import OpenSections
-from handrail.prompt.effect import Effect
 from handrail.prompt.idempotency import effect_hints
+from handrail.prompt.signature import Effect
 from handrail.prompt.template import PlacedSection
 from handrail.runtime.execution import ASYNC
 from handrail.serde import canonical_json, dump

@@ -28,8 +28,8 @@ from handrail.cli.sessions.listing import agent_of_session
 from handrail.errors import LedgerError, SessionError
 from handrail.process import process_in_words
 from handrail.prompt import BinaryPart
-from handrail.prompt.content_parts import ContentPart
-from handrail.prompt.effect import DAY
+from handrail.prompt.signature import DAY
+from handrail.prompt.tool_result import ContentPart
 from handrail.runtime import EffectLedger
 from handrail.runtime.ledger.effects import (
     AppliedByHand,

@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING
 
 from handrail.errors import PromptRenderError, PromptValidationError, VisibilityExpansionRequired
 from handrail.lazy_exports import lazy_exports
-from handrail.prompt.content_parts import BinaryPart, TextPart
 from handrail.prompt.context import ToolContext
-from handrail.prompt.effect import Effect
 from handrail.prompt.prompt import Prompt, RenderedPrompt
 from handrail.prompt.section import MarkdownSection, Section, ToolsSection
+from handrail.prompt.signature import Effect
 from handrail.prompt.template import PromptTemplate
 from handrail.prompt.tool_definition import Tool, ToolExample, ToolHandler
-from handrail.prompt.tool_result import FileShown, ToolResult
+from handrail.prompt.tool_result import BinaryPart, FileShown, TextPart, ToolResult
 
 if TYPE_CHECKING:
     from handrail.prompt.function_tools import FunctionTool, tool
@@ -44,7 +43,6 @@ if TYPE_CHECKING:
         Approval,
         ApprovalRequest,
         Approver,
-        MayBlock,
         PolicyDecision,
         PolicyQuestion,
         SequentialDependencyPolicy,
@@ -60,7 +58,7 @@ else:
             "Feedback FeedbackContext FeedbackProvider FeedbackTrigger FilesExist StaticFeedback",
             "idempotency": "External IdempotencyConfig",
             "overrides": "OverridesReport PromptText template_texts",
-            "policy": "Approval ApprovalRequest Approver MayBlock PolicyDecision PolicyQuestion "
+            "policy": "Approval ApprovalRequest Approver PolicyDecision PolicyQuestion "
             "SequentialDependencyPolicy ToolPolicy",
             "read_before_write": "ReadBeforeWritePolicy",
         },
@@ -89,7 +87,6 @@ __all__ = [
     "FunctionTool",
     "IdempotencyConfig",
     "MarkdownSection",
-    "MayBlock",
     "OverridesReport",
     "PolicyDecision",
     "PolicyQuestion",

@@ -1,8 +1,7 @@
-"""`ToolContext`, the second argument of a handler, and the protocols that it exposes.
+"""`ToolContext`, the second argument of a handler.
 
 A prompt has tools, a tool's handler takes a context, and a context has the prompt. To break the import cycle, the
-context has the prompt, rendered prompt and tools as protocols, which `handrail.prompt.Prompt`, `RenderedPrompt` and
-`Tool` implement, as do the stand-ins of `ToolContext.of` for tests.
+context has the prompt, the rendered prompt and the tools as protocols.
 """
 
 from __future__ import annotations
@@ -79,7 +78,7 @@ class RenderedView(Protocol):
 
 
 class EnvironmentView(Protocol):
-    """What the calls of one run share, as handlers see it. `handrail.runtime.environment.Environment` is one."""
+    """The environment that the calls of one run share, as handlers see it; `runtime.environment.Environment` is one."""
 
     @property
     def prompt(self) -> PromptView:
@@ -128,10 +127,7 @@ class EnvironmentView(Protocol):
 
 
 class ToolContext:
-    """The context of a call, for handlers and policies. Immutable; one is created for each call.
-
-    It is not a dataclass, because a frozen dataclass takes several times as long to create.
-    """
+    """The context of a call, for handlers and policies. Immutable; one is created for each call."""
 
     __slots__ = (
         "_beat_claim",
@@ -155,17 +151,6 @@ class ToolContext:
         beat_claim: Callable[[], object] | None = None,
         transaction: Transaction | None = None,
     ) -> None:
-        """Create a context; `ToolContext.of` is simpler without a run.
-
-        Args:
-            environment: what all calls of the run share.
-            resources: the resources as this call sees them.
-            ref: the identity of the call.
-            idempotency_key: the key of the effect that the call claims.
-            fence: the fence of the claim.
-            beat_claim: renews the lease of the claim; `beat()` calls it.
-            transaction: the call that session and resources are bound to; `None` for those of the program themselves.
-        """
         self._environment = environment
         self._resources = resources
         self._call = ref
@@ -186,32 +171,24 @@ class ToolContext:
         clock: Clock = SYSTEM_CLOCK,
         call_id: str = "call",
     ) -> ToolContext:
-        """A context without a run or a prompt, to test a handler or a policy.
-
-        Args:
-            session: the session; a new one if none is given.
-            resources: the content of `context.resources`, as `Prompt.bind` takes it.
-            deadline: the deadline of the run.
-            clock: the source of the time.
-            call_id: the id of the call.
-        """
+        """A context without a run or a prompt, for tests of a handler or a policy; `resources` as for `Prompt.bind`."""
         registry = resources if isinstance(resources, ResourceRegistry) else ResourceRegistry.build(resources or {})
         # Not closed here: `context.prompt.resources` is the same object, so that a test can close it.
-        opened = registry.open()
+        shared = registry.open()
         own = Session() if session is None else session
-        return ToolContext(_NoRun(own, opened, deadline, clock), opened.call_scope(), CallRef(None, call_id))
+        return ToolContext(_NoRun(own, shared, deadline, clock), shared.call_scope(), CallRef(None, call_id))
 
     @property
     def environment(self) -> EnvironmentView:
-        """What all calls of the run share."""
+        """The environment that all calls of the run share."""
         return self._environment
 
     @property
     def resources(self) -> CallScope:
         """The resources as this call sees them; those of scope `TOOL_CALL` are its own.
 
-        In a handler, a resource whose class has views (`handrail.transaction.HasCallViews`) is one that is bound to the
-        call, as `session` is. What a provider was given is the program's own object.
+        In a handler, a resource whose class has views (`handrail.transaction.HasCallViews`) is bound to the call, as
+        `session` is. A provider gets the program's own object.
         """
         resources = self._bound_resources
         if resources is None:
@@ -243,10 +220,7 @@ class ToolContext:
 
     @property
     def fence(self) -> int | None:
-        """The fencing token, higher for each new owner of the effect; `None` for a call that claims none.
-
-        An API that takes fencing tokens can reject stale owners.
-        """
+        """The fencing token, higher for each new owner of the effect; `None` for a call that claims none."""
         return self._fence
 
     @property
@@ -268,9 +242,8 @@ class ToolContext:
     def session(self) -> Session:
         """The session of the run; writes to it are part of the call.
 
-        In a handler it is a view that is bound to the call: equal to the session, and not the same object. Whatever
-        thread or task writes through it, the write is part of the call, and is refused when the call has ended; see
-        `handrail.session.views`.
+        In a handler it is a view that is bound to the call: equal to the session, and not the same object. Any thread
+        may write through it until the call has ended; later writes are refused (`handrail.session.views`).
         """
         session = self._bound_session
         if session is None:
@@ -286,9 +259,8 @@ class ToolContext:
     def connection(self) -> DatabaseConnection:
         """The database of the session's store, inside the transaction that commits this call.
 
-        Writes through it are committed in one unit with all other changes of the call, and rolled back with them: an
-        effect inside the store's own database happens exactly once. A call that may only read reads through it; the
-        database refuses what it writes.
+        Writes are committed in one unit with all other changes of the call, and rolled back with them: an effect inside
+        the store's own database happens exactly once. The database refuses the writes of a call that may only read.
 
         Raises:
             SessionError: the session is not in a database.
@@ -331,9 +303,7 @@ class ToolContext:
         return self._resources.get(BudgetTracker, self._environment.budget_tracker)
 
     def beat(self) -> None:
-        """Beat the run's heartbeat and renew the lease of the claim.
-
-        Call it periodically in a handler that takes long.
+        """Beats the run's heartbeat and renews the lease of the claim; for handlers that take long.
 
         Raises:
             LeaseLostError: another owner has claimed the effect. If it is not done yet, stop without doing it.
@@ -350,10 +320,7 @@ CALL_CONTEXT: Final[ContextVar[ToolContext | None]] = ContextVar("handrail_tool_
 
 
 def tool_context() -> ToolContext | None:
-    """The context of the handler that runs here, for code that has no parameter for it; `None` outside of handlers.
-
-    It has the session, the resources and the idempotency key of the call.
-    """
+    """The context of the handler that runs here, for code without a parameter for it; `None` outside of handlers."""
     return CALL_CONTEXT.get()
 
 
@@ -362,7 +329,7 @@ def _bound(resources: CallScope, call: Transaction | None) -> CallScope:
 
 
 def resource_for_call(resource: object, call: Transaction) -> object:
-    """A resource as a call gets it: a view that is bound to the call, or the resource itself if it has none."""
+    """The view of a resource that is bound to a call; the resource itself if it has none."""
     if not isinstance(resource, Session):
         return view_for_call(resource, call)
     from handrail.session.views import bound_session  # noqa: PLC0415
@@ -371,8 +338,6 @@ def resource_for_call(resource: object, call: Transaction) -> object:
 
 
 class _NoRun:
-    """The environment of a context without a run, and its prompt."""
-
     name = "no prompt"
     rendered_prompt = adapter = heartbeat = run_context = budget_tracker = None
 

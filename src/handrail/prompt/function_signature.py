@@ -9,13 +9,11 @@
 | of any other type | a field of the arguments |
 
 An injected parameter may have a default, or be `T | None`: it gets that where nothing is bound. All this is decided
-when the function becomes a tool. At a call the fields are passed by name and the resources are looked up; nothing is
-inspected.
+when the function becomes a tool; at a call nothing is inspected.
 
-The descriptions are those of the docstring, in the style of Google, NumPy or Sphinx. griffe reads it. Importing griffe
-takes as long as importing pydantic, so it is imported when the first docstring with sections is read: see decision 39.
-No other module imports it. A docstring is never an error. One that cannot be read, or that describes none of the
-parameters, is the description as it stands.
+The descriptions are those of the docstring, in the style of Google, NumPy or Sphinx. griffe reads it, and is imported
+with the first docstring that has sections, here alone (decision 39). A docstring is never an error: one that cannot be
+read, or that describes none of the parameters, is the description as it stands.
 """
 
 from __future__ import annotations
@@ -37,31 +35,28 @@ from pydantic import BaseModel
 from typing_extensions import is_typeddict
 
 from handrail.errors import SchemaError, SignatureFault, ToolSignatureError
-from handrail.prompt.content_parts import TextPart, is_file_type, parts_of_files
 from handrail.prompt.context import ToolContext
 from handrail.prompt.signature import (
     MANY,
     UNRESOLVED,
     AnyCallable,
     callable_signature,
-    resolved,
+    make_union,
+    resolve_annotation,
     returned_members,
     union_members,
-    union_of,
     value_types,
 )
 from handrail.prompt.tool_declaration import Arguments
-from handrail.prompt.tool_result import ToolResult
+from handrail.prompt.tool_result import TextPart, ToolResult, collect_file_parts, is_file_type
 from handrail.resources import Resource
 from handrail.serde import codec, result_codec
 from handrail.serde.annotations import default_fault, is_mutable, is_union, options_around
 from handrail.serde.core_schemas import cached
 from handrail.serde.formatting import type_name
 
-_DATA: Final = frozenset(
-    {"builtins", "collections", "collections.abc", "datetime", "decimal", "pathlib", "types", "uuid"}
-)
-"""Modules whose classes are data and never resources, whether serde reads them or not."""
+# Modules whose classes are data and never resources, whether serde reads them or not.
+_DATA: Final = {"builtins", "collections", "collections.abc", "datetime", "decimal", "pathlib", "types", "uuid"}
 
 _MANY_FAULT: Final = (
     "a model names each argument; declare each as a parameter, or, in a decorator, copy the signature with "
@@ -77,23 +72,22 @@ _TITLE: Final = (
     r"examples?):[ \t]*\n"
 )
 
+# By what the styles of docstrings are recognized.
 _STYLES: Final[Mapping[str, str]] = {
     "sphinx": r"(?im)^[ \t]*:(?:param|parameter|arg|argument|key|keyword|returns?|raises?|type|rtype)\b[^:\n]*:",
     "numpy": r"(?im)^[ \t]*(?:parameters|other parameters|returns|yields|raises|examples)[ \t]*\n[ \t]*-{3,}[ \t]*$",
     "google": rf"(?im)^[ \t]*{_TITLE}(?:[ \t]*\n)?[ \t]+\S",
 }
-"""By what the styles of docstrings are recognized."""
 
 _CLOSE_TITLE: Final = rf"(?im)^({_TITLE})(?:[ \t]*\n)?(?=[ \t]+\S)"
 _FLAT_SECTION: Final = rf"(?i){_TITLE}(?=\S)"
 
 
 class Description(NamedTuple):
-    """What a docstring says.
+    """The content of a docstring.
 
     Attributes:
-        text: the description of the function, without the sections that describe its parameters and results.
-        parameters: the descriptions of parameters, by name.
+        text: the description of the function, without the sections on parameters and results.
     """
 
     text: str
@@ -104,9 +98,7 @@ class ArgumentField(NamedTuple):
     """A parameter that the model fills.
 
     Attributes:
-        name: its name.
-        kind: its type, with what is annotated.
-        default: its default; `inspect.Parameter.empty` if it must be given.
+        default: `inspect.Parameter.empty` if it must be given.
     """
 
     name: str
@@ -118,9 +110,8 @@ class InjectedParameter(NamedTuple):
     """A parameter that is injected.
 
     Attributes:
-        name: its name.
         kind: the class that the resource is bound for; `ToolContext` for the context of the call.
-        default: what is passed if nothing is bound; `inspect.Parameter.empty` if the resource must be bound.
+        default: the value if nothing is bound; `inspect.Parameter.empty` if the resource must be bound.
         reason: why serde cannot read the type, if that makes it a resource.
     """
 
@@ -131,28 +122,23 @@ class InjectedParameter(NamedTuple):
 
     @property
     def must_be_bound(self) -> bool:
-        """Whether a resource must be bound for it."""
+        """Returns whether a resource must be bound for it."""
         return self.kind is not ToolContext and self.default is inspect.Parameter.empty
 
     @property
     def origin(self) -> str:
-        """Why it is injected, in words."""
+        """The reason for the injection, in words."""
         because = f" because {self.reason}" if self.reason else f", a {type_name(self.kind)}"
         return f"the parameter {self.name} is a resource{because}"
 
 
 class FunctionSignature(NamedTuple):
-    """What is known of a function that becomes a tool.
+    """The signature of a function that becomes a tool.
 
     Attributes:
-        function: the function.
-        fields: the parameters that the model fills.
-        injected: the parameters that are injected.
         params_type: the class of the arguments, a subclass of `Arguments`; `None` for a function without fields.
-        result_type: the type of the value that it returns; `None` for none.
         is_async: whether calling it gives an awaitable in any case.
         may_return_files: whether it may return files, which are parts of a result and not its value.
-        description: what its docstring says.
     """
 
     function: AnyCallable
@@ -166,11 +152,10 @@ class FunctionSignature(NamedTuple):
 
 
 class DecoratedFunction(NamedTuple):
-    """A function that is to become a tool, and what is known of it there.
+    """A function that is to become a tool, with its surroundings.
 
     Attributes:
-        function: the function.
-        names: what its annotations may refer to beside the names of its module, as the variables around it.
+        names: the variables around it, which its annotations may use.
         place: file and line where it becomes a tool, for what has no code of its own.
         takes_data: whether its first parameter takes all arguments as one dict. Then it has no fields.
     """
@@ -181,7 +166,7 @@ class DecoratedFunction(NamedTuple):
     takes_data: bool = False
 
     def refuse(self, faults: Sequence[SignatureFault]) -> NoReturn:
-        """Raise the error for some faults, with file and line of the function."""
+        """Raises the error for some faults, with file and line of the function."""
         function = self.function
         while isinstance(function, partial):
             function = cast("partial[object]", function).func
@@ -192,18 +177,12 @@ class DecoratedFunction(NamedTuple):
 
 
 def read_signature(decorated: DecoratedFunction) -> FunctionSignature:
-    """Read the signature of a function that is to become a tool.
-
-    Raises:
-        ToolSignatureError: it cannot become a tool; the error has every fault, in the order of the signature.
-    """
+    """Reads the signature of a function that is to become a tool."""
     return _Reading(decorated, [], [], []).signature()
 
 
 @dataclass
 class _Reading:
-    """Reads one signature, and collects its faults."""
-
     decorated: DecoratedFunction
     faults: list[SignatureFault]
     fields: list[ArgumentField]
@@ -222,24 +201,22 @@ class _Reading:
         skipped = int(self.decorated.takes_data)
         for parameter in parameters[skipped:]:
             self._parameter(parameter)
-        if len(parameters) < skipped or any(each.kind in MANY for each in parameters[:skipped]):
+        if len(parameters) < skipped or any(field.kind in MANY for field in parameters[:skipped]):
             self._add("", "its first parameter is missing, which takes the arguments")
         if self.decorated.takes_data:
-            for each in self.fields:
-                self._add(each.name, "the arguments come as one dict; only a context or a resource can be beside it")
-        described = description_in(function.__doc__, read.parameters)
-        params_type = self._params_type(described)
+            for field in self.fields:
+                self._add(field.name, "the arguments come as one dict; only a context or a resource can be beside it")
+        description = description_in(function.__doc__, read.parameters)
+        params_type = self._params_type(description)
         result_type, may_return_files = self._result(read.return_annotation)
         if self.faults:
             # Those of the function itself come first, and that of its result last.
             places = {"": 0} | {name: place for place, name in enumerate(read.parameters, start=1)}
             self.faults.sort(key=lambda fault: places.get(fault.parameter.lstrip("*"), len(places)))
             self.decorated.refuse(self.faults)
-        is_async = inspect.iscoroutinefunction(function)
-        fields, injected = tuple(self.fields), tuple(self.injected)
-        return FunctionSignature(
-            function, fields, injected, params_type, result_type, is_async, may_return_files, described
-        )
+        fields, injected, is_async = tuple(self.fields), tuple(self.injected), inspect.iscoroutinefunction(function)
+        kinds = params_type, result_type
+        return FunctionSignature(function, fields, injected, *kinds, is_async, may_return_files, description)
 
     def _add(self, parameter: str, text: str) -> None:
         self.faults.append(SignatureFault(parameter, text))
@@ -253,19 +230,18 @@ class _Reading:
         elif name.startswith("__"):
             self._add(name, "names that begin with two underscores are reserved; rename it")
         elif parameter.annotation is inspect.Parameter.empty:
-            wanted = f"{name}: ToolContext" if name in {"context", "ctx"} else f"{name}: str, or its type"
-            self._add(name, f"it has no annotation; write {wanted}")
-        elif (hint := self._type_of(name, parameter.annotation)) is None:
+            example = f"{name}: ToolContext" if name in {"context", "ctx"} else f"{name}: str, or its type"
+            self._add(name, f"it has no annotation; write {example}")
+        elif (hint := self._resolve_type(name, parameter.annotation)) is None:
             return
         elif type(parameter.default).__module__ == _FIELD_MODULE:
             self._add(name, "a Field(...) is not a default; write Annotated[T, Field(...)], and = and the default")
         else:
             self._annotated(name, hint, parameter.default)
 
-    def _type_of(self, name: str, annotation: object) -> Any:  # noqa: ANN401 - a type
-        """The type that an annotation means; `None` if it is at fault."""
+    def _resolve_type(self, name: str, annotation: object) -> Any:  # noqa: ANN401 - a type
         try:
-            hint = resolved(annotation, self.decorated.function, self.decorated.names)
+            hint = resolve_annotation(annotation, self.decorated.function, self.decorated.names)
         except UNRESOLVED as error:
             self._add(
                 name,
@@ -274,18 +250,18 @@ class _Reading:
             )
             return None
         # A generic class without arguments has variables too, but they are its own, and mean any type.
-        held = () if isinstance(hint, type) else getattr(hint, "__parameters__", ())
-        if variables := [hint] if isinstance(hint, TypeVar) else held:
-            names, shown = ", ".join(each.__name__ for each in variables), type_name(hint).replace("~", "")
-            self._add(name, f"{shown} has the type variable {names}, which nothing fills; write the type itself")
+        own = () if isinstance(hint, type) else getattr(hint, "__parameters__", ())
+        if variables := [hint] if isinstance(hint, TypeVar) else own:
+            names, text = ", ".join(variable.__name__ for variable in variables), type_name(hint).replace("~", "")
+            self._add(name, f"{text} has the type variable {names}, which nothing fills; write the type itself")
             return None
         return hint
 
-    def _annotated(self, name: str, hint: object, given: object) -> None:
+    def _annotated(self, name: str, hint: object, value: object) -> None:
         options, inner = options_around(hint)
         kind, is_optional = _one_type_in(inner)
-        cls = _class_of(kind)
-        default = None if given is inspect.Parameter.empty and is_optional else given
+        cls = _plain_class(kind)
+        default = None if value is inspect.Parameter.empty and is_optional else value
         if any(option is Resource or isinstance(option, Resource) for option in options):
             if cls is None:
                 self._add(name, f"a resource is bound for a class, and {type_name(inner)} is not one")
@@ -296,37 +272,35 @@ class _Reading:
         elif cls is not None and (reason := _unreadable(cls, kind)):
             self.injected.append(InjectedParameter(name, cls, default, reason))
         else:
-            self.fields.append(ArgumentField(name, hint, given))
+            self.fields.append(ArgumentField(name, hint, value))
             # The field has a factory that copies it, which serde does not call.
-            if is_mutable(given) and (unfit := default_fault(given, hint)):
+            if is_mutable(value) and (unfit := default_fault(value, hint)):
                 self._add(name, "; ".join(unfit))
 
-    def _params_type(self, described: Description) -> type[Any] | None:
-        """The class of the arguments; the faults of all fields that serde cannot read are added."""
+    def _params_type(self, description: Description) -> type[Any] | None:
         if not self.fields:
             return None
-        made = _arguments_class(self.decorated.function, self.fields, described)
+        cls = _arguments_class(self.decorated.function, self.fields, description)
         try:
-            codec(made)
+            codec(cls)
         except SchemaError:
             # serde reports the first fault of a type; by itself each field reports its own.
-            for each in self.fields:
+            for field in self.fields:
                 try:
-                    codec(_arguments_class(self.decorated.function, [each], described))
+                    codec(_arguments_class(self.decorated.function, [field], description))
                 except SchemaError as own:
-                    self._add(each.name, _without_place(own, each.name))
-        return made
+                    self._add(field.name, _without_place(own, field.name))
+        return cls
 
     def _result(self, annotation: object) -> tuple[Any, bool]:
-        """The type of the value, and whether it may be files."""
-        if annotation is inspect.Signature.empty or (hint := self._type_of("return", annotation)) is None:
+        if annotation is inspect.Signature.empty or (hint := self._resolve_type("return", annotation)) is None:
             return _ANYTHING
         members = returned_members(hint)
         values = [member for member in members if not _means_files(member)]
         has_files = len(values) < len(members)
         # With a file the result has no value.
         kinds = [kind for member in values for kind in value_types(member)]
-        kind = union_of([*kinds, None] if has_files else kinds)
+        kind = make_union([*kinds, None] if has_files else kinds)
         if kind is not None:
             try:
                 result_codec(kind)
@@ -337,7 +311,6 @@ class _Reading:
 
 
 def _means_files(member: object) -> bool:
-    """Whether a returned type means files: a class of them, or a list or tuple of them and text."""
     if is_file_type(member):
         return True
     if get_origin(member) not in (list, tuple, Sequence):
@@ -348,7 +321,6 @@ def _means_files(member: object) -> bool:
 
 
 def _one_type_in(inner: object) -> tuple[object, bool]:
-    """The one type that is meant beside `None`, which is itself if there are several; and whether `None` is meant."""
     if not is_union(inner):
         return inner, False
     others = [kind for kind in get_args(inner) if kind is not NoneType]
@@ -356,26 +328,19 @@ def _one_type_in(inner: object) -> tuple[object, bool]:
     return (options_around(others[0])[1] if len(others) == 1 else inner), is_optional
 
 
-def _class_of(kind: object) -> type[Any] | None:
-    """The class of a type, without its arguments; `None` for what is not a class."""
+def _plain_class(kind: object) -> type[Any] | None:
     cls = get_origin(kind) or kind
     return cls if isinstance(cls, type) and not is_union(kind) else None
 
 
 def _unreadable(cls: type[Any], kind: Any) -> str:  # noqa: ANN401 - a type
-    """Why serde cannot read a type that a resource may have; empty if it can, or no resource could have it.
-
-    Args:
-        cls: the class of the type.
-        kind: the type: the class, with its arguments if it is generic.
-    """
     if cls.__module__ in _DATA or issubclass(cls, Enum | BaseModel | tuple | str | AbstractSet) or is_typeddict(cls):
         return ""
-    return _reason_of(kind)
+    return _unreadable_reason(kind)
 
 
 @cached
-def _reason_of(kind: Any) -> str:  # noqa: ANN401 - as above
+def _unreadable_reason(kind: Any) -> str:  # noqa: ANN401 - as above
     try:
         codec(_arguments_dataclass("Held", {"it": kind}, {}))
     except SchemaError as error:
@@ -384,7 +349,6 @@ def _reason_of(kind: Any) -> str:  # noqa: ANN401 - as above
 
 
 def _without_place(error: SchemaError, name: str) -> str:
-    """The text of an error of serde, with the path below the parameter only."""
     path, _, text = str(error).partition(": ")
     below = path.removeprefix(f"$.{name}")
     return f"{below.lstrip('.')}: {text}" if below and below != path else text or path
@@ -393,21 +357,16 @@ def _without_place(error: SchemaError, name: str) -> str:
 _RESULT: type[object] = ToolResult
 
 
-def handler_of(signature: FunctionSignature, *, takes_data: bool = False) -> Callable[..., Any]:
-    """The handler that calls a function.
-
-    Args:
-        signature: the signature of the function, as `read_signature` has read it.
-        takes_data: as for `read_signature`.
-    """
+def make_handler(signature: FunctionSignature, *, takes_data: bool = False) -> Callable[..., Any]:
+    """The handler that calls a function; `takes_data` as for `DecoratedFunction`."""
     function, has_fields, injected = signature.function, bool(signature.fields), signature.injected
     kind = signature.result_type
     as_result = _files_or_result if signature.may_return_files else _as_result
 
     def call(params: Any, context: ToolContext) -> Any:  # noqa: ANN401 - the arguments, and what the function returns
         values: dict[str, object] = {**vars(params)} if has_fields else {}
-        for each in injected:
-            values[each.name] = _injected(each, context)
+        for parameter in injected:
+            values[parameter.name] = _injected(parameter, context)
         return function(params, **values) if takes_data else function(**values)
 
     async def handle_async(params: Any, /, *, context: ToolContext) -> Any:  # noqa: ANN401 - the arguments, and a result
@@ -447,59 +406,50 @@ def _as_result(value: object) -> Any:  # noqa: ANN401 - a result of any value
 
 
 def _files_or_result(value: object) -> Any:  # noqa: ANN401 - as above
-    parts = parts_of_files(value)
+    parts = collect_file_parts(value)
     if not parts:
         return _as_result(value)
     # The text of a result stands before its parts.
     first, *others = parts
     text, files = (first.text, tuple(others)) if isinstance(first, TextPart) else ("", parts)
-    made: ToolResult[None] = ToolResult(text, None, parts=files)
-    return made
+    result: ToolResult[None] = ToolResult(text, None, parts=files)
+    return result
 
 
-def _arguments_class(function: AnyCallable, fields: Sequence[ArgumentField], described: Description) -> type[Any]:
-    """The class of the arguments of a function, with a field for each parameter that the model fills."""
-    declared: dict[str, Any] = {}
-    for each in fields:
+def _arguments_class(function: AnyCallable, fields: Sequence[ArgumentField], description: Description) -> type[Any]:
+    defaults: dict[str, Any] = {}
+    for argument in fields:
         # What is annotated counts: it is nearer to the parameter than the docstring.
-        options = options_around(each.kind)[0]
-        text = _text_among(options) or described.parameters.get(each.name)
+        options = options_around(argument.kind)[0]
+        text = _text_among(options) or description.parameters.get(argument.name)
         own = any(getattr(option, "description", None) for option in options)
-        default: Any = {} if each.default is inspect.Parameter.empty else {"default": each.default}
-        if is_mutable(each.default):  # each call gets a copy
-            default = {"default_factory": partial(copy.deepcopy, each.default)}
-        declared[each.name] = field(**default, metadata={"description": text} if text and not own else {})
+        default: Any = {} if argument.default is inspect.Parameter.empty else {"default": argument.default}
+        if is_mutable(argument.default):  # each call gets a copy
+            default = {"default_factory": partial(copy.deepcopy, argument.default)}
+        defaults[argument.name] = field(**default, metadata={"description": text} if text and not own else {})
     name: str = getattr(function, "__name__", "function")
-    made = _arguments_dataclass(f"{name}_arguments", {each.name: each.kind for each in fields}, declared)
+    cls = _arguments_dataclass(f"{name}_arguments", {argument.name: argument.kind for argument in fields}, defaults)
     # The name by which it is found from its module, if the function there is the tool. Old records of calls have it.
-    made.__module__ = getattr(function, "__module__", __name__)
-    made.__qualname__ = f"{getattr(function, '__qualname__', name)}.params_type"
-    return made
+    cls.__module__ = getattr(function, "__module__", __name__)
+    cls.__qualname__ = f"{getattr(function, '__qualname__', name)}.params_type"
+    return cls
 
 
 def _text_among(options: Sequence[object]) -> str:
-    """The text beside a type in `Annotated`, plain or in a `Doc`; empty if there is none."""
     texts = (option if isinstance(option, str) else getattr(option, "documentation", None) for option in options)
     return next((text.strip() for text in texts if isinstance(text, str)), "")
 
 
-def _arguments_dataclass(name: str, kinds: Mapping[str, Any], declared: Mapping[str, Any]) -> type[Any]:
-    """A subclass of `Arguments` with fields of these types, and their defaults as a dataclass declares them."""
+def _arguments_dataclass(name: str, kinds: Mapping[str, Any], defaults: Mapping[str, Any]) -> type[Any]:
     # Without a docstring `dataclass` would inspect the signature to write one, which takes long.
-    made = type(name, (Arguments,), {"__annotations__": dict(kinds), "__doc__": name, **declared})
-    # `Arguments` has the methods: making them for each class takes half a millisecond.
-    made = dataclass(init=False, repr=False, eq=False, kw_only=True)(made)
-    made.__doc__ = None  # the model would read it
-    return made
+    cls = type(name, (Arguments,), {"__annotations__": dict(kinds), "__doc__": name, **defaults})
+    cls = dataclass(frozen=True, kw_only=True)(cls)
+    cls.__doc__ = None  # the model would read it
+    return cls
 
 
 def description_in(docstring: object, parameters: Collection[str]) -> Description:
-    """What a docstring says of a function.
-
-    Args:
-        docstring: the docstring, as Python has it; `None`, or anything else that is not text, for none.
-        parameters: the names of all parameters of the function.
-    """
+    """The description of a function and its parameters, from a docstring."""
     text = cleandoc(docstring) if isinstance(docstring, str) else ""
     # A section in the first line, from which all others are indented: `cleandoc` has removed that.
     if flat := re.match(_FLAT_SECTION, text):
@@ -512,15 +462,20 @@ def description_in(docstring: object, parameters: Collection[str]) -> Descriptio
         sections = list(_sections(re.sub(_CLOSE_TITLE, r"\n\1", text) if style == "google" else text, style))
     except Exception:  # noqa: BLE001  # pragma: no cover - a docstring is prose; no text is known on which griffe fails
         return Description(text)
-    items = [item for each in sections if each.kind.value in {"parameters", "other parameters"} for item in each.value]
-    described = {item.name.lstrip("*"): " ".join(item.description.split()) for item in items}
-    own = {name: words for name, words in described.items() if name in parameters}
-    prose = "\n\n".join(filter(None, map(_prose_of, sections)))
+    items = [
+        item
+        for section in sections
+        if section.kind.value in {"parameters", "other parameters"}
+        for item in section.value
+    ]
+    descriptions = {item.name.lstrip("*"): " ".join(item.description.split()) for item in items}
+    own = {name: words for name, words in descriptions.items() if name in parameters}
+    prose = "\n\n".join(filter(None, map(_format_prose, sections)))
     # The section was not one of parameters, or is of another function: nothing of it is lost then.
-    return Description(text if not prose or (described and not own) else prose, own)
+    return Description(text if not prose or (descriptions and not own) else prose, own)
 
 
-def _prose_of(section: Any) -> str:  # noqa: ANN401 - a section of griffe
+def _format_prose(section: Any) -> str:  # noqa: ANN401 - a section of griffe
     if section.kind.value == "text":
         return str(section.value).strip()
     # A section such as `Note:`, which belongs to the description.
@@ -529,7 +484,6 @@ def _prose_of(section: Any) -> str:  # noqa: ANN401 - a section of griffe
 
 
 def _sections(text: str, style: Any) -> Iterator[Any]:  # noqa: ANN401 - the name of one of griffe's parsers
-    """The sections of a docstring, as griffe reads them."""
     # The one import that is not at the head of its module.
     from griffe import Docstring  # noqa: PLC0415
 

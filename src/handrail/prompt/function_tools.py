@@ -4,16 +4,11 @@
     def charge(order: str, cents: Annotated[int, Field(gt=0)], *, context: ToolContext) -> Receipt:
         '''Charge the card of an order.'''
 
-The decorator makes one dataclass of the parameters that the model fills, one handler that calls the function
-(`handler_of`), and a `Tool` of both. `function_signature` says which parameter is which. All faults of the function are
-raised at once, when it is decorated.
+The returned value is that of a success; a `ToolResult` is passed on as it is, and `None` is a success without a value,
+which the model reads as `OK`. A file, or a list of files and text, is the parts of a result without a value.
 
-What is returned is the value of a success; a `ToolResult` is passed on as it is, and `None` is a success without a
-value, which the model reads as `OK`. A file, or a list of files and text, is the parts of a result without a value.
-
-The tool is called as the function was: `charge("A-1", 5, context=context)`.
-
-A method is made a tool where it has its object: `tool(shop.charge)`.
+The tool is called as the function was: `charge("A-1", 5, context=context)`. A method is made a tool where it has its
+object: `tool(shop.charge)`. All faults of a function are raised at once, when it is decorated.
 """
 
 from __future__ import annotations
@@ -22,10 +17,10 @@ import inspect
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import FrameType, FunctionType, GenericAlias
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, ParamSpec, Protocol, TypeVar, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, ParamSpec, TypeVar, Unpack, cast, overload
 
 from handrail.errors import ParseError, PromptValidationError, SignatureFault
-from handrail.prompt.function_signature import DecoratedFunction, FunctionSignature, handler_of, read_signature
+from handrail.prompt.function_signature import DecoratedFunction, FunctionSignature, make_handler, read_signature
 from handrail.prompt.signature import AnyCallable
 from handrail.prompt.tool_definition import Tool, ToolExample, ToolOptions
 from handrail.prompt.tool_result import ToolResult
@@ -40,10 +35,7 @@ Value = TypeVar("Value")
 
 
 class FunctionOptions(ToolOptions, total=False):
-    """The options of `tool`: those of a tool, and what the function says otherwise.
-
-    In an example the input may be a dict of the arguments, as a model writes them.
-    """
+    """The options of `tool`. The input of an example may be a dict of the arguments, as a model writes them."""
 
     name: str
     description: str
@@ -55,7 +47,6 @@ class FunctionTool(Tool[Any, Value], Generic[Q, Returned, Value]):
     """A tool that is a function. `tool` makes it; calling it calls the function.
 
     Attributes:
-        function: the function.
         signature: which of its parameters the model fills, and which are injected.
     """
 
@@ -65,7 +56,7 @@ class FunctionTool(Tool[Any, Value], Generic[Q, Returned, Value]):
     signature: FunctionSignature = field(repr=False)
 
     def __call__(self, *args: Q.args, **kwargs: Q.kwargs) -> Returned:
-        """Call the function, as without the decorator: nothing is validated, injected or recorded."""
+        """Calls the function, as without the decorator: nothing is validated, injected or recorded."""
         return self.function(*args, **kwargs)
 
     if not TYPE_CHECKING:  # checkers know the brackets from `Generic`
@@ -74,8 +65,11 @@ class FunctionTool(Tool[Any, Value], Generic[Q, Returned, Value]):
             return GenericAlias(cls, types)
 
 
-class ToolDecorator(Protocol):
-    """Makes a tool of a function, with options that were given before."""
+class ToolDecorator:
+    """Makes a tool of a function, with the options of `tool`; `around` as for `function_tool`."""
+
+    def __init__(self, options: FunctionOptions, around: FrameType | None) -> None:
+        self._options, self._around = options, around
 
     @overload
     def __call__(
@@ -89,6 +83,9 @@ class ToolDecorator(Protocol):
     def __call__(self, function: Callable[Q, ToolResult[V]], /) -> FunctionTool[Q, ToolResult[V], V]: ...
     @overload
     def __call__(self, function: Callable[Q, V], /) -> FunctionTool[Q, V, V]: ...
+    def __call__(self, function: Any, /) -> Any:
+        """Makes the tool."""
+        return function_tool(function, self._options, around=self._around)
 
 
 @overload
@@ -104,7 +101,7 @@ def tool(function: Callable[Q, V], /) -> FunctionTool[Q, V, V]: ...
 @overload
 def tool(**options: Unpack[FunctionOptions]) -> ToolDecorator: ...
 def tool(function: Any = None, /, **options: Unpack[FunctionOptions]) -> Any:
-    """Make a tool of a typed function: `@tool`, or `@tool(effect="read")` with options of `Tool`.
+    """Makes a tool of a typed function: `@tool`, or `@tool(effect="read")` with options of `Tool`.
 
     The name is that of the function, the descriptions are in its docstring, and the types are its annotations. What it
     returns is the value of a success; it raises, or returns `ToolResult.error(...)`, for a failure. A parameter of type
@@ -120,38 +117,21 @@ def tool(function: Any = None, /, **options: Unpack[FunctionOptions]) -> Any:
     """
     frame = inspect.currentframe()
     around = frame.f_back if frame is not None else None
-    if function is not None:
-        return function_tool(function, options, around=around)
-
-    def decorate(function: Any) -> Any:  # noqa: ANN401 - see the overloads
-        # The frame where the decorator was made is that where it is applied.
-        return function_tool(function, options, around=around)
-
-    return decorate
+    # A decorator is applied in the frame where it is made.
+    return ToolDecorator(options, around) if function is None else function_tool(function, options, around=around)
 
 
 def function_tool(function: Any, options: FunctionOptions, *, around: FrameType | None = None) -> Any:  # noqa: ANN401 - see the overloads of `tool`
-    """What `tool` makes of a function.
-
-    Args:
-        function: the function.
-        options: the options.
-        around: the frame that decorates it: its variables may be in annotations that are text.
-
-    Raises:
-        ToolSignatureError: the function cannot become a tool.
-        PromptValidationError: an option is invalid.
-    """
+    """Makes a tool of a function as `tool` does; `around` is the frame whose variables its annotations may use."""
     names = {} if around is None or around.f_locals is around.f_globals else around.f_locals
     place = ("", 0) if around is None else (around.f_code.co_filename, around.f_lineno)
     decorated = DecoratedFunction(function, names, place)
     if fault := _tool_fault(function):
         decorated.refuse([SignatureFault("", fault)])
-    return _made(function, read_signature(decorated), options)
+    return _build_tool(function, read_signature(decorated), options)
 
 
 def _tool_fault(function: object) -> str:
-    """The fault of what is a tool already, or a decorator around one; empty if it is neither."""
     if isinstance(function, str):
         return f"it is a text; options have names: write @tool(name={function!r})"
     if isinstance(function, FunctionTool):
@@ -165,7 +145,6 @@ def _tool_fault(function: object) -> str:
 
 
 def _is_method(function: FunctionType) -> bool:
-    """Whether a function is defined in the body of a class, and its first parameter is the object."""
     outer = function.__qualname__.rpartition(".")[0]
     first = next(iter(inspect.signature(function).parameters.values()), None)
     if not outer or outer.endswith("<locals>") or first is None:
@@ -173,45 +152,44 @@ def _is_method(function: FunctionType) -> bool:
     return first.annotation is inspect.Parameter.empty or first.name in {"self", "cls"}
 
 
-def _made(function: AnyCallable, signature: FunctionSignature, options: FunctionOptions) -> FunctionTool[..., Any, Any]:
-    given: dict[str, Any] = dict(options)
-    if unknown := sorted(given.keys() - FunctionOptions.__optional_keys__):
+def _build_tool(function: AnyCallable, signature: FunctionSignature, options: Mapping[str, Any]) -> Any:  # noqa: ANN401 - see the overloads of `tool`
+    fields = dict(options)
+    if unknown := sorted(fields.keys() - FunctionOptions.__optional_keys__):
         near = nearest(unknown[0], FunctionOptions.__optional_keys__)
         cure = f"did you mean {near}?" if near else f"they are {', '.join(sorted(FunctionOptions.__optional_keys__))}."
         raise PromptValidationError(f"tool has no option {unknown[0]!r}; {cure}", tool=signature.function.__name__)
-    name = given.pop("name", getattr(function, "__name__", ""))
+    name = fields.pop("name", getattr(function, "__name__", ""))
     # A function without a docstring is still described by its name.
-    description = given.pop("description", signature.description.text or str(name).replace("_", " "))
-    if "examples" in given:
-        given["examples"] = _examples(given["examples"], name, signature)
+    description = fields.pop("description", signature.description.text or str(name).replace("_", " "))
+    if "examples" in fields:
+        fields["examples"] = _examples(fields["examples"], name, signature)
     cls = cast("Callable[..., FunctionTool[..., Any, Any]]", FunctionTool)  # checkers do not see the last fields
     return cls(
         name=name,
         description=description,
-        handler=handler_of(signature),
+        handler=make_handler(signature),
         function=function,
         signature=signature,
         given_types=(signature.params_type, signature.result_type),
         given_injected=signature.injected,
-        **given,
+        **fields,
     )
 
 
 def _examples(examples: object, tool_name: str, signature: FunctionSignature) -> object:
-    """The examples with the arguments of their inputs; what is wrong with the examples themselves, `Tool` finds."""
     kind = signature.params_type
     if kind is None or not isinstance(examples, list | tuple):
         return examples
-    given = cast("Sequence[object]", examples)
-    return tuple(_with_arguments(each, number, tool_name, kind) for number, each in enumerate(given, start=1))
+    items = cast("Sequence[object]", examples)
+    return tuple(_with_arguments(example, number, tool_name, kind) for number, example in enumerate(items, start=1))
 
 
 def _with_arguments(example: Any, number: int, tool_name: str, kind: type[Any]) -> object:  # noqa: ANN401 - checked here
-    given = cast("ToolExample[Mapping[str, object], Any]", example)
-    if not isinstance(example, ToolExample) or not isinstance(cast("object", given.input), Mapping):
-        return given
+    typed = cast("ToolExample[Mapping[str, object], Any]", example)
+    if not isinstance(example, ToolExample) or not isinstance(cast("object", typed.input), Mapping):
+        return typed
     try:
-        return replace(given, input=codec(kind).parse(given.input))
+        return replace(typed, input=codec(kind).parse(typed.input))
     except ParseError as error:
         raise PromptValidationError(
             f"the input of example {number} does not fit the parameters: {error}", tool=tool_name, dataclass=kind

@@ -1,12 +1,10 @@
 """Two hooks of a run: feedback providers, which advise after a call, and completion checkers, which accept an answer.
 
-A policy decides whether a call runs. Feedback only advises: it is text for the model, added to the message of the call
-after which it is due, in a part of its own. The result of the call, and its record, do not contain it.
+Feedback is text for the model in the message of a call, in a part of its own; the result of the call and its record do
+not contain it. A completion checker says what is missing when the model gives its answer; then the model is sent back
+with these sentences.
 
-A completion checker says what is missing, in sentences that the model reads; nothing missing is complete. When the
-model gives its answer, it is asked, and the model is sent back with what is missing.
-
-`handrail.adapters.hooks` asks both. What they see of a run is a `RunView`.
+`handrail.adapters.hooks` asks both. They see a run as a `RunView`.
 """
 
 from __future__ import annotations
@@ -35,38 +33,26 @@ V = TypeVar("V", bound="RunView")
 
 @dataclass(frozen=True, slots=True)
 class RunFilesystem:
-    """Finds the files of a run whose prompt binds none; a resource of the prompts of a run that has several.
-
-    Attributes:
-        find: the `Filesystem` of another prompt of the run, if there is one.
-    """
+    """Finds the `Filesystem` of another prompt of a run, for one whose prompt binds none."""
 
     find: Callable[[], Filesystem | None]
 
     def view_for_call(self, call: Transaction, /) -> RunFilesystem:
-        """The same for a call; what it finds is a view that is bound to the call."""
+        """The same for a call; it finds a view that is bound to the call."""
 
         def find() -> Filesystem | None:
-            found = self.find()
-            return None if found is None else view_for_call(found, call)
+            filesystem = self.find()
+            return None if filesystem is None else view_for_call(filesystem, call)
 
         return RunFilesystem(find)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunView:
-    """A run between two calls of the model: its session, its resources and its limits. It is read, not changed.
+    """A run between two calls of the model. It is read, not changed.
 
-    A provider or checker is given views of session and resources, as a handler is: what is written through them is
-    refused, also when the provider or checker has been left behind.
-
-    Attributes:
-        prompt: the name of the prompt.
-        session: the session of the run.
-        resources: the resources that all calls of the prompt share.
-        deadline: the moment by which the run must have ended, if there is one.
-        budget_tracker: the tracker of the run's tokens, if there is one.
-        clock: the source of the time.
+    A provider or checker gets views of session and resources, as a handler does: writes through them are refused, also
+    after it was abandoned.
     """
 
     prompt: str
@@ -77,13 +63,7 @@ class RunView:
     clock: Clock = SYSTEM_CLOCK
 
     def within(self, transaction: Transaction, kind: type[V], /, **more: Any) -> V:  # noqa: ANN401 - of any class
-        """The same for a hook, with views of session and resources that are bound to the transaction of the hook.
-
-        Args:
-            transaction: that transaction.
-            kind: the class of what the hook sees.
-            more: its other fields.
-        """
+        """A copy of class `kind` for a hook, whose session and resources are bound to its transaction."""
         return kind(
             prompt=self.prompt,
             session=bound_session(self.session, transaction),
@@ -116,8 +96,8 @@ class Feedback:
     """Advice to the model.
 
     Attributes:
-        text: what the model reads, in one or two sentences.
-        suggestions: what it may do about it, each in one sentence.
+        text: one or two sentences.
+        suggestions: what the model may do about it, each in one sentence.
 
     Raises:
         InvalidArgumentError: the text or a suggestion is not text, or is empty.
@@ -128,27 +108,22 @@ class Feedback:
 
     def __post_init__(self) -> None:
         texts: tuple[Any, ...] = (self.text, *self.suggestions)
-        for place, given in enumerate(texts):
-            if not isinstance(given, str) or not given.strip():
-                _refuse("Feedback", "suggestions" if place else "text", given, "text that is not empty")
+        for place, text in enumerate(texts):
+            if not isinstance(text, str) or not text.strip():
+                _refuse("Feedback", "suggestions" if place else "text", text, "text that is not empty")
 
     def render(self, name: str) -> str:
-        """The feedback as the model reads it: a line that marks it, the text, a line for each suggestion.
-
-        Args:
-            name: the name of its provider.
-        """
-        text = "\n".join((self.text, *(f"- {each}" for each in self.suggestions)))
+        """The feedback as the model reads it: a line with the name of the provider, the text, the suggestions."""
+        text = "\n".join((self.text, *(f"- {suggestion}" for suggestion in self.suggestions)))
         return f"[Feedback ({name}), not part of the result]\n{shorten(text, MAX_FEEDBACK_CHARS)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeedbackContext(RunView):
-    """What a provider sees: the run, and the call that has just ended.
+    """The run, and the call that has just ended.
 
     Attributes:
         call: the call to whose message the feedback is added.
-        success: whether it succeeded.
         calls: how many calls there have been since the last feedback of the provider, with this one.
         files: the paths that have appeared, if the provider watches for them, sorted.
     """
@@ -161,7 +136,7 @@ class FeedbackContext(RunView):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeedbackTrigger:
-    """When a provider is asked; at least one condition. Several are alternatives: any of them suffices.
+    """The conditions under which a provider is asked; at least one. Several are alternatives.
 
     Each provider counts for itself, from its last feedback in the session, or else from the first call. Nested calls
     count, and have no feedback. A provider that has nothing to say is asked again after the next call.
@@ -184,7 +159,7 @@ class FeedbackTrigger:
     on_repeated_failure: int | None = None
 
     def __post_init__(self) -> None:
-        if all(each is None for each in (self.every_calls, self.every, self.on_file, self.on_repeated_failure)):
+        if (self.every_calls, self.every, self.on_file, self.on_repeated_failure) == (None, None, None, None):
             expected = "a number of calls, unless there is another condition: FeedbackTrigger(every_calls=10)"
             _refuse("FeedbackTrigger", "every_calls", None, expected)
         for argument, least in (("every_calls", 1), ("on_repeated_failure", 2)):
@@ -203,12 +178,12 @@ class FeedbackTrigger:
             _refuse("FeedbackTrigger", "on_file", on_file, f"{_PATH}; {error}")
 
 
-def _refuse(function: str, argument: str, given: object, expected: str) -> NoReturn:
-    raise InvalidArgumentError(function=function, argument=argument, value=given, expected=expected)
+def _refuse(function: str, argument: str, value: object, expected: str) -> NoReturn:
+    raise InvalidArgumentError(function=function, argument=argument, value=value, expected=expected)
 
 
 class FeedbackProvider(Protocol):
-    """Something that may have feedback for the model."""
+    """A source of feedback for the model."""
 
     @property
     def name(self) -> str:
@@ -217,15 +192,15 @@ class FeedbackProvider(Protocol):
 
     @property
     def trigger(self) -> FeedbackTrigger:
-        """When the provider is asked."""
+        """The conditions under which the provider is asked."""
         ...
 
     def provide(self, context: FeedbackContext, /) -> Feedback | Awaitable[Feedback | None] | None:
         """The feedback that is due; `None` for nothing. It may be `async`.
 
-        It is called when the call has ended, and may be called from several threads. The message of the call waits for
-        it. An exception is logged, and the call has no feedback of this provider. It reads: what it writes to the
-        session or to a resource raises `ReadOnlyViolation`, and `TransactionClosedError` once its call was cancelled.
+        Called when the call has ended, perhaps from several threads; the message of the call waits for it. An exception
+        is logged, and there is no feedback. What it writes to the session or to a resource raises `ReadOnlyViolation`,
+        and `TransactionClosedError` once its call was cancelled.
         """
         ...
 
@@ -236,11 +211,6 @@ _WRAP_UP = ("Do what matters most first.", "Leave a summary of what is done and 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StaticFeedback:
     """A fixed text.
-
-    Attributes:
-        text: what the model reads.
-        trigger: when it reads it.
-        name: the name of the provider.
 
     Raises:
         InvalidArgumentError: the text is not text, or is empty.
@@ -260,12 +230,10 @@ class StaticFeedback:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadlineFeedback:
-    """The time that is left until the deadline of the run. Without a deadline there is nothing to say.
+    """The time left until the deadline of the run. Without a deadline there is nothing to say.
 
     Attributes:
-        trigger: when the model reads it; by default every minute, so not in a run that is shorter.
         warn_below: with less time left, the model is also advised to come to an end.
-        name: the name of the provider.
     """
 
     trigger: FeedbackTrigger = field(default=FeedbackTrigger(every=timedelta(minutes=1)))
@@ -276,21 +244,19 @@ class DeadlineFeedback:
         """The time left as hours, minutes and seconds, rounded down."""
         if context.deadline is None:
             return None
-        left = context.deadline.remaining()
-        if not left:
+        remaining = context.deadline.remaining()
+        if not remaining:
             return Feedback("The deadline has passed.", ("Give your answer now.",))
-        seconds = timedelta(seconds=int(left.total_seconds()))
-        return Feedback(f"Time left (h:mm:ss): {seconds}.", _WRAP_UP if left <= self.warn_below else ())
+        seconds = timedelta(seconds=int(remaining.total_seconds()))
+        return Feedback(f"Time left (h:mm:ss): {seconds}.", _WRAP_UP if remaining <= self.warn_below else ())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetFeedback:
-    """What is left of the budget of the run: its tokens and its tool calls. Without a budget there is nothing to say.
+    """The rest of the budget of the run: its tokens and its tool calls. Without a budget there is nothing to say.
 
     Attributes:
-        trigger: when the model reads it; by default after every 10 calls.
         warn_at: from this part of a limit on, the model is also advised to come to an end; from 0 to 1.
-        name: the name of the provider.
 
     Raises:
         InvalidArgumentError: `warn_at` is not from 0 to 1.
@@ -305,18 +271,17 @@ class BudgetFeedback:
             _refuse("BudgetFeedback", "warn_at", self.warn_at, "the part of a limit, from 0 to 1, such as 0.8")
 
     def provide(self, context: FeedbackContext, /) -> Feedback | None:
-        """What is left of each limit."""
+        """The rest of each limit."""
         tracker = context.budget_tracker
-        used = () if tracker is None else tuple(_used(tracker))
-        if not used:
+        rows = () if tracker is None else tuple(_budget_rows(tracker))
+        if not rows:
             return None
-        left = ", ".join(f"{max(allowed - count, 0):,} of {allowed:,} {what}" for what, count, allowed in used)
-        is_short = any(count >= self.warn_at * allowed for _, count, allowed in used)
-        return Feedback(f"Budget left: {left}.", _WRAP_UP if is_short else ())
+        text = ", ".join(f"{max(allowed - count, 0):,} of {allowed:,} {what}" for what, count, allowed in rows)
+        is_short = any(count >= self.warn_at * allowed for _, count, allowed in rows)
+        return Feedback(f"Budget left: {text}.", _WRAP_UP if is_short else ())
 
 
-def _used(tracker: BudgetTracker) -> Iterator[tuple[str, int, int]]:
-    """What is limited, how much of it is used, and how much is allowed."""
+def _budget_rows(tracker: BudgetTracker) -> Iterator[tuple[str, int, int]]:
     budget, consumed = tracker.budget, tracker.consumed
     limits = (
         ("tokens", consumed.total, budget.max_total_tokens),
@@ -324,25 +289,21 @@ def _used(tracker: BudgetTracker) -> Iterator[tuple[str, int, int]]:
         ("output tokens", consumed.output, budget.max_output_tokens),
         ("tool calls", tracker.calls, budget.max_tool_calls),
     )
-    for what, used, allowed in limits:
+    for what, count, allowed in limits:
         if allowed is not None:
-            yield what, used, allowed
+            yield what, count, allowed
 
 
 def checked_providers(providers: object) -> tuple[FeedbackProvider, ...]:
-    """The providers of a prompt, if they are valid.
-
-    Raises:
-        PromptValidationError: one is not a provider, or two have one name.
-    """
+    """Checks the providers of a prompt."""
     if not isinstance(providers, Iterable) or isinstance(providers, str):
         raise PromptValidationError(f"feedback is of type {type(providers).__name__}; write feedback=[...].")
     checked: dict[str, FeedbackProvider] = {}
-    for each in cast("Iterable[object]", providers):
-        name, trigger = getattr(each, "name", None), getattr(each, "trigger", None)
-        if not isinstance(name, str) or not name or "\n" in name or not callable(getattr(each, "provide", None)):
+    for provider in cast("Iterable[object]", providers):
+        name, trigger = getattr(provider, "name", None), getattr(provider, "trigger", None)
+        if not isinstance(name, str) or not name or "\n" in name or not callable(getattr(provider, "provide", None)):
             raise PromptValidationError(
-                f"feedback holds {shorten(repr(each), 80)}, which is not a FeedbackProvider: it has a name of one "
+                f"feedback holds {shorten(repr(provider), 80)}, which is not a FeedbackProvider: it has a name of one "
                 "line, a trigger, and a method provide."
             )
         if not isinstance(trigger, FeedbackTrigger):
@@ -352,36 +313,32 @@ def checked_providers(providers: object) -> tuple[FeedbackProvider, ...]:
             )
         if name in checked:
             raise PromptValidationError(f"two providers of feedback have the name {name!r}. Give one another name=.")
-        checked[name] = cast("FeedbackProvider", each)
+        checked[name] = cast("FeedbackProvider", provider)
     return tuple(checked.values())
 
 
 MOST_SENT_BACK = 3
-"""How often the model is sent back at most, unless the prompt says something else."""
+"""The default of how often the model is sent back at most."""
 
 _LONGEST_LIST = 400
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompletionContext(RunView):
-    """What a checker sees: the run, and the answer that the model has given.
-
-    Attributes:
-        answer: the answer, as the prompt declares it: text, or a dataclass.
-    """
+    """The run, and the answer that the model has given."""
 
     answer: Any = None
 
 
 class CompletionChecker(Protocol):
-    """Says what is missing."""
+    """A check of whether an answer is complete."""
 
     def missing(self, context: CompletionContext, /) -> Sequence[str]:
-        """What is missing, each in one sentence for the model; empty if it is complete.
+        """The missing parts, each in one sentence for the model; empty if it is complete.
 
-        It may be called on another thread than that of the run. It reads: what it writes to the session or to a
-        resource raises `ReadOnlyViolation`, and `TransactionClosedError` once the deadline has passed, or the check was
-        cancelled. An exception ends the run: it is a mistake of the program.
+        It may be called on another thread than that of the run. What it writes to the session or to a resource raises
+        `ReadOnlyViolation`, and `TransactionClosedError` once the deadline has passed or the check was cancelled. An
+        exception ends the run: it is a mistake of the program.
         """
         ...
 
@@ -395,10 +352,10 @@ class FilesExist:
     """Files that the bound `Filesystem` must have.
 
     Attributes:
-        paths: their paths. They are not patterns: `*.md` is the name of a file.
+        paths: not patterns: `*.md` is the name of a file.
 
     Raises:
-        InvalidArgumentError: `paths` is one text, and not several.
+        InvalidArgumentError: `paths` is one text.
     """
 
     paths: Sequence[str]
@@ -411,7 +368,7 @@ class FilesExist:
         """The files that do not exist, in one sentence.
 
         Raises:
-            UnboundResourceError: no `Filesystem` is bound, so that nothing can be said of files.
+            UnboundResourceError: `Filesystem` is not bound.
         """
         if not self.paths:
             return ()
@@ -427,53 +384,46 @@ class FilesExist:
 class _Combined:
     def __init__(self, *checkers: CompletionChecker | CompletionFunction) -> None:
         self.checkers: tuple[CompletionChecker | CompletionFunction, ...] = checkers
-        for each in checkers:
-            _check_checker(each)
+        for checker in checkers:
+            _check_checker(checker)
 
 
 class AllOf(_Combined):
-    """Complete if all of its checkers say so; what any of them misses is missing.
-
-    Args:
-        checkers: checkers or functions. With none, it is complete.
+    """Complete if all of its checkers say so; with none, it is complete.
 
     Raises:
-        PromptValidationError: one is neither.
+        PromptValidationError: a checker is neither a checker nor a function.
     """
 
     def missing(self, context: CompletionContext, /) -> Sequence[str]:
-        """What all of them miss, in their order."""
-        return tuple(each for checker in self.checkers for each in _missing(checker, context))
+        """The sentences of all checkers, in their order."""
+        return tuple(sentence for checker in self.checkers for sentence in _missing(checker, context))
 
 
 class AnyOf(_Combined):
-    """Complete if one of its checkers says so; those after it are not asked.
-
-    Args:
-        checkers: checkers or functions. With none, it is complete.
+    """Complete if one of its checkers says so; those after it are not asked. With none, it is complete.
 
     Raises:
-        PromptValidationError: one is neither.
+        PromptValidationError: a checker is neither a checker nor a function.
     """
 
     def missing(self, context: CompletionContext, /) -> Sequence[str]:
-        """What each of them misses, and that one of these suffices."""
-        found: list[str] = []
+        """The sentences of each checker, and that one of these suffices."""
+        alternatives: list[str] = []
         for checker in self.checkers:
             missing = _missing(checker, context)
             if not missing:
                 return ()
-            found.append(" ".join(missing))
-        return [f"One of these suffices: {' Or: '.join(found)}"] if len(found) > 1 else found
+            alternatives.append(" ".join(missing))
+        return [f"One of these suffices: {' Or: '.join(alternatives)}"] if len(alternatives) > 1 else alternatives
 
 
 @dataclass(frozen=True, slots=True)
 class CompletionCheck:
-    """When an answer is accepted.
+    """A checker, and how often the model is sent back.
 
     Attributes:
-        checker: says what is missing.
-        most_sent_back: how often the model is sent back at most; then its answer is accepted as it is. 0 for never.
+        most_sent_back: then the answer is accepted as it is. 0 for never.
 
     Raises:
         PromptValidationError: the checker is neither a checker nor a function.
@@ -489,7 +439,7 @@ class CompletionCheck:
             _refuse("CompletionCheck", "most_sent_back", self.most_sent_back, "a number of at least 0")
 
     def missing(self, context: CompletionContext, /) -> Sequence[str]:
-        """What the checker misses."""
+        """The sentences of the checker."""
         return _missing(self.checker, context)
 
 
@@ -500,18 +450,16 @@ def _missing(checker: CompletionChecker | CompletionFunction, context: Completio
     return () if missing is None else (missing,) if isinstance(missing, str) else missing
 
 
-def _check_checker(given: object) -> None:
-    if isinstance(given, type) or not callable(getattr(given, "missing", given)):
+def _check_checker(checker: object) -> None:
+    if isinstance(checker, type) or not callable(getattr(checker, "missing", checker)):
         raise PromptValidationError(
-            f"{shorten(repr(given), 80)} cannot check an answer; give a checker, as FilesExist(['report.md']), or a "
+            f"{shorten(repr(checker), 80)} cannot check an answer; give a checker, as FilesExist(['report.md']), or a "
             "function that takes a CompletionContext and returns what is missing, or None."
         )
 
 
-def completion_of(given: object) -> CompletionCheck | None:
-    """When the answers of a prompt are accepted, from what it was given; `None` for always.
-
-    Raises:
-        PromptValidationError: it was given something else.
-    """
-    return given if given is None or isinstance(given, CompletionCheck) else CompletionCheck(cast("Any", given))
+def as_completion_check(completion: object) -> CompletionCheck | None:
+    """The check of a prompt, from a check, a checker or a function; `None` for none."""
+    if completion is None or isinstance(completion, CompletionCheck):
+        return completion
+    return CompletionCheck(cast("Any", completion))

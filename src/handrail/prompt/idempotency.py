@@ -1,14 +1,12 @@
-"""What makes two calls of a tool the same effect: the keys under which the ledger finds them.
+"""The keys of effects: calls of a tool with one key are one effect in the ledger.
 
 A call has up to two keys. Its *declared* key is computed by the tool's `IdempotencyConfig`: calls with equal keys, of
-any reply, request one effect. Its *slot* is the identity of the call itself, `call:<reply>/<call id>` within the
-session, or `call:<call id>` if no reply was given: it identifies a repeat of the same call after a crash. A key is
-text; within the store it belongs to a *partition*, which is the session id for slots and for the scope `session`, and
+any reply, request one effect. Its *slot*, `call:<reply>/<call id>` or `call:<call id>`, identifies a repeat of the same
+call after a crash. A key belongs to a *partition* of the store: the session id for slots and for the scope `session`,
 empty for keys that all sessions share.
 
-Every key is recorded with a sha256 of canonical JSON. For a declared key it covers **all** parsed arguments that take
-part in equality (a field with `compare=False` does not), whatever the key is computed from. For a slot it covers the
-arguments as the model wrote them: a change by a person or a hook does not make it another call. The ledger compares it
+Every key is recorded with a sha256 of canonical JSON: for a declared key of **all** parsed arguments that take part in
+equality, whatever the key is computed from; for a slot of the arguments as the model wrote them. The ledger compares it
 before a replay: a slot, or a key of all arguments, with other arguments is a conflict. A key of some arguments, or of a
 function, is replayed with other arguments, unless the tool refuses that.
 
@@ -23,8 +21,8 @@ over the values of the secrets: a reader of the store can neither guess a secret
     @tool(effect=External(not_applied_on=(httpx.ConnectError,), on_orphan="reconcile", reconcile=ask_the_bank))
     def pay(order: str) -> Receipt: ...
 
-`effect="external"` means `External()`. The documents' `Tool.reconcile`, and `on_orphan` and `lease` of an
-`IdempotencyConfig`, are short forms for the same fields: `handrail.prompt.tool_declaration` combines them.
+`effect="external"` means `External()`. `Tool.reconcile`, and `on_orphan` and `lease` of an `IdempotencyConfig`, are
+short forms for the same fields.
 """
 
 from __future__ import annotations
@@ -44,24 +42,23 @@ from handrail.errors import (
     RunAbortedError,
     ToolValidationError,
 )
-from handrail.prompt.effect import DAY, MINUTE, ApplyEffect, Effect, Reconcile
-from handrail.prompt.signature import calling_fault
+from handrail.prompt.signature import DAY, MINUTE, ApplyEffect, Effect, Reconcile, calling_fault
 from handrail.serde import digest, masking_of
 from handrail.serde.annotations import is_record, record_types
 from handrail.session.calls import CallRef
 
 Strategy = Literal["auto", "params", "custom", "none"]
-"""What a declared key is computed from: all arguments, some, or a function; or no key."""
+"""The source of a declared key: all arguments, some, or a function; or no key."""
 
 OnOrphan = Literal["unknown", "retry", "reconcile"]
-"""What the next call of an effect does that may have happened: it is refused until a person has decided, it runs the
+"""The next call of an effect that may have happened: it is refused until a person has decided, it runs the
 handler again, or it asks `reconcile`."""
 
 OnBusy = Literal["wait", "reject"]
-"""What a call does while another call runs its effect: wait for the result, or be refused."""
+"""A call while another call runs its effect waits for the result, or is refused."""
 
 OnOtherArguments = Literal["replay", "refuse"]
-"""What a call does whose key has a result of other arguments: it is answered with that result, or refused."""
+"""A call whose key has a result of other arguments is answered with that result, or refused."""
 
 _OWN = "IdempotencyConfig"
 _EXTERNAL = "External"
@@ -77,25 +74,25 @@ _SLOT = "call"
 
 
 OnRepeat = Literal["refuse", "allow"]
-"""How a call is treated that equals one whose effect is unknown: refused, or run as a separate effect."""
+"""A call that equals one whose effect is unknown is refused, or runs as a separate effect."""
 
+# Exceptions that may be raised before or after an effect, by a program or by the runtime; besides those of
+# `RunAbortedError`.
 _PROVE_NOTHING = (
     *(BaseException, Exception, OSError, TimeoutError, BaseExceptionGroup, ExceptionGroup),
     *(HandrailError, ModelVisibleError),
 )
-"""Exceptions that may be raised before or after an effect, by a program or by the runtime; besides those of
-`RunAbortedError`."""
 
+# What the fields of an `IdempotencyConfig` may be.
 _CHOICES: Mapping[str, Sequence[object]] = {
     "strategy": get_args(Strategy),
     "on_orphan": (*get_args(OnOrphan), None),
     "on_busy": get_args(OnBusy),
     "on_other_arguments": get_args(OnOtherArguments),
 }
-"""What the fields of an `IdempotencyConfig` may be."""
 
+# The default of `External.on_orphan`: equal to what a program writes, and another object, so that the two differ.
 _NOT_GIVEN = cast("OnOrphan", "".join("unknown"))
-"""The default of `External.on_orphan`: equal to what a program writes, and another object, so that the two differ."""
 
 
 class EffectKey(NamedTuple):
@@ -103,7 +100,7 @@ class EffectKey(NamedTuple):
 
     Attributes:
         partition: the session id, or `""` for a key that all sessions share.
-        key: the text of the key; unique within its partition.
+        key: unique within its partition.
         params_hash: sha256 of the canonical JSON of the arguments, hexadecimal; where they have secrets, the HMAC.
     """
 
@@ -171,52 +168,33 @@ class IdempotencyConfig:
 
     @property
     def has_key(self) -> bool:
-        """Whether calls have a declared key."""
+        """Returns whether calls have a declared key."""
         return self.strategy != "none"
 
     @property
     def replays_other_arguments(self) -> bool:
-        """Whether a result is replayed for other arguments; not of a key of all arguments, whose digits may collide."""
+        """Returns whether a result is replayed for other arguments; never for a key of all arguments."""
         return self.strategy in {"params", "custom"} and self.on_other_arguments == "replay"
 
-    def check_params_type(
-        self, params_type: type[object] | None, *, tool: str, fields: Sequence[str] | None = None
-    ) -> None:
-        """Refuse a parameter type that lacks a field of `param_keys`; called when a tool is registered.
-
-        Args:
-            params_type: the type of the parameters.
-            tool: the tool.
-            fields: the names of the fields, of a tool whose schema is data.
+    def check_params_type(self, kind: type[object] | None, *, tool: str, fields: Sequence[str] | None = None) -> None:
+        """Checks that a parameter type, or the `fields` of a schema that is data, has the fields of `param_keys`.
 
         Raises:
             PromptValidationError: a field is missing. The message lists the existing fields.
         """
-        there = fields if fields is not None else list(record_types(params_type)) if is_record(params_type) else []
+        there = fields if fields is not None else list(record_types(kind)) if is_record(kind) else []
         missing = [name for name in self.param_keys if name not in there]
         if missing:
-            raise PromptValidationError(
-                f"IdempotencyConfig: param_keys names {', '.join(missing)}, but {_name_of(params_type)} has "
-                f"{', '.join(there) or 'no fields'}.",
-                tool=tool,
-                dataclass=params_type,
-            )
+            text = f"param_keys names {', '.join(missing)}, but {_name(kind)} has {', '.join(there) or 'no fields'}"
+            raise PromptValidationError(f"IdempotencyConfig: {text}.", tool=tool, dataclass=kind)
 
     def key_for(self, tool_name: str, params: object, *, hash_key: bytes | None = None) -> str | None:
         """The declared key of a call, e.g. `session:create_order:abc123def456`; `None` for strategy `"none"`.
 
-        Args:
-            tool_name: the tool.
-            params: as for `effect_key`.
-            hash_key: as for `effect_key`. The same arguments have another key in another store.
-
-        Raises:
-            ToolValidationError: as for `effect_key`.
-            InvalidReturnError: as for `effect_key`.
-            ValueError: as for `effect_key`.
+        Arguments and exceptions are those of `effect_key`. The same arguments have another key in another store.
         """
-        found = self.effect_key(tool_name, params, session_id="", hash_key=hash_key)
-        return None if found is None else found.key
+        key = self.effect_key(tool_name, params, session_id="", hash_key=hash_key)
+        return None if key is None else key.key
 
     def effect_key(
         self, tool_name: str, params: object, *, session_id: str, hash_key: bytes | None = None
@@ -227,12 +205,11 @@ class IdempotencyConfig:
             tool_name: the tool.
             params: the parsed arguments; `tool.key_params(arguments, params)` if a default of them is made up per call.
             session_id: the session of the call.
-            hash_key: the key of the ledger's store, `store.hash_key()`, if the parameters have secrets. Omit it if they
-                have none.
+            hash_key: `store.hash_key()` of the ledger's store, only if the parameters have secrets.
 
         Raises:
-            ToolValidationError: no key can be computed from these arguments: they have no canonical JSON, a field of
-                `param_keys` is missing, or `key_fn` raised or returned a text that cannot be a key.
+            ToolValidationError: a key cannot be computed: the arguments have no canonical JSON or lack a field of
+                `param_keys`, or `key_fn` raised or returned a text that cannot be a key.
             InvalidReturnError: `key_fn` returned a value that is not text.
             ValueError: the parameters have secrets, and `hash_key` is missing.
         """
@@ -248,20 +225,20 @@ class IdempotencyConfig:
             key = f"{self.scope}:{self._custom_part(tool_name, params)}"
         else:
             by_fields = self.strategy == "params"
-            digits = _digest(tool_name, self._fields_of_key(tool_name, params), hash_key) if by_fields else params_hash
+            digits = _digest(tool_name, self._key_fields(tool_name, params), hash_key) if by_fields else params_hash
             key = f"{self.scope}:{tool_name}:{digits[:_KEY_DIGITS]}"
         return EffectKey(session_id if self.scope == "session" else "", key, params_hash)
 
-    def _fields_of_key(self, tool_name: str, params: object) -> dict[str, object]:
+    def _key_fields(self, tool_name: str, params: object) -> dict[str, object]:
         # The parameters of a foreign tool are decoded JSON, whose keys are strings, and an optional one may be missing,
         # so they are checked here, at the call.
-        given: Any = params
-        attributes = {name: getattr(given, name) for name in self.param_keys if hasattr(given, name)}
-        fields: Mapping[str, object] = given if isinstance(params, Mapping) else attributes
+        value: Any = params
+        attributes = {name: getattr(value, name) for name in self.param_keys if hasattr(value, name)}
+        fields: Mapping[str, object] = value if isinstance(params, Mapping) else attributes
         if missing := [name for name in self.param_keys if name not in fields]:
             raise ToolValidationError(
                 f"{tool_name}: no idempotency key could be made, because its param_keys are "
-                f"{', '.join(self.param_keys)} and {type(given).__name__} has no field {missing[0]}. Nothing was run."
+                f"{', '.join(self.param_keys)} and {type(value).__name__} has no field {missing[0]}. Nothing was run."
             )
         return {name: fields[name] for name in self.param_keys}
 
@@ -269,7 +246,7 @@ class IdempotencyConfig:
         if self.key_fn is None:  # pragma: no cover - refused at construction
             raise AssertionError
         try:
-            returned = cast("object", self.key_fn(params))  # the program's function may return anything
+            part = cast("object", self.key_fn(params))  # the program's function may return anything
         # `key_fn` may refuse the arguments with a message of its own for the model.
         except ModelVisibleError:
             raise
@@ -279,15 +256,15 @@ class IdempotencyConfig:
                 f"{tool_name}: no idempotency key could be made, because key_fn raised "
                 f"{type(error).__name__}: {error}. Nothing was run."
             ) from error
-        if not isinstance(returned, str):
-            raise InvalidReturnError(function="key_fn", tool=tool_name, value=returned, expected=_KEY_PART)
-        fault = _fault_of_part(returned)
+        if not isinstance(part, str):
+            raise InvalidReturnError(function="key_fn", tool=tool_name, value=part, expected=_KEY_PART)
+        fault = _part_fault(part)
         if fault:
             raise ToolValidationError(
                 f"{tool_name}: no idempotency key could be made, because key_fn returned {fault}; "
                 f"it must return {_KEY_PART}. Nothing was run."
             )
-        return returned
+        return part
 
 
 def slot_key(ref: CallRef) -> str:
@@ -295,27 +272,17 @@ def slot_key(ref: CallRef) -> str:
     return f"{_SLOT}:{ref.key}"
 
 
-def slot_effect_key(ref: CallRef, written: object, *, session_id: str, hash_key: bytes | None = None) -> EffectKey:
-    """The slot of a call of one session, for external tools without a declared key.
-
-    Args:
-        ref: the identity of the call.
-        written: the arguments as the model wrote them, decoded.
-        session_id: the session.
-        hash_key: the key of the ledger's store if the tool's parameters have secrets; else `None`.
-
-    Raises:
-        ToolValidationError: the arguments have no canonical JSON.
-    """
+def slot_effect_key(ref: CallRef, arguments: object, *, session_id: str, hash_key: bytes | None = None) -> EffectKey:
+    """The slot of a call of one session, for external tools without a declared key."""
     # The first argument names the call in errors; it takes no part in the hash.
-    return EffectKey(session_id, slot_key(ref), _digest(f"call {ref.call_id}", written, hash_key))
+    return EffectKey(session_id, slot_key(ref), _digest(f"call {ref.call_id}", arguments, hash_key))
 
 
 def _check_no_secrets(tool_name: str, params: object) -> None:
     params_type: Any = type(params)  # mypy does not know that a class is hashable
     if _has_secrets(params_type):
         raise ValueError(
-            f"{tool_name}: {_name_of(type(params))} has secrets, so what is hashed of it is hashed with the key of the "
+            f"{tool_name}: {_name(type(params))} has secrets, so what is hashed of it is hashed with the key of the "
             "store: give hash_key=store.hash_key()"
         )
 
@@ -339,6 +306,9 @@ def _refuse(owner: str, fault: str) -> Never:
     raise PromptValidationError(f"{owner}: {fault}")
 
 
+_reject = partial(_refuse, _EXTERNAL)
+
+
 def _check_choice(owner: str, name: str, value: object, choices: Sequence[object]) -> None:
     if value not in choices:
         _refuse(owner, f"{name} is {value!r}; it must be one of {', '.join(map(repr, choices))}.")
@@ -359,12 +329,11 @@ def _check_scope(scope: object) -> None:
         _refuse(_OWN, "scope 'call' is taken: keys that start with it are the slots of calls. Choose another word.")
 
 
-def _name_of(kind: type[object] | None) -> str:
+def _name(kind: type[object] | None) -> str:
     return "no parameter type" if kind is None else kind.__name__
 
 
-def _fault_of_part(part: str) -> str:
-    """The fault of a text that a `key_fn` returned, or nothing. It may be derived from what the model wrote."""
+def _part_fault(part: str) -> str:
     if not 0 < len(part) <= _LONGEST_KEY:
         return f"{len(part)} characters"
     try:
@@ -423,36 +392,28 @@ class External:
         _check_choice(_EXTERNAL, "on_orphan", self.on_orphan, get_args(OnOrphan))
         _check_choice(_EXTERNAL, "repeat_unknown", self.repeat_unknown, get_args(OnRepeat))
         if self.on_orphan == "retry" and self.reconcile is not None:
-            _refuse(_EXTERNAL, never_asked())
+            _reject(never_asked())
         for name in ("reconcile_proves_absence", "accept_late_result"):
             if not isinstance(getattr(self, name), bool):
-                _refuse(_EXTERNAL, f"{name} is {getattr(self, name)!r}; it must be True or False.")
+                _reject(f"{name} is {getattr(self, name)!r}; it must be True or False.")
         _check_span(_EXTERNAL, "lease", self.lease, _LEASE)
 
     def with_short_forms(self, config: IdempotencyConfig | None, reconcile: Reconcile[Any, Any] | None) -> External:
-        """This, combined with `Tool.reconcile` and the `IdempotencyConfig` of a tool.
-
-        Raises:
-            PromptValidationError: a field is set in both places, with different values, or two contradict each other.
-        """
+        """A copy, combined with `Tool.reconcile` and the `IdempotencyConfig` of a tool."""
         own = None if self.on_orphan is _NOT_GIVEN else self.on_orphan
         on_orphan = None if config is None else config.on_orphan
         lease = MINUTE if config is None else config.lease
-        self._check_agreement("on_orphan", own, None, on_orphan)
-        self._check_agreement("lease", self.lease, MINUTE, lease)
-        self._check_agreement("reconcile", self.reconcile, None, reconcile)
+        _check_agreement("on_orphan", own, None, on_orphan)
+        _check_agreement("lease", self.lease, MINUTE, lease)
+        _check_agreement("reconcile", self.reconcile, None, reconcile)
         if self.repeat_unknown == "allow" and config is not None and config.has_key:
-            _refuse(
-                _EXTERNAL,
+            _reject(
                 "repeat_unknown='allow' is for a tool without a key: with idempotency=..., each call of a key is the "
-                "same effect. Leave one of the two out.",
+                "same effect. Leave one of the two out."
             )
         reconcile = self.reconcile or reconcile
         if self.reconcile_proves_absence and reconcile is None:
-            _refuse(
-                _EXTERNAL,
-                "reconcile_proves_absence says what None of a reconciler means; give reconcile, or leave it out.",
-            )
+            _reject("reconcile_proves_absence says what None of a reconciler means; give reconcile, or leave it out.")
         return replace(
             self,
             on_orphan=own or on_orphan or self.on_orphan,
@@ -460,40 +421,30 @@ class External:
             reconcile=reconcile,
         )
 
-    def _check_agreement(self, name: str, own: object, default: object, short: object) -> None:
-        # A value that equals the default counts as not given, because a dataclass does not record which fields were
-        # given.
-        if default not in (own, short) and own != short:
-            _refuse(
-                _EXTERNAL,
-                f"{name} is {_shown(own)} here and {_shown(short)} in the tool's short form; set it in one place.",
-            )
+
+def _check_agreement(name: str, own: object, default: object, short: object) -> None:
+    # A value that equals the default counts as not given: a dataclass does not record which fields were given.
+    if default not in (own, short) and own != short:
+        _reject(f"{name} is {_text(own)} here and {_text(short)} in the tool's short form; set it in one place.")
 
 
 def _check_types(kinds: object) -> None:
     if not isinstance(kinds, tuple | list):
-        _refuse(
-            _EXTERNAL,
-            f"not_applied_on is {kinds!r}; it must be a tuple of exception types, e.g. (ConnectionRefusedError,).",
-        )
+        _reject(f"not_applied_on is {kinds!r}; it must be a tuple of exception types, e.g. (ConnectionRefusedError,).")
     for kind in cast("tuple[object, ...]", kinds):
         if not isinstance(kind, type) or not issubclass(kind, Exception):
-            _refuse(
-                _EXTERNAL,
-                f"not_applied_on has {kind!r}; it must have types of exceptions, e.g. ConnectionRefusedError.",
-            )
+            _reject(f"not_applied_on has {kind!r}; it must have types of exceptions, e.g. ConnectionRefusedError.")
         # By equality, not by `issubclass`: `ConnectionRefusedError` is an `OSError`, and it does prove that nothing was
         # sent; and programs derive their own exceptions from those of Handrail. Each kind of `RunAbortedError` can end
         # a handler after the effect.
         if kind in _PROVE_NOTHING or issubclass(kind, RunAbortedError):
-            _refuse(
-                _EXTERNAL,
+            _reject(
                 f"not_applied_on has {kind.__name__}, which may be raised after the effect has happened. Name the "
-                "exceptions that are raised only before it, e.g. ConnectionRefusedError, or raise EffectNotApplied.",
+                "exceptions that are raised only before it, e.g. ConnectionRefusedError, or raise EffectNotApplied."
             )
 
 
-def _shown(value: object) -> str:
+def _text(value: object) -> str:
     name = getattr(value, "__qualname__", None)
     return name if isinstance(name, str) else repr(value)
 

@@ -1,9 +1,6 @@
 """Overrides: texts of a prompt that are replaced from a JSON file, without a change of the code.
 
-    {
-      "sections.guide.rules.body": {"sha256": "4b5c...", "text": ["First line.", "Second line."]},
-      "tools.lookup.parameters.number": {"sha256": "77de...", "text": "The number of the order."}
-    }
+    {"tools.lookup.parameters.number": {"sha256": "77de...", "text": "The number of the order."}}
 
 | key | text |
 |---|---|
@@ -12,12 +9,10 @@
 | `tools.NAME.description` | the description of a tool |
 | `tools.NAME.parameters.NAME` | the description of a parameter of a tool, which may be empty |
 
-`sha256` is the hash of the text that is replaced. Once the code has another text the override is stale: it is not
-applied. A text of several lines may be a list of its lines. Bodies and summaries may have the placeholders of their
-section. The text of a section of any other class comes from its code, and cannot be overridden.
+`sha256` is the hash of the text that is replaced; an override of another text is stale, and not applied. A text may be
+a list of its lines. Bodies and summaries may have the placeholders of their section.
 
-Overrides are applied once, when a prompt is bound: a rendering costs the same with them and without. A tool with
-another text keeps its validators.
+Overrides are applied once, when a prompt is bound. A tool with another text keeps its validators.
 """
 
 from __future__ import annotations
@@ -27,7 +22,7 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from handrail.errors import OverridesError, PromptValidationError
 from handrail.prompt.section import MarkdownSection, PlaceholderText, Section, ToolsSection, plain_text
@@ -43,16 +38,12 @@ from handrail.waiting import check_blocking
 _log = redacted_logger("handrail.prompt")
 
 T = TypeVar("T")
+_Overrides: TypeAlias = Mapping[str, "Override"]
 
 
 @dataclass(frozen=True, slots=True)
 class Override:
-    """The text in the place of another one.
-
-    Attributes:
-        sha256: the hash of the text that it replaces.
-        text: the text, or its lines.
-    """
+    """The text, or its lines, in the place of the text with the hash `sha256`."""
 
     sha256: str
     text: str | list[str]
@@ -65,7 +56,6 @@ class PromptText:
     Attributes:
         key: identifies it in a file of overrides.
         text: the text; of a section before placeholders are replaced.
-        accepts_overrides: whether it may be overridden.
         section: the section whose body or summary it is; `None` for any other text.
     """
 
@@ -79,8 +69,8 @@ class PromptText:
         """The SHA-256 of the text in UTF-8, as 64 hexadecimal digits."""
         return hashlib.sha256(self.text.encode(errors="surrogatepass")).hexdigest()
 
-    def fault_of(self, text: str) -> str:
-        """Why another text cannot take its place, as a sentence without its period; empty if it can."""
+    def text_fault(self, text: str) -> str:
+        """The reason why another text cannot take its place, without a period; empty if it can."""
         if self.key.startswith("tools.") and (fault := description_fault(text)):
             return f"the text {fault}"
         try:
@@ -93,10 +83,9 @@ class PromptText:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OverridesReport:
-    """Which overrides of a file are applied, and which are not; each by its key.
+    """The overrides of a file that are applied, and those that are not; each by its key.
 
     Attributes:
-        file: the file.
         is_missing: whether the file does not exist, so that no text is replaced.
         applied: the texts that are replaced, as they are now.
         stale: the overrides that were made for another text, each with the hash of the text that the code has.
@@ -111,7 +100,7 @@ class OverridesReport:
 
     @property
     def is_current(self) -> bool:
-        """Whether every override is applied."""
+        """Returns whether every override is applied."""
         return not self.stale and not self.unknown
 
     def warnings(self) -> tuple[str, ...]:
@@ -130,7 +119,7 @@ class OverridesReport:
         return (*missing, *stale, *unknown)
 
 
-def read_overrides(path: Path) -> Mapping[str, Override] | None:
+def read_overrides(path: Path) -> _Overrides | None:
     """The overrides of a file by their keys; `None` if it does not exist.
 
     Raises:
@@ -149,19 +138,8 @@ def read_overrides(path: Path) -> Mapping[str, Override] | None:
     return overrides
 
 
-def compare_overrides(
-    texts: Mapping[str, PromptText], overrides: Mapping[str, Override] | None, *, file: str
-) -> OverridesReport:
-    """The report on overrides of these texts.
-
-    Args:
-        texts: the texts that there are, by their keys.
-        overrides: the overrides; `None` if their file does not exist.
-        file: what errors call the file.
-
-    Raises:
-        OverridesError: an override is of a text that accepts none, or its text is invalid; the message has all faults.
-    """
+def compare_overrides(texts: Mapping[str, PromptText], overrides: _Overrides | None, *, file: str) -> OverridesReport:
+    """Compares overrides with the texts that there are, by their keys; `None` if their file does not exist."""
     applied: dict[str, str] = {}
     stale: dict[str, str] = {}
     unknown: dict[str, str | None] = {}
@@ -180,7 +158,7 @@ def compare_overrides(
             stale[key] = original.sha256
         elif not text:
             faults.append(f"{key}: the text is empty; remove the override to have the text of the code")
-        elif fault := original.fault_of(text):
+        elif fault := original.text_fault(text):
             faults.append(f"{key}: {fault}")
         else:
             applied[key] = text
@@ -190,22 +168,18 @@ def compare_overrides(
 
 
 def apply_overrides(template: PromptTemplate[Out], path: Path) -> tuple[PromptTemplate[Out], OverridesReport]:
-    """A template with its texts replaced, and a report; overrides that are not applied are logged as warnings.
-
-    Raises:
-        OverridesError: as for `read_overrides` and `compare_overrides`.
-    """
+    """A template with its texts replaced, and a report; overrides that are not applied are logged."""
     texts = {text.key: text for text in template_texts(template)}
     report = compare_overrides(texts, read_overrides(path), file=str(path))
     for warning in report.warnings():
         _log.warning("%s: %s", template.name, warning)
     tree = tuple(_placed_with(placed, report.applied) for placed in template.tree)
     # Not by `dataclasses.replace`: nothing that the declaration checks has changed.
-    return _copied(template, tree=tree, sections=tuple(placed.section for placed in tree)), report
+    return _replace_fields(template, tree=tree, sections=tuple(placed.section for placed in tree)), report
 
 
 def template_texts(template: PromptTemplate[Any]) -> Iterator[PromptText]:
-    """All texts of a template, also those that accept no overrides: section by section, the tools of each after it."""
+    """All texts of a template, also those that accept no overrides: section by section, with its tools."""
     for placed in template.placed_sections():
         section = placed.section
         for part, text in (("body", _body(section)), ("summary", section.summary)):
@@ -220,7 +194,7 @@ def template_texts(template: PromptTemplate[Any]) -> Iterator[PromptText]:
 def tool_texts(
     name: str, description: str, schema: Mapping[str, Any], *, accepts_overrides: bool
 ) -> Iterator[PromptText]:
-    """The texts of a tool: its description, and those of its parameters, of which the schema has the descriptions."""
+    """The texts of a tool: its description, and those of its parameters from its schema."""
     yield PromptText(f"tools.{name}.description", plain_text(description), accepts_overrides)
     for parameter, node in schema.get("properties", {}).items():
         key, text = f"tools.{name}.parameters.{parameter}", plain_text(node.get("description", ""))
@@ -228,23 +202,16 @@ def tool_texts(
 
 
 def described_schema(name: str, schema: dict[str, Any], texts: Mapping[str, str]) -> dict[str, Any]:
-    """The schema of a tool with other descriptions of its parameters; the same object if none is replaced.
-
-    Args:
-        name: the name of the tool.
-        schema: its schema, which is not changed.
-        texts: texts by their keys, also those of other tools.
-    """
+    """The schema of a tool with other descriptions of its parameters; the same object if none is replaced."""
     properties = dict(schema.get("properties", {}))
     replaced = {parameter: texts.get(f"tools.{name}.parameters.{parameter}") for parameter in properties}
     if not any(replaced.values()):
         return schema
-    properties |= {each: {**properties[each], "description": text} for each, text in replaced.items() if text}
+    properties |= {item: {**properties[item], "description": text} for item, text in replaced.items() if text}
     return {**schema, "properties": properties}
 
 
 def _body(section: Section[Any]) -> str | None:
-    """The template of the body of a section; `None` if its class makes the body."""
     # A subclass with a `render_body` of its own may use the template or not.
     render = type(section).render_body
     if isinstance(section, MarkdownSection) and render is MarkdownSection.render_body:
@@ -265,7 +232,7 @@ def _placed_with(placed: PlacedSection, texts: Mapping[str, str]) -> PlacedSecti
         fields["text"] = PlaceholderText.parse(body, section.params_type)
     if (summary := texts.get(f"{key}.summary")) is not None:
         fields |= {"summary": summary, "summary_text": PlaceholderText.parse(summary, section.params_type)}
-    return placed._replace(section=_copied(section, **fields), children=children)
+    return placed._replace(section=_replace_fields(section, **fields), children=children)
 
 
 def _tool_with(tool: Tool[Any, Any], texts: Mapping[str, str]) -> Tool[Any, Any]:
@@ -278,12 +245,11 @@ def _tool_with(tool: Tool[Any, Any], texts: Mapping[str, str]) -> Tool[Any, Any]
     if described is not schema:
         fields["codec"] = tool.codec.with_schema(described)
     # Where nothing is replaced the tool stays the same object.
-    return _copied(tool, **fields) if fields else tool
+    return _replace_fields(tool, **fields) if fields else tool
 
 
-def _copied(value: T, **fields: object) -> T:
-    """A shallow copy of a frozen value with other fields; its `__post_init__` is not called."""
-    made = copy.copy(value)
+def _replace_fields(value: T, **fields: object) -> T:
+    copy_ = copy.copy(value)
     for name, one in fields.items():
-        object.__setattr__(made, name, one)
-    return made
+        object.__setattr__(copy_, name, one)
+    return copy_

@@ -1,7 +1,5 @@
 """Policies, which judge a call before it runs: `ToolPolicy` and its answer, `PolicyDecision`.
 
-Handrail has two policies: `SequentialDependencyPolicy`, and that of `handrail.prompt.read_before_write`.
-
 When a policy returns `ask`, a person or a rule of the program receives an `ApprovalRequest` and answers with an
 `Approval`.
 """
@@ -12,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from types import MappingProxyType
-from typing import Any, Literal, Protocol, cast, get_args, runtime_checkable
+from typing import Any, Literal, Protocol, cast, get_args
 
 from handrail.errors import PromptValidationError
 from handrail.errors.developer import InvalidArgumentError, check_argument
@@ -31,7 +29,6 @@ class PolicyDecision:
     """The decision of a policy on a call. Created by `allow`, `deny` and `ask`.
 
     Attributes:
-        verdict: whether the call is allowed, denied, or needs approval.
         reason: for `"deny"`, the message for the model: what is wrong, and what to do first; for `"ask"`, the question
             to the approver; empty for `"allow"`.
         final: whether a repeat of the same call is denied without being judged again.
@@ -54,15 +51,15 @@ class PolicyDecision:
 
     @staticmethod
     def allow() -> PolicyDecision:
-        """Allow the call."""
+        """Allows the call."""
         return _ALLOW
 
     @staticmethod
     def deny(reason: str, *, final: bool = True) -> PolicyDecision:
-        """Refuse the call; the model reads the reason.
+        """Refuses the call; the model reads the reason: what is wrong, and what to do first.
 
         Args:
-            reason: what is wrong, and what to do first.
+            reason: the text for the model.
             final: `False` if the cause may be temporary, so that a repeat of the same call is judged again.
 
         Raises:
@@ -74,7 +71,7 @@ class PolicyDecision:
 
     @staticmethod
     def ask(question: str) -> PolicyDecision:
-        """Require approval; without an approver, the call is refused.
+        """Requires approval; without an approver, the call is refused.
 
         Raises:
             ValueError: the question is blank.
@@ -85,7 +82,7 @@ class PolicyDecision:
 
     @property
     def allowed(self) -> bool:
-        """Whether the call is allowed without approval."""
+        """Returns whether the call is allowed without approval."""
         return self.verdict == "allow"
 
 
@@ -103,10 +100,11 @@ def _check_text(argument: str, text: str, fault: str) -> None:
 class ToolPolicy(Protocol):
     """Judges the calls of all tools in the section that carries it and in the sections below.
 
-    A policy is immutable. It stores its state in a STATE slice of `context.session`, which is rolled back with the
-    call. It may have more methods:
+    A policy is immutable. Its state is a STATE slice of `context.session`, which is rolled back with the call. It may
+    have more methods:
 
-    - `may_block(tool, session) -> bool`: see `MayBlock`.
+    - `may_block(tool, session) -> bool`: whether `check` or `on_result` may take long, as one that reads files. On an
+      event loop, these calls run on a thread of their own, which costs about 0.1 ms.
     - `scope_fault(tool_names: frozenset[str]) -> str | None`: the fault of its position, when a prompt is built.
     - `needs(tool) -> Iterable[type]`: resources without which it cannot judge a tool; a run whose prompt does not
       bind all of them is refused when it starts.
@@ -118,7 +116,7 @@ class ToolPolicy(Protocol):
         ...
 
     def check(self, tool: Tool[Any, Any], params: Any, *, context: ToolContext) -> PolicyDecision:  # noqa: ANN401 - the tool's
-        """Judge a call whose arguments have been parsed; nothing has run yet, and nothing may be written here.
+        """Judges a call whose arguments have been parsed. Nothing has run yet, and nothing may be written here.
 
         Called when the call has its turn, and once more for a concurrent call that was denied. A policy that raises
         denies the call; the exception is logged.
@@ -126,28 +124,15 @@ class ToolPolicy(Protocol):
         ...
 
     def on_result(self, tool: Tool[Any, Any], params: Any, result: ToolResult[Any], *, context: ToolContext) -> None:  # noqa: ANN401 - the tool's
-        """Handle a success, within the call: writes to the session are rolled back with it.
+        """Handles a success, within the call; a policy that raises fails the call, which is rolled back.
 
-        Not called for a failure. A policy that raises fails the call, and it is rolled back.
+        Writes to the session are rolled back with the call. Not called for a failure.
         """
         ...
 
 
-@runtime_checkable
-class MayBlock(Protocol):
-    """A policy that may take long to judge some calls, for example because it reads files.
-
-    On an event loop, its `check` and `on_result` for these calls run on their own thread, like a `def` handler. Such a
-    thread costs about 0.1 ms per call.
-    """
-
-    def may_block(self, tool: Tool[Any, Any], session: Session) -> bool:
-        """Whether `check` or `on_result` for this tool may take long in this session."""
-        ...
-
-
 def policy_may_block(policy: ToolPolicy, tool: Tool[Any, Any], session: Session) -> bool:
-    """Whether `check` or `on_result` of a policy may take long for a tool in a session; see `MayBlock`."""
+    """Returns whether `check` or `on_result` of a policy may take long for a tool; see `ToolPolicy`."""
     # Not `isinstance`, which takes ten microseconds for a protocol in Python 3.11: each policy is asked in each call.
     answer: Callable[[Tool[Any, Any], Session], bool] | None = getattr(policy, "may_block", None)
     return answer is not None and answer(tool, session)
@@ -155,12 +140,7 @@ def policy_may_block(policy: ToolPolicy, tool: Tool[Any, Any], session: Session)
 
 @dataclass(frozen=True, slots=True)
 class PolicyQuestion:
-    """A question of one policy.
-
-    Attributes:
-        policy: name of the policy.
-        text: the question.
-    """
+    """A question of one policy."""
 
     policy: str
     text: str
@@ -171,11 +151,8 @@ class ApprovalRequest:
     """A call that waits for approval. Nothing has run, and no transaction is open while the answer is awaited.
 
     Attributes:
-        call_id: the id of the call.
-        tool: the tool that is called.
         params: its parsed arguments.
-        questions: the questions of the policies; at least one.
-        session_id: the session of the call.
+        questions: at least one.
         reply: the reply of the model that asked for the call; `None` if it was not given.
     """
 
@@ -197,10 +174,8 @@ class Approval:
     """The answer to an approval request: `Approval(True)`, `Approval(False, "too dear")`, or `Approval.later()`.
 
     Attributes:
-        approved: whether the call may run.
         reason: the reason of a refusal, for the model, or why the question is left open; may be empty.
-        final: for a refusal, whether a repeat of the same call is refused without being judged again; `False` without
-            a decision.
+        final: for a refusal, whether a repeat of the same call is refused without being judged again.
         left_open: whether the question is left open: the call waits, and nothing of it is run or recorded.
 
     Raises:
@@ -215,7 +190,7 @@ class Approval:
 
     @staticmethod
     def later(reason: str = "") -> Approval:
-        """Leave the question open: the call waits until its reply is answered again.
+        """Leaves the question open: the call waits until its reply is answered again.
 
         Args:
             reason: what it waits for, for people: "the desk is asked".
@@ -242,15 +217,11 @@ and is raised.
 
 
 def check_approver(function: str, approver: object) -> None:
-    """Check an approver; `None` means no approver.
-
-    Args:
-        function: the public function that received it: `"ToolExecutor"`.
-        approver: the value to check.
+    """Checks an approver; `None` means no approver.
 
     Raises:
         InvalidArgumentError: it cannot be called with an `ApprovalRequest`, or is annotated to return a value that is
-            not an answer. A class is not an approver: calling it returns an instance, which would count as approval.
+            not an answer. A class is not an approver: its instance would count as approval.
     """
     if approver is None:
         return
@@ -268,11 +239,7 @@ def check_approver(function: str, approver: object) -> None:
 @stored_as("handrail.tool_succeeded")
 @dataclass(frozen=True, slots=True)
 class ToolSucceeded:
-    """A tool that others depend on has succeeded in this session. One for each such tool, in a STATE slice.
-
-    Attributes:
-        tool: its name.
-    """
+    """A tool that others depend on has succeeded in this session. One for each such tool, in a STATE slice."""
 
     tool: str
 
@@ -281,13 +248,12 @@ class ToolSucceeded:
 class SequentialDependencyPolicy:
     """A tool runs only when the tools it depends on have succeeded in the session, each at least once.
 
-    Its state is the slice of `ToolSucceeded`, so a success that is rolled back does not count. A success belongs to the
-    session: all policies of this type share it.
+    Its state is the slice of `ToolSucceeded`: a success that is rolled back does not count, and all policies of this
+    type in a session share it.
 
     Attributes:
         dependencies: for each dependent tool, the names of the tools that must have succeeded before. All of them must
             be declared in the section with the policy, or below it.
-        name: the name of the policy; give another one if two policies apply to one tool.
 
     Raises:
         PromptValidationError: the dependencies are not a mapping from names to sets of names, or are circular.
@@ -309,7 +275,7 @@ class SequentialDependencyPolicy:
         object.__setattr__(self, "dependencies", MappingProxyType(dependencies))
 
     def check(self, tool: Tool[Any, Any], params: object, *, context: ToolContext) -> PolicyDecision:  # noqa: ARG002 - the protocol's
-        """Allow the tool if everything it depends on has succeeded; the reason of a refusal lists what has not."""
+        """Allows the tool if everything it depends on has succeeded; a refusal lists what has not."""
         needed = self.dependencies.get(tool.name)
         if not needed:
             return PolicyDecision.allow()
@@ -318,12 +284,12 @@ class SequentialDependencyPolicy:
         if not missing:
             return PolicyDecision.allow()
         return PolicyDecision.deny(
-            f"{tool.name} must wait until {_listed(missing)} {'has' if len(missing) == 1 else 'have'} succeeded. "
-            f"Call {_listed(missing)} first, then {tool.name} again."
+            f"{tool.name} must wait until {_join_names(missing)} {'has' if len(missing) == 1 else 'have'} succeeded. "
+            f"Call {_join_names(missing)} first, then {tool.name} again."
         )
 
     def on_result(self, tool: Tool[Any, Any], params: object, result: ToolResult[Any], *, context: ToolContext) -> None:  # noqa: ARG002 - the protocol's
-        """Record the success of a tool that others depend on."""
+        """Records the success of a tool that others depend on."""
         if not any(tool.name in needed for needed in self.dependencies.values()):
             return
         succeeded = context.session[ToolSucceeded]
@@ -332,13 +298,13 @@ class SequentialDependencyPolicy:
             succeeded.append(ToolSucceeded(tool.name))
 
     def scope_fault(self, tool_names: frozenset[str]) -> str | None:
-        """The fault if the policy does not apply to all tools of the dependencies: it would not see their calls."""
-        named = frozenset(self.dependencies).union(*self.dependencies.values())
-        missing = sorted(named - tool_names)
+        """The fault if the policy does not apply to all tools of the dependencies."""
+        names = frozenset(self.dependencies).union(*self.dependencies.values())
+        missing = sorted(names - tool_names)
         if not missing:
             return None
         return (
-            f"its dependencies name {_listed(missing)}, but the section with the policy, and those below it, "
+            f"its dependencies name {_join_names(missing)}, but the section with the policy, and those below it, "
             f"declare {', '.join(sorted(tool_names)) or 'no tools'}. Put the policy on a section that contains them "
             "all."
         )
@@ -353,7 +319,6 @@ def _names(tool: str, needed: object) -> frozenset[str]:
     return frozenset(cast("Iterable[str]", needed))
 
 
-def _listed(names: list[str]) -> str:
-    """Names as a sentence lists them."""
+def _join_names(names: list[str]) -> str:
     *others, last = names
     return f"{', '.join(others)} and {last}" if others else last

@@ -1,14 +1,12 @@
-"""A prompt with its parameters and resources, and its rendered form.
-
-The model receives the text of the enabled sections, and their tools.
+"""A prompt with its parameters and resources, and its rendered form: the text of the enabled sections, and their tools.
 
 | a section with a summary | is shown by | is opened by |
 |---|---|---|
 | with tools, its own or those of the sections below it | its summary, and the names of its tools | `open_sections` |
 | without tools | its summary | `read_section` returns its text; it stays closed |
 
-What is open is decided elsewhere (`handrail.prompt.disclosure`): a rendering is a pure function of the template, the
-parameters, and the paths of the open sections.
+A rendering is a pure function of the template, the parameters, and the paths of the open sections, which
+`handrail.prompt.disclosure` keeps.
 """
 
 from __future__ import annotations
@@ -38,33 +36,26 @@ if TYPE_CHECKING:
     from handrail.prompt.overrides import OverridesReport
     from handrail.prompt.policy import ToolPolicy
 
-_LONGEST_LIST = 400
-"""Bytes of the names of tools, and of sections, in one sentence."""
+_LONGEST_LIST = 400  # bytes of the names of tools, and of sections, in one sentence
 
 
 class SectionTools(NamedTuple):
-    """The names of the tools by which the model opens, closes and reads sections.
-
-    Attributes:
-        open: opens sections, with their tools.
-        close: closes them.
-        read: returns the text of a section without tools.
-    """
+    """The names of the tools by which the model opens, closes and reads sections."""
 
     open: str
     close: str
     read: str
 
     @staticmethod
-    def beside(taken: Collection[str]) -> SectionTools:
-        """The names for a prompt whose own tools have the names in `taken`."""
-        return SectionTools(*(free_name(name, taken) for name in ("open_sections", "close_sections", "read_section")))
+    def beside(names: Collection[str]) -> SectionTools:
+        """The names for a prompt whose own tools have these names."""
+        return SectionTools(*(free_name(name, names) for name in ("open_sections", "close_sections", "read_section")))
 
 
-def free_name(name: str, taken: Collection[str]) -> str:
-    """A name, or that name with a number if it is taken."""
-    names = chain((name,), (f"{name}_{number}" for number in count(2)))
-    return next(each for each in names if each not in taken)
+def free_name(name: str, others: Collection[str]) -> str:
+    """A name, with a number if others have it."""
+    candidates = chain((name,), (f"{name}_{number}" for number in count(2)))
+    return next(candidate for candidate in candidates if candidate not in others)
 
 
 class SummarizedSection(NamedTuple):
@@ -72,10 +63,8 @@ class SummarizedSection(NamedTuple):
 
     Attributes:
         path: keys from the root section to this one, joined by dots.
-        title: its heading.
-        is_open: whether it is open. It is rendered only if the sections above it are open, too.
+        is_open: it is rendered only if the sections above it are open, too.
         tools: the names of the tools that it brings, with those of the enabled sections below it.
-        brings_tools: whether it brings any.
     """
 
     path: str
@@ -88,53 +77,44 @@ class SummarizedSection(NamedTuple):
         """The sentence below the summary of a closed section: how the model opens it."""
         if not self.brings_tools:
             return f'[This section is closed. To read it, call {names.read} with path="{self.path}".]'
-        listed = f" ({enumerated(self.tools, limit=_LONGEST_LIST)})" if self.tools else ""
+        tools = f" ({enumerated(self.tools, limit=_LONGEST_LIST)})" if self.tools else ""
         return (
-            f"[This section is closed. To read it and to use its tools{listed}, call {names.open} with "
+            f"[This section is closed. To read it and to use its tools{tools}, call {names.open} with "
             f'paths=["{self.path}"].]'
         )
 
 
 def closed_above(path: tuple[str, ...], closed: AbstractSet[str]) -> str | None:
     """The path of the outermost closed section that has a section below it; `None` if there is none."""
-    dotted = (".".join(path[:depth]) for depth in range(1, len(path)))
-    return next((each for each in dotted if each in closed), None)
+    dotted = (".".join(path[:depth]) for depth in range(1, len(path) if closed else 0))
+    return next((above for above in dotted if above in closed), None)
 
 
 def with_ancestors(path: str, sections: Iterable[SummarizedSection]) -> tuple[SummarizedSection, ...]:
     """A section and those above it that have a summary, outermost first: opening it opens them all."""
-    return tuple(each for each in sections if path == each.path or path.startswith(f"{each.path}."))
+    return tuple(section for section in sections if path == section.path or path.startswith(f"{section.path}."))
 
 
-def section_hint(asked: str, paths: Collection[str]) -> str:
-    """The end of an error about a section that does not exist: the nearest name, and the names of the others."""
+def section_hint(path: str, paths: Collection[str]) -> str:
+    """The end of an error about a section that does not exist: the nearest name, and the others."""
     if not paths:
         return "No section has a summary."
-    near = nearest(asked, tuple(paths))
+    near = nearest(path, tuple(paths))
     hint = f"Did you mean {near}? " if near else ""
-    return f"{hint}The sections with a summary are: {enumerated(tuple(paths), limit=_LONGEST_LIST, wanted=asked)}."
+    return f"{hint}The sections with a summary are: {enumerated(tuple(paths), limit=_LONGEST_LIST, wanted=path)}."
 
 
-def check_paths(asked: Iterable[str], paths: Collection[str]) -> None:
-    """Check the paths that a rendering is to open.
-
-    Args:
-        asked: the paths.
-        paths: those of all sections with a summary, enabled or not.
-
-    Raises:
-        PromptRenderError: one is not a path of a section with a summary.
-    """
-    for each in asked:
-        if each not in paths:
+def check_paths(requests: Iterable[str], paths: Collection[str]) -> None:
+    """Checks the paths that a rendering is to open."""
+    for path in requests:
+        if path not in paths:
             raise PromptRenderError(
-                f"{shorten(repr(each), 80)} cannot be open: it is not a section with a summary. "
-                f"{section_hint(each, paths)}"
+                f"{shorten(repr(path), 80)} cannot be open: it is not a section with a summary. "
+                f"{section_hint(path, paths)}"
             )
 
 
-_DEEPEST_HEADING = 6
-"""Markdown has six levels of headings."""
+_DEEPEST_HEADING = 6  # markdown has six levels of headings
 
 BoundParams = Mapping[type[Any], object]
 """The parameters of sections by their type."""
@@ -145,7 +125,7 @@ class Prompt(Generic[Out]):
 
     Attributes:
         template: the template, with the overrides applied.
-        overrides: which overrides were applied, and which were not; `None` for a prompt that was bound without a file.
+        overrides: the report on the file of overrides; `None` for a prompt that was bound without one.
     """
 
     __slots__ = ("_lock", "_params", "_registry", "_resources", "overrides", "template")
@@ -153,12 +133,7 @@ class Prompt(Generic[Out]):
     def __init__(
         self, template: PromptTemplate[Out], *, params: Sequence[object] = (), resources: ResourceDeclaration = None
     ) -> None:
-        """Create a prompt from a template; `Prompt(template).bind(...)` is more readable than the keywords.
-
-        Args:
-            template: the template.
-            params: as for `bind`.
-            resources: as for `bind`.
+        """Creates a prompt from a template; `params` and `resources` as for `bind`.
 
         Raises:
             InvalidArgumentError: `template` is not a `PromptTemplate`.
@@ -178,14 +153,13 @@ class Prompt(Generic[Out]):
 
     @staticmethod
     def from_tools(tools: Iterable[Tool[Any, Any]]) -> Prompt[Any]:
-        """Makes a prompt whose only section is `ToolsSection(title="Tools", tools=tools)`.
+        """Creates a prompt whose only section is `ToolsSection(title="Tools", tools=tools)`.
 
         Raises:
             PromptValidationError: as for the section and the template.
         """
-        return Prompt(
-            PromptTemplate(ns="handrail", key="tools", sections=[ToolsSection(title="Tools", tools=tuple(tools))])
-        )
+        section = ToolsSection(title="Tools", tools=tuple(tools))
+        return Prompt(PromptTemplate(ns="handrail", key="tools", sections=[section]))
 
     def __repr__(self) -> str:
         return f"Prompt({self.name!r})"
@@ -256,14 +230,14 @@ class Prompt(Generic[Out]):
         """
         template, rendering = self.template, _Rendering(self.template, self._params, open)
         closed = rendering.closed()
-        shown = [each.placed for each in rendering.shown() if each.placed.dotted not in closed]
+        open_sections = [enabled.placed for enabled in rendering.visible() if enabled.placed.dotted not in closed]
         return RenderedPrompt(
             name=template.name,
             text=rendering.text(),
-            tools=tuple(tool for placed in shown for tool in placed.section.tools),
+            tools=tuple(tool for placed in open_sections for tool in placed.section.tools),
             # `check_tree` has refused two tools of one name, so no entry replaces another.
             policies=MappingProxyType(
-                {tool.name: placed.policies for placed in shown for tool in placed.section.tools}
+                {tool.name: placed.policies for placed in open_sections for tool in placed.section.tools}
             ),
             output_type=template.output_type,
             prompt_policies=tuple(template.policies),
@@ -273,10 +247,6 @@ class Prompt(Generic[Out]):
 
     def section_text(self, path: str, *, open: AbstractSet[str] | None = None) -> str:
         """The heading and text of one section with those of the sections below it, as when it is open.
-
-        Args:
-            path: the dotted path of an enabled section.
-            open: the open sections, as for `render`; they decide about the sections below it.
 
         Raises:
             PromptRenderError: the section does not exist or is disabled, or as for `render`.
@@ -295,47 +265,42 @@ class Prompt(Generic[Out]):
 
 
 def _by_type(template: PromptTemplate[Any], params: Sequence[object]) -> dict[type[Any], object]:
-    """The parameters by the type that the sections declare."""
     bound: dict[type[Any], object] = {}
-    for given in params:
-        kind = _known_type(template, given)
+    for value in params:
+        kind = _declared_type(template, value)
         if kind in bound:
             raise PromptValidationError(
                 f"two of the parameters are {annotation_name(kind)}; bind one, which all sections of that type share.",
                 dataclass=kind,
             )
-        bound[kind] = given
+        bound[kind] = value
     return bound
 
 
-def _known_type(template: PromptTemplate[Any], given: object) -> type[Any]:
-    known = template.params_types
+def _declared_type(template: PromptTemplate[Any], value: object) -> type[Any]:
+    kinds = template.params_types
     # The exact type comes first: if sections declare a class and its subclass, an instance of the subclass must not be
     # bound as the class. The declared type is the key, not the type of the instance: sections find parameters by it.
-    kind = type(given) if type(given) in known else next((each for each in known if isinstance(given, each)), None)
+    kind = type(value) if type(value) in kinds else next((base for base in kinds if isinstance(value, base)), None)
     if kind is not None:
         return kind
-    names = ", ".join(annotation_name(kind) for kind in known)
-    is_class = isinstance(given, type)
-    text = f"the class {annotation_name(given)} itself" if is_class else f"an instance of {type(given).__name__}"
+    names = ", ".join(annotation_name(kind) for kind in kinds)
+    is_class = isinstance(value, type)
+    text = f"the class {annotation_name(value)} itself" if is_class else f"an instance of {type(value).__name__}"
     raise PromptValidationError(
         f"{text} was bound, but the sections of {template.name} take "
-        f"{f'instances of {names}' if known else 'no parameters'}.",
-        dataclass=type(given) if dataclasses.is_dataclass(given) else None,
+        f"{f'instances of {names}' if kinds else 'no parameters'}.",
+        dataclass=type(value) if dataclasses.is_dataclass(value) else None,
     )
 
 
 @subscriptable
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RenderedPrompt(Generic[Out]):
-    """What the model receives. Created by `Prompt.render`.
+    """A prompt as the model receives it. Created by `Prompt.render`.
 
     Attributes:
-        name: the name of the prompt.
-        text: headings and bodies of the enabled sections, as Markdown.
-        tools: the tools of the enabled sections, in the order of their declaration.
         policies: the policies of each tool, by its name, outermost section first.
-        output_type: the type of the answer: a dataclass, `str`, or `None`.
         prompt_policies: the policies of the prompt itself, which judge the calls of tools that no section brings.
         sections: the enabled sections with a summary, open or closed, also those below closed ones.
         section_tools: the names of the tools that open and read them; `None` if no section has a summary.
@@ -371,7 +336,6 @@ class EnabledSection(NamedTuple):
     """A section that is rendered.
 
     Attributes:
-        placed: the section with its position in the tree.
         numbers: its number among its enabled neighbours, and those of its ancestors before it.
     """
 
@@ -380,55 +344,46 @@ class EnabledSection(NamedTuple):
 
     @property
     def is_summarized(self) -> bool:
-        """Whether it has a summary."""
+        """Returns whether it has a summary."""
         return self.placed.section.summary_text is not None
 
 
 class _Rendering:
-    """A rendering of a template with its parameters and open sections.
-
-    Attributes:
-        sections: the enabled sections with a summary, and whether each is open.
-        names: the names of the tools that open and read them.
-    """
-
     def __init__(self, template: PromptTemplate[Any], params: BoundParams, open: AbstractSet[str] | None) -> None:
         if open:
             check_paths(open, [placed.dotted for placed in template.placed_sections() if placed.section.summary_text])
         self._params = params
         self._enabled = tuple(enabled_sections(template.tree, params))
-        self.sections = tuple(self._summarized(each.placed, open) for each in self._enabled if each.is_summarized)
+        self.sections = tuple(
+            self._summarized(section.placed, open) for section in self._enabled if section.is_summarized
+        )
         self.names = SectionTools.beside({tool.name for tool, _ in template.placed_tools()})
 
     def _summarized(self, placed: PlacedSection, open: AbstractSet[str] | None) -> SummarizedSection:
         is_open = _switch(placed, "starts_open", self._params) if open is None else placed.dotted in open
-        below = [each.placed.section for each in self.below(placed.dotted)]
+        below = [enabled.placed.section for enabled in self.below(placed.dotted)]
         tools = tuple(tool.name for section in below for tool in section.tools)
         brings = any(section.brings_tools for section in below)
         return SummarizedSection(placed.dotted, placed.section.title, is_open, tools, brings)
 
     def below(self, path: str) -> list[EnabledSection]:
-        """An enabled section, and those below it; all for an empty path."""
-        return [each for each in self._enabled if not path or f"{each.placed.dotted}.".startswith(f"{path}.")]
+        return [enabled for enabled in self._enabled if not path or f"{enabled.placed.dotted}.".startswith(f"{path}.")]
 
     def closed(self, path: str = "") -> dict[str, SummarizedSection]:
-        """The closed sections below a path, by their paths."""
-        sections = (each for each in self.sections if not path or each.path.startswith(f"{path}."))
-        return {each.path: each for each in sections if not each.is_open}
+        sections = (section for section in self.sections if not path or section.path.startswith(f"{path}."))
+        return {section.path: section for section in sections if not section.is_open}
 
-    def shown(self, path: str = "") -> Iterator[EnabledSection]:
-        """The sections from a path on that have no closed one above them; that section itself counts as open."""
+    def visible(self, path: str = "") -> Iterator[EnabledSection]:
         closed = self.closed(path).keys()
-        return (each for each in self.below(path) if not closed or closed_above(each.placed.path, closed) is None)
+        return (section for section in self.below(path) if closed_above(section.placed.path, closed) is None)
 
     def text(self, path: str = "") -> str:
-        """The text from a path on as Markdown: of each section its text, or its summary and how it is opened."""
         closed = self.closed(path)
-        return "\n\n".join(self._block(each, closed.get(each.placed.dotted)) for each in self.shown(path))
+        return "\n\n".join(self._block(enabled, closed.get(enabled.placed.dotted)) for enabled in self.visible(path))
 
     def _block(self, enabled: EnabledSection, closed: SummarizedSection | None) -> str:
         placed = enabled.placed
-        own, summary = _params_of(placed, self._params), placed.section.summary_text
+        own, summary = _section_params(placed, self._params), placed.section.summary_text
         if closed is not None and summary is not None:
             body = f"{summary.fill(own)}\n\n{closed.invitation(self.names)}"
         else:
@@ -442,13 +397,9 @@ class _Rendering:
 
 
 def enabled_sections(
-    tree: tuple[PlacedSection, ...], params: BoundParams, numbers: tuple[int, ...] = ()
+    tree: Iterable[PlacedSection], params: BoundParams, numbers: tuple[int, ...] = ()
 ) -> Iterator[EnabledSection]:
-    """The sections that are enabled and have no disabled ancestor; depth first.
-
-    Raises:
-        PromptRenderError: a section whose `enabled` is a function lacks its parameters, or the function failed.
-    """
+    """The sections that are enabled and have no disabled ancestor; depth first."""
     number = 0
     for placed in tree:
         if _switch(placed, "enabled", params):
@@ -458,11 +409,10 @@ def enabled_sections(
 
 
 def _switch(placed: PlacedSection, name: str, params: BoundParams) -> bool:
-    """The value of `enabled` or `starts_open`."""
     switch = getattr(placed.section, name)
     if isinstance(switch, bool):
         return switch
-    own = _params_of(placed, params)
+    own = _section_params(placed, params)
     try:
         answer = cast("object", switch(own))  # the program's function may return anything
     except Exception as error:
@@ -473,8 +423,7 @@ def _switch(placed: PlacedSection, name: str, params: BoundParams) -> bool:
     return answer
 
 
-def _params_of(placed: PlacedSection, params: BoundParams) -> object:
-    """The parameters of a section: the bound ones, or the dataclass with all its defaults."""
+def _section_params(placed: PlacedSection, params: BoundParams) -> object:
     kind = placed.section.params_type
     if kind is None or kind in params:
         return None if kind is None else params[kind]
@@ -501,10 +450,10 @@ def _describe(error: Exception) -> str:
 def prompt_over(
     function: str, tools: Iterable[Tool[Any, Any]] | None, prompt: Prompt[Any] | None, resources: ResourceDeclaration
 ) -> Prompt[Any]:
-    """Returns the prompt that an executor was given, or makes one over a list of tools; with resources bound.
+    """Returns the prompt that `function` was given, or makes one over a list of tools; with resources bound.
 
     Raises:
-        InvalidArgumentError: both were given, or none; or a template for a prompt. `function` was given them.
+        InvalidArgumentError: both were given, or none; or a template for a prompt.
         PromptValidationError: as for the section, the template and `bind`.
     """
     if tools is not None:

@@ -1,11 +1,7 @@
-"""A policy that requires a file to be read before it is overwritten, and what the model knows of files.
+"""A policy that requires a file to be read before it is overwritten, and the parts of files that the model knows.
 
-The paths of a call are found by the names of the fields of its parameters.
-
-A session records what a result has shown of a file in the STATE slice of `KnownFiles`. Each item has what one call has
-shown or written, so that a call stores only its changes; the newest item that has a path is valid. When most entries of
-the items are outdated, they are replaced by one item with the valid entries (`remember`), so that the slice has only a
-few entries for each known file.
+A session records what each call has shown of files in a STATE slice of `KnownFiles`; the newest item with a path is
+valid. When most entries are outdated, one item with the valid ones replaces them (`remember`).
 """
 
 from __future__ import annotations
@@ -31,17 +27,15 @@ from handrail.prompt.tool_definition import Tool
 from handrail.prompt.tool_result import FILE_START, Extent, FileShown, Position, ToolResult
 from handrail.session import Session, stored_as
 
-_FEWEST_COMPACTED = 64
-"""A slice of fewer items is not compacted."""
+_FEWEST_COMPACTED = 64  # a slice of fewer items is not compacted
 
 
 @dataclass(frozen=True, slots=True)
 class FileKnown:
-    """What the model knows of one file.
+    """The part of a file that the model knows.
 
     Attributes:
         identity: `Filesystem.identity` of the content that was shown or written.
-        shown: how much of it.
         end: for a part, the first character that was not shown, from the start on. Lines behind it count when those
             before were shown.
     """
@@ -54,81 +48,64 @@ class FileKnown:
 @stored_as("handrail.files_known")
 @dataclass(frozen=True, slots=True)
 class KnownFiles:
-    """What one call has shown the model of files: an item of a STATE slice, which overrides the items before.
-
-    Attributes:
-        files: the files that it has shown or written, by their paths.
-    """
+    """The files that one call has shown or written, by their paths; overrides the items before it."""
 
     files: dict[str, FileKnown]
 
 
-def known_after(known: FileKnown | None, shown: FileShown, identity: str) -> FileKnown:
-    """What is known of a file once some of it has been shown.
+_KnownItems = Sequence[KnownFiles]
 
-    Args:
-        known: what was known of it before.
-        shown: what is shown.
-        identity: the identity of its current content; what was known of other content does not count.
-    """
+
+def known_after(before: FileKnown | None, display: FileShown, identity: str) -> FileKnown:
+    """The knowledge of a file after some of it has been shown; knowledge of another content does not count."""
     # Another identity is another content, whose lines need not be those that were shown.
-    same = known if known is not None and known.identity == identity else None
-    if shown.shown == "all" or (same is not None and same.shown == "all"):
+    same = before if before is not None and before.identity == identity else None
+    if display.shown == "all" or (same is not None and same.shown == "all"):
         return FileKnown(identity)
-    start, end = shown.part
-    if shown.shown == "nothing" or start >= end:
+    start, end = display.part
+    if display.shown == "nothing" or start >= end:
         return FileKnown(identity, "nothing") if same is None else same
     known_end = FILE_START if same is None else same.end
     known_end = max(known_end, end) if start <= known_end else known_end
-    is_whole = known_end[0] > (shown.total_lines or 0)
+    is_whole = known_end[0] > (display.total_lines or 0)
     return FileKnown(identity) if is_whole else FileKnown(identity, "part", known_end)
 
 
-def known_after_edit(known: FileKnown | None, identity: str) -> FileKnown:
-    """What is known of a file once the model has changed some of its text.
+def known_after_edit(before: FileKnown | None, identity: str) -> FileKnown:
+    """The knowledge of a file after the model has changed some of its text.
 
     A file that was known whole still is. A file of which nothing was known did not exist: the model wrote all of it. Of
     any other, no line counts as shown any more, because text that was never shown may stand there.
-
-    Args:
-        known: what was known of it before.
-        identity: the identity of its current content.
     """
     # `ReadBeforeWritePolicy` refuses an edit of an existing file of which nothing is known, so `None` means a new file.
-    return FileKnown(identity, "all" if known is None or known.shown == "all" else "part")
+    return FileKnown(identity, "all" if before is None or before.shown == "all" else "part")
 
 
-def known_of(items: Sequence[KnownFiles], path: str) -> FileKnown | None:
-    """What is known of a file, from the items of a slice, oldest first; `None` for nothing.
-
-    Args:
-        items: the items.
-        path: the path of the file, in shortest form.
-    """
+def find_known(items: _KnownItems, path: str) -> FileKnown | None:
+    """The knowledge of a file by its shortest path, from the items of a slice; `None` for nothing."""
     return next((item.files[path] for item in reversed(tuple(items)) if path in item.files), None)
 
 
 def all_known(items: Iterable[KnownFiles]) -> Mapping[str, FileKnown]:
-    """What is known of every file, from the items of a slice, oldest first."""
-    return {path: known for item in items for path, known in item.files.items()}
+    """The knowledge of every file, from the items of a slice."""
+    return {path: state for item in items for path, state in item.files.items()}
 
 
 def remember(session: Session, item: KnownFiles) -> None:
-    """Add what a call has shown to a session.
+    """Adds an item to the slice of a session.
 
-    When the number of items reaches a power of two, the slice is checked; if more than half of its entries are
-    outdated, one item with the rest replaces it. So adding has constant amortized cost, and the slice has at most four
-    entries for each known file.
+    When the number of items reaches a power of two, and more than half of the entries are outdated, one item with the
+    rest replaces them: constant amortized cost, and at most four entries for each known file.
     """
-    known = session[KnownFiles]
-    known.append(item)
-    count = len(known)
+    items = session[KnownFiles]
+    items.append(item)
+    count = len(items)
     # `count & (count - 1)` is 0 for powers of two only.
     if count < _FEWEST_COMPACTED or count & (count - 1):
         return
-    files = all_known(known)
-    if sum(len(each.files) for each in known) > 2 * len(files):
-        known.seed(KnownFiles(dict(files)))
+    files = all_known(items)
+    if sum(len(entry.files) for entry in items) > 2 * len(files):
+        items.seed(KnownFiles(dict(files)))
 
 
 AnyPath = str | PurePath
@@ -141,10 +118,10 @@ PathOf = Callable[[Any], AnyPath | Sequence[AnyPath] | None]
 def path_in(params: object) -> AnyPath | Sequence[AnyPath] | None:
     """The field `path`, or else `file_path`, of the parameters; else `None`."""
     # The parameters of a tool that declares a TypedDict are a dict.
-    named = cast("Mapping[str, Any]", params) if isinstance(params, Mapping) else None
-    field = partial(getattr, params) if named is None else named.get
-    found: AnyPath | Sequence[AnyPath] | None = field("path", None)
-    return field("file_path", None) if found is None else found
+    mapping = cast("Mapping[str, Any]", params) if isinstance(params, Mapping) else None
+    field = partial(getattr, params) if mapping is None else mapping.get
+    path: AnyPath | Sequence[AnyPath] | None = field("path", None)
+    return field("file_path", None) if path is None else path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -157,13 +134,12 @@ class ReadBeforeWritePolicy:
     | another of `write_tools` | the whole file, in one read or several; so never one that is not text or too large |
     | on a new file, or on a folder | nothing |
 
-    What the model has written itself counts as shown. A file of which nothing is known, because it was moved, counts as
-    shown if its content was shown whole elsewhere. Removing a folder is not restricted: the tools require an explicit
-    argument for it.
+    What the model has written itself counts as shown, and so does a file that was moved, if its content was shown whole
+    elsewhere. After an edit, a file that was shown whole is still known whole; one that was shown in part may be edited
+    on. Removing a folder is not restricted: the tools require an explicit argument for it.
 
-    A tool reports what a read has shown in `ToolResult.files_shown`, as the tools of `VfsToolsSection` do. A tool that
-    does not is assumed to show the whole of each file that `path_of` finds in its parameters. After an
-    edit, a file that was shown whole is still known whole; one that was shown in part may be edited on.
+    A tool reports what a read has shown in `ToolResult.files_shown`. A tool that does not is assumed to show the whole
+    of each file that `find_paths` finds in its parameters.
 
     `Filesystem.identity` detects changes of a file: by the digest of its content, or for a large file on disk by size,
     time and inode. The state is the slice of `KnownFiles`: a read or write that is rolled back does not count, and all
@@ -172,13 +148,11 @@ class ReadBeforeWritePolicy:
     The `Filesystem` of the tools must be bound. If a provider returns none, the policy refuses all writes.
 
     Attributes:
-        read_tools: names of the tools whose success makes a file known.
         write_tools: names of the restricted tools, whose success makes a file known too.
         edit_tools: names of those of `write_tools` that change only the text that they name, as `edit_file` does.
-        path_of: returns the path or paths in a call's parameters, as text or `pathlib.Path`. A write without a path is
-            refused. The default reads the field `path`, or else `file_path`.
+        find_paths: returns the paths in the parameters of a call, as text or `pathlib.Path`; by default of the field
+            `path`, or else `file_path`. A write without a path is refused.
         path_filter: which paths exist for the policy, as for the tools: no refusal mentions another one.
-        name: the name of the policy; give another one if two policies apply to one tool.
 
     Raises:
         PromptValidationError: a list of tools is not a sequence of names, or `read_tools` or `write_tools` is empty.
@@ -187,7 +161,7 @@ class ReadBeforeWritePolicy:
     read_tools: Sequence[str] = ("read_file",)
     write_tools: Sequence[str] = ("write_file", "edit_file", "remove_file")
     edit_tools: Sequence[str] = ("edit_file",)
-    path_of: PathOf = path_in
+    find_paths: PathOf = path_in
     path_filter: PathFilter = field(default_factory=PathFilter)
     name: str = "read_before_write"
 
@@ -201,7 +175,7 @@ class ReadBeforeWritePolicy:
             object.__setattr__(self, what, tuple(names))
 
     def may_block(self, tool: Tool[Any, Any], session: Session) -> bool:  # noqa: ARG002 - the protocol's
-        """Whether the file may be read, which takes as long as hashing it."""
+        """Returns whether the file may be read, which takes as long as hashing it."""
         return tool.name in self.read_tools or tool.name in self.write_tools
 
     def needs(self, tool: Tool[Any, Any]) -> Iterable[type[Any]]:
@@ -209,11 +183,11 @@ class ReadBeforeWritePolicy:
         return (Filesystem,) if tool.name in self.write_tools else ()
 
     def check(self, tool: Tool[Any, Any], params: Any, *, context: ToolContext) -> PolicyDecision:  # noqa: ANN401 - the tool's
-        """Allow the call if it writes only to files that are new or known; a refusal states what to read first.
+        """Allows the call if it writes only to files that are new or known; a refusal states what to read first.
 
         Raises:
             UnboundResourceError: no `Filesystem` is bound.
-            InvalidReturnError: `path_of` returned a value that is neither a path nor several.
+            InvalidReturnError: `find_paths` returned a value that is neither a path nor several.
         """
         if tool.name not in self.write_tools:
             return PolicyDecision.allow()
@@ -228,24 +202,24 @@ class ReadBeforeWritePolicy:
         # A write whose path is not known cannot be compared with what was read, so it is refused.
         if not paths:
             return PolicyDecision.deny(f"{tool.name} cannot be judged, because its arguments name no path.")
-        known = context.session[KnownFiles]
+        items = context.session[KnownFiles]
         is_edit = tool.name in self.edit_tools
         try:
             # All paths are judged before the answer, so that one message names everything to read.
-            faults = [fault for path in paths if (fault := _fault(filesystem, path, known, is_edit=is_edit))]
+            faults = [fault for path in paths if (fault := _fault(filesystem, path, items, is_edit=is_edit))]
         except FilesystemError as error:
             return PolicyDecision.deny(f"{str(error).rstrip('.')}.")
         return PolicyDecision.deny(self._refusal(tool, faults)) if faults else PolicyDecision.allow()
 
     def on_result(self, tool: Tool[Any, Any], params: Any, result: ToolResult[Any], *, context: ToolContext) -> None:  # noqa: ANN401 - the protocol's
-        """Record the current content of files that were read or written."""
+        """Records the current content of files that were read or written."""
         filesystem = self._filesystem(context)
         if filesystem is None or tool.name not in {*self.read_tools, *self.write_tools}:
             return
         # `None` is a tool that reports nothing; an empty list reports that no file was shown.
         text = result.files_shown
-        shown = [FileShown(path) for path in self._paths(tool, params)] if text is None else text
-        learned = _learned(filesystem, shown, context.session[KnownFiles], is_edit=tool.name in self.edit_tools)
+        displays = [FileShown(path) for path in self._paths(tool, params)] if text is None else text
+        learned = _learned(filesystem, displays, context.session[KnownFiles], is_edit=tool.name in self.edit_tools)
         if learned.files:
             remember(context.session, learned)
 
@@ -265,25 +239,22 @@ class ReadBeforeWritePolicy:
         return None if filesystem is None else filesystem.filtered(self.path_filter)
 
     def _paths(self, tool: Tool[Any, Any], params: object) -> tuple[str, ...]:
-        found = cast("object", self.path_of(params))  # the program's function may return anything
-        if found is None:
+        value = cast("object", self.find_paths(params))  # the program's function may return anything
+        if value is None:
             return ()
-        paths: object = (found,) if isinstance(found, str | PurePath) else found
+        paths: object = (value,) if isinstance(value, str | PurePath) else value
         if not isinstance(paths, Iterable):
-            raise self._no_path(tool, found)
+            raise self._no_path(tool, value)
         texts = [_as_text(path) for path in cast("Iterable[object]", paths)]
         if None in texts:
-            raise self._no_path(tool, found)
+            raise self._no_path(tool, value)
         return tuple(text for text in texts if text is not None)
 
-    def _no_path(self, tool: Tool[Any, Any], returned: object) -> InvalidReturnError:
-        expected = "a path (str or pathlib.Path), several, or None"
-        return InvalidReturnError(
-            function=f"path_of of policy {self.name}", tool=tool.name, value=returned, expected=expected
-        )
+    def _no_path(self, tool: Tool[Any, Any], value: object) -> InvalidReturnError:
+        function, expected = f"find_paths of policy {self.name}", "a path (str or pathlib.Path), several, or None"
+        return InvalidReturnError(function=function, tool=tool.name, value=value, expected=expected)
 
     def _refusal(self, tool: Tool[Any, Any], faults: Sequence[_Fault]) -> str:
-        """The faults of all the files, and what to do first."""
         text = f"{'; '.join(f'{fault.path} {fault.why}' for fault in faults)}."
         # Reading more of such a file shows none of its lines, and a model that is asked to would repeat it.
         hopeless = " and ".join(fault.path for fault in faults if not fault.to_read)
@@ -294,73 +265,53 @@ class ReadBeforeWritePolicy:
 
 
 def _as_text(path: object) -> str | None:
-    """A path as filesystems take it; `None` for a value that is not a path."""
     if isinstance(path, PurePath):
         return path.as_posix()
     return path if isinstance(path, str) else None
 
 
 class _Fault(NamedTuple):
-    """Why a file must not be written to yet.
-
-    Attributes:
-        path: the file.
-        why: the fault, as text that follows the path.
-        to_read: what to read first; empty if reading does not help.
-    """
-
     path: str
     why: str
     to_read: str
 
 
-def _fault(filesystem: Filesystem, path: str, items: Sequence[KnownFiles], *, is_edit: bool) -> _Fault | None:
-    """Why a path must not be written to yet; folders are not restricted."""
+def _fault(filesystem: Filesystem, path: str, items: _KnownItems, *, is_edit: bool) -> _Fault | None:
     path = filesystem.shortest(path)
-    known = known_of(items, path)
+    state = find_known(items, path)
     # Without anything known only the existence of the file matters, and a digest would read all of it.
     now = _identity(filesystem, path, hashed=len(items) > 0)
     if now is None:
         return None
-    if known is None:
-        known = next((each for each in all_known(items).values() if each == FileKnown(now)), None)
-    if known is None:
+    if state is None:
+        state = next((other for other in all_known(items).values() if other == FileKnown(now)), None)
+    if state is None:
         return _Fault(path, "exists and has not been read yet", path)
     # Compared before the extent: what was shown of other content does not count, not even for an edit.
-    if known.identity != now:
+    if state.identity != now:
         return _Fault(path, "has changed since it was read", path)
-    if known.shown == "nothing":
+    if state.shown == "nothing":
         return _Fault(path, "was not shown, because it is not text or too large", "")
-    if known.shown == "part" and not is_edit:
-        why = f"has been shown only in part (line {known.end[0]} has not)"
+    if state.shown == "part" and not is_edit:
+        why = f"has been shown only in part (line {state.end[0]} has not)"
         return _Fault(path, why, f"the rest of {path}")
     return None
 
 
-def _learned(
-    filesystem: Filesystem, shown: Iterable[FileShown], items: Sequence[KnownFiles], *, is_edit: bool
-) -> KnownFiles:
-    """What a call has shown that showed or wrote these files; nothing is learned of a file that does not exist."""
-    files: dict[str, FileKnown] = {}
-    for each in shown:
-        path = filesystem.shortest(each.path)
+def _learned(files: Filesystem, displays: Iterable[FileShown], items: _KnownItems, *, is_edit: bool) -> KnownFiles:
+    states: dict[str, FileKnown] = {}
+    for display in displays:
+        path = files.shortest(display.path)
         # The identity that the tool took with the text is preferred: the file may have changed since it was read.
-        identity = each.identity or _identity(filesystem, path, hashed=True)
+        identity = display.identity or _identity(files, path, hashed=True)
         if identity is not None:
             # One result may show several parts of a file; the later ones add to the earlier.
-            before = files.get(path) or known_of(items, path)
-            files[path] = known_after_edit(before, identity) if is_edit else known_after(before, each, identity)
-    return KnownFiles(files)
+            before = states.get(path) or find_known(items, path)
+            states[path] = known_after_edit(before, identity) if is_edit else known_after(before, display, identity)
+    return KnownFiles(states)
 
 
 def _identity(filesystem: Filesystem, path: str, *, hashed: bool) -> str | None:
-    """What identifies the content of the file at a path; `None` if there is no file.
-
-    Args:
-        filesystem: where it is.
-        path: its path, in shortest form.
-        hashed: whether the content matters; if not, any text represents it, and the file is not read.
-    """
     try:
         if hashed:
             return filesystem.identity(path)

@@ -59,14 +59,9 @@ class Section(Generic[ParamsT]):
     with its own tools: it calls `super().__init__(title=..., tools=..., ...)`.
 
     Attributes:
-        title: the heading, one line.
         key: identifies the section in its parent: `^[a-z0-9][a-z0-9_-]{0,63}$`. Derived from the title by default.
-        tools: the tools that the model may call while the section is enabled.
-        policies: the policies of these tools and of those in the sections below.
-        children: the sections below this one.
         enabled: whether the section is rendered: a boolean, or a function of the section's parameters, called at each
             rendering. A disabled section disables all below it: text, tools, policies, resources.
-        resources: what the tools need, as `Prompt.bind` takes it.
         summary: what stands in the place of the text while the section is closed, with placeholders as a template has
             them; `None` for a section that cannot be closed. A closed section has none of the tools and sections below
             it, and the text says how the model opens it; its resources stay bound.
@@ -75,11 +70,8 @@ class Section(Generic[ParamsT]):
         accepts_overrides: whether its text and summary may be replaced by overrides; its tools say it for themselves.
         untrusted: whether third parties write what its tools, and those of the sections below, return; as
             `Tool.untrusted` of each of them.
-        given_types: the types in the brackets, which `dataclasses.replace` passes to the copy; do not pass it.
         params_type: the dataclass in the brackets; `None` if there is none.
-        registry: the same as `resources`, as one registry.
         usual_resources: what a suite brings that the prompt need not bind; whatever else binds a type overrides it.
-        summary_text: the parsed summary; `None` if there is none.
 
     Raises:
         PromptValidationError: the declaration is invalid; the message states the fault and the correct form.
@@ -105,7 +97,7 @@ class Section(Generic[ParamsT]):
         given_types: tuple[Any, ...] | None = field(default=None, repr=False)
 
         def __class_getitem__(cls, types: Any) -> TypedAlias:  # noqa: ANN401 - types, in one of their many forms
-            return typed_alias(cls, types, wanted="Params")
+            return typed_alias(cls, types, parameters="Params")
 
     def __post_init__(self) -> None:
         set_field = object.__setattr__
@@ -124,20 +116,16 @@ class Section(Generic[ParamsT]):
             for name in ("enabled", "starts_open"):
                 self._check_switch(name, getattr(self, name))
             for name in ("accepts_overrides", "untrusted"):
-                if not isinstance(given := getattr(self, name), bool):
-                    raise PromptValidationError(f"{name} is {given!r}; write {name}=True or {name}=False.")
+                if not isinstance(flag := getattr(self, name), bool):
+                    raise PromptValidationError(f"{name} is {flag!r}; write {name}=True or {name}=False.")
 
     @property
     def brings_tools(self) -> bool:
-        """Whether the model gets tools by opening the section; those of the sections below it are not counted."""
+        """Returns whether the section itself has tools."""
         return bool(self.tools)
 
     def render_body(self, params: ParamsT) -> str:  # noqa: ARG002 - subclasses use it
-        """The text below the heading; empty for none.
-
-        Args:
-            params: the bound parameters, or `None` for a section without parameters.
-        """
+        """The text below the heading; empty for none. `params` are the bound parameters, or `None` without any."""
         return ""
 
     def _checked_params_type(self) -> type[Any] | None:
@@ -180,27 +168,19 @@ class Section(Generic[ParamsT]):
             )
 
 
-def checked_items(name: str, given: object, kind: type[object]) -> tuple[Any, ...]:
-    """The items of a field, if they are a sequence of one kind.
-
-    Raises:
-        PromptValidationError: they are not.
-    """
+def checked_items(name: str, items: object, kind: type[object]) -> tuple[Any, ...]:
+    """Checks that a field is a sequence of items of one kind."""
     # An iterator is refused too: the fields of a section are read more than once.
-    if not isinstance(given, Sequence) or isinstance(given, str):
-        raise PromptValidationError(f"{name} is of type {type(given).__name__}; write {name}=[...].")
-    for item in cast("Sequence[object]", given):
+    if not isinstance(items, Sequence) or isinstance(items, str):
+        raise PromptValidationError(f"{name} is of type {type(items).__name__}; write {name}=[...].")
+    for item in cast("Sequence[object]", items):
         if not isinstance(item, kind):
             raise PromptValidationError(f"{name} holds {item!r}, which is not a {kind.__name__}{_cure(item, kind)}.")
-    return tuple(cast("Sequence[object]", given))
+    return tuple(cast("Sequence[object]", items))
 
 
 def check_policy(policy: object) -> ToolPolicy:
-    """The policy, if it is one.
-
-    Raises:
-        PromptValidationError: it has no name, or lacks a method, or has one with a wrong signature.
-    """
+    """Checks a policy."""
     kind = type(policy).__name__
     name = getattr(policy, "name", None)
     # A class may have all three attributes, but its `check` would take the tool as `self`.
@@ -252,7 +232,6 @@ class MarkdownSection(Section[ParamsT]):
 
     Attributes:
         template: Markdown, dedented; `${name}` is a field of the parameters, `$${` is a literal `${`.
-        text: the parsed template.
 
     Raises:
         PromptValidationError: a placeholder is not a field of the parameters.
@@ -275,11 +254,10 @@ class MarkdownSection(Section[ParamsT]):
 class ToolsSection(Section[ParamsT]):
     """A section for tools: a heading, and an optional description. It does not list the tools.
 
-    The adapter sends the tools to the model, with their schemas, so listing them in the text would be redundant.
+    The adapter sends the tools to the model, with their schemas.
 
     Attributes:
         description: Markdown with placeholders, as the template of a `MarkdownSection`; `None` for none.
-        text: the parsed description.
     """
 
     description: str | None = None
@@ -306,22 +284,15 @@ class PlaceholderText(NamedTuple):
     """A template whose placeholders are checked.
 
     `${name}` is a field of the parameters; `$${` is a literal `${`; any other dollar sign is literal.
-
-    Attributes:
-        text: the template.
     """
 
     text: str
 
     @staticmethod
     def parse(template: object, params_type: type[object] | None, *, what: str = "template") -> PlaceholderText:
-        """Check the placeholders of a template against the fields of the parameters.
+        """Checks the placeholders of a template against the fields of the parameters.
 
         Common indentation and blank lines around the text are removed.
-
-        Raises:
-            PromptValidationError: it is not text, or a placeholder is not a field, or is not closed. The message lists
-                the fields.
         """
         if not isinstance(template, str):
             raise PromptValidationError(f"the {what} is of type {type(template).__name__}; it must be a string.")
@@ -338,9 +309,11 @@ class PlaceholderText(NamedTuple):
 
     def fill(self, params: object) -> str:
         """The text with its placeholders replaced by the values of the parameters; values are not parsed again."""
-        return re.sub(
-            _PLACEHOLDER, lambda match: "${" if match[0] == "$${" else _shown(getattr(params, match[1])), self.text
-        )
+
+        def value(match: re.Match[str]) -> str:
+            return "${" if match[0] == "$${" else _format_value(getattr(params, match[1]))
+
+        return re.sub(_PLACEHOLDER, value, self.text)
 
 
 def _check_name(name: str, params_type: type[object] | None) -> None:
@@ -360,8 +333,7 @@ def _check_name(name: str, params_type: type[object] | None) -> None:
         )
 
 
-def _shown(value: object) -> str:
-    """A value as text: strings and numbers as they are, structured values as JSON."""
+def _format_value(value: object) -> str:
     # `str` of a member is `Color.RED`, which is not a word for the model.
     if isinstance(value, Enum):
         return str(value.value)
@@ -374,7 +346,6 @@ def _shown(value: object) -> str:
 
 
 def _cure(item: object, kind: type[object]) -> str:
-    """How an item of the tools becomes a tool; empty if it is not a function."""
     if kind is not Tool or not (isfunction(item) or ismethod(item)):
         return ""
     # Of a decorated tool the function is hidden: what is around it would be called, and not the tool.

@@ -1,11 +1,10 @@
-"""Signatures of callables: whether one can be called with what it is to get, and the types that its annotations state.
+"""Signatures of callables: how a tool calls its functions, and the types that annotations state.
 
-A certain mismatch is refused; an annotation that cannot be resolved, or a type variable, is accepted. What type
-checkers see beyond that is left to them: a parameter of a subclass, or a union that is too wide.
+A certain mismatch is refused; an annotation that cannot be resolved, or a type variable, is accepted. The rest is left
+to type checkers: a parameter of a subclass, or a union that is too wide.
 
 `Tool[P, R]`, `MarkdownSection[P]` and `PromptTemplate[Out]` check their types at creation. The alias that `typing`
-makes of a subscripted class sets the types on the object only after `__init__`, which is too late for that. A
-`TypedAlias` passes them first; in annotations it is used like any other alias.
+makes of a subscripted class sets the types only after `__init__`; a `TypedAlias` sets them before.
 
 `dataclasses.replace` creates its copy by the class without brackets, from the fields. So each of these classes has a
 field `given_types`, which is set to the types at creation and passed to the copy.
@@ -17,15 +16,19 @@ import dataclasses
 import inspect
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from datetime import timedelta
 from functools import partial
 from types import GenericAlias, MappingProxyType, NoneType, SimpleNamespace
 from typing import (
     Any,
+    Concatenate,
     Final,
     Literal,
     NamedTuple,
     Never,
     NoReturn,
+    Protocol,
+    TypeAlias,
     TypeGuard,
     TypeVar,
     Union,
@@ -41,42 +44,71 @@ from handrail.prompt.tool_result import ToolResult
 from handrail.serde.annotations import is_union, known_type, options_around, strip_annotated
 from handrail.serde.formatting import type_name
 
+P = TypeVar("P")
+R = TypeVar("R")
+P_contra = TypeVar("P_contra", contravariant=True)
+R_contra = TypeVar("R_contra", contravariant=True)
+
+Effect = Literal["read", "state", "external"]
+"""The effect of a call: it observes, changes the session or bound resources, changes the world outside."""
+
+DAY = timedelta(hours=24)
+"""The default time for which a result is replayed."""
+
+MINUTE = timedelta(minutes=1)
+"""The default lease of a claim."""
+
+
+_Answer: TypeAlias = ToolResult[R] | Awaitable[ToolResult[R] | None] | None
+Reconcile = Callable[[P, str], _Answer[R]] | Callable[Concatenate[P, str, ...], _Answer[R]]
+"""Determines, by parameters and idempotency key, whether an effect happened; may take `context`, and only reads.
+
+Returns the result if it did, and `None` if it certainly did not; raises if that cannot be determined.
+"""
+
+
+class ApplyEffect(Protocol[P_contra, R_contra]):
+    """Writes what belongs to an effect that has happened: a plain function, an `async` one, or any callable object."""
+
+    def __call__(
+        self, params: P_contra, result: ToolResult[R_contra], /, *, context: ToolContext
+    ) -> Awaitable[None] | None:
+        """Applies the result, in the transaction of the call that commits it."""
+        ...
+
+
 if sys.version_info >= (3, 14):
     from typing_extensions import Format  # pragma: no cover - as `inspect.signature` takes it since then
 
+
+_Types: TypeAlias = tuple[Any, ...]
 AnyCallable = Callable[..., object]
 """A callable with an unknown signature."""
 
 UNRESOLVED: Final = (NameError, AttributeError, TypeError, SyntaxError)
-"""What an annotation raises that cannot be evaluated, as a name that only type checkers know."""
+"""The exceptions of annotations that cannot be evaluated, as a name that only type checkers know."""
 
 MANY: Final = frozenset({inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD})
 """The kinds of `*args` and `**kwargs`."""
 
 _NO_NAMES: Mapping[str, Any] = MappingProxyType({})
-
 _GIVEN = "type_arguments"
 _COPIED = "given_types"
 
 
 class HandlerContract(NamedTuple):
-    """The types that the callables of a tool must match.
-
-    Attributes:
-        params_type: the type of the parameters; `None` for a tool without parameters.
-        result_type: the type of the value in the returned `ToolResult`; `None` for a tool without a value.
-    """
+    """The types that the callables of a tool must match; `None` for no parameters, or no value."""
 
     params_type: Any
     result_type: Any
 
 
 CallableRole = Literal["handler", "reconcile", "apply"]
-"""What a callable of a tool does for it."""
+"""The role of a callable of a tool."""
 
 
 def role_fault(role: CallableRole, function: AnyCallable, contract: HandlerContract) -> str | None:
-    """Why a callable cannot have a role of a tool; `None` if it can.
+    """The reason why a callable cannot have a role of a tool; `None` if it can.
 
     | role | is called as | returns |
     |---|---|---|
@@ -87,17 +119,17 @@ def role_fault(role: CallableRole, function: AnyCallable, contract: HandlerContr
     generic: Any = ToolResult  # untyped, because the type in its brackets is a value here
     result = generic[contract.result_type]
     more: Mapping[str, object] = {"handler": {}, "reconcile": {"key": str}, "apply": {"result": result}}[role]
-    returned = {"handler": (result,), "reconcile": (result, None), "apply": (None,)}[role]
-    taken = {"params": contract.params_type, **more}
-    named = {"context": ToolContext} if role != "reconcile" or takes_context(function) else {}
-    fault = calling_fault(function, tuple(taken.values()), named) or return_fault(function, returned)
+    results = {"handler": (result,), "reconcile": (result, None), "apply": (None,)}[role]
+    positional = {"params": contract.params_type, **more}
+    keywords = {"context": ToolContext} if role != "reconcile" or takes_context(function) else {}
+    fault = calling_fault(function, tuple(positional.values()), keywords) or return_fault(function, results)
     if fault is None:
         return None
     name = getattr(function, "__name__", "")
     name = name if isinstance(name, str) and name.isidentifier() else role
-    parameters = ", ".join(f"{each}: {annotation_name(kind)}" for each, kind in taken.items())
-    context = ", *, context: ToolContext" if named else ""
-    returns = " | ".join(map(annotation_name, returned))
+    parameters = ", ".join(f"{parameter}: {annotation_name(kind)}" for parameter, kind in positional.items())
+    context = ", *, context: ToolContext" if keywords else ""
+    returns = " | ".join(map(annotation_name, results))
     subject = "the handler" if role == "handler" else role
     return f"{subject} {fault}. Write: def {name}({parameters}{context}) -> {returns}: ..."
 
@@ -108,8 +140,8 @@ def handler_types(handler: AnyCallable | None) -> tuple[object, object] | None:
     if handler is None or signature is None:
         return None
     first = next(iter(signature.parameters.values()), None)
-    params = Any if first is None else _known(handler, first.annotation)
-    result = union_of([kind for member in returned_members(returned_type(handler)) for kind in value_types(member)])
+    params = Any if first is None else _resolve_or_any(handler, first.annotation)
+    result = make_union([kind for member in returned_members(returned_type(handler)) for kind in value_types(member)])
     return None if params is Any or result is Any else (params, result)
 
 
@@ -138,26 +170,26 @@ def value_types(member: object) -> Iterator[Any]:
         yield member
 
 
-def union_of(kinds: Sequence[Any]) -> Any:  # noqa: ANN401 - a type
+def make_union(kinds: Sequence[Any]) -> Any:  # noqa: ANN401 - a type
     """The type of all of some types; `None` if there is no value."""
     if Any in kinds or object in kinds:
         return Any
-    found = [NoneType if kind is None else kind for kind in kinds]
-    if not found or found == [NoneType]:
+    members = [NoneType if kind is None else kind for kind in kinds]
+    if not members or members == [NoneType]:
         return None
     union: Any = Union  # untyped, because checkers want to see the members written out
-    return union[tuple(found)]
+    return union[tuple(members)]
 
 
 def takes_context(function: AnyCallable) -> bool:
-    """Whether a callable accepts the keyword `context=...`."""
+    """Returns whether a callable accepts the keyword `context=...`."""
     signature = callable_signature(function)
     parameter = None if signature is None else signature.parameters.get("context")
     return parameter is not None and parameter.kind not in {*MANY, inspect.Parameter.POSITIONAL_ONLY}
 
 
-def calling_fault(function: AnyCallable, positional: tuple[object, ...], named: Mapping[str, object]) -> str | None:
-    """Why a callable cannot be called with values of these types; `None` if it can. `Any` matches all."""
+def calling_fault(function: AnyCallable, positional: tuple[object, ...], keywords: Mapping[str, object]) -> str | None:
+    """The reason why a callable cannot be called with values of these types; `None` if it can."""
     signature = callable_signature(function)
     if signature is None:
         return None
@@ -165,22 +197,22 @@ def calling_fault(function: AnyCallable, positional: tuple[object, ...], named: 
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         return "is a generator, which returns nothing to send to the model"
     try:
-        bound = signature.bind(*positional, **named)
+        bound = signature.bind(*positional, **keywords)
     except TypeError as error:
         return f"takes {signature}, which does not fit: {error}"
-    for name, given in bound.arguments.items():
+    for name, argument in bound.arguments.items():
         parameter = signature.parameters[name]
         # `bind` collects the arguments of `*args` in a tuple, whose type is not that of a single argument.
         if parameter.kind in MANY:
             continue
-        annotation = _known(function, parameter.annotation)
-        if not _fits(annotation, given):
-            return f"takes {name}: {annotation_name(annotation)}, but is called with {annotation_name(given)}"
+        annotation = _resolve_or_any(function, parameter.annotation)
+        if not _fits(annotation, argument):
+            return f"takes {name}: {annotation_name(annotation)}, but is called with {annotation_name(argument)}"
     return None
 
 
 def is_async(function: AnyCallable) -> bool:
-    """Whether the callable returns an awaitable, according to its definition or its annotation."""
+    """Returns whether the callable returns an awaitable, according to its definition or its annotation."""
     while isinstance(function, partial):
         function = cast("partial[object]", function).func
     # The second test is for objects with `async def __call__`.
@@ -192,14 +224,14 @@ def is_async(function: AnyCallable) -> bool:
 def returned_type(function: AnyCallable) -> object:
     """The return annotation of a callable; `Any` if it is not known."""
     signature = callable_signature(function)
-    return Any if signature is None else _known(function, signature.return_annotation)
+    return Any if signature is None else _resolve_or_any(function, signature.return_annotation)
 
 
 def return_fault(function: AnyCallable, kinds: tuple[object, ...]) -> str | None:
     """The fault of a return annotation; `None` if it may be, or await, one of `kinds`."""
-    returned = returned_type(function)
-    fits = any(_fits(member, kind) for member in returned_members(returned) for kind in kinds)
-    return None if fits else f"is annotated to return {annotation_name(returned)}"
+    annotation = returned_type(function)
+    fits = any(_fits(member, kind) for member in returned_members(annotation) for kind in kinds)
+    return None if fits else f"is annotated to return {annotation_name(annotation)}"
 
 
 def callable_signature(function: AnyCallable) -> inspect.Signature | None:
@@ -212,13 +244,8 @@ def callable_signature(function: AnyCallable) -> inspect.Signature | None:
         return None
 
 
-def resolved(annotation: object, function: AnyCallable, around: Mapping[str, Any] = _NO_NAMES) -> Any:  # noqa: ANN401 - a type
+def resolve_annotation(annotation: object, function: AnyCallable, around: Mapping[str, Any] = _NO_NAMES) -> Any:  # noqa: ANN401 - a type
     """The type that an annotation of a callable means.
-
-    Args:
-        annotation: the annotation, which may be text.
-        function: the callable.
-        around: the variables around its definition, which hide those of its module.
 
     Raises:
         NameError, AttributeError, TypeError, SyntaxError: it cannot be resolved, see `UNRESOLVED`.
@@ -228,25 +255,23 @@ def resolved(annotation: object, function: AnyCallable, around: Mapping[str, Any
     # `inspect.signature` follows `__wrapped__`, so its annotations use the names of the wrapped function's module.
     inner = inspect.unwrap(function if inspect.isroutine(function) else type(function).__call__)
     names: dict[str, Any] = getattr(getattr(inner, "__func__", inner), "__globals__", {})
-    if (known := known_type(annotation, around, names)) is not None:
-        return known
+    if (simple := known_type(annotation, around, names)) is not None:
+        return simple
     # One annotation at a time: `get_type_hints` of the function raises for all if one name cannot be resolved.
     holder = SimpleNamespace(__annotations__={"it": annotation})
     return get_type_hints(holder, names, dict(around), include_extras=True)["it"]
 
 
-def _known(function: AnyCallable, annotation: object) -> object:
-    """The type that an annotation means; `Any` if there is none, or it cannot be resolved."""
+def _resolve_or_any(function: AnyCallable, annotation: object) -> object:
     if annotation is inspect.Parameter.empty:
         return Any
     try:
-        return strip_annotated(resolved(annotation, function))
+        return strip_annotated(resolve_annotation(annotation, function))
     except UNRESOLVED:
         return Any
 
 
 def _fits(annotation: object, kind: object) -> bool:
-    """Whether a value of a type may be what an annotation says; false only if that is impossible."""
     if annotation == kind or Any in (annotation, kind):
         return True
     if is_union(annotation):
@@ -254,14 +279,13 @@ def _fits(annotation: object, kind: object) -> bool:
         return any(_fits(member, kind) for member in get_args(annotation))
     if get_origin(annotation) is ToolResult and get_origin(kind) is ToolResult:
         # `ToolResult.error(...)` without a value is a `ToolResult[Never]`, and every tool may return one.
-        declared = get_args(annotation)[0]
-        return declared in (Never, NoReturn, NoneType) or _fits(declared, get_args(kind)[0])
+        value_type = get_args(annotation)[0]
+        return value_type in (Never, NoReturn, NoneType) or _fits(value_type, get_args(kind)[0])
     return _is_subclass(annotation, kind) or _is_subclass(kind, annotation)
 
 
 def _is_subclass(kind: object, parent: object) -> bool:
-    """Whether one type is a subclass of another; true also if that cannot be determined."""
-    kind, parent = (NoneType if each is None else get_origin(each) or each for each in (kind, parent))
+    kind, parent = (NoneType if member is None else get_origin(member) or member for member in (kind, parent))
     if not isinstance(kind, type) or not isinstance(parent, type):
         return True
     try:
@@ -279,12 +303,12 @@ class TypedAlias(GenericAlias):
     """A class with its type arguments, to be called or used in an annotation."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - whatever the class takes, and an object of it
-        """Create an object that has the types during `__init__`."""
+        """Creates an object that has the types during `__init__`."""
         # As `type.__call__` does, with the types set before `__init__`, whose checks need them.
-        made = object.__new__(cast("type[Any]", self.__origin__))  # made by `typed_alias`, so it is a class
-        object.__setattr__(made, _GIVEN, self.__args__)
-        made.__init__(*args, **kwargs)
-        return made
+        instance = object.__new__(cast("type[Any]", self.__origin__))  # made by `typed_alias`, so it is a class
+        object.__setattr__(instance, _GIVEN, self.__args__)
+        instance.__init__(*args, **kwargs)
+        return instance
 
     def __getitem__(self, types: Any, /) -> TypedAlias:  # noqa: ANN401 - types, in one of their many forms
         """The alias with its type variables replaced."""
@@ -292,58 +316,42 @@ class TypedAlias(GenericAlias):
         return TypedAlias(cast("type[Any]", filled.__origin__), filled.__args__)
 
 
-def typed_alias(cls: type[Any], types: Any, *, wanted: str) -> TypedAlias:  # noqa: ANN401 - types, in their many forms
-    """The alias of a class for the types in its brackets.
-
-    Args:
-        cls: the class.
-        types: the types in the brackets.
-        wanted: the expected types, as written, e.g. `"Params, Result"`.
-
-    Raises:
-        PromptValidationError: there are too many types, or too few.
-    """
+def typed_alias(cls: type[Any], types: Any, *, parameters: str) -> TypedAlias:  # noqa: ANN401 - types, in their many forms
+    """The alias of a class for the types in its brackets."""
     alias = TypedAlias(cls, types)
-    given = alias.__args__
-    if len(given) != len(wanted.split(", ")):
-        shown = ", ".join(annotation_name(kind) for kind in given)
-        raise PromptValidationError(
-            f"{cls.__name__}[{shown}] has {len(given)} type(s); write {cls.__name__}[{wanted}]."
-        )
+    arguments = alias.__args__
+    if len(arguments) != len(parameters.split(", ")):
+        text = ", ".join(annotation_name(kind) for kind in arguments)
+        name = cls.__name__
+        raise PromptValidationError(f"{name}[{text}] has {len(arguments)} type(s); write {name}[{parameters}].")
     return alias
 
 
-def type_arguments(
-    made: object, *, or_else: Callable[[], tuple[Any, ...] | None] = lambda: None
-) -> tuple[Any, ...] | None:
+def type_arguments(instance: object, *, or_else: Callable[[], _Types | None] = lambda: None) -> _Types | None:
     """The types with which an object was created, retained for copies.
 
-    They are those of its own brackets, of the object that it is a copy of, or of a base class. `None` if there are
+    They are those of its own brackets, of the object that it is a copy of, of a base class, or of `or_else`; `None` for
     none, or only type variables.
-
-    Args:
-        made: the object.
-        or_else: finds the types where no brackets say them.
     """
     # An object that was created without brackets lacks the attribute, or has an empty slot for it; both need the
     # default.
-    given: tuple[Any, ...] | None = getattr(made, _GIVEN, None) or getattr(made, _COPIED)
-    if given is None:
-        bases: Iterator[Any] = (base for cls in type(made).__mro__ for base in vars(cls).get("__orig_bases__", ()))
+    arguments: _Types | None = getattr(instance, _GIVEN, None) or getattr(instance, _COPIED)
+    if arguments is None:
+        bases: Iterator[Any] = (base for cls in type(instance).__mro__ for base in vars(cls).get("__orig_bases__", ()))
         inherited = (base.__args__ for base in bases if isinstance(base, TypedAlias))
         # A generic subclass has only type variables in its bases; its types are in its own brackets.
         closed = (types for types in inherited if not any(isinstance(kind, TypeVar) for kind in types))
-        given = next(closed, None) or or_else()
+        arguments = next(closed, None) or or_else()
     # In an annotation both are written `None`; the checks compare with `None`.
-    types = None if given is None else tuple(None if kind is NoneType else kind for kind in given)
-    object.__setattr__(made, _COPIED, types)
+    types = None if arguments is None else tuple(None if kind is NoneType else kind for kind in arguments)
+    object.__setattr__(instance, _COPIED, types)
     # Also where no brackets have set it, so that `copy.copy` finds every field.
-    object.__setattr__(made, _GIVEN, given)
+    object.__setattr__(instance, _GIVEN, arguments)
     return types
 
 
 def is_dataclass_type(kind: object) -> TypeGuard[type[Any]]:
-    """Whether it is a dataclass: a class without type arguments, and not an instance."""
+    """Returns whether it is a dataclass: a class without type arguments, and not an instance."""
     return isinstance(kind, type) and dataclasses.is_dataclass(kind)
 
 

@@ -2,9 +2,8 @@
 
 Sections form a tree, which defines their paths, the reach of policies, and names that must be unique in the prompt.
 
-A prompt must not bind a type that one of its tools takes as a parameter from the model. Such a parameter was meant to
-be injected, and its type is one that JSON can say too, such as a dataclass: the model would make a value of its own,
-and the resource would never be used. The other way round a run has to bind each type that a tool has injected.
+A prompt must not bind a type that one of its tools takes as a parameter from the model: the parameter was meant to be
+injected, and the resource would never be used. A run has to bind each type that a tool has injected.
 """
 
 from __future__ import annotations
@@ -48,20 +47,12 @@ PlacedRegistry = tuple[ResourceRegistry, str]
 
 
 def check_parameter_types(tools: Iterable[PlacedTool], registries: Sequence[PlacedRegistry]) -> None:
-    """Refuse a prompt that binds a type which the function of one of its tools takes as a parameter.
-
-    Args:
-        tools: the tools of the prompt.
-        registries: everything that the prompt binds.
-
-    Raises:
-        PromptValidationError: it does; the message names both places.
-    """
+    """Refuses a prompt that binds a type which the function of one of its tools takes as a parameter."""
     bound = {binding.kind: where for registry, where in registries for binding in registry}
     if not bound:
         return
     for tool, path in tools:
-        for parameter, kind in _parameters_of(tool):
+        for parameter, kind in _parameter_classes(tool):
             if kind in bound:
                 name = type_name(kind)
                 raise PromptValidationError(
@@ -75,17 +66,12 @@ def check_parameter_types(tools: Iterable[PlacedTool], registries: Sequence[Plac
 
 
 def check_bound(template: PromptTemplate[Any], offered: Container[str], bound: Container[object]) -> None:
-    """Refuse tools that need a resource that nothing binds.
-
-    Args:
-        template: the prompt.
-        offered: the names of the tools that a run offers.
-        bound: the types that are bound for its calls.
+    """Refuses tools that need a resource that nothing binds.
 
     Raises:
         UnboundResourceError: nothing is bound for a type that must be; its notes name every tool that needs one.
     """
-    unbound = [each for each in unbound_resources(template, bound) if each[0] in offered]
+    unbound = [resource for resource in unbound_resources(template, bound) if resource[0] in offered]
     if not unbound:
         return
     error = UnboundResourceError(unbound[0][1], tool=unbound[0][0])
@@ -95,22 +81,21 @@ def check_bound(template: PromptTemplate[Any], offered: Container[str], bound: C
 
 
 def unbound_resources(template: PromptTemplate[Any], bound: Container[object]) -> Iterator[tuple[str, type[Any], str]]:
-    """The types that must be bound and are not, each after the name of a tool that needs it, and before the reason."""
+    """The types that must be bound and are not: name of a tool, type, reason."""
     for placed in template.placed_sections():
         judges: list[Any] = [policy for policy in placed.policies if hasattr(policy, "needs")]
         for tool in placed.section.tools:
-            needs = [(each.kind, each.origin) for each in tool.injected if each.must_be_bound]
+            needs = [(parameter.kind, parameter.origin) for parameter in tool.injected if parameter.must_be_bound]
             needs += [(kind, f"the policy {policy.name} needs it") for policy in judges for kind in policy.needs(tool)]
             yield from ((tool.name, kind, why) for kind, why in needs if kind not in bound)
 
 
-def _parameters_of(tool: Tool[Any, Any]) -> Iterator[tuple[str, type[Any]]]:
-    """The classes of the parameters that the model fills, with the names of these."""
+def _parameter_classes(tool: Tool[Any, Any]) -> Iterator[tuple[str, type[Any]]]:
     from handrail.prompt.function_tools import FunctionTool  # noqa: PLC0415
 
-    for each in tool.signature.fields if isinstance(tool, FunctionTool) else ():
-        kinds = [strip_annotated(member) for member in union_members(each.kind)]
-        yield from ((each.name, cls) for kind in kinds if isinstance(cls := get_origin(kind) or kind, type))
+    for argument in tool.signature.fields if isinstance(tool, FunctionTool) else ():
+        kinds = [strip_annotated(member) for member in union_members(argument.kind)]
+        yield from ((argument.name, cls) for kind in kinds if isinstance(cls := get_origin(kind) or kind, type))
 
 
 Out = TypeVar("Out", default=str)
@@ -127,17 +112,10 @@ class PromptTemplate(Generic[Out]):
     Attributes:
         ns: the namespace that the prompt belongs to, e.g. `"examples/tooling"`.
         key: identifies the prompt in its namespace.
-        sections: the root sections, in the order in which they are rendered.
-        name: the name of the prompt in logs and events; `ns/key` by default.
-        resources: what the tools need, as `Prompt.bind` takes it; sections and `bind` take precedence.
         policies: the policies of all tools, before the policies of the sections.
         feedback: what may add advice for the model to the messages of calls, in the order in which it is shown.
         completion: when an answer of the model is accepted: a checker or a function that says what is missing, or
             `CompletionCheck` with how often the model is sent back. Always, by default.
-        given_types: the types in the brackets, which `dataclasses.replace` passes to the copy; do not pass it.
-        output_type: the type in the brackets: a dataclass, `str`, or `None` for an answer that is not used.
-        tree: the sections with their positions.
-        params_types: the parameter types of all sections.
 
     Raises:
         PromptValidationError: the declaration is invalid, or two sections conflict; the message names both.
@@ -161,7 +139,7 @@ class PromptTemplate(Generic[Out]):
         given_types: tuple[Any, ...] | None = field(default=None, repr=False)
 
         def __class_getitem__(cls, types: Any) -> TypedAlias:  # noqa: ANN401 - types, in one of their many forms
-            return typed_alias(cls, types, wanted="Out")
+            return typed_alias(cls, types, parameters="Out")
 
     def __post_init__(self) -> None:
         for what, value in (("ns", self.ns), ("key", self.key)):
@@ -179,10 +157,10 @@ class PromptTemplate(Generic[Out]):
         set_field(self, "sections", tuple(self.sections))
         set_field(self, "policies", policies)
         if self.feedback != () or self.completion is not None:
-            from handrail.prompt.hooks import checked_providers, completion_of  # noqa: PLC0415
+            from handrail.prompt.hooks import as_completion_check, checked_providers  # noqa: PLC0415
 
             set_field(self, "feedback", checked_providers(self.feedback))
-            set_field(self, "completion", completion_of(self.completion))
+            set_field(self, "completion", as_completion_check(self.completion))
         set_field(self, "tree", tree)
         set_field(self, "params_types", tuple(kind for kind in kinds if kind is not None))
         usual = [placed.section.usual_resources for root in tree for placed in root.walk()]
@@ -194,7 +172,7 @@ class PromptTemplate(Generic[Out]):
 
     @property
     def accepts(self) -> CompletionCheck | None:
-        """When an answer is accepted; `None` for always."""
+        """The check of an answer; `None` to accept always."""
         return cast("CompletionCheck | None", self.completion)  # made one at creation
 
     def placed_sections(self) -> tuple[PlacedSection, ...]:
@@ -215,7 +193,6 @@ def _check_key(what: str, value: object) -> None:
 
 
 def _checked_output(kind: object) -> object:
-    """The type of the answer, if it is valid."""
     if kind is None or kind is str:
         return kind
     if not is_dataclass_type(kind):
@@ -237,10 +214,8 @@ class PlacedSection(NamedTuple):
     """A section with its position in a prompt.
 
     Attributes:
-        section: the section.
         path: keys from the root section to this one.
         policies: the policies of its tools: those of the prompt, of its ancestors, its own.
-        children: the sections below it, with their positions.
     """
 
     section: Section[Any]
@@ -261,13 +236,8 @@ class PlacedSection(NamedTuple):
 
 
 def _untrusted(tree: tuple[PlacedSection, ...]) -> frozenset[str]:
-    """The names of the tools of sections that are marked as untrusted, and of those below; names are unique.
-
-    Raises:
-        PromptValidationError: one of the tools sanitizes.
-    """
-    marked = [below for root in tree for placed in root.walk() if placed.section.untrusted for below in placed.walk()]
-    for placed in marked:
+    sections = [below for root in tree for placed in root.walk() if placed.section.untrusted for below in placed.walk()]
+    for placed in sections:
         for tool in placed.section.tools:
             if tool.sanitizes:
                 raise PromptValidationError(
@@ -275,17 +245,13 @@ def _untrusted(tree: tuple[PlacedSection, ...]) -> frozenset[str]:
                     "other. Move it to another section, or mark the other tools themselves: Tool(..., untrusted=True).",
                     section_path=placed.path,
                 )
-    return frozenset(tool.name for placed in marked for tool in placed.section.tools)
+    return frozenset(tool.name for placed in sections for tool in placed.section.tools)
 
 
 def add_sections(
     sections: Sequence[Section[Any]], policies: tuple[ToolPolicy, ...], path: tuple[str, ...] = ()
 ) -> tuple[PlacedSection, ...]:
-    """Place sections below `path`, with inherited `policies`.
-
-    Raises:
-        PromptValidationError: two of these sections have one key.
-    """
+    """Places sections below `path`, with inherited `policies`."""
     placed: dict[str, PlacedSection] = {}
     for section in sections:
         # The path makes a key unique in the whole prompt, although it is unique only among siblings.
@@ -303,22 +269,14 @@ def add_sections(
 
 
 def check_tree(tree: tuple[PlacedSection, ...], policies: tuple[ToolPolicy, ...]) -> None:
-    """Refuse conflicts within the prompt: tools or policies with the same name, and policies out of place.
-
-    Args:
-        tree: the root sections, with their positions.
-        policies: the policies of the prompt itself.
-
-    Raises:
-        PromptValidationError: a conflict; the message names both sections.
-    """
+    """Refuses conflicts within the prompt: tools or policies with the same name, and policies out of place."""
     places = [placed for root in tree for placed in root.walk()]
-    declared: dict[str, tuple[str, PlacedSection]] = {}
+    owners: dict[str, tuple[str, PlacedSection]] = {}
     for placed in places:
         names = [policy.name for policy in placed.policies]
         for tool in placed.section.tools:
             with locate_faults(section_path=placed.path, tool=tool.name, dataclass=tool.params_type):
-                _check_names(tool.name, placed, declared)
+                _check_names(tool.name, placed, owners)
                 if twice := next((name for name in names if names.count(name) > 1), None):
                     raise PromptValidationError(
                         f"two policies of this tool have the name {twice!r}. Keep one of them, or give one another "
@@ -335,14 +293,14 @@ def check_tree(tree: tuple[PlacedSection, ...], policies: tuple[ToolPolicy, ...]
             _check_reach(policy, below, placed.path)
 
 
-def _check_names(name: str, placed: PlacedSection, declared: dict[str, tuple[str, PlacedSection]]) -> None:
+def _check_names(name: str, placed: PlacedSection, owners: dict[str, tuple[str, PlacedSection]]) -> None:
     # Models and people confuse two names that differ in case only.
-    if (other := declared.get(name.lower())) is not None:
+    if (other := owners.get(name.lower())) is not None:
         raise PromptValidationError(
             f"two tools have this name{'' if other[0] == name else ', but for its case'}: in section "
             f"{other[1].dotted} and in section {placed.dotted}. The model calls tools by name, so rename one of them."
         )
-    declared[name.lower()] = name, placed
+    owners[name.lower()] = name, placed
 
 
 def _check_reach(policy: ToolPolicy, tool_names: frozenset[str], path: tuple[str, ...]) -> None:

@@ -8,14 +8,21 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import MISSING, FrozenInstanceError, dataclass, fields
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, cast, get_args, get_origin
 
 from handrail.errors import DumpError, ParseError, PromptValidationError, SchemaError
-from handrail.prompt.effect import ApplyEffect, Effect, Reconcile
-from handrail.prompt.signature import CallableRole, HandlerContract, annotation_name, role_fault
+from handrail.prompt.signature import (
+    ApplyEffect,
+    CallableRole,
+    Effect,
+    HandlerContract,
+    Reconcile,
+    annotation_name,
+    role_fault,
+)
 from handrail.prompt.tool_result import check_value
 from handrail.redaction import redacted_logger
 from handrail.serde import Codec, codec, stored_codec
@@ -35,7 +42,7 @@ LONGEST_DESCRIPTION: Final = 8_000
 
 
 def name_fault(name: object) -> str:
-    """Why it cannot be the name of a tool, as text that follows the name; empty if it can."""
+    """The reason why it cannot be the name of a tool, as text that follows the name; empty if it can."""
     is_name = isinstance(name, str) and re.fullmatch(_NAME, name)
     return "" if is_name else "is not 1 to 64 letters, digits, '_' and '-'"
 
@@ -46,7 +53,7 @@ def near_name(name: object) -> str:
 
 
 def description_fault(text: str) -> str:
-    """Why a text cannot be the description of a tool, as text that follows what it is; empty if it can."""
+    """The reason why a text cannot be the description of a tool, as text that follows what it is; empty if it can."""
     # The APIs take UTF-8: one lone surrogate would fail every request of the run.
     if escape_surrogates(text) is not text:
         return "has a lone surrogate, which is not Unicode; leave it out"
@@ -60,11 +67,7 @@ def description_fault(text: str) -> str:
 def locate_faults(
     *, section_path: Sequence[str] = (), tool: str | None = None, dataclass: type[object] | None = None
 ) -> Generator[None]:
-    """Adds where it is to an error about a declaration that does not say so.
-
-    Raises:
-        PromptValidationError: as raised in the block, with the place.
-    """
+    """Adds where it is to an error about a declaration that does not say so."""
     try:
         yield
     except PromptValidationError as error:
@@ -85,53 +88,16 @@ class NoParams:
 
 
 class Arguments:
-    """The base of the classes that are made for the parameters of functions: immutable, and compared by value.
-
-    The class of a function has a field for each parameter that the model fills. It has no methods of its own, because
-    making them takes longer than all else.
-    """
-
-    def __init__(self, /, **values: object) -> None:
-        """Take the value of each field; those with a default may be left out.
-
-        Raises:
-            TypeError: a value is missing, or there is no such field.
-        """
-        cls: Any = type(self)  # a subclass, which is a dataclass
-        named = {each.name: each for each in fields(cls)}
-        made = {name: each.default for name, each in named.items() if each.default is not MISSING}
-        made |= {name: each.default_factory() for name, each in named.items() if callable(each.default_factory)}
-        if wrong := sorted(named.keys() ^ (made | values).keys()):
-            raise TypeError(f"{cls.__qualname__} takes {', '.join(named)}; missing or unknown: {', '.join(wrong)}")
-        vars(self).update({name: (made | values)[name] for name in named})
-
-    def __setattr__(self, name: str, value: object) -> None:
-        raise FrozenInstanceError(f"cannot assign to field {name!r}")
-
-    def __delattr__(self, name: str) -> None:
-        raise FrozenInstanceError(f"cannot delete field {name!r}")
-
-    def __repr__(self) -> str:
-        return f"{type(self).__qualname__}({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"
-
-    def __eq__(self, other: object) -> bool:
-        return vars(self) == vars(other) if type(other) is type(self) else NotImplemented
-
-    def __hash__(self) -> int:
-        return hash((type(self), *vars(self).values()))
+    """The base of the frozen dataclasses that are made for the parameters of functions."""
 
 
 class DeclaredEffect(NamedTuple):
     """The effect declared by a tool; most names are those of the fields of `Tool`.
 
     Attributes:
-        effect: what a call does to the world.
-        declares_effect: whether that was given.
+        declares_effect: whether `effect` was given.
         external: the declaration of an external effect; `None` for any other effect.
-        on_orphan: what the next call of an effect does that may have happened.
-        reconcile: determines whether an effect happened.
-        apply: writes what belongs to an effect that has happened.
-        given: `effect` and `reconcile` as the tool was given them, for its copies.
+        arguments: `effect` and `reconcile` as the tool was given them, for its copies.
     """
 
     effect: Effect
@@ -140,40 +106,26 @@ class DeclaredEffect(NamedTuple):
     on_orphan: OnOrphan
     reconcile: Reconcile[Any, Any] | None
     apply: ApplyEffect[Any, Any] | None
-    given: tuple[object, Reconcile[Any, Any] | None]
+    arguments: tuple[object, Reconcile[Any, Any] | None]
 
     def given_to_copy(
         self, effect: object, reconcile: Reconcile[Any, Any] | None
     ) -> tuple[object, Reconcile[Any, Any] | None]:
-        """What a copy of the tool with these fields was given: the same, unless a field has another value.
+        """The same for a copy of the tool with these fields, unless a field has another value.
 
         In the fields an `External` is only the word `external`, and its reconciler that of the tool.
         """
-        own_effect, own_reconcile = self.given
-        return (
-            own_effect if effect == self.effect else effect,
-            own_reconcile if reconcile is self.reconcile else reconcile,
-        )
+        own_effect, own_reconcile = self.arguments
+        reconcile = own_reconcile if reconcile is self.reconcile else reconcile
+        return own_effect if effect == self.effect else effect, reconcile
 
 
 def _default_on_orphan(effect: object) -> OnOrphan:
-    """How an orphaned effect is treated where nothing else is declared; `effect` is what was given.
-
-    For a tool that declares that it changes only state, it has certainly not happened: its writes were rolled back. A
-    tool that declares nothing may act outside, so its orphans are not retried.
-    """
     return "retry" if effect == "state" else "unknown"
 
 
 class Declaration(NamedTuple):
-    """The name and types of a tool, for the checks of its declaration.
-
-    Attributes:
-        name: the tool's name.
-        params_type: the first type in the brackets.
-        result_type: the second type in the brackets.
-        schema: the JSON Schema of the arguments, of a tool whose schema is data.
-    """
+    """The name and types of a tool; `schema` for a tool whose schema is data."""
 
     name: str
     params_type: Any
@@ -181,13 +133,12 @@ class Declaration(NamedTuple):
     schema: Mapping[str, Any] | None = None
 
     def refuse(self, fault: str, *, result: bool = False, cause: Exception | None = None) -> NoReturn:
-        """Raise the error for a fault; `result` is true if the fault is in the result type."""
-        raise PromptValidationError(
-            fault, tool=self.name, dataclass=self.result_type if result else self.params_type
-        ) from cause
+        """Raises the error for a fault; `result` is true if the fault is in the result type."""
+        kind = self.result_type if result else self.params_type
+        raise PromptValidationError(fault, tool=self.name, dataclass=kind) from cause
 
     def check_texts(self, description: object) -> None:
-        """Check name and description."""
+        """Checks name and description."""
         name = cast("object", self.name)  # it may be anything
         if fault := name_fault(name):
             # A spelling that would be accepted, so that the message can be copied.
@@ -230,7 +181,7 @@ class Declaration(NamedTuple):
             )
 
     def check_callables(self, handler: object, reconcile: object, apply: object) -> None:
-        """Check handler, reconcile and apply against the types."""
+        """Checks handler, reconcile and apply against the types."""
         contract = HandlerContract(self.params_type, self.result_type)
         roles: Mapping[CallableRole, object] = {"handler": handler, "reconcile": reconcile, "apply": apply}
         for role, function in roles.items():
@@ -240,7 +191,7 @@ class Declaration(NamedTuple):
                 self.refuse(fault)
 
     def check_apply(self, apply: object, *, claims: bool, concurrent: bool) -> None:
-        """Refuse `apply` where no row of the ledger says whether it has run, or where the call may not write."""
+        """Refuses `apply` where no row of the ledger says whether it has run, or where the call may not write."""
         if apply is not None and not claims:
             self.refuse(
                 "apply runs once for each effect in the ledger, and this tool has none there; leave out "
@@ -249,19 +200,21 @@ class Declaration(NamedTuple):
         if apply is not None and concurrent:
             self.refuse("apply writes in the turn of its call, which a concurrent tool shares; leave concurrent out.")
 
-    def effect_of(self, effect: object, idempotency: object, reconcile: Reconcile[Any, Any] | None) -> DeclaredEffect:
-        """Combine the fields of `Tool` that declare the effect; `effect` is `None` if it was not given."""
+    def declare_effect(
+        self, effect: object, idempotency: object, reconcile: Reconcile[Any, Any] | None
+    ) -> DeclaredEffect:
+        """Combines the fields of `Tool` that declare the effect; `effect` is `None` if it was not given."""
         if effect in (None, "read", "state") and idempotency is None:  # as of most tools
             word: Effect = "read" if effect == "read" else "state"
             on_orphan = _default_on_orphan(effect)
             return DeclaredEffect(word, effect is not None, None, on_orphan, reconcile, None, (effect, reconcile))
         with locate_faults(tool=self.name, dataclass=self.params_type):
-            return _settled_effect(self.name, effect, idempotency, reconcile)
+            return _combine_effect(self.name, effect, idempotency, reconcile)
 
-    def check_effect(self, declared: DeclaredEffect, idempotency: IdempotencyConfig | None) -> None:
-        """Refuse contradictory declarations of the effect."""
+    def check_effect(self, effect: DeclaredEffect, idempotency: IdempotencyConfig | None) -> None:
+        """Refuses contradictory declarations of the effect."""
         if idempotency is not None:
-            if declared.effect == "read":
+            if effect.effect == "read":
                 self.refuse(
                     "a tool that only reads has no effect to be idempotent; leave idempotency out, or the effect."
                 )
@@ -269,22 +222,22 @@ class Declaration(NamedTuple):
             fields = None if self.schema is None else tuple(self.schema.get("properties", ()))
             kind = get_origin(self.params_type) or self.params_type
             idempotency.check_params_type(kind, tool=self.name, fields=fields)
-        if declared.on_orphan == "reconcile" and declared.reconcile is None:
+        if effect.on_orphan == "reconcile" and effect.reconcile is None:
             self.refuse("on_orphan='reconcile' needs reconcile=..., a function of the parameters and the key.")
-        if declared.reconcile is not None and declared.effect != "external" and idempotency is None:
+        if effect.reconcile is not None and effect.effect != "external" and idempotency is None:
             self.refuse(
                 "reconcile resolves an effect in the ledger, and this tool has none there; declare "
                 "effect='external' or idempotency=IdempotencyConfig(...)."
             )
 
     def check_options(self, options: Mapping[str, object]) -> None:
-        """Check the options whose values are judged by themselves."""
+        """Checks the options whose values are judged by themselves."""
         for name, (is_valid, cure) in _OPTIONS.items():
             if not is_valid(value := options[name]):
                 self.refuse(f"{name} is {value!r}; write {cure.format(name=name)}.")
 
     def check_examples(self, examples: object, example_type: type[Any]) -> None:
-        """Check every example against the types, and against the schema that the model sees."""
+        """Checks every example against the types, and against the schema that the model sees."""
         if not isinstance(examples, Sequence) or isinstance(examples, str):
             self.refuse(f"examples is of type {type(examples).__name__}; write examples=(ToolExample(...),).")
         for number, example in enumerate(cast("Sequence[object]", examples), start=1):
@@ -303,7 +256,8 @@ class Declaration(NamedTuple):
             result = what == "output"
             if check_value(kind, value) is not None:
                 self.refuse(
-                    f"the {what} of example {number} is {value!r}; it must be {_instance_of(kind)}.", result=result
+                    f"the {what} of example {number} is {value!r}; it must be {_describe_instance(kind)}.",
+                    result=result,
                 )
             if value is None or its_codec is None:
                 continue
@@ -325,7 +279,7 @@ def _check_description(declaration: Declaration, what: str, text: object) -> Non
         declaration.refuse(f"{what} {fault}.")
 
 
-def _instance_of(kind: object) -> str:
+def _describe_instance(kind: object) -> str:
     return "None" if kind is None else f"an instance of {annotation_name(kind)}"
 
 
@@ -343,25 +297,18 @@ def _is_flag(value: object) -> bool:
 
 _FLAG: Final = (_is_flag, "{name}=True or {name}=False")
 
+# The options of a tool: what is valid, and how it is written.
 _OPTIONS: Final[Mapping[str, tuple[Callable[[object], bool], str]]] = {
     "timeout": (_is_span, "a span of more than zero with its unit, timeout=timedelta(seconds=30), or None"),
     "max_result_chars": (_is_length, f"a number of characters, {MIN_RESULT_CHARS} or more"),
     **dict.fromkeys(("concurrent", "accepts_overrides", "untrusted", "sanitizes"), _FLAG),
 }
-"""The options of a tool: what is valid, and how it is written."""
 
 
-def _settled_effect(tool: str, effect: object, config: object, reconcile: Reconcile[Any, Any] | None) -> DeclaredEffect:
-    """Combine the fields of a tool; `effect` is `None` if it was not given.
-
-    For a tool with a key and no declared effect, a warning is logged once: it may have external effects.
-
-    Raises:
-        PromptValidationError: a field has a wrong type, or two contradict each other.
-    """
+def _combine_effect(tool: str, effect: object, config: object, reconcile: Reconcile[Any, Any] | None) -> DeclaredEffect:
     from handrail.prompt.idempotency import External, IdempotencyConfig, never_asked  # noqa: PLC0415
 
-    given = effect, reconcile
+    arguments = effect, reconcile
     external = effect if isinstance(effect, External) else None
     word = "external" if isinstance(effect, External) else effect or "state"
     if not isinstance(word, str) or word not in get_args(Effect):
@@ -381,7 +328,7 @@ def _settled_effect(tool: str, effect: object, config: object, reconcile: Reconc
     if reconcile is not None and config is not None and on_orphan == "retry":
         raise PromptValidationError(never_asked(by_default=own is None))
     apply = None if external is None else external.apply
-    return DeclaredEffect(cast("Effect", word), effect is not None, external, on_orphan, reconcile, apply, given)
+    return DeclaredEffect(cast("Effect", word), effect is not None, external, on_orphan, reconcile, apply, arguments)
 
 
 @lru_cache(maxsize=1024)

@@ -14,8 +14,17 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypedDict, T
 
 from handrail.errors import DumpError, ParseError, PromptValidationError
 from handrail.prompt.context import ToolContext
-from handrail.prompt.effect import ApplyEffect, Effect, Reconcile
-from handrail.prompt.signature import TypedAlias, annotation_name, handler_types, is_async, type_arguments, typed_alias
+from handrail.prompt.signature import (
+    ApplyEffect,
+    Effect,
+    Reconcile,
+    TypedAlias,
+    annotation_name,
+    handler_types,
+    is_async,
+    type_arguments,
+    typed_alias,
+)
 from handrail.prompt.tool_declaration import Declaration, DeclaredEffect, NoParams
 from handrail.prompt.tool_result import ToolResult, check_value, parts_fault
 from handrail.redaction import redacted_logger
@@ -34,11 +43,10 @@ P_contra = TypeVar("P_contra", contravariant=True)
 P_co = TypeVar("P_co", covariant=True)
 R_co = TypeVar("R_co", covariant=True)
 
+# The default, which becomes `"state"`; distinguishes a tool that declares `"state"` from one that declares nothing.
 _NOT_SAID = cast("Effect", None)
-"""The default, which becomes `"state"`; distinguishes a tool that declares `"state"` from one that declares nothing."""
 
-_MOST_BYTES = 4
-"""The most bytes of one character in UTF-8."""
+_MOST_BYTES = 4  # the most bytes of one character in UTF-8
 
 _LONGEST_SHOWN = 100
 
@@ -53,12 +61,7 @@ class ToolHandler(Protocol[P_contra, R_co]):
     """The handler of a tool: a plain function, an `async` one, or any callable object."""
 
     def __call__(self, params: P_contra, /, *, context: ToolContext) -> ToolResult[R_co] | Awaitable[ToolResult[R_co]]:
-        """Run a call.
-
-        Args:
-            params: the parsed arguments; `None` for a tool without parameters.
-            context: the context of the call.
-        """
+        """Runs a call; `params` are the parsed arguments, `None` for a tool without parameters."""
         ...
 
 
@@ -68,7 +71,7 @@ class ToolExample(Generic[P_co, R_co]):
     """A valid call, shown to the model; the tool checks it against its types.
 
     Attributes:
-        description: what the example shows, 1 to 8,000 characters.
+        description: 1 to 8,000 characters.
         input: the parameters; `None` for a tool without parameters.
         output: the value of the result; `None` for a tool without a value.
     """
@@ -113,7 +116,6 @@ class Tool(Generic[P, R]):
         name: the name by which the model calls it: `^[A-Za-z0-9_-]{1,64}$`.
         description: the description that the model reads, 1 to 8,000 characters, stripped.
         handler: `handler(params, *, context) -> ToolResult[Result]`, plain or `async`; without one, each call fails.
-        examples: valid calls.
         accepts_overrides: whether its descriptions, also of parameters and examples, may be replaced by overrides.
         idempotency: when two calls are one effect; `True` is `IdempotencyConfig()`. Not for `effect="read"`.
         effect: what a call does to the world. A `"read"` may run concurrently with other reads, and may not write. An
@@ -128,24 +130,8 @@ class Tool(Generic[P, R]):
             `handrail.taint`.
         sanitizes: whether it extracts values that may be used in a tainted session without asking; see
             `handrail.taint.policy`.
-        external: the declaration of the external effect, combined from `effect`, `reconcile` and `idempotency`; `None`
-            for a tool without one.
-        declares_effect: whether `effect` was given.
-        on_orphan: what the next call of an effect does that may have happened, from `external` or `idempotency`.
-        apply: writes what belongs to an effect that has happened, from `external`; `None` for nothing.
-        given_types: the types in the brackets, which `dataclasses.replace` passes to the copy; do not pass it.
-        given_effect: the declaration of the effect, as `given_types`.
-        given_schema: the schema of a tool whose schema is data, as `given_types`.
-        given_injected: the parameters of a function that are injected, as `given_types`.
-        params_type: the type of the parameters, or `None`; `dict` for a tool whose schema is data.
-        result_type: the type of the result's value, or `None`.
-        is_async: whether the handler must be awaited.
         writes: whether the handler may write, so that the call does not run concurrently with others of its session.
         claims: whether its calls claim an effect in the ledger before the handler starts.
-        codec: parses and describes the arguments.
-        value_codec: writes and reads the stored value of a result; `None` for a tool without a value.
-        masking: which parameters are secrets, and how they are shown without them.
-        result_masking: the same of the result's value.
 
     Raises:
         PromptValidationError: the declaration is invalid; the message states the fault and the correct form.
@@ -202,7 +188,7 @@ class Tool(Generic[P, R]):
         given_injected: tuple[Any, ...] = field(default=(), repr=False)
 
         def __class_getitem__(cls, types: Any) -> TypedAlias:  # noqa: ANN401 - types, in one of their many forms
-            return typed_alias(cls, types, wanted="Params, Result")
+            return typed_alias(cls, types, parameters="Params, Result")
 
     def __post_init__(self) -> None:
         schema: Mapping[str, Any] | None = getattr(self, "given_schema")  # noqa: B009 - a field that type checkers do not see
@@ -221,17 +207,17 @@ class Tool(Generic[P, R]):
         set_field(self, "result_type", arguments[1])
         set_field(self, "codec", declaration.params_codec())
         set_field(self, "value_codec", declaration.value_codec())
-        declared = cast("IdempotencyConfig | bool | None", self.idempotency)
-        if isinstance(declared, bool):
+        config = cast("IdempotencyConfig | bool | None", self.idempotency)
+        if isinstance(config, bool):
             from handrail.prompt.idempotency import IdempotencyConfig  # noqa: PLC0415
 
-            set_field(self, "idempotency", IdempotencyConfig() if declared else None)
+            set_field(self, "idempotency", IdempotencyConfig() if config else None)
         # Before the checks: they read `reconcile` and `external`, which an `External` may have declared.
-        settled = self.settle_effect(declaration)
+        combined = self.settle_effect(declaration)
         set_field(self, "masking", masking_of(arguments[0]) if schema is None else schema_masking(self.codec.schema))
         set_field(self, "result_masking", result_masking(arguments[1]))
         declaration.check_callables(None if self.has_made_handler else self.handler, self.reconcile, self.apply)
-        declaration.check_effect(settled, self.idempotency)
+        declaration.check_effect(combined, self.idempotency)
         declaration.check_options({name: getattr(self, name) for name in ToolOptions.__optional_keys__})
         if self.untrusted and self.sanitizes:
             declaration.refuse("what it returns is untrusted or sanitized, not both; leave one of the options out.")
@@ -255,28 +241,23 @@ class Tool(Generic[P, R]):
         handler: Callable[..., Any],
         **options: Unpack[ToolOptions],
     ) -> Tool[dict[str, Any], Any]:
-        """A tool whose schema is data: from an OpenAPI document, an MCP server, a benchmark.
+        """Creates a tool whose schema is data: from an OpenAPI document, an MCP server, a benchmark.
 
-        Args:
-            name: the name by which the model calls it.
-            description: the description that the model reads.
-            schema: the JSON Schema of the arguments, an object. Arguments are validated against it.
-            handler: `handler(arguments)`, plain or `async`: it is given the arguments as a `dict`. Further parameters
-                are injected, and what it returns is the value of the result, as for the function of `handrail.tool`.
-            options: the other options of a tool.
+        `schema` is the JSON Schema of the arguments, an object. `handler(arguments)`, plain or `async`, gets them as a
+        `dict`, once they are valid; its further parameters are injected, and it returns the value of the result.
 
         Raises:
             PromptValidationError: the declaration or the schema is invalid, or the schema refers to another document.
             ModuleNotFoundError: the extra `schemas` is not installed.
         """
-        from handrail.prompt.function_signature import DecoratedFunction, handler_of, read_signature  # noqa: PLC0415
+        from handrail.prompt.function_signature import DecoratedFunction, make_handler, read_signature  # noqa: PLC0415
 
         signature = read_signature(DecoratedFunction(handler, takes_data=True))
-        made = cast("Callable[..., Tool[dict[str, Any], Any]]", Tool)  # checkers do not see the last fields
-        return made(
+        build = cast("Callable[..., Tool[dict[str, Any], Any]]", Tool)  # checkers do not see the last fields
+        return build(
             name=name,
             description=description,
-            handler=handler_of(signature, takes_data=True),
+            handler=make_handler(signature, takes_data=True),
             **options,
             given_types=(dict, signature.result_type),
             given_schema=schema,
@@ -284,29 +265,26 @@ class Tool(Generic[P, R]):
         )
 
     def settle_effect(self, declaration: Declaration) -> DeclaredEffect:
-        """Combine the declarations of the effect, of this tool or of the one that it is a copy of.
-
-        See `Declaration.effect_of`.
-        """
+        """Combines the declarations of the effect, of this tool or of the one that it is a copy of."""
         effect, reconcile = cast("object", self.effect), self.reconcile
-        copied: DeclaredEffect | None = getattr(self, "given_effect")  # noqa: B009 - a field that type checkers do not see
-        if copied is not None:
-            effect, reconcile = copied.given_to_copy(effect, reconcile)
-        settled = declaration.effect_of(effect, self.idempotency, reconcile)
+        original: DeclaredEffect | None = getattr(self, "given_effect")  # noqa: B009 - a field that type checkers do not see
+        if original is not None:
+            effect, reconcile = original.given_to_copy(effect, reconcile)
+        combined = declaration.declare_effect(effect, self.idempotency, reconcile)
         for name in ("effect", "declares_effect", "external", "on_orphan", "reconcile", "apply"):
-            object.__setattr__(self, name, getattr(settled, name))
-        object.__setattr__(self, "given_effect", settled)
-        return settled
+            object.__setattr__(self, name, getattr(combined, name))
+        object.__setattr__(self, "given_effect", combined)
+        return combined
 
     @property
     def injected(self) -> tuple[InjectedParameter, ...]:
         """The parameters of its function that are injected; of a hand-written handler, what it needs."""
-        found: tuple[InjectedParameter, ...] = getattr(self, "given_injected")  # noqa: B009 - as in `__post_init__`
-        return found
+        parameters: tuple[InjectedParameter, ...] = getattr(self, "given_injected")  # noqa: B009 - as in `__post_init__`
+        return parameters
 
     @property
     def may_act(self) -> bool:
-        """Whether a call may change the world outside of the program."""
+        """Returns whether a call may change the world outside of the program."""
         return self.effect == "external"
 
     @property
@@ -315,7 +293,7 @@ class Tool(Generic[P, R]):
         return self.codec.schema
 
     def parse(self, arguments: str | bytes | Mapping[str, Any], *, max_bytes: int | None = None) -> P:
-        """Parse the arguments of a call; `None` for a tool without parameters.
+        """Parses the arguments of a call; `None` for a tool without parameters.
 
         Args:
             arguments: JSON, or decoded already. An empty text, blanks and `null` are `{}`.
@@ -342,11 +320,7 @@ class Tool(Generic[P, R]):
         return None if self.params_type is None else self.codec.for_keys()
 
     def key_params(self, arguments: str | bytes | Mapping[str, Any], params: object) -> object:
-        """The parameters as keys are made of them: `None` for each default that is made up per call and was not sent.
-
-        Args:
-            arguments: the arguments of the call, from which `params` were parsed.
-            params: the parameters; returned as they are if no default is made up.
+        """The parameters for keys: `None` for each default that is made up per call and was not sent.
 
         Raises:
             ParseError: the arguments no longer fit.
@@ -358,14 +332,11 @@ class Tool(Generic[P, R]):
         """The parameters with the values of their secrets, for the hashes of a tool whose `masking` hides some."""
         return params
 
-    def fault_of(self, result: ToolResult[Any], *, stored: bool = False) -> str | None:
+    def result_fault(self, result: ToolResult[Any], *, is_stored: bool = False) -> str | None:
         """The fault of a result, as text that follows what returned it; `None` if it is valid.
 
-        The fields of a dataclass are not checked: the commit does that. The items of a collection are.
-
-        Args:
-            result: what the handler or the reconciler returned.
-            stored: whether the value will be stored, and so must be restored exactly.
+        The fields of a dataclass are not checked: the commit does that. A value that `is_stored` must be restored
+        exactly.
         """
         value = result.value
         if result.parts and (fault := parts_fault(result.parts)):
@@ -383,13 +354,14 @@ class Tool(Generic[P, R]):
             return f"returned a message of type {type(result.message).__name__}, but a message is a string"
         if value is None or self.value_codec is None or is_dataclass(value):
             return None
-        return self._fault_inside(value, self.value_codec if stored else result_codec(self.result_type), stored=stored)
+        codec = self.value_codec if is_stored else result_codec(self.result_type)
+        return self._value_fault(value, codec, is_stored=is_stored)
 
-    def _fault_inside(self, value: R, held: Codec[R], *, stored: bool) -> str | None:
+    def _value_fault(self, value: R, codec: Codec[R], *, is_stored: bool) -> str | None:
         try:
-            held.parse_json(held.dump_json(value))  # read back, because the serializer accepts invalid literals
+            codec.parse_json(codec.dump_json(value))  # read back, because the serializer accepts invalid literals
         except (DumpError, ParseError) as error:
-            if not stored and isinstance(error, DumpError) and not error.is_mistyped:
+            if not is_stored and isinstance(error, DumpError) and not error.is_mistyped:
                 return None  # a NaN or a lone surrogate: it need not be stored
             fault = str(error)
         else:
@@ -407,7 +379,7 @@ class Tool(Generic[P, R]):
             return None
 
     def load_value(self, data: bytes) -> R | None:
-        """Load a value that `dump_value` has written.
+        """Loads a value that `dump_value` has written.
 
         Raises:
             ParseError: `dump_value` cannot have written the text.

@@ -1,9 +1,9 @@
-"""The result of a handler, and its text for the model."""
+"""The result of a handler, its parts, and its text for the model."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from types import AsyncGeneratorType, GeneratorType, NoneType
@@ -11,26 +11,143 @@ from typing import Any, Generic, Literal, Never, TypeAlias, TypeVar, cast, get_a
 
 from typing_extensions import is_typeddict
 
-from handrail.prompt.content_parts import BinaryPart, ContentPart, TextPart
+from handrail.errors.developer import InvalidArgumentError, check_argument
 from handrail.redaction import redacted_logger
-from handrail.serde import dump, result_codec
+from handrail.serde import dump, result_codec, stored_codec
 from handrail.serde.annotations import is_union, strip_annotated, subscriptable
 from handrail.serde.formatting import type_name
 from handrail.serde.json_values import escape_surrogates, is_decoded
 from handrail.serde.secrets import partial_json
 
+_KB = 1_000
+_MB = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class TextPart:
+    """Text."""
+
+    text: str
+
+    def __str__(self) -> str:
+        """The text."""
+        return self.text
+
+
+@dataclass(frozen=True, slots=True)
+class BinaryPart:
+    """An image, or another file.
+
+    Attributes:
+        media_type: as `image/png` or `application/pdf`.
+
+    Raises:
+        InvalidArgumentError: the data are not bytes, or the media type is not one.
+    """
+
+    data: bytes
+    media_type: str
+
+    def __post_init__(self) -> None:
+        check_argument("BinaryPart", "data", self.data, bytes, "bytes")
+        media_type = cast("object", self.media_type)
+        if not isinstance(media_type, str) or not all(media_type.partition("/")):
+            expected = "a media type: image/png"
+            raise InvalidArgumentError(
+                function="BinaryPart", argument="media_type", given=media_type, expected=expected
+            )
+
+    def __str__(self) -> str:
+        """The text in its place: `[image/png, 12 kB]`."""
+        return describe_file(self.media_type, len(self.data))
+
+    @property
+    def is_image(self) -> bool:
+        """Returns whether it is an image."""
+        return self.media_type.startswith("image/")
+
+    @property
+    def base64(self) -> str:
+        """The bytes in base64, as the APIs of providers take them."""
+        from base64 import b64encode  # noqa: PLC0415
+
+        return b64encode(self.data).decode()
+
+    @property
+    def data_url(self) -> str:
+        """A URL that holds the bytes: `data:image/png;base64,...`."""
+        return f"data:{self.media_type};base64,{self.base64}"
+
+
+ContentPart: TypeAlias = TextPart | BinaryPart
+"""A part of the content of a result."""
+
+# Known by its name, because the core does not import PydanticAI.
+_FILE_OF_PYDANTIC_AI = ("pydantic_ai.messages", "BinaryContent")
+
+
+def is_file_type(kind: object) -> bool:
+    """Returns whether it is a class of files: `BinaryPart`, or `BinaryContent` of PydanticAI."""
+    if not isinstance(kind, type):
+        return False
+    names = {(base.__module__, base.__qualname__) for base in kind.__mro__}
+    return issubclass(kind, BinaryPart) or _FILE_OF_PYDANTIC_AI in names
+
+
+def collect_file_parts(value: object) -> tuple[ContentPart, ...]:
+    """The parts in a returned value: a file, or a list or tuple of files and text; empty for any other value.
+
+    Raises:
+        InvalidArgumentError: a file of PydanticAI has no valid media type.
+    """
+    items = cast("Sequence[object]", value) if isinstance(value, list | tuple) else (value,)
+    # By their types, of which a long list has few.
+    kinds = set(map(type, items))
+    files = {kind for kind in kinds if is_file_type(kind)}
+    if not files or not all(issubclass(kind, str | TextPart) for kind in kinds - files):
+        return ()
+    return tuple(map(_as_part, items))
+
+
+def _as_part(item: Any) -> ContentPart:  # noqa: ANN401 - a part, text, or a file of PydanticAI
+    if isinstance(item, TextPart | BinaryPart):
+        return item
+    return TextPart(item) if isinstance(item, str) else BinaryPart(item.data, item.media_type)
+
+
+def describe_file(media_type: str, size: int) -> str:
+    """The text in the place of a file of so many bytes: `[image/png, 12 kB]`."""
+    for unit, name in ((_MB, "MB"), (_KB, "kB")):
+        if size >= unit:
+            return f"[{media_type}, {size / unit:.0f} {name}]"
+    return f"[{media_type}, {size} bytes]"
+
+
+def dump_parts(parts: Sequence[ContentPart]) -> list[dict[str, str]]:
+    """Parts as JSON."""
+    return [dump(part) for part in parts]
+
+
+def load_parts(data: Sequence[Mapping[str, Any]]) -> tuple[ContentPart, ...]:
+    """Loads what `dump_parts` wrote.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    items: Any = data  # not an object, for which `parse` is typed
+    return stored_codec(tuple[ContentPart, ...]).parse(items) if data else ()
+
+
 T_co = TypeVar("T_co", covariant=True)
 V = TypeVar("V")
-
 _log = redacted_logger("handrail.prompt")
-_MOST_GAPS = 10
-"""So many places are named that JSON cannot say."""
+
+_MOST_GAPS = 10  # so many places are named that JSON cannot say
 
 _UNFINISHED = (GeneratorType, AsyncGeneratorType, Future)
 
-
 Extent: TypeAlias = Literal["all", "part", "nothing"]
-"""How much of a file has been shown: `"nothing"` for one that has only been described, `"all"` for an empty one."""
+"""The part of a file that has been shown: `"nothing"` for one that was only described, `"all"` for an empty one."""
 
 Position: TypeAlias = tuple[int, int]
 """A line of a file and a character in it, both from 1."""
@@ -41,15 +158,13 @@ FILE_START: Position = (1, 1)
 
 @dataclass(frozen=True, slots=True)
 class FileShown:
-    """How much of a file one result shows to the model, or has the model write: an entry of `ToolResult.files_shown`.
+    """The part of a file that one result shows to the model, or has the model write.
 
     Attributes:
-        path: the file.
-        identity: `Filesystem.identity` of the content that is shown; if empty, it is computed when the call has ended.
+        identity: `Filesystem.identity` of the content; if empty, it is computed when the call has ended.
         shown: `"all"` for a whole file; `"part"` for some of its lines; `"nothing"` if only its kind is shown.
-        first_line: for a part, the number of the first line that is shown, from 1.
-        last_line: for a part, the number of the last line that is shown.
-        total_lines: for a part, how many lines the file has.
+        first_line: for a part, the first line that is shown, from 1.
+        last_line: for a part, the last line that is shown.
         column: the first character of the first line that is shown, from 1.
         next_column: the first character of the last line that is not shown; `None` if it is shown to its end.
 
@@ -88,15 +203,14 @@ class ToolResult(Generic[T_co]):
     """The result of a call.
 
     Attributes:
-        message: the text for the model.
         value: a value of the tool's result type; `None` if there is none, as for most failures.
         success: whether the call succeeded; if not, everything it changed is rolled back.
-        exclude_value_from_context: whether the value is hidden from the model, which then reads only the message. It
-            saves context; it does not protect secrets, because sessions and stores record the value.
+        exclude_value_from_context: whether the model reads only the message. It saves context; it does not protect
+            secrets, because sessions and stores record the value.
         files_shown: which files it shows to the model, and how much of each, for `ReadBeforeWritePolicy`; `None` if the
             tool does not report it. It is not stored.
-        parts: images, other files and more text for the model, in this order after the text of message and value. They
-            are recorded and replayed as the value is.
+        parts: images, other files and more text for the model, after the text of message and value. They are recorded
+            and replayed as the value is.
     """
 
     message: str
@@ -134,12 +248,11 @@ class ToolResult(Generic[T_co]):
         """The text that the model reads, with a line for each of the parts: `[image/png, 12 kB]` for a file.
 
         If the value has a method `render() -> str`, a success is exactly that text. Any other value is shown as JSON
-        below the message, a string as it is. A failure starts with its message in either case. Without a value to show,
-        the text is the message, or `OK` or `Failed` if that is empty. Lone surrogates, which UTF-8 cannot encode, are
-        written as their escapes.
+        below the message, a string as it is. A failure starts with its message. Without a value to show, the text is
+        the message, or `OK` or `Failed`. Lone surrogates are written as their escapes.
 
-        Never raises: null stands for what JSON cannot say, such as NaN or a value in itself, and a line below names
-        these places. A value of which nothing can be shown is logged, and the model reads the name of its type.
+        Never raises: null stands for what JSON cannot say, such as NaN, and a line below names these places. A value of
+        which nothing can be shown is logged, and the model reads the name of its type.
         """
         if not self.parts:
             return self._text()
@@ -153,39 +266,32 @@ class ToolResult(Generic[T_co]):
         value = self.value
         if value is None or self.exclude_value_from_context:
             return escape_surrogates(self.message or ("OK" if self.success else "Failed"))
-        text = _rendered(value)
+        text = _render_value(value)
         if text is None:
             text = value if isinstance(value, str) else _as_json(value)
         # Only a success is its `render` alone: a failure without its message would read like a success.
         elif self.success:
             return escape_surrogates(text)
-        shown = "\n".join(part for part in (self.message, text) if part)
-        return escape_surrogates(shown or ("OK" if self.success else "Failed"))
+        body = "\n".join(part for part in (self.message, text) if part)
+        return escape_surrogates(body or ("OK" if self.success else "Failed"))
 
 
 def parts_fault(parts: object) -> str | None:
     """The fault of the parts of a result, as text that follows "its handler"; `None` if they are valid."""
     if not isinstance(parts, tuple):
         return f"returned parts as a {type(parts).__name__}, but they are a tuple of TextPart and BinaryPart"
-    given = cast("tuple[object, ...]", parts)
-    wrong = next((each for each in given if not isinstance(each, TextPart | BinaryPart)), None)
+    items = cast("tuple[object, ...]", parts)
+    wrong = next((part for part in items if not isinstance(part, TextPart | BinaryPart)), None)
     return None if wrong is None else f"returned a part of type {type(wrong).__name__}; use TextPart or BinaryPart"
 
 
 def is_unfinished(value: object) -> bool:
-    """Whether a value is a generator, an awaitable or a future: work that has perhaps not been done."""
+    """Returns whether a value is a generator, an awaitable or a future."""
     return isinstance(value, _UNFINISHED) or hasattr(type(value), "__await__")
 
 
 def check_value(expected: object, value: object) -> str | None:
-    """The fault of the value of a success, as text that follows "its handler"; `None` if it is valid.
-
-    The check is shallow: it covers the class of the value, not its content.
-
-    Args:
-        expected: the result type of the tool: a class, a generic alias, a union of them, or `None`.
-        value: what the handler returned as the value.
-    """
+    """The fault of the class of a value, as text that follows "its handler"; `None` if it is valid."""
     if is_unfinished(value):
         return f"returned a value of type {type(value).__name__}, whose work has perhaps not been done"
     if any(_is_instance(value, kind) for kind in _members(expected)):
@@ -195,18 +301,15 @@ def check_value(expected: object, value: object) -> str | None:
 
 
 def shown_schema(expected: object) -> dict[str, Any] | None:
-    """The JSON Schema of what the model reads of a success; `None` if nothing can be said.
+    """The JSON Schema of a success as the model reads it; `None` if nothing can be said.
 
     A value with a method `render` is read as text, and any other as its JSON.
-
-    Args:
-        expected: the result type of the tool.
     """
     members = [get_origin(kind) or kind for kind in _members(expected) if kind not in {None, NoneType}]
-    rendered = [callable(getattr(kind, "render", None)) for kind in members]
-    if all(rendered):
-        return {"type": "string"} if rendered else None
-    return None if any(rendered) else result_codec(expected).schema or None
+    has_render = [callable(getattr(kind, "render", None)) for kind in members]
+    if all(has_render):
+        return {"type": "string"} if has_render else None
+    return None if any(has_render) else result_codec(expected).schema or None
 
 
 def _members(expected: object) -> tuple[object, ...]:
@@ -232,8 +335,7 @@ def _is_instance(value: object, kind: object) -> bool:
     return isinstance(cls, type) and isinstance(value, cls) and not text_as_sequence
 
 
-def _rendered(value: object) -> str | None:
-    """The text of the value's own `render`; `None` if it has none, or it fails."""
+def _render_value(value: object) -> str | None:
     render = getattr(value, "render", None)
     if not callable(render):
         return None

@@ -157,7 +157,7 @@ class CallState:
         tool, environment = self.tool, self.environment
         if tool is None or self.plan.taints is None or self.taint_place is not None:
             return  # it returns nothing untrusted, or the refusal of the effect that it repeats was read before
-        from handrail.taint.state import Provenance, shown_arguments, taint  # noqa: PLC0415
+        from handrail.taint import Provenance, shown_arguments, taint  # noqa: PLC0415
 
         arguments = self.plan.dump(self.call, self.params).decode()
         provenance = Provenance(tool.name, *self.ref.stored, shown_arguments(arguments))

@@ -32,8 +32,8 @@ from pydantic_core import from_json, to_json
 
 from handrail.errors import ParseError, SessionError, ToolValidationError
 from handrail.prompt import Tool, ToolResult
-from handrail.prompt.content_parts import ContentPart, dump_parts, load_parts
 from handrail.prompt.tool_declaration import Arguments
+from handrail.prompt.tool_result import ContentPart, dump_parts, load_parts
 from handrail.redaction import MASK, redacted_logger
 from handrail.serde import codec, dump, parse, result_codec
 from handrail.serde.json_schema import is_array, is_object
@@ -44,7 +44,7 @@ from handrail.session.persistence.stored_types import find_type, stored_type
 
 if TYPE_CHECKING:
     from handrail.limits import RunContext
-    from handrail.taint.state import ContentMarks
+    from handrail.taint import ContentMarks
 
 _log = redacted_logger("handrail.runtime")
 
@@ -73,7 +73,7 @@ class ToolMessage(NamedTuple):
             `ToolValidationError`, and a `ModelRetry` or `ToolFailed`. `None` for other failures, and in an answer from
             a record.
         marks: of untrusted content, the lines with which `content` and `parts` begin and end; see
-            `handrail.taint.state`.
+            `handrail.taint`.
         pending: whether the call waits, for an approval mostly: nothing of it has run or is recorded, `success` is
             false, and `content` says that it waits. Its result is in the message of the call that is made again.
     """

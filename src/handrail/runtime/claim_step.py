@@ -557,7 +557,7 @@ def _checked(answer: object, tool: Tool[Any, Any]) -> ToolResult[Any]:
     fault: str | None = f"returned a value of type {type(answer).__name__}, which is not a ToolResult"
     if replays.is_result(answer):
         lacks_value = answer.value is None and answer.success is True
-        fault = tool.fault_of(replace(answer, success=False) if lacks_value else answer)
+        fault = tool.result_fault(replace(answer, success=False) if lacks_value else answer)
         try:
             if fault is None and answer.value is not None and tool.value_codec is not None:
                 tool.value_codec.dump_json(answer.value)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from handrail.runtime.execution import ExecutionMode
     from handrail.runtime.ledger.ledger import EffectLedger
     from handrail.store.protocol import EffectRow
-    from handrail.taint.state import TaintIndex
+    from handrail.taint import TaintIndex
 
 name_late(
     {
@@ -34,7 +34,7 @@ name_late(
         "handrail.adapters.hooks": "handrail.feedback_given handrail.sent_back",
         "handrail.runtime.long_results": "handrail.cut_result handrail.read_result",
         "handrail.taint.policy": "handrail.sanitized",
-        "handrail.taint.state": "handrail.tainted handrail.delimiter_secret",
+        "handrail.taint": "handrail.tainted handrail.delimiter_secret",
     }
 )
 
@@ -138,7 +138,7 @@ class Environment:
     @property
     def taints(self) -> TaintIndex:
         """What the session has read that is untrusted."""
-        from handrail.taint.state import TaintIndex  # noqa: PLC0415
+        from handrail.taint import TaintIndex  # noqa: PLC0415
 
         return self._taints.setdefault("", TaintIndex(self.session))
 

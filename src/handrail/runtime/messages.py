@@ -7,7 +7,7 @@ from typing import Any
 
 from handrail.errors import CallIdReusedError, StoreError
 from handrail.prompt import ToolResult
-from handrail.prompt.content_parts import BinaryPart, TextPart
+from handrail.prompt.tool_result import BinaryPart, TextPart
 from handrail.redaction import current_redaction
 from handrail.runtime.call import CallState
 from handrail.runtime.calls import ToolInvoked, ToolMessage, declared_result, is_same_call
@@ -108,9 +108,9 @@ def _rendered(run: CallState, result: ToolResult[Any], *, replayed: bool) -> Too
         parts = (TextPart(text), *(part for part in parts if isinstance(part, BinaryPart))) if parts else ()
     marks = None
     if environment.is_tainted:
-        from handrail.taint.state import marks_of  # noqa: PLC0415
+        from handrail.taint import find_marks  # noqa: PLC0415
 
-        marks = marks_of(environment.taints, run.ref, run.taint_place)
+        marks = find_marks(environment.taints, run.ref, run.taint_place)
     if marks is not None:
         text, parts = marks.around(text), marks.around_parts(parts)
     return ToolMessage(run.call.id, text, result.success, result, replayed, is_cut, parts, marks=marks)

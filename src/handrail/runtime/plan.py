@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from handrail.prompt import ToolPolicy
     from handrail.runtime.environment import MessageHook
     from handrail.serde import Masking
-    from handrail.taint.state import TaintIndex
+    from handrail.taint import TaintIndex
     from handrail.transaction import Snapshotable
 
 

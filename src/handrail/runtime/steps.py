@@ -79,7 +79,7 @@ async def unknown_tool(run: CallState) -> Never:
     asked = asked if len(asked) <= _LONGEST_NAME else f"{asked[:_LONGEST_NAME]}..."
     if await _started(run) is not None:
         raise _in_doubt(f"there is no tool {asked} now. This call was started before")
-    section = run.environment.rendering.closed_section_of(run.call.name, run.ref.reply)
+    section = run.environment.rendering.find_closed_section(run.call.name, run.ref.reply)
     if section is not None:
         opener = run.environment.rendering.names.open
         raise CallRefusedError(
@@ -257,7 +257,7 @@ def _checked_result(tool: Tool[Any, Any], returned: object, *, stored: bool) -> 
     # Nearly all results are so.
     fits = type(returned.value) is tool.result_type or (returned.value is None and returned.success is False)
     fits = fits and type(returned.message) is str and type(returned.success) is bool
-    fault = None if fits and not returned.parts else tool.fault_of(returned, stored=stored)
+    fault = None if fits and not returned.parts else tool.result_fault(returned, is_stored=stored)
     if fault:
         drop_unawaited(returned.value)
         raise _invalid_result(tool, fault)
@@ -360,9 +360,9 @@ async def apply_result(
     if hasattr(type(value), "__dataclass_fields__"):  # it is an event
         session.dispatch(value)
     if tool.sanitizes:
-        from handrail.taint.policy import note_sanitized  # noqa: PLC0415
+        from handrail.taint.policy import record_sanitized  # noqa: PLC0415
 
-        note_sanitized(session, tool, run.ref, result.value)
+        record_sanitized(session, tool, run.ref, result.value)
 
 
 async def _apply_effect(run: CallState, tool: Tool[Any, Any], claim: Claim, result: ToolResult[Any]) -> None:

@@ -1,20 +1,19 @@
 """The policy about calls that act after the session has read untrusted content, and the values that it lets pass.
 
 A sanitizer is a tool with `sanitizes=True`: a function of the program that returns typed values, such as an amount or a
-date, and checks them. It clears no session. It clears the values that it returns, for the arguments of later calls: a
-call all of whose arguments are such values is not asked about.
+date, and checks them. It clears the values that it returns, not the session: a later call all of whose arguments are
+such values is not asked about.
 
 The values of a success are recorded before the call is committed, in the same unit. They are those of the result's
-JSON, and the keys of its objects. Secrets are not recorded: all that is stored of one is a mask, which would vouch for
-every other secret. So a call with a secret is always asked about. A child session has the values that it has recorded
-itself, and not those of its parent.
+JSON, and the keys of its objects. Secrets are not recorded: their mask would vouch for every other secret. So a call
+with a secret is always asked about. A child session has the values that it has recorded itself,
+not those of its parent.
 
 Every text that the model has chosen counts: a value, and the key of an object, unless the schema of the tool declares
 it as the name of a property. `null` and an empty object or array are values, too. An argument that is equal to the
 declared default of its parameter is as if it was not given, because the model could have left it out.
 
-A value is compared by the text of its JSON, so `5` and `"5"` are one value, and so are `500` and `500.0`. A secret is
-compared with nothing: all that is known of it is its mask.
+A value is compared by the text of its JSON, so `5` and `"5"` are one value, and so are `500` and `500.0`.
 """
 
 from __future__ import annotations
@@ -38,38 +37,27 @@ from handrail.serde.json_schema import Node, is_array, is_object
 from handrail.session import Session, SlicePolicy, stored_as
 from handrail.session.calls import CallRef
 from handrail.session.views import reads_above
-from handrail.taint.state import Provenance, Tainted, newest_taints, surely_untainted
+from handrail.taint import Provenance, Tainted, newest_taints, surely_untainted
 
-_CHOICES: Final = ("allOf", "anyOf", "oneOf")
-"""What a schema has the schemas in that may describe the same value."""
+_CHOICES: Final = ("allOf", "anyOf", "oneOf")  # what a schema has the schemas in that may describe the same value
 
 
 class JudgedArguments(NamedTuple):
-    """The arguments of one call.
-
-    Attributes:
-        values: the arguments as decoded JSON, secrets masked.
-        schema: the JSON Schema of the parameters.
-    """
+    """The arguments of one call as decoded JSON, secrets masked, and the JSON Schema of the parameters."""
 
     values: object
     schema: Mapping[str, Any]
 
-    def chosen(self) -> frozenset[str]:
+    def texts(self) -> frozenset[str]:
         """The texts of the arguments that are not equal to the default of their parameter."""
-        given = _without_defaults(self.values, (self.schema,), self.schema)
-        if not given:
+        arguments = _without_defaults(self.values, (self.schema,), self.schema)
+        if not arguments:
             return frozenset()
-        return frozenset(leaves(given, names=declared_names(self.schema)))
+        return frozenset(leaves(arguments, names=declared_names(self.schema)))
 
 
 def leaves(values: object, *, names: frozenset[str] = frozenset()) -> Iterator[str]:
-    """The texts of decoded JSON: those of values, and the keys of objects.
-
-    Args:
-        values: the decoded JSON.
-        names: keys that are left out.
-    """
+    """The texts in decoded JSON: values, and the keys of objects but for `names`."""
     if is_object(values) and values:
         for name, value in values.items():
             if name not in names:
@@ -83,7 +71,6 @@ def leaves(values: object, *, names: frozenset[str] = frozenset()) -> Iterator[s
 
 
 def _json_text(value: object) -> str:
-    """The JSON of a value, in which equal numbers are equal."""
     return json.dumps(_with_whole_numbers(value), sort_keys=True, ensure_ascii=False)
 
 
@@ -99,51 +86,47 @@ def declared_names(schema: object) -> frozenset[str]:
 
 
 def _without_defaults(value: object, schemas: Sequence[Node], root: Node) -> object:
-    """Decoded JSON without the entries of objects that are equal to the default that a schema declares for them."""
-    seen: set[str] = set()
-    described = [each for schema in schemas for each in _alternatives(schema, root, seen)]
+    references: set[str] = set()
+    described = [alternative for schema in schemas for alternative in _alternatives(schema, root, references)]
     if is_object(value):
-        kept: dict[str, object] = {}
+        rest: dict[str, object] = {}
         for name, item in value.items():
-            of_item = [found for each in described if (found := _of_property(each, name)) is not None]
-            if not any(_is_default(item, each) for each in of_item):
-                kept[name] = _without_defaults(item, of_item, root)
-        return kept
+            of_item = [node for alternative in described if (node := _of_property(alternative, name)) is not None]
+            if not any(_is_default(item, alternative) for alternative in of_item):
+                rest[name] = _without_defaults(item, of_item, root)
+        return rest
     if is_array(value):
-        of_items = [found for each in described if is_object(found := each.get("items"))]
+        of_items = [node for alternative in described if is_object(node := alternative.get("items"))]
         return [_without_defaults(item, of_items, root) for item in value]
     return value
 
 
-def _alternatives(schema: Node, root: Node, seen: set[str]) -> Iterator[Node]:
-    """A schema, and those that it refers to or combines for the same value; each reference is followed once."""
+def _alternatives(schema: Node, root: Node, references: set[str]) -> Iterator[Node]:
     yield schema
     reference: object = schema.get("$ref")
     # A server may have made the schema: references may be circular, or multiply.
-    if isinstance(reference, str) and reference not in seen:
-        seen.add(reference)
-        yield from _alternatives(_referred(reference, root), root, seen)
+    if isinstance(reference, str) and reference not in references:
+        references.add(reference)
+        yield from _alternatives(_referred(reference, root), root, references)
     for keyword in _CHOICES:
         members: object = schema.get(keyword)
         for member in members if is_array(members) else ():
             if is_object(member):
-                yield from _alternatives(member, root, seen)
+                yield from _alternatives(member, root, references)
 
 
 def _referred(reference: str, root: Node) -> Node:
-    """What a reference names in a schema; empty if it is not in there, as the schema of a server may say anything."""
-    found: object = root
+    node: object = root
     for name in reference.removeprefix("#/").split("/"):
-        found = found.get(name) if is_object(found) else None
-    return found if is_object(found) else {}
+        node = node.get(name) if is_object(node) else None
+    return node if is_object(node) else {}
 
 
 def _of_property(schema: Node, name: str) -> Node | None:
-    """What a schema says of the values under a name."""
     properties: object = schema.get("properties")
-    found = properties.get(name) if is_object(properties) else None
-    found = schema.get("additionalProperties") if found is None else found
-    return found if is_object(found) else None
+    node = properties.get(name) if is_object(properties) else None
+    node = schema.get("additionalProperties") if node is None else node
+    return node if is_object(node) else None
 
 
 def _is_default(value: object, schema: Node) -> bool:
@@ -169,8 +152,6 @@ class Sanitized:
 
     Attributes:
         tool: the sanitizer.
-        reply: the reply of the model that asked for the call; `None` if it was not given.
-        call_id: the id of the call.
         values: the values and the keys as text, `null` and empty objects and arrays included; no secrets.
     """
 
@@ -182,38 +163,30 @@ class Sanitized:
     values: tuple[str, ...]
 
 
-def note_sanitized(session: Session, tool: Tool[Any, Any], ref: CallRef, value: object) -> None:
-    """Record the values that a sanitizer has returned; a result of `None` has none.
-
-    Raises:
-        DumpError: the value has no JSON.
-        SessionError: the session is closed, or its store cannot hold the item.
-    """
-    shown = tool.result_masking.mask(dump(value))
-    texts = [] if value is None else [text for text in leaves(shown) if MASK not in text]
+def record_sanitized(session: Session, tool: Tool[Any, Any], ref: CallRef, value: object) -> None:
+    """Records the values that a sanitizer has returned; a result of `None` has none."""
+    masked = tool.result_masking.mask(dump(value))
+    texts = [] if value is None else [text for text in leaves(masked) if MASK not in text]
     session[Sanitized].log(Sanitized(tool.name, *ref.stored, tuple(dict.fromkeys(texts))), ref, written="deferred")
 
 
 def are_sanitized(session: Session, arguments: JudgedArguments) -> bool:
-    """Whether all values of the arguments were returned by sanitizers of the session, by any of them.
+    """Returns whether sanitizers of the session have returned all values of the arguments.
 
-    Arguments without a value are not: that the call is made at all may be what the content asks for. Nor is a secret,
-    which is compared with nothing.
+    False for arguments without a value, because the content may ask for the call itself, and for a secret.
     """
-    wanted = arguments.chosen()
-    if not wanted or not len(session[Sanitized]) or any(MASK in text for text in wanted):
+    texts = arguments.texts()
+    if not texts or not len(session[Sanitized]) or any(MASK in text for text in texts):
         return False
-    return wanted <= {value for item in session[Sanitized] for value in item.values}
+    return texts <= {value for item in session[Sanitized] for value in item.values}
 
 
 OnTainted = Literal["ask", "deny"]
-"""What is done with a call that acts in a tainted session."""
+"""The answer to a call that acts in a tainted session."""
 
-_MOST_LISTED = 5
-"""Sources that a question names, the newest first."""
+_MOST_LISTED = 5  # sources that a question names, the newest first
 
-_LONGEST_SOURCE = 120
-"""Characters of the arguments of a source that a question repeats."""
+_LONGEST_SOURCE = 120  # characters of the arguments of a source that a question repeats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -223,14 +196,13 @@ class TaintPolicy:
     That is one with an external effect, and one of a tool that is not Handrail's and whose effect is not declared.
 
     A session is tainted once it, or a session that it works for, has read the result of a tool that is marked
-    `untrusted`; see `handrail.taint.state`. The question names the sources. A call all
-    of whose arguments are values of a sanitizer is allowed.
+    `untrusted`. The question names the sources. A call all of whose arguments are values of a sanitizer is allowed.
 
     Attributes:
         on_tainted: `"ask"`, or `"deny"`.
         tools: globs over the names of further tools that are judged as those with an external effect, such as those
             that read what an attacker would want to know.
-        name: the name of the policy; give another one if two policies apply to one tool.
+        name: give another one if two policies apply to one tool.
 
     Raises:
         PromptValidationError: `on_tainted` is another word, or `tools` is not a collection of globs.
@@ -247,25 +219,25 @@ class TaintPolicy:
                 "leave the policy out."
             )
         # A string is iterable: `"read_keys"` would be nine globs of one letter.
-        given = cast("object", self.tools)
-        if isinstance(given, str) or not isinstance(given, Iterable):
-            raise PromptValidationError(f"policy {self.name}: tools is {given!r}; write tools=['read_keys'].")
-        globs = tuple(cast("Iterable[object]", given))
-        wrong = next((each for each in globs if not isinstance(each, str)), None)
+        tools = cast("object", self.tools)
+        if isinstance(tools, str) or not isinstance(tools, Iterable):
+            raise PromptValidationError(f"policy {self.name}: tools is {tools!r}; write tools=['read_keys'].")
+        globs = tuple(cast("Iterable[object]", tools))
+        wrong = next((glob for glob in globs if not isinstance(glob, str)), None)
         if wrong is not None:
             raise PromptValidationError(f"policy {self.name}: tools holds {wrong!r}; write globs: tools=['read_keys'].")
         object.__setattr__(self, "tools", globs)
 
     def guards(self, tool: str, *, may_act: bool) -> bool:
-        """Whether the calls of a tool of that name are judged in a tainted session; see `Tool.may_act`."""
+        """Returns whether the calls of a tool are judged in a tainted session; see `Tool.may_act`."""
         return may_act or any(fnmatchcase(tool, glob) for glob in self.tools)
 
     def may_block(self, tool: Tool[Any, Any], session: Session) -> bool:
-        """Whether what the sessions have read that this one works for is read from the store."""
+        """Returns whether the taint of parent sessions is read from the store."""
         return self.guards(tool.name, may_act=tool.may_act) and reads_above(session)
 
     def check(self, tool: Tool[Any, Any], params: Any, *, context: ToolContext) -> PolicyDecision:  # noqa: ANN401 - the protocol's
-        """Allow the call unless it acts and the session is tainted."""
+        """Allows the call unless it acts and the session is tainted."""
         session = context.session
         # The first is what nearly every call that acts meets, so it costs next to nothing.
         if surely_untainted(session) or not self.guards(tool.name, may_act=tool.may_act):
@@ -273,29 +245,22 @@ class TaintPolicy:
         return self.judge(session, tool.name, partial(_arguments, tool, params))
 
     def judge(self, session: Session, tool: str, arguments: Callable[[], JudgedArguments]) -> PolicyDecision:
-        """The decision on a call that is guarded.
-
-        Args:
-            session: the session of the call.
-            tool: the name of the tool.
-            arguments: returns the arguments; called only in a tainted session.
-        """
+        """The decision on a call that is guarded; its arguments are asked for only in a tainted session."""
         taints = tuple(newest_taints(session))
         if not taints:
             return PolicyDecision.allow()
         if are_sanitized(session, arguments()):
             return PolicyDecision.allow()
-        read = f"session has read untrusted content, from {_listed([_brief(each).origin for each in taints])}"
+        read = f"session has read untrusted content, from {_join_sources([_brief(taint).origin for taint in taints])}"
         if self.on_tainted == "deny":
             return PolicyDecision.deny(f"the {read}; {tool} does not run after that. Answer without it.")
         return PolicyDecision.ask(f"the {read}")
 
     def on_result(self, tool: Tool[Any, Any], params: Any, result: ToolResult[Any], *, context: ToolContext) -> None:  # noqa: ANN401 - the protocol's
-        """Take no note: the pipeline records what a session has read."""
+        """Does nothing: the pipeline records what a session has read."""
 
 
 def _arguments(tool: Tool[Any, Any], params: object) -> JudgedArguments:
-    """The arguments of a call; none if they have no JSON."""
     values: object = params
     if params is None:
         values = {}
@@ -308,14 +273,13 @@ def _arguments(tool: Tool[Any, Any], params: object) -> JudgedArguments:
 
 
 def _brief(taint: Tainted) -> Provenance:
-    """A source as a question names it, so that long arguments do not hide the rest."""
-    found = taint.provenance
-    through = tuple(shorten(each, _LONGEST_SOURCE) for each in found.through)
-    return replace(found, arguments=shorten(found.arguments, _LONGEST_SOURCE), through=through)
+    provenance = taint.provenance
+    through = tuple(shorten(source, _LONGEST_SOURCE) for source in provenance.through)
+    return replace(provenance, arguments=shorten(provenance.arguments, _LONGEST_SOURCE), through=through)
 
 
-def _listed(parts: list[str]) -> str:
+def _join_sources(parts: list[str]) -> str:
     parts = list(dict.fromkeys(parts))
     more = len(parts) - _MOST_LISTED
-    shown = "; ".join(parts[:_MOST_LISTED])
-    return f"{shown}; and {more} more" if more > 0 else shown
+    text = "; ".join(parts[:_MOST_LISTED])
+    return f"{text}; and {more} more" if more > 0 else text

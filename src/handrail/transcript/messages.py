@@ -25,7 +25,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias, cast
 
 from pydantic_core import from_json
 
-from handrail.prompt.content_parts import describe_file
+from handrail.prompt.tool_result import describe_file
 from handrail.serde.formatting import json_line
 from handrail.serde.json_schema import is_object
 from handrail.session.calls import CallRef

@@ -29,7 +29,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from pydantic_core import from_json
 
 from handrail.prompt import ToolResult
-from handrail.prompt.content_parts import load_parts
+from handrail.prompt.tool_result import load_parts
 from handrail.runtime import ToolInvoked
 from handrail.runtime.calls import Step
 from handrail.serde.json_schema import is_array

@@ -35,8 +35,8 @@ from handrail.adapters.pydantic_ai.conversation import StoredHistory
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.prompt import Prompt, PromptTemplate, Section, ToolContext, ToolResult, ToolsSection
 from handrail.prompt import Tool as HandrailTool
-from handrail.prompt.effect import Effect
 from handrail.prompt.idempotency import slot_effect_key
+from handrail.prompt.signature import Effect
 from handrail.runtime import EffectLedger, Session, ToolInvoked
 from handrail.runtime.ledger.effects import Claimed, ClaimRequest, NotKnown
 from handrail.session.calls import CallRef

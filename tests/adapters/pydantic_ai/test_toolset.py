@@ -44,7 +44,7 @@ from handrail.errors import PromptValidationError
 from handrail.prompt import BinaryPart, Prompt, PromptTemplate, ToolContext, ToolResult, ToolsSection
 from handrail.prompt.tool_definition import MAX_RESULT_CHARS
 from handrail.runtime import Session, ToolInvoked
-from handrail.taint import TaintPolicy, taints_of
+from handrail.taint import TaintPolicy, list_taints
 from handrail.testing import Call, Expect, Outcome, Reply, ScriptedModel
 from tests.adapters.kit import ADD_NOTE, READ_NOTES, Note, noted, notes_prompt
 from tests.kit import raises
@@ -382,7 +382,7 @@ async def test_the_mark_holds_with_the_capability_of_all_tools() -> None:
     """As for a tool of a section."""
     session = Session()
     await agent(desk(session), "PipelineCapability").run("Pay.")
-    assert [entry.provenance.tool for entry in taints_of(session)] == ["web"]
+    assert [entry.provenance.tool for entry in list_taints(session)] == ["web"]
 
 
 IBAN = "DE89370400440532013000"
@@ -435,7 +435,7 @@ async def test_what_comes_back_for_an_untrusted_tool_taints_and_is_delimited(
     """So the payment that follows is asked about, and what is said beside the value is delimited, too."""
     session = Session()
     parts = await play_outside(session, given, toolset)
-    (item,) = taints_of(session)
+    (item,) = list_taints(session)
     assert (item.provenance.tool, item.provenance.arguments) == ("browse", '{"url":"x"}')
     value, paid = contents(parts)
     opening = str(value).splitlines()[0]
@@ -453,4 +453,4 @@ async def test_what_comes_back_for_a_trusted_tool_is_as_it_was_given() -> None:
     parts = await play_outside(session, MAIL, outside(untrusted=False))
     value, paid = contents(parts)
     assert (value, paid) == (MAIL, f"paid 5 to {IBAN}")
-    assert taints_of(session) == ()
+    assert list_taints(session) == ()

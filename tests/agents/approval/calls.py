@@ -9,7 +9,7 @@ from typing import Any
 
 from handrail.agents import Answer, Decision, GatedCall
 from handrail.agents.approval.decisions import Verdict
-from handrail.prompt.effect import Effect
+from handrail.prompt.signature import Effect
 from handrail.serde import digest
 
 

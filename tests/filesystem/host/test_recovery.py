@@ -19,7 +19,7 @@ from handrail.filesystem import HostFilesystem
 from handrail.programs import Process, ProgramRecord
 from tests.filesystem.kit import PlantedTree, call
 from tests.kit import raises
-from tests.programs.test_process_tree import child
+from tests.programs.test_processes import child
 from tests.wording import Wording
 
 

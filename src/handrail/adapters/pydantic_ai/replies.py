@@ -47,7 +47,7 @@ from handrail.serde.json_values import escape_surrogates
 from handrail.session import Session
 from handrail.session.calls import CallRef, distinct_id, is_reply, is_storable_id
 from handrail.session.conversation import REPLY_KEY
-from handrail.taint.state import ContentMarks, Provenance, marks_of, shown_arguments, taint
+from handrail.taint import ContentMarks, Provenance, find_marks, shown_arguments, taint
 
 Words = str | dict[str, Any] | None
 """The arguments of a call as the model wrote them; `None` if they are not known, or it wrote none."""
@@ -316,12 +316,12 @@ async def mark_outside_results(
 async def _taint(environment: Environment, tool: ToolDefinition | None, call: CallInHistory) -> ContentMarks | None:
     index = environment.taints
     # A tool of this program has tainted the session when it put its result off.
-    if tool is not None and index.place_of(call.ref) is None:
+    if tool is not None and index.find_place(call.ref) is None:
         plain = _decode(call.words)
         text = canonical_json(schema_masking(tool.parameters_json_schema).mask(plain)).decode()
         provenance = Provenance(tool.name, *call.ref.stored, shown_arguments(text))
-        await ASYNC.run(partial(taint, index, provenance, written="surely"), is_async=False, seconds=None)
-    return marks_of(index, call.ref)
+        await ASYNC.run(partial(taint, index, provenance, durability="surely"), is_async=False, seconds=None)
+    return find_marks(index, call.ref)
 
 
 def _delimit(part: ToolReturnPart[Any], marks: ContentMarks) -> ModelRequestPart:

@@ -52,8 +52,7 @@ from handrail.adapters.pydantic_ai.replies import find_call
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import CallPostponed, PromptValidationError, ToolConflictError
 from handrail.prompt import Approval, ApprovalRequest, BinaryPart, RenderedPrompt, Tool
-from handrail.prompt.content_parts import ContentPart
-from handrail.prompt.tool_result import shown_schema
+from handrail.prompt.tool_result import ContentPart, shown_schema
 from handrail.resources import Binding, ResourceRegistry, Scope
 from handrail.runtime import ToolMessage
 from handrail.runtime.execution import ASYNC

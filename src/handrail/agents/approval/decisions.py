@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, ClassVar, Literal, cast
 
-from handrail.prompt.effect import Effect
+from handrail.prompt.signature import Effect
 from handrail.redaction import redacted
 from handrail.serde import digest
 from handrail.session import Session, SlicePolicy, stored_as

@@ -48,7 +48,7 @@ from handrail.agents.approval.matching import (
     matches_name,
 )
 from handrail.errors import AgentError, ApprovalRulesError, DocumentError
-from handrail.prompt.effect import Effect
+from handrail.prompt.signature import Effect
 from handrail.serde import canonical_json, parse
 from handrail.serde.document import YamlMap, YamlNode, YamlScalar, read_document, read_tree
 

@@ -29,8 +29,8 @@ from handrail.agents.approval.rules import Rule, program_key
 from handrail.agents.run.run_group import RunGroup
 from handrail.errors import DumpError, ParseError, RunAbortedError
 from handrail.prompt import PolicyDecision, Tool, ToolContext, ToolPolicy
-from handrail.prompt.effect import Effect
 from handrail.prompt.policy import policy_may_block
+from handrail.prompt.signature import Effect
 from handrail.redaction import current_call_secrets, redacted, redacted_logger, use_call_secrets
 from handrail.runtime import ToolCall
 from handrail.runtime.approval import ask_policy

@@ -32,8 +32,8 @@ from handrail.prompt.hooks import (
     CompletionChecker,
     CompletionFunction,
     FeedbackProvider,
+    as_completion_check,
     checked_providers,
-    completion_of,
 )
 from handrail.redaction import redacted
 from handrail.resources import ResourceRegistry
@@ -293,7 +293,7 @@ class RunOptions:
             if isinstance(model, str):
                 check_model_name(model, source=f"RunOptions({name}=...)")
         checked_providers(self.feedback)
-        completion_of(self.completion)
+        as_completion_check(self.completion)
         for name, least in (("max_depth", 1), ("request_limit", 1), ("retries", 0)):
             if (number := getattr(self, name)) is not None and number < least:
                 raise ValueError(f"{name} is {number}, and it must be {_KINDS[name][1]}")

@@ -51,7 +51,7 @@ from handrail.session import Session
 from handrail.session.calls import CallRef
 from handrail.session.open_calls import GivenAnswer
 from handrail.store.protocol import LedgerStore
-from handrail.taint.state import taint_by_answer
+from handrail.taint import taint_by_answer
 from handrail.waiting import await_shielded, run_in_thread
 
 

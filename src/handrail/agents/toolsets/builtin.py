@@ -40,7 +40,7 @@ from handrail.contrib.tools import (
 from handrail.contrib.tools.python import DEFAULT_MEMORY_BYTES, DEFAULT_TIMEOUT, PythonSettings, python_tool
 from handrail.contrib.tools.sandbox.engine import SandboxEngine
 from handrail.contrib.tools.sandbox.section import sandbox_tool
-from handrail.contrib.tools.shell.rules import rules_of
+from handrail.contrib.tools.shell.rules import parse_shell_rules
 from handrail.contrib.tools.shell.section import PROGRAM_PATH
 from handrail.errors import AgentError, PathEscapeError, ToolValidationError
 from handrail.filesystem.path_filters import exclude_patterns, excluding
@@ -257,7 +257,7 @@ def shell_toolset(
         AgentError: as for `files_toolset`.
         PromptValidationError: a rule is invalid.
     """
-    rules = rules_of(allow)
+    rules = parse_shell_rules(allow)
 
     def make(_run: CurrentRun, files: Any, **texts: Any) -> Section[Any]:  # noqa: ANN401 - options of the section
         return ShellToolsSection(files, allow=rules, timeout=timeout, environment=environment or {}, **texts)

@@ -46,7 +46,7 @@ from handrail.session.calls import CallRef, OpenCall
 from handrail.session.open_calls import open_calls_in_store
 from handrail.session.persistence.protocol import SessionEntry, SessionRow
 from handrail.store import Store
-from handrail.taint.state import DELIMITER_SECRET
+from handrail.taint import DELIMITER_SECRET
 from handrail.transcript import (
     ApprovalWait,
     ConversationId,

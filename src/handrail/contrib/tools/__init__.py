@@ -16,31 +16,27 @@ from handrail.contrib.tools.planning import (
     UpdateStep,
 )
 from handrail.contrib.tools.python import AstevalSection, EvaluatePython, PythonEvaluated, PythonFault
-from handrail.contrib.tools.sandbox.bubblewrap import Bubblewrap
-from handrail.contrib.tools.sandbox.engine import SandboxLimits
+from handrail.contrib.tools.sandbox.engine import Bubblewrap, SandboxLimits
 from handrail.contrib.tools.sandbox.podman import Podman
 from handrail.contrib.tools.sandbox.section import PodmanSandboxSection, SandboxSection, ShellExecute, ShellExecuted
-from handrail.contrib.tools.shell.presets import CHECKING, FIXING, GIT_READING, READING
 from handrail.contrib.tools.shell.process import ProgramProgress
-from handrail.contrib.tools.shell.rules import ShellRule
+from handrail.contrib.tools.shell.rules import CHECKING, FIXING, GIT_READING, READING, ShellRule
 from handrail.contrib.tools.shell.section import ProgramEnded, ShellRun, ShellToolsSection
-from handrail.contrib.tools.vfs.files import (
+from handrail.contrib.tools.vfs.search import FileList, FilesFound, GlobFiles, GrepFiles, LinesFound, ListFiles
+from handrail.contrib.tools.vfs.section import VfsToolsSection
+from handrail.contrib.tools.vfs.text import (
     EditFile,
     FileEdited,
     FileExcerpt,
-    FileList,
     FileMoved,
     FileRemoved,
     FileWritten,
-    ListFiles,
     MoveFile,
     ReadFile,
     RemoveFile,
+    VfsLimits,
     WriteFile,
 )
-from handrail.contrib.tools.vfs.search import FilesFound, GlobFiles, GrepFiles, LinesFound
-from handrail.contrib.tools.vfs.section import VfsToolsSection
-from handrail.contrib.tools.vfs.text import VfsLimits
 
 __all__ = [
     "CHECKING",

@@ -10,8 +10,8 @@ depth of calls         `_MOST_RECURSION`
 calls of functions     `MontyLimits.calls`
 =====================  ================================================================================================
 
-Monty's client starts a process for each evaluation, and ends it. If this process is killed, that one ends with its
-evaluation. The value is made text by Monty too, within the same limits: a small value may have an endless text.
+Monty's client starts a process for each evaluation, and ends it; it ends with this process, too. The value is made text
+by Monty, within the same limits: a small value may have an endless text.
 """
 
 from __future__ import annotations
@@ -35,13 +35,14 @@ from pydantic_monty import (
 )
 
 ValueForm: TypeAlias = Literal["none", "json", "repr"]
-"""What the text of a value is: nothing, because there is none; JSON; or a `repr`, of which something may be cut off."""
+"""The form of the text of a value: nothing, because there is none; JSON; or a `repr`, which may be cut."""
 
 _NAME = "code"
 _MOST_RECURSION = 500
 _MOST_ERROR = 2_000
 _OVERTIME = "feed time limit exceeded"
 
+# Makes text of a value: JSON where that is all of the value, else its `repr`.
 _SHOW = """
 import json
 text = ""
@@ -54,18 +55,15 @@ except Exception:
 shown = text or repr(value)
 (bool(text), len(shown), shown[:most], shown[-most:])
 """
-"""Makes text of a value: JSON where that is all of the value, else its `repr`."""
 
 _NOT_SHOWN = "<a value that cannot be shown; print what you need of it>"
 
 
 class MontyLimits(NamedTuple):
-    """What one evaluation may use.
+    """The limits of one evaluation.
 
     Attributes:
-        seconds: how long it may take.
-        memory_bytes: how much memory.
-        characters: how much of what it prints is returned, and of its value.
+        characters: of the printed text that is returned, and of the value.
         calls: how often it may call a function, and look up a name that is not its own.
     """
 
@@ -76,7 +74,7 @@ class MontyLimits(NamedTuple):
 
 
 class MontyFault(NamedTuple):
-    """Why code has not run to its end: the name of the exception, its text, and the line, if it is known."""
+    """The exception that ended code: its name, its text, and the line, if it is known."""
 
     type: str
     message: str
@@ -88,10 +86,7 @@ class MontyOutcome(NamedTuple):
 
     Attributes:
         value: the value of the last line, as text; empty for none.
-        value_form: what that text is.
-        printed: what the code has printed.
         left_out: how many characters in the middle of that are left out.
-        fault: why it has failed; `None` if it has not.
     """
 
     value: str = ""
@@ -104,29 +99,24 @@ class MontyOutcome(NamedTuple):
 class Evaluation:
     """One evaluation; any thread may stop it."""
 
-    __slots__ = ("_limits", "_lock", "_pid", "_stopped")
+    __slots__ = ("_is_stopped", "_limits", "_lock", "_pid")
 
     def __init__(self, limits: MontyLimits) -> None:
-        """Prepare it; nothing is started."""
         self._limits = limits
         self._lock = threading.Lock()
         self._pid: int | None = None
-        self._stopped = False
+        self._is_stopped = False
 
     def stop(self) -> None:
-        """Kill the process of Monty, or prevent its use; does not wait."""
+        """Kills the process of Monty, or prevents its use; does not wait."""
         with self._lock:
-            self._stopped = True
+            self._is_stopped = True
             if self._pid is not None:
                 with suppress(ProcessLookupError):
                     os.kill(self._pid, signal.SIGTERM)
 
     def carry_out(self, code: str, functions: Mapping[str, Callable[..., object]]) -> MontyOutcome:
-        """Evaluate code.
-
-        Args:
-            code: the code.
-            functions: what it may call, by name.
+        """Evaluates code.
 
         Raises:
             OSError: Monty cannot be started.
@@ -138,22 +128,20 @@ class Evaluation:
             max_recursion_depth=_MOST_RECURSION,
             max_suspensions=self._limits.calls,
         )
-        with ExitStack() as opened:
+        with ExitStack() as stack:
             try:
-                pool = opened.enter_context(Monty(min_processes=0, max_processes=1))
-                session = opened.enter_context(
-                    pool.checkout(script_name=_NAME, limits=limits, os_policy={"sleep": "zero"})
-                )
+                pool = stack.enter_context(Monty(min_processes=0, max_processes=1))
+                checkout = pool.checkout(script_name=_NAME, limits=limits, os_policy={"sleep": "zero"})
+                session = stack.enter_context(checkout)
             except (MontyError, RuntimeError) as error:
                 raise OSError(str(error)) from error
-            opened.callback(self._set_pid, None)
+            stack.callback(self._set_pid, None)
             self._set_pid(session.worker_pid)
-            if self._stopped:
+            if self._is_stopped:
                 return MontyOutcome(fault=MontyFault("SystemError", "it was stopped"))
             try:
-                value: object = session.feed_run(
-                    code, external_lookup=dict(functions), print_callback=partial(_print, printed)
-                )
+                show = partial(_print, printed)
+                value: object = session.feed_run(code, external_lookup=dict(functions), print_callback=show)
                 text, form = self._show(session, value)
             except MontyError as error:
                 return MontyOutcome(printed=printed.text(), left_out=printed.left_out, fault=self._fault(error))
@@ -176,7 +164,7 @@ class Evaluation:
         if is_json:
             return str(start), "json"
         half = most // 2
-        return (start if length <= most else _cut(start[:half], length - most, end[half - most :])), "repr"
+        return (start if length <= most else _elide_middle(start[:half], length - most, end[half - most :])), "repr"
 
     def _fault(self, error: MontyError) -> MontyFault:
         overtime = MontyFault("TimeoutError", f"it has taken more than {self._limits.seconds:g} s and was stopped")
@@ -197,7 +185,6 @@ class Printed:
     __slots__ = ("_head", "_most_head", "_most_tail", "_tail", "_total")
 
     def __init__(self, most_characters: int) -> None:
-        """Store at most so many characters of it, half of them from its end."""
         self._most_head = most_characters // 2
         self._most_tail = most_characters - self._most_head
         self._head = ""
@@ -206,11 +193,11 @@ class Printed:
 
     @property
     def left_out(self) -> int:
-        """How many characters are left out."""
+        """The number of characters that are left out."""
         return max(0, self._total - self._most_head - self._most_tail)
 
     def write(self, text: str) -> None:
-        """Add text."""
+        """Adds text."""
         self._total += len(text)
         room = self._most_head - len(self._head)
         self._head += text[:room]
@@ -223,7 +210,7 @@ class Printed:
         """The stored text, with a line for what is left out."""
         if not self.left_out:
             return self._head + self._tail
-        return _cut(f"{self._head}\n", self.left_out, f"\n{self._tail[-self._most_tail :]}")
+        return _elide_middle(f"{self._head}\n", self.left_out, f"\n{self._tail[-self._most_tail :]}")
 
 
 def _print(printed: Printed, _stream: str, text: str) -> None:
@@ -232,8 +219,8 @@ def _print(printed: Printed, _stream: str, text: str) -> None:
 
 def _elide(text: str) -> str:
     half, left_out = _MOST_ERROR // 2, len(text) - _MOST_ERROR
-    return text if left_out <= 0 else _cut(text[:half], left_out, text[-half:])
+    return text if left_out <= 0 else _elide_middle(text[:half], left_out, text[-half:])
 
 
-def _cut(start: str, left_out: int, end: str) -> str:
+def _elide_middle(start: str, left_out: int, end: str) -> str:
     return f"{start}[... {left_out:,} characters left out ...]{end}"

@@ -1,17 +1,11 @@
 """The planning suite: four tools for a plan in the session, and the guidance for them.
 
 A handler returns an event (`SetupPlan`, `AddStep`, `UpdateStep`), and the reducers of this module update the `Plan`
-when the call succeeds; so a call that is rolled back does not change the plan. Handlers and reducers both use
-`new_plan`, `with_added_steps` and `with_updated_step`. The rules:
+when the call succeeds.
 
-* Steps are numbered 1, 2, 3, ... in the order in which they are added. No tool removes a step, so a number is never
-  reused in one plan. A new plan starts at 1 again.
-* A plan is completed when it has steps and all of them are done, and active otherwise. So a completed plan becomes
-  active again when a step is added or set to another status.
-* The objective and the titles of steps are stripped of white space at both ends; then they must not be empty or longer
-  than `MAX_TITLE` characters.
-
-The guidance is the same for all strategies, except for the mindset.
+* Steps are numbered 1, 2, 3, ... as they are added. A number is never reused in one plan; a new plan starts at 1.
+* A plan is completed when it has steps and all of them are done, and active otherwise.
+* The objective and the titles are stripped, and then neither empty nor longer than `MAX_TITLE` characters.
 """
 
 from __future__ import annotations
@@ -21,9 +15,9 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, Literal, TypeAlias, TypeVar
 
-from handrail.contrib.tools.section_options import suite_tool
+from handrail.contrib import about, example, suite_tool
 from handrail.errors import ToolValidationError
-from handrail.prompt import Section, Tool, ToolContext, ToolExample, ToolResult
+from handrail.prompt import Section, Tool, ToolContext, ToolResult
 from handrail.prompt.hooks import CompletionContext
 from handrail.serde.formatting import enumerated, shorten
 from handrail.session import Replace, Session, SliceView, replace_latest, stored_as
@@ -39,14 +33,11 @@ MAX_TITLE = 500
 
 _LONGEST_LIST = 400
 
-_MOST_FAULTS = 20
-"""How many faults of a plan are listed; one more line counts the others."""
+_MOST_FAULTS = 20  # how many faults of a plan are listed; one more line counts the others
 
-_LONGEST_SHOWN = 100
-"""Digits of an unknown number that an error repeats."""
+_LONGEST_SHOWN = 100  # digits of an unknown number that an error repeats
 
-_MOST_LISTED = 500
-"""Bytes of the numbers of steps in an error."""
+_MOST_LISTED = 500  # bytes of the numbers of steps in an error
 
 _REACT = """\
 Alternate between thinking, acting and looking. Think briefly about what you know and what is missing, make one tool
@@ -100,8 +91,6 @@ class PlanStep:
 
     Attributes:
         step_id: its number in the plan, from 1.
-        title: what is to be done, or its outcome.
-        status: its status.
     """
 
     step_id: int
@@ -115,9 +104,7 @@ class Plan:
     """An objective, and the steps to it. A session holds at most one: `session[Plan].latest()`.
 
     Attributes:
-        objective: what the plan is to achieve.
         status: `"completed"` when there are steps and all of them are done.
-        steps: the steps by their number.
     """
 
     objective: str
@@ -136,11 +123,7 @@ class Plan:
 
 @dataclass(slots=True, frozen=True)
 class PlanCompleted:
-    """The plan of the session must be completed before the model's answer is accepted, if there is a plan.
-
-    Attributes:
-        required: whether there has to be a plan.
-    """
+    """The plan of the session, if there is one or it is `required`, must be completed before an answer is accepted."""
 
     required: bool = False
 
@@ -153,8 +136,8 @@ class PlanCompleted:
             return ()
         if not plan.steps:
             return ("The plan has no steps yet.",)
-        left = [f"{step.step_id}. {_on_one_line(step.title)}" for step in plan.steps if step.status != "done"]
-        return (f"These steps of the plan are not done: {enumerated(left, limit=_LONGEST_LIST)}.",)
+        open_steps = [f"{step.step_id}. {_on_one_line(step.title)}" for step in plan.steps if step.status != "done"]
+        return (f"These steps of the plan are not done: {enumerated(open_steps, limit=_LONGEST_LIST)}.",)
 
 
 @stored_as("handrail.setup_plan")
@@ -167,9 +150,9 @@ class SetupPlan:
         initial_steps: titles of its first steps.
     """
 
-    objective: str = field(metadata={"description": "What the plan is to achieve, in at most 500 characters."})
+    objective: str = field(metadata=about("What the plan is to achieve, in at most 500 characters."))
     initial_steps: tuple[str, ...] = field(
-        default=(), metadata={"description": "Titles of the first steps, in order, each of at most 500 characters."}
+        default=(), metadata=about("Titles of the first steps, in order, each of at most 500 characters.")
     )
 
 
@@ -183,7 +166,7 @@ class AddStep:
     """
 
     steps: tuple[str, ...] = field(
-        metadata={"description": "Titles of the steps to append, in order, each of at most 500 characters."}
+        metadata=about("Titles of the steps to append, in order, each of at most 500 characters.")
     )
 
 
@@ -198,14 +181,11 @@ class UpdateStep:
         status: its new status; `None` leaves it.
     """
 
-    step_id: int = field(metadata={"description": "The number of the step, as the plan shows it."})
+    step_id: int = field(metadata=about("The number of the step, as the plan shows it."))
     title: str | None = field(
-        default=None,
-        metadata={"description": "The new title, of at most 500 characters; leave it out to keep the old."},
+        default=None, metadata=about("The new title, of at most 500 characters; leave it out to keep the old.")
     )
-    status: StepStatus | None = field(
-        default=None, metadata={"description": "The new status; leave it out to keep the old."}
-    )
+    status: StepStatus | None = field(default=None, metadata=about("The new status; leave it out to keep the old."))
 
 
 @stored_as("handrail.read_plan")
@@ -215,21 +195,13 @@ class ReadPlan:
 
 
 def new_plan(event: SetupPlan) -> Plan:
-    """The plan that a setup makes.
-
-    Raises:
-        ToolValidationError: the objective or a title is empty or too long; the message names every fault.
-    """
+    """The plan of a setup."""
     _check(_fault("$.objective", event.objective), *_faults("$.initial_steps", event.initial_steps))
     return _with_steps(Plan(event.objective.strip(), "active"), _numbered(event.initial_steps, first=1))
 
 
 def with_added_steps(plan: Plan, event: AddStep) -> Plan:
-    """The plan with more steps at its end.
-
-    Raises:
-        ToolValidationError: there is no title, or one is empty or too long; the message names every fault.
-    """
+    """The plan with more steps at its end."""
     if not event.steps:
         raise ToolValidationError('$.steps is empty; give at least one title, as in {"steps": ["Write the report"]}.')
     _check(*_faults("$.steps", event.steps))
@@ -239,20 +211,16 @@ def with_added_steps(plan: Plan, event: AddStep) -> Plan:
 
 
 def with_updated_step(plan: Plan, event: UpdateStep) -> Plan:
-    """The plan with one step changed; an equal plan if nothing differs.
-
-    Raises:
-        ToolValidationError: there is no such step, nothing is to be changed, or the title is empty or too long.
-    """
-    known = [step.step_id for step in plan.steps]
-    if not known:
+    """The plan with one step changed; an equal plan if nothing differs."""
+    numbers = [step.step_id for step in plan.steps]
+    if not numbers:
         raise ToolValidationError("the plan has no steps yet; call planning_add_step first.")
-    if event.step_id not in known:
-        asked = shorten(str(event.step_id), _LONGEST_SHOWN)
+    if event.step_id not in numbers:
+        missing = shorten(str(event.step_id), _LONGEST_SHOWN)
         # The number comes from the model and the list from the plan; both are bounded, because a plan may have
         # thousands of steps.
-        numbers = enumerated([str(number) for number in known], limit=_MOST_LISTED, wanted=asked)
-        raise ToolValidationError(f"$.step_id: the plan has no step {asked}. Its steps are {numbers}.")
+        text = enumerated([str(number) for number in numbers], limit=_MOST_LISTED, wanted=missing)
+        raise ToolValidationError(f"$.step_id: the plan has no step {missing}. Its steps are {text}.")
     if event.title is None and event.status is None:
         raise ToolValidationError(
             f"step {event.step_id} has nothing to change; give a title, a status (pending, in_progress or done), "
@@ -283,11 +251,11 @@ def _with_steps(plan: Plan, steps: tuple[PlanStep, ...]) -> Plan:
 
 def _check(*faults: str | None) -> None:
     # All faults at once, so that the model needs one more call and not one for each.
-    found = [fault for fault in faults if fault is not None]
-    if found:
-        more = len(found) - _MOST_FAULTS
+    texts = [fault for fault in faults if fault is not None]
+    if texts:
+        more = len(texts) - _MOST_FAULTS
         rest = [f"{more} more faults, not listed"] if more > 0 else []
-        raise ToolValidationError("\n".join([*found[:_MOST_FAULTS], *rest]))
+        raise ToolValidationError("\n".join([*texts[:_MOST_FAULTS], *rest]))
 
 
 def _faults(path: str, titles: tuple[str, ...]) -> Iterator[str | None]:
@@ -308,14 +276,18 @@ def _on_one_line(text: str) -> str:
 
 
 class PlanningStrategy(Enum):
-    """The style of reasoning that the guidance asks for. The tools and their rules are the same in each."""
+    """The style of reasoning that the guidance asks for. The tools and their rules are the same in each.
+
+    Attributes:
+        REACT: reason, act and observe in turn; the plan follows what was observed.
+        PLAN_ACT_REFLECT: plan everything first, then act, and reflect after each step.
+        GOAL_DECOMPOSE_ROUTE_SYNTHESISE: restate the goal, break it up, find the tool for each part, and put the answers
+            together.
+    """
 
     REACT = "react"
-    """Reason, act and observe in turn; the plan follows what was observed."""
     PLAN_ACT_REFLECT = "plan_act_reflect"
-    """Plan everything first, then act, and reflect after each step."""
     GOAL_DECOMPOSE_ROUTE_SYNTHESISE = "goal_decompose_route_synthesise"
-    """Restate the goal, break it up, find the tool for each part, and put the answers together."""
 
 
 _MINDSETS = {
@@ -337,11 +309,6 @@ class PlanningToolsSection(Section[None]):
     Making it registers the reducers on `session`, once. A call that runs on another session (such as one made by
     `session.child()`) registers them there first, and its plan is stored there.
 
-    Attributes:
-        session: the session that holds the plan.
-        strategy: the style of reasoning that the text asks for.
-        accepts_overrides: whether the descriptions of the tools may be replaced when a prompt is tuned.
-
     Raises:
         ReducerError: the session has other reducers for these events.
     """
@@ -354,8 +321,8 @@ class PlanningToolsSection(Section[None]):
     tools: Sequence[Tool[Any, Any]] = field(init=False)
 
     def __post_init__(self) -> None:
-        made = _tools(_Planner(self.session))
-        tools = tuple(replace(tool, accepts_overrides=self.accepts_overrides) for tool in made)
+        suite = _tools(_Planner(self.session))
+        tools = tuple(replace(tool, accepts_overrides=self.accepts_overrides) for tool in suite)
         object.__setattr__(self, "tools", tools)
         # After the assignment of `tools`, which it checks.
         Section.__post_init__(self)
@@ -397,12 +364,6 @@ def _existing(view: SliceView[Plan]) -> Plan:
 
 @dataclass(frozen=True, slots=True)
 class _Planner:
-    """The handlers.
-
-    Attributes:
-        session: the session that has the reducers already.
-    """
-
     session: Session
 
     def setup_plan(self, params: SetupPlan, *, context: ToolContext) -> ToolResult[SetupPlan]:
@@ -434,42 +395,40 @@ class _Planner:
 
 
 def _will_be(plan: Plan, event: E, *, note: str = "") -> ToolResult[E]:
-    """The event, for the reducers; for the model, the resulting plan."""
     # The event is for the reducers only; in the context of the model it would repeat the arguments of the call.
     return ToolResult.ok(event, f"{note}{plan.render()}", exclude_value_from_context=True)
 
 
 def _tools(planner: _Planner) -> Iterator[Tool[Any, Any]]:
+    setup = SetupPlan("Publish the release", ("Write the changelog", "Build the package"))
+    more = AddStep(("Upload the package", "Announce the release"))
+    begin, finish = UpdateStep(2, status="in_progress"), UpdateStep(2, "Build the package: 0.4.0", "done")
     yield suite_tool(
         planner.setup_plan,
         "Begin a plan with an objective and, if known, its first steps. Replaces the plan there is.",
-        _example("A plan of two steps", SetupPlan("Publish the release", ("Write the changelog", "Build the package"))),
+        example("A plan of two steps", setup, setup),
         name="planning_setup_plan",
     )
     yield suite_tool(
         planner.add_step,
         "Append one or more steps at the end of the plan.",
-        _example("Append two steps", AddStep(("Upload the package", "Announce the release"))),
+        example("Append two steps", more, more),
         name="planning_add_step",
     )
     yield suite_tool(
         planner.update_step,
         "Change the title of a step, its status (pending, in_progress or done), or both.",
-        _example("Begin a step", UpdateStep(2, status="in_progress")),
-        _example("Finish a step and note its outcome", UpdateStep(2, "Build the package: 0.4.0", "done")),
+        example("Begin a step", begin, begin),
+        example("Finish a step and note its outcome", finish, finish),
         name="planning_update_step",
     )
     yield suite_tool(
         planner.read_plan,
         "Show the plan: its objective, its status, and its steps with their numbers and statuses.",
-        ToolExample(description="Show the plan", input=ReadPlan(), output=_PLAN),
+        example("Show the plan", ReadPlan(), _PLAN),
         name="planning_read_plan",
         effect="read",
     )
-
-
-def _example(description: str, event: E) -> ToolExample[E, E]:
-    return ToolExample(description=description, input=event, output=event)
 
 
 _PLAN = Plan(

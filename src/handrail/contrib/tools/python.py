@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import timedelta
 from importlib.util import find_spec
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Literal
 
-from handrail.contrib.tools.section_options import also_bound, limit_faults, suite_tool, timeout_faults
+from handrail.contrib import about, also_bound, example, limit_faults, suite_tool, timeout_faults
 from handrail.contrib.tools.shell.rules import ProgramPaths
 from handrail.errors import (
     FilesystemError,
@@ -31,8 +31,8 @@ from handrail.errors import (
 from handrail.filesystem import FileStat, Filesystem, PathFilter
 from handrail.filesystem.path_filters import NOTHING_FILTERED, excluding
 from handrail.filesystem.protocol import hash_content
-from handrail.prompt import Section, Tool, ToolContext, ToolExample, ToolResult
-from handrail.prompt.read_before_write import KnownFiles, known_of
+from handrail.prompt import Section, Tool, ToolContext, ToolResult
+from handrail.prompt.read_before_write import KnownFiles, find_known
 from handrail.redaction import redacted_logger
 from handrail.session import stored_as
 from handrail.waiting import await_shielded, run_in_thread
@@ -92,25 +92,6 @@ filesystem, such as `notes/plan.md`.
 _READ_FIRST = "\n- Read a file in the same code before you replace or remove it."
 
 
-@dataclass(frozen=True, slots=True)
-class PythonSettings:
-    """How code is evaluated.
-
-    Attributes:
-        memory_bytes: how much memory it may use.
-        seconds: how long it may take.
-        most_characters: how much of what it prints is returned, and of its value.
-        files: whether it may call the functions for files.
-        read_first: whether it must read a file before it writes to it.
-    """
-
-    memory_bytes: int = DEFAULT_MEMORY_BYTES
-    seconds: float = DEFAULT_TIMEOUT.total_seconds()
-    most_characters: int = DEFAULT_CHARACTERS
-    files: bool = True
-    read_first: bool = True
-
-
 @stored_as("handrail.evaluate_python")
 @dataclass(frozen=True, slots=True)
 class EvaluatePython:
@@ -120,18 +101,15 @@ class EvaluatePython:
         code: the code.
     """
 
-    code: str = field(
-        metadata={"description": "Python code. The value of its last line, if that is an expression, is returned."}
-    )
+    code: str = field(metadata=about("Python code. The value of its last line, if that is an expression, is returned."))
 
 
 @dataclass(frozen=True, slots=True)
 class PythonFault:
-    """Why code has not run to its end.
+    """The exception that ended code.
 
     Attributes:
         type: the name of the exception, such as `ZeroDivisionError`.
-        message: its text.
         line: the line of the code where it was raised, from 1; `None` if that is not known.
     """
 
@@ -154,11 +132,8 @@ class PythonEvaluated:
     Attributes:
         value: the value of its last line, as text; empty for none.
         value_form: what that text is: nothing, because there is none; JSON; or a `repr`, of which something may be cut.
-        printed: what it has printed.
-        left_out: how many characters in the middle of that are left out.
         changed: the files that it has written or removed, in the order of their paths; of code that has failed they are
             rolled back.
-        fault: why it has failed; `None` if it has not.
     """
 
     value: str = ""
@@ -169,7 +144,7 @@ class PythonEvaluated:
     fault: PythonFault | None = None
 
     def render(self) -> str:
-        """What was printed, which files were changed, and the value; for code that has failed what was printed."""
+        """The printed text, the changed files, and the value; for code that has failed the printed text."""
         printed = self.printed.removesuffix("\n")
         if self.fault is not None:
             return f"Printed before that:\n{printed}" if self.printed else ""
@@ -194,9 +169,7 @@ class AstevalSection(Section[None]):
         timeout: how long code may take, without its reading and writing; then it is stopped, and the call fails.
         memory_bytes: how much memory it may use; at least 16 MiB.
         max_output_characters: how much of what it prints is returned, and of its value.
-        files: whether it may read and write files.
         read_first: whether it must read a file before it replaces or removes it, unless the model has read it.
-        accepts_overrides: whether the description of the tool may be replaced when a prompt is tuned.
 
     Raises:
         DuplicateBindingError: `resources` binds a `Filesystem` too.
@@ -220,26 +193,18 @@ class AstevalSection(Section[None]):
         if faults:
             raise PromptValidationError("; ".join(faults), section_path=(self.key,))
         set_field = object.__setattr__
-        settings = PythonSettings(
-            self.memory_bytes,
-            self.timeout.total_seconds(),
-            self.max_output_characters,
-            files=self.files,
-            read_first=self.read_first,
-        )
+        seconds, files, read_first = self.timeout.total_seconds(), self.files, self.read_first
+        settings = PythonSettings(self.memory_bytes, seconds, self.max_output_characters, files, read_first)
         set_field(self, "tools", (python_tool(settings, accepts_overrides=self.accepts_overrides),))
         if self.filesystem is not None:
             set_field(self, "resources", also_bound(self.resources, {Filesystem: self.filesystem}))
         Section.__post_init__(self)
 
     def render_body(self, params: None) -> str:  # noqa: ARG002 - the section has no parameters
-        """The guidance: what of Python there is, the limits, and the functions for files."""
+        """The guidance: the available Python, the limits, and the functions for files."""
         files = _FILES.format(read_first=_READ_FIRST if self.read_first else "") if self.files else ""
-        return _TEXT.format(
-            seconds=self.timeout.total_seconds(),
-            memory=self.memory_bytes // 1024 // 1024,
-            files=files,
-        )
+        memory = self.memory_bytes // 1024 // 1024
+        return _TEXT.format(seconds=self.timeout.total_seconds(), memory=memory, files=files)
 
     def _faults(self) -> Sequence[str]:
         faults: list[str] = []
@@ -255,39 +220,40 @@ _UNDONE = " The files that it has changed are as they were before."
 
 
 @dataclass(frozen=True, slots=True)
-class PythonHandler:
-    """Evaluates code.
+class PythonSettings:
+    """Evaluates code, with these limits.
 
     Attributes:
-        settings: how.
+        most_characters: of the printed text that is returned, and of the value.
+        read_first: whether it must read a file before it writes to it.
     """
 
-    settings: PythonSettings
+    memory_bytes: int = DEFAULT_MEMORY_BYTES
+    seconds: float = DEFAULT_TIMEOUT.total_seconds()
+    most_characters: int = DEFAULT_CHARACTERS
+    files: bool = True
+    read_first: bool = True
 
     async def run(self, params: EvaluatePython, *, context: ToolContext) -> ToolResult[PythonEvaluated]:
-        """Evaluate code on a thread of its own; when the call is cancelled it is stopped, and waited for."""
+        """Evaluates code on a thread of its own; a cancellation stops it and waits for it."""
         from handrail.contrib.tools.monty import Evaluation, MontyLimits  # noqa: PLC0415 - needs the extra, which is there
 
         # Made before the thread starts, so that a cancellation finds it even if nothing has been started yet.
-        settings = self.settings
-        limits = MontyLimits(settings.seconds, settings.memory_bytes, settings.most_characters, MOST_FILE_CALLS)
+        limits = MontyLimits(self.seconds, self.memory_bytes, self.most_characters, MOST_FILE_CALLS)
         evaluation = Evaluation(limits)
         # The call is rolled back when this function returns, so no function for files must run after that.
         future = run_in_thread(lambda: self._carry_out(params, context, evaluation))
         return await await_shielded(future, stop=evaluation.stop)
 
-    def _carry_out(
-        self, params: EvaluatePython, context: ToolContext, evaluation: Evaluation
-    ) -> ToolResult[PythonEvaluated]:
-        settings = self.settings
+    def _carry_out(self, params: EvaluatePython, context: ToolContext, run: Evaluation) -> ToolResult[PythonEvaluated]:
         if len(params.code) > MOST_CODE_CHARACTERS:
             raise ToolValidationError(
                 f"$.code: it has {len(params.code):,} characters, and {MOST_CODE_CHARACTERS:,} can be evaluated. Give "
                 "less code, and read data from files."
             )
-        files = LentFiles(files_of(context) if settings.files else None, context, settings.read_first)
+        files = LentFiles(find_files(context) if self.files else None, context, self.read_first)
         try:
-            end = evaluation.carry_out(params.code, files.functions() if settings.files else {})
+            end = run.carry_out(params.code, files.functions() if self.files else {})
         except OSError as error:
             # The machine is at fault, which only the developer can change.
             _log.error("Python cannot be evaluated: %s", error)
@@ -302,28 +268,21 @@ class PythonHandler:
 
 
 def python_tool(settings: PythonSettings, *, accepts_overrides: bool = False) -> Tool[Any, Any]:
-    """The tool of the section.
-
-    Args:
-        settings: how code is evaluated.
-        accepts_overrides: whether its description may be replaced when a prompt is tuned.
-    """
-    tool = suite_tool(
-        PythonHandler(settings).run,
+    """The tool of the section."""
+    return suite_tool(
+        settings.run,
         "Evaluate Python code, and show what it prints and the value of its last line.",
-        ToolExample(
-            description="Compute, and show the value of the last line",
-            input=EvaluatePython("prices = [3, 4]\nsum(prices) / len(prices)"),
-            output=PythonEvaluated("3.5", "json"),
+        example(
+            "Compute, and show the value of the last line",
+            EvaluatePython("prices = [3, 4]\nsum(prices) / len(prices)"),
+            PythonEvaluated("3.5", "json"),
         ),
         name="evaluate_python",
+        accepts_overrides=accepts_overrides,
     )
-    return replace(tool, accepts_overrides=accepts_overrides)
 
 
 class _RefusedError(Exception):
-    """A call that becomes an exception in the code; `kind` is its type there."""
-
     def __init__(self, kind: type[Exception], message: str) -> None:
         super().__init__(message)
         self.kind = kind
@@ -331,20 +290,18 @@ class _RefusedError(Exception):
 
 @dataclass(slots=True)
 class LentFiles:
-    """The functions, for one evaluation, which owns the state.
+    """The functions for files of one evaluation, which owns the state.
 
     Attributes:
-        filesystem: the files; `None` if there are none.
-        context: the call.
         read_first: whether a file must be read before it is written to.
-        failure: what a function has raised that is not for the code, such as that the call is over.
+        failure: an exception that is not for the code, such as that the call is over.
     """
 
     filesystem: Filesystem | None
     context: ToolContext
     read_first: bool
     failure: BaseException | None = None
-    _seen: dict[str, str] = field(default_factory=dict[str, str])
+    _identities: dict[str, str] = field(default_factory=dict[str, str])
     _changed: set[str] = field(default_factory=set[str])
 
     @property
@@ -358,14 +315,14 @@ class LentFiles:
         return {method.__name__: self._lent(method) for method in methods}
 
     def _lent(self, method: Callable[..., object]) -> Callable[..., object]:
-        def call(*arguments: object, **named: object) -> object:
+        def call(*arguments: object, **keywords: object) -> object:
             try:
-                bound = inspect.signature(method).bind(*arguments, **named)
+                bound = inspect.signature(method).bind(*arguments, **keywords)
                 return method(**{name: _as_text(name, value) for name, value in bound.arguments.items()})
             except _RefusedError as refused:
                 raise refused.kind(str(refused)) from None
             except FilesystemError as error:
-                raise _kind_of(error)(str(error)) from None
+                raise _builtin_error(error)(str(error)) from None
             except TypeError as error:
                 raise TypeError(f"{method.__name__}: {error}") from None
             except BaseException as error:
@@ -390,26 +347,26 @@ class LentFiles:
             text = data.decode()
         except UnicodeDecodeError as error:
             raise _RefusedError(ValueError, f"{path!r} is not text in UTF-8") from error
-        self._seen[self._files.shortest(path)] = hash_content((data,))
+        self._identities[self._files.shortest(path)] = hash_content((data,))
         return text
 
     def write_text(self, path: str, text: str) -> None:
-        """Make or replace a file."""
+        """Creates or replaces a file."""
         data = text.encode("utf-8", "surrogatepass")
         if len(data) > MOST_FILE_BYTES:
             raise _RefusedError(OSError, f"the text has {len(data):,} bytes, and {MOST_FILE_BYTES:,} can be written")
         self._check_known(path)
         self._files.write_text(path, text)
-        self._note_change(path)
-        self._seen[self._files.shortest(path)] = hash_content((data,))
+        self._record_change(path)
+        self._identities[self._files.shortest(path)] = hash_content((data,))
 
     def remove_file(self, path: str) -> None:
-        """Remove a file."""
+        """Removes a file."""
         if self._files.stat(path).kind == "folder":
             raise _RefusedError(OSError, f"{path!r} is a folder; remove_file removes files")
         self._check_known(path)
         self._files.remove(path)
-        self._note_change(path)
+        self._record_change(path)
 
     def list_files(self, path: str = ".") -> list[str]:
         """The paths in a folder; folders end with `/`."""
@@ -420,26 +377,26 @@ class LentFiles:
         return _paths(self._files.glob(pattern))
 
     def exists(self, path: str) -> bool:
-        """Whether there is anything at a path."""
+        """Returns whether there is anything at a path."""
         return self._files.exists(path)
 
     def _check_known(self, path: str) -> None:
         if not self.read_first or not self._files.exists(path) or self._files.stat(path).kind == "folder":
             return
         now, shortest = self._files.identity(path), self._files.shortest(path)
-        known = known_of(self.context.session[KnownFiles], shortest)
-        if self._seen.get(shortest) != now and (known is None or (known.identity, known.shown) != (now, "all")):
+        state = find_known(self.context.session[KnownFiles], shortest)
+        if self._identities.get(shortest) != now and (state is None or (state.identity, state.shown) != (now, "all")):
             raise _RefusedError(
                 PermissionError,
                 f"{path!r} exists, and its present content has not been read. Read it with read_text({path!r}) first",
             )
 
-    def _note_change(self, path: str) -> None:
+    def _record_change(self, path: str) -> None:
         self._changed.add(self._files.shortest(path))
 
 
-def files_of(context: ToolContext) -> Filesystem | None:
-    """The filesystem of a call, without `.git`, and what a person would be asked about; `None` if there is none."""
+def find_files(context: ToolContext) -> Filesystem | None:
+    """The filesystem of a call, without `.git` and what approval rules ask about; `None` if there is none."""
     filesystem = context.filesystem
     if filesystem is None:
         return None
@@ -450,7 +407,7 @@ def files_of(context: ToolContext) -> Filesystem | None:
 
 
 def unasked(path_filter: PathFilter) -> PathFilter:
-    """The filter of a caller that no person is asked about: what is left out, or asked about, does not exist."""
+    """The filter of a caller that cannot be asked: what is left out, or asked about, does not exist."""
     return PathFilter(
         reading=(*path_filter.reading, *path_filter.listing, *path_filter.searching),
         writing=(*path_filter.writing, *path_filter.removing, *path_filter.holding),
@@ -465,13 +422,13 @@ def _as_text(parameter: str, value: object) -> str:
     return value
 
 
-def _paths(found: tuple[FileStat, ...]) -> list[str]:
-    if len(found) > MOST_LISTED:
-        raise _RefusedError(OSError, f"there are {len(found):,} files and folders, and {MOST_LISTED:,} can be listed")
-    return [f"{stat.path}/" if stat.kind == "folder" else stat.path for stat in found]
+def _paths(stats: tuple[FileStat, ...]) -> list[str]:
+    if len(stats) > MOST_LISTED:
+        raise _RefusedError(OSError, f"there are {len(stats):,} files and folders, and {MOST_LISTED:,} can be listed")
+    return [f"{stat.path}/" if stat.kind == "folder" else stat.path for stat in stats]
 
 
-def _kind_of(error: FilesystemError) -> type[Exception]:
+def _builtin_error(error: FilesystemError) -> type[Exception]:
     if isinstance(error, PathNotFoundError):
         return FileNotFoundError
     return PermissionError if isinstance(error, PathEscapeError) else OSError

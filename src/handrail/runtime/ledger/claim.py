@@ -46,7 +46,7 @@ from typing import Any, Literal, TypeAlias
 
 from handrail.errors import LeaseLostError, RecordingError, TransactionClosedError
 from handrail.prompt import Tool, ToolResult
-from handrail.prompt.effect import DAY, ApplyEffect
+from handrail.prompt.signature import DAY, ApplyEffect
 from handrail.prompt.tool_result import is_unfinished
 from handrail.redaction import redacted, redacted_logger
 from handrail.runtime.failures import describe_error, truncate, unknown_because

@@ -119,8 +119,8 @@ from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from handrail.errors import LedgerError
-from handrail.prompt.effect import DAY, MINUTE
 from handrail.prompt.idempotency import OnOrphan
+from handrail.prompt.signature import DAY, MINUTE
 from handrail.redaction import MASK
 from handrail.serde.canonical import bytes_digest
 from handrail.session.persistence.protocol import SessionHeld

@@ -20,7 +20,7 @@ from pydantic_core import to_json
 
 from handrail.clock import SYSTEM_CLOCK, Clock, random_fraction
 from handrail.errors import DumpError, InvalidArgumentError, LeaseLostError, LedgerError, SchemaError
-from handrail.prompt.effect import DAY, MINUTE
+from handrail.prompt.signature import DAY, MINUTE
 from handrail.prompt.tool_result import ToolResult
 from handrail.redaction import redacted_logger
 from handrail.runtime.ledger import effects

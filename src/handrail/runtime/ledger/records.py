@@ -27,7 +27,7 @@ from pydantic_core import from_json, to_json
 
 from handrail.errors import DumpError, ParseError
 from handrail.prompt import Tool, ToolResult
-from handrail.prompt.content_parts import ContentPart, dump_parts, load_parts
+from handrail.prompt.tool_result import ContentPart, dump_parts, load_parts
 from handrail.redaction import MASK, redacted_logger
 from handrail.runtime.calls import written_arguments
 from handrail.serde import Masking, digest

@@ -24,7 +24,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from handrail.prompt import Tool, ToolResult
-from handrail.prompt.effect import DAY, ApplyEffect
+from handrail.prompt.signature import DAY, ApplyEffect
 from handrail.threads import ASSIGNING, in_forked_process
 from handrail.transaction import CommitParticipant, UnitStore, current
 from handrail.transaction.transaction import NestedCalls

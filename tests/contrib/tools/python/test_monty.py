@@ -1,4 +1,4 @@
-"""The limits of Monty, from a thread: what exceeds them is stopped, and the agent's process does not grow."""
+"""One evaluation by Monty: its value, its limits, and its end."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from handrail.contrib.tools.monty import Evaluation, MontyFault, MontyLimits, MontyOutcome
+from handrail.contrib.tools import PythonFault
+from handrail.contrib.tools.monty import Evaluation, MontyFault, MontyLimits, MontyOutcome, Printed
 from handrail.contrib.tools.python import MOST_FILE_CALLS
 from handrail.programs import Process, descendants, running
 from tests.extent import some
@@ -175,3 +176,28 @@ def test_interpreter_that_ends_is_a_fault_of_the_code() -> None:
     ended: Any = evaluate("end()\n1", end=end)
     assert ended.fault.type == "SystemError"
     assert evaluate("1").value == "1"
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        pytest.param(PythonFault("ValueError", "no", 3), id="line"),
+        pytest.param(PythonFault("ValueError", "no."), id="no line"),
+        pytest.param(PythonFault("SystemExit", ""), id="no message"),
+    ],
+)
+def test_fault_is_one_sentence(fault: PythonFault, wording: Wording) -> None:
+    """With the line, if it is known."""
+    assert fault.sentence == wording
+
+
+def test_printed_text_is_kept_from_its_beginning_and_its_end(wording: Wording) -> None:
+    """However it comes; what is between is counted."""
+    text = "".join(chr(97 + number % 26) for number in range(1000))
+    for size in (1, 7, 1000):
+        printed = Printed(100)
+        for start in range(0, 1000, size):
+            printed.write(text[start : start + size])
+        assert printed.left_out == 900
+        first, said, last = printed.text().split("\n")
+        assert (first, said, last) == (text[:50], wording, text[-50:])

@@ -11,8 +11,7 @@ from types import TracebackType
 from typing import Any, Literal, Self, get_args
 
 from handrail.contrib.tools import ShellToolsSection
-from handrail.contrib.tools.sandbox.bubblewrap import Bubblewrap
-from handrail.contrib.tools.sandbox.engine import SandboxEngine, SandboxLimits
+from handrail.contrib.tools.sandbox.engine import Bubblewrap, SandboxEngine, SandboxLimits
 from handrail.contrib.tools.sandbox.podman import Podman
 from handrail.contrib.tools.sandbox.section import SandboxSection
 from handrail.contrib.tools.shell.rules import ShellRule

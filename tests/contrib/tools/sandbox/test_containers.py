@@ -1,4 +1,4 @@
-"""Which containers are removed: those of this program whose owner has ended."""
+"""Containers of Podman, and calls that are killed."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from chaos.sandboxes import TARGETS, play
 from handrail.contrib.tools.sandbox.podman import OWNER_LABEL, is_dead, podman_environment, remove_left_over
 from handrail.process import ProcessName, own_name
 from tests.contrib.tools.sandbox.fake_podman import FakePodman
 from tests.contrib.tools.sandbox.grounds import Ground, short_limits
+from tests.extent import FULL
 from tests.wording import Wording
 
 
@@ -85,3 +87,13 @@ def test_podman_is_given_what_it_needs_of_the_environment() -> None:
     """And no key."""
     given = {"PATH": "/bin", "XDG_RUNTIME_DIR": "/run", "LC_ALL": "C", "CONTAINERS_CONF": "x", "OPENAI_API_KEY": "y"}
     assert podman_environment(given) == {name: value for name, value in given.items() if name != "OPENAI_API_KEY"}
+
+
+_SHORT = "agent over podman", "agent over bubblewrap", "podman exec"
+
+
+@pytest.mark.parametrize("name", TARGETS if FULL else _SHORT)
+@pytest.mark.short(1)
+def test_call_that_is_killed_is_undone_and_the_next_one_works(name: str, tmp_path: Path) -> None:
+    """The agent, a part of the sandbox, or the command: nothing of it runs on, and no container is left."""
+    assert play(name, tmp_path).faults == ()

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from handrail.contrib.tools.sandbox import bubblewrap
-from handrail.contrib.tools.sandbox.bubblewrap import Bubblewrap
-from handrail.contrib.tools.sandbox.engine import SandboxEngine, SandboxLimits, SandboxWorkspace
+from handrail.contrib.tools.sandbox import engine as sandbox_engine
+from handrail.contrib.tools.sandbox.engine import Bubblewrap, SandboxEngine, SandboxLimits, SandboxWorkspace
 from handrail.contrib.tools.sandbox.podman import Podman
 from handrail.contrib.tools.sandbox.section import SandboxSection
 from handrail.errors import PromptValidationError, SandboxError
@@ -57,7 +56,7 @@ def test_what_is_missing_is_named_with_its_cure(
     ]
     told = [fault(engine) for engine in engines]
     with monkeypatch.context() as patched:
-        patched.setattr(bubblewrap, "LIMITER", "/no/such/prlimit")
+        patched.setattr(sandbox_engine, "LIMITER", "/no/such/prlimit")
         told.append(fault(Bubblewrap()))
         with pytest.raises(SandboxError):
             Bubblewrap().start(workspace(tmp_path))
@@ -80,7 +79,7 @@ def test_processes_below_bubblewrap_have_limits_each(tmp_path: Path, monkeypatch
     # A system whose folders of libraries are not all links.
     libraries = tmp_path / "lib"
     libraries.mkdir()
-    monkeypatch.setattr(bubblewrap, "_SYSTEM", (str(libraries), "/bin", "/no/such/lib"))
+    monkeypatch.setattr(sandbox_engine, "_SYSTEM", (str(libraries), "/bin", "/no/such/lib"))
     engine = Bubblewrap(folders=(tmp_path,))
     engine.check()
     running = engine.start(workspace(tmp_path))

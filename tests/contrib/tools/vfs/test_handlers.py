@@ -1,8 +1,9 @@
-"""The tools that find, remove and move files, through the whole pipeline and over every store."""
+"""The file tools over every store: finding, searching, removing and moving, and how their results read."""
 
 from __future__ import annotations
 
-from collections.abc import Generator
+import re
+from collections.abc import Callable, Generator, Mapping
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -11,9 +12,20 @@ from unicodedata import normalize
 
 import pytest
 
-from handrail.contrib.tools import FileMoved, FileRemoved, GrepFiles, VfsLimits, VfsToolsSection
-from handrail.contrib.tools.vfs.handlers import FileHandlers
-from handrail.filesystem import Filesystem, HostFilesystem, InMemoryFilesystem
+from handrail.contrib.tools import (
+    FileEdited,
+    FileExcerpt,
+    FileMoved,
+    FileRemoved,
+    GrepFiles,
+    LinesFound,
+    VfsLimits,
+    VfsToolsSection,
+)
+from handrail.contrib.tools.vfs.search import NOTHING_LEFT_OUT, LeftOut, Search, matcher, path_in_line
+from handrail.contrib.tools.vfs.section import FileHandlers
+from handrail.errors import ToolValidationError
+from handrail.filesystem import FileStat, Filesystem, HostFilesystem, InMemoryFilesystem
 from handrail.limits import Deadline
 from handrail.prompt import ToolContext
 from handrail.testing import FakeClock
@@ -195,3 +207,196 @@ def test_patterns_know_braces_and_names_with_brackets(filesystem: Filesystem, ru
     assert run.told("grep_files", pattern="x", path="src/{a,b}.ts") == wording
     for pattern in ("{src/a,b}.py", "{a,b", "{a,b}" * 7):
         assert run.refused("glob_files", pattern=pattern) == wording
+
+
+POEM = "a rose\nis\na ROSE\nis\na rose\n"
+
+
+def never() -> bool:
+    """Time without end."""
+    return False
+
+
+def search(
+    files: Mapping[str, str | bytes], asked: GrepFiles, is_over: Callable[[], bool] = never, **limits: int
+) -> LinesFound:
+    """What is found in all of these files."""
+    filesystem = InMemoryFilesystem(files)
+    return Search(asked, VfsLimits(**limits), is_over).run(filesystem, filesystem.glob("**"), NOTHING_LEFT_OUT)
+
+
+def after(times: int) -> Callable[[], bool]:
+    """Time that is over once it has been asked for so often."""
+    left = iter(range(times))
+    return lambda: next(left, None) is None
+
+
+def refusal(pattern: str) -> str:
+    """Why a pattern is refused."""
+    with pytest.raises(ToolValidationError) as caught:
+        matcher(pattern, ignore_case=False)
+    return str(caught.value)
+
+
+def test_lines_that_match_are_shown_with_file_and_number(wording: Wording) -> None:
+    """As `path:line: text`."""
+    assert search({"b.txt": "is\n", "a.txt": POEM}, GrepFiles("is$")).render() == wording
+
+
+def test_case_counts_unless_told_otherwise() -> None:
+    """Also in an alternative."""
+    assert search({"a.txt": POEM}, GrepFiles("rose")).matches == 2
+    assert search({"a.txt": POEM}, GrepFiles("x|rose", ignore_case=True)).matches == 3
+
+
+def test_lines_around_a_match_are_shown_when_asked_for(wording: Wording) -> None:
+    """Marked by `-`; groups that do not touch are kept apart, files too; no line is shown twice."""
+    found = search({"a.txt": POEM, "b.txt": "x\na ROSE\n"}, GrepFiles("ROSE", context=1))
+    assert found.render() == wording
+    apart = search({"a.txt": "1\n2\nx\n4\n5\n6\nx\nx\n"}, GrepFiles("x", context=1))
+    assert apart.lines == wording
+
+
+def test_line_ends_belong_to_no_line() -> None:
+    """`$` stands before LF and before CRLF; the empty line after the last line end is none."""
+    found = search({"a.txt": "one\r\ntwo\r\n", "b.txt": "one"}, GrepFiles("(one|^)$"))
+    assert found.lines == ("a.txt:1: one", "b.txt:1: one")
+
+
+@pytest.mark.parametrize("pattern, lines", [(r"(a+)+$", 0), (r"(a|aa)+$", 0), (r"(.*a){20}$", 0), (r"(\w+\s?)*$", 20)])
+def test_no_pattern_makes_the_search_hang(pattern: str, lines: int) -> None:
+    """Patterns that take others for ever take as long as the line is long."""
+    assert search({"a.txt": f"{'a' * 5_000}!\n" * 20}, GrepFiles(pattern)).matches == lines
+
+
+def test_a_pattern_that_cannot_be_searched_for_is_refused_with_the_reason(wording: Wording) -> None:
+    """And with how to look for the text itself."""
+    assert refusal("main(") == wording
+    assert refusal(r"(?=x)x") == wording
+    assert refusal(r"(a)\1") == wording
+    assert refusal("(a{1000}){1000}") == wording
+    assert refusal("") == wording
+    assert refusal("a\nb") == wording
+
+
+def test_a_text_that_is_escaped_as_told_is_found() -> None:
+    """The cure that a refusal names works."""
+    pattern = "if (a - b) > c: # x~y&z"
+    told = re.split(r"(?<!\\) ", refusal(f"{pattern}("))[-1]
+    assert matcher(told, ignore_case=False)(f"{pattern}(")
+
+
+def test_files_that_cannot_be_searched_are_named(wording: Wording) -> None:
+    """By the reason; the others are searched all the same."""
+
+    class Locked(InMemoryFilesystem):
+        def read_bytes(self, path: str) -> bytes:
+            if path == "locked.txt":
+                return super().read_bytes("gone.txt")
+            return super().read_bytes(path)
+
+    files = {f"{number}.bin": b"x\0" for number in range(5)} | {"big.txt": b"x" * 101}
+    filesystem = Locked({**files, "a.txt": "x\n", "locked.txt": "x"})
+    found = Search(GrepFiles("x"), VfsLimits(file_bytes=100), never).run(
+        filesystem, filesystem.glob("**"), NOTHING_LEFT_OUT
+    )
+    assert found.render() == wording
+
+
+def test_long_lines_are_cut_where_they_are_shown_and_searched_in_part(wording: Wording) -> None:
+    """A line of any length costs no more than a long one."""
+    found = search({"a.txt": f"{'x' * 20_000}y\nxy\n"}, GrepFiles("x"), line_characters=5)
+    assert found.render() == wording
+    assert search({"a.txt": f"{'x' * 20_000}y\n"}, GrepFiles("y")).render() == wording
+
+
+def test_a_search_stops_when_its_time_is_over(wording: Wording) -> None:
+    """Between lines; what was found until then is shown."""
+    files = {"a.txt": POEM, "b.txt": POEM, "c.txt": POEM}
+    assert search(files, GrepFiles("ROSE"), after(7)).render() == wording
+    assert search({"a.txt": POEM}, GrepFiles("ROSE"), after(4)).render() == wording
+
+
+def test_a_search_stops_when_it_has_found_as_much_as_it_may(wording: Wording) -> None:
+    """The first line is always there; how many lines match is told as far as it was searched."""
+    files = {"a.txt": "x\n" * 50, "b.txt": "x\n"}
+    found = search(files, GrepFiles("x"), search_characters=50)
+    assert found.render() == wording
+    assert sum(len(line) + 1 for line in found.lines) <= 50
+    assert search({"a.txt": "x\n"}, GrepFiles("x"), search_characters=1).lines == ("a.txt:1: x",)
+
+
+def test_nothing_found_is_told_with_what_may_be_the_reason(wording: Wording) -> None:
+    """An empty answer would leave the model in doubt."""
+    assert search({"a.txt": POEM}, GrepFiles("lily")).render() == wording
+    assert search({"a.txt": POEM}, GrepFiles(r"rose\nis")).render() == wording
+    for files in ("*.py", "src/**", "**"):
+        nothing = Search(GrepFiles("lily", files=files), VfsLimits(), never).run(
+            InMemoryFilesystem(), (), NOTHING_LEFT_OUT
+        )
+        assert nothing.render() == wording
+
+
+def test_a_link_to_a_folder_is_not_searched(tmp_path: Path, wording: Wording) -> None:
+    """The refusal says what it is; a link to a file is searched, and one that leads nowhere is told as such."""
+    (tmp_path / "root/d").mkdir(parents=True)
+    (tmp_path / "root/d/a.txt").write_text("lily\n")
+    for name, target in (("folder", "d"), ("file", "d/a.txt"), ("nowhere", "x")):
+        (tmp_path / "root" / name).symlink_to(target)
+    with HostFilesystem(tmp_path / "root", journal=tmp_path / "journal") as filesystem:
+        run = SuiteRun(VfsToolsSection(filesystem))
+        assert run.refused("grep_files", pattern="lily", path="folder") == wording
+        assert "file:1: lily" in run.told("grep_files", pattern="lily", path="file")
+        assert run.refused("grep_files", pattern="lily", path="nowhere") == wording
+
+
+def test_a_file_that_has_grown_since_it_was_listed_is_not_searched() -> None:
+    """What counts is the size of the content that is read."""
+    listed = FileStat("log.txt", "file", 1)
+    filesystem = InMemoryFilesystem({"log.txt": "x" * 101})
+    found = Search(GrepFiles("x"), VfsLimits(file_bytes=100), never).run(filesystem, (listed,), NOTHING_LEFT_OUT)
+    assert (found.unsearched, found.unsearched_total) == (("log.txt",), 1)
+    assert not found.lines
+
+
+@pytest.mark.parametrize(
+    "excerpt",
+    [
+        pytest.param(FileExcerpt("a.txt", "one", 1, 1, 1), id="all lines"),
+        pytest.param(FileExcerpt("a.txt", "one", 1, 1, 3), id="first line"),
+        pytest.param(FileExcerpt("a.txt", "one", 1, 2, 3), id="first lines"),
+        pytest.param(FileExcerpt("a.txt", "one", 2, 3, 3), id="last lines"),
+        pytest.param(FileExcerpt("a.txt", "one", 2, 2, 3, 1, 4), id="start of a line"),
+        pytest.param(FileExcerpt("a.txt", "one", 1, 1, 3, 4), id="end of a line"),
+        pytest.param(FileExcerpt("a.txt", "one", 1, 3, 3, 4), id="end of a line and more lines"),
+    ],
+)
+def test_first_line_of_an_excerpt_says_what_is_shown(excerpt: FileExcerpt, wording: Wording) -> None:
+    """And how to go on, if there is more; the text follows exactly."""
+    assert excerpt.render() == wording
+
+
+def test_line_ends_that_are_out_of_the_ordinary_are_told(wording: Wording) -> None:
+    """The model cannot see them in the text."""
+    assert FileExcerpt("a.txt", "a\nb", 1, 2, 2, line_ends="CRLF", ends_with_line_end=False).render() == wording
+    assert FileExcerpt("a.txt", "a\rb\r", 1, 1, 1, ends_with_line_end=False).render() == wording
+
+
+def test_edit_says_where(wording: Wording) -> None:
+    """Line numbers that `read_file` takes; not all of them if there are many; a line with two only once."""
+    assert FileEdited("a.txt", 1, (7,)).render() == wording
+    assert FileEdited("a.txt", 3, (7, 7, 9)).render() == wording
+    assert FileEdited("a.txt", 1_200, (1, 2, 3)).render() == wording
+
+
+def test_what_a_walk_left_out_and_odd_names_are_told(wording: Wording) -> None:
+    """No name breaks a line."""
+    assert LeftOut(too_deep=2).notes() == wording
+    assert path_in_line("a\n\x85b") == r'"a\n\u0085b"'
+
+
+def test_removal_says_what_is_gone(wording: Wording) -> None:
+    """A folder with how much it held; of a link only the link."""
+    assert FileRemoved("a.txt", "file").render() == wording
+    assert FileRemoved("a", "folder", 1).render() == wording
+    assert FileRemoved("a", "symlink").render() == wording

@@ -85,7 +85,7 @@ from handrail.adapters.pydantic_ai.foreign.values import (
 from handrail.adapters.pydantic_ai.toolset import message_content
 from handrail.errors import CallPostponed, EffectUncertain, PromptEvaluationError, ToolValidationError
 from handrail.prompt import External, IdempotencyConfig, Tool, ToolContext, ToolResult
-from handrail.prompt.effect import Effect
+from handrail.prompt.signature import Effect
 from handrail.prompt.tool_declaration import Declaration
 from handrail.prompt.tool_definition import MAX_RESULT_CHARS
 from handrail.runtime import ToolMessage
@@ -161,7 +161,7 @@ def read_tool_metadata(definition: ToolDefinition) -> ToolMetadata:
     # Python has declared when two calls are one effect, so the tool changes something, whatever its server claims.
     if hint == "read" and config is not None:
         hint = "state"
-    own = declaration.effect_of(effect or (None if hint == "state" else hint), config, None)
+    own = declaration.declare_effect(effect or (None if hint == "state" else hint), config, None)
     declaration.check_effect(own, config)
     claims = own.effect == "external" if config is None else config.has_key
     declaration.check_apply(own.apply, claims=claims, concurrent=options["concurrent"])
@@ -279,7 +279,7 @@ class ForeignTool(Tool[Any, Any]):
         return _CALL.get().arguments_with_secrets()
 
     @override
-    def fault_of(self, result: ToolResult[Any], *, stored: bool = False) -> str | None:
+    def result_fault(self, result: ToolResult[Any], *, is_stored: bool = False) -> str | None:
         """Accept any value."""
         return None
 

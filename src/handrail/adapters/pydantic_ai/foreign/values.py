@@ -35,7 +35,7 @@ from typing_extensions import TypedDict  # pydantic requires this one before Pyt
 from handrail.adapters.pydantic_ai.toolset import part_content
 from handrail.errors import ToolValidationError
 from handrail.prompt import BinaryPart
-from handrail.prompt.content_parts import ContentPart
+from handrail.prompt.tool_result import ContentPart
 from handrail.runtime import ToolMessage
 from handrail.serde.adapter import BUILD_ERRORS, agreeing, inexact_numbers
 from handrail.serde.core_schemas import Core, cached, rebuilt, replacing, without_name
@@ -50,7 +50,7 @@ from handrail.serde.json_values import (
 )
 from handrail.serde.secrets import schema_masking
 from handrail.serde.typed import repair
-from handrail.taint.state import ContentMarks
+from handrail.taint import ContentMarks
 
 NO_VALUE: Final = object()
 """The placeholder for a value that JSON cannot represent."""

@@ -1,21 +1,33 @@
-"""What a sandbox is made by: the protocol that Podman and bubblewrap implement.
+"""Sandboxes: their protocol and limits, the sandbox of one run, and the sandboxes of bubblewrap.
 
-====================  ================================================================================================
-`SandboxLimits`       what a sandbox may use
-`SandboxEngine`       says what is missing here, and starts a sandbox over a workspace
-`RunningSandbox`      gives the command of the host that runs a command inside; it is closed when its run ends
-`Sandbox`             the sandbox of one run: it starts with the first command, and is closed when the run ends
-`try_sandbox`         starts one to see whether it works here
-====================  ================================================================================================
+A `SandboxEngine` starts a `RunningSandbox` over a workspace, which gives the command of the host that runs a command
+inside. Such a command is a program of its call as any other: `handrail.programs` starts, records and ends it. What it
+leaves inside is found by the PID namespace, if the sandbox lives longer than the call.
 
-A command inside is a program of its call as any other: it is started, recorded and ended by `handrail.programs`. What
-it leaves inside is found by the PID namespace, if the sandbox lives longer than the call.
+Below bubblewrap each command is a process with namespaces of its own, and read-only programs of the host:
+
+=============================  =======================================================================================
+what a command has             by what
+=============================  =======================================================================================
+no other process, no network,  namespaces of the kernel, of which it cannot make others; all in the PID namespace ends
+no user or capability          with its first process, which ends with the command and with what has started it
+programs and libraries         `/usr` and what `folders` names, read-only; nothing of `/etc` but what programs load by
+`/workspace`                   the files; their `.git` is read-only, and the files of open databases are empty
+`/tmp`, `/dev/shm`             file systems in memory, of limited size, new for each command
+`/proc`                        that of the namespace, read-only, because files of the kernel belong to the superuser
+limits                         resource limits of the program `prlimit`: memory for each process apart, and no limit
+                               of processors; the kernel does not count the processes of a superuser
+=============================  =======================================================================================
+
+System calls are not filtered: a fault of the kernel is within reach.
 """
 
 from __future__ import annotations
 
 import os
 import posixpath
+import shutil
+import sys
 import threading
 import weakref
 from collections.abc import Iterator, Mapping
@@ -28,7 +40,7 @@ from typing import Protocol, cast, runtime_checkable
 from uuid import uuid4
 
 from handrail.clock import SYSTEM_CLOCK
-from handrail.contrib.tools.section_options import limit_faults, timeout_faults
+from handrail.contrib import limit_faults, timeout_faults
 from handrail.contrib.tools.shell.process import ProgramRun
 from handrail.errors import SandboxError
 from handrail.filesystem import HostFilesystem
@@ -52,8 +64,6 @@ _NOTHING = ("/bin/sh", "-c", ":")
 _LONGEST_REPORT = 2000
 _CURE_OF_LINK = "Give a workspace whose .git is a folder or a file, or that has none."
 _CURE = "Allow what it names, as by `sysctl` or an option of the container that this runs in; or use the other engine."
-
-
 _MIB = 1024 * 1024
 
 LEAST_SANDBOX_BYTES = 16 * _MIB
@@ -65,7 +75,7 @@ LEAST_PROCESSES = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxLimits:
-    """What a sandbox may use.
+    """The limits of a sandbox.
 
     Attributes:
         memory_bytes: memory, with that of its temporary files; below bubblewrap that of each process. At least 16 MiB.
@@ -76,8 +86,8 @@ class SandboxLimits:
             or the filesystem has a higher `max_untracked_bytes`: the tree could not be saved.
         tmp_bytes: the size of each of `/tmp` and `/dev/shm`.
         timeout: how long a command may take; then it is killed, and the call fails.
-        max_output_bytes: how much of output and error output the model is shown.
-        max_kept_bytes: how much of each the result holds, so that `read_result` reads it.
+        max_output_bytes: how much of the output the model is shown.
+        max_kept_bytes: how much of it the result holds, so that `read_result` reads it.
     """
 
     memory_bytes: int = 1024 * _MIB
@@ -90,8 +100,8 @@ class SandboxLimits:
     max_kept_bytes: int = 1_000_000
 
     def faults(self) -> Iterator[str]:
-        """What is wrong with them, each as a clause."""
-        for name in (each.name for each in fields(self) if each.name not in {"timeout", "cpus"}):
+        """The faults of the limits, each as a clause."""
+        for name in (field.name for field in fields(self) if field.name not in {"timeout", "cpus"}):
             least = {"memory_bytes": LEAST_SANDBOX_BYTES, "processes": LEAST_PROCESSES}.get(name, 1)
             yield from limit_faults(
                 f"limits.{name}", getattr(self, name), unit=name.partition("_")[2] or name, least=least
@@ -104,13 +114,7 @@ class SandboxLimits:
 
 @dataclass(frozen=True, slots=True)
 class SandboxWorkspace:
-    """What a sandbox is made for.
-
-    Attributes:
-        root: the folder that is `/workspace` inside, without links.
-        limits: what may be used.
-        environment: the environment of commands.
-    """
+    """The folder `root` that is `/workspace` inside, with the limits and the environment of commands."""
 
     root: Path
     limits: SandboxLimits
@@ -120,9 +124,6 @@ class SandboxWorkspace:
         """The `.git` of the root, which is read-only inside; where there is none, an empty folder is made.
 
         A rollback does not restore it, and it can name programs, which git outside would run.
-
-        Raises:
-            SandboxError: of the engine of that name: it is a link, in whose place a command could put a folder.
         """
         git = self.root / ".git"
         if git.is_symlink():
@@ -135,13 +136,13 @@ class SandboxWorkspace:
 
     @property
     def hidden(self) -> tuple[str, ...]:
-        """Open databases and Unix sockets in the root, by their paths inside; a command finds empty files that stay.
+        """The open databases and Unix sockets in the root, by their paths inside, where a command finds empty files.
 
         A server of this machine that listens at a socket is a way out, which no namespace of the network closes.
         """
         databases = [path_inside(path) for path in protected_paths(self.root) if (self.root / path).exists()]
         sockets = sorted(path_inside(os.path.relpath(path, self.root)) for path in _sockets(self.root))
-        return (*databases, *(path for path in sockets if not any(is_inside(path, each) for each in databases)))
+        return (*databases, *(path for path in sockets if not any(is_inside(path, database) for database in databases)))
 
 
 def _sockets(root: Path) -> Iterator[str]:
@@ -175,27 +176,21 @@ class RunningSandbox(Protocol):
         ...
 
     def line(self, command: tuple[str, ...], folder: str, *, has_input: bool) -> tuple[str, ...]:
-        """The command of the host that runs a command inside.
-
-        Args:
-            command: its name or path inside, and its arguments.
-            folder: where it starts, relative to the workspace.
-            has_input: whether it reads input.
-        """
+        """The command of the host that runs a command inside."""
         ...
 
     def is_running(self) -> bool:
-        """Whether commands can run in it."""
+        """Returns whether commands can run in it."""
         ...
 
     def close(self) -> None:
-        """End it, with everything inside; idempotent."""
+        """Ends it, with everything inside; idempotent."""
         ...
 
 
 @runtime_checkable
 class SandboxEngine(Protocol):
-    """What starts sandboxes. A value: it holds settings, and no sandbox."""
+    """Starts sandboxes. A value: it holds settings, and no sandbox."""
 
     @property
     def name(self) -> str:
@@ -204,23 +199,15 @@ class SandboxEngine(Protocol):
 
     @property
     def reaches_network(self) -> bool:
-        """Whether commands may have effects outside, by a network."""
+        """Returns whether commands may have effects outside, by a network."""
         ...
 
     def check(self) -> None:
-        """Check that nothing is missing here; takes a fraction of a second.
-
-        Raises:
-            SandboxError: something is; it says what cures that.
-        """
+        """Checks that nothing is missing here; takes a fraction of a second."""
         ...
 
     def start(self, workspace: SandboxWorkspace) -> RunningSandbox:
-        """Start a sandbox; takes a second.
-
-        Raises:
-            SandboxError: it cannot be started; it says what cures that.
-        """
+        """Starts a sandbox; takes a second."""
         ...
 
 
@@ -232,7 +219,6 @@ class Sandbox:
     """
 
     def __init__(self, engine: SandboxEngine, filesystem: HostFilesystem, workspace: SandboxWorkspace) -> None:
-        """Prepare one over the root of a filesystem; nothing is started."""
         self.filesystem: HostFilesystem = filesystem
         self._engine = engine
         self._workspace = workspace
@@ -242,11 +228,7 @@ class Sandbox:
         self._finalizer: weakref.finalize[..., Sandbox] | None = None
 
     def running(self) -> RunningSandbox:
-        """The sandbox, started if it does not run, as it does not at first and after it was lost, or with other mounts.
-
-        Raises:
-            SandboxError: it cannot be started.
-        """
+        """The sandbox; started if it does not run, or if what is mounted has changed."""
         with self._lock:
             # A `.git` that was replaced since the start is not read-only inside, and a database not hidden.
             mounts = self._workspace.git(self._engine.name).stat().st_ino, self._workspace.hidden
@@ -259,7 +241,7 @@ class Sandbox:
             return self._running
 
     def close(self) -> None:
-        """End the sandbox; a later command starts another one."""
+        """Ends the sandbox; a later command starts another one."""
         with self._lock:
             self._end()
 
@@ -270,11 +252,7 @@ class Sandbox:
 
 
 def try_sandbox(engine: SandboxEngine, workspace: SandboxWorkspace) -> None:
-    """Start a sandbox, run a command in it that does nothing, and end it; takes a second or two.
-
-    Raises:
-        SandboxError: it cannot be started, as with limits that this machine cannot set, or runs no command.
-    """
+    """Starts a sandbox, runs a command in it that does nothing, and ends it; takes a second or two."""
     running = engine.start(workspace)
     program = Program(
         line=running.line(_NOTHING, ".", has_input=False),
@@ -286,12 +264,135 @@ def try_sandbox(engine: SandboxEngine, workspace: SandboxWorkspace) -> None:
         namespace=running.namespace,
     )
     try:
-        ended = ProgramRun(SYSTEM_CLOCK, uuid4().hex).carry_out(program)
-        how = f"exit code {ended.code}" if ended.how == "exited" else ended.how
-        fault = "" if how == "exit code 0" else " ".join(ended.output.split()) or how
+        end = ProgramRun(SYSTEM_CLOCK, uuid4().hex).carry_out(program)
+        how = f"exit code {end.code}" if end.how == "exited" else end.how
+        fault = "" if how == "exit code 0" else " ".join(end.output.split()) or how
     except OSError as error:
         fault = f"{program.line[0]}: {error.strerror or error}"
     finally:
         running.close()
     if fault:
         raise SandboxError(engine.name, f"no command can be run: {fault[-_LONGEST_REPORT:]}", cure=_CURE)
+
+
+_SYSTEM = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
+_OF_ETC = ("/etc/alternatives", "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/localtime")
+_PROGRAM_PATH = "/usr/local/bin:/usr/bin:/bin"
+_MOST_FILES = 1024
+
+LIMITER = "/usr/bin/prlimit"
+"""The program that sets resource limits inside."""
+
+_INSTALL = "Install it: apt-get install bubblewrap"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bubblewrap:
+    """Sandboxes below bubblewrap, with the programs of this machine; see `SandboxEngine`.
+
+    Attributes:
+        program: the name or path of the program `bwrap`.
+        folders: more folders of this machine that commands may read, such as a virtual environment. They must hold no
+            secrets.
+    """
+
+    program: str = "bwrap"
+    folders: tuple[Path, ...] = ()
+
+    name: str = "bubblewrap"
+    reaches_network: bool = False
+
+    def start(self, workspace: SandboxWorkspace) -> RunningBubblewrap:
+        """Prepares a sandbox: a process is started for each command.
+
+        Raises:
+            SandboxError: something is missing here.
+        """
+        self.check()
+        return RunningBubblewrap(tuple(self._line(workspace)), workspace)
+
+    def check(self) -> None:
+        """Checks that nothing is missing here.
+
+        Raises:
+            SandboxError: something is; it says what cures that.
+        """
+        missing = next((folder for folder in self.folders if not folder.is_absolute() or not folder.exists()), None)
+        if sys.platform != "linux":
+            raise SandboxError(self.name, "it exists for Linux alone", cure="Use Podman on Linux, or no sandbox.")
+        if shutil.which(self.program) is None:
+            raise SandboxError(self.name, f"the program {self.program!r} is not installed", cure=_INSTALL)
+        if not Path(LIMITER).exists():
+            raise SandboxError(self.name, f"{LIMITER} is missing", cure="Install it: apt-get install util-linux")
+        if missing is not None:
+            cure = "Give the absolute path of a folder that exists."
+            raise SandboxError(self.name, f"folders has {str(missing)!r}, which cannot be shown", cure=cure)
+
+    def _line(self, workspace: SandboxWorkspace) -> Iterator[str]:
+        limits = workspace.limits
+        yield from (shutil.which(self.program) or self.program, "--unshare-all", "--unshare-user", "--disable-userns")
+        yield from ("--die-with-parent", "--new-session", "--cap-drop", "ALL", "--hostname", "sandbox")
+        yield from ("--uid", str(USER), "--gid", str(USER))
+        yield from ("--ro-bind", "/usr", "/usr")
+        for path in map(Path, _SYSTEM):
+            if path.is_symlink():
+                yield from ("--symlink", os.fspath(path.readlink()), os.fspath(path))
+            elif path.is_dir():
+                yield from ("--ro-bind", os.fspath(path), os.fspath(path))
+        for name in _OF_ETC:
+            yield from ("--ro-bind-try", name, name)
+        for folder in map(os.fspath, self.folders):
+            yield from ("--ro-bind", folder, folder)
+        yield from _proc()
+        yield from ("--dev", "/dev", *_memory("/dev/shm", limits.tmp_bytes), "--remount-ro", "/dev")  # noqa: S108
+        yield from (*_memory("/tmp", limits.tmp_bytes), "--bind", os.fspath(workspace.root), WORKSPACE)  # noqa: S108
+        yield from ("--ro-bind", os.fspath(workspace.git(self.name)), f"{WORKSPACE}/.git")
+        for inside in workspace.hidden:
+            yield from _masked(inside, is_folder=(workspace.root / os.path.relpath(inside, WORKSPACE)).is_dir())
+        # Last: nothing can be mounted below it afterwards.
+        yield from ("--remount-ro", "/")
+
+
+class RunningBubblewrap:
+    """A `RunningSandbox` of bubblewrap: what a command is started with."""
+
+    namespace: ProcessName | None = None
+
+    def __init__(self, line: tuple[str, ...], workspace: SandboxWorkspace) -> None:
+        self.environment: Mapping[str, str] = {"PATH": _PROGRAM_PATH, **INSIDE, **workspace.environment}
+        self._line = (*line, "--chdir")
+        self._limiting = _limiting(workspace.limits)
+
+    def line(self, command: tuple[str, ...], folder: str, *, has_input: bool) -> tuple[str, ...]:  # noqa: ARG002
+        """The command of the host that runs a command inside; see `RunningSandbox`."""
+        return (*self._line, path_inside(folder), "--", *self._limiting, *command)
+
+    def is_running(self) -> bool:
+        """Returns true: each command is started anew."""
+        return True
+
+    def close(self) -> None:
+        """Does nothing: each command has ended with its call."""
+
+
+def _limiting(limits: SandboxLimits) -> tuple[str, ...]:
+    # Inside, because the kernel counts the processes of a user namespace apart.
+    limiting = (f"--nproc={limits.processes}", f"--as={limits.memory_bytes}", f"--fsize={limits.file_bytes}")
+    return (LIMITER, *limiting, f"--nofile={_MOST_FILES}", "--core=0", "--")
+
+
+def _proc() -> Iterator[str]:
+    yield from ("--proc", "/proc")
+    for name in UNREADABLE:
+        path = Path("/proc", name)
+        if path.exists():
+            yield from _masked(os.fspath(path), is_folder=path.is_dir())
+    yield from ("--remount-ro", "/proc")
+
+
+def _masked(path: str, *, is_folder: bool) -> tuple[str, ...]:
+    return ("--tmpfs", path, "--remount-ro", path) if is_folder else ("--ro-bind", os.devnull, path)
+
+
+def _memory(path: str, size: int) -> tuple[str, ...]:
+    return ("--perms", "1777", "--size", str(size), "--tmpfs", path)

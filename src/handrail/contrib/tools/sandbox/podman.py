@@ -12,20 +12,10 @@ a read-only root               the image; `/workspace` has the files, whose `.gi
 limits                         a control group of memory, processes and processors; resource limits for files
 =============================  =======================================================================================
 
-Each container is labelled with the process that owns it, and removed when that has ended:
-
-==================================================  ==================================================================
-what ends                                           what ends and removes the container
-==================================================  ==================================================================
-the run                                             `RunningSandbox.close`
-the agent's process, also by SIGKILL                the container: its first process reads a pipe that the agent holds
-the process and Podman's, which removes it          the next opening of the folder kills what runs in it, if a call was
-                                                    running; the next sandbox removes it
-==================================================  ==================================================================
-
-The first process of a container waits for the end of its input, which this process holds: a container ends with
-the agent. Commands enter by `podman exec`; what they leave inside is found by the PID namespace of that first process
-(`handrail.programs`).
+The first process of a container waits for the end of its input, which this process holds: a container ends with the
+agent, also by SIGKILL. Each container is labelled with the process that owns it; Podman removes it when it ends, or the
+next sandbox once that process is dead. Commands enter by `podman exec`; what they leave inside is found by the PID
+namespace of the first process (`handrail.programs`), also when the folder is opened after a kill.
 """
 
 from __future__ import annotations
@@ -66,8 +56,8 @@ _READY = b"ready\n"
 _FIRST = "{ exec cat <&3 >/dev/null & } 3<&0; echo ready; wait"
 # When memory runs out, the kernel may end several processes: the first one of the container only after all others.
 _COMMAND = '{ echo 1000 >/proc/self/oom_score_adj; } 2>/dev/null; exec "$@"'
+# The first of the user ids of the host that other users of a container have; no account should have them.
 _FIRST_HOST_ID = 100_000
-"""The first of the user ids of the host that other users of a container have; no account should have them."""
 
 _IDS = 65_536
 _MOST_FILES = 1024
@@ -91,7 +81,6 @@ class Podman:
         command: Podman, and its general options, such as `("podman", "--runtime", "runc")`.
         network: the network of the container, as `podman run --network` names it. With any but `"none"` commands may
             have effects outside, and the ledger keeps calls as such.
-        name: what messages and results call it.
     """
 
     image: str
@@ -102,11 +91,11 @@ class Podman:
 
     @property
     def reaches_network(self) -> bool:
-        """Whether commands may have effects outside."""
+        """Returns whether commands may have effects outside."""
         return self.network != "none"
 
     def check(self) -> None:
-        """Check that nothing is missing here, and that limits can be set.
+        """Checks that nothing is missing here, and that limits can be set.
 
         Raises:
             SandboxError: something is; it says what cures that.
@@ -120,7 +109,7 @@ class Podman:
             raise SandboxError(self.name, f"it does not limit {', '.join(missing)} here", cure=_DELEGATE)
 
     def start(self, workspace: SandboxWorkspace) -> RunningPodman:
-        """Start a container, after those of dead processes are removed.
+        """Starts a container, after those of dead processes are removed.
 
         Raises:
             SandboxError: something is missing here; or Podman refuses, as it does for limits that it cannot set.
@@ -141,32 +130,21 @@ class Podman:
         # A name that begins with a dash would be an option.
         if not self.image or self.image.startswith("-"):
             raise SandboxError(self.name, f"{self.image!r} is not the name of an image", cure="Give one as image=.")
-        shown = " ".join(self.command)
+        line = " ".join(self.command)
         try:
-            found = run_podman(self.command, "image", "exists", self.image)
+            answer = run_podman(self.command, "image", "exists", self.image)
         except (OSError, subprocess.SubprocessError) as error:
-            raise SandboxError(self.name, f"it does not answer ({error})", cure=f"Try: {shown} info") from error
-        if found.returncode == 1:
-            raise SandboxError(self.name, f"no image {self.image!r}", cure=f"Fetch it: {shown} pull {self.image}")
-        if found.returncode:
-            raise SandboxError(self.name, f"it failed: {_report(found.stderr)}", cure=f"Try: {shown} info")
+            raise SandboxError(self.name, f"it does not answer ({error})", cure=f"Try: {line} info") from error
+        if answer.returncode == 1:
+            raise SandboxError(self.name, f"no image {self.image!r}", cure=f"Fetch it: {line} pull {self.image}")
+        if answer.returncode:
+            raise SandboxError(self.name, f"it failed: {_report(answer.stderr)}", cure=f"Try: {line} info")
 
 
 class RunningPodman:
-    """A `RunningSandbox` that is a container.
-
-    Attributes:
-        name: the name of the container.
-        environment: the environment of Podman.
-        namespace: the first process of the container.
-    """
+    """A `RunningSandbox` that is a container; `namespace` is its first process."""
 
     def __init__(self, engine: Podman, workspace: SandboxWorkspace) -> None:
-        """Start a container, and wait until commands can enter.
-
-        Raises:
-            SandboxError: Podman refuses, or the container ends at once.
-        """
         self.name: str = f"handrail-{uuid4().hex}"
         self.environment: Mapping[str, str] = podman_environment()
         self._command = (shutil.which(engine.command[0]) or engine.command[0], *engine.command[1:])
@@ -198,11 +176,11 @@ class RunningPodman:
         return (*entered, "/bin/sh", "-c", _COMMAND, "sh", *command)
 
     def is_running(self) -> bool:
-        """Whether the first process of the container runs."""
+        """Returns whether the first process of the container runs."""
         return self.namespace is not None and self._process.poll() is None and is_running(self.namespace)
 
     def close(self) -> None:
-        """End the container, and have Podman remove it."""
+        """Ends the container, and has Podman remove it."""
         with self._lock:
             pipe = self._process.stdin
             if pipe is None or pipe.closed:
@@ -247,25 +225,23 @@ class RunningPodman:
         yield from ("--entrypoint", "/bin/sh")
 
     def _ready(self, engine: Podman) -> ProcessName:
-        """Wait for the first process; returns its name."""
         output = self._process.stdout
         with selectors.DefaultSelector() as selector:
             if output is None or not selector.register(output, selectors.EVENT_READ):
                 raise AssertionError  # pragma: no cover - it was requested
             # It writes the line as a whole; an end of the output is readable, too.
-            answered = bool(selector.select(SECONDS_TO_ANSWER)) and output.read(len(_READY)) == _READY
-        if answered:
+            is_ready = bool(selector.select(SECONDS_TO_ANSWER)) and output.read(len(_READY)) == _READY
+        if is_ready:
             return process_name(int((self._folder / "pid").read_text()))
         self._process.kill()
         self._process.wait()
         report = _report((self._folder / "errors").read_text(errors="replace"))
-        shown = " ".join(engine.command)
-        cure = f"Try: {shown} run --rm {engine.image} true; and see the options that were given: {shown} info"
+        line = " ".join(engine.command)
+        cure = f"Try: {line} run --rm {engine.image} true; and see the options that were given: {line} info"
         raise SandboxError("podman", f"the container cannot be started: {report or 'no answer'}", cure=cure)
 
 
 def _user_options(user: int, group: int) -> Iterator[str]:
-    """The user namespace, in which the user and group of this process are `USER`."""
     if user:
         yield from (f"--userns=keep-id:uid={USER},gid={USER}", "--user", f"{USER}:{USER}")
         return
@@ -280,20 +256,13 @@ def _report(text: str) -> str:
 
 
 def podman_environment(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """What Podman itself needs of the environment of this process; nothing of it is passed on into containers."""
-    return {
-        name: value
-        for name, value in environment.items()
-        if name in _PASSED_ON or name.startswith(_PASSED_ON_BEGINNINGS)
-    }
+    """The part of the environment of this process that Podman needs; containers get nothing of it."""
+    names = (name for name in environment if name in _PASSED_ON or name.startswith(_PASSED_ON_BEGINNINGS))
+    return {name: environment[name] for name in names}
 
 
 def run_podman(command: Sequence[str], *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run Podman for something short.
-
-    Args:
-        command: Podman, and its general options.
-        arguments: what it is to do.
+    """Runs Podman for something short.
 
     Raises:
         OSError: it cannot be started.
@@ -312,22 +281,22 @@ def run_podman(command: Sequence[str], *arguments: str) -> subprocess.CompletedP
 
 
 def remove_left_over(command: Sequence[str]) -> tuple[str, ...]:
-    """Remove the containers of processes that have ended; returns their ids. What fails is logged, and tried later."""
+    """Removes the containers of dead processes; returns their ids. Failures are logged."""
     try:
-        found = run_podman(command, "ps", "--all", "--filter", f"label={OWNER_LABEL}", "--format", "json")
-        left = tuple(name for name, owner in _owned(found.stdout) if is_dead(owner))
-        if left:
-            removed = run_podman(command, "rm", "--force", "--time", "0", *left)
-            if removed.returncode:
-                _LOGGER.warning("containers of ended processes could not be removed: %s", removed.stderr.strip())
+        listing = run_podman(command, "ps", "--all", "--filter", f"label={OWNER_LABEL}", "--format", "json")
+        names = tuple(name for name, owner in _list_owners(listing.stdout) if is_dead(owner))
+        if names:
+            removal = run_podman(command, "rm", "--force", "--time", "0", *names)
+            if removal.returncode:
+                _LOGGER.warning("containers of ended processes could not be removed: %s", removal.stderr.strip())
     except (OSError, subprocess.SubprocessError, ValueError) as error:
         _LOGGER.warning("containers of ended processes could not be looked for: %s", error)
         return ()
-    return left
+    return names
 
 
 def is_dead(owner: ProcessName) -> bool:
-    """Whether the owner of a container has ended; false where that is not known."""
+    """Returns whether the owner of a container has ended; false where that is not known."""
     own = own_name()
     if not own.boot or not owner.boot:
         return False
@@ -337,7 +306,7 @@ def is_dead(owner: ProcessName) -> bool:
     return own.boot.partition("/")[0] != owner.boot.partition("/")[0]
 
 
-def _owned(text: str) -> Iterator[tuple[str, ProcessName]]:
+def _list_owners(text: str) -> Iterator[tuple[str, ProcessName]]:
     for container in cast("list[dict[str, Any]]", json.loads(text or "[]")):
         labels = cast("dict[str, str]", container.get("Labels") or {})
         owner = ProcessName.parse(labels.get(OWNER_LABEL, ""))

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, cast
 from uuid import uuid4
 
+from handrail.contrib import about, also_bound, environment_faults, example, suite_tool
 from handrail.contrib.tools.sandbox.engine import Sandbox, SandboxEngine, SandboxLimits, SandboxWorkspace, try_sandbox
 from handrail.contrib.tools.sandbox.podman import Podman
-from handrail.contrib.tools.section_options import also_bound, environment_faults, suite_tool
 from handrail.contrib.tools.shell.process import ProgramRun, run_over
-from handrail.contrib.tools.shell.rules import ProgramChanges, ProgramReach, ShellRule, end_of, exit_codes, text_of
-from handrail.contrib.tools.shell.section import failure_cause, failure_result, notifying, place_of
+from handrail.contrib.tools.shell.rules import (
+    ProgramChanges,
+    ProgramReach,
+    ShellRule,
+    describe_changes,
+    describe_end,
+    exit_codes,
+)
+from handrail.contrib.tools.shell.section import failure_cause, failure_result, notifying, resolve_folder
 from handrail.contrib.tools.vfs.section import VfsToolsSection
 from handrail.errors import PromptValidationError, SandboxError, ToolValidationError
 from handrail.filesystem import HostFilesystem
@@ -23,7 +30,6 @@ from handrail.prompt import (
     Section,
     Tool,
     ToolContext,
-    ToolExample,
     ToolPolicy,
     ToolResult,
 )
@@ -68,10 +74,10 @@ class ShellExecute:
     """
 
     command: str | tuple[str, ...] = field(
-        metadata={"description": "A line for `sh -c`, or a list of a program and its arguments, which no shell reads."}
+        metadata=about("A line for `sh -c`, or a list of a program and its arguments, which no shell reads.")
     )
-    folder: str = field(default=".", metadata={"description": "The folder to start in, such as 'notes'."})
-    input: str = field(default="", metadata={"description": "What the command reads from its standard input."})
+    folder: str = field(default=".", metadata=about("The folder to start in, such as 'notes'."))
+    input: str = field(default="", metadata=about("What the command reads from its standard input."))
 
     @property
     def line(self) -> tuple[str, ...]:
@@ -85,12 +91,8 @@ class ShellExecuted:
     """A command in the sandbox has ended.
 
     Attributes:
-        command: a line for the shell, or a program and its arguments.
-        folder: where it was started.
         code: its exit code; for a program that a signal has ended, 128 and the number of the signal.
         output: its output and error output, of which the model is shown the beginning and the end.
-        left_out: how many bytes in the middle of it are left out.
-        changes: whether its changes in the workspace are kept.
     """
 
     command: str | tuple[str, ...]
@@ -102,7 +104,7 @@ class ShellExecuted:
 
     @property
     def name(self) -> str:
-        """What the command is called in messages."""
+        """The name of the command in messages."""
         return "The command" if isinstance(self.command, str) else self.command[0]
 
     def render(self) -> str:
@@ -110,7 +112,7 @@ class ShellExecuted:
         output = self.output.rstrip("\n") or f"{self.name} wrote nothing."
         if not self.code or self.changes != "kept":
             return output
-        return f"{end_of(self.name, self.code)}.{text_of(self.changes)}\n{output}"
+        return f"{describe_end(self.name, self.code)}.{describe_changes(self.changes)}\n{output}"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -123,16 +125,11 @@ class SandboxSection(Section[None]):
     The root's `.git` is read-only inside; where there is none, an empty folder is made.
 
     Attributes:
-        filesystem: the workspace, which the section binds.
-        engine: makes the sandbox: `Podman` or `Bubblewrap`.
-        limits: what commands may use.
         commit_on: the exit codes with which a call succeeds, and the changes of its command stay.
         environment: added to the environment of commands, which has nothing of this process's own.
         reads_everything: whether commands may read files of the workspace that a run of an agent keeps from its tools.
-        file_tools: whether the section has the file tools over the same files, too.
         file_policies: judge the calls of the file tools; by default a file must be read before it is written to or
             removed.
-        accepts_overrides: whether the description of the tool may be replaced when a prompt is tuned.
 
     Raises:
         DuplicateBindingError: `resources` binds a `HostFilesystem` or `Sandbox` too.
@@ -172,7 +169,7 @@ class SandboxSection(Section[None]):
         Section.__post_init__(self)
 
     def render_body(self, params: None) -> str:  # noqa: ARG002 - the section has no parameters
-        """The guidance: what there is inside, and the limits."""
+        """The guidance: the sandbox, and the limits."""
         codes = [str(code) for code in self.commit_on]
         return _TEXT.format(
             network=_NETWORK if self.engine.reaches_network else _NO_NETWORK,
@@ -183,7 +180,7 @@ class SandboxSection(Section[None]):
         )
 
     def check_start(self) -> None:
-        """Start a sandbox, run a command in it that does nothing, and end it; takes a second or two.
+        """Starts a sandbox, runs a command in it that does nothing, and ends it; takes a second or two.
 
         In a run the model reads only that there is no sandbox, and the cause is logged.
 
@@ -230,8 +227,6 @@ class PodmanSandboxSection(SandboxSection):
 
     Attributes:
         image: the image, which must be there; see `Podman`, of which `engine` is made.
-        podman: Podman, and its general options.
-        network: the network of the container.
     """
 
     image: str
@@ -246,39 +241,32 @@ class PodmanSandboxSection(SandboxSection):
 
 
 ANY_COMMAND = ShellRule((TOOL,))
-"""What is said of every command, unless the section says otherwise."""
+"""The default rule of every command."""
 
 
 def sandbox_tool(
     limits: SandboxLimits, rule: ShellRule = ANY_COMMAND, *, outside: bool = False, accepts_overrides: bool = False
 ) -> Tool[Any, Any]:
-    """The tool of the section.
-
-    Args:
-        limits: what commands may use.
-        rule: what is said of every command; see `SandboxHandler`.
-        outside: whether commands may have effects outside, by a network.
-        accepts_overrides: whether the description of the tool may be replaced when a prompt is tuned.
-    """
-    tool = suite_tool(
+    """The tool of the section, for commands with the limits and the rule of `SandboxHandler`."""
+    return suite_tool(
         SandboxHandler(limits, rule, outside).run,
         "Run a command in the sandbox and show what it writes.",
-        ToolExample(
-            description="Run a line of the shell in a folder",
-            input=ShellExecute("ls | sort > names.txt && cat names.txt", "notes"),
-            output=ShellExecuted("ls | sort > names.txt && cat names.txt", "notes", 0, "names.txt\nplan.md\n"),
+        example(
+            "Run a line of the shell in a folder",
+            ShellExecute("ls | sort > names.txt && cat names.txt", "notes"),
+            ShellExecuted("ls | sort > names.txt && cat names.txt", "notes", 0, "names.txt\nplan.md\n"),
         ),
-        ToolExample(
-            description="Run a program with arguments that no shell reads",
-            input=ShellExecute(("grep", "-c", "$HOME", "plan.md")),
-            output=ShellExecuted(("grep", "-c", "$HOME", "plan.md"), ".", 0, "1\n"),
+        example(
+            "Run a program with arguments that no shell reads",
+            ShellExecute(("grep", "-c", "$HOME", "plan.md")),
+            ShellExecuted(("grep", "-c", "$HOME", "plan.md"), ".", 0, "1\n"),
         ),
         name=TOOL,
         # Without a network all effects are in the workspace, and are rolled back.
         effect=External(repeat_unknown="allow") if outside else "state",
         max_result_chars=max(limits.max_output_bytes, MIN_RESULT_CHARS),
+        accepts_overrides=accepts_overrides,
     )
-    return replace(tool, accepts_overrides=accepts_overrides)
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,10 +274,8 @@ class SandboxHandler:
     """Runs commands in the sandbox of the run.
 
     Attributes:
-        limits: what a command may use.
-        rule: what is said of every command: with which exit codes its changes stay, and whether it may read what the
-            run keeps from other tools.
-        outside: whether it may have effects outside, by a network.
+        rule: the exit codes with which changes stay, and whether a command may read what other tools may not.
+        outside: whether commands may have effects outside, by a network.
     """
 
     limits: SandboxLimits
@@ -297,11 +283,11 @@ class SandboxHandler:
     outside: bool
 
     async def run(self, params: ShellExecute, *, context: ToolContext) -> ToolResult[ShellExecuted]:
-        """Run a command on a thread of its own; when the call is cancelled the command is killed, and waited for."""
+        """Runs a command on a thread of its own; a cancellation kills the command and waits for it."""
         # Made before the thread starts, so that a cancellation finds it even if the program has not been started yet.
         run = ProgramRun(context.clock, uuid4().hex, live=notifying(TOOL, context))
         sandbox = context.resources.get(Sandbox)
-        reach = ProgramReach.of(params, context, sandbox.filesystem.root)
+        reach = ProgramReach.from_call(params, context, sandbox.filesystem.root)
         # The changes of the call are rolled back when this function returns, so the command must have ended by then.
         return await await_shielded(run_in_thread(lambda: self._carry_out(params, reach, run, sandbox)), stop=run.stop)
 
@@ -310,7 +296,7 @@ class SandboxHandler:
     ) -> ToolResult[ShellExecuted]:
         filesystem = sandbox.filesystem
         line, root = _checked(params.line), filesystem.root
-        folder, start = place_of(params.folder, root)
+        folder, start = resolve_folder(params.folder, root)
         # Without its tokens: which files a line of the shell names is not known.
         fault = reach.fault(self.rule, (TOOL,), start)
         if fault is not None:
@@ -330,16 +316,16 @@ class SandboxHandler:
             max_output_bytes=max(self.limits.max_output_bytes, self.limits.max_kept_bytes),
             namespace=running.namespace,
         )
-        ended = run_over(filesystem, run, program, name="The command")
-        cause = failure_cause(ended, self.limits.timeout.total_seconds(), lost=_LOST)
+        end = run_over(filesystem, run, program, name="The command")
+        cause = failure_cause(end, self.limits.timeout.total_seconds(), loss=_LOST)
         if cause is None and not running.is_running():
             cause = _LOST
-        commits = cause is None and ended.code in {*self.rule.commit_on, *reach.commit_on}
+        commits = cause is None and end.code in {*self.rule.commit_on, *reach.commit_on}
         changes: ProgramChanges = "kept" if commits else "rolled back"
-        value = ShellExecuted(params.command, folder, ended.code, ended.output, ended.left_out, changes)
+        value = ShellExecuted(params.command, folder, end.code, end.output, end.left_out, changes)
         if commits:
             return ToolResult.ok(value)
-        return failure_result(value, ended, cause, name=value.name, is_certain=not self.outside)
+        return failure_result(value, end, cause, name=value.name, is_certain=not self.outside)
 
 
 def _checked(line: tuple[str, ...]) -> tuple[str, ...]:

@@ -1,7 +1,6 @@
 """The shell suite.
 
 - `section`: the section, its tool with its handler, its guidance.
-- `rules`: what may run, and what programs may not access.
-- `presets`: ready rules for programs that read, fix and check.
-- `process`: one run of a program, from its start to the end of all its processes, and what it writes meanwhile.
+- `rules`: the commands that may run, what programs may not access, and ready rules.
+- `process`: one run of a program, from its start to the end of all its processes, and its output meanwhile.
 """

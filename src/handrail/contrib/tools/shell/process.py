@@ -1,13 +1,11 @@
 """One run of a program, from its start to the end of all processes that it has started.
 
 One thread starts it, reads its output and enforces its timeout; any other thread may stop it. However it ends, what it
-has started is killed and waited for, and its pipes are closed (`handrail.programs`).
+has started is killed and waited for, and its pipes are closed (`handrail.programs`). It is recorded before it runs: if
+this process is killed, the next opening of the folder finds the record.
 
-A program is recorded before it runs: if this process is killed, the next opening of the folder finds the record.
-
-What it writes is passed on to subscribers of the session while it runs, and how long it has written nothing. It may
-write faster than a person reads, so its output is passed on in pieces: one every fifth of a second at most, and of what
-was written meanwhile only the end. The result of the call has all that `max_kept_bytes` allows.
+Its output is passed on to subscribers of the session while it runs, in pieces: one every fifth of a second at most, and
+only the end of what was written meanwhile. The result of the call has all that `max_kept_bytes` allows.
 """
 
 from __future__ import annotations
@@ -28,18 +26,16 @@ from handrail.filesystem.host.recovery import RecordedPrograms
 from handrail.programs import Program, ProgramEnd, ProgramRecord, StartedProgram
 
 How = Literal["exited", "timeout", "stopped", "lost"]
-"""How a program ended: by itself, by the timeout, because `ProgramRun.stop` was called, or so that its exit code is not
-known."""
+"""The end of a program: by itself, by the timeout, by `ProgramRun.stop`, or without a known exit code."""
 
 _CHUNK = 1 << 16
+# The most that is read from the pipe after the end: more than a pipe holds, but bounded if a daemon writes on.
 _MOST_CHUNKS_AFTER_END = 64
-"""The most that is read from the pipe after the end: more than a pipe holds, but bounded if a daemon writes on."""
 
-_SECONDS_AFTER_END = 1.0
-"""How long to wait then for the rest of the group, which has been killed, to close the pipe."""
+_SECONDS_AFTER_END = 1.0  # how long to wait then for the rest of the group, which has been killed, to close the pipe
 
+# Seconds between two looks at a program that writes nothing, and after which a stop is seen at the latest.
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.001, 0.05
-"""Seconds between two looks at a program that writes nothing, and after which a stop is seen at the latest."""
 
 
 QUIET_SECONDS = 10.0
@@ -53,11 +49,7 @@ _PIECE_SECONDS = 0.2
 
 @dataclass(frozen=True, slots=True)
 class ToolNames:
-    """The prefix of one toolset's tool names. A run of an agent binds it where they have one.
-
-    Attributes:
-        prefix: precedes the name of each tool.
-    """
+    """The prefix of one toolset's tool names. A run of an agent binds it where they have one."""
 
     prefix: str
 
@@ -69,9 +61,6 @@ class ProgramProgress:
     Subscribers of the session are notified while the call runs. It is not stored, and has no slice.
 
     Attributes:
-        reply: the reply of the model that asked for the call; `None` if it was not given.
-        call_id: the id of the call.
-        tool: the name of the tool.
         text: what the program has written since the last such event, or the end of that; empty if it is quiet.
         quiet_seconds: for how long it has written nothing.
     """
@@ -86,36 +75,31 @@ class ProgramProgress:
 class LiveOutput:
     """The output of one program since it was passed on last. Used by one thread."""
 
-    __slots__ = ("_decoder", "_last", "_new", "_notify", "_passed", "_quiet")
+    __slots__ = ("_decoder", "_last", "_last_piece", "_new", "_notify", "_quiet")
 
     def __init__(self, notify: Callable[[str, float], object]) -> None:
-        """Call `notify` with each piece, and seconds without output: one of the two is empty."""
         self._notify = notify
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._new = bytearray()
         self._last: float | None = None
-        self._passed = -math.inf
+        self._last_piece = -math.inf
         self._quiet = QUIET_SECONDS
 
     def add(self, chunk: bytes) -> None:
-        """Add output."""
+        """Adds output."""
         self._new += chunk
         if len(self._new) > MOST_LIVE_BYTES:
             del self._new[:-MOST_LIVE_BYTES]
 
     def pass_on(self, now: float) -> float:
-        """Pass on what is due; returns after how many seconds something may be due.
-
-        Args:
-            now: seconds since some fixed moment.
-        """
+        """Passes on what is due at `now`; returns after how many seconds something may be due."""
         if self._last is None:
             self._last = now
         if self._new:
             self._last, self._quiet = now, QUIET_SECONDS
-            if now - self._passed < _PIECE_SECONDS:
-                return self._passed + _PIECE_SECONDS - now
-            self._passed = now
+            if now - self._last_piece < _PIECE_SECONDS:
+                return self._last_piece + _PIECE_SECONDS - now
+            self._last_piece = now
             self.finish()
         elif now - self._last >= self._quiet:
             self._notify("", self._quiet)
@@ -123,7 +107,7 @@ class LiveOutput:
         return self._last + self._quiet - now
 
     def finish(self) -> None:
-        """Pass on what has not been passed on yet."""
+        """Passes on what has not been passed on yet."""
         text = self._decoder.decode(bytes(self._new)).replace("\0", "\u2400")
         self._new.clear()
         if text:
@@ -132,13 +116,11 @@ class LiveOutput:
 
 @dataclass(frozen=True, slots=True)
 class ProgramExit:
-    """How a program has ended.
+    """The end of a program.
 
     Attributes:
-        how: what ended it.
         code: its exit code; negative for the signal that killed it.
-        output: its output and error output, in the order written.
-        left_out: how many bytes in the middle of it are left out.
+        left_out: how many bytes in the middle of the output are left out.
         left_running: how many processes that it has started cannot be killed.
     """
 
@@ -155,7 +137,6 @@ class ProgramOutput:
     __slots__ = ("_head", "_live", "_most_head", "_most_tail", "_tail", "_total")
 
     def __init__(self, max_bytes: int, live: LiveOutput | None = None) -> None:
-        """Store at most `max_bytes` of it, and give all of it to `live`."""
         self._live = live
         self._most_head = max_bytes // 2
         self._most_tail = max_bytes - self._most_head
@@ -165,11 +146,11 @@ class ProgramOutput:
 
     @property
     def left_out(self) -> int:
-        """How many bytes are left out."""
+        """The number of bytes that are left out."""
         return max(0, self._total - self._most_head - self._most_tail)
 
     def add(self, chunk: bytes) -> None:
-        """Add output."""
+        """Adds output."""
         if self._live is not None:
             self._live.add(chunk)
         self._total += len(chunk)
@@ -189,69 +170,57 @@ class ProgramOutput:
 
 
 class ProgramRun:
-    """Runs one program, once."""
+    """Runs one program, once; `call` is the random id by which its processes are found."""
 
-    __slots__ = ("_call", "_clock", "_live", "_stopped")
+    __slots__ = ("_call", "_clock", "_is_stopped", "_live")
 
     def __init__(self, clock: Clock, call: str, *, live: Callable[[str, float], object] | None = None) -> None:
-        """Prepare a run.
-
-        Args:
-            clock: measures the time that the program takes.
-            call: a random id, by which the processes of the program are found.
-            live: called, in the thread that carries it out, with what the program writes and how long it has been
-                quiet; see `LiveOutput`.
-        """
         self._clock = clock
         self._call = call
         self._live = None if live is None else LiveOutput(live)
-        self._stopped = False
+        self._is_stopped = False
 
     def stop(self) -> None:
-        """Have the program killed with what it has started, or prevent its start; does not wait."""
-        self._stopped = True
+        """Kills the program with what it has started, or prevents its start; does not wait."""
+        self._is_stopped = True
 
     def carry_out(self, program: Program, records: RecordedPrograms | None = None) -> ProgramExit:
-        """Run a program to its end; if it was stopped before, it is not started.
-
-        Args:
-            program: what to run.
-            records: where it is recorded before it runs, so that another process can end it after this one has died.
+        """Runs a program to its end; if it was stopped before, it is not started.
 
         Raises:
             OSError: it cannot be started or recorded.
         """
-        if self._stopped:
+        if self._is_stopped:
             return ProgramExit("stopped", -signal.SIGKILL, "", 0)
         output = ProgramOutput(program.max_output_bytes, self._live)
         record, timed_out, is_over = ProgramRecord(self._call, program.namespace), False, True
         if records is not None:
             records.record(record)
         try:
-            started, is_over = StartedProgram(program, self._call), False
+            running, is_over = StartedProgram(program, self._call), False
             try:
-                timed_out = not self._followed(started, program, output)
+                timed_out = not self._follow(running, program, output)
             finally:
                 # Also on an exception of the reading: nothing must continue to run.
-                end = self._end(started, output)
-                is_over = not end.left
+                end = self._end(running, output)
+                is_over = not end.survivors
         finally:
             # What cannot be killed is found by the record at the next opening.
             if records is not None and is_over:
                 records.discard(record)
         # The timeout takes precedence, because `stop` may have been called while what is left was being killed.
-        how: How = "timeout" if timed_out else "stopped" if self._stopped else "lost" if end.code is None else "exited"
+        own: How = "lost" if end.code is None else "exited"
+        how: How = "timeout" if timed_out else "stopped" if self._is_stopped else own
         code = -signal.SIGKILL if end.code is None else end.code
-        return ProgramExit(how, code, output.text(), output.left_out, end.left)
+        return ProgramExit(how, code, output.text(), output.left_out, end.survivors)
 
-    def _followed(self, started: StartedProgram, program: Program, output: ProgramOutput) -> bool:
-        """Read and write until the program has ended, or is stopped; false on a timeout."""
+    def _follow(self, running: StartedProgram, program: Program, output: ProgramOutput) -> bool:
         end = self._clock.monotonic() + program.seconds
         feed, pause = memoryview(program.input), _SHORTEST_PAUSE
         with selectors.DefaultSelector() as selector:
-            _register(selector, started, output)
+            _register(selector, running, output)
             # The end of the program is waited for, and not the end of its output: a daemon may hold the pipe open.
-            while not self._stopped and not started.has_ended():
+            while not self._is_stopped and not running.has_ended():
                 now = self._clock.monotonic()
                 if now >= end:
                     return False
@@ -260,21 +229,20 @@ class ProgramRun:
                 ready = selector.select(min(rest, pause))
                 pause = _SHORTEST_PAUSE if ready else min(2 * pause, _LONGEST_PAUSE)
                 for key, _ in ready:
-                    feed = _serve(key, started, selector, feed)
+                    feed = _serve(key, running, selector, feed)
         return True
 
-    def _end(self, started: StartedProgram, output: ProgramOutput) -> ProgramEnd:
+    def _end(self, running: StartedProgram, output: ProgramOutput) -> ProgramEnd:
         try:
-            return started.end()
+            return running.end()
         finally:
-            started.close_input()
-            self._read_rest(started.output, output)
+            running.close_input()
+            self._read_rest(running.output, output)
             if self._live is not None:
                 self._live.finish()
-            started.close()
+            running.close()
 
     def _read_rest(self, descriptor: int, output: ProgramOutput) -> None:
-        """Read until no process that is left holds the pipe; the wait for one that cannot be killed is bounded."""
         end = self._clock.monotonic() + _SECONDS_AFTER_END
         with selectors.DefaultSelector() as selector:
             selector.register(descriptor, selectors.EVENT_READ)
@@ -284,42 +252,39 @@ class ProgramRun:
                     break
 
 
-def _register(selector: selectors.BaseSelector, started: StartedProgram, output: ProgramOutput) -> None:
+def _register(selector: selectors.BaseSelector, program: StartedProgram, output: ProgramOutput) -> None:
     # Without blocking, a program that neither reads nor writes cannot stop this thread beyond its timeout.
-    for pipe, written in ((started.output, output), (started.input, None)):
+    for pipe, sink in ((program.output, output), (program.input, None)):
         if pipe is not None:
             os.set_blocking(pipe, False)
-            selector.register(pipe, selectors.EVENT_WRITE if written is None else selectors.EVENT_READ, written)
-    if started.ended is not None:
-        selector.register(started.ended, selectors.EVENT_READ)
+            selector.register(pipe, selectors.EVENT_WRITE if sink is None else selectors.EVENT_READ, sink)
+    if program.pidfd is not None:
+        selector.register(program.pidfd, selectors.EVENT_READ)
 
 
 def _serve(
-    key: selectors.SelectorKey, started: StartedProgram, selector: selectors.BaseSelector, feed: memoryview
+    key: selectors.SelectorKey, program: StartedProgram, selector: selectors.BaseSelector, feed: memoryview
 ) -> memoryview:
-    """Read or write what a descriptor is ready for; returns what is still to be written."""
     # A closed pipe is always ready, so the loop would spin if it stayed registered.
     if isinstance(key.data, ProgramOutput):
         if not _read(key.fd, key.data):
             selector.unregister(key.fd)
-    elif key.fd == started.input:
+    elif key.fd == program.input:
         feed = _fed(key.fd, feed)
         if not feed:
             selector.unregister(key.fd)
             # The program sees the end of its input only when the pipe is closed.
-            started.close_input()
+            program.close_input()
     return feed
 
 
 def _read(descriptor: int, output: ProgramOutput) -> bool:
-    """Read the available output; false at the end."""
     chunk = os.read(descriptor, _CHUNK)
     output.add(chunk)
     return bool(chunk)
 
 
 def _fed(descriptor: int, feed: memoryview) -> memoryview:
-    """Write what the pipe accepts, and return the rest; empty if the program has closed the pipe."""
     try:
         # A write of one chunk at most: the pipe accepts a part of it, and reading comes first again.
         return feed[os.write(descriptor, feed[:_CHUNK]) :]
@@ -334,18 +299,7 @@ def _text(data: bytes) -> str:
 def run_over(
     filesystem: HostFilesystem | None, run: ProgramRun, program: Program, *, name: str, reads: bool = False
 ) -> ProgramExit:
-    """Run a program over a filesystem, which can then roll its changes back.
-
-    Args:
-        filesystem: the filesystem; `None` for a plain folder.
-        run: the run.
-        program: what to run.
-        name: what messages call it.
-        reads: whether it changes nothing; then the tree is not saved.
-
-    Raises:
-        ToolValidationError: the tree cannot be saved, or the program not be started.
-    """
+    """Runs a program over a filesystem, which can then roll its changes back."""
     try:
         # Before the program starts: afterwards it is not known which files it has changed.
         if filesystem is not None and not reads:

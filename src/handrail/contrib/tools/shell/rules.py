@@ -1,11 +1,8 @@
-"""What a model may run: rules about the tokens of a command, and the places that its arguments may name.
+"""The commands that a model may run: rules about the tokens of a command, and the places that its arguments may name.
 
-A command is a sequence of tokens: a program, and its arguments as the program gets them. There is no shell, so only the
-program interprets a token. A rule names a program by its bare name and defines how the command may continue; a command
-that no rule allows is refused.
-
-Rules define what a model *should* run. A program that they allow can do whatever the process may do: the security
-boundary is the isolation of the process, not this module.
+A command is a program and its arguments as the program gets them; there is no shell. A rule names a program by its bare
+name and defines how the command may continue; a command that no rule allows is refused. A program that is allowed can
+do whatever the process may do: the security boundary is the isolation of the process, not this module.
 
 What is hidden from a run's file tools, `shell_run` protects from programs too:
 
@@ -17,6 +14,11 @@ What is hidden from a run's file tools, `shell_run` protects from programs too:
 
 A program is not monitored while it runs. Rules about paths cannot control what it does with the files that it is given,
 nor the other names of a file on disk (hard links).
+
+The ready rules at the end allow options by name. Left out are options that write elsewhere than in the files that are
+named (`find -delete`), start programs (`find -exec`, `rg --pre`), follow links in folders (`grep -R`), read names of
+files from a file (`wc --files0-from`), name another configuration, install something, or never end (`tail -f`).
+`pre-commit`, `eslint`, `pytest` and plugins of `mypy` run code of the project, which a model may have written.
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ Command = tuple[str, ...]
 """The tokens of a command: a program by its bare name, and its arguments."""
 
 ProgramChanges = Literal["none", "kept", "rolled back", "not rolled back"]
-"""Whether a program's changes in the folder are kept.
+"""The outcome of a program's changes in the folder.
 
 ==================  ====================================================================================================
 `"none"`            its rule says that it only reads
@@ -56,28 +58,24 @@ _TEXTS: dict[ProgramChanges, str] = {
     "rolled back": " Its changes in the folder are rolled back, except in .git and in files that git ignores.",
     "not rolled back": " Its changes are not rolled back.",
 }
-
 _LONGEST_SHOWN = 100
 _HIGHEST = 255  # exit code
+
 # Without a slash: a path would name a file, and a model that can write files could provide it.
 _PROGRAM = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,99}")
 _GLOB = re.compile(r"[*?\[]")
+
+# An absolute path, or a step to the folder above, at the start of a token or of the value of an option or prefix.
 _OUTSIDE = re.compile(r"(?:^|[=:,@])/|(?:^|[=:,@/])\.\.(?:/|$)")
-"""An absolute path, or a step to the folder above, at the start of a token or of the value of an option or prefix."""
 
 _SEPARATOR = re.compile(r"[=:,@]")
-_JOINED = re.compile(r"-[^-]")
-"""A token whose letters are options; a value may follow the last one."""
+
+_JOINED = re.compile(r"-[^-]")  # a token whose letters are options; a value may follow the last one
 
 
 @dataclass(frozen=True, slots=True)
 class ArgumentPath:
-    """Where a command runs.
-
-    Attributes:
-        root: the folder that it is confined to, without links.
-        folder: the folder in it that the command starts in, without links.
-    """
+    """The start `folder` of a command, and the `root` that it is confined to, both without links."""
 
     root: Path
     folder: Path
@@ -138,10 +136,10 @@ class ShellRule:
         # The program that is run may differ from the one in the prefix, and must be a bare name too.
         for name, program in (("prefix", self.prefix[:1]), ("runs", self.runs[:1] or self.prefix[:1])):
             if not program or not _PROGRAM.fullmatch(program[0]):
-                given = repr(program[0]) if program else "nothing"
+                text = repr(program[0]) if program else "nothing"
                 raise PromptValidationError(
                     f"{name} of a shell rule begins with the bare name of a program, such as 'git', and not with "
-                    f"{given}: a rule is for the one program that is found under the name"
+                    f"{text}: a rule is for the one program that is found under the name"
                 )
         if self.runs and any(map(_GLOB.search, self.prefix)):
             raise PromptValidationError(
@@ -165,7 +163,7 @@ class ShellRule:
 
     @property
     def limits(self) -> str:
-        """What may follow the start of the commands, in words, and when changes stay; empty without limits."""
+        """The tokens that may follow the start, in words, and when changes stay; empty without limits."""
         text = ""
         if self.options is not None and not self.exact:
             text = f", with these options only: {' '.join(self.options)}" if self.options else ", without options"
@@ -175,27 +173,27 @@ class ShellRule:
         return text + (f"; with exit code {' or '.join(others)} its changes are kept, too" if others else "")
 
     def fits(self, command: Command) -> bool:
-        """Whether this rule applies to a command."""
+        """Returns whether this rule applies to a command."""
         return len(command) >= len(self.prefix) and all(map(fnmatchcase, command, self.prefix))
 
     def line(self, command: Command) -> Command:
-        """What is run for a matching command."""
+        """The tokens that are run for a matching command."""
         return (*self.runs, *command[len(self.prefix) :]) if self.runs else command
 
     def reads_beyond(self, command: Command) -> bool:
-        """Whether a matching command may read other files than its arguments name."""
+        """Returns whether a matching command may read other files than its arguments name."""
         # `None` is the cautious answer: of a program that is not described it must be assumed.
         patterns = self.reads_beyond_with
         return patterns is None or any(_forbids(pattern, token) for pattern in patterns for token in command[1:])
 
     def fault(self, command: Command, place: ArgumentPath) -> str | None:
-        """Why a matching command must not run, in words; `None` if it may."""
+        """The reason why a matching command must not run, in words; `None` if it may."""
         following = len(self.prefix)
         if self.exact and len(command) > following:
             return f"nothing may follow `{' '.join(self.prefix)}`, so leave out {format_command(command[following])}"
         for number, token in enumerate(command[1:], 1):
             # The tokens of the prefix are checked too: a glob in it may match a path or a forbidden option.
-            refusal = self._fault_of(token, is_following=number >= following, place=place)
+            refusal = self._token_fault(token, is_following=number >= following, place=place)
             # Some programs expand it to the arguments in that file, which the model may have written, and no rule sees.
             if token.startswith("@") and not (refusal or self.prefix[number : number + 1] == (token,)):
                 path = format_command(f"./{token}")
@@ -204,18 +202,17 @@ class ShellRule:
                 return f"$.command[{number}]: {refusal}"
         return None
 
-    def _fault_of(self, token: str, *, is_following: bool, place: ArgumentPath) -> str | None:
+    def _token_fault(self, token: str, *, is_following: bool, place: ArgumentPath) -> str | None:
         forbidden = next((pattern for pattern in self.forbid if _forbids(pattern, token)), None)
         # Before the options, because a glob of `forbid` may also match a permitted one.
         if forbidden is not None:
             return f"{format_command(token)} is forbidden with {self.label} ({forbidden})"
         if is_following and self.options is not None and not _is_among(self.options, token):
-            known = " ".join(self.options)
+            options = " ".join(self.options)
             return (
                 f"{format_command(token)} is not one of the options allowed with {self.label}: "
-                f"{known or 'there are none'}. "
-                "Give the value of an option with one letter as the next token, and a file whose name begins with '-' "
-                "as './-name'"
+                f"{options or 'there are none'}. Give the value of an option with one letter as the next token, and a "
+                "file whose name begins with '-' as './-name'"
             )
         return _leads_out(token, place) if self.confined else None
 
@@ -226,17 +223,7 @@ def match_command(
     place: ArgumentPath,
     also: Callable[[ShellRule, Command, ArgumentPath], str | None] | None = None,
 ) -> ShellRule:
-    """The rule that allows a command.
-
-    Args:
-        rules: what may be run.
-        command: the command.
-        place: where it is to run.
-        also: another reason against a command that a rule allows, in words; `None` if there is none.
-
-    Raises:
-        ToolValidationError: no rule allows it; the message gives the reason, and what is allowed.
-    """
+    """The rule that allows a command."""
     # The longest prefix first: a rule for `git log` precedes one for `git`, and its refusal is the more precise one.
     fitting = sorted((rule for rule in rules if rule.fits(command)), key=lambda rule: -len(rule.prefix))
     faults: list[str] = []
@@ -268,25 +255,21 @@ def format_command(token: str) -> str:
     return repr(token if len(token) <= _LONGEST_SHOWN else f"{token[:_LONGEST_SHOWN]}...")
 
 
-def rules_of(allow: object) -> tuple[ShellRule, ...]:
-    """The declared rules, each given as a `ShellRule` or as the tokens of its prefix.
-
-    Raises:
-        PromptValidationError: a declaration is invalid; the message names every fault.
-    """
+def parse_shell_rules(allow: object) -> tuple[ShellRule, ...]:
+    """The declared rules, each given as a `ShellRule` or as the tokens of its prefix."""
     if isinstance(allow, str | bytes) or not isinstance(allow, Sequence):
         raise PromptValidationError(
             f"allow is of type {type(allow).__name__}; write a rule for each program: allow=[('ls',)]"
         )
     rules: list[ShellRule] = []
     faults: list[str] = []
-    for number, declared in enumerate(cast("Sequence[object]", allow)):
+    for number, item in enumerate(cast("Sequence[object]", allow)):
         # A string is a sequence of its letters, which `ShellRule` would take for tokens.
-        if isinstance(declared, str):
-            faults.append(f"allow[{number}] is the string {declared!r}; write the tokens: ({declared!r},)")
+        if isinstance(item, str):
+            faults.append(f"allow[{number}] is the string {item!r}; write the tokens: ({item!r},)")
             continue
         try:
-            rules.append(declared if isinstance(declared, ShellRule) else ShellRule(cast("Command", declared)))
+            rules.append(item if isinstance(item, ShellRule) else ShellRule(cast("Command", item)))
         except PromptValidationError as error:
             faults.append(f"allow[{number}]: {error}")
     if faults:
@@ -294,36 +277,31 @@ def rules_of(allow: object) -> tuple[ShellRule, ...]:
     return tuple(rules)
 
 
-def exit_codes(given: object) -> tuple[int, ...]:
-    """The exit codes with which changes stay, in order.
-
-    Raises:
-        PromptValidationError: they are not exit codes, or 0 is not among them.
-    """
-    codes = cast("Sequence[object]", given if isinstance(given, tuple | list) else (given,))
-    found = {code for code in codes if isinstance(code, int) and not isinstance(code, bool) and 0 <= code <= _HIGHEST}
-    if len(found) != len(codes) or 0 not in found:
+def exit_codes(value: object) -> tuple[int, ...]:
+    """The exit codes with which changes stay, in order."""
+    codes = cast("Sequence[object]", value if isinstance(value, tuple | list) else (value,))
+    valid = {code for code in codes if isinstance(code, int) and not isinstance(code, bool) and 0 <= code <= _HIGHEST}
+    if len(valid) != len(codes) or 0 not in valid:
         raise PromptValidationError(
-            f"commit_on of a shell rule is {given!r}; write each exit code from 0 to {_HIGHEST} once, 0 among them: "
+            f"commit_on of a shell rule is {value!r}; write each exit code from 0 to {_HIGHEST} once, 0 among them: "
             "commit_on=(0, 1)"
         )
-    return tuple(sorted(found))
+    return tuple(sorted(valid))
 
 
-def _tokens(name: str, given: object, *, optional: bool) -> Command | None:
-    if given is None and optional:
+def _tokens(name: str, value: object, *, optional: bool) -> Command | None:
+    if value is None and optional:
         return None
-    is_sequence = isinstance(given, Sequence) and not isinstance(given, str | bytes)
-    tokens = tuple(cast("Command", given)) if is_sequence else ()
+    is_sequence = isinstance(value, Sequence) and not isinstance(value, str | bytes)
+    tokens = tuple(cast("Command", value)) if is_sequence else ()
     if not is_sequence or not all(isinstance(cast("object", token), str) and token for token in tokens):
         raise PromptValidationError(
-            f"{name} of a shell rule is {given!r}; write a tuple of strings, each of them not empty: ('ls', '-l')"
+            f"{name} of a shell rule is {value!r}; write a tuple of strings, each of them not empty: ('ls', '-l')"
         )
     return tokens
 
 
 def _forbids(pattern: str, token: str) -> bool:
-    """Whether a pattern forbids a token, in any of the ways in which programs accept options."""
     if fnmatchcase(token, pattern):
         return True
     if pattern.startswith("--"):
@@ -339,7 +317,6 @@ def _forbids(pattern: str, token: str) -> bool:
 
 
 def _is_among(options: Sequence[str], token: str) -> bool:
-    """Whether a token is not an option, or one of these. Tokens after `--` count too: not all programs obey it."""
     if not token.startswith("-") or token in {"-", "--"}:
         return True
     letters = {option[1] for option in options if re.fullmatch(r"-[^-]", option)}
@@ -355,8 +332,7 @@ def _leads_out(token: str, place: ArgumentPath) -> str | None:
     if _OUTSIDE.search(token) or (_JOINED.match(token) and ("/" in token or ".." in token)):
         return (
             f"{format_command(token)} may lead out of the folder. Paths are relative to `folder`, without '..', and "
-            "stand in "
-            "tokens of their own; in a pattern write '[/]' for a slash at its start"
+            "stand in tokens of their own; in a pattern write '[/]' for a slash at its start"
         )
     folder = os.fspath(place.folder)
     for path in paths_in(token):
@@ -381,14 +357,8 @@ def paths_in(token: str) -> Iterator[str]:
         yield from (token[start:] for start in range(max(2, len(token) - MAX_PART_BYTES), len(token)))
 
 
-def changes_of(rule: ShellRule, *, commits: bool, has_filesystem: bool) -> ProgramChanges:
-    """Whether the changes of a program are kept.
-
-    Args:
-        rule: the rule.
-        commits: whether the call succeeds.
-        has_filesystem: whether the folder is that of a filesystem, which rolls changes back.
-    """
+def program_changes(rule: ShellRule, *, commits: bool, has_filesystem: bool) -> ProgramChanges:
+    """The outcome of the changes of a program."""
     if rule.reads:
         return "none"
     if commits:
@@ -396,13 +366,13 @@ def changes_of(rule: ShellRule, *, commits: bool, has_filesystem: bool) -> Progr
     return "rolled back" if has_filesystem else "not rolled back"
 
 
-def text_of(changes: ProgramChanges) -> str:
-    """Whether the changes are kept, as a sentence that follows others; empty if there is nothing to say."""
+def describe_changes(changes: ProgramChanges) -> str:
+    """The outcome of the changes, as a sentence that follows others; may be empty."""
     return _TEXTS.get(changes, "")
 
 
-def end_of(name: str, code: int) -> str:
-    """How a program ended, by its exit code, as the beginning of a sentence; negative for the signal that killed it."""
+def describe_end(name: str, code: int) -> str:
+    """The end of a program as the beginning of a sentence; a negative code is the signal that killed it."""
     return f"{name} has ended with exit code {code}" if code >= 0 else f"{name} was ended by {_signal(-code)}"
 
 
@@ -414,16 +384,15 @@ def _signal(number: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ProgramPaths:
-    """The paths protected from the programs that a run's calls start. A run of an agent binds it for every toolset.
+    """The paths protected from the programs of a run's calls. A run of an agent binds it for every toolset.
 
     Attributes:
         path_filter: the filter of the run's file tools.
-        kept_in: the additional filter of the run's toolsets, for a folder in which programs run.
-        commit_on: the exit codes with which the rules of the run let the changes of a call's program stay; called as
-            `reads_everything`.
         show_git: whether `.git` may be named to a program, as it exists for the file tools.
-        reads_everything: whether the rules of the run allow a call to run programs that read every file; called with
-            the context of the call and its parameters.
+        reads_everything: whether the rules of the run allow a call, by its context and parameters, to run programs that
+            read every file.
+        kept_in: the additional filter of the run's toolsets, for a folder in which programs run.
+        commit_on: the exit codes with which the rules of the run let the changes of a call's program stay.
     """
 
     path_filter: PathFilter
@@ -435,33 +404,32 @@ class ProgramPaths:
 
 @dataclass(frozen=True, slots=True)
 class ProgramReach:
-    """What one command may access.
+    """The files that one command may access.
 
     Attributes:
-        path_filter: what is protected from it.
-        named: the same, and paths that must not be named.
+        name_filter: the same, and paths that must not be named.
         everything: whether it may read everything that it does not name.
         commit_on: the exit codes with which its changes stay, beside those of its `ShellRule`.
     """
 
     path_filter: PathFilter = NOTHING_FILTERED
-    named: PathFilter = NOTHING_FILTERED
+    name_filter: PathFilter = NOTHING_FILTERED
     everything: bool = True
     commit_on: frozenset[int] = frozenset()
 
     @classmethod
-    def of(cls, params: object, context: ToolContext, root: Path) -> ProgramReach:
-        """What a call that runs programs in the folder `root` may access: everything if nothing is bound."""
+    def from_call(cls, params: object, context: ToolContext, root: Path) -> ProgramReach:
+        """The reach of a call that runs programs in the folder `root`: everything if nothing is bound."""
         paths = context.resources.get(ProgramPaths, None)
         if paths is None:
             return cls()
         path_filter = paths.path_filter.plus(paths.kept_in(root))
-        named = path_filter.plus(excluding((), show_git=paths.show_git))
-        return cls(path_filter, named, paths.reads_everything(context, params), paths.commit_on(context, params))
+        name_filter = path_filter.plus(excluding((), show_git=paths.show_git))
+        return cls(path_filter, name_filter, paths.reads_everything(context, params), paths.commit_on(context, params))
 
     def fault(self, rule: ShellRule, command: Command, place: ArgumentPath) -> str | None:
-        """Why a command that a rule allows must not run, in words; `None` if it may."""
-        if not self.named:
+        """The reason why a command that a rule allows must not run, in words; `None` if it may."""
+        if not self.name_filter:
             return None
         # The starting folder is checked as well: a program may read it without naming a path.
         by = self._keeps(os.path.relpath(place.folder, place.root), changes=not rule.reads)
@@ -486,11 +454,10 @@ class ProgramReach:
 
     def _keeps(self, path: str, *, changes: bool) -> str | None:
         # The root itself is the starting folder of most commands; what it contains is checked by name.
-        return None if path == ROOT else self.named.keeps(path, changes=changes)
+        return None if path == ROOT else self.name_filter.keeps(path, changes=changes)
 
 
 def _paths_named(token: str, place: ArgumentPath) -> Iterator[str]:
-    """The paths that a token may name, relative to the root: as spelled, and what they lead to."""
     folder = os.fspath(place.folder)
     for candidate in paths_in(token):
         whole = candidate if candidate.startswith("/") else f"{folder}/{candidate}"
@@ -498,3 +465,122 @@ def _paths_named(token: str, place: ArgumentPath) -> Iterator[str]:
         for path in dict.fromkeys((os.path.normpath(whole), os.path.realpath(whole))):
             if Path(path).is_relative_to(place.root):
                 yield posixpath.relpath(path, place.root)
+
+
+_FIND = (
+    "-name -iname -path -ipath -regex -iregex -regextype -type -size -empty -newer -mtime -mmin -maxdepth -mindepth "
+    "-not -o -or -a -and -prune -depth -print -printf -ls -quit -true -false -samefile -links -xdev -[0-9]*"
+)
+_GREP = (
+    "-r -n -i -v -w -x -c -l -L -o -h -H -E -F -G -P -e -m -A -B -C -a -I -s -q --recursive --line-number "
+    "--ignore-case --include --exclude --exclude-dir --max-count --count --files-with-matches --files-without-match "
+    "--only-matching --word-regexp --invert-match --fixed-strings --extended-regexp --context --after-context "
+    "--before-context"
+)
+_RG = (
+    "-n -N -i -s -S -v -w -x -c -l -o -F -P -e -m -A -B -C -g -t -T -U --files --hidden --no-ignore --glob --iglob "
+    "--type --type-not --type-list --line-number --ignore-case --smart-case --fixed-strings --max-count --count "
+    "--count-matches --files-with-matches --files-without-match --only-matching --word-regexp --invert-match "
+    "--multiline --context --after-context --before-context --max-depth --sort --stats --json"
+)
+_GIT_HISTORY = (
+    "-n -p -s -w -b -M -C -U -S -G -i -E -F --oneline --stat --shortstat --numstat --name-only --name-status --summary "
+    "--patch --no-patch --graph --all --branches --tags --since --until --after --before --author --committer --grep "
+    "--merges --no-merges --first-parent --follow --reverse --max-count --skip --format --pretty --date --decorate "
+    "--no-decorate --abbrev-commit --diff-filter --find-renames --unified --ignore-all-space --ignore-space-change "
+    "--word-diff --cached --staged --merge-base --color --no-color"
+)
+_GIT_STATUS = "-s -b -u --short --branch --porcelain --long --untracked-files --ignored --no-renames"
+_GIT_SETTINGS = (
+    ("core.fsmonitor", "false"),
+    ("core.hooksPath", os.devnull),
+    ("core.attributesFile", os.devnull),
+    ("core.pager", "cat"),
+    ("log.showSignature", "false"),
+    ("protocol.allow", "never"),
+    ("submodule.recurse", "false"),
+    ("status.submoduleSummary", "false"),
+)
+
+# Given on the command line, which overrides the configuration of the repository: a model that can write files may have
+# written that.
+_GIT = ("git", "--no-pager", *(part for key, value in _GIT_SETTINGS for part in ("-c", f"{key}={value}")))
+
+# External diffs and text conversions are programs that a repository's configuration names.
+_PLAIN_DIFF = ("--no-ext-diff", "--no-textconv", "--ignore-submodules=all")
+_RUFF_CHECK = (
+    "--fix --no-fix --fix-only --unsafe-fixes --no-unsafe-fixes --show-fixes --diff --select --extend-select --ignore "
+    "--extend-ignore --exclude --extend-exclude --statistics --output-format --preview --no-preview --target-version "
+    "--no-cache --exit-zero --exit-non-zero-on-fix --quiet -q -n -e"
+)
+_RUFF_FORMAT = (
+    "--check --diff --range --line-length --exclude --extend-exclude --preview --no-preview --target-version "
+    "--no-cache --quiet -q -n"
+)
+_PRE_COMMIT = "--all-files -a --files --from-ref --to-ref --hook-stage --show-diff-on-failure --verbose -v"
+_ESLINT = "--fix --fix-type --fix-dry-run --ext --quiet --max-warnings --rule --format -f --no-color --no-inline-config"
+_PYTEST = (
+    "-q -v -x -s -k -m -l -r -rA -rf -n --quiet --verbose --exitfirst --maxfail --tb --lf --last-failed --ff "
+    "--failed-first --nf --new-first --sw --stepwise --durations --co --collect-only --no-header --no-summary "
+    "--showlocals --deselect --ignore --strict-markers"
+)
+_MYPY = (
+    "-p -m --package --module --strict --pretty --no-error-summary --show-error-codes --show-error-context "
+    "--python-version --platform --ignore-missing-imports --follow-imports --warn-unused-ignores --warn-unreachable "
+    "--explicit-package-bases --namespace-packages --exclude --no-incremental"
+)
+
+
+def _preset(*prefix: str, options: str, commit_on: tuple[int, ...] = (0, 1)) -> ShellRule:
+    return ShellRule(prefix, options=tuple(options.split()), commit_on=commit_on)
+
+
+FIXING: tuple[ShellRule, ...] = (
+    _preset("ruff", "check", options=_RUFF_CHECK),
+    _preset("ruff", "format", options=_RUFF_FORMAT),
+    _preset("pre-commit", "run", options=_PRE_COMMIT),
+    _preset("eslint", options=_ESLINT),
+)
+"""Programs that fix and format code; what they have fixed stays, also if findings are left."""
+
+_PYTEST_RULE = _preset("pytest", options=_PYTEST, commit_on=(0, 1, 5))
+CHECKING: tuple[ShellRule, ...] = (_PYTEST_RULE, _preset("mypy", options=_MYPY))
+"""Programs that check code; their caches stay, also if they find something, and so does whatever tests write."""
+
+
+def _looking(
+    *prefix: str,
+    options: str,
+    forbid: tuple[str, ...] = (),
+    runs: tuple[str, ...] = (),
+    beyond: tuple[str, ...] | None = None,
+) -> ShellRule:
+    words = tuple(options.split())
+    return ShellRule(prefix, options=words, forbid=forbid, reads=True, runs=runs, reads_beyond_with=beyond)
+
+
+READING: tuple[ShellRule, ...] = (
+    _looking("ls", options="-l -a -A -R -h -t -S -r -1 -d -F -i -p -n --all --almost-all --recursive --reverse --sort"),
+    _looking("cat", options="-n -b -s -A -E -T -v --number --show-all", beyond=()),
+    _looking("head", options="-n -c -q -v --lines --bytes", beyond=()),
+    _looking("tail", options="-n -c -q -v --lines --bytes", beyond=()),
+    _looking("wc", options="-l -w -c -m -L --lines --words --bytes --chars", beyond=()),
+    _looking("grep", options=_GREP, beyond=("-r", "--recursive")),
+    _looking("rg", options=_RG),
+    _looking("find", options=_FIND),
+)
+"""Programs that show and find files, without git; see `GIT_READING`."""
+
+GIT_READING: tuple[ShellRule, ...] = (
+    _looking("git", "status", options=_GIT_STATUS, runs=(*_GIT, "status", "--ignore-submodules=all")),
+    *(
+        # `%G` in a format checks signatures, which starts the program that the configuration names for it.
+        _looking("git", what, options=_GIT_HISTORY, forbid=("*%G*",), runs=(*_GIT, what, *_PLAIN_DIFF))
+        for what in ("log", "diff", "show")
+    ),
+)
+"""`git status`, `log`, `diff` and `show`, without pager, hooks, external diffs and signatures.
+
+Only for repositories whose `.git` is written only by trusted users, and never by the model: a repository's own
+configuration can name programs as filters, which git starts when it compares files; these rules cannot prevent it.
+"""

@@ -1,7 +1,6 @@
 """The shell suite: one tool that runs programs in a folder, as far as rules allow, and the guidance for it.
 
-`handrail.contrib.tools.shell.rules` decides what may be run, when the command runs and not when it is approved;
-`process` runs and ends a program. The handler here makes a program of a model's request, and a result of its end.
+`rules` decides when the command runs and not when it is approved; `process` runs and ends a program.
 """
 
 from __future__ import annotations
@@ -11,15 +10,17 @@ import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Protocol, TypeVar, cast
 from uuid import uuid4
 
-from handrail.contrib.tools.section_options import (
+from handrail.contrib import (
+    about,
     also_bound,
     environment_faults,
+    example,
     limit_faults,
     suite_tool,
     timeout_faults,
@@ -31,19 +32,19 @@ from handrail.contrib.tools.shell.rules import (
     ProgramChanges,
     ProgramReach,
     ShellRule,
-    changes_of,
+    describe_changes,
+    describe_end,
     describe_rules,
-    end_of,
     format_command,
     match_command,
-    rules_of,
-    text_of,
+    parse_shell_rules,
+    program_changes,
 )
 from handrail.errors import EffectUncertain, FilesystemError, PromptValidationError, ToolValidationError
 from handrail.filesystem import HostFilesystem
 from handrail.filesystem.paths import below_root, normalise
 from handrail.programs import Program
-from handrail.prompt import External, Section, Tool, ToolContext, ToolExample, ToolResult
+from handrail.prompt import External, Section, Tool, ToolContext, ToolResult
 from handrail.prompt.tool_declaration import MIN_RESULT_CHARS
 from handrail.redaction import redacted_logger
 from handrail.serde.formatting import count_noun
@@ -98,8 +99,6 @@ _OPERATORS = frozenset({"|", "||", "&&", "&", ">", ">>", "<", "<<", "2>", "2>&1"
 
 
 class _Ended(Protocol):
-    """The value of a result of a program."""
-
     @property
     def changes(self) -> ProgramChanges: ...
 
@@ -121,10 +120,10 @@ class ShellRun:
     """
 
     command: tuple[str, ...] = field(
-        metadata={"description": "The name of the program, then each argument as a string of its own."}
+        metadata=about("The name of the program, then each argument as a string of its own.")
     )
-    folder: str = field(default=".", metadata={"description": "The folder to start in, such as 'notes'."})
-    input: str = field(default="", metadata={"description": "What the program reads from its standard input."})
+    folder: str = field(default=".", metadata=about("The folder to start in, such as 'notes'."))
+    input: str = field(default="", metadata=about("What the program reads from its standard input."))
 
 
 @stored_as("handrail.program_ended")
@@ -133,12 +132,9 @@ class ProgramEnded:
     """A program has ended.
 
     Attributes:
-        command: its bare name, and its arguments.
-        folder: where it was started.
         code: its exit code; negative for the signal that killed it.
         output: its output and error output, of which the model is shown the beginning and the end.
         left_out: how many bytes in the middle of it are left out.
-        changes: whether its changes in the folder are kept.
     """
 
     command: tuple[str, ...]
@@ -153,7 +149,7 @@ class ProgramEnded:
         output = self.output or f"{self.command[0]} wrote nothing."
         if not self.code or self.changes != "kept":
             return output
-        return f"{end_of(self.command[0], self.code)}.{text_of(self.changes)}\n{output}"
+        return f"{describe_end(self.command[0], self.code)}.{describe_changes(self.changes)}\n{output}"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -176,7 +172,6 @@ class ShellToolsSection(Section[None]):
         max_kept_bytes: how much of a longer output the result holds, so that `read_result` reads it.
         environment: added to the environment of every program, which is `PATH`, `LANG` and settings that confine git to
             the folder. `PATH` is also where programs are searched for.
-        accepts_overrides: whether the description of the tool may be replaced when a prompt is tuned.
         missing: the programs that rules allow, and that are not installed; the guidance leaves them out.
 
     Raises:
@@ -210,23 +205,22 @@ class ShellToolsSection(Section[None]):
         tool = suite_tool(
             shell.run,
             "Run one program and show what it writes. There is no shell: give name and arguments apart.",
-            ToolExample(
-                description="Run a program in a folder",
-                input=ShellRun(command, "notes"),
-                output=ProgramEnded(command, "notes", 0, "plan.md\n"),
+            example(
+                "Run a program in a folder", ShellRun(command, "notes"), ProgramEnded(command, "notes", 0, "plan.md\n")
             ),
             name="shell_run",
             effect=External(repeat_unknown="allow"),  # before a repetition, another command can show what happened
             max_result_chars=max(self.max_output_bytes, MIN_RESULT_CHARS),
+            accepts_overrides=self.accepts_overrides,
         )
-        set_field(self, "tools", (replace(tool, accepts_overrides=self.accepts_overrides),))
+        set_field(self, "tools", (tool,))
         if shell.filesystem is not None:
             # Bound, so that it takes part in the transactions of calls: its changes are then rolled back with them.
             set_field(self, "resources", also_bound(self.resources, {HostFilesystem: shell.filesystem}))
         Section.__post_init__(self)
 
     def render_body(self, params: None) -> str:  # noqa: ARG002 - the section has no parameters
-        """The guidance: what may be run, and whether its changes are rolled back."""
+        """The guidance: the commands that may run, and whether their changes are rolled back."""
         rules = cast("tuple[ShellRule, ...]", self.allow)  # `__post_init__` has made it so
         there = tuple(rule for rule in rules if rule.program not in self.missing)
         undone = _UNDONE if isinstance(self.folder, HostFilesystem) else _NOT_UNDONE
@@ -248,11 +242,10 @@ class ShellToolsSection(Section[None]):
             if not root.is_dir():
                 faults.append(f"folder {str(root)!r} is not a folder; give one, or a HostFilesystem over one")
         except (OSError, TypeError, ValueError, RuntimeError) as error:
-            faults.append(
-                f"folder {self.folder!r} cannot be used ({error}); give a folder, or a HostFilesystem over one"
-            )
+            text = "give a folder, or a HostFilesystem over one"
+            faults.append(f"folder {self.folder!r} cannot be used ({error}); {text}")
         try:
-            rules = rules_of(self.allow)
+            rules = parse_shell_rules(self.allow)
         except PromptValidationError as error:
             faults.append(str(error))
         faults += timeout_faults(self.timeout, usual=60)
@@ -271,7 +264,6 @@ class ShellToolsSection(Section[None]):
 
 
 def _environment(root: Path) -> dict[str, str]:
-    """The environment of every program, independent of this process's own environment."""
     return {
         "PATH": PROGRAM_PATH,
         "LANG": "C.UTF-8",
@@ -288,17 +280,7 @@ def _environment(root: Path) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class ShellHandler:
-    """Runs programs over one folder.
-
-    Attributes:
-        root: where programs run, without links.
-        filesystem: rolls back their changes there; `None` for a plain folder.
-        rules: what may be run.
-        programs: where the programs are; `None` for one that is not installed.
-        seconds: how long one may take.
-        max_kept_bytes: how much of its output the result holds.
-        environment: its environment.
-    """
+    """Runs programs over one folder."""
 
     root: Path
     filesystem: HostFilesystem | None
@@ -309,37 +291,37 @@ class ShellHandler:
     environment: Mapping[str, str]
 
     async def run(self, params: ShellRun, *, context: ToolContext) -> ToolResult[ProgramEnded]:
-        """Run a program on a thread of its own; when the call is cancelled the program is killed, and waited for."""
+        """Runs a program on a thread of its own; a cancellation kills the program and waits for it."""
         # Made before the thread starts, so that a cancellation finds it even if the program has not been started yet.
         run = ProgramRun(context.clock, uuid4().hex, live=notifying("shell_run", context))
-        reach = ProgramReach.of(params, context, self.root)
+        reach = ProgramReach.from_call(params, context, self.root)
         # The changes of the call are rolled back when this function returns, so the program must have ended by then.
         return await await_shielded(run_in_thread(lambda: self._carry_out(params, reach, run)), stop=run.stop)
 
     def _carry_out(self, params: ShellRun, reach: ProgramReach, run: ProgramRun) -> ToolResult[ProgramEnded]:
         command = _checked(params.command)
-        path, place = place_of(params.folder, self.root)
+        path, place = resolve_folder(params.folder, self.root)
         rule = match_command(self.rules, command, place, reach.fault)
-        program = self.programs[rule.program]
-        if program is None:
+        executable = self.programs[rule.program]
+        if executable is None:
             raise ToolValidationError(f"{rule.program} may be run, but it is not installed here. Do without it.")
-        wanted = Program(
+        program = Program(
             # By its absolute path, found when the section was made; `PATH` of the environment is not searched again.
-            line=(program, *rule.line(command)[1:]),
+            line=(executable, *rule.line(command)[1:]),
             folder=place.folder,
             environment=self.environment,
             input=params.input.encode(),
             seconds=self.seconds,
             max_output_bytes=self.max_kept_bytes,
         )
-        ended = run_over(self.filesystem, run, wanted, name=command[0], reads=rule.reads)
-        cause = failure_cause(ended, self.seconds, lost=_LOST)
-        commits = cause is None and ended.code in {*rule.commit_on, *reach.commit_on}
-        changes = changes_of(rule, commits=commits, has_filesystem=self.filesystem is not None)
-        value = ProgramEnded(command, path, ended.code, ended.output, ended.left_out, changes)
+        end = run_over(self.filesystem, run, program, name=command[0], reads=rule.reads)
+        cause = failure_cause(end, self.seconds, loss=_LOST)
+        commits = cause is None and end.code in {*rule.commit_on, *reach.commit_on}
+        changes = program_changes(rule, commits=commits, has_filesystem=self.filesystem is not None)
+        value = ProgramEnded(command, path, end.code, end.output, end.left_out, changes)
         if commits:
             return ToolResult.ok(value)
-        return failure_result(value, ended, cause, name=command[0], is_certain=rule.reads)
+        return failure_result(value, end, cause, name=command[0], is_certain=rule.reads)
 
 
 def _checked(command: Command) -> Command:
@@ -350,8 +332,7 @@ def _checked(command: Command) -> Command:
         tokens = ", ".join(f'"{token}"' for token in command[0].split()[:5])
         raise ToolValidationError(
             f"$.command[0]: {format_command(command[0])} is a whole line, and there is no shell to take it apart. Give "
-            "each "
-            f"argument as a string of its own: [{tokens}]."
+            f"each argument as a string of its own: [{tokens}]."
         )
     # A path would bypass the rules: they name programs, and `PATH` alone decides which file that is.
     if "/" in command[0]:
@@ -373,16 +354,8 @@ def _checked(command: Command) -> Command:
     return command
 
 
-def place_of(folder: str, root: Path) -> tuple[str, ArgumentPath]:
-    """The folder that a command names, in its shortest form, and its location.
-
-    Args:
-        folder: relative to the root.
-        root: where programs run, without links.
-
-    Raises:
-        ToolValidationError: there is no such folder, or it is not inside the root.
-    """
+def resolve_folder(folder: str, root: Path) -> tuple[str, ArgumentPath]:
+    """The folder that a command names, in its shortest form, and its location."""
     try:
         path = normalise(below_root(folder, (os.fspath(root),)))
     except FilesystemError as error:
@@ -400,12 +373,7 @@ def place_of(folder: str, root: Path) -> tuple[str, ArgumentPath]:
 
 
 def notifying(name: str, context: ToolContext) -> Callable[[str, float], object] | None:
-    """Notifies the subscribers of the session of what a program writes, on the event loop; `None` without any.
-
-    Args:
-        name: the name of the tool in its section.
-        context: the context of the call.
-    """
+    """Notifies the subscribers of the session of what a program writes, on the event loop; `None` without any."""
     dispatcher, loop = context.session.dispatcher, asyncio.get_running_loop()
     if not dispatcher.listens(ProgramProgress):
         return None
@@ -426,40 +394,27 @@ def notifying(name: str, context: ToolContext) -> Callable[[str, float], object]
     return notify
 
 
-def failure_cause(ended: ProgramExit, seconds: float, *, lost: str) -> str | None:
-    """Why a call must fail whatever the exit code is, as the rest of a sentence; `None` if it need not.
-
-    Args:
-        ended: how its program has ended.
-        seconds: how long it may take.
-        lost: the cause if its exit code is not known.
-    """
-    if ended.left_running:
-        left = count_noun(ended.left_running, "process", "processes")
-        return f"has started {left} that cannot be killed and may change files at any time"
-    if ended.how == "timeout":
+def failure_cause(end: ProgramExit, seconds: float, *, loss: str) -> str | None:
+    """The reason for a failure whatever the exit code is, as the rest of a sentence; else `None`."""
+    if end.left_running:
+        survivors = count_noun(end.left_running, "process", "processes")
+        return f"has started {survivors} that cannot be killed and may change files at any time"
+    if end.how == "timeout":
         return f"was killed, because it may take {seconds:g} s and was not done"
     # For a program that was stopped this is not shown: `run` raises the cancellation.
-    return None if ended.how == "exited" else lost
+    return None if end.how == "exited" else loss
 
 
-def failure_result(value: E, ended: ProgramExit, cause: str | None, *, name: str, is_certain: bool) -> ToolResult[E]:
+def failure_result(value: E, end: ProgramExit, cause: str | None, *, name: str, is_certain: bool) -> ToolResult[E]:
     """The result of a call that fails, so that the changes of its program are rolled back.
-
-    Args:
-        value: the value of the result.
-        ended: how the program has ended.
-        cause: see `failure_cause`.
-        name: what messages call it.
-        is_certain: whether it has had no effect outside, which the rollback does not undo.
 
     Raises:
         EffectUncertain: it was killed, and it is not certain what it has done.
     """
-    undone = text_of(value.changes)
+    undone = describe_changes(value.changes)
     if cause is None:
-        hint = _MAY_BE_MEMORY if ended.code == _KILLED else ""
-        return ToolResult.error(f"{end_of(name, ended.code)}.{hint}{undone}", value)
-    if is_certain and not ended.left_running:
+        hint = _MAY_BE_MEMORY if end.code == _KILLED else ""
+        return ToolResult.error(f"{describe_end(name, end.code)}.{hint}{undone}", value)
+    if is_certain and not end.left_running:
         return ToolResult.error(f"{name} {cause}.{undone}", value)
     raise EffectUncertain(f"{name} {cause}.{undone}\n{value.render()}")

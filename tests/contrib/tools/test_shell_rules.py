@@ -1,0 +1,498 @@
+"""Rules of the shell: the commands that may run, and the ready rules."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from handrail.contrib.tools import CHECKING, FIXING, GIT_READING, READING, ProgramEnded, ShellRule, ShellToolsSection
+from handrail.contrib.tools.shell.rules import (
+    ArgumentPath,
+    describe_rules,
+    format_command,
+    match_command,
+    parse_shell_rules,
+)
+from handrail.errors import PromptValidationError, ToolValidationError
+from handrail.filesystem import HostFilesystem
+from handrail.runtime import ToolMessage
+from tests.contrib.suites import SuiteRun
+from tests.kit import raises
+from tests.wording import Wording
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> ArgumentPath:
+    """A root with a folder, a link that stays inside, and links that lead out."""
+    root = (tmp_path / "root").resolve()
+    (root / "notes").mkdir(parents=True)
+    (tmp_path / "secret").write_text("no")
+    (root / "out").symlink_to(tmp_path)
+    (root / "-k").symlink_to(tmp_path)
+    (root / "notes" / "in").symlink_to("../notes")
+    (root / "notes" / "s").symlink_to(tmp_path / "secret")
+    return ArgumentPath(root, root)
+
+
+def refusal(rule: ShellRule, *command: str, place: ArgumentPath) -> str:
+    """What is said to a command that must be refused."""
+    with pytest.raises(ToolValidationError) as caught:
+        match_command((rule,), command, place)
+    return str(caught.value)
+
+
+def test_a_command_must_begin_with_the_tokens_of_a_rule(place: ArgumentPath, wording: Wording) -> None:
+    """Each token of the prefix is a glob for one token; the program is none."""
+    rule = ShellRule(("make", "test-*"))
+    assert match_command((rule,), ("make", "test-unit", "-j"), place) is rule
+    for command in (("make",), ("make", "all"), ("make", "x", "test-unit"), ("maker", "test-unit"), ("MAKE", "test-a")):
+        assert refusal(rule, *command, place=place) == wording
+
+
+def test_what_no_rule_allows_is_refused_with_what_is_allowed(place: ArgumentPath, wording: Wording) -> None:
+    """The model is told where to go on; a long command is not repeated at length."""
+    rules = parse_shell_rules([("ls",), ShellRule(("make", "test"), exact=True)])
+    with raises(ToolValidationError, wording):
+        match_command(rules, ("rm", "x" * 1000), place)
+    with raises(ToolValidationError, wording):
+        match_command((), ("ls",), place)
+    assert format_command("short") == "'short'"
+
+
+def test_one_rule_that_allows_a_command_is_enough(place: ArgumentPath, wording: Wording) -> None:
+    """The fault that is told is that of the rule that says most about the command."""
+    rules = parse_shell_rules([ShellRule(("git",), options=()), ShellRule(("git", "log"), options=("-p",))])
+    assert match_command(rules, ("git", "log", "-p"), place) is rules[1]
+    assert match_command(rules, ("git", "status"), place) is rules[0]
+    with raises(ToolValidationError, wording):
+        match_command(rules, ("git", "log", "-x"), place)
+    with raises(ToolValidationError, wording):
+        match_command(rules, ("git", "tag", "-d"), place)
+
+
+def test_exact_rule_lets_nothing_follow(place: ArgumentPath, wording: Wording) -> None:
+    """Not even an operand."""
+    rule = ShellRule(("make", "test"), exact=True)
+    assert match_command((rule,), ("make", "test"), place) is rule
+    assert refusal(rule, "make", "test", "SHELL=x", place=place) == wording
+
+
+@pytest.mark.parametrize(
+    "pattern, refused, taken",
+    [
+        ("-exec", ["-exec"], ["-e", "-execdir", "exec"]),
+        ("-exec*", ["-exec", "-execdir"], ["-ex"]),
+        ("--output", ["--output", "--output=x", "--outp", "--o=x"], ["--output-indicator", "--", "-output", "--in"]),
+        ("--pre*", ["--pre=x", "--pre-glob"], ["--print"]),
+        ("-o", ["-o", "-ofile", "-xo"], ["-", "--o", "o", "-x"]),
+        ("*%G*", ["--format=%G?", "%GK"], ["%H"]),
+    ],
+)
+def test_forbidden_tokens_are_known_in_every_way_they_can_be_written(
+    pattern: str, refused: list[str], taken: list[str], place: ArgumentPath, wording: Wording
+) -> None:
+    """Joined letters, values and shortened long options included."""
+    rule = ShellRule(("x",), forbid=(pattern,))
+    for token in refused:
+        assert refusal(rule, "x", "a", token, place=place) == wording
+    for token in taken:
+        assert match_command((rule,), ("x", "a", token), place) is rule
+
+
+@pytest.mark.parametrize("token", ["-la", "-l5", "-5", "-", "--", "--all", "--all=5", "-name", "-7k", "file", "+x"])
+def test_options_that_are_listed_may_follow(token: str, place: ArgumentPath) -> None:
+    """Letters may be joined, with digits; long ones may have a value; operands are none."""
+    rule = ShellRule(("x",), options=("-l", "-a", "--all", "-name", "-[0-9]*"))
+    assert match_command((rule,), ("x", token), place) is rule
+
+
+@pytest.mark.parametrize("token", ["-x", "-lx", "--al", "--all-of", "-nam", "-names", "-l=", "--l", "-é"])
+@pytest.mark.parametrize("before", [(), ("--",), ("-l", "file")])
+def test_options_that_are_not_listed_may_not_follow(
+    token: str, before: tuple[str, ...], place: ArgumentPath, wording: Wording
+) -> None:
+    """Wherever they stand: not every program takes what comes after `--` for operands."""
+    rule = ShellRule(("x",), options=("-l", "-a", "--all", "-name"))
+    assert refusal(rule, "x", *before, token, place=place) == wording
+
+
+LEADING_OUT = """
+/etc/passwd .. ../x a/../../x notes/.. --file=/etc/x --file=../x -f/etc/x -f../x -f.. a@/etc/x a:/etc/x a,/etc/x
+out out/secret notes/s notes/in/s -fout -xfout --file=out --file=a,out x@out x:out -k
+"""
+
+
+@pytest.mark.parametrize("token", LEADING_OUT.split())
+def test_confined_rule_refuses_what_leads_out(token: str, place: ArgumentPath, wording: Wording) -> None:
+    """In a token of its own, joined to an option, as its value, behind a sign, and over a link."""
+    told = refusal(ShellRule(("x",)), "x", token, place=place)
+    assert told.startswith("$.command[1]: ")
+    assert told == wording
+    unconfined = ShellRule(("x",), confined=False)
+    assert match_command((unconfined,), ("x", token), place) is unconfined
+
+
+STAYING = "notes notes/in HEAD~1..HEAD ..HEAD a..b ... --x=notes/in a=b/c new/file é"
+
+
+@pytest.mark.parametrize("token", [*STAYING.split(), "x" * 9000])
+def test_confined_rule_takes_what_stays_inside(token: str, place: ArgumentPath) -> None:
+    """Links that stay inside, ranges, and names of what is not there yet."""
+    rule = ShellRule(("x",))
+    assert match_command((rule,), ("x", token), place) is rule
+
+
+def test_paths_are_judged_from_the_folder_that_a_command_starts_in(place: ArgumentPath, wording: Wording) -> None:
+    """The same token leads elsewhere from another folder."""
+    rule, notes = ShellRule(("x",)), ArgumentPath(place.root, place.root / "notes")
+    assert match_command((rule,), ("x", "out"), notes) is rule
+    with raises(ToolValidationError, wording):
+        match_command((rule,), ("x", "s"), notes)
+
+
+def test_rules_in_words(wording: Wording) -> None:
+    """For the guidance; long lists of options are left out of it."""
+    rules = (
+        ShellRule(("ls",)),
+        ShellRule(("ls",), options=()),
+        ShellRule(("ls",), options=("-l", "-a")),
+        ShellRule(("ls",), options=tuple(f"-{letter}" for letter in "abcdefg"), forbid=("*%G*",)),
+        ShellRule(("ls",), options=(), forbid=("-x",), exact=True),
+    )
+    assert describe_rules(rules) == wording
+
+
+def test_rules_with_the_same_limits_are_described_together(wording: Wording) -> None:
+    """The options of `git log`, `diff` and `show` are listed once; a program without limits has a line of its own."""
+    lines = describe_rules((ShellRule(("make",)), *GIT_READING, ShellRule(("sh",))))
+    assert [line.partition(",")[0] for line in lines] == ["`make`", "`git status`", "`git log`", "`sh`"]
+    assert lines == wording
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        pytest.param({"prefix": ()}, id="empty prefix"),
+        pytest.param({"prefix": "ls"}, id="text for a prefix"),
+        pytest.param({"prefix": ("ls", "")}, id="empty token"),
+        pytest.param({"prefix": ("ls",), "exact": "yes"}, id="text for a switch"),
+        pytest.param({"prefix": ("/bin/ls",)}, id="absolute path"),
+        pytest.param({"prefix": ("l*",)}, id="glob for a program"),
+        pytest.param({"prefix": ("ls -l",)}, id="program with an option"),
+        pytest.param({"prefix": ("ls",), "runs": ("/bin/ls",)}, id="runs a path"),
+        pytest.param({"prefix": ("ls", "*"), "runs": ("ls",)}, id="glob beside runs"),
+        pytest.param({"prefix": ("ls",), "options": "-l"}, id="text for options"),
+        pytest.param({"prefix": ("ls",), "options": ("l",)}, id="option without a hyphen"),
+        pytest.param({"prefix": ("ls",), "forbid": None}, id="nothing for forbid"),
+    ],
+)
+def test_rule_that_cannot_be_meant_is_refused(fields: dict[str, Any], wording: Wording) -> None:
+    """Where it is written, and with what would be right."""
+    with raises(PromptValidationError, wording):
+        ShellRule(**fields)
+
+
+def test_every_fault_of_the_declared_rules_is_told(wording: Wording) -> None:
+    """A plain string is a common mistake: it looks like a rule, and would be a rule of single letters."""
+    declared: Any = [("ls",), "git status", ("a/b",), 7]
+    with raises(PromptValidationError, wording):
+        parse_shell_rules(declared)
+    nothing: Any
+    for nothing in ("ls", b"ls", None, 5):
+        with raises(PromptValidationError, wording):
+            parse_shell_rules(nothing)
+
+
+def test_long_tokens_full_of_separators_are_judged_in_time(place: ArgumentPath) -> None:
+    """What a model can send takes no time that grows with the square of it."""
+    rule = ShellRule(("x",))
+    for token in ("=" * 100_000, f"-{'a' * 100_000}"):
+        assert match_command((rule,), ("x", token), place) is rule
+
+
+_ISOLATED = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull}
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A folder with two notes, in a folder with a secret, and links to that."""
+    root = tmp_path / "root"
+    (root / "notes").mkdir(parents=True)
+    (root / "notes/a.txt").write_text("milk\nbread\n")
+    (root / "b.txt").write_text("milk\n")
+    (tmp_path / "secret.txt").write_text("milk SECRET\n")
+    (root / "out").symlink_to(tmp_path)
+    (root / "link.txt").symlink_to(tmp_path / "secret.txt")
+    return root
+
+
+@pytest.fixture
+def run(root: Path) -> SuiteRun:
+    """Calls of the reading preset."""
+    return SuiteRun(ShellToolsSection(root, allow=READING))
+
+
+def git(root: Path, *arguments: str) -> None:
+    """Work on a repository as its owner does."""
+    names = ("-c", "user.name=a", "-c", "user.email=a@b.c", "-c", "init.defaultBranch=main")
+    environment = {"PATH": os.environ["PATH"]} | _ISOLATED
+    subprocess.run(["git", *names, *arguments], cwd=root, env=environment, check=True, capture_output=True)
+
+
+@pytest.fixture
+def repository(root: Path) -> Path:
+    """The folder as a repository with one commit and one change."""
+    git(root, "init")
+    git(root, "add", "b.txt", "notes")
+    git(root, "commit", "-m", "first")
+    (root / "b.txt").write_text("oat milk\n")
+    return root
+
+
+@pytest.fixture
+def git_run(repository: Path) -> SuiteRun:
+    """Calls of the git preset."""
+    return SuiteRun(ShellToolsSection(repository, allow=GIT_READING))
+
+
+@pytest.mark.parametrize(
+    "command, shown",
+    [
+        (["ls", "-1", "notes"], "a.txt\n"),
+        (["cat", "-n", "b.txt"], "milk"),
+        (["head", "-n", "1", "notes/a.txt"], "milk\n"),
+        (["head", "-1", "notes/a.txt"], "milk\n"),
+        (["tail", "-n", "1", "notes/a.txt"], "bread\n"),
+        (["wc", "-l", "notes/a.txt"], "2"),
+        (["grep", "-rn", "bread", "."], "notes/a.txt:2:bread\n"),
+        (["grep", "-e", "bread", "--include=*.txt", "-r"], "a.txt:bread\n"),
+        (["find", ".", "-name", "a.*", "-type", "f", "-mtime", "-5"], "./notes/a.txt\n"),
+    ],
+)
+def test_looking_works(command: list[str], shown: str, run: SuiteRun) -> None:
+    """What the preset is for."""
+    assert shown in run.told("shell_run", command=command)
+
+
+ATTACKS = """
+cat /etc/passwd | cat out/secret.txt | cat link.txt | cat ../secret.txt | cat -- ../secret.txt |
+head notes/../../secret.txt | head --bytes=9 link.txt | tail -f b.txt | tail --follow b.txt | ls -lL . | ls / |
+ls --dereference | wc --files0-from=b.txt | grep -R milk . | grep -rR milk . | grep -eR milk |
+grep --dereference-recursive milk . | grep --deref milk . | grep -f /etc/passwd b.txt | grep -f b.txt b.txt |
+grep -f/etc/passwd b.txt | grep --file=/etc/passwd b.txt | grep --exclude-from=link.txt milk b.txt |
+grep milk link.txt | find / -name x | find out/ -name x | find -L . -name x | find -H out | find . -follow |
+find . -delete | find . -exec cat {} + | find . -execdir cat {} ';' | find . -ok cat {} ';' |
+find . -okdir cat {} ';' | find . -fprint x | find . -fprintf x y | find . -fprint0 x | find . -fls x |
+find -files0-from b.txt | find . -newer /etc/passwd | find . -newer link.txt | rg --pre cat milk |
+rg --pre=cat milk | rg -z milk | rg --search-zip milk | rg -L milk | rg --follow milk | rg -f link.txt |
+rg --hostname-bin=cat milk | git status | sh -c ls | env ls | ./ls | /bin/ls | notes/../ls | LS | ls '>' x
+"""
+"""Commands, between bars."""
+
+
+@pytest.mark.requirement("A-36")
+@pytest.mark.parametrize("command", [*map(shlex.split, ATTACKS.split("|")), ["ls\n"]], ids=" ".join)
+def test_what_an_attacker_would_try_is_refused(command: list[str], run: SuiteRun, root: Path) -> None:
+    """Nothing is run, nothing outside is shown, and nothing is written."""
+    before = sorted(root.rglob("*"))
+    told = run.refused("shell_run", command=command)
+    assert "SECRET" not in told
+    assert not re.search("has ended|was ended|not installed", told)
+    assert sorted(root.rglob("*")) == before
+
+
+def test_looking_through_a_folder_does_not_follow_links_out_of_it(run: SuiteRun) -> None:
+    """The links lie where the programs come by."""
+    for command in (["grep", "-r", "milk", "."], ["find", "."], ["ls", "-lR"], ["grep", "-r", "milk"]):
+        assert "SECRET" not in run.told("shell_run", command=command)
+
+
+def test_every_rule_of_the_presets_only_reads() -> None:
+    """So that the tree need not be kept before them; and each is confined and has its options listed."""
+    for rule in (*READING, *GIT_READING):
+        assert rule.reads
+        assert rule.confined
+        assert rule.options
+
+
+@pytest.mark.parametrize(
+    "command, shown",
+    [
+        (["git", "status", "--short"], " M b.txt\n"),
+        (["git", "log", "--oneline", "-1"], "first"),
+        (["git", "log", "-n", "1", "-p", "--", "b.txt"], "+milk"),
+        (["git", "diff", "--stat"], "b.txt"),
+        (["git", "show", "HEAD:b.txt"], "milk\n"),
+    ],
+)
+def test_looking_at_a_repository_works(command: list[str], shown: str, git_run: SuiteRun) -> None:
+    """What the git preset is for."""
+    assert shown in git_run.told("shell_run", command=command)
+
+
+GIT_ATTACKS = """
+git | git commit -m x | git -c 'core.pager=touch x' log | git '-ccore.pager=touch x' log | git --exec-path=. log |
+git --git-dir=out/.git log | git -C .. log | git --paginate log | git diff --output=x | git diff --outp=x |
+git diff --output x | git log -O x | git diff -Ox | git diff --ext-diff | git diff --ext |
+git show --textconv HEAD:b.txt | git diff --no-index b.txt out/secret.txt |
+git diff --no-index b.txt ../secret.txt | git diff b.txt link.txt | git log --show-signature |
+git log --format=%G? | git log --format %H%GK | git log --pretty=format:%GS | git log --open-files-in-pager |
+git status --ignore-submodules=none | git log --submodule | git log -- /etc | git log -- ../
+"""
+
+
+@pytest.mark.parametrize("command", [*map(shlex.split, GIT_ATTACKS.split("|"))], ids=" ".join)
+def test_what_an_attacker_would_try_with_git_is_refused(
+    command: list[str], git_run: SuiteRun, repository: Path
+) -> None:
+    """Options before and after, in long and shortened forms, and formats that start programs."""
+    told = git_run.refused("shell_run", command=command)
+    assert "SECRET" not in told
+    assert not re.search("has ended|was ended|not installed", told)
+    assert not (repository / "x").exists()
+
+
+def test_git_starts_nothing_that_its_configuration_names_for_looking(git_run: SuiteRun, repository: Path) -> None:
+    """Pager, external diff, conversions, monitor, hooks and signatures are off, whatever the repository says."""
+    program = repository / "evil"
+    program.write_text(f"#!/bin/sh\ntouch {repository}/started\ncat\n")
+    program.chmod(0o755)
+    for key in ("core.pager", "core.fsmonitor", "diff.external", "diff.x.textconv", "diff.x.command", "gpg.program"):
+        git(repository, "config", key, os.fspath(program))
+    git(repository, "config", "log.showSignature", "true")
+    (repository / ".gitattributes").write_text("*.txt diff=x\n")
+    for command in (["status"], ["log", "-p"], ["diff"], ["show"]):
+        git_run.told("shell_run", command=["git", *command])
+    assert not (repository / "started").exists()
+
+
+def test_git_does_not_look_for_a_repository_above_the_root(repository: Path, wording: Wording) -> None:
+    """What lies above is outside."""
+    run = SuiteRun(ShellToolsSection(repository / "notes", allow=GIT_READING))
+    assert run.refused("shell_run", command=["git", "log"]) == wording
+
+
+def test_word_that_may_name_a_file_of_arguments_is_refused(run: SuiteRun, root: Path, wording: Wording) -> None:
+    """By every rule, except where the developer has written the word; a path and a pattern can be written otherwise."""
+    (root / "@types").mkdir()
+    (root / "@types" / "a.ts").write_text("@x")
+    for command in ("cat ./@types/a.ts", "grep -r [@]x .", "grep -e [@]x ./@types/a.ts"):
+        assert run.told("shell_run", command=command.split()).rstrip().endswith("@x")
+    named, free = ShellRule(("nopm", "i", "@a/b")), ShellRule(("pnpm",), confined=False)
+    rules = (*READING, *GIT_READING, *FIXING, *CHECKING, ShellRule(("gcc", "*")), named, free)
+    run = SuiteRun(ShellToolsSection(root, allow=rules))
+    reading = "cat @a", "grep -e @a .", "git log @a"
+    for command in (*reading, "ruff check @a", "mypy @a", "pytest -q @a", "gcc @a", "nopm i @a/b @a", "pnpm x @a"):
+        assert run.refused("shell_run", command=command.split()) == wording
+    assert "not installed" in run.refused("shell_run", command=["nopm", "i", "@a/b"])
+
+
+PROGRAMS = Path(sys.executable).parent
+CODE = "import os\n\n\ndef broken(x: int) -> int:\n    return undefined_name\n"
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A folder with a file in which one finding can be fixed, and one cannot."""
+    root = tmp_path / "root"
+    root.mkdir()
+    (root / "code.py").write_text(CODE)
+    return root
+
+
+@pytest.fixture
+def desk(project: Path) -> Generator[HostFilesystem]:
+    """The folder, opened."""
+    with HostFilesystem(project, journal=project.with_name("journal")) as desk:
+        yield desk
+
+
+def running(desk: HostFilesystem, *places: Path) -> SuiteRun:
+    """Calls of both presets, with the programs of some folders."""
+    path = os.pathsep.join(str(place) for place in (*places, PROGRAMS, "/usr/bin", "/bin"))
+    return SuiteRun(ShellToolsSection(desk, allow=[*FIXING, *CHECKING], environment={"PATH": path}))
+
+
+def ended(message: ToolMessage) -> tuple[int, bool]:
+    """The exit code of a program, and whether its call has succeeded."""
+    assert isinstance(message.result.value, ProgramEnded)
+    return message.result.value.code, message.success
+
+
+def test_ruff_keeps_its_fixes_when_a_finding_is_left(project: Path, desk: HostFilesystem, wording: Wording) -> None:
+    """The call succeeds, and says so."""
+    run = running(desk)
+    message = run.call("shell_run", command=["ruff", "check", "--fix", "--output-format", "concise", "code.py"])
+    assert message.success
+    assert "import os" not in (project / "code.py").read_text()
+    assert message.content == wording
+    assert isinstance(message.result.value, ProgramEnded)
+    assert (message.result.value.code, message.result.value.changes) == (1, "kept")
+
+
+def test_ruff_that_is_used_wrongly_has_changed_nothing(project: Path, desk: HostFilesystem, wording: Wording) -> None:
+    """It ends with another code; options that are not allowed are refused before."""
+    run = running(desk)
+    assert ended(run.call("shell_run", command=["ruff", "check", "--select", "NOSUCH"])) == (2, False)
+    assert not (project / ".ruff_cache").exists()
+    for option in ("--config", "--cache-dir", "--output-file", "--watch"):
+        assert run.refused("shell_run", command=["ruff", "check", option]) == wording
+    assert (project / "code.py").read_text() == CODE
+
+
+def test_ruff_formats(project: Path, desk: HostFilesystem) -> None:
+    """Also where it only says what it would do."""
+    (project / "code.py").write_text("x  =  1\n")
+    run = running(desk)
+    assert ended(run.call("shell_run", command=["ruff", "format", "--check"])) == (1, True)
+    run.told("shell_run", command=["ruff", "format"])
+    assert (project / "code.py").read_text() == "x = 1\n"
+
+
+@pytest.mark.parametrize(
+    "command, code, stays",
+    [
+        (["pre-commit", "run", "--all-files"], 1, True),
+        (["pre-commit", "run"], 3, False),
+        (["eslint", "--fix", "src"], 1, True),
+        (["eslint", "--fix"], 2, False),
+        (["pytest", "-q"], 5, True),
+        (["pytest"], 2, False),
+    ],
+)
+def test_the_exit_code_decides_what_stays(
+    command: list[str], code: int, project: Path, desk: HostFilesystem, *, stays: bool
+) -> None:
+    """Of a program that changes a file, and ends so."""
+    planted = project.with_name("programs")
+    planted.mkdir()
+    (planted / command[0]).write_text(f"#!/bin/sh\necho fixed > code.py; exit {code}\n")
+    (planted / command[0]).chmod(0o755)
+    message = running(desk, planted).call("shell_run", command=command)
+    assert message.success == stays
+    assert (project / "code.py").read_text() == ("fixed\n" if stays else CODE)
+
+
+@pytest.mark.parametrize(
+    "command, cache",
+    [(["pytest", "-q", "test_it.py"], ".pytest_cache/v/cache/lastfailed"), (["mypy", "code.py"], ".mypy_cache")],
+)
+@pytest.mark.short(1)
+def test_caches_stay_when_something_is_found(
+    command: list[str], cache: str, project: Path, desk: HostFilesystem
+) -> None:
+    """So that the next run is quick, and knows what had failed."""
+    (project / "test_it.py").write_text("def test_it():\n    assert False\n")
+    message = running(desk).call("shell_run", command=command)
+    assert isinstance(message.result.value, ProgramEnded)
+    assert message.result.value.code == 1
+    assert message.success
+    assert (project / cache).exists()

@@ -1,0 +1,467 @@
+"""The shell suite: its text, its tool, its declaration, and what becomes of the changes of programs."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+import sys
+from collections.abc import Generator
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from inline_snapshot import snapshot
+
+from handrail.adapters.tool_executor import ToolExecutor
+from handrail.contrib.tools import ProgramEnded, ShellExecuted, ShellRule, ShellToolsSection, VfsToolsSection
+from handrail.contrib.tools.shell import process
+from handrail.contrib.tools.shell.process import ProgramExit, ProgramProgress
+from handrail.contrib.tools.shell.rules import describe_rules
+from handrail.contrib.tools.shell.section import failure_result
+from handrail.errors import EffectUncertain, PromptValidationError
+from handrail.filesystem import HostFilesystem
+from handrail.programs import ProgramEnd, StartedProgram
+from handrail.prompt import Prompt, PromptTemplate
+from handrail.runtime import Session, ToolCall
+from tests.contrib.suites import SuiteRun
+from tests.filesystem.shadow_trees import git
+from tests.kit import raises
+from tests.wording import Wording
+
+PYTHON = Path(sys.executable).name
+PYTHON_PATH = os.fspath(Path(sys.executable).parent)
+ANY_PYTHON = ShellRule((PYTHON,), confined=False)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A folder with a note and a link that leads out."""
+    root = tmp_path / "root"
+    (root / "notes").mkdir(parents=True)
+    (root / "notes/plan.md").write_text("plan\n")
+    (root / "out").symlink_to(tmp_path)
+    (root / "back").symlink_to("notes")
+    return root
+
+
+@pytest.fixture
+def files(root: Path) -> Generator[HostFilesystem]:
+    """The folder, opened."""
+    with HostFilesystem(root, journal=root.with_name("journal")) as files:
+        yield files
+
+
+def python_section(folder: Path | HostFilesystem, **options: Any) -> ShellToolsSection:
+    """A section that runs Python with anything."""
+    given: dict[str, Any] = {"allow": [ANY_PYTHON], "environment": {"PATH": PYTHON_PATH}} | options
+    return ShellToolsSection(folder, **given)
+
+
+def script(text: str) -> list[str]:
+    """A command that runs Python code."""
+    return [PYTHON, "-I", "-S", "-c", text]
+
+
+def rendered(section: ShellToolsSection) -> str:
+    """What the model is told by the section."""
+    return Prompt(PromptTemplate(ns="tests", key="shell", sections=[section])).render().text
+
+
+def test_section_brings_one_tool_that_acts_outside(root: Path) -> None:
+    """Its example is a command that may be run, as far as a rule says one."""
+    (tool,) = ShellToolsSection(root, allow=[("ls", "-*"), ("cat",)]).tools
+    assert (tool.name, tool.effect, tool.accepts_overrides) == ("shell_run", "external", False)
+    assert tool.examples[0].input.command == ("cat",)
+    assert ShellToolsSection(root).tools[0].examples[0].input.command == ("ls",)
+    assert ShellToolsSection(root, accepts_overrides=True).tools[0].accepts_overrides
+
+
+def test_text_of_the_section(files: HostFilesystem, wording: Wording) -> None:
+    """What a model sees; a program that is not installed is not spoken of."""
+    section = ShellToolsSection(files, allow=[("sh", "run"), ShellRule(("ls",), options=("-l",)), ("no-such-program",)])
+    assert section.missing == {"no-such-program"}
+    assert rendered(section) == wording
+
+
+def test_text_says_what_is_undone(root: Path, files: HostFilesystem, wording: Wording) -> None:
+    """Only over a filesystem is anything; programs that only look change nothing; none may be run without rules."""
+    reads, unconfined = ShellRule(("ls",), reads=True), ShellRule(("ls",), confined=False)
+    assert rendered(ShellToolsSection(root, allow=[("ls",)])) == wording
+    assert rendered(ShellToolsSection(files, allow=[("ls",), reads])) == wording
+    for folder in (root, files):
+        assert rendered(ShellToolsSection(folder, allow=[reads])) == wording
+    assert rendered(ShellToolsSection(root)) == wording
+    assert rendered(ShellToolsSection(root, allow=[unconfined])) == wording
+
+
+def test_program_runs_in_the_folder_that_is_named(root: Path, wording: Wording) -> None:
+    """Links inside are followed; the result has the shortest form of the path."""
+    run = SuiteRun(ShellToolsSection(root, allow=[("ls",), ("cat",)]))
+    assert run.told("shell_run", command=["ls", "notes"]) == "plan.md\n"
+    message = run.call("shell_run", command=["ls"], folder="./notes/")
+    assert message.result.value == ProgramEnded(("ls",), "notes", 0, "plan.md\n", changes="kept")
+    assert run.told("shell_run", command=["ls"], folder="back") == "plan.md\n"
+    assert run.told("shell_run", command=["cat"], input="é\0") == "é␀"
+    assert run.told("shell_run", command=["cat"]) == wording
+
+
+@pytest.mark.requirement("A-36")
+@pytest.mark.parametrize(
+    "folder",
+    [
+        pytest.param("..", id="above"),
+        pytest.param("/etc", id="absolute"),
+        pytest.param("out", id="link"),
+        pytest.param("notes/plan.md", id="file"),
+        pytest.param("nowhere", id="missing"),
+        pytest.param("", id="empty"),
+        pytest.param("a\0b", id="NUL"),
+        pytest.param("\ud800", id="surrogate"),
+        pytest.param("x" * 5000, id="too long"),
+    ],
+)
+def test_folder_outside_of_the_root_is_refused(folder: str, root: Path, wording: Wording) -> None:
+    """And so is one that is none."""
+    run = SuiteRun(ShellToolsSection(root, allow=[("ls",)]))
+    assert run.refused("shell_run", command=["ls"], folder=folder) == wording
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        pytest.param("ls -l", id="text"),
+        pytest.param([], id="empty"),
+        pytest.param([""], id="empty name"),
+        pytest.param(["ls -l notes"], id="line"),
+        pytest.param(["/bin/ls"], id="absolute path"),
+        pytest.param(["./ls"], id="relative path"),
+        pytest.param(["ls", "&&", "rm"], id="two commands"),
+        pytest.param(["ls", "2>&1"], id="redirection"),
+        pytest.param(["ls", "a\0b"], id="NUL"),
+        pytest.param(["ls", "\udc80"], id="surrogate"),
+        pytest.param(["rm"], id="another program"),
+        pytest.param(["ls", "/"], id="path outside"),
+    ],
+)
+def test_command_that_is_none_is_refused_with_what_would_be_right(
+    command: object, root: Path, wording: Wording
+) -> None:
+    """A whole line, paths, and what means something only to a shell."""
+    assert SuiteRun(ShellToolsSection(root, allow=[("ls",)])).refused("shell_run", command=command) == wording
+
+
+def test_without_rules_every_program_is_refused(root: Path, wording: Wording) -> None:
+    """Nothing is allowed by default."""
+    assert SuiteRun(ShellToolsSection(root)).refused("shell_run", command=["ls"]) == wording
+
+
+def test_program_that_is_not_installed_is_told(root: Path, wording: Wording) -> None:
+    """The rule stands; the model does without."""
+    run = SuiteRun(ShellToolsSection(root, allow=[("no-such-program",)]))
+    assert run.refused("shell_run", command=["no-such-program"]) == wording
+
+
+def test_programs_are_looked_for_once(root: Path, tmp_path: Path, wording: Wording) -> None:
+    """One that is planted later, in the folder or earlier on the path, is not run; the path that was found is."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    for place in (first, second):
+        place.mkdir()
+
+    def plant(place: Path, text: str) -> None:
+        (place / "tool").write_text(f"#!/bin/sh\necho {text} $0\n")
+        (place / "tool").chmod(0o755)
+
+    plant(second, "right")
+    run = SuiteRun(ShellToolsSection(root, allow=[("tool",)], environment={"PATH": f"{first}:{second}:/bin"}))
+    plant(first, "wrong")
+    plant(root, "wrong")
+    assert run.told("shell_run", command=["tool"]) == f"right {second}/tool\n"
+    (second / "tool").unlink()
+    assert run.refused("shell_run", command=["tool"]) == wording
+
+
+def test_environment_is_small_and_can_be_added_to(root: Path) -> None:
+    """Nothing of this process's own environment reaches a program."""
+    tell = (
+        "import os; os.environ['HANDRAIL_CALL'] = 'C'; [print(name, os.environ[name]) for name in sorted(os.environ)]"
+    )
+    run = SuiteRun(python_section(root, environment={"PATH": PYTHON_PATH, "HOME": "/somewhere"}))
+    assert run.told("shell_run", command=script(tell)).replace(PYTHON_PATH, "P").replace(
+        os.fspath(root.parent.resolve()), "R"
+    ) == snapshot("""\
+GIT_CEILING_DIRECTORIES R
+GIT_CONFIG_GLOBAL /dev/null
+GIT_CONFIG_NOSYSTEM 1
+GIT_NO_LAZY_FETCH 1
+GIT_OPTIONAL_LOCKS 0
+GIT_TERMINAL_PROMPT 0
+HANDRAIL_CALL C
+HOME /somewhere
+LANG C.UTF-8
+PATH P
+""")
+
+
+def test_other_exit_code_than_nought_fails_the_call_and_undoes_it(
+    root: Path, files: HostFilesystem, wording: Wording
+) -> None:
+    """Over a filesystem what a failing program has changed is undone; what one that succeeds has changed stays."""
+    run = SuiteRun(python_section(files))
+    told = run.refused("shell_run", command=script("open('new', 'w'); print('oh'); raise SystemExit(3)"))
+    assert told == wording
+    assert not (root / "new").exists()
+    run.told("shell_run", command=script("open('new', 'w')"))
+    assert (root / "new").exists()
+
+
+def test_over_a_plain_folder_nothing_is_undone_and_the_model_is_told(root: Path, wording: Wording) -> None:
+    """A program that is killed is told by the name of the signal."""
+    run = SuiteRun(python_section(root))
+    dies = "import os; open('new', 'w').close(); os.kill(os.getpid(), {})"
+    assert run.refused("shell_run", command=script(dies.format(9))) == wording
+    assert (root / "new").exists()
+    told = run.refused("shell_run", command=script(dies.format(int(signal.SIGRTMIN) + 3)))
+    assert told == wording
+
+
+def test_program_that_takes_too_long_fails_the_call_in_doubt(
+    root: Path, files: HostFilesystem, wording: Wording
+) -> None:
+    """What it did in the folder is undone; what it did elsewhere nobody knows, unless it only looks."""
+    slow = script("import time; open('new', 'w').close(); print('begun', flush=True); time.sleep(600)")
+    options: dict[str, Any] = {"timeout": timedelta(seconds=0.5)}
+    run = SuiteRun(python_section(files, **options))
+    assert run.refused("shell_run", command=slow) == wording
+    assert not (root / "new").exists()
+    assert [row.status for row in run.executor.environment.effect_ledger.rows()] == ["unknown"]
+    looks = SuiteRun(python_section(files, allow=[ShellRule((PYTHON,), confined=False, reads=True)], **options))
+    assert looks.refused("shell_run", command=slow) == wording
+
+
+def test_program_whose_end_is_not_known_fails_the_call_in_doubt(
+    files: HostFilesystem, monkeypatch: pytest.MonkeyPatch, wording: Wording
+) -> None:
+    """Something else has waited for it; or something that it has started cannot be killed, whatever its exit code."""
+    run = SuiteRun(python_section(files))
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        assert run.refused("shell_run", command=script("")) == wording
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+
+    class Stubborn(StartedProgram):
+        def end(self) -> ProgramEnd:
+            return replace(super().end(), survivors=1)
+
+    monkeypatch.setattr(process, "StartedProgram", Stubborn)
+    assert run.refused("shell_run", command=script("")) == wording
+    assert [row.status for row in run.executor.environment.effect_ledger.rows()] == ["unknown", "unknown"]
+
+
+def test_output_reaches_subscribers_while_the_program_runs(root: Path) -> None:
+    """The program goes on when its first line has arrived; a subscriber that fails does no harm."""
+    run, heard = SuiteRun(python_section(root)), list[ProgramProgress]()
+    os.mkfifo(root / "go")
+
+    def listen(event: ProgramProgress) -> None:
+        heard.append(event)
+        if len(heard) == 1:
+            (root / "go").write_text("")
+        raise ValueError
+
+    run.session.dispatcher.subscribe(ProgramProgress, listen)
+    text = "print('first', flush=True); open('go').close(); print('second')"
+    assert run.told("shell_run", command=script(text)) == "first\nsecond\n"
+    assert "".join(event.text for event in heard) == "first\nsecond\n"
+    assert {(event.reply, event.call_id, event.tool) for event in heard} == {(None, "call-1", "shell_run")}
+
+
+def test_of_a_long_output_a_part_is_shown_and_the_rest_is_read(root: Path, wording: Wording) -> None:
+    """The result holds all of it, also if the program fails."""
+    run = SuiteRun(python_section(root, max_output_bytes=1_000))
+    for code in (0, 1):
+        message = run.call("shell_run", command=script(f"print('a' * 5000 + 'b' * 5000); raise SystemExit({code})"))
+        assert message.is_cut
+        assert len(message.content) <= 1_000
+        assert message.content.partition("\n[...]\n")[2] == wording
+        assert message.result.value is not None
+        assert message.result.value.output == "a" * 5_000 + "b" * 5_000 + "\n"
+        found = run.told("read_result", call=message.call_id, find="ab", limit=202)
+        assert found.endswith("\n" + "a" * 201 + "b")
+
+
+def test_program_is_not_started_when_the_tree_cannot_be_kept(root: Path, wording: Wording) -> None:
+    """Nothing could be undone then; for a program that only looks nothing needs to be kept."""
+    with HostFilesystem(root, journal=root.with_name("journal"), git="no-such-git") as files:
+        run = SuiteRun(python_section(files))
+        told = run.refused("shell_run", command=script("open('new', 'w')"))
+        assert told == wording
+        assert not (root / "new").exists()
+        looks = SuiteRun(ShellToolsSection(files, allow=[ShellRule(("ls",), reads=True)]))
+        assert "notes" in looks.told("shell_run", command=["ls"])
+
+
+def test_shell_and_file_tools_work_on_one_filesystem(root: Path, files: HostFilesystem) -> None:
+    """Both bind it, each for its own type, and both are undone with the call."""
+    template = PromptTemplate(ns="tests", key="both", sections=[VfsToolsSection(files), python_section(files)])
+    executor = ToolExecutor(prompt=Prompt(template), session=Session())
+    calls: tuple[tuple[str, dict[str, object]], ...] = (
+        ("write_file", {"path": "a", "content": "1"}),
+        ("shell_run", {"command": script("open('a', 'a').write('2'); print(open('a').read())")}),
+        ("shell_run", {"command": script("open('a', 'a').write('3'); 1 / 0")}),
+        ("read_file", {"path": "a"}),
+    )
+    messages = executor.execute_all([ToolCall(f"call-{at}", tool, given) for at, (tool, given) in enumerate(calls)])
+    assert [message.success for message in messages] == [True, True, False, True]
+    assert messages[-1].content.endswith("\n12")
+    assert (root / "a").read_text() == "12"
+
+
+@pytest.mark.anyio
+async def test_program_of_a_call_that_is_cancelled_is_killed(root: Path, files: HostFilesystem) -> None:
+    """And waited for; what it has changed is undone."""
+    os.mkfifo(root.with_name("fifo"))
+    descriptor = os.open(root.with_name("fifo"), os.O_RDONLY | os.O_NONBLOCK)
+    begun = asyncio.Event()
+    asyncio.get_running_loop().add_reader(descriptor, begun.set)
+    template = PromptTemplate(ns="tests", key="shell", sections=[python_section(files)])
+    executor = ToolExecutor(prompt=Prompt(template), session=Session())
+    text = "import time; open('new', 'w').close(); held = open('../fifo', 'w'); print(1, file=held, flush=True)"
+    call = ToolCall("call-1", "shell_run", {"command": script(f"{text}; time.sleep(600)")})
+    task = asyncio.ensure_future(executor.execute_async(call))
+    try:
+        await begun.wait()
+        assert (root / "new").exists()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert os.read(descriptor, 10) == b"1\n"
+        assert os.read(descriptor, 10) == b""
+        assert not (root / "new").exists()
+    finally:
+        asyncio.get_running_loop().remove_reader(descriptor)
+        os.close(descriptor)
+
+
+@pytest.mark.parametrize(
+    "folder, options",
+    [
+        pytest.param("nowhere", {}, id="no folder"),
+        pytest.param("file", {}, id="file"),
+        pytest.param("a\0b", {}, id="NUL in the folder"),
+        pytest.param(None, {}, id="nothing for a folder"),
+        pytest.param(".", {"allow": "ls"}, id="text for rules"),
+        pytest.param(".", {"allow": ["ls"]}, id="text for a rule"),
+        pytest.param(".", {"max_output_bytes": 0}, id="no output"),
+        pytest.param(".", {"environment": ["A"]}, id="list for an environment"),
+        pytest.param(".", {"environment": {"": "x"}}, id="empty name"),
+        pytest.param(".", {"environment": {"A=B": "x"}}, id="name with a sign"),
+        pytest.param(".", {"environment": {"A": 5}}, id="number for a value"),
+        pytest.param(".", {"environment": {"A": "\0"}}, id="NUL in a value"),
+        pytest.param(".", {"environment": {"PATH": "/bin:bin"}}, id="relative path"),
+    ],
+)
+def test_what_is_declared_wrongly_is_refused(
+    folder: Any, options: dict[str, Any], tmp_path: Path, wording: Wording
+) -> None:
+    """Where the section is made."""
+    (tmp_path / "file").touch()
+    with pytest.raises(PromptValidationError) as caught:
+        ShellToolsSection(tmp_path / folder if isinstance(folder, str) else folder, **options)
+    what_python_says = r" \(.*\);"
+    assert re.sub(what_python_says, ";", str(caught.value)) == wording
+
+
+def test_every_fault_of_a_declaration_is_told(tmp_path: Path) -> None:
+    """At once."""
+    wrong: Any = {"allow": ["ls"], "timeout": None, "max_output_bytes": -1, "environment": {"A": 1}}
+    with pytest.raises(PromptValidationError) as caught:
+        ShellToolsSection(tmp_path / "nowhere", **wrong)
+    for told in ("nowhere", "allow[0]", "timeout", "max_output_bytes", "environment['A']"):
+        assert told in str(caught.value)
+
+
+SH = ShellRule(("sh", "-c"), confined=False)
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Path:
+    """A clone with a virtual environment that holds a file of more than 100 MB."""
+    clone = tmp_path / "root"
+    (clone / ".venv/lib").mkdir(parents=True)
+    with (clone / ".venv/lib/libtorch.so").open("wb") as file:
+        file.truncate(101 * 1024 * 1024)
+    for number in range(12):
+        (clone / f".venv/lib/{number}.py").touch()
+    (clone / "src").mkdir()
+    (clone / "src/main.py").write_text("as it was\n")
+    (clone / ".gitignore").write_text(".venv/\n*.log\n")
+    git(clone, "init", "--initial-branch=main")
+    git(clone, "add", "--all")
+    git(clone, "commit", "--message", "first")
+    return clone
+
+
+@pytest.fixture
+def clone_files(clone: Path) -> Generator[HostFilesystem]:
+    """The clone, opened."""
+    with HostFilesystem(clone, journal=clone.with_name("journal")) as clone_files:
+        yield clone_files
+
+
+def calls(folder: HostFilesystem | Path, *rules: ShellRule) -> SuiteRun:
+    """Calls of a shell in which anything may be run."""
+    return SuiteRun(ShellToolsSection(folder, allow=rules or [SH]))
+
+
+def test_a_failing_program_keeps_what_it_changed_in_git_and_in_ignored_files(
+    clone: Path, clone_files: HostFilesystem, wording: Wording
+) -> None:
+    """All else is rolled back, and the message says so. A large file that is ignored is no reason to refuse."""
+    run = calls(clone_files)
+    script = "git checkout -b topic; echo x > .venv/lib/1.py; echo x >> src/main.py; touch new; exit 1"
+    message = run.call("shell_run", command=["sh", "-c", script])
+    assert message.content == wording
+    assert (clone / "src/main.py").read_text() == "as it was\n"
+    assert not (clone / "new").exists()
+    assert (clone / ".venv/lib/1.py").read_text() == "x\n"
+    assert (clone / ".git/HEAD").read_text() == "ref: refs/heads/topic\n"
+    assert isinstance(message.result.value, ProgramEnded)
+    assert message.result.value.changes == "rolled back"
+
+
+def test_the_guidance_has_the_exit_codes(wording: Wording) -> None:
+    """Of rules that have others than 0."""
+    rules = [ShellRule(("a",), commit_on=(0, 1, 5)), ShellRule(("b",))]
+    assert describe_rules(rules) == [wording, "`b`"]
+
+
+@pytest.mark.parametrize(
+    "codes",
+    [
+        pytest.param((1,), id="without 0"),
+        pytest.param((0, 256), id="too large"),
+        pytest.param((0, "1"), id="text in it"),
+        pytest.param(1, id="number"),
+        pytest.param("0", id="text"),
+    ],
+)
+def test_what_is_no_exit_code_is_refused(codes: Any, wording: Wording) -> None:
+    """Where the rule is made; a single 0 will do, and a list."""
+    with raises(PromptValidationError, wording):
+        ShellRule(("a",), commit_on=codes)
+    single: Any = [1, 0]
+    assert ShellRule(("a",), commit_on=single).commit_on == (0, 1)
+
+
+def test_a_killed_program_is_in_doubt_unless_all_that_it_does_is_rolled_back() -> None:
+    """As a command in a sandbox without a network, or a program that only reads, of which no process is left."""
+    value, ended = ShellExecuted("x", ".", -9, ""), ProgramExit("timeout", -9, "", 0)
+    assert not failure_result(value, ended, "was killed", name="x", is_certain=True).success
+    for end, is_certain in ((ended, False), (replace(ended, left_running=1), True)):
+        with pytest.raises(EffectUncertain):
+            failure_result(value, end, "was killed", name="x", is_certain=is_certain)

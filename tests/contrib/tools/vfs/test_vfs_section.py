@@ -1,0 +1,358 @@
+"""The file suite as a section: its text, its tools, and the filesystems that it works on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from inline_snapshot import snapshot
+
+from handrail import tool
+from handrail.adapters.tool_executor import ToolExecutor
+from handrail.contrib.tools import FileEdited, FileExcerpt, FileWritten, VfsLimits, VfsToolsSection
+from handrail.errors import FilesystemError, PromptValidationError, ProviderError, UnboundResourceError
+from handrail.filesystem import Filesystem, HostFilesystem, InMemoryFilesystem
+from handrail.prompt import (
+    PolicyDecision,
+    Prompt,
+    PromptTemplate,
+    ReadBeforeWritePolicy,
+    Tool,
+    ToolContext,
+    ToolResult,
+    ToolsSection,
+)
+from handrail.runtime import Session, ToolCall
+from tests.contrib.suites import SuiteRun
+from tests.kit import raises
+from tests.wording import Wording
+
+PLAN = "# Plan\n- buy milk\n- sell bread\n"
+
+
+def files(**contents: str | bytes) -> InMemoryFilesystem:
+    """A filesystem with a plan in it, and these files; `a_md` stands for `a.md`."""
+    filesystem = InMemoryFilesystem()
+    filesystem.write_text("notes/plan.md", PLAN)
+    for name, content in contents.items():
+        data = content.encode() if isinstance(content, str) else content
+        filesystem.write_bytes(name.replace("_", "."), data)
+    return filesystem
+
+
+def free(filesystem: Filesystem, limits: VfsLimits | None = None) -> SuiteRun:
+    """A run in which nothing needs to be read first."""
+    return SuiteRun(VfsToolsSection(filesystem, policies=(), limits=limits or VfsLimits()))
+
+
+def test_folder_is_listed(wording: Wording) -> None:
+    """The root by default, one level."""
+    assert free(files(a_md="a")).told("list_files") == wording
+
+
+def test_pattern_is_relative_to_the_folder(wording: Wording) -> None:
+    """Characters of a folder's name that mean something in a pattern mean themselves."""
+    filesystem = files()
+    filesystem.write_text("odd[1]*/deep/a.py", "")
+    filesystem.write_text("odd1/b.py", "")
+    run = free(filesystem)
+    assert run.told("glob_files", pattern="**/*.py") == wording
+    assert run.told("glob_files", path="./odd[1]*/", pattern="**/*.py") == wording
+
+
+def test_long_list_is_cut(wording: Wording) -> None:
+    """By how much text it is; at least one entry is shown."""
+    filesystem = InMemoryFilesystem()
+    for number in range(5):
+        filesystem.write_text(f"{number}{'x' * 50}.md", "")
+    assert free(filesystem, VfsLimits(search_characters=150)).told("list_files") == wording
+    assert free(filesystem, VfsLimits(search_characters=1)).told("list_files") == wording
+
+
+@pytest.mark.parametrize("tool, arguments", [("grep_files", {"pattern": "TODO"}), ("glob_files", {"pattern": "**"})])
+def test_long_search_is_cut_and_read_on_as_any_long_result(
+    tool: str, arguments: dict[str, object], wording: Wording
+) -> None:
+    """The record has all that was found; the message says how the rest is read."""
+    run = free(InMemoryFilesystem({f"{n:03}.md": "TODO\n" for n in range(200)}), VfsLimits(characters=1_000))
+    message = run.executor.execute(ToolCall("call-1", tool, arguments), reply="reply-1")
+    assert len(message.content) <= 1_000
+    assert "100.md" not in message.content
+    assert message.content.splitlines()[0] == wording
+    assert message.content.splitlines()[-1] == wording
+    assert "100.md" in run.told("read_result", call="reply-1/call-1", find="100.md")
+
+
+def test_search_finds_so_much_and_no_more(wording: Wording) -> None:
+    """What it says of the rest is how to find less."""
+    run = free(InMemoryFilesystem({f"{n:03}.md": "TODO\n" for n in range(200)}), VfsLimits(search_characters=60))
+    assert run.told("glob_files", pattern="**") == wording
+    assert run.told("grep_files", pattern="TODO") == wording
+
+
+def test_file_is_read_exactly(wording: Wording) -> None:
+    """One line about the file, then the file."""
+    assert free(files()).told("read_file", path="./notes//plan.md") == wording
+
+
+def test_what_is_no_text_is_described_by_reading_and_refused_by_editing(wording: Wording) -> None:
+    """Binary files, other encodings, and files that are too large."""
+    filesystem = files(logo_png=b"a\0", menu_txt=b"a\xe9", large_md="a" * 101)
+    run = free(filesystem, VfsLimits(file_bytes=100))
+    assert run.told("read_file", path="logo.png") == wording
+    assert run.told("read_file", path="menu.txt") == wording
+    assert run.told("read_file", path="large.md") == wording
+    assert run.refused("edit_file", path="logo.png", old="a", new="b") == wording
+    assert run.refused("edit_file", path="large.md", old="a", new="b") == wording
+    assert run.session[FileExcerpt].latest() == FileExcerpt("large.md", "", 0, 0, 0, not_shown=wording)
+
+
+@pytest.mark.parametrize("path", ["nope.md", "../secret", "/etc/passwd", "a\\b", ""])
+@pytest.mark.parametrize(
+    "tool, arguments", [("read_file", {}), ("edit_file", {"old": "a", "new": "b"}), ("list_files", {})]
+)
+def test_path_that_leads_nowhere_is_told_in_the_words_of_the_filesystem(
+    tool: str, arguments: dict[str, object], path: str
+) -> None:
+    """Without the name of an exception, and with what to give instead."""
+    filesystem = files()
+    with pytest.raises(FilesystemError) as caught:
+        filesystem.read_text(path)
+    assert free(filesystem).refused(tool, path=path, **arguments) == str(caught.value)
+
+
+def test_folder_in_place_of_a_file_is_told(wording: Wording) -> None:
+    """And the other way round."""
+    run = free(files())
+    assert run.refused("read_file", path="notes") == wording
+    assert run.refused("write_file", path="notes", content="a") == wording
+    assert run.refused("list_files", path="notes/plan.md") == wording
+
+
+def test_write_makes_or_replaces_a_file_with_exactly_the_content(wording: Wording) -> None:
+    """Line ends are as they are given, and folders are made."""
+    filesystem = files()
+    run = free(filesystem)
+    assert run.told("write_file", path="a/b/c.txt", content="one\r\ntwo") == wording
+    assert filesystem.read_bytes("a/b/c.txt") == b"one\r\ntwo"
+    assert run.told("write_file", path="a/b/c.txt", content="") == wording
+    assert run.session[FileWritten].all() == (FileWritten("a/b/c.txt", True, 8), FileWritten("a/b/c.txt", False, 0))
+
+
+def test_edit_changes_one_piece_and_keeps_line_ends_and_the_end_of_the_file(wording: Wording) -> None:
+    """CRLF stays CRLF, and a file without a last line end stays without."""
+    filesystem = files(a_md="one\r\ntwo\r\nthree")
+    assert free(filesystem).told("edit_file", path="a.md", old="two\nthree", new="2\n2\n3") == wording
+    assert filesystem.read_bytes("a.md") == b"one\r\n2\r\n2\r\n3"
+
+
+def test_edit_that_is_undone_leaves_the_file_as_it_was(wording: Wording) -> None:
+    """A call that fails after its handler has written is rolled back, and so is what the policy remembers."""
+    filesystem = files()
+    run = SuiteRun(VfsToolsSection(filesystem))
+    run.told("read_file", path="notes/plan.md")
+
+    def refuse(_event: object) -> None:
+        raise RuntimeError("the disk is watched")
+
+    subscription = run.session.dispatcher.subscribe(FileEdited, refuse)
+    edit = {"path": "notes/plan.md", "old": "milk", "new": "oat milk"}
+    assert run.refused("edit_file", **edit) == wording
+    assert filesystem.read_text("notes/plan.md") == PLAN
+    subscription.close()
+    run.told("edit_file", **edit)
+    assert filesystem.read_text("notes/plan.md") == PLAN.replace("milk", "oat milk")
+
+
+@given(content=st.text(st.characters(exclude_characters="\0\r", exclude_categories=["Cs"]), max_size=80))
+def test_what_is_written_reads_the_same(content: str) -> None:
+    """Text goes through write and read unchanged, but for the last line end, of which the result tells."""
+    run = free(InMemoryFilesystem())
+    run.told("write_file", path="a.txt", content=content)
+    _, _, text = run.told("read_file", path="a.txt").partition("\n")
+    shown = run.session[FileExcerpt].latest()
+    assert shown is not None
+    end = "\n" if content and shown.ends_with_line_end else ""
+    assert f"{text}{end}" == content
+
+
+def plan(**contents: str) -> InMemoryFilesystem:
+    """A filesystem with a plan in it, and these files; `a_md` stands for `a.md`."""
+    return InMemoryFilesystem(
+        {"notes/plan.md": "# Plan\n"} | {name.replace("_", "."): content for name, content in contents.items()}
+    )
+
+
+def rendered(section: VfsToolsSection) -> str:
+    """What the model is told by the section."""
+    return Prompt(PromptTemplate(ns="tests", key="files", sections=[section])).render().text
+
+
+def test_section_brings_the_tools_with_their_effects() -> None:
+    """Looking is reading; every tool has an example; descriptions are fixed by default."""
+    section = VfsToolsSection()
+    looking = ["list_files", "glob_files", "grep_files", "read_file"]
+    assert [tool.name for tool in section.tools] == [*looking, "write_file", "edit_file", "remove_file", "move_file"]
+    assert [tool.effect for tool in section.tools] == ["read"] * 4 + ["state"] * 4
+    assert all(tool.examples for tool in section.tools)
+    assert not any(tool.accepts_overrides for tool in section.tools)
+    assert all(tool.accepts_overrides for tool in VfsToolsSection(accepts_overrides=True).tools)
+
+
+def test_text_of_the_section(wording: Wording) -> None:
+    """What a model sees."""
+    assert rendered(VfsToolsSection()) == wording
+
+
+def test_text_speaks_of_reading_first_only_where_a_policy_asks_for_it(wording: Wording) -> None:
+    """The guidance says what holds."""
+    asked, free = (rendered(section).split("\n") for section in (VfsToolsSection(), VfsToolsSection(policies=())))
+    assert [line for line in asked if line not in free] == wording
+    assert [line for line in asked if line in free] == free
+
+
+def test_section_alone_brings_files_that_each_prompt_has_for_itself() -> None:
+    """They are in memory, are rolled back with a call, and give way to whatever the prompt or its template binds."""
+    section = VfsToolsSection(exclude=("*.key",))
+    run = SuiteRun(section)
+    run.told("write_file", path="a.md", content="a")
+    assert not run.call("write_file", path="a.key", content="a").success
+    assert run.told("read_file", path="a.md").endswith("\na")
+    assert "a.md" not in SuiteRun(section).told("list_files")
+    template = PromptTemplate(ns="tests", key="t", sections=[VfsToolsSection()], resources={Filesystem: plan(b="b")})
+    executor = ToolExecutor(prompt=Prompt(template), session=Session())
+    assert "b" in executor.execute(ToolCall("1", "list_files", {})).content.split()
+
+
+def test_file_tools_and_their_policy_are_refused_without_files_when_the_executor_is_made(wording: Wording) -> None:
+    """By the name of the tool, also where the tools stand in another section than the one that brings files."""
+
+    @tool
+    def put(path: str) -> str:
+        """Puts."""
+        raise AssertionError(path)
+
+    policy = ReadBeforeWritePolicy(read_tools=("look",), write_tools=("put",))
+    look = replace(put, name="look")
+    for section in (
+        ToolsSection(title="T", tools=VfsToolsSection().tools[-1:]),
+        ToolsSection(title="T", tools=[put, look], policies=[policy]),
+    ):
+        with raises(UnboundResourceError, wording) as caught:
+            SuiteRun(section)
+        assert caught.value.__notes__ == [wording]
+
+
+def test_absolute_path_below_the_root_is_that_path_in_every_tool(tmp_path: Path, wording: Wording) -> None:
+    """Also through a link to the root, and for the root itself; outside of it nothing is proposed."""
+    root, link = tmp_path / "project", tmp_path / "link"
+    root.mkdir()
+    link.symlink_to(root)
+    with HostFilesystem(link, journal=tmp_path / "journal", durability="normal") as source:
+        run = SuiteRun(VfsToolsSection(source))
+        run.told("write_file", path=f"{root}/notes/a.md", content="one\n")
+        run.told("edit_file", path=f"{link}/notes/../notes/a.md", old="one", new="two")
+        run.told("move_file", path=f"{root}/notes/a.md", new_path=f"{root}/b.md")
+        run.told("write_file", path="b.md", content="three\n")  # known by what was moved
+        for path in (root, link, f"{root}/"):
+            assert "b.md (6 bytes)" in run.told("list_files", path=str(path))
+        assert "b.md:1:" in run.told("grep_files", pattern="three", path=f"{root}/b.md")
+        assert "b.md:1:" in run.told("grep_files", pattern="three", files=f"{root}/*.md")
+        assert "b.md (6 bytes)" in run.told("glob_files", pattern=f"{root}/**/b*", path=str(root))
+        for path in (f"{root}x/b.md", f"{root}/../b.md", "/", "../b.md"):
+            assert run.refused("read_file", path=path) == wording
+        run.told("remove_file", path=f"{root}/b.md")
+
+
+def test_section_works_on_what_the_prompt_binds() -> None:
+    """Without a filesystem of its own, and with one: what `bind` binds takes precedence."""
+    bound = plan(a_md="bound")
+    own = SuiteRun(VfsToolsSection(plan(a_md="own")))
+    assert own.told("read_file", path="a.md").endswith("\nown")
+    for section in (VfsToolsSection(), VfsToolsSection(plan(a_md="own"))):
+        run = SuiteRun(section, resources={Filesystem: bound})
+        assert run.told("read_file", path="a.md").endswith("\nbound")
+
+
+def test_what_is_no_filesystem_is_refused(wording: Wording) -> None:
+    """Where the section is made, not where a call first needs it."""
+    no_filesystem: Any = "notes"
+    with raises(ProviderError, wording):
+        VfsToolsSection(no_filesystem)
+
+
+def test_a_folder_on_disk_is_seen_as_its_patterns_say(tmp_path: Path, wording: Wording) -> None:
+    """The model works on the files on disk, and what is excluded is not there for it."""
+    root = tmp_path / "project"
+    root.mkdir()
+    (root / "a.py").write_text("TODO = 1\n")
+    (root / "secret.key").write_text("TODO\n")
+    with HostFilesystem(root, exclude=("*.key",), journal=tmp_path / "journal", durability="normal") as source:
+        run = SuiteRun(VfsToolsSection(source))
+        assert run.told("grep_files", pattern="TODO") == wording
+        run.told("read_file", path="a.py")
+        run.told("edit_file", path="a.py", old="TODO", new="DONE")
+        assert "secret.key" not in run.told("list_files")
+        assert not run.call("remove_file", path="secret.key").success
+    assert (root / "a.py").read_text() == "DONE = 1\n"
+    assert (root / "secret.key").exists()
+
+
+def test_what_the_limits_of_the_section_allow_is_not_cut_in_the_message() -> None:
+    """A policy is told that the file was shown, so all of it must be."""
+    text = "some words in a line\n" * 2_000
+    run = SuiteRun(VfsToolsSection(plan(long_txt=text), limits=VfsLimits(characters=50_000, lines=10_000)))
+    message = run.call("read_file", path="long.txt")
+    assert not message.is_cut
+    assert message.content.endswith(text.rstrip())
+
+
+@dataclass
+class NoPlans:
+    """A policy of a program's own."""
+
+    name: str = "no_plans"
+
+    def check(self, tool: Tool[Any, Any], params: Any, *, context: ToolContext) -> PolicyDecision:
+        return PolicyDecision.deny("no plans") if "plan" in str(params) else PolicyDecision.allow()
+
+    def on_result(self, tool: Tool[Any, Any], params: Any, result: ToolResult[Any], *, context: ToolContext) -> None:
+        pass
+
+
+def read_only_files() -> InMemoryFilesystem:
+    """A filesystem with a plan and a note in it."""
+    return InMemoryFilesystem({"plan.md": "# Plan\n", "note.md": "# Note\n"})
+
+
+@pytest.mark.requirement("A-36")
+def test_there_are_only_the_tools_that_look() -> None:
+    """And each of them reads; the others are the same as without the option."""
+    section = VfsToolsSection(read_only_files(), read_only=True)
+    assert [tool.name for tool in section.tools] == snapshot(["list_files", "glob_files", "grep_files", "read_file"])
+    assert {tool.effect for tool in section.tools} == {"read"}
+    run = SuiteRun(section)
+    assert run.told("read_file", path="note.md").endswith("\n# Note")
+    for name in {entry.name for entry in VfsToolsSection().tools} - {entry.name for entry in section.tools}:
+        assert name in run.refused(name, path="note.md")
+
+
+def test_policies_of_a_program_stay() -> None:
+    """The one that has files read before they are written to goes, for there is nothing that writes."""
+    assert VfsToolsSection(read_only=True).policies == ()
+    run = SuiteRun(VfsToolsSection(read_only_files(), read_only=True, policies=(NoPlans(),)))
+    assert "no plans" in run.refused("read_file", path="plan.md")
+    run.told("read_file", path="note.md")
+    wrong: Any = 5
+    with pytest.raises(PromptValidationError):
+        VfsToolsSection(read_only=True, policies=wrong)
+
+
+def test_text_of_the_section_that_only_looks(wording: Wording) -> None:
+    """It does not speak of what there is not."""
+    template = PromptTemplate(ns="tests", key="files", sections=[VfsToolsSection(read_only=True)])
+    assert Prompt(template).render().text == wording

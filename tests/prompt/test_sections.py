@@ -1,0 +1,378 @@
+"""Sections and templates: their declaration, and what must not clash across a prompt."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, make_dataclass, replace
+from enum import Enum
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from inline_snapshot import snapshot
+
+from handrail.errors import PromptValidationError, ResourceError, SchemaError
+from handrail.prompt import (
+    MarkdownSection,
+    Prompt,
+    PromptTemplate,
+    ReadBeforeWritePolicy,
+    Section,
+    SequentialDependencyPolicy,
+    ToolPolicy,
+    ToolsSection,
+)
+from handrail.prompt.section import PlaceholderText
+from handrail.resources import ResourceRegistry
+from handrail.session import Session
+from tests.kit import raises
+from tests.prompt.samples import Found, Guidance, Lookup, lookup_tool, named_tool
+from tests.wording import Wording
+
+OF_GUIDANCE: Any = Section[Guidance]
+OPEN: Any = Section
+
+
+def refused(kind: Callable[..., object] = OPEN, **changes: object) -> PromptValidationError:
+    """The error that a section with these changes is refused with."""
+    declared: dict[str, object] = {"title": "Guidance"}
+    with pytest.raises(PromptValidationError) as caught:
+        kind(**(declared | changes))
+    return caught.value
+
+
+def test_a_section_keeps_what_it_was_declared_with() -> None:
+    """Sequences become tuples, and resources one registry."""
+    tool, child, policy = lookup_tool(), Section(title="Child"), ReadBeforeWritePolicy()
+    section = Section(title=" Guidance ", tools=[tool], children=[child], policies=[policy], resources={int: 5})
+    assert (section.title, section.key, section.enabled) == ("Guidance", "guidance", True)
+    assert (section.tools, section.children, section.policies) == ((tool,), (child,), (policy,))
+    assert section.registry.get(int) == 5
+    assert Section(title="A", resources=section.registry).registry is section.registry
+    assert Section(title="A").registry == ResourceRegistry()
+
+
+@pytest.mark.parametrize(
+    "title, key",
+    [("Available Tools", "available-tools"), ("1. First -- steps!", "1-first-steps"), ("x" * 100, "x" * 64)],
+)
+def test_a_key_is_made_from_the_title(title: str, key: str) -> None:
+    """Who gives no key gets one that can be read."""
+    assert Section(title=title).key == key
+
+
+@pytest.mark.parametrize("key", ["a", "0", "a_b-c", "a" * 64])
+def test_keys_of_the_rule_are_taken(key: str) -> None:
+    """1 to 64 lower-case letters, digits, `_` and `-`."""
+    assert Section(title="Guidance", key=key).key == key
+
+
+@pytest.mark.parametrize("key", ["A", "-a", "a.b", "a b", "a" * 65, "ä", 5])
+def test_other_keys_are_refused(key: object, wording: Wording) -> None:
+    """A dot would be taken for a step in a path."""
+    assert str(refused(key=key)) == wording
+
+
+def test_titles_without_letters_need_a_key(wording: Wording) -> None:
+    """Where no key can be made of the title, the error asks for one."""
+    assert str(refused(title="概要")) == wording
+    assert Section(title="概要", key="overview").key == "overview"
+
+
+@pytest.mark.parametrize("title", ["", " ", "a\nb", None, 5])
+def test_a_title_is_one_line(title: object, wording: Wording) -> None:
+    """Anything else is no heading."""
+    assert str(refused(title=title)) == wording
+
+
+def test_what_a_section_holds_is_looked_at(wording: Wording) -> None:
+    """Tools, children and policies are what they should be; the error names the section."""
+    assert str(refused(tools=lookup_tool())) == wording
+    assert str(refused(tools=["lookup"])) == wording
+    assert str(refused(children=["child"])) == wording
+    assert str(refused(policies=ReadBeforeWritePolicy())) == wording
+    assert str(refused(policies=["read first"])) == wording
+    assert refused(tools="lookup").section_path == ("guidance",)
+
+
+def test_parameters_are_a_dataclass(wording: Wording) -> None:
+    """Anything else in the brackets is refused."""
+    assert str(refused(OPEN[int])) == wording
+    assert str(refused(OPEN["Guidance"])) == wording
+
+
+async def later(params: Guidance) -> bool:
+    """A condition that must be awaited."""
+    return True
+
+
+def of_session(session: Session) -> bool:
+    """A condition on something else."""
+    return True
+
+
+def test_other_conditions_are_refused(wording: Wording) -> None:
+    """What is neither, takes something else, or must be awaited is refused, with what would be right."""
+    told = [str(refused(OF_GUIDANCE, enabled=given)) for given in ("yes", lambda: True, of_session, later)]
+    assert told == wording
+    assert refused(OF_GUIDANCE, enabled=1).dataclass is Guidance
+
+
+def test_resources_are_held_to_their_types() -> None:
+    """What the registry finds wrong is not hidden."""
+    with pytest.raises(ResourceError):
+        Section(title="A", resources={int: "five"})
+
+
+UNCHECKED: Any = MarkdownSection
+
+
+def test_a_placeholder_without_a_field_is_refused_when_the_section_is_made(wording: Wording) -> None:
+    """The error names the section, the placeholder, the fields and the dataclass."""
+    with raises(PromptValidationError, wording) as caught:
+        MarkdownSection[Guidance](title="Guidance", template="Prefer ${tools}.")
+    assert caught.value.dataclass is Guidance
+    with raises(PromptValidationError, wording):
+        MarkdownSection(title="Guidance", template="Prefer ${tool}.")
+
+
+def test_a_template_is_text(wording: Wording) -> None:
+    """Anything else is refused."""
+    with raises(PromptValidationError, wording):
+        UNCHECKED(title="A", template=None)
+
+
+def test_a_tools_section_shows_no_tools() -> None:
+    """Heading and description only: adapters tell the model of tools, with their schemas."""
+    section = ToolsSection[Guidance](
+        title="Available Tools", tools=[lookup_tool()], description="Invoke ${tool} whenever you need fresh context."
+    )
+    rendered = Prompt(PromptTemplate(ns="t", key="t", sections=[section])).bind(Guidance("lookup")).render()
+    assert rendered.text == snapshot("""\
+## 1. Available Tools
+
+Invoke lookup whenever you need fresh context.\
+""")
+    assert [tool.name for tool in rendered.tools] == ["lookup"]
+
+
+def test_the_description_is_held_to_the_parameters(wording: Wording) -> None:
+    """As a template is."""
+    with raises(PromptValidationError, wording):
+        ToolsSection[Guidance](title="Tools", tools=[], description="${name}")
+
+
+class Level(Enum):
+    HIGH = "high"
+
+
+@dataclass(frozen=True)
+class Everything:
+    word: str
+    number: float
+    level: Level
+    nothing: None
+    names: tuple[str, ...]
+    guidance: Guidance
+
+
+def filled(template: str, params: object = None) -> str:
+    """The template with the parameters in it."""
+    kind = None if params is None else type(params)
+    return PlaceholderText.parse(template, kind).fill(params)
+
+
+@pytest.mark.parametrize(
+    "template, text",
+    [
+        ("Prefer ${tool}.", "Prefer lookup."),
+        ("${tool}${tool}", "lookuplookup"),
+        ("a $${tool} b", "a ${tool} b"),
+        ("It costs $5, or $x, or $$", "It costs $5, or $x, or $$"),
+        ("{tool} %(tool)s", "{tool} %(tool)s"),
+        ("\n    Two\n      lines: ${tool}\n    ", "Two\n  lines: lookup"),
+        ("", ""),
+    ],
+)
+def test_placeholders_are_filled_and_nothing_else(template: str, text: str) -> None:
+    """`${name}` is a field, `$${` a plain `${`, and any other dollar sign is itself."""
+    assert filled(template, Guidance("lookup")) == text
+
+
+def test_values_are_not_read_for_placeholders() -> None:
+    """What comes from outside stays text."""
+    assert filled("${tool} ${audience}", Guidance("${audience}", "all")) == "${audience} all"
+
+
+def test_values_are_shown_as_people_write_them() -> None:
+    """Words and numbers as they are, an enum by its value, what has a structure as JSON."""
+    params = Everything("wörd", 1.5, Level.HIGH, None, ("a", "b"), Guidance("lookup"))
+    template = "${word} ${number} ${level} ${nothing} ${names} ${guidance}"
+    assert filled(template, params) == snapshot(
+        'wörd 1.5 high None ["a", "b"] {"tool": "lookup", "audience": "beginners"}'
+    )
+
+
+def test_a_placeholder_must_name_a_field(wording: Wording) -> None:
+    """The error names it, the fields there are, and the nearest one."""
+    told: list[str] = []
+    for template in ("${tol}", "${}", "${ tool }", "${tool.name}", "${tool"):
+        with pytest.raises(PromptValidationError) as caught:
+            MarkdownSection[Guidance](title="Guidance", template=template)
+        told.append(str(caught.value))
+    assert told == wording
+    assert caught.value.section_path == ("guidance",)
+
+
+@given(st.lists(st.tuples(st.text("ab{} }", max_size=8), st.text(max_size=8)), max_size=6))
+def test_pieces_and_values_come_out_in_their_order(pieces: list[tuple[str, str]]) -> None:
+    """Whatever the texts and values are, each value stands between its neighbours, unchanged."""
+    kind: Any = make_dataclass("Params", [(f"f{number}", str) for number in range(len(pieces))])
+    template = "".join(f"{text}${{f{number}}}" for number, (text, _) in enumerate(pieces))
+    expected = "".join(text + value for text, value in pieces)
+    assert filled(f"|{template}|", kind(*(value for _, value in pieces))) == f"|{expected}|"
+
+
+UNCHECKED_TEMPLATE: Any = PromptTemplate
+
+
+@dataclass(frozen=True)
+class Opaque:
+    """An answer without a schema."""
+
+    handle: type[int]
+
+
+def refused_template(kind: Callable[..., object] = UNCHECKED_TEMPLATE, **changes: object) -> PromptValidationError:
+    """The error that a template with these changes is refused with."""
+    declared: dict[str, object] = {"ns": "tests", "key": "template", "sections": []}
+    with pytest.raises(PromptValidationError) as caught:
+        kind(**(declared | changes))
+    return caught.value
+
+
+def test_a_template_is_named_by_namespace_and_key() -> None:
+    """Unless it is given a name."""
+    assert PromptTemplate(ns="examples/tooling", key="demo", sections=[]).name == "examples/tooling/demo"
+    assert PromptTemplate(ns="examples/tooling", key="demo", sections=[], name="Demo").name == "Demo"
+
+
+@pytest.mark.parametrize("value", ["", "/a", "a b", "a" * 129, None], ids=["empty", "slash", "blank", "long", "none"])
+def test_namespace_and_key_are_plain_names(value: object, wording: Wording) -> None:
+    """Letters, digits and a few signs."""
+    assert str(refused_template(ns=value)) == wording
+    assert str(refused_template(key=value)) == wording
+
+
+def test_the_answer_is_text_unless_the_brackets_say_otherwise() -> None:
+    """`None` is an answer that nobody reads, and a dataclass one with these fields."""
+    assert PromptTemplate(ns="t", key="t", sections=[]).output_type is str
+    assert PromptTemplate[str](ns="t", key="t", sections=[]).output_type is str
+    assert PromptTemplate[None](ns="t", key="t", sections=[]).output_type is None
+    assert PromptTemplate[Found](ns="t", key="t", sections=[]).output_type is Found
+
+
+def test_other_answers_are_refused(wording: Wording) -> None:
+    """What is no dataclass, or has no schema."""
+    assert str(refused_template(UNCHECKED_TEMPLATE[int])) == wording
+    error = refused_template(UNCHECKED_TEMPLATE[Opaque])
+    assert error.dataclass is Opaque
+    assert isinstance(error.__cause__, SchemaError)
+
+
+def test_sections_are_sections_and_policies_policies(wording: Wording) -> None:
+    """In a sequence."""
+    assert str(refused_template(sections=Section(title="A"))) == wording
+    assert str(refused_template(sections=["Guidance"])) == wording
+    assert str(refused_template(policies=["read first"])) == wording
+
+
+def test_a_template_knows_the_parameters_of_its_sections() -> None:
+    """Each type once, in the order of the sections; disabled sections count."""
+    sections: list[Section[Any]] = [
+        MarkdownSection[Guidance](title="A", template="${tool}", children=[Section[Lookup](title="B", enabled=False)]),
+        MarkdownSection[Guidance](title="C", template="${tool}"),
+        Section(title="D"),
+    ]
+    assert PromptTemplate(ns="t", key="t", sections=sections).params_types == (Guidance, Lookup)
+
+
+READ_FIRST = ReadBeforeWritePolicy()
+DEPLOY_LAST = SequentialDependencyPolicy(dependencies={"deploy": frozenset({"test"})})
+
+
+def template(*sections: Section[Any], policies: tuple[ToolPolicy, ...] = ()) -> PromptTemplate[str]:
+    """A template of these sections."""
+    return PromptTemplate(ns="tests", key="tree", sections=sections, policies=policies)
+
+
+def refused_tree(*sections: Section[Any], policies: tuple[ToolPolicy, ...] = ()) -> PromptValidationError:
+    """The error that a template of these sections is refused with."""
+    with pytest.raises(PromptValidationError) as caught:
+        template(*sections, policies=policies)
+    return caught.value
+
+
+def test_neighbours_have_keys_of_their_own(wording: Wording) -> None:
+    """One key twice would name two sections by one path."""
+    error = refused_tree(Section(title="Outer", children=[Section(title="A", key="a"), Section(title="B", key="a")]))
+    assert str(error) == wording
+    assert error.section_path == ("outer", "a")
+
+
+def test_one_key_in_two_places_is_fine() -> None:
+    """Paths differ."""
+    one, other = (Section(title=title, children=[Section(title="Notes")]) for title in ("One", "Other"))
+    assert [placed.dotted for root in template(one, other).tree for placed in root.walk()] == [
+        "one",
+        "one.notes",
+        "other",
+        "other.notes",
+    ]
+
+
+@pytest.mark.requirement("M-06o")
+def test_tools_have_names_of_their_own(wording: Wording) -> None:
+    """Two tools of one name are refused, with both sections, also when a section is disabled."""
+    one = Section(title="One", tools=[lookup_tool()])
+    other = Section(title="Other", children=[Section(title="Deep", tools=[lookup_tool()], enabled=False)])
+    error = refused_tree(one, other)
+    assert str(error) == wording
+    assert (error.tool, error.section_path) == ("lookup", ("other", "deep"))
+    assert str(refused_tree(Section(title="One", tools=[lookup_tool(), lookup_tool()]))) == wording
+    assert str(refused_tree(one, Section(title="Other", tools=[replace(lookup_tool(), name="Lookup")]))) == wording
+
+
+@pytest.mark.requirement("M-06p")
+def test_policies_in_reach_of_a_tool_have_names_of_their_own(wording: Wording) -> None:
+    """Two of one name are refused."""
+    inner = Section(title="Inner", policies=[ReadBeforeWritePolicy()], tools=[lookup_tool()])
+    assert str(refused_tree(Section(title="Outer", policies=[READ_FIRST], children=[inner]))) == wording
+    twice = Section(title="Outer", policies=[READ_FIRST, READ_FIRST], tools=[lookup_tool()])
+    assert str(refused_tree(twice)) == wording
+    of_prompt = Section(title="Outer", policies=[READ_FIRST], tools=[lookup_tool()])
+    assert str(refused_tree(of_prompt, policies=(ReadBeforeWritePolicy(),))) == wording
+
+
+def test_policies_of_one_name_may_stand_apart() -> None:
+    """Beside each other they judge different tools, and another name keeps them apart on one."""
+    one = Section(title="One", policies=[ReadBeforeWritePolicy()], tools=[named_tool("one")])
+    other = Section(title="Other", policies=[ReadBeforeWritePolicy()], tools=[named_tool("other")])
+    group = Section(title="Group", policies=[ReadBeforeWritePolicy(name="all")], children=[one, other])
+    assert len(template(group).tree[0].children) == 2
+
+
+def test_a_policy_is_asked_whether_it_makes_sense_where_it_stands(wording: Wording) -> None:
+    """Tools that it names but does not reach would go unseen; the section is named."""
+    apart = Section(title="Deploy", policies=[DEPLOY_LAST], tools=[named_tool("deploy")])
+    error = refused_tree(apart, Section(title="Test", tools=[named_tool("test")]))
+    assert str(error) == wording
+    assert error.section_path == ("deploy",)
+    assert str(refused_tree(Section(title="Test"), policies=(DEPLOY_LAST,))) == wording
+
+
+def test_a_policy_of_the_prompt_reaches_every_tool() -> None:
+    """Its tools may stand in different sections."""
+    deploy, test = (Section(title=name, tools=[named_tool(name)]) for name in ("deploy", "test"))
+    assert template(deploy, test, policies=(DEPLOY_LAST,)).policies == (DEPLOY_LAST,)

@@ -1,0 +1,552 @@
+"""Tools: their declaration, its faults, its copies, and what they parse and store."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from datetime import timedelta
+from typing import Any, Generic, Never, Optional, TypeVar, cast, get_type_hints
+
+import pytest
+from inline_snapshot import snapshot
+from pydantic import BaseModel
+
+from handrail.errors import DumpError, ParseError, PromptValidationError, SchemaError
+from handrail.prompt import (
+    External,
+    FunctionTool,
+    IdempotencyConfig,
+    MarkdownSection,
+    PromptTemplate,
+    Section,
+    Tool,
+    ToolContext,
+    ToolExample,
+    ToolResult,
+    ToolsSection,
+    tool,
+)
+from tests.kit import raises
+from tests.prompt.samples import Found, Guidance, Lookup, look_up, lookup_tool, named_tool
+from tests.wording import Wording
+
+NO_TYPES: Any = Tool
+
+
+@dataclass(frozen=True)
+class Counted:
+    """A result that can hold what JSON cannot say."""
+
+    share: float
+
+
+def test_a_tool_keeps_what_it_was_declared_with() -> None:
+    """Defaults are those of a tool that changes state; blanks around the description go."""
+    tool = lookup_tool(description="  Looks an entity up.  ")
+    assert tool.description == "Looks an entity up."
+    assert (tool.handler, tool.examples, tool.accepts_overrides) == (look_up, (), True)
+    assert (tool.effect, tool.timeout, tool.idempotency, tool.reconcile) == ("state", None, None, None)
+    assert (tool.params_type, tool.result_type) == (Lookup, Found)
+
+
+def test_a_tool_equals_only_itself() -> None:
+    """Two tools declared alike are two tools, whatever their examples can be compared by."""
+    tool = lookup_tool()
+    assert tool == tool  # noqa: PLR0124 - that is the point
+    assert tool != lookup_tool()
+    assert len({tool, lookup_tool()}) == 2
+
+
+@pytest.mark.parametrize(
+    "effect, concurrent, writes",
+    [
+        *(("read", False, False), ("read", True, False), ("state", False, True), ("state", True, False)),
+        *(("external", False, True), ("external", True, False)),
+    ],
+)
+def test_only_a_lone_call_may_write(effect: str, concurrent: bool, writes: bool) -> None:
+    """A handler may write unless its tool reads or is concurrent."""
+    assert lookup_tool(effect=effect, concurrent=concurrent).writes is writes
+
+
+def test_the_schema_is_that_of_the_parameters() -> None:
+    """The model sees the closed schema of the dataclass, field descriptions included."""
+    assert lookup_tool().parameters_schema == snapshot(
+        {
+            "additionalProperties": False,
+            "description": "What to look up.",
+            "properties": {
+                "entity_id": {"description": "ID to fetch", "type": "string"},
+                "limit": {"default": 5, "type": "integer"},
+            },
+            "required": ["entity_id"],
+            "type": "object",
+        }
+    )
+    assert named_tool("ping").parameters_schema == snapshot(
+        {
+            "additionalProperties": False,
+            "description": "Takes no arguments.",
+            "properties": {},
+            "type": "object",
+        }
+    )
+
+
+@pytest.mark.parametrize("max_bytes", [None, 1_000, 18])
+def test_arguments_parse_in_any_form(max_bytes: int | None) -> None:
+    """Text, bytes and decoded objects of a bounded size give the dataclass."""
+    forms: list[str | bytes | dict[str, Any]] = ['{"entity_id": "a"}', b'{"entity_id": "a"}', {"entity_id": "a"}]
+    assert [lookup_tool().parse(form, max_bytes=max_bytes) for form in forms] == [Lookup("a")] * 3
+
+
+@pytest.mark.requirement("M-06h")
+def test_too_many_bytes_are_not_parsed(wording: Wording) -> None:
+    """The size is that in UTF-8, not in characters."""
+    forms: list[str | bytes | dict[str, Any]] = ['{"entity_id":"ä"}', b'{"entity_id":"aa"}', {"entity_id": "aa"}]
+    for form in forms:
+        with raises(ParseError, wording):
+            lookup_tool().parse(form, max_bytes=17)
+
+
+def test_every_fault_of_the_arguments_is_told(wording: Wording) -> None:
+    """A fault each for a wrong type, a missing field and an unknown one."""
+    with raises(ParseError, wording):
+        lookup_tool().parse('{"limit": "7", "entity": "a"}')
+
+
+def test_a_tool_without_parameters_takes_nothing_in_any_form() -> None:
+    """Models say nothing in several ways; each of them parses to `None`."""
+    tool: Tool[Any, Any] = named_tool("ping")
+    forms: list[str | bytes | dict[str, Any]] = ["{}", "", "null", b"{}", b"", {}, " { } "]
+    assert [tool.parse(form) for form in forms] == [None] * len(forms)
+
+
+def page(number: int = 1) -> int:
+    """A page."""
+    return number
+
+
+def as_dict(arguments: dict[str, Any]) -> None:
+    """Does nothing."""
+
+
+@dataclass(frozen=True)
+class Page:
+    number: int = 1
+
+
+class Model(BaseModel):
+    number: int = 1
+
+
+PAGES: dict[str, Any] = {"type": "object", "properties": {"number": {"type": "integer"}}}
+
+
+@pytest.mark.parametrize("nothing", ["", " \n", "null", " null ", b"", b"null", {}, None], ids=repr)
+def test_nothing_is_no_arguments_where_all_have_defaults(nothing: Any) -> None:
+    """However the parameters are declared; also in the key of an effect."""
+    assert Tool[Page, None](name="page", description="d").parse(nothing) == Page()
+    assert Tool[Model, None](name="page", description="d").parse(nothing) == Model()
+    paged = tool(page)
+    assert vars(paged.parse(nothing)) == {"number": 1}
+    assert paged.key_params(nothing, paged.parse(nothing)) == paged.parse("{}")
+    assert Tool.from_json_schema(name="page", description="d", schema=PAGES, handler=as_dict).parse(nothing) == {}
+    with pytest.raises(ParseError) as raised:
+        lookup_tool().parse(nothing)
+    assert [path for path, _ in raised.value.faults] == ["$.entity_id"]
+
+
+@pytest.mark.parametrize("arguments", ['{"a": 1}', "[]", {"a": 1}])
+def test_a_tool_without_parameters_takes_nothing_else(arguments: str | dict[str, int]) -> None:
+    """An argument that the tool does not have is a fault."""
+    with pytest.raises(ParseError):
+        named_tool("ping").parse(arguments)
+
+
+def test_a_result_is_held_to_the_declared_type(wording: Wording) -> None:
+    """A fault names what was returned and what was declared; a failure may go without a value."""
+    tool: Tool[Any, Any] = lookup_tool()
+    assert tool.result_fault(ToolResult.ok(Found("a"))) is None
+    assert tool.result_fault(ToolResult.error("no")) is None
+    assert tool.result_fault(ToolResult.ok(Lookup("a"))) == wording
+    assert tool.result_fault(ToolResult("done", None)) == wording
+    assert tool.result_fault(ToolResult.error("no", Lookup("a"))) == wording
+    no_text: Any = 5
+    assert tool.result_fault(ToolResult(no_text, Found("a"))) == wording
+    assert tool.result_fault(ToolResult("done", Found("a"), no_text)) == wording
+    assert named_tool("ping").result_fault(ToolResult.ok("pong")) == wording
+    assert named_tool("ping").result_fault(ToolResult.ok(None)) is None
+
+
+@pytest.mark.parametrize(
+    "kind, value",
+    [
+        (Found, Found("a")),
+        (str, "text"),
+        (str, ""),
+        (list[Found], [Found("a"), Found("b")]),
+        (Sequence[int], [1, 2]),
+        (dict[str, Found], {"a": Found("b")}),
+        (Mapping[str, int], {}),
+        (Found | None, None),
+        (None, None),
+        (Found | None, Found("a")),
+    ],
+)
+def test_a_kept_value_is_read_as_it_was(kind: object, value: object) -> None:
+    """Whatever type a result has, what is written for the ledger reads back equal, falsy values too."""
+    tool: Tool[Any, Any] = NO_TYPES[None, kind](name="give", description="Gives.")
+    assert tool.result_fault(ToolResult.ok(value)) is None
+    kept = tool.dump_value(value)
+    assert kept is not None
+    assert tool.load_value(kept) == value
+
+
+def test_a_value_that_json_cannot_say_is_not_kept(caplog: pytest.LogCaptureFixture, wording: Wording) -> None:
+    """The caller learns that there is nothing to keep, and the log why."""
+    tool: Tool[Any, Any] = Tool[None, Counted](name="count", description="Counts.")
+    with caplog.at_level(logging.WARNING):
+        assert tool.dump_value(Counted(float("nan"))) is None
+    assert caplog.messages == wording
+    ping: Tool[Any, Any] = named_tool("ping")
+    assert ping.dump_value("something") is None
+
+
+def test_a_kept_value_that_does_not_fit_is_refused(wording: Wording) -> None:
+    """What another version of the tool has written may no longer be readable."""
+    with pytest.raises(ParseError):
+        lookup_tool().load_value(b'{"address": "a"}')
+    with raises(ParseError, wording):
+        named_tool("ping").load_value(b'"pong"')
+
+
+UNCHECKED: Any = Tool
+
+
+@dataclass(frozen=True)
+class Opaque:
+    """A dataclass without a schema."""
+
+    made: object
+    handle: type[int]
+
+
+def refused(**changes: object) -> PromptValidationError:
+    """The error that a tool with these changes is refused with."""
+    with pytest.raises(PromptValidationError) as caught:
+        lookup_tool(**changes)
+    return caught.value
+
+
+def without_context(params: Lookup) -> ToolResult[Found]:
+    """A handler that forgets the context."""
+    raise NotImplementedError
+
+
+def of_other(params: Page, *, context: ToolContext) -> ToolResult[Found]:
+    """A handler of another tool."""
+    raise NotImplementedError
+
+
+def returning_other(params: Lookup, *, context: ToolContext) -> ToolResult[Page]:
+    """A handler that returns something else."""
+    raise NotImplementedError
+
+
+def ask(params: Lookup, key: str) -> ToolResult[Found] | None:
+    """A reconciler."""
+    raise NotImplementedError
+
+
+def ask_without_key(params: Lookup) -> ToolResult[Found] | None:
+    """A reconciler that forgets the key."""
+    raise NotImplementedError
+
+
+def example(**changes: object) -> ToolExample[Any, Any]:
+    """An example that is right, but for the changes."""
+    declared: dict[str, Any] = {"description": "One", "input": Lookup("a"), "output": Found("b")}
+    declared.update(changes)
+    return ToolExample(**declared)
+
+
+def test_a_tool_without_types_is_shown_how_to_write_it(wording: Wording) -> None:
+    """Where neither brackets nor a handler say them; the message has the form that is right."""
+    with raises(PromptValidationError, wording) as caught:
+        UNCHECKED(name="lookup", description="Looks up.")
+    assert caught.value.tool == "lookup"
+
+
+def test_a_tool_without_brackets_has_the_types_of_its_handler() -> None:
+    """As type checkers infer them, plain or `async`, with `ToolResult.error(...)` beside."""
+
+    async def look_up_later(params: Lookup, *, context: ToolContext) -> ToolResult[Found] | ToolResult[Never]:
+        raise NotImplementedError
+
+    for handler in (look_up, look_up_later):
+        tool = Tool(name="lookup", description="Looks up.", handler=handler)
+        assert (tool.params_type, tool.result_type) == (Lookup, Found)
+        assert replace(tool, name="other").result_type is Found
+
+
+@pytest.mark.requirement("M-06k")
+def test_parameters_are_a_dataclass_or_none(wording: Wording) -> None:
+    """Anything else is refused, and named."""
+    told: list[str] = []
+    for kind in (int, dict[str, int], "Lookup", Lookup("a"), Lookup | None):
+        with pytest.raises(PromptValidationError) as caught:
+            UNCHECKED[kind, None](name="lookup", description="Looks up.")
+        told.append(str(caught.value))
+    assert told == wording
+
+
+def test_parameters_without_a_schema_are_refused_with_the_cause() -> None:
+    """What serde says of the type is passed on and chained, and the type is named."""
+    with pytest.raises(PromptValidationError) as caught:
+        Tool[Opaque, None](name="lookup", description="Looks up.")
+    assert isinstance(caught.value.__cause__, SchemaError)
+    assert (caught.value.tool, caught.value.dataclass) == ("lookup", Opaque)
+
+
+def test_a_result_is_of_a_type_that_json_has(wording: Wording) -> None:
+    """Another type is refused, and named."""
+    with raises(PromptValidationError, wording) as caught:
+        UNCHECKED[Lookup, complex](name="lookup", description="Looks up.")
+    assert caught.value.dataclass is complex
+    assert isinstance(caught.value.__cause__, SchemaError)
+
+
+NAMES = ("", "look up", "löök", "a" * 65, "look.up", "lookup\n", None, 5)
+
+KEYS = IdempotencyConfig(strategy="params", param_keys=("order_id",))
+
+REFUSED: dict[str, dict[str, object]] = {
+    **{f"name {number}": {"name": name} for number, name in enumerate(NAMES)},
+    "blank description": {"description": "   "},
+    "long description": {"description": "x" * 8_001},
+    "no description": {"description": None},
+    "handler of another signature": {"handler": without_context},
+    "handler of other parameters": {"handler": of_other},
+    "handler of another result": {"handler": returning_other},
+    "handler that is not called": {"handler": "look_up"},
+    "no such effect": {"effect": "write"},
+    "a key of a read": {"effect": "read", "idempotency": IdempotencyConfig()},
+    "no such key": {"idempotency": "auto"},
+    "fields that are missing": {"idempotency": KEYS},
+    "a key without a reconciler": {"idempotency": IdempotencyConfig(on_orphan="reconcile")},
+    "a reconciler without an effect": {"reconcile": ask},
+    "a reconciler of another signature": {"effect": "external", "reconcile": ask_without_key},
+    "a reconciler that is not called": {"effect": "external", "reconcile": "ask"},
+    **{f"limit {limit}": {"max_result_chars": limit} for limit in (999, True, 5000.0, None)},
+    "timeout without a unit": {"timeout": 5},
+    "no time": {"timeout": timedelta(0)},
+    "a flag that is a word": {"concurrent": "no"},
+    "both untrusted and sanitized": {"untrusted": True, "sanitizes": True},
+    "input of another class": {"examples": (example(), example(input=Found("a")))},
+    "no output": {"examples": (example(output=None),)},
+    "output of another class": {"examples": (example(output=Lookup("a")),)},
+    "long description of an example": {"examples": (example(description="x" * 8_001),)},
+    "one example": {"examples": example()},
+    "an example that is a text": {"examples": ("call it",)},
+}
+
+
+@pytest.mark.requirement("M-06l")
+@pytest.mark.parametrize("changes", REFUSED.values(), ids=REFUSED)
+def test_a_wrong_declaration_is_refused_with_the_cure(changes: dict[str, object], wording: Wording) -> None:
+    """When the tool is made; the error names the tool."""
+    error = refused(**changes)
+    assert str(error) == wording
+    assert error.tool == changes.get("name", "lookup")
+
+
+def test_an_error_has_the_type_at_fault() -> None:
+    """That of the parameters, or that of the result."""
+    assert refused(handler=of_other).dataclass is Lookup
+    assert refused(examples=(example(output=Lookup("a")),)).dataclass is Found
+
+
+def test_idempotency_may_be_switched_on_and_off() -> None:
+    """`True` is the configuration by default."""
+    tools = [tool(name="pay", description="Pay.", idempotency=given)(lambda: None) for given in (True, False)]
+    assert [each.idempotency for each in tools] == [IdempotencyConfig(), None]
+
+
+def test_examples_fit_the_schema(wording: Wording) -> None:
+    """A field of the wrong type would teach the model a wrong call, so it is found."""
+    error = refused(examples=(example(input=Lookup(5)),))  # type: ignore[arg-type]
+    assert str(error) == wording
+    assert isinstance(error.__cause__, DumpError)
+
+
+def test_examples_of_a_tool_without_types_say_none(wording: Wording) -> None:
+    """Where there are no parameters and no value, the example has none either."""
+    nothing = ToolExample(description="Just so", input=None, output=None)
+    tool = Tool[None, None](name="ping", description="Pings.", examples=(nothing,))
+    assert tool.examples == (nothing,)
+    with raises(PromptValidationError, wording):
+        UNCHECKED[None, None](name="ping", description="Pings.", examples=(example(input=5, output=None),))
+
+
+def find_out(params: Lookup, key: str) -> ToolResult[Found] | None:
+    """Find out."""
+    return None
+
+
+def find_out_again(params: Lookup, key: str) -> ToolResult[Found] | None:
+    """Find out elsewhere."""
+    return None
+
+
+MINUTE = timedelta(minutes=1)
+EFFECTS: dict[str, dict[str, Any]] = {
+    "nothing said": {},
+    "read": {"effect": "read"},
+    "state": {"effect": "state"},
+    "external": {"effect": "external"},
+    "External": {
+        "effect": External(
+            not_applied_on=(ConnectionRefusedError,),
+            on_orphan="reconcile",
+            reconcile=find_out,
+            lease=timedelta(minutes=9),
+        )
+    },
+    "External and a key": {"effect": External(accept_late_result=True), "idempotency": IdempotencyConfig()},
+    "short forms": {
+        "effect": "external",
+        "reconcile": find_out,
+        "idempotency": IdempotencyConfig(on_orphan="reconcile", lease=timedelta(minutes=7)),
+    },
+    "a key, and nothing said": {"idempotency": IdempotencyConfig()},
+    "concurrent": {"effect": "read", "concurrent": True, "timeout": timedelta(seconds=3)},
+}
+
+
+def full_tool(**options: Any) -> Tool[Lookup, Found]:
+    """A tool."""
+    example = ToolExample(description="One.", input=Lookup("1"), output=Found("1"))
+    return lookup_tool(examples=(example,), **options)
+
+
+def shown(made: Tool[Any, Any]) -> dict[str, object]:
+    """Every attribute of a tool."""
+    names = [each.name for each in fields(made)]
+    return {name: getattr(made, name) for name in names if name not in {"type_arguments", "masking"}}
+
+
+@pytest.mark.parametrize("options", EFFECTS.values(), ids=EFFECTS)
+def test_a_copy_of_a_tool_has_every_attribute_of_it(options: dict[str, Any], wording: Wording) -> None:
+    """Also a copy of a copy; and what is replaced is checked as anew."""
+    made = full_tool(**options)
+    assert shown(replace(replace(made))) == shown(made)
+    changed = replace(made, name="settle")
+    assert shown(changed) | {"name": "lookup"} == shown(made)
+    with raises(PromptValidationError, wording):
+        replace(made, name="Not a name")
+
+
+def test_a_field_of_the_effect_that_is_replaced_is_said_anew() -> None:
+    """The others stay as they were said."""
+    made = full_tool(**EFFECTS["External"])
+    assert replace(made, effect=cast("Any", External())).external == External()
+    assert replace(made, effect="external").external == made.external
+    assert replace(made, effect="state").external is None
+    assert replace(made, effect="state").reconcile is None
+    other = replace(full_tool(**EFFECTS["short forms"]), reconcile=find_out_again)
+    assert other.external is not None
+    assert (other.external.reconcile, other.on_orphan, other.external.lease) == (
+        find_out_again,
+        "reconcile",
+        timedelta(minutes=7),
+    )
+    assert replace(made, idempotency=IdempotencyConfig()).external == made.external
+
+
+def test_a_copy_of_a_template_keeps_the_type_of_its_answer() -> None:
+    """It became `str` silently."""
+    template = PromptTemplate[Found](ns="tests", key="copy", sections=[])
+    assert replace(template, key="other").output_type is Found
+    assert replace(PromptTemplate[None](ns="tests", key="copy", sections=[]), name="n").output_type is None
+    assert replace(PromptTemplate(ns="tests", key="copy", sections=[]), name="n").output_type is str
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Greeting(Section[Lookup]):
+    """A section of the program's own with a field of its own."""
+
+    word: str = "hello"
+
+    def render_body(self, params: Lookup) -> str:
+        return f"{self.word} {params.entity_id}"
+
+
+def test_a_copy_of_a_section_keeps_its_parameters() -> None:
+    """Of each kind; a template's placeholders are checked against them."""
+    markdown = MarkdownSection[Lookup](title="Desk", template="Order ${entity_id}.")
+    assert replace(markdown, template="The order is ${entity_id}.").params_type is Lookup
+    with pytest.raises(PromptValidationError, match="colour"):
+        replace(markdown, template="${colour}")
+    tools = ToolsSection[Lookup](title="Desk", description="For ${entity_id}.", tools=[full_tool()])
+    assert (replace(tools, title="Till").params_type, replace(tools, title="Till").tools) == (Lookup, tools.tools)
+    assert replace(Greeting(title="Hello"), word="good day").render_body(Lookup("7")) == "good day 7"
+    assert replace(MarkdownSection(title="Plain", template="Text."), title="Other").params_type is None
+
+
+S = TypeVar("S")
+
+
+def annotated(tool: Tool[Lookup, Found] | None, other: Optional[Tool[Lookup, None]]) -> FunctionTool[..., Any, Found]:  # noqa: UP045 - both spellings are meant
+    """A function that is only read."""
+    raise NotImplementedError
+
+
+class GuidanceSection(MarkdownSection[Guidance]):
+    """A section class that fixes the type."""
+
+
+class DeeperSection(GuidanceSection):
+    """One that inherits it."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class OpenSection(MarkdownSection[S], Generic[S]):
+    """One that leaves it open."""
+
+
+def test_brackets_serve_as_annotations() -> None:
+    """`Tool[P, R]` resolves in annotations, also as an option."""
+    hints = get_type_hints(annotated)
+    assert hints["tool"] == Tool[Lookup, Found] | None
+    assert hints["return"] == FunctionTool[..., Any, Found]
+    assert hints["other"] == Optional[Tool[Lookup, None]]  # noqa: UP045 - this spelling is meant
+
+
+def test_a_subclass_inherits_the_types_of_its_base() -> None:
+    """A class may fix the types of a base, at any distance, or leave them to its own brackets."""
+    template = "Prefer ${tool}."
+    assert GuidanceSection(title="A", template=template).params_type is Guidance
+    assert DeeperSection(title="A", template=template).params_type is Guidance
+    assert OpenSection[Guidance](title="A", template=template).params_type is Guidance
+    unchecked: Any = OpenSection
+    assert unchecked[S][Guidance](title="A", template=template).params_type is Guidance
+
+
+def test_without_types_there_are_no_parameters() -> None:
+    """A section without brackets, or with `None`, has no parameters."""
+    unchecked: Any = OpenSection
+    assert unchecked(title="A", template="a").params_type is None
+    assert OpenSection[None](title="A", template="a").params_type is None
+    assert Section(title="A").params_type is None
+
+
+def test_a_wrong_number_of_types_is_refused(wording: Wording) -> None:
+    """Brackets with too many or too few types say what should stand there."""
+    unchecked: Any = Tool
+    with raises(PromptValidationError, wording):
+        unchecked[Lookup]
+    unchecked = PromptTemplate
+    with raises(PromptValidationError, wording):
+        unchecked[Lookup, Found]
