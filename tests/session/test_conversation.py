@@ -60,11 +60,11 @@ def test_a_conversation_without_a_message_is_false() -> None:
     """Messages of another speaker are not its messages."""
     session = Session()
     assert not session.conversation
-    Conversation(session, "agent", "desk").append(QUESTION)
+    Conversation(session[ConversationPart], session.calls, "agent", "desk").append(QUESTION)
     assert not session.conversation
     session.conversation.append(QUESTION)
     assert session.conversation
-    Conversation(session, "agent", "desk").append(QUESTION)
+    Conversation(session[ConversationPart], session.calls, "agent", "desk").append(QUESTION)
     assert session.conversation
 
 
@@ -179,7 +179,7 @@ def test_an_open_reply_is_a_turn_without_its_answers(store: MemoryStore) -> None
 def test_the_last_turns_are_those_of_one_conversation(store: MemoryStore) -> None:
     """A session may have others, whose parts stand between."""
     with Session.open(store, "s") as session:
-        desk = Conversation(session, "agent", "desk")
+        desk = Conversation(session[ConversationPart], session.calls, "agent", "desk")
         for number in range(9):
             session.conversation.append({"loop": number})
             desk.append({"desk": number})

@@ -204,7 +204,7 @@ async def test_a_task_that_is_cancelled_while_it_closes_a_session_has_closed_it(
 
     with faulty("sqlite", FakeClock()) as store:
         session = Session.open(store, "desk")
-        session[Happened].log(Happened("x"), written="deferred")
+        session[Happened].log(Happened("x"), write="deferred")
         store.at("begin", wait)
         closing = asyncio.ensure_future(session.close_async())
         assert await asyncio.to_thread(reached.wait, PATIENCE.total_seconds())

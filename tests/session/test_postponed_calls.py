@@ -12,9 +12,9 @@ from handrail.session.open_calls import (
     CallQuestion,
     GivenAnswer,
     PostponedCall,
-    answer_in_words,
-    note_postponed,
+    describe_answer,
     postponed_call,
+    record_postponed,
 )
 from handrail.store import MemoryStore
 from handrail.testing import FakeClock
@@ -34,12 +34,12 @@ def note(session: Session, question: CallQuestion | None = QUESTION, call: CallR
     """Have a call postponed."""
     store = session.store
     assert store is not None
-    note_postponed(session, call, "pay", store.now(), question)
+    record_postponed(session[PostponedCall], call, "pay", store.now(), question)
 
 
 def answered(session: Session) -> None:
     """Answer the question about the call."""
-    last = postponed_call(session, CALL)
+    last = postponed_call(session[PostponedCall], CALL)
     assert last is not None
     answer = GivenAnswer(approved=True, reason="a person said yes", by="ada", at=last.at)
     session[PostponedCall].append(replace(last, answer=answer))
@@ -63,7 +63,7 @@ def test_other_question_takes_its_place(session: Session, other: CallQuestion) -
     """About other arguments, or with another policy."""
     note(session)
     note(session, other)
-    last = postponed_call(session, CALL)
+    last = postponed_call(session[PostponedCall], CALL)
     assert last is not None
     assert last.question == other
     assert len(session.open_calls) == 1
@@ -89,7 +89,7 @@ def test_item_of_another_session_holds_for_no_call_of_this_one(session: Session)
     """A fork has copies of them."""
     note(session)
     with session.fork(session_id="branch") as fork:
-        assert postponed_call(fork, CALL) is None
+        assert postponed_call(fork[PostponedCall], CALL) is None
         assert len(fork[PostponedCall]) == 1
 
 
@@ -112,4 +112,4 @@ def test_nested_call_is_recorded_with_the_outermost(call: CallRef, record: CallR
 )
 def test_answer_is_worded_once(approved: bool, reason: str, wording: Wording) -> None:
     """For agents and for other programs."""
-    assert answer_in_words(approved, reason) == wording
+    assert describe_answer(approved, reason) == wording

@@ -171,7 +171,7 @@ def test_a_reader_that_is_overtaken_by_a_commit_sees_all_of_the_call() -> None:
     half, after = Version(owner, [A], 1), Version(owner, [Task("k", "t")], 1)
     state = StateSlices(owner, {})
     state.now = (Overtaking("edit", ticket=draw_ticket((), exclusive=True), writes=True), {Note: half}, {})
-    assert state.seen() == {Note: half, Task: after}
+    assert state.visible() == {Note: half, Task: after}
 
 
 def test_a_log_is_one_list_whatever_is_undone() -> None:

@@ -197,7 +197,9 @@ def test_messages_that_are_repeated_are_shown_once(at_desk: Desk) -> None:
     """A conversation whose history was replaced is stored whole again; its open calls stay open."""
     first, second, third = ({"role": "user", "content": text} for text in "abc")
     reply = {"role": "assistant", "tool_calls": [_function("x", "pay")]}
-    agent = Conversation(at_desk.session, "agent", "clerk", clock=at_desk.clock)
+    agent = Conversation(
+        at_desk.session[ConversationPart], at_desk.session.calls, "agent", "clerk", clock=at_desk.clock
+    )
     agent.add(ConversationPart((first, second, reply), "r1", (RequestedCall("x", "pay", order("A-1")),)))
     agent.add(ConversationPart((first, reply, third), "r1", (RequestedCall("x", "pay", order("A-1")),), restarts=True))
     agent.add(ConversationPart((third, first), restarts=True))
@@ -214,7 +216,9 @@ def test_messages_that_are_repeated_are_shown_once(at_desk: Desk) -> None:
 def test_calls_of_a_conversation_that_was_replaced_come_before_the_new_one(at_desk: Desk) -> None:
     """The new one does not ask for them."""
     reply = {"role": "assistant", "tool_calls": [_function("x", "pay")]}
-    agent = Conversation(at_desk.session, "agent", "clerk", clock=at_desk.clock)
+    agent = Conversation(
+        at_desk.session[ConversationPart], at_desk.session.calls, "agent", "clerk", clock=at_desk.clock
+    )
     agent.add(ConversationPart((reply,), "r1", (RequestedCall("x", "pay", order("A-1")),)))
     agent.add(ConversationPart(({"role": "user", "content": "Anew."},), restarts=True))
     assert shown(at_desk.items()) == ["assistant: ", "pay open", "restarted 0", "user: Anew."]
@@ -223,7 +227,9 @@ def test_calls_of_a_conversation_that_was_replaced_come_before_the_new_one(at_de
 def test_conversations_of_a_session_have_their_speakers(at_desk: Desk) -> None:
     """Each holds the calls of its own reply."""
     at_desk.request(("pay", order("A-1")))
-    agent = Conversation(at_desk.session, "agent", "clerk", clock=at_desk.clock)
+    agent = Conversation(
+        at_desk.session[ConversationPart], at_desk.session.calls, "agent", "clerk", clock=at_desk.clock
+    )
     asked = ToolCall("x", "fail", order("A-1"))
     agent.add(_part({"role": "assistant", "tool_calls": [_function("x", "fail")]}, [asked], "r2"))
     at_desk.executor.execute(asked, reply="r2")

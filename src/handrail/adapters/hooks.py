@@ -186,7 +186,7 @@ class FeedbackHook:
             raise InvalidReturnError(function=function, tool=call.name, returned=advice, expected="a Feedback, or None")
         text = advice.render(provider.name)
         given = FeedbackGiven(view.prompt, provider.name, *ref, text, recorded, files, view.clock.now())
-        view.session[FeedbackGiven].log(given, written="deferred")
+        view.session[FeedbackGiven].log(given, write="deferred")
         return text
 
     def _newest_first(self, provider: str) -> Iterator[FeedbackGiven]:
@@ -260,7 +260,7 @@ async def check_answer(environment: Environment, answer: object, mode: Execution
         _log.warning("the answer of %s is accepted, although something is missing: %s", view.prompt, " ".join(missing))
     if sent_back if accepted else not is_counted:
         item = SentBack(view.prompt, missing, accepted, view.clock.now(), reply)
-        session[SentBack].log(item, written="deferred")
+        session[SentBack].log(item, write="deferred")
     return None if accepted else _text(missing)
 
 

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any, Final, Literal, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, cast
 from urllib.parse import quote, unquote
 
 from pydantic_core import from_json
@@ -29,7 +29,7 @@ from handrail.redaction import MASK
 from handrail.serde import Masking
 from handrail.serde.canonical import bytes_digest
 from handrail.serde.formatting import shorten
-from handrail.serde.json_values import repeated_keys, walk_value
+from handrail.serde.json_values import escape_surrogates, repeated_keys, walk_value
 
 MAX_IDENTITY_CHARACTERS = 500
 """The most characters that the reply or the id of a call may have to be looked up by."""
@@ -95,10 +95,10 @@ class CallRef(NamedTuple):
     def __str__(self) -> str:
         """The call in one word: `reply/id`, or `id`; `/`, `%` and what is not printable ASCII are percent-encoded."""
         reply, call_id = self
-        return _quoted(call_id) if reply is None else f"{_quoted(reply)}/{_quoted(call_id)}"
+        return _quote(call_id) if reply is None else f"{_quote(reply)}/{_quote(call_id)}"
 
     @property
-    def stored(self) -> CallRef:
+    def storable(self) -> CallRef:
         """The call as a store names it: a part that no store can look up is replaced by its digest.
 
         A model may send any id: an empty one, one of a megabyte, one that is not valid Unicode.
@@ -149,7 +149,7 @@ class CallRef(NamedTuple):
             return CallRef(None, text)
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     return text if _NEEDS_NO_QUOTES(text) else quote(text, safe=_SAFE, errors="surrogatepass")
 
 
@@ -157,13 +157,9 @@ def is_storable_id(text: object) -> bool:
     """Whether text can be stored and looked up: 1 to 500 characters of valid Unicode without a zero."""
     if not isinstance(text, str):
         return False
-    # The fast path: printable ASCII of permitted length needs none of the checks below.
-    if _COMMON_ID(text):
-        return True
-    if not text or len(text) > MAX_IDENTITY_CHARACTERS or "\0" in text:
-        return False
-    # A lone surrogate cannot be encoded. `ignore` drops it, so the text differs.
-    return text.encode(errors="ignore").decode() == text
+    # The fast path: printable ASCII of permitted length needs none of the other checks.
+    is_short = 0 < len(text) <= MAX_IDENTITY_CHARACTERS
+    return bool(_COMMON_ID(text)) or (is_short and "\0" not in text and escape_surrogates(text) is text)
 
 
 def is_reply(text: object) -> bool:
@@ -171,7 +167,7 @@ def is_reply(text: object) -> bool:
     return is_storable_id(text) and not str(text).startswith(NESTED_SEPARATOR)
 
 
-def distinct_id(call_id: str, taken: set[str]) -> str:
+def distinct_id(call_id: str, names: set[str]) -> str:
     """What names a call among those of its reply: its id, or `call` for an empty one; with a number if that is taken.
 
     Some models give several calls of a reply one id, or none.
@@ -182,10 +178,10 @@ def distinct_id(call_id: str, taken: set[str]) -> str:
     """
     first, number = call_id or "call", 1
     name = first
-    while name in taken:
+    while name in names:
         number += 1
         name = f"{first}_{number}"
-    taken.add(name)
+    names.add(name)
     return name
 
 
@@ -225,7 +221,7 @@ def checked_reply(reply: object) -> str:
     return storable_id(reply)
 
 
-def identified(call: ToolCall, reply: str | None, taken: set[str]) -> ToolCall:
+def identify(call: ToolCall, reply: str | None, ids: set[str]) -> ToolCall:
     """The call under an id that no call before it in its reply has.
 
     Args:
@@ -236,27 +232,31 @@ def identified(call: ToolCall, reply: str | None, taken: set[str]) -> ToolCall:
     # What is not a call, or has no text for an id, is refused where it is executed.
     if reply is None or type(call) is not ToolCall or type(call.id) is not str:
         return call
-    name = distinct_id(call.id, taken)
+    name = distinct_id(call.id, ids)
     return call if name == call.id else replace(call, id=name)
 
 
-class CallRecord(Protocol):
-    """What a session has to know of an event that records a call."""
+class CallRecord:
+    """Base of the event that records a call.
 
-    @property
-    def session_id(self) -> str:
-        """The session of the call."""
-        ...
+    Attributes:
+        session_id: the session of the call.
+        final: whether the same call, asked again, is answered from this record.
+    """
 
-    @property
-    def final(self) -> bool:
-        """Whether the same call, asked again, is answered from this record."""
-        ...
+    __slots__ = ()
+
+    if TYPE_CHECKING:
+
+        @property
+        def session_id(self) -> str: ...
+        @property
+        def final(self) -> bool: ...
 
     @property
     def summary(self) -> tuple[str, bool, datetime]:
-        """The tool, whether the call succeeded, and when it ended, aware; stores show them beside the record."""
-        ...
+        """The tool, whether the call succeeded, and when it ended, aware; stores have them beside the record."""
+        raise NotImplementedError
 
 
 class CallRecords:
@@ -267,17 +267,17 @@ class CallRecords:
         lock: guards them; that of the session.
     """
 
-    __slots__ = ("_known", "_lock", "_session_id")
+    __slots__ = ("_lock", "_records", "_session_id")
 
     def __init__(self, session_id: str, lock: threading.RLock) -> None:
         self._session_id = session_id
         self._lock = lock
-        self._known: dict[CallRef, CallRecord] = {}
+        self._records: dict[CallRef, CallRecord] = {}
 
     def add(self, ref: CallRef, record: CallRecord) -> None:
         """Take note of a record that has been committed, or of one that a fork takes over from its original."""
         with self._lock:
-            self._known[ref.stored] = record
+            self._records[ref.storable] = record
 
     def is_at_hand(self, _ref: CallRef, /) -> bool:
         """Whether `find` reads nothing from the store. Without the lock: what is at hand stays so."""
@@ -292,7 +292,7 @@ class CallRecords:
             StoreError: the store cannot be read.
         """
         with self._lock:
-            record = self._known.get(ref.stored)
+            record = self._records.get(ref.storable)
         return None if record is None or (own and record.session_id != self._session_id) else record
 
     def is_final(self, ref: CallRef) -> bool:
@@ -357,7 +357,7 @@ class OpenCall(NamedTuple):
 
 
 def still_open(
-    claimed: Iterable[OpenCall], listed: Iterable[OpenCall], is_settled: Callable[[CallRef], bool]
+    claims: Iterable[OpenCall], requests: Iterable[OpenCall], is_settled: Callable[[CallRef], bool]
 ) -> tuple[OpenCall, ...]:
     """The calls that are open, each once: of several claims of a call the one that is waited for longest counts.
 
@@ -368,19 +368,19 @@ def still_open(
         listed: calls that the model asked for, or that were postponed.
         is_settled: whether a call has a record that answers it.
     """
-    found: dict[CallRef, OpenCall] = {}
-    for each in (*claimed, *sorted(listed, key=lambda one: one.state == "unrecorded")):
-        standing = found.get(each.call)
-        if standing is None or _weight(each) > _weight(standing):
-            found[each.call] = each
+    calls: dict[CallRef, OpenCall] = {}
+    for call in (*claims, *sorted(requests, key=lambda one: one.state == "unrecorded")):
+        other = calls.get(call.call)
+        if other is None or _weight(call) > _weight(other):
+            calls[call.call] = call
 
-    def is_open(each: OpenCall) -> bool:
-        if each.state in {"running", "unknown"} or each.awaits_apply:
+    def is_open(call: OpenCall) -> bool:
+        if call.state in {"running", "unknown"} or call.awaits_apply:
             return True
         # A nested call is made with the outermost one, which alone has a record that answers it.
-        return not any(map(is_settled, (each.call, *each.call.ancestors)))
+        return not any(map(is_settled, (call.call, *call.call.ancestors)))
 
-    return tuple(each for each in found.values() if is_open(each))
+    return tuple(call for call in calls.values() if is_open(call))
 
 
 def _weight(call: OpenCall) -> tuple[int, float]:
@@ -407,9 +407,9 @@ class CallMasking:
             tool: its name.
             masking: which of its parameters are secret.
         """
-        known = self.of(tool)
-        if masking.hides and masking not in known:
-            self.tools[tool] = (*known, masking)
+        maskings = self.of(tool)
+        if masking.hides and masking not in maskings:
+            self.tools[tool] = (*maskings, masking)
             self.on_added()
 
     def of(self, tool: str) -> tuple[Masking, ...]:
@@ -436,8 +436,8 @@ def masked_call(call: ToolCall, masking: Masking) -> ToolCall:
         call: the call.
         masking: which parameters of its tool are secret.
     """
-    written = None if call.written is None else masked_words(call.written, masking)
-    return replace(call, arguments=masked_words(call.arguments, masking), written=written)
+    words = None if call.written is None else masked_words(call.written, masking)
+    return replace(call, arguments=masked_words(call.arguments, masking), written=words)
 
 
 def masked_words(words: Any, masking: Masking) -> Any:  # noqa: ANN401 - an adapter may hand over anything
@@ -469,13 +469,13 @@ def _decoded(words: Any) -> Any:  # noqa: ANN401 - as above
 
 def _replaced_values(words: Any) -> set[str]:  # noqa: ANN401 - as above
     """The texts in JSON whose name is given once more in the same object, so that decoding loses them."""
-    lost: set[str] = set()
+    texts: set[str] = set()
 
     def take(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         last = dict(pairs)
-        lost.update(p for name, item in pairs if item != last[name] for _, p in walk_value(item) if isinstance(p, str))
+        texts.update(p for name, item in pairs if item != last[name] for _, p in walk_value(item) if isinstance(p, str))
         return last
 
     with suppress(ValueError, TypeError, RecursionError):  # not JSON, or decoded already
         json.loads(words, object_pairs_hook=take)
-    return lost
+    return texts

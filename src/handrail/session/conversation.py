@@ -46,7 +46,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import lru_cache
 from itertools import chain
-from typing import Any, ClassVar, Final, Literal, NamedTuple, Protocol, TypeVar, cast
+from typing import Any, ClassVar, Final, Literal, NamedTuple, cast
 
 from pydantic_core import PydanticSerializationError, to_json
 
@@ -69,8 +69,6 @@ from handrail.session.persistence.stored_types import stored_as
 from handrail.session.reducers import Slice
 from handrail.session.slices import SlicePolicy
 from handrail.waiting import asynchronous
-
-T = TypeVar("T")
 
 Speaker = Literal["loop", "agent", "prompt"]
 """Whose conversation it is: that of the program's own loop, of an agent, or of a prompt that is evaluated."""
@@ -140,8 +138,8 @@ class ConversationPart:
     @property
     def call_refs(self) -> tuple[CallRef, ...]:
         """The identities of its calls, in order; each call has one of its own, also if it shares its id."""
-        taken: set[str] = set()
-        return tuple(CallRef(self.reply, distinct_id(call.id, taken) if self.reply else call.id) for call in self.calls)
+        names: set[str] = set()
+        return tuple(CallRef(self.reply, distinct_id(call.id, names) if self.reply else call.id) for call in self.calls)
 
     @staticmethod
     def listed_calls(items: Sequence[Any]) -> Iterable[OpenCall]:
@@ -171,15 +169,15 @@ def open_reply(parts: Iterable[ConversationPart]) -> OpenReply:
     Args:
         parts: its parts, the newest first; no more of them are taken than are needed.
     """
-    answered: set[str] = set()
+    answered_ids: set[str] = set()
     for part in parts:
         if part.ended:
             break
         if part.answers is None:
             pairs = zip(part.call_refs, part.calls, strict=True)
-            calls = tuple((ref, call) for ref, call in pairs if call.id not in answered)
+            calls = tuple((ref, call) for ref, call in pairs if call.id not in answered_ids)
             return OpenReply(part.reply if calls else None, calls)
-        answered.update(part.answers)
+        answered_ids.update(part.answers)
     return OpenReply(None, ())
 
 
@@ -192,56 +190,48 @@ def last_turns(parts: Iterable[ConversationPart], turns: int) -> list[Conversati
         parts: the parts of the conversation, the newest first; no more of them are taken than are needed.
         turns: how many turns, at least 1.
     """
-    found: list[ConversationPart] = []
-    begun = 0
+    turn_parts: list[ConversationPart] = []
+    count = 0
     for part in parts:
         # After a part that asks for calls, or answers some of those that are open, comes an answer.
         is_open = not part.ended and bool(part.calls or part.answers is not None)
-        begun += bool(found) and not is_open
-        if begun == turns:
+        count += bool(turn_parts) and not is_open
+        if count == turns:
             break
-        found.append(part)
+        turn_parts.append(part)
         if part.restarts:
             break
-    return found[::-1]
+    return turn_parts[::-1]
 
 
 Message = Any
 """A message in the form of its provider: what JSON restores, mostly a dictionary."""
 
 
-class RecordedSession(Protocol):
-    """A session with its slices and the records of its calls, for what is below it."""
-
-    session_id: str
-    calls: CallRecords
-
-    @property
-    def kinds(self) -> tuple[type[Any], ...]:
-        """The types that have a slice with something in it."""
-        ...
-
-    def __getitem__(self, kind: type[T], /) -> Slice[T]:
-        """The slice of a type."""
-        ...
-
-
 class Conversation:
     """The messages of a session, in order; `Session.conversation` is that of the program's own loop.
 
     Args:
-        session: the session.
+        items: the parts of all conversations of a session.
+        calls: the records of its calls.
         speaker: whose conversation it is.
         name: the agent or prompt; empty for the program's own loop.
         clock: the source of the time.
     """
 
-    __slots__ = ("_clock", "_name", "_session", "_speaker")
+    __slots__ = ("_calls", "_clock", "_items", "_name", "_speaker")
 
     def __init__(
-        self, session: RecordedSession, speaker: Speaker = "loop", name: str = "", *, clock: Clock = SYSTEM_CLOCK
+        self,
+        items: Slice[ConversationPart],
+        calls: CallRecords,
+        speaker: Speaker = "loop",
+        name: str = "",
+        *,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        self._session = session
+        self._items = items
+        self._calls = calls
         self._speaker: Speaker = speaker
         self._name = name
         self._clock = clock
@@ -252,7 +242,7 @@ class Conversation:
 
     def __bool__(self) -> bool:
         """Whether there is a message. Mostly no more than the newest part is read."""
-        newest = self._session[ConversationPart].latest()
+        newest = self._items.latest()
         return newest is not None and ((self._is_mine(newest) and bool(newest.messages)) or len(self) > 0)
 
     @property
@@ -262,7 +252,7 @@ class Conversation:
         Raises:
             StoreError: they cannot be read.
         """
-        mine = [part for part in self._session[ConversationPart].all() if self._is_mine(part)]
+        mine = [part for part in self._items.all() if self._is_mine(part)]
         start = max((place for place, part in enumerate(mine) if part.restarts), default=0)
         return tuple(mine[start:])
 
@@ -288,15 +278,14 @@ class Conversation:
             InvalidArgumentError: `turns` is something else.
             StoreError: they cannot be read.
         """
-        asked: object = turns
-        if type(asked) is not int or turns < 1:
+        number: object = turns
+        if type(number) is not int or turns < 1:
             expected = "a number of turns, at least 1"
-            raise InvalidArgumentError(function="Conversation.last", argument="turns", given=asked, expected=expected)
-        stored = self._session[ConversationPart]
-        length = len(stored)
+            raise InvalidArgumentError(function="Conversation.last", argument="turns", given=number, expected=expected)
+        items, length = self._items, len(self._items)
         # A turn mostly has two parts, and the part before it says that it begins: these are read at once.
         first = max(length - 2 * turns - 1, 0)
-        newest_first = chain(reversed(stored[first:length]), (stored[place] for place in reversed(range(first))))
+        newest_first = chain(reversed(items[first:length]), (items[place] for place in reversed(range(first))))
         parts = last_turns(filter(self._is_mine, newest_first), turns)
         return [copy.deepcopy(message) for part in parts for message in part.messages]
 
@@ -308,8 +297,8 @@ class Conversation:
     @property
     def calls(self) -> tuple[ToolCall, ...]:
         """The calls of the open reply, with and without a record; empty if none is open."""
-        asked = self._open_reply().calls
-        return tuple(ToolCall(call.id, call.name, copy.deepcopy(call.arguments)) for _, call in asked)
+        requests = self._open_reply().calls
+        return tuple(ToolCall(call.id, call.name, copy.deepcopy(call.arguments)) for _, call in requests)
 
     def append(self, *messages: Message, calls: Iterable[ToolCall] = (), reply: str | None = None) -> None:
         """Append messages. Those after an open reply end it, so append the answers of all its calls together.
@@ -335,24 +324,24 @@ class Conversation:
                 process, and are stored with its next unit: do not append them again.
             CommitInDoubtError: it is unknown whether they were stored; open the session again.
         """
-        asked = tuple(calls)
-        for call in asked:
+        requests = tuple(calls)
+        for call in requests:
             check_argument("Conversation.append", "calls", call, ToolCall, "calls: ToolCall(id, name, arguments)")
-        name = checked_reply(reply) if asked else None
-        if not messages and (asked or reply is not None):
+        name = checked_reply(reply) if requests else None
+        if not messages and (requests or reply is not None):
             raise ValueError(
                 "calls and the name of a reply belong to a message, and none was given: append the message of the "
                 "model that asks for the calls"
             )
         answers = self._check_answered()
         if messages:
-            part = ConversationPart(copy.deepcopy(messages), name, tuple(map(_requested, asked)))
+            part = ConversationPart(copy.deepcopy(messages), name, tuple(map(_request, requests)))
             self._check_new(part)
-            self.add(part, written="deferred" if answers or asked else "surely")
+            self.add(part, write="deferred" if answers or requests else "surely")
 
     append_async: Final = asynchronous(append)
 
-    def add(self, part: ConversationPart, *, written: Literal["now", "deferred", "surely"] = "now") -> None:
+    def add(self, part: ConversationPart, *, write: Literal["now", "deferred", "surely"] = "now") -> None:
         """Append a part, without any check of what it answers; speaker, name and time are those of the conversation.
 
         Raises:
@@ -360,14 +349,14 @@ class Conversation:
             SessionError: the session is closed, or has passed to another process.
         """
         storable = _storable(part.messages)
-        stored = replace(part, messages=storable, speaker=self._speaker, name=self._name, at=self._clock.now())
+        item = replace(part, messages=storable, speaker=self._speaker, name=self._name, at=self._clock.now())
         try:
-            self._session[ConversationPart].log(stored, written=written)
+            self._items.log(item, write=write)
         except SessionError as error:
             if not isinstance(error.__cause__, DumpError):
                 raise
             raise SessionUseError(
-                f"nothing was appended to the conversation of session {self._session.session_id!r}, because it is not "
+                f"nothing was appended to the conversation of session {self._items.session_id!r}, because it is not "
                 f"JSON: {error.__cause__}"
             ) from error.__cause__
 
@@ -375,7 +364,7 @@ class Conversation:
         return part.speaker == self._speaker and part.name == self._name
 
     def _open_reply(self) -> OpenReply:
-        newest = self._session[ConversationPart].latest()
+        newest = self._items.latest()
         # The fast path reads no other part: the newest one is mostly of this conversation, and says what is open.
         if newest is None or (self._is_mine(newest) and newest.answers is None):
             return open_reply(() if newest is None else (newest,))
@@ -388,9 +377,9 @@ class Conversation:
             SessionUseError: one has; an earlier reply has the same name.
         """
         for ref in part.call_refs:
-            if self._session.calls.is_final(ref):
+            if self._calls.is_final(ref):
                 raise SessionUseError(
-                    f"session {self._session.session_id!r} has a record of call {ref} already, so an earlier reply had "
+                    f"session {self._items.session_id!r} has a record of call {ref} already, so an earlier reply had "
                     "the same name, and this call would be answered from that record. Some servers give each response "
                     "the same id: name the reply yourself then, reply=f'reply-{len(conversation)}'"
                 )
@@ -403,20 +392,20 @@ class Conversation:
         """
         calls = self._open_reply().calls
         for ref, call in calls:
-            if self._session.calls.find(ref) is None:
+            if self._calls.find(ref) is None:
                 raise SessionUseError(
                     f"call {ref} of {call.name} has not been answered, so no message can follow it in the conversation "
-                    f"of session {self._session.session_id!r}; finish the reply first, with ToolExecutor.answer"
+                    f"of session {self._items.session_id!r}; finish the reply first, with ToolExecutor.answer"
                 )
         return bool(calls)
 
 
-def _requested(call: ToolCall) -> RequestedCall:
+def _request(call: ToolCall) -> RequestedCall:
     """A call as it is stored. Lone surrogates are escaped, so that it is the same when it is loaded."""
-    return RequestedCall(escape_surrogates(call.id), escape_surrogates(call.name), _written(call.words))
+    return RequestedCall(escape_surrogates(call.id), escape_surrogates(call.name), _storable_arguments(call.words))
 
 
-def _written(words: str | bytes | Mapping[str, Any]) -> str | Mapping[str, Any]:
+def _storable_arguments(words: str | bytes | Mapping[str, Any]) -> str | Mapping[str, Any]:
     """Arguments as the model wrote them; as text where a mapping holds what JSON has not, as NaN.
 
     As text they are stored, and the call is refused with a message that the model reads.
@@ -462,49 +451,49 @@ def masked_item(item: Any, masking: CallMasking) -> Any:  # noqa: ANN401 - of an
 
 def masked_part(part: ConversationPart, masking: CallMasking) -> ConversationPart:
     """A part of a conversation as it is stored; the same object if it has no secrets."""
-    messages, calls = tuple(map(_instructed, part.messages)), part.calls
+    messages, calls = tuple(map(_redact_instructions, part.messages)), part.calls
     if masking.tools:
         secrets: set[str] = set()
-        messages = tuple(_masked(message, masking, secrets) for message in messages)
+        messages = tuple(_mask_node(message, masking, secrets) for message in messages)
         calls = tuple(replace(call, arguments=masking.arguments(call.name, call.arguments, secrets)) for call in calls)
         if secrets:
             spoken = Redaction(values=secrets, forms=())
-            messages = tuple(_without(message, spoken) for message in messages)
+            messages = tuple(_redact_node(message, spoken) for message in messages)
     masked = replace(part, messages=messages, calls=calls)
     return part if masked == part else masked
 
 
-def _masked(node: Any, masking: CallMasking, secrets: set[str]) -> Any:  # noqa: ANN401 - decoded JSON
+def _mask_node(node: Any, masking: CallMasking, secrets: set[str]) -> Any:  # noqa: ANN401 - decoded JSON
     if is_array(node):
-        return [_masked(item, masking, secrets) for item in node]
+        return [_mask_node(item, masking, secrets) for item in node]
     if not is_object(node):
         return node
     tool = next((name for key in _NAMES if isinstance(name := node.get(key), str) and name in masking.tools), None)
     return {
-        key: _masked(item, masking, secrets)
+        key: _mask_node(item, masking, secrets)
         if tool is None or key not in _ARGUMENTS
         else masking.arguments(tool, item, secrets)
         for key, item in node.items()
     }
 
 
-def _instructed(message: Any) -> Any:  # noqa: ANN401 - decoded JSON
+def _redact_instructions(message: Any) -> Any:  # noqa: ANN401 - decoded JSON
     """A message without secrets in its instructions; the same object if there are none."""
-    said = message.get(_INSTRUCTIONS) if is_object(message) else None
-    if not isinstance(said, str):
+    text = message.get(_INSTRUCTIONS) if is_object(message) else None
+    if not isinstance(text, str):
         return message
-    shown = _shown(said, current_redaction())
-    return message if shown == said else {**message, _INSTRUCTIONS: shown}
+    redacted = _redact(text, current_redaction())
+    return message if redacted == text else {**message, _INSTRUCTIONS: redacted}
 
 
 @lru_cache(maxsize=32)  # each request has them, mostly the same
-def _shown(instructions: str, redaction: Redaction) -> str:
+def _redact(instructions: str, redaction: Redaction) -> str:
     return redaction.text(instructions)
 
 
-def _without(node: Any, spoken: Redaction) -> Any:  # noqa: ANN401 - as above
+def _redact_node(node: Any, spoken: Redaction) -> Any:  # noqa: ANN401 - as above
     if isinstance(node, str):
         return spoken.text(node)
     if is_object(node):
-        return {key: _without(item, spoken) for key, item in node.items()}
-    return [_without(item, spoken) for item in node] if is_array(node) else node
+        return {key: _redact_node(item, spoken) for key, item in node.items()}
+    return [_redact_node(item, spoken) for item in node] if is_array(node) else node

@@ -23,20 +23,19 @@ question about the same call.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, Literal
 
 from handrail.errors import HandrailError, SessionError, StoreCorruptError
 from handrail.serde import codec
 from handrail.session.calls import CallRef, OpenCall, still_open
-from handrail.session.conversation import ConversationPart, RecordedSession
+from handrail.session.conversation import ConversationPart
 from handrail.session.persistence.protocol import AnswerRow, SessionRow, SessionStore
 from handrail.session.persistence.stored_types import stored_as
+from handrail.session.reducers import Slice
 from handrail.session.slices import SlicePolicy
-
-T = TypeVar("T")
 
 RememberedFor = Literal["nothing", "arguments", "rule"]
 """What an answer holds for; see `handrail.agents.approval.decisions.Remember`."""
@@ -105,7 +104,7 @@ def answer_row(session_id: str, call: CallRef, answer: RecordedAnswer, at: datet
         answer: the answer; its time is that of the row.
         at: when it is given, by the clock of the store.
     """
-    ref = call.stored
+    ref = call.storable
     return AnswerRow(session_id, ref.reply or "", ref.call_id, at, codec(RecordedAnswer).dump_json(answer))
 
 
@@ -136,7 +135,7 @@ def find_answer(store: SessionStore, session_id: str, call: CallRef) -> Recorded
     Raises:
         StoreError: it cannot be read.
     """
-    row = next((row for row in store.answers(session_id) if row.call == call.stored), None)
+    row = next((row for row in store.answers(session_id) if row.call == call.storable), None)
     return None if row is None else answer_in(row, store=store.url)
 
 
@@ -194,10 +193,10 @@ class PostponedCall:
     answer: GivenAnswer | None = None
     last_attempt: datetime | None = None
 
-    def answered(self, given: GivenAnswer, last_attempt: datetime | None) -> PostponedCall:
+    def with_answer(self, answer: GivenAnswer, last_attempt: datetime | None) -> PostponedCall:
         """The same with an answer, whose reason is as it was typed."""
-        said = replace(given, reason=answer_in_words(given.approved, given.reason))
-        return replace(self, answer=said, last_attempt=last_attempt)
+        verdict = replace(answer, reason=describe_answer(answer.approved, answer.reason))
+        return replace(self, answer=verdict, last_attempt=last_attempt)
 
     @property
     def call(self) -> CallRef:
@@ -212,8 +211,8 @@ class PostponedCall:
             yield OpenCall(call=item.call, tool=item.tool, state="postponed" if item.answer is None else "unrecorded")
 
 
-def note_postponed(
-    session: RecordedSession, ref: CallRef, tool: str, at: datetime, question: CallQuestion | None = None
+def record_postponed(
+    items: Slice[PostponedCall], ref: CallRef, tool: str, at: datetime, question: CallQuestion | None = None
 ) -> None:
     """Append a postponed call to the LOG of a stored session, unless it is there with the same question.
 
@@ -225,24 +224,24 @@ def note_postponed(
     """
     if not ref.is_named:
         return
-    stored = ref.stored if ref.call_id else ref  # an empty id is listed as it is
-    last = postponed_call(session, stored)
+    call = ref.storable if ref.call_id else ref  # an empty id is listed as it is
+    last = postponed_call(items, call)
     # A question that was answered is open again: the answer did not fit, or the call has been made with it.
     if last is None or last.answer is not None or (question is not None and not question.is_same(last.question)):
-        session[PostponedCall].append(PostponedCall(session.session_id, *stored, tool, at, question))
+        items.append(PostponedCall(items.session_id, *call, tool, at, question))
 
 
-def postponed_call(session: RecordedSession, stored: CallRef) -> PostponedCall | None:
+def postponed_call(items: Slice[PostponedCall], call: CallRef) -> PostponedCall | None:
     """The item that holds for a call of a session; `None` if it was not postponed.
 
     Args:
-        session: the session.
+        items: the LOG of a session.
         stored: the call, as a store names it.
 
     Raises:
         StoreError: the store cannot be read.
     """
-    return last_postponed(own_items(session[PostponedCall].all(), session.session_id)).get(stored)
+    return last_postponed(own_items(items.all(), items.session_id)).get(call)
 
 
 def last_postponed(items: Iterable[PostponedCall]) -> dict[CallRef, PostponedCall]:
@@ -250,10 +249,10 @@ def last_postponed(items: Iterable[PostponedCall]) -> dict[CallRef, PostponedCal
     return {item.call: item for item in items}
 
 
-def answer_in_words(approved: bool, reason: str) -> str:  # noqa: FBT001 - a yes or a no
+def describe_answer(approved: bool, reason: str) -> str:  # noqa: FBT001 - a yes or a no
     """The answer of a person as it is recorded, and as the model reads a no."""
-    said = f"a person said {'yes' if approved else 'no'}"
-    return f"{said}: {reason.strip()}" if reason.strip() else said
+    text = f"a person said {'yes' if approved else 'no'}"
+    return f"{text}: {reason.strip()}" if reason.strip() else text
 
 
 def own_items(items: Sequence[Any], session_id: str) -> list[Any]:
@@ -261,18 +260,23 @@ def own_items(items: Sequence[Any], session_id: str) -> list[Any]:
     return [item for item in items if getattr(item, "session_id", session_id) == session_id]
 
 
-def open_calls_of(session: RecordedSession, claimed: Iterable[OpenCall]) -> tuple[OpenCall, ...]:
-    """The open calls of a session.
+def list_open_calls(
+    items: Mapping[type[Any], Sequence[Any]],
+    session_id: str,
+    claims: Iterable[OpenCall],
+    is_settled: Callable[[CallRef], bool],
+) -> tuple[OpenCall, ...]:
+    """The open calls of a session; see `still_open`.
 
     Args:
-        session: the session.
-        claimed: those of its calls whose effects the ledger does not know to be settled.
-
-    Raises:
-        StoreError: the store cannot be read.
+        items: those of the slices whose class has `listed_calls`: which calls the model has asked for, recorded or not.
+            Items that have a `session_id` count for that session alone, and not for its forks.
+        session_id: the session.
+        claims: calls whose effects the ledger does not know to be settled.
+        is_settled: whether a call has a record that answers it.
     """
-    items = {kind: session[kind].all() for kind in session.kinds if hasattr(kind, "listed_calls")}
-    return still_open(claimed, _listed(items, session.session_id), session.calls.is_final)
+    requests = [call for kind, values in items.items() for call in kind.listed_calls(own_items(values, session_id))]
+    return still_open(claims, requests, is_settled)
 
 
 def open_calls_in_store(store: SessionStore, row: SessionRow) -> tuple[OpenCall, ...]:
@@ -291,12 +295,12 @@ def open_work_in_store(store: SessionStore, row: SessionRow) -> tuple[tuple[Open
     from handrail.session.persistence.loading import known_items, recorded_item  # noqa: PLC0415
 
     def is_settled(ref: CallRef) -> bool:
-        number = store.record_of_call(row.session_id, ref.stored)
+        number = store.record_of_call(row.session_id, ref.storable)
         record = None if number is None else recorded_item(store, row.session_id, number)
         return record is not None and record.session_id == row.session_id and record.final
 
     items = known_items(store, row, lambda kind: hasattr(kind, "listed_calls"))
-    calls = still_open(store.open_claims(row.session_id), _listed(items, row.session_id), is_settled)
+    calls = list_open_calls(items, row.session_id, store.open_claims(row.session_id), is_settled)
     newest = {(part.speaker, part.name): part for part in items.get(ConversationPart, ())}
     return calls, any(part.is_unfinished for part in newest.values())
 
@@ -307,16 +311,10 @@ def check_resettable(session_id: str, open_calls: Iterable[OpenCall]) -> None:
     Raises:
         SessionError: there is one; the message names it.
     """
-    if found := [str(call) for call in open_calls]:
+    if descriptions := [str(call) for call in open_calls]:
         raise SessionError(
-            f"session {session_id!r} cannot be reset before its calls have come to their end: {'; '.join(found)}. "
+            f"session {session_id!r} cannot be reset before its calls have come to their end: {'; '.join(descriptions)}. "
             "Ask these calls again, with ToolExecutor.answer if they are those of an open reply; "
             "ToolExecutor.settle_open applies results that are not applied; handrail ledger reconcile resolves an "
             "effect that is unknown, and records what was applied by hand; reset(with_open_calls=True) abandons them"
         )
-
-
-def _listed(items: Mapping[type[Any], Sequence[Any]], session_id: str) -> list[OpenCall]:
-    # A class whose LOG items say which calls the model has asked for, recorded or not, has `listed_calls`. Items that
-    # have a `session_id` are listed for that session alone, and not for its forks.
-    return [call for kind, all_of in items.items() for call in kind.listed_calls(own_items(all_of, session_id))]

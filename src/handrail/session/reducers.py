@@ -47,7 +47,7 @@ from handrail.session.slices import (
     appended,
     check_change,
     check_items,
-    resettable,
+    list_resettable,
     shorten_logs,
 )
 from handrail.transaction import Snapshotable, Transaction, current, is_rolling_back
@@ -69,7 +69,7 @@ Reducers: TypeAlias = Mapping[type[Any], Reducer[Any, Any]]
 """Reducers of one event, by the slice that each decides on."""
 
 
-def decided_changes(event: object, reducers: Reducers, state: StateSlices) -> SliceChanges:
+def decide_changes(event: object, reducers: Reducers, state: StateSlices) -> SliceChanges:
     """What all reducers make of an event; nothing is applied before all have answered.
 
     Raises:
@@ -101,11 +101,11 @@ def upsert_by(key: Callable[[S], Hashable]) -> Reducer[S, S]:
     """Keep the newest event of each key, in the place where its key first appeared. Costs what the slice holds."""
 
     def upsert(view: SliceView[S], event: S) -> Change[S]:
-        wanted = key(event)
-        others = [item for item in view if key(item) != wanted]  # a seed may hold several of the key
+        new_key = key(event)
+        others = [item for item in view if key(item) != new_key]  # a seed may hold several of the key
         if len(others) == len(view):
             return Append(event)
-        first = next(place for place, item in enumerate(view) if key(item) == wanted)
+        first = next(place for place, item in enumerate(view) if key(item) == new_key)
         return Replace((*others[:first], event, *others[first:]))
 
     return upsert
@@ -118,35 +118,35 @@ def reducer(*, on: type[object]) -> Callable[[M], M]:
     """
 
     def mark(method: M) -> M:
-        setattr(method, _MARK, (on, *_marks_of(method)))
+        setattr(method, _MARK, (on, *_list_marks(method)))
         return method
 
     return mark
 
 
-def methods_of(state: type[S], initial: Callable[[], S] | None) -> dict[type[Any], Reducer[S, Any]]:
+def collect_methods(state: type[S], initial: Callable[[], S] | None) -> dict[type[Any], Reducer[S, Any]]:
     """The reducers that a state slice declares or inherits, by their event type.
 
     Raises:
         ReducerError: the class marks no method, or two for one event.
     """
-    found: dict[type[Any], Reducer[S, Any]] = {}
+    reducers: dict[type[Any], Reducer[S, Any]] = {}
     # From the class itself a name is looked up once, so a method that overrides a marked one replaces it.
     names = dict.fromkeys(name for cls in reversed(state.__mro__) for name in vars(cls))
     for name in names:
         # Looked up statically, because `getattr` would run properties of the class.
-        for event_type in _marks_of(inspect.getattr_static(state, name)):
-            if event_type in found:
+        for event_type in _list_marks(inspect.getattr_static(state, name)):
+            if event_type in reducers:
                 raise ReducerError(
                     f"{state.__name__}.{name} reduces {event_type.__name__}, which another of its methods does already"
                 )
-            found[event_type] = _method_reducer(state, name, initial)
-    if not found:
+            reducers[event_type] = _method_reducer(state, name, initial)
+    if not reducers:
         raise ReducerError(f"{state.__name__} has no method marked @reducer(on=Event), so there is nothing to install")
-    return found
+    return reducers
 
 
-def _marks_of(method: object) -> tuple[type[Any], ...]:
+def _list_marks(method: object) -> tuple[type[Any], ...]:
     return cast("tuple[type[Any], ...]", getattr(method, _MARK, ()))  # as `reducer` has set it
 
 
@@ -192,7 +192,7 @@ class SliceRules:
         Raises:
             SessionUseError: `kind` is not a dataclass.
         """
-        return self._policies.get(kind) or self._policies.setdefault(kind, _policy_of(kind))
+        return self._policies.get(kind) or self._policies.setdefault(kind, _declared_policy(kind))
 
     def is_log(self, kind: type[Any]) -> bool:
         """Whether the slice of a type is a LOG; raises as `policy`."""
@@ -223,7 +223,7 @@ class SliceRules:
         """Add the reducers that a state slice declares; see `Session.install`."""
         if self._decides_on(state):
             raise ReducerError(f"{state.__name__} has reducers in this session already")
-        methods = methods_of(state, initial)
+        methods = collect_methods(state, initial)
         for kind in (state, *methods):
             self.policy(kind)  # all must be dataclasses before anything is registered
         for event_type, reducer in methods.items():
@@ -240,7 +240,7 @@ def _no_log(kind: type[Any]) -> ReducerError:
     )
 
 
-def _policy_of(kind: object) -> SlicePolicy:
+def _declared_policy(kind: object) -> SlicePolicy:
     if not (isinstance(kind, type) and is_dataclass(kind)):
         msg = f"a slice holds values of a dataclass, and {kind!r:.100} is none; name a class decorated with @dataclass"
         raise SessionUseError(msg)
@@ -273,7 +273,7 @@ class SessionSlices:
             dispatcher: notifies subscribers of events.
             session_id: the id of the session.
         """
-        self._session, self._turn, self._dispatcher, self._session_id = session, turn, dispatcher, session_id
+        self._session, self._turn, self._dispatcher = session, turn, dispatcher
         self._outside = threading.RLock()  # writes from outside of calls wait for each other
         self.owner: SliceOwner = SliceOwner(session_id)
         self.lock: threading.RLock = threading.RLock()
@@ -315,7 +315,7 @@ class SessionSlices:
         A store that fails is logged, and gets the event with the next unit. That of a call which is `nested` is not
         found among `calls`, because it may still be undone.
         """
-        self.log_item(type(event), event, ref, written="record")
+        self.log_item(type(event), event, ref, write="record")
         if not nested and ref.is_named and not (ref[0] is None and self.recorder is None):
             self.calls.add(ref, event)
 
@@ -329,14 +329,14 @@ class SessionSlices:
         """
         if self.recorder is not None:
             with self.lock:
-                self.recorder.part_of(transaction).record = self.recorder.noting(type(event), event, ref)
+                self.recorder.join(transaction).record = self.recorder.dump_item(type(event), event, ref)
 
     def undo(self, snapshot: SessionSnapshot) -> None:
         """Become again what a snapshot of this session holds; see `Session.restore`."""
         # A rollback has no current transaction, and its call still holds the turn: `_write` would be refused.
         if is_rolling_back():
             with self.lock:
-                self.state.undo(snapshot.slices, snapshot.taken)
+                self.state.undo(snapshot.slices, snapshot.event_count)
         else:
             self.write("restore a snapshot", partial(self.state.restore, snapshot.slices), current())
 
@@ -344,46 +344,46 @@ class SessionSlices:
         """Empty the slices that a reset empties, in one unit of work; `check` may refuse it. See `Session.reset`."""
         if current() is not None:
             raise SessionUseError("a session is reset between calls, not by one: its record would be removed with it")
-        gone: list[tuple[type[Any], int]] = []
+        lengths: list[tuple[type[Any], int]] = []
 
         def empty(call: Transaction) -> None:
             check()
             with self.lock:
                 self._open(call, "reset the session")
-                self.state.apply([(kind, Replace(())) for kind, _ in resettable(self.state.now[1])])
-                gone.extend(resettable(self.log))
+                self.state.apply([(kind, Replace(())) for kind, _ in list_resettable(self.state.now[1])])
+                lengths.extend(list_resettable(self.log))
                 if self.recorder is not None:
-                    self.recorder.part_of(call).emptied = tuple(kind for kind, _ in gone)
+                    self.recorder.join(call).emptied = tuple(kind for kind, _ in lengths)
 
         self._write_outside("reset the session", empty)
         if self.recorder is None:
             with self.lock:
-                shorten_logs(self.log, self.owner, gone)
+                shorten_logs(self.log, self.owner, lengths)
 
-    def log_item(self, kind: type[T], item: T, ref: CallRef | None = None, *, written: LogWrite = "now") -> None:
+    def log_item(self, kind: type[T], item: T, ref: CallRef | None = None, *, write: LogWrite = "now") -> None:
         """Append an item of a call to the LOG of a type, past reducers and subscribers; see `LogWrite`.
 
         Raises:
             SessionError: it cannot be stored, the session is closed, or it may not wait here. Nothing was appended.
             StoreError: it was to be written surely, and was not; or `CommitInDoubtError`.
         """
-        if (kept := self.recorder) is None:
+        if (recorder := self.recorder) is None:
             with self.lock:
                 self.log[kind] = appended(self.log.get(kind), self.owner, item)
             return
         caller = current()
         # One of a call that writes to this session goes with the unit of the call.
         in_call = caller is not None and caller.root.state != "ended" and caller.holds(self._turn)
-        if written != "record":
-            kept.check_open()
-            if not (in_call or written == "deferred"):
-                kept.check_wait()
+        if write != "record":
+            recorder.check_open()
+            if not (in_call or write == "deferred"):
+                recorder.check_wait()
         with self.lock:
             # The item is dumped first: one that cannot be stored is refused before the LOG has it.
-            kept.note(kind, item, ref, deferred=written == "deferred")
+            recorder.record_item(kind, item, ref, deferred=write == "deferred")
             self.log[kind] = appended(self.log.get(kind), self.owner, item)
-        error = None if in_call or written == "deferred" else kept.flush()
-        if error is not None and (written == "surely" or isinstance(error, SessionLostError)):
+        error = None if in_call or write == "deferred" else recorder.flush()
+        if error is not None and (write == "surely" or isinstance(error, SessionLostError)):
             raise error
 
     def write(self, what: str, act: Callable[[], None], call: Transaction | None) -> None:
@@ -410,7 +410,7 @@ class SessionSlices:
             ticket = draw_ticket((self._turn,), exclusive=True)
             try:
                 if ticket.waiter is not None:
-                    raise SessionBusyError(self._session_id)
+                    raise SessionBusyError(self.owner.session_id)
                 with Transaction(what, ticket=ticket, writes=True) as transaction:
                     write(transaction)
                     transaction.commit()
@@ -421,18 +421,18 @@ class SessionSlices:
 
     def _open(self, call: Transaction, what: str) -> None:
         if self.state.open(self._session, call, what) and self.recorder is not None:
-            self.recorder.part_of(call.root)
+            self.recorder.join(call.root)
 
     def _take_in(self, event: object, reducers: Reducers, call: Transaction) -> None:
         kind = type(event)
         with self.lock:
             self._open(call, f"dispatch {kind.__name__}")
             if reducers:
-                self.state.apply(decided_changes(event, reducers, self.state))
+                self.state.apply(decide_changes(event, reducers, self.state))
             else:
                 self.state.append(kind, event)
             if self.recorder is not None and not self.rules.is_log(kind):
-                self.state.taken.append(event)
+                self.state.events.append(event)
         # Outside of the lock, because a subscriber may wait for a thread that uses the session.
         if not self._dispatcher.is_quiet:
             self._dispatcher.dispatch(event)
@@ -453,10 +453,15 @@ class Slice(SliceView[T], Generic[T]):
         self._kind = kind
 
     @property
+    def session_id(self) -> str:
+        """The id of the session."""
+        return self._slices.owner.session_id
+
+    @property
     def version(self) -> Version[T] | None:
         """The version that this context sees now."""
         slices, kind = self._slices, self._kind
-        both = slices.log if slices.rules.is_log(kind) else slices.state.seen()
+        both = slices.log if slices.rules.is_log(kind) else slices.state.visible()
         return both.get(kind)
 
     def append(self, item: T) -> None:
@@ -468,14 +473,14 @@ class Slice(SliceView[T], Generic[T]):
         else:
             slices.write(f"append to {kind.__name__}", partial(slices.state.append, kind, item), current())
 
-    def log(self, item: T, ref: CallRef | None = None, *, written: LogWrite = "now") -> None:
+    def log(self, item: T, ref: CallRef | None = None, *, write: LogWrite = "now") -> None:
         """Append an item of a call to the slice, which is a LOG, past reducers and subscribers; see `LogWrite`.
 
         Raises:
             SessionError: it cannot be stored, the session is closed, or it may not wait here. Nothing was appended.
             StoreError: it was to be written surely, and was not; or `CommitInDoubtError`.
         """
-        self._slices.log_item(self._kind, item, ref, written=written)
+        self._slices.log_item(self._kind, item, ref, write=write)
 
     @overload
     def seed(self, items: Iterable[T], /) -> None: ...
@@ -490,9 +495,9 @@ class Slice(SliceView[T], Generic[T]):
             ReducerError: something is not an item of the slice.
             SessionUseError: the slice is a LOG.
         """
-        given: Any = items[0] if len(items) == 1 else items
-        holds_items = isinstance(given, Iterable) and not hasattr(cast("object", given), "__dataclass_fields__")
-        self._change(Replace(tuple(cast("Iterable[Any]", given) if holds_items else items)), "seed")
+        argument: Any = items[0] if len(items) == 1 else items
+        holds_items = isinstance(argument, Iterable) and not hasattr(cast("object", argument), "__dataclass_fields__")
+        self._change(Replace(tuple(cast("Iterable[Any]", argument) if holds_items else items)), "seed")
 
     def clear(self, *, where: Callable[[T], bool] | None = None) -> None:
         """Remove the items for which `where` is true; without it, all.

@@ -21,9 +21,10 @@ from handrail.errors import InvalidArgumentError, SessionError, SessionUseError,
 from handrail.errors.developer import check_argument
 from handrail.events import Dispatcher
 from handrail.interrupts import HeldInterrupts
+from handrail.serde.json_values import escape_surrogates
 from handrail.session.calls import CallMasking, CallRecords, OpenCall
 from handrail.session.reducers import SessionSlices, Slice, SliceRules
-from handrail.session.slices import Reducer, SessionSnapshot, SlicePolicy, filled, versions_of
+from handrail.session.slices import Reducer, SessionSnapshot, SlicePolicy, list_items, make_versions
 from handrail.transaction import current
 from handrail.turns import Turn
 from handrail.waiting import asynchronous, closing_after, completed, run_in_thread
@@ -67,14 +68,14 @@ def _check(
     for name, value in cast("Mapping[Any, Any]", tags or {}).items():
         texts.append(("a name in tags", name, _is_text(name), _TAGS))
         texts.append((f"tags[{name!r}]", value, _is_text(value), "text of valid Unicode; write str(...) around it"))
-    for argument, given, fits, expected in texts:
+    for argument, value, fits, expected in texts:
         if not fits:
-            raise InvalidArgumentError(function=function, argument=argument, given=given, expected=expected)
+            raise InvalidArgumentError(function=function, argument=argument, given=value, expected=expected)
 
 
-def _is_text(given: object) -> bool:
+def _is_text(value: object) -> bool:
     # A lone surrogate has no UTF-8, so stores cannot hold it: it is dropped, and the text differs.
-    return isinstance(given, str) and given.encode(errors="ignore").decode() == given
+    return isinstance(value, str) and escape_surrogates(value) is value
 
 
 class OpenOptions(TypedDict, total=False):
@@ -96,18 +97,18 @@ async def _open_on_thread(opening: Callable[[], SessionT]) -> SessionT:
         CancelledError: the task was cancelled; the session may be held for as long as the opening still waits.
         Exception: what `opening` raises.
     """
-    opened = run_in_thread(opening)
+    opening_future = run_in_thread(opening)
     try:
-        await completed(opened)
+        await completed(opening_future)
     except BaseException:
-        opened.add_done_callback(_close_again)
+        opening_future.add_done_callback(_close_again)
         raise
-    return opened.result()
+    return opening_future.result()
 
 
-def _close_again(opened: Future[SessionT]) -> None:
-    if opened.exception() is None:  # else it was not opened, and no caller waits for the reason
-        opened.result().close()
+def _close_again(future: Future[SessionT]) -> None:
+    if future.exception() is None:  # else it was not opened, and no caller waits for the reason
+        future.result().close()
 
 
 class Session:
@@ -241,7 +242,7 @@ class Session:
     def kinds(self) -> tuple[type[Any], ...]:
         """The types that have a slice with something in it, STATE first."""
         with self.slices.lock:
-            both = (self.slices.state.seen(), self.slices.log)
+            both = (self.slices.state.visible(), self.slices.log)
             return tuple(kind for slices in both for kind in slices if slices[kind].length)
 
     def close(self) -> None:
@@ -252,9 +253,9 @@ class Session:
     @cached_property
     def conversation(self) -> Conversation:
         """The messages of a model; see `handrail.session.conversation`."""
-        from handrail.session.conversation import Conversation  # noqa: PLC0415
+        from handrail.session.conversation import Conversation, ConversationPart  # noqa: PLC0415
 
-        return Conversation(self)
+        return Conversation(self[ConversationPart], self.calls)
 
     @property
     def open_calls(self) -> tuple[OpenCall, ...]:
@@ -267,9 +268,11 @@ class Session:
         Raises:
             StoreError: the store cannot be read.
         """
-        from handrail.session.open_calls import open_calls_of  # noqa: PLC0415
+        from handrail.session.open_calls import list_open_calls  # noqa: PLC0415
 
-        return open_calls_of(self, () if self.recorder is None else self.recorder.store.open_claims(self.session_id))
+        items = {kind: self[kind].all() for kind in self.kinds if hasattr(kind, "listed_calls")}
+        claims = () if self.recorder is None else self.recorder.store.open_claims(self.session_id)
+        return list_open_calls(items, self.session_id, claims, self.calls.is_final)
 
     def connection(self) -> DatabaseConnection:
         """The database of the session's store, inside the transaction of the call; `context.connection` reads better.
@@ -305,14 +308,14 @@ class Session:
             from handrail.session.persistence.loading import copy_for_fork  # noqa: PLC0415
 
             opening, note = copy_for_fork(self.recorder, self._opening, new_id, at)
-            stored = self._resume(opening, new_id, parent=self.parent, rules=self.slices.rules)
-            stored[type(note)].append(note)
-            return stored
+            copy = self._resume(opening, new_id, parent=self.parent, rules=self.slices.rules)
+            copy[type(note)].append(note)
+            return copy
         if at is not None:
             raise SessionError("a session in memory keeps no history to go back to; fork(at=...) needs Session.open")
         fork = Session(session_id=new_id, tags=self.tags, parent=self.parent, new_id=self._new_id)
         with self.slices.lock:
-            fork.slices.adopt(self.slices.state.held(), self.slices.log, self.slices.rules)
+            fork.slices.adopt(self.slices.state.share(), self.slices.log, self.slices.rules)
         return fork
 
     async def fork_async(self, *, session_id: str | None = None, at: tuple[str | None, str] | None = None) -> Session:
@@ -349,10 +352,10 @@ class Session:
             SnapshotError: an item cannot be said in JSON, or would not come back the same; it names slice and item.
         """
         from handrail.session.conversation import masked_item  # noqa: PLC0415
-        from handrail.session.export import dump_session_json  # noqa: PLC0415
+        from handrail.session.persistence.stored_types import dump_session_json  # noqa: PLC0415
 
         with self.slices.lock:
-            state, log = filled(self.slices.state.seen()), filled(self.slices.log)
+            state, log = list_items(self.slices.state.visible()), list_items(self.slices.log)
         mask = partial(masked_item, masking=self.call_masking)
         masked = {kind: tuple(map(mask, items)) for kind, items in log.items()}
         return dump_session_json(self.session_id, self.tags, state, masked)
@@ -365,12 +368,12 @@ class Session:
             SnapshotError: the data is not a saved session, or has values of other types than `types`.
             InvalidArgumentError: it has an id that no session can have.
         """
-        from handrail.session.export import load_session_json  # noqa: PLC0415
+        from handrail.session.persistence.stored_types import load_session_json  # noqa: PLC0415
 
         session_id, tags, state, log = load_session_json(data, types=types)
         session = Session(session_id=session_id, tags=tags, parent=parent)
         owner = session.slices.owner
-        session.slices.adopt(versions_of(state, owner), versions_of(log, owner))
+        session.slices.adopt(make_versions(state, owner), make_versions(log, owner))
         return session
 
     @classmethod
@@ -387,19 +390,23 @@ class Session:
         from handrail.session.persistence import loading  # noqa: PLC0415
 
         with HeldInterrupts():  # where Ctrl-C came, the session is collected, which releases it
-            kept = loading.load_session(opening, session_id, tags or {}, None if parent is None else parent.session_id)
-            session = cls(session_id=session_id, tags=kept.session_lock.row.tags, parent=parent, dispatcher=dispatcher)
+            recorder = loading.load_session(
+                opening, session_id, tags or {}, None if parent is None else parent.session_id
+            )
+            session = cls(
+                session_id=session_id, tags=recorder.session_lock.row.tags, parent=parent, dispatcher=dispatcher
+            )
             slices = session.slices
-            slices.adopt(*loading.stored_slices(kept, slices.owner), rules)
-            session.recorder, session._opening = kept, opening
+            slices.adopt(*loading.stored_slices(recorder, slices.owner), rules)
+            session.recorder, session._opening = recorder, opening
             # One lock guards the slices and what the recorder knows of them.
-            kept.lock, kept.state, kept.log = slices.lock, slices.state, slices.log
-            slices.recorder, kept.mask = kept, partial(masked_item, masking=session.call_masking)
-            if kept.head:
-                session.calls = slices.calls = loading.StoredCallRecords(kept)
-            kept.calls = session.calls
-            session.call_masking.on_added = kept.mask_noted
-            loading.release_with(session, opening.store, kept.session_lock)
+            recorder.lock, recorder.state, recorder.log = slices.lock, slices.state, slices.log
+            slices.recorder, recorder.mask = recorder, partial(masked_item, masking=session.call_masking)
+            if recorder.head:
+                session.calls = slices.calls = loading.StoredCallRecords(recorder)
+            recorder.calls = session.calls
+            session.call_masking.on_added = recorder.mask_pending
+            loading.release_with(session, opening.store, recorder.session_lock)
         return session
 
     def __getitem__(self, kind: type[T]) -> Slice[T]:
@@ -483,7 +490,7 @@ class Session:
     def snapshot(self) -> SessionSnapshot:
         """The STATE slices as this context sees them; costs the same however much they hold."""
         with self.slices.lock:
-            return SessionSnapshot(self.slices.owner, self.slices.state.held())
+            return SessionSnapshot(self.slices.owner, self.slices.state.share())
 
     def restore(self, snapshot: SessionSnapshot) -> None:
         """Put the STATE slices back; LOG slices stay. It is a write like any other, and undone with its call.

@@ -67,30 +67,30 @@ class StoredItems(Generic[T]):
             place that stand in the same entries. If it raises, nothing has changed, and the next caller tries again.
     """
 
-    __slots__ = ("_held", "_lock", "_read", "_taken")
+    __slots__ = ("_buffer", "_loaded_count", "_lock", "_read")
 
     def __init__(self, count: int, read: Callable[[int, int], list[T]]) -> None:
         self._read = read
         self._lock = threading.RLock()
-        self._taken = 0  # how many items have come from the store
+        self._loaded_count = 0  # how many items have come from the store
         # How many items at the beginning have not been read, and those after them. In one tuple, which is replaced when
         # items are read: an interrupt leaves all of it or nothing, and the length is known without the lock.
-        self._held: tuple[int, list[T]] = (count, [])
+        self._buffer: tuple[int, list[T]] = (count, [])
 
     @property
     def is_loaded(self) -> bool:
         """Whether nothing is left to be read from the store."""
-        return not self._held[0]
+        return not self._buffer[0]
 
     def __len__(self) -> int:
         """How many items there are, read or not."""
-        unread, items = self._held
+        unread, items = self._buffer
         return unread + len(items)
 
     def append(self, item: T) -> None:
         """Add an item at the end."""
         with self._lock:
-            self._held[1].append(item)
+            self._buffer[1].append(item)
 
     @overload
     def __getitem__(self, place: int) -> T: ...
@@ -118,21 +118,21 @@ class StoredItems(Generic[T]):
     def __delitem__(self, place: slice) -> None:
         """Cut the end off: `del items[length:]`. Nothing is read."""
         with self._lock:
-            unread, items = self._held
+            unread, items = self._buffer
             if place.start < unread:
-                self._held = (place.start, [])
+                self._buffer = (place.start, [])
             else:
                 del items[place.start - unread :]
 
     def _from(self, start: int) -> tuple[int, list[T]]:
         """How many items are not read, once those from `start` on are; and the items after these."""
         with self._lock:
-            unread, items = self._held
+            unread, items = self._buffer
             if start < unread:
-                read = self._read(max(min(start, unread - self._taken), 0), unread)
-                self._taken += len(read)
-                self._held = (unread - len(read), [*read, *items])
-            return self._held
+                read = self._read(max(min(start, unread - self._loaded_count), 0), unread)
+                self._loaded_count += len(read)
+                self._buffer = (unread - len(read), [*read, *items])
+            return self._buffer
 
 
 LogWrite: TypeAlias = Literal["now", "deferred", "record", "surely"]
@@ -213,7 +213,7 @@ class SessionSnapshot(NamedTuple):
 
     owner: SliceOwner
     slices: Versions
-    taken: int = 0
+    event_count: int = 0
 
 
 class SliceView(Sequence[T], Generic[T]):
@@ -324,8 +324,8 @@ class Remove(SliceChange):
     def apply(self, version: Version[Any] | None, owner: SliceOwner, /) -> Version[Any] | None:
         """Make a new list, unless no item goes."""
         items = SliceView(version).all()
-        left = [item for item in items if not self.where(item)]
-        return version if len(left) == len(items) else Version(owner, left, len(left))
+        rest = [item for item in items if not self.where(item)]
+        return version if len(rest) == len(items) else Version(owner, rest, len(rest))
 
 
 @dataclass(frozen=True, slots=True)
@@ -363,7 +363,7 @@ Reducer: TypeAlias = Callable[[SliceView[S], E], Change[S]]
 """Takes the slice and the event; returns the change of the slice. Has no effects."""
 
 
-def resettable(slices: Versions) -> list[tuple[type[Any], int]]:
+def list_resettable(slices: Versions) -> list[tuple[type[Any], int]]:
     """The types whose slices have items and are emptied by `Session.reset`, with how many items they have.
 
     A class whose items are to stay says so by a class variable: `survives_reset: ClassVar[bool] = True`.
@@ -375,22 +375,22 @@ def resettable(slices: Versions) -> list[tuple[type[Any], int]]:
 def shorten_logs(log: dict[Any, Version[Any]], owner: SliceOwner, lengths: list[tuple[type[Any], int]]) -> None:
     """Remove so many of the oldest items of some LOGs; with the session's lock held."""
     for kind, length in lengths:
-        left = SliceView(log[kind])[length:]
-        log[kind] = Version(owner, list(left), len(left))
+        rest = SliceView(log[kind])[length:]
+        log[kind] = Version(owner, list(rest), len(rest))
 
 
 Items: TypeAlias = Mapping[type[Any], tuple[Any, ...]]
 """What slices hold, by their type."""
 
 
-def filled(slices: Versions) -> Items:
+def list_items(slices: Versions) -> Items:
     """The items of the slices that have any, by their type."""
     return {kind: SliceView(version).all() for kind, version in slices.items() if version.length}
 
 
-def versions_of(items: Items, owner: SliceOwner) -> Versions:
+def make_versions(items: Items, owner: SliceOwner) -> Versions:
     """The slices that hold these items, by their type; `owner` may grow them in place."""
-    return {kind: Version(owner, list(held), len(held)) for kind, held in items.items()}
+    return {kind: Version(owner, list(values), len(values)) for kind, values in items.items()}
 
 
 SliceChanges: TypeAlias = Iterable[tuple[type[Any], SliceChange]]
@@ -406,16 +406,16 @@ class StateSlices:
         taken: the events that the writer has taken in so far, in a stored session.
     """
 
-    __slots__ = ("_end_is_held", "now", "owner", "taken")
+    __slots__ = ("_end_is_shared", "events", "now", "owner")
 
     def __init__(self, owner: SliceOwner, slices: Versions) -> None:
         """Make the state of a session without values."""
         self.owner: SliceOwner = owner
         self.now: tuple[Transaction | None, Versions, Versions] = (None, slices, slices)
-        self.taken: list[object] = []
-        self._end_is_held = False
+        self.events: list[object] = []
+        self._end_is_shared = False
 
-    def seen(self) -> Versions:
+    def visible(self) -> Versions:
         """The slices as this context sees them: its call's own changes, or what has been committed."""
         while True:
             now = self.now
@@ -432,11 +432,11 @@ class StateSlices:
         views = (working,) if writer is None or writer.committed else (working, before)
         return any(kind in slices and slices[kind].length for slices in views)
 
-    def held(self) -> Versions:
+    def share(self) -> Versions:
         """The slices as this context sees them, for a caller that may hold them for ever."""
-        slices = self.seen()
+        slices = self.visible()
         # The slices from before the writer are never cut off, so a holder of these needs no protection.
-        self._end_is_held |= slices is not self.now[2]
+        self._end_is_shared |= slices is not self.now[2]
         return slices
 
     def open(self, participant: Snapshotable[Any], call: Transaction, what: str) -> bool:
@@ -463,16 +463,16 @@ class StateSlices:
         if root is not writer:
             committed = working if writer is None or writer.committed else before
             self.now = (root, committed, committed)
-            self._end_is_held = False
-            self.taken = []
+            self._end_is_shared = False
+            self.events = []
             return True
         return False
 
     def _snapshot(self) -> SessionSnapshot:
         """What a call that joins is rolled back to; unlike that of `Session.snapshot`, it is dropped with the call."""
         call = current()
-        taken = len(self.taken) if call is not None and call.root is self.now[0] else 0
-        return SessionSnapshot(self.owner, self.seen(), taken)
+        count = len(self.events) if call is not None and call.root is self.now[0] else 0
+        return SessionSnapshot(self.owner, self.visible(), count)
 
     def append(self, kind: type[Any], item: object) -> None:
         """Let a slice get an item more, for the writer that `open` admitted."""
@@ -501,15 +501,15 @@ class StateSlices:
         """Restore what a snapshot holds, for the writer that `open` admitted."""
         writer, _, before = self.now
         # The caller holds the snapshot, whose versions may count items at the end of lists that an undo would cut off.
-        self._end_is_held = True
+        self._end_is_shared = True
         self.now = (writer, slices, before)
 
-    def undo(self, slices: Versions, taken: int) -> None:
+    def undo(self, slices: Versions, event_count: int) -> None:
         """Become again what a transaction held when it joined; costs what has changed since."""
         writer, working, before = self.now
-        del self.taken[taken:]
+        del self.events[event_count:]
         # Otherwise a snapshot or a fork may look at the items at the end of the list.
-        if not self._end_is_held:
+        if not self._end_is_shared:
             for kind, version in slices.items():
                 later = working.get(kind)
                 # A version with another list was replaced or copied, so this list has no items of it.

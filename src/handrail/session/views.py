@@ -55,8 +55,8 @@ class BoundSession(Session):
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - any attribute of a session
         if "unbound" not in vars(self):  # as while it is being copied
             raise AttributeError(name)
-        found = getattr(self.unbound, name)
-        return bound_session(found, self.bound_to) if isinstance(found, Session) else found  # the parent
+        value = getattr(self.unbound, name)
+        return bound_session(value, self.bound_to) if isinstance(value, Session) else value  # the parent
 
     def __setattr__(self, name: str, value: object) -> None:
         setattr(self.unbound, name, value)
@@ -85,23 +85,23 @@ class BoundSlice(Slice[Any]):
         self.bound_to: Transaction = call
 
 
-def _forwarded(owner: type[object], name: str) -> Callable[..., Any]:
+def _forward_method(owner: type[object], name: str) -> Callable[..., Any]:
     """A method that runs that method of the session or slice in the call."""
 
     @wraps(getattr(owner, name))
     def run(self: BoundSession | BoundSlice, *args: object, **kwargs: object) -> object:
         method, call = getattr(self.unbound, name), self.bound_to
         if current() is call:  # in the handler itself, which is nearly always so
-            made = method(*args, **kwargs)
+            result = method(*args, **kwargs)
         else:
             with in_call(call):
-                made = method(*args, **kwargs)
-        return bound_session(made, call) if isinstance(made, Session) else made  # a child, a fork
+                result = method(*args, **kwargs)
+        return bound_session(result, call) if isinstance(result, Session) else result  # a child, a fork
 
     return run
 
 
-def _forwarded_property(owner: type[object], name: str) -> property:
+def _forward_property(owner: type[object], name: str) -> property:
     def read(self: BoundSession | BoundSlice) -> object:
         with in_call(self.bound_to):
             return getattr(self.unbound, name)
@@ -115,9 +115,9 @@ def _forward(owner: type[object], view: type[object]) -> None:
         if name in vars(view) or (name.startswith("__") and name != "__repr__"):
             continue
         if isinstance(member, property):
-            setattr(view, name, _forwarded_property(owner, name))
+            setattr(view, name, _forward_property(owner, name))
         elif isinstance(member, FunctionType) and not iscoroutinefunction(member):
-            setattr(view, name, _forwarded(owner, name))
+            setattr(view, name, _forward_method(owner, name))
         elif isinstance(member, MemberDescriptorType) or not hasattr(member, "__get__"):
             # Data of a class of the program, of which a view would find the default.
             setattr(view, name, property(attrgetter(f"unbound.{name}")))
@@ -135,10 +135,10 @@ def bound_session(session: Session, call: Transaction) -> BoundSession:
     itself = session.unbound
     kind = type(itself)
     if kind not in _CLASSES:
-        made = cast("type[BoundSession]", type(kind.__name__, (BoundSession, kind), {}))  # its first base is the view
-        for each in kind.__mro__[: kind.__mro__.index(Session)]:
-            _forward(each, made)
-        _CLASSES[kind] = made
+        view = cast("type[BoundSession]", type(kind.__name__, (BoundSession, kind), {}))  # its first base is the view
+        for base in kind.__mro__[: kind.__mro__.index(Session)]:
+            _forward(base, view)
+        _CLASSES[kind] = view
     return _CLASSES[kind](itself, call)
 
 
@@ -161,8 +161,8 @@ class UnopenedSession(NamedTuple):
         """
         from handrail.session.persistence.loading import known_items  # noqa: PLC0415
 
-        found = known_items(self.store, self.row, lambda each: each is kind)
-        return tuple(cast("list[T]", found.get(kind, [])))
+        value = known_items(self.store, self.row, lambda cls: cls is kind)
+        return tuple(cast("list[T]", value.get(kind, [])))
 
 
 def reads_above(session: Session) -> bool:
@@ -190,11 +190,11 @@ def sessions_above(session: Session) -> Iterator[Session | UnopenedSession]:
         return
     from handrail.session.persistence.protocol import ForkedFrom, works_for  # noqa: PLC0415
 
-    store, seen = recorder.store, {last.session_id}
+    store, ids = recorder.store, {last.session_id}
     above = works_for(recorder.session_lock.row, last[ForkedFrom].all())
     # A session may have been deleted, and its id used again for one that is made for its former child.
-    while above is not None and above not in seen and (row := store.find(above)) is not None:
-        seen.add(above)
+    while above is not None and above not in ids and (row := store.find(above)) is not None:
+        ids.add(above)
         unopened = UnopenedSession(store, row)
         yield unopened
         above = works_for(row, unopened.log(ForkedFrom))

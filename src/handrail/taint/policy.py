@@ -191,7 +191,7 @@ def note_sanitized(session: Session, tool: Tool[Any, Any], ref: CallRef, value: 
     """
     shown = tool.result_masking.mask(dump(value))
     texts = [] if value is None else [text for text in leaves(shown) if MASK not in text]
-    session[Sanitized].log(Sanitized(tool.name, *ref.stored, tuple(dict.fromkeys(texts))), ref, written="deferred")
+    session[Sanitized].log(Sanitized(tool.name, *ref.storable, tuple(dict.fromkeys(texts))), ref, write="deferred")
 
 
 def are_sanitized(session: Session, arguments: JudgedArguments) -> bool:

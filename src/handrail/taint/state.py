@@ -161,7 +161,7 @@ class TaintIndex:
         for place in range(start, len(items)):
             self._known[items[place].provenance.ref] = place
             self._read = place + 1
-        return self._known.get(ref.stored)
+        return self._known.get(ref.storable)
 
 
 def taint(
@@ -194,7 +194,7 @@ def taint(
     session = index.session
     secret_of(session, secret)
     item = Tainted(provenance, after)
-    session[Tainted].log(item, provenance.ref, written=written)
+    session[Tainted].log(item, provenance.ref, write=written)
     # By identity, from the end: another thread may have appended an equal one.
     items = session[Tainted]
     return next(place for place in reversed(range(len(items))) if items[place] is item)
@@ -207,7 +207,7 @@ def secret_of(session: Session, secret: Callable[[], str] = new_secret) -> str:
         SessionError: as for `taint`.
     """
     if not len(session[DelimiterSecret]):
-        session[DelimiterSecret].log(DelimiterSecret(secret()), written="deferred")
+        session[DelimiterSecret].log(DelimiterSecret(secret()), write="deferred")
     return session[DelimiterSecret][0].secret
 
 
@@ -229,7 +229,7 @@ def taint_by_answer(session: Session, child: Session, *, tool: str, ref: CallRef
     if not len(child[Tainted]):
         return
     through = tuple(str(each.provenance) for each in child[Tainted][:_MOST_THROUGH])
-    taint(TaintIndex(session), Provenance(tool, *ref.stored, shown_arguments(arguments), through))
+    taint(TaintIndex(session), Provenance(tool, *ref.storable, shown_arguments(arguments), through))
 
 
 def shown_arguments(arguments: str) -> str:
@@ -320,5 +320,5 @@ def delimiter_of(session: Session, ref: CallRef, place: int | None = None) -> st
         place: the place of its item, if another call may have the same name.
     """
     # With the session, because a fork has the secret of its origin, and may have calls of the same names.
-    named = repr((session.session_id, *ref.stored, place))
+    named = repr((session.session_id, *ref.storable, place))
     return bytes_digest(named.encode(errors="surrogatepass"), secret_of(session).encode())[:_DIGITS]

@@ -148,8 +148,8 @@ class AskedCall:
         """Whether an identity, as a record has it, names this call; some messages do not know the reply."""
         mine = self.call.call
         if None in {ref.reply, mine.reply}:
-            return ref.call_id in {mine.call_id, mine.stored.call_id}
-        return ref.stored == mine.stored
+            return ref.call_id in {mine.call_id, mine.storable.call_id}
+        return ref.storable == mine.storable
 
     def reported(self, claim: OpenCall | None) -> TranscriptCall:
         """The call with its outcome; `claim` is what the ledger has of an effect that has not come to its end."""

@@ -33,7 +33,7 @@ from handrail.serde.json_schema import is_array
 from handrail.session.calls import CallRef, OpenCall
 from handrail.session.conversation import ConversationPart
 from handrail.session.open_calls import PostponedCall
-from handrail.session.persistence.loading import corrupt, decoded_items
+from handrail.session.persistence.loading import corrupt, decode_items
 from handrail.session.persistence.protocol import SessionEntry, SessionStore
 from handrail.session.persistence.stored_types import stored_type
 from handrail.transcript.call_outcomes import ApprovalNote, AskedCall, CallReport, approval_notes, call_report
@@ -103,7 +103,7 @@ class TranscriptReader:
         row = self._store.find(self._session_id)
         if row is None:  # deleted
             return
-        self._claims = {claim.call.stored: claim for claim in self._store.open_claims(self._session_id)}
+        self._claims = {claim.call.storable: claim for claim in self._store.open_claims(self._session_id)}
         while self._place < row.head:
             end = min(self._place + _PAGE_ENTRIES, row.head)
             for entry in self._store.entries(self._session_id, after=self._place, until=end):
@@ -126,7 +126,7 @@ class TranscriptReader:
             if entry.removed:
                 self._close(*self._last.values(), self._alone.values())
                 self._queue.append(TranscriptBreak(conversation=None, kind="removed", count=entry.removed))
-            for part in decoded_items(part_type, entry, self._session_id, self._store):
+            for part in decode_items(part_type, entry, self._session_id, self._store):
                 self._add_part(part)
         elif name == stored_type(ToolInvoked).name:
             for report in self._decoded(entry, lambda item: (call_report(item),)):
@@ -279,7 +279,7 @@ class TranscriptReader:
                 yield item
 
     def _reported(self, asked: AskedCall) -> Iterator[TranscriptCall]:
-        call = asked.reported(self._claims.get(asked.call.call.stored))
+        call = asked.reported(self._claims.get(asked.call.call.storable))
         nested = tuple(replace(each, conversation=call.conversation, child=self._child(each)) for each in call.nested)
         # Of a call that was cut off, only those of its handler may be recorded.
         yield from (replace(call, child=self._child(call), nested=nested),) if call.tool else nested

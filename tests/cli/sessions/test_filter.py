@@ -8,8 +8,8 @@ from datetime import timedelta
 from handrail.cli.sessions.listing import last_used
 from handrail.session import Session
 from handrail.session.calls import CallRef
-from handrail.session.conversation import Conversation
-from handrail.session.open_calls import note_postponed
+from handrail.session.conversation import Conversation, ConversationPart
+from handrail.session.open_calls import PostponedCall, record_postponed
 from handrail.session.persistence.protocol import SessionEntry, SessionRow
 from handrail.store import Store
 from handrail.store.protocol import ClaimOwner
@@ -58,7 +58,7 @@ def test_sessions_are_filtered_by_agent(handrail: Command, store: Store) -> None
 def test_sessions_are_filtered_by_state(handrail: Command, store: Store) -> None:
     """Any of those that are given: a process holds it, it has open calls, or none of that."""
     with Session.open(store, "waits") as session:
-        note_postponed(session, CallRef("r1", "c1"), "pay", store.now())
+        record_postponed(session[PostponedCall], CallRef("r1", "c1"), "pay", store.now())
         assert listed(handrail, "--state", "held") == ["waits"]
     assert listed(handrail, "--state", "held") == []
     assert listed(handrail, "--state", "waiting") == ["waits"]
@@ -83,7 +83,7 @@ def test_age_counts_from_the_last_use_that_is_recorded(handrail: Command, store:
     add(store, "talked", 40 * DAY, ("handrail.said", "", message(3 * DAY, store)))
     add(store, "said", 40 * DAY)
     with Session.open(store, "said") as session:
-        Conversation(session, clock=FakeClock(now - 3 * DAY)).append({"role": "user"})
+        Conversation(session[ConversationPart], session.calls, clock=FakeClock(now - 3 * DAY)).append({"role": "user"})
     add(store, "odd", 40 * DAY, ("handrail.said", "", b"[7]"), ("x", "c1", b"[{}]"))
     rows = {row.session_id: last_used(store, row) for row in store.sessions()}
     assert rows["called"] == now - 2 * DAY

@@ -14,7 +14,7 @@ from handrail.session.persistence.protocol import (
     ItemRange,
     SessionEntry,
     dump_indexes,
-    index_of,
+    find_index,
     load_indexes,
 )
 
@@ -87,10 +87,10 @@ def test_a_change_in_the_middle_cuts_a_run_in_two() -> None:
 def test_an_empty_slice_may_become_one_of_the_other_role() -> None:
     """One with items may not: that is for whoever reads it to refuse."""
     empty, full = EntryIndex("state", (), 3), EntryIndex("state", (ItemRange(1, 1, 0, 1, 1),), 1)
-    assert index_of({"T": empty}, "T", "log") == EntryIndex("log")
-    assert index_of({"T": empty}, "T", "state") is empty
-    assert index_of({"T": full}, "T", "log") is full
-    assert index_of({}, "T", "log") == EntryIndex("log")
+    assert find_index({"T": empty}, "T", "log") == EntryIndex("log")
+    assert find_index({"T": empty}, "T", "state") is empty
+    assert find_index({"T": full}, "T", "log") is full
+    assert find_index({}, "T", "log") == EntryIndex("log")
 
 
 WRONG = {

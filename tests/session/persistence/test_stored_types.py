@@ -11,7 +11,14 @@ import pytest
 
 from handrail.errors import SessionError, UnknownTypeError
 from handrail.session import stored_as
-from handrail.session.persistence.stored_types import StoredType, find_type, forget_types, stored_type, unknown_type
+from handrail.session.persistence.stored_types import (
+    StoredForm,
+    StoredType,
+    find_type,
+    forget_types,
+    stored_type,
+    unknown_type,
+)
 from tests.session.samples import A, B, Note, Rich
 from tests.wording import Wording
 
@@ -53,7 +60,7 @@ class Backwards:
         return Word(data["w"][::-1])
 
 
-stored_as("tests.word", form=Backwards())(Word)
+stored_as("tests.word", form=StoredForm(Backwards().dump, Backwards().load))(Word)
 
 
 @dataclass

@@ -8,7 +8,7 @@ import pytest
 
 from handrail.errors import ReducerError
 from handrail.session import Append, Replace, SliceView, Unchanged, reducer, upsert_by
-from handrail.session.reducers import methods_of
+from handrail.session.reducers import collect_methods
 from handrail.session.slices import SliceOwner, Version
 from tests.session.samples import Add, Note, Reset, Task, Total
 from tests.wording import Wording
@@ -48,7 +48,7 @@ def test_upsert_leaves_items_of_other_keys_as_they_are() -> None:
 
 def test_a_state_slice_becomes_what_its_method_returns() -> None:
     """An instance of the class, or a change."""
-    methods = methods_of(Total, None)
+    methods = collect_methods(Total, None)
     view = SliceView(Version(SliceOwner("me"), [Total(2)], 1))
     assert list(methods) == [Add, Reset]
     assert methods[Add](view, Add(3)) == Replace((Total(5),))
@@ -58,8 +58,8 @@ def test_a_state_slice_becomes_what_its_method_returns() -> None:
 def test_an_empty_state_slice_passes_events_over() -> None:
     """Until it is seeded, or if it says what it begins with, from there."""
     empty = SliceView[Total](None)
-    assert methods_of(Total, None)[Add](empty, Add(3)) == Unchanged()
-    assert methods_of(Total, lambda: Total(10))[Add](empty, Add(3)) == Replace((Total(13),))
+    assert collect_methods(Total, None)[Add](empty, Add(3)) == Unchanged()
+    assert collect_methods(Total, lambda: Total(10))[Add](empty, Add(3)) == Replace((Total(13),))
 
 
 def test_a_method_may_take_several_events() -> None:
@@ -74,7 +74,7 @@ def test_a_method_may_take_several_events() -> None:
         def count(self, _event: Add | Reset) -> Count:
             return Count(self.seen + 1)
 
-    methods = methods_of(Count, Count)
+    methods = collect_methods(Count, Count)
     assert list(methods) == [Add, Reset]
     assert methods[Reset](SliceView(None), Reset()) == Replace((Count(1),))
 
@@ -91,7 +91,7 @@ def test_methods_are_inherited_and_overridden() -> None:
         def reset(self, _event: Reset) -> Unchanged:
             return Unchanged()
 
-    methods = methods_of(Doubled, lambda: Doubled(0))
+    methods = collect_methods(Doubled, lambda: Doubled(0))
     assert list(methods) == [Add]
     assert methods[Add](SliceView(None), Add(3)) == Replace((Doubled(6),))
 
@@ -105,7 +105,7 @@ def test_a_method_that_returns_nothing_is_told(wording: Wording) -> None:
         def add(self, event: Add) -> None:
             pass
 
-    reduce = methods_of(Forgetful, Forgetful)[Add]
+    reduce = collect_methods(Forgetful, Forgetful)[Add]
     with pytest.raises(ReducerError) as raised:
         reduce(SliceView(None), Add(1))
     assert str(raised.value) == wording
@@ -125,12 +125,12 @@ def test_two_methods_for_one_event_are_refused(wording: Wording) -> None:
             return self
 
     with pytest.raises(ReducerError) as raised:
-        methods_of(Torn, None)
+        collect_methods(Torn, None)
     assert str(raised.value) == wording
 
 
 def test_a_class_without_marked_methods_is_refused(wording: Wording) -> None:
     """There would be nothing to install."""
     with pytest.raises(ReducerError) as raised:
-        methods_of(Note, None)
+        collect_methods(Note, None)
     assert str(raised.value) == wording

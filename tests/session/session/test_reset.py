@@ -22,7 +22,7 @@ from handrail.prompt import External, IdempotencyConfig, Tool, ToolContext, Tool
 from handrail.runtime import EffectApplied, ToolCall, ToolInvoked
 from handrail.session import Session
 from handrail.session.calls import CallRef
-from handrail.session.open_calls import note_postponed
+from handrail.session.open_calls import PostponedCall, record_postponed
 from handrail.store.urls import open as open_store
 from handrail.testing import Crashed, Finished
 from tests import kit
@@ -153,7 +153,7 @@ def test_session_with_an_open_call_is_not_reset(store: FaultyStore, wording: Wor
         assert str(raised.value) == wording
         assert held(session) == before
     with Session.open(store, "s2") as session:
-        note_postponed(session, CallRef("r1", "c1"), "pay", store.now())
+        record_postponed(session[PostponedCall], CallRef("r1", "c1"), "pay", store.now())
         with pytest.raises(SessionError) as raised:
             session.reset()
         assert str(raised.value) == wording

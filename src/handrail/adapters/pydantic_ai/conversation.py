@@ -97,7 +97,7 @@ class StoredHistory:
         self._name = name
         self._of: Owner = of
         self._is_held = is_held
-        self._conversation = Conversation(session, of, name)
+        self._conversation = Conversation(session[ConversationPart], session.calls, of, name)
         self._load()
 
     def _load(self) -> None:
@@ -349,7 +349,7 @@ class StoredHistory:
             asks = bool(part.calls) and isinstance(new[-1], ModelResponse) and not ended
             lost: Exception | None = None
             try:
-                self._conversation.add(part, written="deferred" if asks else "surely")
+                self._conversation.add(part, write="deferred" if asks else "surely")
             except (SessionLostError, StoreError) as error:
                 lost = error  # the session has the part, and writes it with its next unit
             # Only after the append: if the session refuses it, the next call stores the same messages again.

@@ -78,7 +78,7 @@ class OutsideResults:
             words = found.words or {}
             plain: object = from_json(words) if isinstance(words, str) else words
             shown = canonical_json(schema_masking(definition.parameters_json_schema).mask(plain)).decode()
-            provenance = Provenance(name, *found.ref.stored, shown_arguments(shown))
+            provenance = Provenance(name, *found.ref.storable, shown_arguments(shown))
             await ASYNC.run(partial(taint, index, provenance, written="surely"), is_async=False, seconds=None)
         return marks_of(index, found.ref)
 

@@ -33,7 +33,7 @@ from handrail.session.open_calls import (
     PostponedCall,
     RecordedAnswer,
     answer_in,
-    answer_in_words,
+    describe_answer,
     last_postponed,
     own_items,
 )
@@ -197,7 +197,7 @@ def session_items(question: StoredQuestion, answer: RecordedAnswer) -> tuple[obj
     record: Any = question.record
     given = answer.given
     if isinstance(record, PostponedCall):
-        return (record.answered(given, answer.last_attempt),)
+        return (record.with_answer(given, answer.last_attempt),)
     from handrail.agents.approval.decisions import (  # noqa: PLC0415 - the question needs the extra
         Answer,
         approval_record,
@@ -371,7 +371,7 @@ def last_attempt(store: Store, question: StoredQuestion) -> datetime | None:
     """When the newest attempt of the call of a program's own loop was recorded, as of `RecordedAnswer`."""
     if not isinstance(question.record, PostponedCall):
         return None
-    number = store.record_of_call(question.call_session, question.call.outermost.stored)
+    number = store.record_of_call(question.call_session, question.call.outermost.storable)
     record = None if number is None else recorded_item(store, question.call_session, number)
     return record.at if isinstance(record, ToolInvoked) else None
 
@@ -386,18 +386,18 @@ def _with_rows(store: Store, questions: Iterable[StoredQuestion]) -> Iterator[St
     for each in questions:
         if each.call_session not in rows:
             rows[each.call_session] = {row.call: row for row in store.answers(each.call_session)}
-        question = replace(each, row=rows[each.call_session].get(each.call.stored))
+        question = replace(each, row=rows[each.call_session].get(each.call.storable))
         if question.row is not None and question.answer is None and question.is_recorded:
             recorded = answer_in(question.row, store=store.url)
             last, given = last_attempt(store, question), recorded.given
             if recorded.is_about(question.digest, question.asks, last, first_asked=question.first_asked):
-                said = replace(given, reason=answer_in_words(given.approved, given.reason))
+                said = replace(given, reason=describe_answer(given.approved, given.reason))
                 question = replace(question, answer=said, recorded=recorded)
         yield question
 
 
 def _is_settled(store: Store, question: StoredQuestion) -> bool:
     """Whether the call, or the one that it is nested in, has a final record."""
-    number = store.record_of_call(question.call_session, question.call.outermost.stored)
+    number = store.record_of_call(question.call_session, question.call.outermost.storable)
     record = None if number is None else recorded_item(store, question.call_session, number)
     return record is not None and record.session_id == question.call_session and bool(record.final)

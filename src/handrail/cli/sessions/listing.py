@@ -217,4 +217,4 @@ def is_named_by(call: CallRef, text: str) -> bool:
     parsed = CallRef.parse(text)
     if parsed.reply is None:
         return call.call_id in {text, parsed.call_id, storable_id(text)}
-    return call == CallRef(parsed.reply or None, parsed.call_id).stored or call.call_id == text
+    return call == CallRef(parsed.reply or None, parsed.call_id).storable or call.call_id == text

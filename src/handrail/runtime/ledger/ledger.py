@@ -206,7 +206,7 @@ class EffectLedger:
 
     def unread_below(self, row: EffectRow) -> tuple[EffectRow, ...]:
         """The unread effects of the calls nested in the one of a row, whose message stands for them."""
-        caller, slots = row.owner.call.stored, self.store.unresolved_slots(row.owner.session_id)
+        caller, slots = row.owner.call.storable, self.store.unresolved_slots(row.owner.session_id)
         return tuple(each for each in slots if each.is_unread and caller in each.owner.call.ancestors)
 
     def leave_unread(self, effect: EffectRow, until: datetime | None, *, ttl: timedelta | None = None) -> bool:

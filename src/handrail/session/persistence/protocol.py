@@ -81,7 +81,7 @@ def works_for(row: SessionRow, forks: Sequence[ForkedFrom]) -> str | None:
         row: the row of the other one.
         forks: its items of that type.
     """
-    own = next((each for each in reversed(forks) if each.session_id == row.session_id), None)
+    own = next((item for item in reversed(forks) if item.session_id == row.session_id), None)
     return row.parent if own is None else own.works_for
 
 
@@ -259,15 +259,12 @@ class DatabaseCursor(Protocol):
     @property
     def rowcount(self) -> int:
         """How many rows the statement changed or found; -1 where the database does not report it."""
-        ...
 
     def fetchone(self) -> Any:  # noqa: ANN401 - a row is what the driver makes of it
         """The next row as a tuple, or `None`."""
-        ...
 
     def fetchall(self) -> list[Any]:
         """All rows that are left."""
-        ...
 
 
 class DatabaseConnection(Protocol):
@@ -282,7 +279,6 @@ class DatabaseConnection(Protocol):
                 wait for another one, and with it the event loop of this thread.
             Exception: what the database says, as its driver raises it.
         """
-        ...
 
     async def execute_async(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> DatabaseCursor:
         """As `execute`, for `async def` handlers: the event loop runs while the database is waited for.
@@ -291,7 +287,6 @@ class DatabaseConnection(Protocol):
             CancelledError: the task was cancelled. The statement has ended by then, or has not begun.
             Exception: as of `execute`.
         """
-        ...
 
 
 class SessionStore(UnitStore, Protocol):
@@ -300,11 +295,9 @@ class SessionStore(UnitStore, Protocol):
     @property
     def url(self) -> str:
         """What names the store to people, without any password; for a file by its absolute path."""
-        ...
 
     def now(self) -> datetime:
         """The store's time, aware and in UTC."""
-        ...
 
     def check_wait(self, *, queued: bool) -> None:
         """Refuse a write on the thread of an event loop if it would wait for a call that may need the loop to end.
@@ -314,19 +307,15 @@ class SessionStore(UnitStore, Protocol):
         Raises:
             SessionUseError: it would. Nothing was written.
         """
-        ...
 
     def create(self, row: SessionRow) -> bool:
         """Add a session without entries; returns whether there was none of that id."""
-        ...
 
     def find(self, session_id: str) -> SessionRow | None:
         """The present row of a session; `None` if there is none."""
-        ...
 
     def sessions(self) -> Iterator[SessionRow]:
         """All sessions, the newest first."""
-        ...
 
     def acquire(self, session_id: str, *, wait: timedelta, evict: bool = False) -> SessionLock:
         """Acquire the right to write to a session; waits for another holder to release it, or evicts it.
@@ -335,11 +324,9 @@ class SessionStore(UnitStore, Protocol):
             SessionNotFoundError: the session does not exist.
             SessionLockedError: another process, or another `Session` of this one, still holds it after `wait`.
         """
-        ...
 
     def release(self, lock: SessionLock) -> None:
         """Release the session; a lock that is no longer valid, or a store that is down, is not an error."""
-        ...
 
     def check_lock(self, lock: SessionLock, head: int) -> None:
         """Make sure that the store answers and that the lock is valid.
@@ -348,24 +335,20 @@ class SessionStore(UnitStore, Protocol):
             SessionLostError: another process has taken the session over, or has written to it.
             StoreUnavailableError: the store does not answer.
         """
-        ...
 
     def contents(self, row: SessionRow) -> SessionContents:
         """What is read of a session when it is opened: in one question, unless there are very many entries.
 
         What has been added since its row was read is left out.
         """
-        ...
 
     def checkpoint(self, session_id: str, *, until: int | None = None) -> Checkpoint | None:
         """The newest checkpoint that covers no entry after `until`."""
-        ...
 
     def entries(
         self, session_id: str, *, after: int = 0, until: int | None = None, type_name: str | None = None
     ) -> Iterator[SessionEntry]:
         """The entries with `after < number <= until`, in order; of one type, if it is named."""
-        ...
 
     def newest_changes(
         self, session_id: str, type_name: str, *, after: int, until: int, limit: int
@@ -374,22 +357,18 @@ class SessionStore(UnitStore, Protocol):
 
         Those of the role `"event"` are left out.
         """
-        ...
 
     def recorded_calls(self, session_id: str, *, limit: int) -> list[tuple[CallRef, int]]:
         """The identities of the newest recorded calls with the numbers of their entries, the newest first.
 
         An entry records a call if its role is `"log"` and it has a call id.
         """
-        ...
 
     def record_of_call(self, session_id: str, ref: CallRef) -> int | None:
         """The number of the newest entry that records a call; `None` if there is none."""
-        ...
 
     def open_claims(self, session_id: str) -> tuple[OpenCall, ...]:
         """The effects of a session's calls that are running, unknown, or done without having been applied."""
-        ...
 
     def end_leases_of_dead(self, session_id: str) -> tuple[OpenCall, ...]:
         """End the leases of the session's running effects whose owner is proved dead.
@@ -397,11 +376,9 @@ class SessionStore(UnitStore, Protocol):
         Their outcome is decided by the next claim, as after any lease that has expired. Returned are the
         running effects whose lease has not expired: their owners may be alive, so the leases are waited for.
         """
-        ...
 
     def answers(self, session_id: str) -> tuple[AnswerRow, ...]:
         """The answers that people have given to calls of a session, the oldest first; a fork has none of them."""
-        ...
 
     def copy(self, source: str, row: SessionRow) -> bool:
         """Add the session `row` with a copy of the first `row.head` entries of another, and of their checkpoints.
@@ -411,15 +388,12 @@ class SessionStore(UnitStore, Protocol):
         Raises:
             SessionNotFoundError: the session `source` does not exist.
         """
-        ...
 
     def held_sessions(self) -> frozenset[str]:
         """The sessions that a process holds at this moment, this process or another one."""
-        ...
 
     def session_size(self, session_id: str) -> SessionSize:
         """What a session takes in the store."""
-        ...
 
     def delete_session(self, lock: SessionLock) -> None:
         """Delete a session: its row, its entries, checkpoints and answers, and the effects that belong to it alone.
@@ -431,15 +405,12 @@ class SessionStore(UnitStore, Protocol):
             SessionLostError: the lock is not valid. Nothing was deleted.
             StoreUnavailableError: the store does not answer; `finish_deletion` completes what has begun.
         """
-        ...
 
     def unfinished_deletions(self) -> tuple[str, ...]:
         """The sessions whose deletion has begun and not ended: it is under way, or its process has died."""
-        ...
 
     def finish_deletion(self, session_id: str) -> bool:
         """Remove what a deletion has left; returns whether there was anything. Two may do so at the same time."""
-        ...
 
     def connection(self) -> DatabaseConnection:
         """The database of the store, inside the transaction of the call that runs in this context.
@@ -447,7 +418,6 @@ class SessionStore(UnitStore, Protocol):
         Raises:
             SessionError: no call runs here, or the store has no database.
         """
-        ...
 
 
 _FORMAT = "handrail.checkpoint/1"
@@ -512,15 +482,15 @@ def runs_between(runs: tuple[ItemRange, ...], start: int, stop: int) -> tuple[It
     between: list[ItemRange] = []
     position = 0
     for run in runs:
-        cut = max(start - position, 0)
+        begin = max(start - position, 0)
         end = min(stop - position, run.size)
-        if cut < end:
-            between.append(run._replace(offset=run.offset + cut, size=end - cut))
+        if begin < end:
+            between.append(run._replace(offset=run.offset + begin, size=end - begin))
         position += run.size
     return tuple(between)
 
 
-def index_of(layouts: Mapping[str, EntryIndex], name: str, role: Literal["state", "log"]) -> EntryIndex:
+def find_index(layouts: Mapping[str, EntryIndex], name: str, role: Literal["state", "log"]) -> EntryIndex:
     """The layout of a slice before a change; an empty slice may become one of the other role."""
     layout = layouts.get(name)
     return EntryIndex(role) if layout is None or (layout.role != role and not layout.runs) else layout
@@ -550,11 +520,11 @@ def load_indexes(data: bytes) -> dict[str, EntryIndex]:
 
 
 def _layout(role: object, last: object, runs: list[list[int]]) -> EntryIndex:
-    parsed = tuple(ItemRange(*run) for run in runs)
-    numbers = [last, *(number for run in parsed for number in run)]
+    ranges = tuple(ItemRange(*run) for run in runs)
+    numbers = [last, *(number for run in ranges for number in run)]
     # `type(number) is int`, because JSON `true` is a `bool`, which is an `int` in Python.
     if role not in {"state", "log"} or not all(type(number) is int and number >= 0 for number in numbers):
         raise ValueError("it is not a checkpoint: a slice is neither state nor log, or is not described in numbers")
-    if not all(run.first <= run.last and run.size and run.offset + run.size <= run.total for run in parsed):
+    if not all(run.first <= run.last and run.size and run.offset + run.size <= run.total for run in ranges):
         raise ValueError("it is not a checkpoint: a slice has more items than its entries bring")
-    return EntryIndex("log" if role == "log" else "state", parsed, cast("int", last))  # an int: checked above
+    return EntryIndex("log" if role == "log" else "state", ranges, cast("int", last))  # an int: checked above

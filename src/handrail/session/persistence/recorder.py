@@ -47,7 +47,7 @@ from handrail.session.persistence.protocol import (
     SessionLock,
     SessionStore,
     dump_indexes,
-    index_of,
+    find_index,
 )
 from handrail.session.persistence.stored_types import StoredType, stored_type
 from handrail.session.slices import SliceView, StateSlices, StoredItems, Version, appended, shorten_logs
@@ -105,25 +105,25 @@ class EntryDraft:
         self.entries: list[SessionEntry] = []
         self.size: int = 0
         self.checkpoint: Checkpoint | None = None
-        self.noted: int = 0
+        self.pending: int = 0
         self.emptied: list[tuple[type[Any], int]] = []
 
-    def append(self, stored: StoredType, call: CallRef | None, item: object, data: bytes) -> None:
+    def append(self, form: StoredType, call: CallRef | None, item: object, data: bytes) -> None:
         """Add an item of a LOG, with its JSON array of one; it is the record of a call if one is named."""
-        length = index_of(self.layouts, stored.name, "log").length
-        self.add(stored, call, SliceDifference(length, 0, (item,), "log"), data)
+        length = find_index(self.layouts, form.name, "log").length
+        self.add(form, call, SliceDifference(length, 0, (item,), "log"), data)
 
-    def add(self, stored: StoredType, call: CallRef | None, change: SliceDifference, data: bytes) -> None:
+    def add(self, form: StoredType, call: CallRef | None, change: SliceDifference, data: bytes) -> None:
         """Add an entry; `data` are the items of the change as JSON."""
         self.number += 1
         self.size += len(data)
         ref = ("", "") if call is None else (call.reply or "", call.call_id)
-        name, (start, removed, items, role) = stored.name, change
+        name, (start, count, items, role) = form.name, change
         summary = getattr(items[0], "summary", ()) if role == "log" and call is not None else ()
-        entry = SessionEntry(self.number, *ref, role, name, stored.version, start, removed, len(items), data, *summary)
+        entry = SessionEntry(self.number, *ref, role, name, form.version, start, count, len(items), data, *summary)
         self.entries.append(entry)
         if role != "event":
-            self.layouts[name] = index_of(self.layouts, name, role).after(entry)
+            self.layouts[name] = find_index(self.layouts, name, role).after(entry)
 
 
 @dataclass(slots=True, eq=False)
@@ -169,7 +169,7 @@ class SessionRecorder:
     log: dict[type[Any], Version[Any]] = field(init=False)
     calls: CallRecords = field(init=False)
     mask: Callable[[object], object] = field(init=False)
-    noted: list[PendingItem] = field(default_factory=list[PendingItem])
+    pending: list[PendingItem] = field(default_factory=list[PendingItem])
 
     def claim_conditions(self, store: object) -> tuple[SessionHeld, ...]:
         """What a claim in a store compares, so that only the holder of the session claims; none outside of its store.
@@ -194,8 +194,8 @@ class SessionRecorder:
             except SessionLostError:
                 with self.queue.turn():  # a unit of this session may have been committed meanwhile
                     # In its turn no unit is between its commit and `advance`: a head that differs explains the refusal.
-                    lost = self.head == head
-                if lost:
+                    is_lost = self.head == head
+                if is_lost:
                     raise
             else:
                 return
@@ -218,53 +218,53 @@ class SessionRecorder:
     def close(self) -> None:
         """Write what LOGs have got, refuse further writes, and release the session. Idempotent."""
         if not self.closed:
-            if self.noted:
+            if self.pending:
                 self.check_wait()  # if it may not wait here, nothing is lost, and the session stays open
             self.flush()
             # Set after the flush, which a closed session would refuse.
             self.closed = CLOSED
         self.store.release(self.session_lock)
 
-    def noting(self, kind: type[Any], item: object, ref: CallRef | None = None) -> PendingItem:
+    def dump_item(self, kind: type[Any], item: object, ref: CallRef | None = None) -> PendingItem:
         """What the store is to get of an item of a LOG.
 
         Raises:
             SessionError: it cannot be stored.
         """
-        named = ref.stored if ref is not None and ref.is_named else None
-        return PendingItem(kind, named, item, self.named(kind).dump((self.mask(item),)))
+        call = ref.storable if ref is not None and ref.is_named else None
+        return PendingItem(kind, call, item, self.stored_type(kind).dump((self.mask(item),)))
 
-    def note(self, kind: type[Any], item: object, ref: CallRef | None = None, *, deferred: bool = False) -> None:
+    def record_item(self, kind: type[Any], item: object, ref: CallRef | None = None, *, deferred: bool = False) -> None:
         """Have the store get an item of a LOG with the next unit; raises as `noting`."""
-        self.noted.append(self.noting(kind, item, ref))
+        self.pending.append(self.dump_item(kind, item, ref))
         self.deferred |= deferred
 
-    def mask_noted(self) -> None:
+    def mask_pending(self) -> None:
         """Mask anew what the store has not got yet: more is known of what is secret in it."""
         with self.lock:
-            for place, (kind, call, item, _) in enumerate(self.noted):
+            for place, (kind, call, item, _) in enumerate(self.pending):
                 if self.mask(item) is not item:
-                    self.noted[place] = self.noting(kind, item, call)
+                    self.pending[place] = self.dump_item(kind, item, call)
 
-    def named(self, kind: type[Any]) -> StoredType:
+    def stored_type(self, kind: type[Any]) -> StoredType:
         """How values of a type are stored.
 
         Raises:
             SessionError: they cannot be, or another type has the same name.
         """
-        stored = self.types.get(kind)
-        if stored is not None:
-            return stored
-        stored = stored_type(kind)
-        if self.kinds.setdefault(stored.name, kind) is not kind:
+        form = self.types.get(kind)
+        if form is not None:
+            return form
+        form = stored_type(kind)
+        if self.kinds.setdefault(form.name, kind) is not kind:
             raise SessionError(
-                f"two classes are stored as {stored.name!r}, so they could not be distinguished: name one of them with "
+                f"two classes are stored as {form.name!r}, so they could not be distinguished: name one of them with "
                 "@stored_as"
             )
-        self.types[kind] = stored
-        return stored
+        self.types[kind] = form
+        return form
 
-    def part_of(self, root: Transaction) -> SessionCommit:
+    def join(self, root: Transaction) -> SessionCommit:
         """What is enlisted in an outermost transaction for this session; one for each."""
         for part in root.enlisted:
             if isinstance(part, SessionCommit) and part.recorder is self:
@@ -277,7 +277,7 @@ class SessionRecorder:
         """Write what LOGs have got; if the store fails, that is logged and returned, and it goes with the next unit."""
         # Read without the lock: an item that is added meanwhile is flushed by the thread that adds it, or goes with its
         # call.
-        if not self.noted:
+        if not self.pending:
             return None
         error: Exception
         try:
@@ -295,7 +295,7 @@ class SessionRecorder:
         _log.error("what session %s has logged %s: %s", self.session_lock.session_id, text, error, exc_info=cause)
         return error
 
-    async def write_noted(self, apply: Apply | None) -> None:
+    async def write_pending(self, apply: Apply | None) -> None:
         """Write what LOGs have got.
 
         Raises:
@@ -327,36 +327,36 @@ class SessionRecorder:
             claim = [write for write in unit.writes if not (appended and isinstance(write, SessionHeld))]
             whole = UnitOfWork((*claim, *appended))
             try:
-                refused = store.apply(whole) if apply is None else await apply(store, whole)
+                refusal = store.apply(whole) if apply is None else await apply(store, whole)
             except StoreUnavailableError as error:
                 # What is in doubt here is in doubt for the session too. It is looked up before its next unit otherwise.
                 if error.in_doubt and appended:
                     part.in_doubt()
                 raise
-            if refused is None:
+            if refusal is None:
                 part.after_commit()
             elif appended:
                 self.queue.unsure = False  # refused as a whole, so nothing of it was written
-            return refused
+            return refusal
         finally:
             self.queue.leave(who)
 
     def plan(self, part: SessionCommit) -> EntryDraft:
         """What a part is to write now."""
         draft = EntryDraft(self.head, self.layouts)
-        for kind, call, item, data in self.noted:
-            draft.append(self.named(kind), call, item, data)
-        draft.noted = len(self.noted)
+        for kind, call, item, data in self.pending:
+            draft.append(self.stored_type(kind), call, item, data)
+        draft.pending = len(self.pending)
         for kind in part.emptied:
-            stored = self.named(kind)
-            length = index_of(draft.layouts, stored.name, "log").length
+            form = self.stored_type(kind)
+            length = find_index(draft.layouts, form.name, "log").length
             draft.emptied.append((kind, length))
-            draft.add(stored, None, SliceDifference(0, length, (), "log"), stored.dump(()))
+            draft.add(form, None, SliceDifference(0, length, (), "log"), form.dump(()))
         record = part.record
         self._add_state(draft, part.root, None if record is None else record.call)
         # The record comes last: a fork that ends with it has everything that the call has changed.
         if record is not None:
-            draft.append(self.named(record.kind), record.call, record.item, record.data)
+            draft.append(self.stored_type(record.kind), record.call, record.item, record.data)
         uncovered = self.uncovered_bytes + draft.size
         if draft.number - self.covered >= self.checkpoint_every or uncovered >= MOST_UNCOVERED_BYTES:
             draft.checkpoint = Checkpoint(draft.number, dump_indexes(draft.layouts))
@@ -369,14 +369,14 @@ class SessionRecorder:
             return
         changed = [kind for kind in {**working, **before} if before.get(kind) is not working.get(kind)]
         differences = {kind: slice_difference(before.get(kind), working.get(kind)) for kind in changed}
-        for kind, change in order_differences(self.state.taken, differences):
-            stored = self.named(kind)
-            layout = draft.layouts.get(stored.name)
+        for kind, change in order_differences(self.state.events, differences):
+            form = self.stored_type(kind)
+            layout = draft.layouts.get(form.name)
             # Each change in the middle adds runs, which later changes copy and each checkpoint lists: a slice of too
             # many runs is written anew as one.
             if layout is not None and change.start < layout.length and len(layout.runs) > _MOST_RUNS:
                 change = SliceDifference(0, layout.length, SliceView(working.get(kind)).all())  # noqa: PLW2901
-            draft.add(stored, call, change, stored.dump(change.items))
+            draft.add(form, call, change, form.dump(change.items))
 
 
 class SessionCommit:
@@ -395,12 +395,12 @@ class SessionCommit:
 
     waits = False
 
-    def __init__(self, kept: SessionRecorder, root: Transaction | None) -> None:
+    def __init__(self, recorder: SessionRecorder, root: Transaction | None) -> None:
         """Made by `SessionRecorder`."""
-        self.recorder: SessionRecorder = kept
-        self.store: SessionStore = kept.store
-        self.queue: WriteQueue = kept.queue
-        self._draft = EntryDraft(kept.head, kept.layouts)
+        self.recorder: SessionRecorder = recorder
+        self.store: SessionStore = recorder.store
+        self.queue: WriteQueue = recorder.queue
+        self._draft = EntryDraft(recorder.head, recorder.layouts)
         self.root: Transaction | None = root
         self.record: PendingItem | None = None
         self.emptied: tuple[type[Any], ...] = ()
@@ -412,40 +412,42 @@ class SessionCommit:
             SessionError: the session is closed or has passed to another process, or a value cannot be stored.
             StoreUnavailableError: the outcome of the unit before has to be determined, and the store does not answer.
         """
-        kept = self.recorder
-        kept.check_open()  # now, because the unit before may have closed the session (`in_doubt`)
-        if kept.queue.unsure:  # if it was committed, entries of the same number would be taken for those that it wrote
-            kept.store.check_lock(kept.session_lock, kept.head)
-            kept.queue.unsure = False
-        with kept.lock:
-            self._draft = kept.plan(self)
+        recorder = self.recorder
+        recorder.check_open()  # now, because the unit before may have closed the session (`in_doubt`)
+        if (
+            recorder.queue.unsure
+        ):  # if it was committed, entries of the same number would be taken for those that it wrote
+            recorder.store.check_lock(recorder.session_lock, recorder.head)
+            recorder.queue.unsure = False
+        with recorder.lock:
+            self._draft = recorder.plan(self)
 
     def write(self) -> Sequence[SessionAppend]:
         """The entries."""
-        kept, draft = self.recorder, self._draft
+        recorder, draft = self.recorder, self._draft
         if not draft.entries:
             return ()
         # Set first: an interrupt from here on may come after the store has taken the entries.
-        kept.queue.unsure = True
-        return (SessionAppend(kept.session_lock, kept.head, tuple(draft.entries), draft.checkpoint),)
+        recorder.queue.unsure = True
+        return (SessionAppend(recorder.session_lock, recorder.head, tuple(draft.entries), draft.checkpoint),)
 
     def after_commit(self) -> None:
         """Take note of how far the store has come, and let the LOGs have what closes the call."""
-        kept, draft, record = self.recorder, self._draft, self.record
-        kept.queue.unsure = False
-        with kept.lock:
-            kept.head, kept.layouts = draft.number, draft.layouts
-            kept.uncovered_bytes += draft.size
+        recorder, draft, record = self.recorder, self._draft, self.record
+        recorder.queue.unsure = False
+        with recorder.lock:
+            recorder.head, recorder.layouts = draft.number, draft.layouts
+            recorder.uncovered_bytes += draft.size
             if draft.checkpoint is not None:
-                kept.covered, kept.uncovered_bytes = draft.number, 0
+                recorder.covered, recorder.uncovered_bytes = draft.number, 0
             # Only what was planned: LOGs may have got others since, which go with the next unit.
-            del kept.noted[: draft.noted]
-            kept.deferred &= bool(kept.noted)
-            shorten_logs(kept.log, kept.state.owner, draft.emptied)
+            del recorder.pending[: draft.pending]
+            recorder.deferred &= bool(recorder.pending)
+            shorten_logs(recorder.log, recorder.state.owner, draft.emptied)
             if record is not None:
-                kept.log[record.kind] = appended(kept.log.get(record.kind), kept.state.owner, record.item)
+                recorder.log[record.kind] = appended(recorder.log.get(record.kind), recorder.state.owner, record.item)
                 if record.call is not None:
-                    kept.calls.add(record.call, record.item)
+                    recorder.calls.add(record.call, record.item)
 
     def in_doubt(self) -> None:
         """Require that the session is opened again before it is used."""
@@ -470,34 +472,34 @@ def slice_difference(before: Version[Any] | None, after: Version[Any] | None) ->
     What is read of `before` is no more than what has been read already.
     """
     was, now = (0 if version is None else version.length for version in (before, after))
-    start, removed, come = 0, was, [] if after is None else after.items
+    start, count, come = 0, was, [] if after is None else after.items
     if before is not None and after is not None:
-        stored = before.items
+        items = before.items
         # The same list: items were appended, or were cut off at the end. None of them is compared.
-        if come is stored:
+        if come is items:
             start = min(was, now)
-            removed, come = was - start, come[start:now]
+            count, come = was - start, come[start:now]
         # A comparison would read all of the slice from the store, so it is replaced as a whole.
-        elif not isinstance(stored, StoredItems) or stored.is_loaded:
-            old, come = stored[:was], come[:now]
+        elif not isinstance(items, StoredItems) or items.is_loaded:
+            old, come = items[:was], come[:now]
             shorter = min(was, now)
             start = next((place for place in range(shorter) if old[place] is not come[place]), shorter)
-            left = shorter - start
+            rest = shorter - start
             # Only up to `left` from the end, so that no item is counted at both ends: [a, a] to [a] removes one.
-            same_end = next((place for place in range(left) if old[-1 - place] is not come[-1 - place]), left)
-            removed, come = was - start - same_end, come[start : now - same_end]
+            same_end = next((place for place in range(rest) if old[-1 - place] is not come[-1 - place]), rest)
+            count, come = was - start - same_end, come[start : now - same_end]
     come = come[: now - start]
-    return SliceDifference(start, removed, come) if removed or come else None
+    return SliceDifference(start, count, come) if count or come else None
 
 
 def order_differences(
-    taken: Sequence[object], differences: Mapping[type[Any], SliceDifference | None]
+    events: Sequence[object], differences: Mapping[type[Any], SliceDifference | None]
 ) -> Iterator[tuple[type[Any], SliceDifference]]:
     """The differences, and after them, in their order, the events that no slice has kept."""
     changes = [(kind, change) for kind, change in differences.items() if change]
     # By identity: a reducer may have appended an equal value, which is not the event that was taken in.
-    kept = {id(item) for _, change in changes for item in change.items}
+    appended_ids = {id(item) for _, change in changes for item in change.items}
     yield from changes
-    for event in taken:
-        if id(event) not in kept:
+    for event in events:
+        if id(event) not in appended_ids:
             yield type(event), SliceDifference(0, 0, (event,), "event")

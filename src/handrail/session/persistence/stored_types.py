@@ -11,17 +11,28 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import is_dataclass
 from importlib import import_module
 from types import GenericAlias, MappingProxyType, NoneType
-from typing import Any, NamedTuple, Protocol, TypeVar, cast
+from typing import Any, Literal, NamedTuple, TypeVar, cast
 
 from pydantic_core import from_json
+from typing_extensions import TypedDict
 
-from handrail.errors import DumpError, ParseError, SchemaError, SessionError, SessionUseError, UnknownTypeError
+from handrail.errors import (
+    DumpError,
+    HandrailError,
+    ParseError,
+    SchemaError,
+    SessionError,
+    SessionUseError,
+    SnapshotError,
+    UnknownTypeError,
+)
 from handrail.errors.developer import check_argument
-from handrail.serde import Codec, stored_codec
+from handrail.serde import Codec, codec, stored_codec
+from handrail.session.slices import Items
 
 C = TypeVar("C", bound=type[Any])
 
@@ -45,16 +56,16 @@ _LATE: dict[str, str] = {
 }
 
 
-class StoredForm(Protocol):
-    """Writes and reads the values of a class that has no declared form in JSON of its own."""
+class StoredForm(NamedTuple):
+    """Functions that write and read the values of a class that has no declared form in JSON of its own.
 
-    def dump(self, value: Any, /) -> bytes:  # noqa: ANN401 - a value of the class
-        """The value as one JSON object in UTF-8; raises `DumpError` if it cannot be said."""
-        ...
+    Attributes:
+        dump: returns a value as one JSON object in UTF-8; raises `DumpError`.
+        load: returns the value of such an object; raises `ParseError` or `ValueError`.
+    """
 
-    def load(self, data: dict[str, Any], /) -> Any:  # noqa: ANN401 - a value of the class
-        """What `dump` wrote; raises `ParseError` or `ValueError` if it is something else."""
-        ...
+    dump: Callable[[Any], bytes]
+    load: Callable[[dict[str, Any]], Any]
 
 
 class _Mark(NamedTuple):
@@ -104,7 +115,7 @@ def stored_as(
         other = _NAMED.get(name)
         if other is not None and _derived(other) != _derived(cls):  # a module that is reloaded names its class again
             raise SessionError(
-                f"{_placed(cls)} and {_placed(other)} would both be stored as {name!r}, and these names are one "
+                f"{_derived(cls)} and {_derived(other)} would both be stored as {name!r}, and these names are one "
                 "namespace for all of a process; give one of them another name with @stored_as"
             )
         setattr(cls, _STORED_AS, _Mark(name, version, ways, form))
@@ -123,14 +134,14 @@ def name_late(modules: Mapping[str, str]) -> None:
     _LATE.update({name: module for module, names in modules.items() for name in names.split()})
 
 
-def forget_types(gone: Callable[[str], bool]) -> None:
+def forget_types(is_gone: Callable[[str], bool]) -> None:
     """Forget the names that `stored_as` gave to classes of modules that were removed.
 
     Args:
         gone: takes the name of a module, and says whether it is one of those.
     """
     for name, kind in list(_NAMED.items()):
-        if gone(kind.__module__):
+        if is_gone(kind.__module__):
             del _NAMED[name]
             # A module that is imported again has new classes; the cached entry would keep the old one alive.
             _TYPES.pop(kind, None)
@@ -233,8 +244,8 @@ class StoredType:
         item = self.upgrade(item, version)
         if self._form is None:
             return stored_codec(self.kind).parse(item)
-        loaded: object = item
-        if not isinstance(loaded, dict):  # a form is promised an object, and no codec has looked before it
+        value: object = item
+        if not isinstance(value, dict):  # a form is promised an object, and no codec has looked before it
             raise ValueError(f"an item of {self.name} is not an object")  # noqa: TRY004 - wrong data, no wrong call
         return self._form.load(item)
 
@@ -308,9 +319,9 @@ def find_type(name: str, types: Iterable[type[Any]] = ()) -> type[Any] | None:
         return own
     module, _, path = place.partition(":")
     packages = [package for package in list(sys.modules) if package.startswith(PROJECT_PACKAGE) and "." not in package]
-    known = [each for package in packages if (each := _type_at(f"{package}.{module}:{path}")) is not None]
-    known = [kind for kind in types if _place_in_project(stored_type(kind).name) == place] or known
-    return known[0] if len(known) == 1 else None
+    matches = [match for package in packages if (match := _type_at(f"{package}.{module}:{path}")) is not None]
+    matches = [kind for kind in types if _place_in_project(stored_type(kind).name) == place] or matches
+    return matches[0] if len(matches) == 1 else None
 
 
 def _type_at(name: str) -> type[Any] | None:
@@ -333,9 +344,9 @@ def unknown_type(name: str, where: str) -> UnknownTypeError:
     if module.startswith("handrail.") and not path:
         cure = "Import what the session was used with before it is opened: handrail.agents, or handrail.contrib.tools."
     else:
-        named = f"import {module} before" if path else f'name the class with @stored_as("{name}")'
+        cure_import = f"import {module} before" if path else f'name the class with @stored_as("{name}")'
         cure = (
-            f"Open it with the class among types=(...,), or {named}. If the class was renamed, put "
+            f"Open it with the class among types=(...,), or {cure_import}. If the class was renamed, put "
             f"@stored_as({name!r}) on the new one."
         )
     msg = f"{where} holds values of {name!r}, and no class of that name is known here. {cure}"
@@ -356,7 +367,99 @@ def _derived(kind: type[Any]) -> str:
     return f"{kind.__module__}:{kind.__qualname__}"
 
 
-def _placed(kind: type[Any]) -> str:
-    """A class with its file, where two of them could be meant."""
-    file = getattr(sys.modules.get(kind.__module__), "__file__", None)
-    return _derived(kind) if file is None else f"{_derived(kind)} ({file})"
+# ---------------------------------------------------------------------------------------------------------------- JSON
+
+
+class _File(TypedDict):
+    format: Literal["handrail.session/1"]
+    session_id: str
+    tags: dict[str, str]
+    state: dict[str, list[dict[str, Any]]]
+    log: dict[str, list[dict[str, Any]]]
+
+
+def dump_session_json(session_id: str, tags: Mapping[str, str], state: Items, log: Items) -> str:
+    """The JSON of what is saved of a session: its id, its tags, the items of its STATE slices and of its LOG slices.
+
+    Raises:
+        SnapshotError: something cannot be said in JSON; the message names the slice and the item.
+    """
+    # Called for its error: two types of one name would overwrite each other below.
+    _by_name((*state, *log))
+    slices = {"state": _dump_slices(state), "log": _dump_slices(log)}
+    file: Any = {"format": "handrail.session/1", "session_id": session_id, "tags": dict(tags), **slices}
+    return codec(_File).dump_json(file).decode()
+
+
+def load_session_json(data: str | bytes, *, types: Iterable[type[Any]]) -> tuple[str, dict[str, str], Items, Items]:
+    """What `dump_session_json` wrote: the same four.
+
+    Args:
+        data: the JSON.
+        types: the classes that the slices may be of.
+
+    Raises:
+        SnapshotError: the data is not a saved session or is cut short, names a type that is not among `types`, or holds
+            an item that does not fit its type.
+        InvalidArgumentError: `data` is not text, or `types` is one class.
+    """
+    check_argument("Session.from_json", "data", data, (str, bytes), "the text that Session.to_json returned")
+    check_argument("Session.from_json", "types", types, Iterable, "the classes of the slices: types=[Order]")
+    classes = _by_name(types)
+    try:
+        file = codec(_File).parse_json(data)
+    except ParseError as error:
+        msg = f"this is not a saved session, or not the whole of one; pass what Session.to_json returned. {error}"
+        raise SnapshotError(msg) from error
+    state, log = _parse_slices(file["state"], classes), _parse_slices(file["log"], classes)
+    return file["session_id"], file["tags"], state, log
+
+
+def _dump_slices(slices: Items) -> dict[str, list[Any]]:
+    # A secret of the session itself: what is read back makes another one when it needs one.
+    exported = {kind: items for kind, items in slices.items() if not getattr(kind, "is_not_exported", False)}
+    return {
+        _derived(kind): list(_convert(kind, items, "saved", lambda form, item: from_json(form.dump_item(item))))
+        for kind, items in exported.items()
+    }
+
+
+def _parse_slices(slices: Mapping[str, list[dict[str, Any]]], kinds: Mapping[str, type[Any]]) -> Items:
+    if unknown := sorted(name for name in slices if name not in kinds):
+        raise SnapshotError(
+            f"the saved session has slices of {', '.join(unknown)}, which no given type is called; pass the classes: "
+            "Session.from_json(data, types=(TheClass, ...))"
+        )
+    return {
+        kinds[name]: tuple(_convert(kinds[name], items, "read", lambda form, item: form.load_item(item, form.version)))
+        for name, items in slices.items()
+    }
+
+
+def _convert(
+    kind: type[Any], items: Iterable[Any], done: str, convert: Callable[[StoredType, Any], Any]
+) -> Iterator[Any]:
+    """The items in the other form; `done` is what cannot be done with the slice where one does not fit."""
+    try:
+        form = stored_type(kind)
+    except SessionUseError as error:
+        raise SnapshotError(f"slice {_derived(kind)} has no form in JSON: {error.__cause__ or error}") from error
+    for place, item in enumerate(items):
+        try:
+            yield convert(form, item)
+        except (HandrailError, ValueError) as error:
+            raise SnapshotError(f"slice {_derived(kind)} cannot be {done}: item {place}: {error}") from error
+
+
+def _by_name(kinds: Iterable[type[Any]]) -> dict[str, type[Any]]:
+    """The types by the names under which they are saved.
+
+    Raises:
+        SnapshotError: two types have one name.
+    """
+    classes: dict[str, type[Any]] = {}
+    for kind in kinds:
+        if classes.setdefault(_derived(kind), kind) is not kind:
+            msg = f"two types are called {_derived(kind)}, so a saved session could not distinguish them; rename one"
+            raise SnapshotError(msg)
+    return classes
