@@ -14,7 +14,7 @@ import pytest
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import CoreConfig, CoreSchema, SchemaSerializer, SchemaValidator, core_schema
 
-from handrail.serde.core_schemas import Core, rebuilt, serializer_of, validator_of
+from handrail.serde.core_schemas import Core, make_serializer, make_validator, rebuilt
 
 
 class Order(BaseModel):
@@ -47,11 +47,11 @@ def test_a_changed_model_is_validated_as_changed() -> None:
     data = [{"number": "a", "more": 1}]
     assert SchemaValidator(cast("CoreSchema", CORE), CoreConfig()).validate_python(data) == [Order(number="a")]
     with pytest.raises(ValidationError):
-        validator_of(CORE, CoreConfig()).validate_python(data)
+        make_validator(CORE, CoreConfig()).validate_python(data)
 
 
 def test_a_changed_model_is_written_as_changed() -> None:
     """As for the validator."""
     value = [Order(number="a")]
     assert SchemaSerializer(cast("CoreSchema", CORE), CoreConfig()).to_json(value) == b'[{"number":"a"}]'
-    assert serializer_of(CORE, CoreConfig()).to_json(value) == b'[{"number":"A"}]'
+    assert make_serializer(CORE, CoreConfig()).to_json(value) == b'[{"number":"A"}]'

@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field, SecretStr
 from typing_extensions import TypedDict
 
 from handrail.errors import ParseError
-from handrail.serde import MASK, Codec, codec, digest, dump, masking_of, result_codec, stored_codec
+from handrail.serde import MASK, Codec, codec, digest, dump, result_codec, stored_codec, type_masking
 
 MARK = Field(json_schema_extra={"writeOnly": True})
 
@@ -104,6 +104,6 @@ def test_values_that_differ_in_a_marked_place_are_told_apart() -> None:
 )
 def test_masks_are_found_where_a_secret_is_due(given: object, places: list[str]) -> None:
     """What does not fit counts as a secret; asterisks elsewhere are text."""
-    found = list(masking_of(Wallet).masks_in(given))
+    found = list(type_masking(Wallet).masks_in(given))
     assert found == places
-    assert masking_of(BaseModel).masks_in(MASK) == ()
+    assert type_masking(BaseModel).masks_in(MASK) == ()

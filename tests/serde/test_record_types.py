@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
 from typing_extensions import TypedDict
 
 from handrail.errors import DumpError, ParseError
-from handrail.serde import codec, digest, dump, masking_of, result_codec, stored_codec
+from handrail.serde import codec, digest, dump, result_codec, stored_codec, type_masking
 from tests.wording import Wording
 
 T = TypeVar("T")
@@ -160,11 +160,11 @@ def test_secrets_in_them_are_masked() -> None:
     """In a model, in a TypedDict, and in one within the other."""
     login = Login(user="a", password=SecretStr("b"))
     keys: Keys = {"login": login, "token": SecretStr("c")}
-    assert masking_of(Login).hides
-    assert masking_of(Login).json(login) == b'{"user":"a","password":"**********"}'
+    assert type_masking(Login).hides
+    assert type_masking(Login).json(login) == b'{"user":"a","password":"**********"}'
     masked = b'{"login":{"user":"a","password":"**********"},"token":"**********"}'
-    assert masking_of(Keys).json(keys) == masked
-    assert masking_of(Login).mask({"user": "a", "password": "b"}) == {"user": "a", "password": "**********"}
+    assert type_masking(Keys).json(keys) == masked
+    assert type_masking(Login).mask({"user": "a", "password": "b"}) == {"user": "a", "password": "**********"}
 
 
 def test_equal_models_have_one_digest() -> None:

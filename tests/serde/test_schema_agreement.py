@@ -41,10 +41,10 @@ def held(kind: Any) -> Any:
 
 def is_same(one: Any, other: Any) -> bool:
     """Whether two values are equal, and all that is in them is of equal types."""
-    return type(one) is type(other) and bool(one == other) and all(map(is_same, parts_of(one), parts_of(other)))
+    return type(one) is type(other) and bool(one == other) and all(map(is_same, iter_parts(one), iter_parts(other)))
 
 
-def parts_of(value: Any) -> list[Any]:
+def iter_parts(value: Any) -> list[Any]:
     """What a value holds, in an order that is the same for equal values of equal types."""
     if isinstance(value, dt.datetime | dt.time):
         return [value.utcoffset()]

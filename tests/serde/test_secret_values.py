@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, Secret, SecretBytes, SecretStr
 from typing_extensions import TypedDict
 
-from handrail.serde import masking_of, schema_masking
+from handrail.serde import schema_masking, type_masking
 
 MOMENT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone(timedelta(hours=2)))
 IDENT = UUID("47118899-4711-4711-8899-471188994711")
@@ -72,7 +72,7 @@ class Everything:
 
 def texts(secret: object) -> set[str]:
     """The texts of a value in a secret field."""
-    return {*masking_of(Inner).texts_in(Inner("note-123", secret))}
+    return {*type_masking(Inner).texts_in(Inner("note-123", secret))}
 
 
 class Hidden:
@@ -141,14 +141,14 @@ def test_secrets_below_records_and_collections_are_found() -> None:
         {"note": "note-123", "token": SecretStr("fourth-4711")},
         Secret(date(1947, 11, 8)),
     )
-    found = {*masking_of(Everything).texts_in(value)}
+    found = {*type_masking(Everything).texts_in(value)}
     assert found >= {"first-4711", "uncompared-4711", "second-4711", "third-4711", "fourth-4711", "1947-11-08"}
     assert "note-123" not in found
 
 
 def test_a_value_beside_a_type_with_secrets_counts_as_one() -> None:
     """It is shown as the mask, because it is in a place that may have a secret."""
-    assert {*masking_of(Either).texts_in(Either(b"beside-4711"))} >= {"beside-4711", b"beside-4711".hex()}
+    assert {*type_masking(Either).texts_in(Either(b"beside-4711"))} >= {"beside-4711", b"beside-4711".hex()}
 
 
 def test_secrets_of_a_schema_are_found() -> None:

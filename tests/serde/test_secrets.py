@@ -13,7 +13,7 @@ from pydantic import Secret, SecretBytes, SecretStr
 from typing_extensions import TypeAliasType
 
 from handrail.errors import DumpError
-from handrail.serde import MASK, codec, digest, masking_of, parse, schema_masking
+from handrail.serde import MASK, codec, digest, parse, schema_masking, type_masking
 from tests.wording import Wording
 
 T = TypeVar("T")
@@ -69,7 +69,7 @@ class Box(Generic[T]):
 def is_secret(kind: Any) -> bool:
     """Whether a field of a type is masked whole."""
     cls = dataclasses.make_dataclass("Held", [("x", kind)])
-    return masking_of(cls).mask({"x": {"user": "ada"}}) == {"x": MASK}
+    return type_masking(cls).mask({"x": {"user": "ada"}}) == {"x": MASK}
 
 
 @pytest.mark.parametrize(
@@ -96,9 +96,13 @@ def test_a_place_is_secret_if_its_type_holds_a_secret(kind: object, secret: bool
 
 def test_a_field_is_secret_by_its_metadata_or_its_type() -> None:
     """Also one of a class that quotes its annotations."""
-    shown = masking_of(Everything).mask({name: {"user": "ada"} for name in ("plain", "pin", "whole", "tokens")})
+    shown = type_masking(Everything).mask({name: {"user": "ada"} for name in ("plain", "pin", "whole", "tokens")})
     assert shown == {"plain": {"user": "ada"}, "pin": MASK, "whole": MASK, "tokens": MASK}
-    assert masking_of(_with_types()).mask({"user": 1, "token": 2, "pin": 3}) == {"user": 1, "token": MASK, "pin": MASK}
+    assert type_masking(_with_types()).mask({"user": 1, "token": 2, "pin": 3}) == {
+        "user": 1,
+        "token": MASK,
+        "pin": MASK,
+    }
 
 
 def _with_types() -> type[Any]:
@@ -133,7 +137,7 @@ GIVEN: dict[str, Any] = {
 
 def test_secrets_are_masked_wherever_they_stand() -> None:
     """In nested dataclasses, in collections of them, in unions, and where metadata marks the field."""
-    masking = masking_of(Everything)
+    masking = type_masking(Everything)
     value = parse(Everything, GIVEN)
     assert masking.hides
     assert json.loads(masking.json(value)) == SHOWN
@@ -142,19 +146,19 @@ def test_secrets_are_masked_wherever_they_stand() -> None:
 
 def test_a_secret_that_is_not_given_is_null() -> None:
     """Nothing is hidden by a mask there, and a person sees that it was not given."""
-    assert masking_of(Tree).json(Tree("root")) == b'{"name":"root","key":null,"children":[]}'
+    assert type_masking(Tree).json(Tree("root")) == b'{"name":"root","key":null,"children":[]}'
 
 
 def test_recursive_and_generic_types_are_looked_into() -> None:
     """Each as deep as its value goes."""
     tree = parse(Tree, {"name": "a", "children": [{"name": "b", "key": "a2V5", "children": [{"name": "c"}]}]})
-    shown = json.loads(masking_of(Tree).json(tree))
+    shown = json.loads(type_masking(Tree).json(tree))
     assert shown["children"][0]["key"] == MASK
     assert shown["children"][0]["children"][0] == {"name": "c", "key": None, "children": []}
     box = parse(Box[Login], {"content": {"user": "ada", "password": "hunter2"}})
-    assert masking_of(Box[Login]).json(box) == b'{"content":{"user":"ada","password":"**********"}}'
-    assert not masking_of(Box[int]).hides
-    assert not masking_of(Ring).hides
+    assert type_masking(Box[Login]).json(box) == b'{"content":{"user":"ada","password":"**********"}}'
+    assert not type_masking(Box[int]).hides
+    assert not type_masking(Ring).hides
 
 
 @pytest.mark.parametrize(
@@ -170,19 +174,19 @@ def test_recursive_and_generic_types_are_looked_into() -> None:
 )
 def test_what_does_not_fit_beside_secrets_is_masked(written: object, shown: object) -> None:
     """A model may misspell the name of a secret, or give it another shape, and a person may put that right."""
-    assert masking_of(Login).mask(written) == shown
-    inside = masking_of(Box[Login]).mask({"content": written})
+    assert type_masking(Login).mask(written) == shown
+    inside = type_masking(Box[Login]).mask({"content": written})
     assert inside == {"content": shown}
 
 
 def test_types_without_secrets_are_shown_as_they_are() -> None:
     """Whatever is given; nothing is decoded for it."""
-    masking = masking_of(Plain)
+    masking = type_masking(Plain)
     strange = {"pasword": ["x"], "numbers": "none"}
     assert not masking.hides
     assert masking.mask(strange) is strange
     assert masking.json(Plain("ü", [1])) == '{"text":"ü","numbers":[1]}'.encode()
-    assert masking_of(Plain) is masking
+    assert type_masking(Plain) is masking
 
 
 # ------------------------------------------------------------------------------------------------------------- schemas
@@ -311,7 +315,7 @@ def test_a_secret_in_a_type_alias_that_is_written_as_text_is_secret() -> None:
 def test_two_values_that_differ_in_a_secret_of_an_alias_have_two_digests() -> None:
     """Arguments are masked, and the key of a call is made with the key of the store."""
     cls: Any = dataclasses.make_dataclass("Pay", [("ibans", Quoted[SecretStr])], frozen=True)
-    masked = masking_of(cls)
+    masked = type_masking(cls)
     assert masked.hides
     one, other = (codec(cls).parse_json(f'{{"ibans": ["{iban}"]}}') for iban in ("DE1", "DE2"))
     assert digest(one, key=b"k") != digest(other, key=b"k")

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import Secret, SecretBytes, SecretStr
 
-from handrail.serde import masking_of, result_codec, stored_codec
+from handrail.serde import result_codec, stored_codec, type_masking
 from tests.serde.members import held
 from tests.serde.shapes import Json
 
@@ -74,7 +74,7 @@ def test_what_stands_beside_a_secret_is_masked_with_it(kind: Any, value: Any) ->
         assert b"hunter" not in data
         assert b"12345678" not in data
         assert result_codec(made).dump_json(whole) == data
-        assert masking_of(made).hides_plain
+        assert type_masking(made).hides_plain
 
 
 @dataclass(frozen=True)

@@ -151,7 +151,7 @@ class Project:
         if agent not in self.agents:
             asked = shorten(agent, _LONGEST_SHOWN)
             hint = f" Did you mean {near!r}?" if (near := nearest(asked, self.agents)) else ""
-            there = enumerated(sorted(self.agents), limit=_MOST_LISTED, wanted=asked) or "none"
+            there = enumerated(sorted(self.agents), limit=_MOST_LISTED, near=asked) or "none"
             raise AgentError(f"the project {self.folder} has no agent {asked!r}.{hint} Its agents are: {there}.")
         return resolve(self.agents[agent], self.registry)
 

@@ -591,5 +591,5 @@ def _unknown(kind: Kind, name: str, there: Mapping[str, Entry], other: Mapping[s
     near = nearest(name, there)
     if near is not None:
         fault += f" Did you mean {near!r}?"
-    listed = enumerated(sorted(there), limit=_MOST_LISTED, wanted=name) or "none"
+    listed = enumerated(sorted(there), limit=_MOST_LISTED, near=name) or "none"
     return f"{fault} Available {kind}s: {listed}; a module exports what its {kind.upper()}S lists."

@@ -112,7 +112,7 @@ def section_hint(asked: str, paths: Collection[str]) -> str:
         return "No section has a summary."
     near = nearest(asked, tuple(paths))
     hint = f"Did you mean {near}? " if near else ""
-    return f"{hint}The sections with a summary are: {enumerated(tuple(paths), limit=_LONGEST_LIST, wanted=asked)}."
+    return f"{hint}The sections with a summary are: {enumerated(tuple(paths), limit=_LONGEST_LIST, near=asked)}."
 
 
 def check_paths(asked: Iterable[str], paths: Collection[str]) -> None:

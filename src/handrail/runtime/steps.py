@@ -94,7 +94,7 @@ async def unknown_tool(run: CallState) -> Never:
     hint = f" Did you mean {shorten(near, _LONGEST_NAME)}?" if near else ""
     text = f"there is no tool {asked}.{hint} The tools are: "
     left = _LONGEST_MESSAGE - len(f"{text}.".encode(errors="surrogatepass"))
-    raise FinalRefusal(f"{text}{enumerated(known, limit=left, wanted=wanted)}.")
+    raise FinalRefusal(f"{text}{enumerated(known, limit=left, near=wanted)}.")
 
 
 async def _started(run: CallState) -> OpenCall | None:

@@ -83,8 +83,8 @@ def known_type(annotation: object, *names: Mapping[str, Any]) -> Any:  # noqa: A
         names: the names that text may refer to, those first that hide the others.
     """
     if isinstance(annotation, str):
-        found = next((scope[annotation] for scope in (*names, vars(builtins)) if annotation in scope), None)
-        return found if _is_class(found) else None
+        binding = next((scope[annotation] for scope in (*names, vars(builtins)) if annotation in scope), None)
+        return binding if _is_class(binding) else None
     return annotation if _is_resolved(annotation) else None
 
 
@@ -168,14 +168,14 @@ def bindings_by_class(cls: type[Any], args: Sequence[object]) -> Mapping[type[An
     has bindings of its own.
     """
     own: Bindings = dict(zip(getattr(cls, "__parameters__", ()), args, strict=False))
-    found: dict[type[Any], Bindings] = {cls: own}
+    by_class: dict[type[Any], Bindings] = {cls: own}
     # From `vars`: a subclass that is not generic inherits the attribute of its base, which says nothing about its own
     # bases.
     for base in vars(cls).get("__orig_bases__", cls.__bases__):
         origin = get_origin(base) or base
         if isinstance(origin, type) and origin is not object:
-            found |= bindings_by_class(origin, [substitute_variables(arg, own) for arg in get_args(base)])
-    return found
+            by_class |= bindings_by_class(origin, [substitute_variables(arg, own) for arg in get_args(base)])
+    return by_class
 
 
 _QUALIFIERS: Final = frozenset({Required, NotRequired, ReadOnly})
@@ -231,8 +231,8 @@ def _field_type(field: Field[Any], owner: type[Any], path: str) -> object:
     names = {owner.__name__: owner} | {p.__name__: p for p in getattr(owner, "__type_params__", ())}
     module = sys.modules.get(owner.__module__)
     global_names = vars(module) if module else {}
-    if (known := known_type(field.type, names, global_names)) is not None:
-        return known
+    if (hint_type := known_type(field.type, names, global_names)) is not None:
+        return hint_type
     # One field at a time: `get_type_hints` of the class would fail as a whole, and not say for which field.
     try:
         return _evaluated(field.name, field.type, global_names, names)
@@ -375,7 +375,7 @@ class TypeWalk:
         places: all places, each before those inside of it.
     """
 
-    __slots__ = ("_seen", "places", "records")
+    __slots__ = ("_visited", "places", "records")
 
     def __init__(self, kind: object, path: str) -> None:
         """Goes through a type.
@@ -389,7 +389,7 @@ class TypeWalk:
         """
         self.records: list[AcceptedType] = []
         self.places: list[TypePlace] = []
-        self._seen: list[object] = []
+        self._visited: list[object] = []
         self._visit(kind, path)
 
     def _visit(self, kind: object, path: str, depth: int = 0, field: Field[Any] | None = None) -> None:
@@ -412,9 +412,9 @@ class TypeWalk:
 
     def _is_new(self, kind: object) -> bool:
         # A list, because an annotation may hold options that have no hash.
-        if kind in self._seen:
+        if kind in self._visited:
             return False
-        self._seen.append(kind)
+        self._visited.append(kind)
         return True
 
     def _class(self, cls: type[Any], kind: object, path: str, depth: int) -> None:
@@ -469,15 +469,15 @@ def _class_faults(cls: type[Any], args: Sequence[object]) -> Iterator[TypeFault]
         # Two keys that mean the same would be one, and no key is masked.
         is_changed = any(getattr(option, word, None) for option in options for word in (*CHANGING, "json_schema_extra"))
         texts = [isinstance(value, str) for value in _choices(key)]
-        if is_changed or not (all(texts) if texts else any(key is each for each in _KEYS)):
+        if is_changed or not (all(texts) if texts else any(key is key_type for key_type in _KEYS)):
             yield f"its keys are of type {type_name(args[0])}, but a key in JSON is a string", "use str keys"
 
 
 def _choice_faults(kind: object) -> Iterator[TypeFault]:
     # Exact types: a `bool` for an enum, or a subclass, would come back as another value.
-    restored = {str, int, bool, NoneType} if get_origin(kind) is Literal else {str, int, float}
+    exact = {str, int, bool, NoneType} if get_origin(kind) is Literal else {str, int, float}
     for value in _choices(kind):
-        if type(value) not in restored:
+        if type(value) not in exact:
             yield f"{type_name(kind)} has the choice {value!r}, which JSON cannot restore", "use strings or numbers"
 
 
@@ -517,17 +517,17 @@ def _field_faults(field: Field[Any], hint: object) -> Iterator[TypeFault]:
         yield from _shared_faults(field.default)
 
 
-def _described_faults(said: Callable[[str, None], object]) -> Iterator[TypeFault]:
+def _described_faults(read_word: Callable[[str, None], object]) -> Iterator[TypeFault]:
     """What is wrong with what a `Field` says, or the metadata of a field."""
     for word, (why, cure) in _RENAMING.items():
-        if said(word, None) is not None:
+        if read_word(word, None) is not None:
             yield f"{word} is not taken, because {why}", cure
     for word in ("title", "description"):
-        text = said(word, None)
+        text = read_word(word, None)
         if text is not None and (not isinstance(text, str) or escape_surrogates(text) is not text):
             yield f"its {word} is not a string, or has a lone surrogate in it", "write a string"
     # A format describes, in JSON Schema too.
-    extra: object = said("json_schema_extra", None)
+    extra: object = read_word("json_schema_extra", None)
     if callable(extra):  # it may mark the field as secret
         yield "a function in json_schema_extra is not taken", "write a dictionary"
     extra_words = cast("Mapping[object, object]", extra) if isinstance(extra, Mapping) else ()
@@ -559,8 +559,8 @@ def is_mutable(value: object) -> bool:
 def default_fault(default: object, hint: object) -> TypeFault | None:
     """Why `default` cannot be what a field of this type holds; `None` if it can."""
     why = _unfit_default(default, hint)
-    shown = type_name(strip_annotated(hint))
-    return (f"its default does not fit {shown} ({why})", "change the default or the type") if why else None
+    type_text = type_name(strip_annotated(hint))
+    return (f"its default does not fit {type_text} ({why})", "change the default or the type") if why else None
 
 
 _field_adapter: Final = cached(closed_adapter)

@@ -64,30 +64,29 @@ from handrail.serde.core_schemas import (
     OF_FIELDS,
     Core,
     check_read_unions,
-    choices_of,
     core_definitions,
-    fields_of,
     innermost,
     is_bound,
-    label_of,
+    iter_parts,
+    iter_places,
+    list_choices,
+    list_fields,
+    make_label,
+    make_serializer,
+    make_validator,
     makes_secret,
-    parts_of,
-    places_of,
     rebuilt,
     replacing,
     secret_parts,
-    serializer_of,
-    validator_of,
     whole,
 )
-from handrail.serde.faults import MEMBERS
-from handrail.serde.formatting import shorten, type_name
+from handrail.serde.formatting import MEMBERS, shorten, type_name
 from handrail.serde.json_schema import (
     JSON_SCALARS,
     Node,
     SchemaMode,
     TypeFault,
-    facts_of,
+    find_facts,
     is_object,
     is_secret_schema,
     json_schema,
@@ -115,8 +114,8 @@ class Built(NamedTuple):
     kind: object
     adapter: Adapter
     facts: tuple[int, bool, bool]
-    parsed: Node
-    shown: bytes
+    schema: Node
+    shown_json: bytes
     is_exact: Callable[[object], bool]
     hides: bool = False
     is_marked: bool = False
@@ -161,12 +160,12 @@ def is_surely_simple(cls: type[Any], hints: Mapping[str, Any]) -> bool:
     names = {name for base in cls.__mro__[:-1] for name in vars(base) if not name.startswith("__")}
     return names <= hints.keys() and all(
         # pydantic resolves text by itself, and may fail where `accept_type` does not.
-        each.type is hints[each.name]
-        and not each.name.startswith("_")
-        and (each.default is MISSING or type(each.default) in JSON_SCALARS)
-        and all(word == "description" and isinstance(text, str) for word, text in each.metadata.items())
-        and _is_plain(hints[each.name])
-        for each in fields(cls)
+        field.type is hints[field.name]
+        and not field.name.startswith("_")
+        and (field.default is MISSING or type(field.default) in JSON_SCALARS)
+        and all(word == "description" and isinstance(text, str) for word, text in field.metadata.items())
+        and _is_plain(hints[field.name])
+        for field in fields(cls)
     )
 
 
@@ -188,7 +187,7 @@ def _is_plain_option(option: Any, inner: object) -> bool:  # noqa: ANN401 - what
     words = {word for word, _ in option.__repr_args__()}
     may = _BOUNDED.get(get_origin(inner) or inner, ())
     is_plain = words <= _OF_FIELD and isinstance(option.description, str | None)
-    return is_plain and all(_is_plain_bound(each, may) for each in option.metadata)
+    return is_plain and all(_is_plain_bound(bound, may) for bound in option.metadata)
 
 
 def _is_plain_bound(bound: object, may: Collection[str]) -> bool:
@@ -212,50 +211,50 @@ def build(kind: object, mode: SchemaMode) -> Built:
     try:
         adapter = closed_adapter(kind, published=mode == "validation")
         _check_parts(kind, adapter, mode)
-        parsed, shown = _made_schemas(adapter, mode)
+        schema, shown_json = _make_schemas(adapter, mode)
     except SchemaError:
         raise
     except BUILD_ERRORS as error:
         raise _blamed(kind, error) from error
     # Only now: pydantic's own type is what the schemas and the checks are made of.
     masked = adapter if mode == "validation" else masking_adapter(adapter)
-    hides = any(mark in shown for mark in _MARKS)
+    hides = any(mark in shown_json for mark in _MARKS)
     is_marked = hides and has_marks(adapter.core)
-    return Built(kind, masked, facts_of(parsed), parsed, shown, is_exact, hides, is_marked)
+    return Built(kind, masked, find_facts(schema), schema, shown_json, is_exact, hides, is_marked)
 
 
-def _made_schemas(adapter: Adapter, mode: SchemaMode) -> tuple[Node, bytes]:
+def _make_schemas(adapter: Adapter, mode: SchemaMode) -> tuple[Node, bytes]:
     # From what pydantic made: the rebuilt core schema holds functions, of which no JSON Schema can be made.
-    parsed = json_schema(adapter.core, mode="validation")
-    shown = parsed if mode == "validation" else json_schema(adapter.core, mode=mode)
+    schema = json_schema(adapter.core, mode="validation")
+    shown_json = schema if mode == "validation" else json_schema(adapter.core, mode=mode)
     # Only in the schema by which faults are explained; the model gets `shown`.
     members = _member_schemas(adapter.core) if "union" in adapter.kinds else {}
-    return {**parsed, MEMBERS: members}, to_json(shown)
+    return {**schema, MEMBERS: members}, to_json(shown_json)
 
 
 def _check_root(kind: object, mode: SchemaMode) -> None:
     inner = strip_annotated(kind)
     members = [strip_annotated(member) for member in (get_args(inner) if is_union(inner) else [inner])]
-    wanted, cure = "a dataclass, a pydantic model or a TypedDict", "declare @dataclass(frozen=True, slots=True)"
+    expected, cure = "a dataclass, a pydantic model or a TypedDict", "declare @dataclass(frozen=True, slots=True)"
     is_fit = mode == "serialization" or (len(members) == 1 and is_record(get_origin(members[0]) or members[0]))
     # pydantic takes a variable for any type, and cannot resolve a name here.
     if is_fit and any(isinstance(member, str | TypeVar) for member in members):
-        is_fit, wanted, cure = False, "a type", "write the type itself"
+        is_fit, expected, cure = False, "a type", "write the type itself"
     if is_dataclass(kind) and not isinstance(kind, type):
-        is_fit, wanted, cure = False, "a type", f"pass {type(kind).__name__} itself"
+        is_fit, expected, cure = False, "a type", f"pass {type(kind).__name__} itself"
     if not is_fit:
-        raise SchemaError(f"{shorten(type_name(kind), _LONGEST_REASON)} is not {wanted}; {cure}", type=kind)
+        raise SchemaError(f"{shorten(type_name(kind), _LONGEST_REASON)} is not {expected}; {cure}", type=kind)
 
 
 def _member_schemas(core: Core) -> dict[str, Node]:
     """The JSON Schemas of the members of unions, by the labels that they have in the locations of faults."""
     definitions = core_definitions(core)
     schemas: dict[str, Node] = {}
-    for _, part in places_of(core, definitions):
-        for choice in choices_of(part) if part["type"] == "union" else ():
+    for _, part in iter_places(core, definitions):
+        for choice in list_choices(part) if part["type"] == "union" else ():
             # One schema serves for a member that stands in several unions. Within a type of pydantic's own, such as
             # SecretStr, a member may be an instance, which has no schema.
-            label = label_of(choice, definitions)
+            label = make_label(choice, definitions)
             if label not in schemas:
                 with suppress(PydanticInvalidForJsonSchema):
                     schemas[label] = json_schema(whole(choice, definitions), mode="validation")
@@ -269,7 +268,9 @@ def _exactness(kind: object) -> Callable[[object], bool]:
     inner = [strip_annotated(hint) for hint in hints.values()]
     fields = [[*map(strip_annotated, get_args(hint))] if is_union(hint) else [hint] for hint in inner]
     are_scalars = all(
-        isinstance(each, type) and (each in SCALARS or issubclass(each, Enum)) for field in fields for each in field
+        isinstance(member, type) and (member in SCALARS or issubclass(member, Enum))
+        for field in fields
+        for member in field
     )
     # Each union multiplies the number of shapes; beyond the limit the lookup would cost more than it saves.
     is_small = are_scalars and 0 < math.prod(map(len, fields)) <= _MOST_SHAPES
@@ -299,9 +300,9 @@ def _unfit(place: TypePlace, error: Exception) -> SchemaError:
     reason = lines[-1].strip() if isinstance(error, CoreSchemaError) else lines[0].partition(". ")[0]
     constraints = [part for option in options for part in getattr(option, "metadata", None) or [option]]
     words = ", ".join(re.sub(r"^_\w+", "Field", repr(part)) for part in (*constraints, *place.metadata))
-    shown = f"{shorten(words, _LONGEST_REASON)} of {type_name(inner)}" if words else type_name(inner)
+    text = f"{shorten(words, _LONGEST_REASON)} of {type_name(inner)}" if words else type_name(inner)
     cure = "correct it, rename metadata not meant for pydantic, or use a plain dataclass, or a type that JSON can say"
-    text = f"{place.path}: {shown} cannot be used here ({shorten(reason, _LONGEST_REASON)}); {cure}"
+    text = f"{place.path}: {text} cannot be used here ({shorten(reason, _LONGEST_REASON)}); {cure}"
     return SchemaError(text, type=place.kind, path=place.path)
 
 
@@ -314,7 +315,7 @@ _WITH_LENGTH: Final = frozenset({"list", "str", "url", "multi-host-url"})
 def _check_parts(kind: object, adapter: Adapter, mode: SchemaMode) -> None:
     """Refuses what JSON cannot say, and constraints that do not act or that the JSON Schema would misstate."""
     definitions = core_definitions(adapter.core)
-    for path, part in places_of(adapter.core, definitions):
+    for path, part in iter_places(adapter.core, definitions):
         refuse_first(_part_faults(part, definitions), kind, path)
     if "union" in adapter.kinds:
         check_read_unions(kind, adapter.core, parameters=mode == "validation")
@@ -349,9 +350,9 @@ def _idle_constraints(part: Core, definitions: Mapping[str, Core]) -> Iterator[s
         words.extend(part["function"]["function"].keywords)
         part = part["schema"]
     if words:
-        around = [each for path, each in places_of(part, definitions) if path == "$" and "function" in each]
+        around = [inner for path, inner in iter_places(part, definitions) if path == "$" and "function" in inner]
         # A secret of pydantic's has the length of what it holds.
-        has_secret = any(hasattr(each["function"]["function"], "get_secret_value") for each in around)
+        has_secret = any(hasattr(inner["function"]["function"], "get_secret_value") for inner in around)
         is_sized = has_secret or innermost(part, definitions)["type"] in _WITH_LENGTH
         yield from (word for word in words if not (is_sized and word in LENGTHS))
 
@@ -370,7 +371,7 @@ def reader_for_keys(adapter: Adapter) -> Callable[..., Any] | None:
     """
     made_up: list[Core] = []
 
-    def change(part: Core, _was: Core, _made: bool) -> Core:  # noqa: FBT001 - of an edit
+    def change(part: Core, _was: Core, _coded: bool) -> Core:  # noqa: FBT001 - of an edit
         # The program's checks of a whole record need its values, and these have been checked already.
         if part["type"] == "function-after" and part["schema"]["type"] in OF_CLASSES:
             return replacing(part, part["schema"])
@@ -382,7 +383,7 @@ def reader_for_keys(adapter: Adapter) -> Callable[..., Any] | None:
     if "default" not in adapter.kinds:
         return None
     core = rebuilt(agreeing(adapter.core, core_config(), published=True), change)
-    return validator_of(core, core_config()).validate_json if made_up else None
+    return make_validator(core, core_config()).validate_json if made_up else None
 
 
 def is_made_up(factory: object) -> bool:
@@ -397,7 +398,7 @@ def is_made_up(factory: object) -> bool:
 
 def has_marks(core: Core) -> bool:
     """Whether a field in a type, or all of it, is secret, and pydantic does not know it."""
-    return _is_marked(core) or bool(_marked_fields(core)) or any(map(has_marks, parts_of(core)))
+    return _is_marked(core) or bool(_marked_fields(core)) or any(map(has_marks, iter_parts(core)))
 
 
 def _marked_fields(part: Core) -> frozenset[str]:
@@ -406,9 +407,9 @@ def _marked_fields(part: Core) -> frozenset[str]:
         return frozenset()
     hides, cls = current_redaction().hides_name, part.get("cls")
     own = dataclasses.fields(cls) if isinstance(cls, type) and is_dataclass(cls) else ()
-    marked = {field.name for field in own if field.metadata.get("secret")}
+    own_names = {field.name for field in own if field.metadata.get("secret")}
     return frozenset(
-        name for name, field in fields_of(part).items() if name in marked or hides(name) or _is_marked(field)
+        name for name, field in list_fields(part).items() if name in own_names or hides(name) or _is_marked(field)
     )
 
 
@@ -421,7 +422,7 @@ def _has_mark(core: Core) -> bool:
     extra: object = core.get("metadata", {}).get("pydantic_js_extra")
     if is_object(extra) and is_secret_schema(extra):
         return True
-    return core["type"] not in OF_FIELDS and any(map(_has_mark, parts_of(core)))
+    return core["type"] not in OF_FIELDS and any(map(_has_mark, iter_parts(core)))
 
 
 def masking_adapter(adapter: Adapter) -> Adapter:
@@ -434,11 +435,11 @@ def masking_adapter(adapter: Adapter) -> Adapter:
         The same, if nothing is marked, and there are no secrets of pydantic's that are not text.
     """
 
-    def change(part: Core, was: Core, _made: bool) -> Core:  # noqa: FBT001 - of an edit
+    def change(part: Core, was: Core, _coded: bool) -> Core:  # noqa: FBT001 - of an edit
         mask = core_schema.literal_schema([MASK])
         if was["type"] == "function-after" and makes_secret(was["function"]["function"]):
-            held: object = MASK.encode() if part["schema"]["type"] == "bytes" else MASK
-            read = core_schema.no_info_after_validator_function(lambda _: held, mask)
+            mask_value: object = MASK.encode() if part["schema"]["type"] == "bytes" else MASK
+            read = core_schema.no_info_after_validator_function(lambda _: mask_value, mask)
             return {**part, "schema": core_schema.union_schema([read, part["schema"]], mode="left_to_right")}
         if names := _marked_fields(was):
             _mask_fields(part, names)
@@ -451,12 +452,14 @@ def masking_adapter(adapter: Adapter) -> Adapter:
     if core == adapter.core:
         return adapter
     agreed = agreeing(core, config)
-    return adapter._replace(core=core, validator=validator_of(agreed, config), serializer=serializer_of(core, config))
+    return adapter._replace(
+        core=core, validator=make_validator(agreed, config), serializer=make_serializer(core, config)
+    )
 
 
 def _mask_fields(part: Core, names: Collection[str]) -> None:
     """Mask the fields of these names in the copy of a class, or of what is inside of it around its fields."""
-    for name, field in fields_of(part).items():
+    for name, field in list_fields(part).items():
         # A default is that of the field, so it stays outside.
         holder = field["schema"] if field["schema"]["type"] == "default" else field
         if name in names:
@@ -464,8 +467,8 @@ def _mask_fields(part: Core, names: Collection[str]) -> None:
 
 
 def _masked(inner: Core) -> Core:
-    written = core_schema.plain_serializer_function_ser_schema(lambda _: MASK, when_used="unless-none")
-    read = core_schema.no_info_wrap_validator_function(_read_mask, cast("CoreSchema", inner), serialization=written)
+    write_mask = core_schema.plain_serializer_function_ser_schema(lambda _: MASK, when_used="unless-none")
+    read = core_schema.no_info_wrap_validator_function(_read_mask, cast("CoreSchema", inner), serialization=write_mask)
     return cast("Core", read)
 
 

@@ -34,7 +34,7 @@ from pydantic_core import from_json
 
 from handrail.errors import DumpError
 from handrail.serde.formatting import quote
-from handrail.serde.json_values import MOST_DIGITS, field_values, innermost_fault, is_secret_value, json_of
+from handrail.serde.json_values import MOST_DIGITS, encode_json, field_values, innermost_fault, is_secret_value
 
 _DEEPEST: Final = 200
 
@@ -54,7 +54,7 @@ def canonical_json(value: object) -> bytes:
         DumpError: a part of it is not finite, not Unicode, nested more than 200 levels deep (or in a cycle), or has no
             form in JSON.
     """
-    return _written(value)
+    return _write(value)
 
 
 def json_with_secrets(value: object) -> bytes:
@@ -63,7 +63,7 @@ def json_with_secrets(value: object) -> bytes:
     Raises:
         DumpError: as `canonical_json`.
     """
-    return _written(value, reveals=True)
+    return _write(value, reveals=True)
 
 
 def digest(value: object, *, key: bytes | None = None) -> str:
@@ -76,7 +76,7 @@ def digest(value: object, *, key: bytes | None = None) -> str:
     Raises:
         DumpError: as `canonical_json`.
     """
-    return bytes_digest(_written(value) if key is None else json_with_secrets(value), key)
+    return bytes_digest(_write(value) if key is None else json_with_secrets(value), key)
 
 
 def bytes_digest(data: bytes, key: bytes | None = None) -> str:
@@ -90,7 +90,7 @@ def bytes_digest(data: bytes, key: bytes | None = None) -> str:
     return hmac.digest(key, data, "sha256").hex()
 
 
-def _written(value: object, *, reveals: bool = False) -> bytes:
+def _write(value: object, *, reveals: bool = False) -> bytes:
     try:
         return _encoded(value, reveals)
     except RecursionError:
@@ -126,14 +126,14 @@ def _plain(value: object, depth: int, reveals: bool) -> object:  # noqa: FBT001 
     if isinstance(value, Enum):
         return _plain(value.value, depth, reveals)
     # In the order of the table, where a class precedes those that it is a subclass of: `datetime` is a `date`.
-    write = next((write for known, write in _SCALARS.items() if isinstance(value, known)), None)
+    write = next((write for kind_above, write in _SCALARS.items() if isinstance(value, kind_above)), None)
     if write is not None:
         return write(value)
     # By default pydantic writes asterisks for it below, which hide it.
     if reveals and is_secret_value(value):
         return _plain(value.get_secret_value(), depth, reveals)
     try:
-        return _plain(from_json(json_of(value)), depth, reveals)
+        return _plain(from_json(encode_json(value)), depth, reveals)
     except DumpError as error:
         raise ValueError(error.faults[0][1]) from None
 

@@ -71,43 +71,43 @@ made the value that it is given, where JSON would be.
 """
 
 
-def parts_of(core: Core) -> Iterator[Core]:
+def iter_parts(core: Core) -> Iterator[Core]:
     """The parts that stand directly in a core schema."""
     for name in _ALL_PARTS:
         if name in core:
-            yield from _each(core[name])
+            yield from _iter_items(core[name])
 
 
 def kinds_in(core: Core) -> frozenset[str]:
     """The types of all parts of a core schema, itself included."""
-    return frozenset({core["type"]}).union(*map(kinds_in, parts_of(core)))
+    return frozenset({core["type"]}).union(*map(kinds_in, iter_parts(core)))
 
 
-def places_of(core: Core, definitions: Mapping[str, Core]) -> Iterator[tuple[str, Core]]:
+def iter_places(core: Core, definitions: Mapping[str, Core]) -> Iterator[tuple[str, Core]]:
     """Every part of a whole core schema with the place of the data that it is of, each shared part once."""
     yield from _places(core, definitions, "$", set())
 
 
-def _places(core: Core, definitions: Mapping[str, Core], path: str, seen: set[str]) -> Iterator[tuple[str, Core]]:
+def _places(core: Core, definitions: Mapping[str, Core], path: str, visited: set[str]) -> Iterator[tuple[str, Core]]:
     if core["type"] == "definition-ref":
-        if core["schema_ref"] not in seen and core["schema_ref"] in definitions:
-            seen.add(core["schema_ref"])
-            yield from _places(definitions[core["schema_ref"]], definitions, path, seen)
+        if core["schema_ref"] not in visited and core["schema_ref"] in definitions:
+            visited.add(core["schema_ref"])
+            yield from _places(definitions[core["schema_ref"]], definitions, path, visited)
         return
     yield path, core
     if core["type"] == "dataclass-field":
         path = f"{path}.{core['name']}"
     if core["type"] in _NAMING:
         for name, part in core["fields"].items():
-            yield from _places(part, definitions, f"{path}.{name}", seen)
+            yield from _places(part, definitions, f"{path}.{name}", visited)
         return
     for name in _ALL_PARTS:
         # A shared part is met where it is referred to, where its place is known; what writes a value has none.
         if name in core and name not in {"definitions", "serialization"}:
             inner = f"{path}{_BELOW.get(name, '')}"
-            for position, part in enumerate(_each(core[name])):
+            for position, part in enumerate(_iter_items(core[name])):
                 is_fixed = name == "items_schema" and isinstance(core[name], list) and "variadic_item_index" not in core
-                yield from _places(part, definitions, f"{path}[{position}]" if is_fixed else inner, seen)
+                yield from _places(part, definitions, f"{path}[{position}]" if is_fixed else inner, visited)
 
 
 _NAMING: Final = frozenset({"model-fields", "typed-dict"})
@@ -116,7 +116,7 @@ _NAMING: Final = frozenset({"model-fields", "typed-dict"})
 _BELOW: Final = {"items_schema": "[*]", "values_schema": ".*", "keys_schema": ".*"}
 
 
-def rebuilt(core: Core, change: SchemaEdit, *, made: bool = False) -> Core:
+def rebuilt(core: Core, change: SchemaEdit, *, coded: bool = False) -> Core:
     """A copy in which `change` has replaced every part, innermost first.
 
     Args:
@@ -125,20 +125,20 @@ def rebuilt(core: Core, change: SchemaEdit, *, made: bool = False) -> Core:
         made: whether the program's own code may have made the value that `core` is given.
     """
     # A function before a part gives that part whatever it returns, and so it does to all below.
-    inner = made or core["type"] in _CALLING
+    inner = coded or core["type"] in _CALLING
     copy = dict(core)
     for name in _PARTS:
         if name in copy:
-            copy[name] = _mapped(copy[name], lambda part: rebuilt(part, change, made=inner))
+            copy[name] = _map_items(copy[name], lambda part: rebuilt(part, change, coded=inner))
     if "steps" in core:  # each is given what the one before it has made
         first, *others = core["steps"]
-        copy["steps"] = [rebuilt(first, change, made=made), *(rebuilt(part, change, made=True) for part in others)]
-    return change(copy, core, made)
+        copy["steps"] = [rebuilt(first, change, coded=coded), *(rebuilt(part, change, coded=True) for part in others)]
+    return change(copy, core, coded)
 
 
-def replacing(core: Core, made: Mapping[str, Any]) -> Core:
+def replacing(core: Core, replacement: Mapping[str, Any]) -> Core:
     """`made`, to which those refer who referred to `core`."""
-    return dict(made, ref=core["ref"]) if "ref" in core else dict(made)
+    return dict(replacement, ref=core["ref"]) if "ref" in core else dict(replacement)
 
 
 def without_name(core: Core) -> CoreSchema:
@@ -146,13 +146,13 @@ def without_name(core: Core) -> CoreSchema:
     return cast("CoreSchema", {key: value for key, value in core.items() if key != "ref"})
 
 
-def validator_of(core: Core, config: CoreConfig) -> SchemaValidator:
+def make_validator(core: Core, config: CoreConfig) -> SchemaValidator:
     """The validator of a core schema, of all of it: what pydantic has built for a model itself is not used instead."""
     # pydantic has no public name for this, `_use_prebuilt`; `tests/serde/test_core_schemas.py` holds what it means.
     return SchemaValidator(cast("CoreSchema", core), config, False)  # noqa: FBT003 - it has no other name
 
 
-def serializer_of(core: Core, config: CoreConfig) -> SchemaSerializer:
+def make_serializer(core: Core, config: CoreConfig) -> SchemaSerializer:
     """The serializer of a core schema, of all of it, as for `validator_of`."""
     return SchemaSerializer(cast("CoreSchema", core), config, False)  # noqa: FBT003 - as above
 
@@ -176,7 +176,7 @@ def referred(core: Core, definitions: Mapping[str, Core]) -> Core:
     return core
 
 
-def choices_of(union: Core) -> list[Core]:
+def list_choices(union: Core) -> list[Core]:
     """The choices of a union, without their labels."""
     choices: list[Any] = union["choices"]
     return [cast("Core", choice[0] if isinstance(choice, tuple) else choice) for choice in choices]
@@ -187,7 +187,7 @@ def innermost(core: Core, definitions: Mapping[str, Core]) -> Core:
     while True:
         core = referred(core, definitions)
         # pydantic's own secrets and paths are unions: a value of the class, or what makes one.
-        inner = choices_of(core)[0] if "custom_error_type" in core and core["type"] == "union" else _inside(core)
+        inner = list_choices(core)[0] if "custom_error_type" in core and core["type"] == "union" else _inside(core)
         if inner is None:
             return core
         core = inner
@@ -204,7 +204,7 @@ def _inside(core: Core) -> Core | None:
     return None if kind in OF_CLASSES or not isinstance(core.get("schema"), dict) else cast("Core", core["schema"])
 
 
-def fields_of(part: Core) -> dict[str, Core]:
+def list_fields(part: Core) -> dict[str, Core]:
     """The parts of the fields of a class or a TypedDict, by their names."""
     core = part if part["type"] == "typed-dict" else part["schema"]
     # Validators of the program may stand around the fields of a model.
@@ -214,7 +214,7 @@ def fields_of(part: Core) -> dict[str, Core]:
     return cast("dict[str, Core]", fields) if isinstance(fields, dict) else {field["name"]: field for field in fields}
 
 
-def label_of(core: Core, definitions: Mapping[str, Core], above: tuple[Core, ...] = ()) -> str:
+def make_label(core: Core, definitions: Mapping[str, Core], above: tuple[Core, ...] = ()) -> str:
     """A type as a message names it, with what it holds; a `Sequence` is named by the list that it is read as."""
     view = innermost(core, definitions)
     if view["type"] == "literal":
@@ -222,16 +222,16 @@ def label_of(core: Core, definitions: Mapping[str, Core], above: tuple[Core, ...
     cls = view.get("cls")
     name = str(view.get("cls_repr", view["type"]))
     name = str(view.get("cls_name", cls.__name__)) if isinstance(cls, type) else name
-    if view["type"] in OF_CLASSES or any(view is each for each in above):
+    if view["type"] in OF_CLASSES or any(view is outer for outer in above):
         return name
-    parts = view["choices"] if view["type"] == "union" else [view.get(each, ()) for each in _HELD]
-    inner = [label_of(part, definitions, (*above, view)) for part in _each(parts)]
+    parts = view["choices"] if view["type"] == "union" else [view.get(key, ()) for key in _INNER_PARTS]
+    inner = [make_label(part, definitions, (*above, view)) for part in _iter_items(parts)]
     if view["type"] == "union":
         return " | ".join(inner)
     return f"{name}[{', '.join(inner)}]" if inner else name
 
 
-_HELD: Final = ("keys_schema", "values_schema", "items_schema")
+_INNER_PARTS: Final = ("keys_schema", "values_schema", "items_schema")
 
 _LIBRARIES: Final = frozenset({"pydantic", "pydantic_core", "handrail", "ipaddress", "operator"})
 _BOUNDS_OF: Final = "pydantic._internal._validators"
@@ -256,12 +256,12 @@ def is_of_the_program(function: object) -> bool:
     Args:
         function: what a part of a core schema has as `function`.
     """
-    return (_module_of(function) or "pydantic").partition(".")[0] not in _LIBRARIES
+    return (_find_module(function) or "pydantic").partition(".")[0] not in _LIBRARIES
 
 
 def is_bound(function: object) -> bool:
     """Whether it is a function by which pydantic holds a value to a bound."""
-    return _module_of(function) == _BOUNDS_OF
+    return _find_module(function) == _BOUNDS_OF
 
 
 def secret_parts(core: Core) -> Iterator[bool]:
@@ -277,7 +277,7 @@ def secret_parts(core: Core) -> Iterator[bool]:
     elif inner is not None:
         yield from secret_parts(inner)
     else:
-        parts = [] if core["type"] in OF_FIELDS else [part for part in parts_of(core) if part["type"] != "none"]
+        parts = [] if core["type"] in OF_FIELDS else [part for part in iter_parts(core) if part["type"] != "none"]
         for part in parts:
             yield from secret_parts(part)
         if not parts:
@@ -288,36 +288,38 @@ def makes_secret(function: object) -> bool:
     """Whether it makes a value of one of pydantic's secrets, other than a text, from what it holds."""
     # `SecretBytes` is a class, and `Secret` calls a function that is nested in one of its methods: both are known by
     # module and name.
-    own = [each for each in (*getattr(function, "__mro__", ()), function) if _module_of(each) == "pydantic.types"]
-    return any(getattr(each, "__qualname__", "").partition(".")[0] in {"SecretBytes", "Secret"} for each in own)
+    own = [owner for owner in (*getattr(function, "__mro__", ()), function) if _find_module(owner) == "pydantic.types"]
+    return any(getattr(owner, "__qualname__", "").partition(".")[0] in {"SecretBytes", "Secret"} for owner in own)
 
 
-def _module_of(function: object) -> str | None:
-    called: object = cast("Core", function).get("function") if isinstance(function, dict) else function
-    return getattr(getattr(called, "func", called), "__module__", None)
+def _find_module(function: object) -> str | None:
+    callable_: object = cast("Core", function).get("function") if isinstance(function, dict) else function
+    return getattr(getattr(callable_, "func", callable_), "__module__", None)
 
 
-def _each(value: object) -> Iterator[Core]:
+def _iter_items(value: object) -> Iterator[Core]:
     if isinstance(value, dict):
-        held = cast("dict[object, object]", value)
+        node = cast("dict[object, object]", value)
         # Of a mapping of fields one may be called `type`: that entry is a part, and not a text.
-        if isinstance(held.get("type"), str):
-            yield cast("Core", held)
+        if isinstance(node.get("type"), str):
+            yield cast("Core", node)
         else:
-            for inner in held.values():
-                yield from _each(inner)
+            for inner in node.values():
+                yield from _iter_items(inner)
     elif isinstance(value, list | tuple):
         for inner in cast("list[object]", value):
-            yield from _each(inner)
+            yield from _iter_items(inner)
 
 
-def _mapped(value: Any, change: Callable[[Core], Core]) -> Any:  # noqa: ANN401 - a part, or several
+def _map_items(value: Any, change: Callable[[Core], Core]) -> Any:  # noqa: ANN401 - a part, or several
     if isinstance(value, dict):
-        held = cast("Core", value)
-        return change(held) if isinstance(held.get("type"), str) else {k: _mapped(v, change) for k, v in held.items()}
+        node = cast("Core", value)
+        return (
+            change(node) if isinstance(node.get("type"), str) else {k: _map_items(v, change) for k, v in node.items()}
+        )
     if not isinstance(value, list | tuple):
         return value
-    several = [_mapped(inner, change) for inner in cast("list[Any]", value)]
+    several = [_map_items(inner, change) for inner in cast("list[Any]", value)]
     return several if isinstance(value, list) else tuple(several)  # a tuple is a choice of a union, with its label
 
 
@@ -363,7 +365,7 @@ _RESTORED: Final = frozenset({"none", "bool", "int", "float", "str", "literal", 
 class _Fields(NamedTuple):
     types: Mapping[str, Core]
     required: frozenset[str]
-    written: frozenset[str]
+    always: frozenset[str]
 
 
 class _Comparison:
@@ -373,10 +375,10 @@ class _Comparison:
         stored: whether what is written is compared, or what a model may write.
     """
 
-    __slots__ = ("_definitions", "_pairs", "stored")
+    __slots__ = ("_definitions", "_pairs", "stores")
 
-    def __init__(self, definitions: Mapping[str, Core], *, stored: bool) -> None:
-        self.stored = stored
+    def __init__(self, definitions: Mapping[str, Core], *, stores: bool) -> None:
+        self.stores = stores
         self._definitions = definitions
         self._pairs: set[tuple[int, int]] = set()
 
@@ -388,16 +390,16 @@ class _Comparison:
         )
 
     def _matters(self, one: Core, other: Core) -> bool:
-        if self.stored:
+        if self.stores:
             return not {one["type"], other["type"]} <= _RESTORED
         return self._holds_class(one) and self._holds_class(other)
 
     def _holds_class(self, core: Core) -> bool:
-        return any(part["type"] in OF_CLASSES for _, part in places_of(core, self._definitions))
+        return any(part["type"] in OF_CLASSES for _, part in iter_places(core, self._definitions))
 
     def meet(self, one: Core, other: Core) -> bool:
         """Whether both may read an array, or an object."""
-        kinds = [{kind for leaf in self._leaves(each) for kind in self._kinds(leaf)} for each in (one, other)]
+        kinds = [{kind for leaf in self._leaves(member) for kind in self._kinds(leaf)} for member in (one, other)]
         return bool(kinds[0] & kinds[1] & {"array", "object"})
 
     def _common(self, one: Core, other: Core) -> bool:
@@ -409,7 +411,7 @@ class _Comparison:
         self._pairs.add(pair)
         try:
             pairs = product(self._leaves(one), [*self._leaves(other)])
-            return any(self._overlap(*each, is_inside=True) for each in pairs)
+            return any(self._overlap(*leaves, is_inside=True) for leaves in pairs)
         finally:
             self._pairs.discard(pair)
 
@@ -425,7 +427,7 @@ class _Comparison:
             yield from self._leaves(core["schema"])
         elif kind == "union":
             # pydantic's own secrets and paths: a value of the class, or what makes one.
-            for choice in choices_of(core)[:1] if "custom_error_type" in core else choices_of(core):
+            for choice in list_choices(core)[:1] if "custom_error_type" in core else list_choices(core):
                 yield from self._leaves(choice)
         elif kind == "tagged-union":
             for choice in core["choices"].values():
@@ -436,21 +438,21 @@ class _Comparison:
 
     def _kinds(self, leaf: Core, *, is_inside: bool = True) -> set[str]:
         if (choices := _choices(leaf)) is not None:
-            return {JSON_KINDS.get(type(each), "string") for each in choices}
+            return {JSON_KINDS.get(type(choice), "string") for choice in choices}
         # pydantic prefers the exact one of two members that are numbers, and not that of two classes which holds it.
-        if leaf["type"] in _NUMBERS and (is_inside or not self.stored):
+        if leaf["type"] in _NUMBERS and (is_inside or not self.stores):
             return {"integer", "number"} if leaf["type"] in {"int", "float"} else {"integer", "number", "string"}
         return {_KINDS[leaf["type"]]} if leaf["type"] in _KINDS else {*_KINDS.values()}
 
     def _overlap(self, one: Core, other: Core, *, is_inside: bool) -> bool:
         kinds = self._kinds(one, is_inside=is_inside) & self._kinds(other, is_inside=is_inside)
-        ours, theirs = _choices(one), _choices(other)
-        if ours is not None and theirs is not None:
+        own, theirs = _choices(one), _choices(other)
+        if own is not None and theirs is not None:
             return any(
-                each == beside and isinstance(each, bool) is isinstance(beside, bool)
-                for each, beside in product(ours, theirs)
+                member == beside and isinstance(member, bool) is isinstance(beside, bool)
+                for member, beside in product(own, theirs)
             )
-        groups = {_TEXTS.get(each["type"]) for each in (one, other)}
+        groups = {_TEXTS.get(member["type"]) for member in (one, other)}
         if kinds == {"string"}:
             return None in groups or len(groups) == 1
         if {one["type"], other["type"]} <= OF_FIELDS:
@@ -460,7 +462,7 @@ class _Comparison:
 
     def _reads(self, one: _Fields, other: _Fields) -> bool:
         """Whether an object that is written as the one may be read as the other."""
-        names = (one.written if self.stored else one.required) | other.required
+        names = (one.always if self.stores else one.required) | other.required
         return names <= one.types.keys() & other.types.keys() and all(
             self._common(one.types[name], other.types[name]) for name in names
         )
@@ -473,17 +475,17 @@ def _is_written_by_program(core: Core) -> bool:
 def _choices(leaf: Core) -> list[object] | None:
     """The choices of a `Literal` or an enum."""
     if leaf["type"] == "enum":
-        return [each.value for each in leaf["members"]]
+        return [member.value for member in leaf["members"]]
     return list(leaf["expected"]) if leaf["type"] == "literal" else None
 
 
 def _fields(leaf: Core) -> _Fields:
     """The fields of a class or a TypedDict."""
-    named = fields_of(leaf)
-    types = {name: cast("Core", field["schema"]) for name, field in named.items()}
+    field_parts = list_fields(leaf)
+    types = {name: cast("Core", field["schema"]) for name, field in field_parts.items()}
     # Of a TypedDict a field may be missing in what is written, too.
     required = frozenset(
-        name for name, field in named.items() if field.get("required", types[name]["type"] != "default")
+        name for name, field in field_parts.items() if field.get("required", types[name]["type"] != "default")
     )
     return _Fields(types, required, required if leaf["type"] == "typed-dict" else frozenset(types))
 
@@ -506,7 +508,7 @@ def check_read_unions(kind: object, core: Core, *, parameters: bool) -> None:
     for path, union in _unions(core, definitions):
         _refuse(kind, path, _recursive_pair(union, definitions), definitions, _RECURSIVE)
         if parameters:
-            _refuse(kind, path, _alike(union, definitions, stored=False), definitions, _UNSAID)
+            _refuse(kind, path, _alike(union, definitions, stores=False), definitions, _UNSAID)
 
 
 def check_stored_unions(kind: object, core: Core) -> None:
@@ -521,7 +523,7 @@ def check_stored_unions(kind: object, core: Core) -> None:
     """
     definitions = core_definitions(core)
     for path, union in _unions(core, definitions):
-        _refuse(kind, path, _alike(union, definitions, stored=True), definitions, _UNSTORED)
+        _refuse(kind, path, _alike(union, definitions, stores=True), definitions, _UNSTORED)
 
 
 _CURE: Final = (
@@ -543,29 +545,29 @@ def _refuse(
     kind: object, path: str, pair: tuple[Core, Core] | None, definitions: Mapping[str, Core], fault: str
 ) -> None:
     if pair is not None:
-        text = fault.format(*(label_of(each, definitions) for each in pair))
+        text = fault.format(*(make_label(member, definitions) for member in pair))
         raise SchemaError(f"{path}: {text}", type=kind, path=path)
 
 
 def _unions(core: Core, definitions: Mapping[str, Core]) -> Iterator[tuple[str, Core]]:
     """The unions of the program in a type, with their places."""
-    for path, part in places_of(core, definitions):
+    for path, part in iter_places(core, definitions):
         # Paths and secrets of pydantic's are unions too.
-        is_pydantics = "custom_error_type" in part or any(each["type"] == "is-instance" for each in parts_of(part))
+        is_pydantics = "custom_error_type" in part or any(inner["type"] == "is-instance" for inner in iter_parts(part))
         if part["type"] == "union" and not is_pydantics:
             yield path, part
 
 
-def _alike(union: Core, definitions: Mapping[str, Core], *, stored: bool) -> tuple[Core, Core] | None:
+def _alike(union: Core, definitions: Mapping[str, Core], *, stores: bool) -> tuple[Core, Core] | None:
     """Two members of a union that the same JSON may be read as."""
-    comparison = _Comparison(definitions, stored=stored)
-    return next((pair for pair in combinations(choices_of(union), 2) if comparison.are_alike(*pair)), None)
+    comparison = _Comparison(definitions, stores=stores)
+    return next((pair for pair in combinations(list_choices(union), 2) if comparison.are_alike(*pair)), None)
 
 
 def _recursive_pair(union: Core, definitions: Mapping[str, Core]) -> tuple[Core, Core] | None:
     """Two members of a union that may read the same kind of JSON, arrays or objects, and hold the union again."""
-    comparison = _Comparison(definitions, stored=True)
-    recursive = [each for each in choices_of(union) if any(part is union for _, part in places_of(each, definitions))]
+    comparison = _Comparison(definitions, stores=True)
+    recursive = [one for one in list_choices(union) if any(part is union for _, part in iter_places(one, definitions))]
     return next((pair for pair in combinations(recursive, 2) if comparison.meet(*pair)), None)
 
 

@@ -135,8 +135,8 @@ def read_document(path: Path, *, file: str, what: str, refusal: ErrorFactory = D
         # `DocumentError` is a ValueError, and has said already what is wrong.
         if isinstance(error, DocumentError):
             raise
-        shown = shorten(repr(file), 120)  # a NUL in the path
-        raise refusal(f"this cannot be the path of a file: {error}", file=shown) from error
+        path_text = shorten(repr(file), 120)  # a NUL in the path
+        raise refusal(f"this cannot be the path of a file: {error}", file=path_text) from error
 
 
 def document_text(path: Path, *, file: str, what: str, refusal: ErrorFactory = DocumentError, suffix: str = "") -> str:
@@ -154,9 +154,9 @@ def document_text(path: Path, *, file: str, what: str, refusal: ErrorFactory = D
             raise refusal(f"this is a device or pipe; {what}", file=file)
         inside = files_in(path, suffix=suffix) if suffix else ""
         raise refusal(f"this is a folder; {what}{f'. Name one of those in it: {inside}' if inside else ''}", file=file)
-    with path.open("rb") as opened:
+    with path.open("rb") as handle:
         # One byte more than is allowed shows that there is more. The size that `stat` gives may have changed since.
-        content = opened.read(LARGEST + 1)
+        content = handle.read(LARGEST + 1)
     if len(content) > LARGEST:
         raise refusal(f"the file has more than {LARGEST:,} bytes; {what} of that size at most", file=file)
     try:
@@ -211,7 +211,7 @@ class DocumentReader:
             self.note(fault)
             return None
 
-    def mapping(self, tree: YamlNode, what: str, known: Sequence[str] = ()) -> dict[str, YamlNode]:
+    def mapping(self, tree: YamlNode, what: str, known_keys: Sequence[str] = ()) -> dict[str, YamlNode]:
         """The entries of a mapping, each key once, and among those known if there are such."""
         if not isinstance(tree, YamlMap):
             self.fail(tree, f"{what} is a mapping, 'key: value'")
@@ -223,8 +223,10 @@ class DocumentReader:
                 continue
             if key in entries:
                 self.note(self.key_fault(key_tree, key, f"the key {quote_value(key)} stands here twice"))
-            elif known and key not in known:
-                self.note(self.key_fault(key_tree, key, f"{what} has no key {quote_value(key)}.{_hint(key, known)}"))
+            elif known_keys and key not in known_keys:
+                self.note(
+                    self.key_fault(key_tree, key, f"{what} has no key {quote_value(key)}.{_hint(key, known_keys)}")
+                )
             else:
                 entries[key] = value
         return entries
@@ -247,10 +249,10 @@ class DocumentReader:
         return self.attempt(keys[name], read) if name in keys else None
 
 
-def _hint(key: str, known: Sequence[str]) -> str:
-    near = nearest(key, known)
+def _hint(key: str, known_keys: Sequence[str]) -> str:
+    near = nearest(key, known_keys)
     hint = f" Did you mean {near!r}?" if near else ""
-    return f"{hint} The keys are {', '.join(known)}."
+    return f"{hint} The keys are {', '.join(known_keys)}."
 
 
 # ----------------------------------------------------------------------------------------------------------- the tree
@@ -279,11 +281,11 @@ def read_tree(text: str, *, name: str, first_line: int = 1, refusal: ErrorFactor
 
 def first_unprintable(text: str) -> tuple[int, int, str] | None:
     """Line, column, and in words the first character that YAML does not allow: NUL, other control characters."""
-    found = _UNPRINTABLE.search(text)
-    if found is None:
+    match = _UNPRINTABLE.search(text)
+    if match is None:
         return None
-    lines = re.split("\r\n?|\n", text[: found.start()])
-    return len(lines), len(lines[-1]) + 1, f"the character U+{ord(found[0]):04X} is not allowed in YAML"
+    lines = re.split("\r\n?|\n", text[: match.start()])
+    return len(lines), len(lines[-1]) + 1, f"the character U+{ord(match[0]):04X} is not allowed in YAML"
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,9 +319,9 @@ def _events(text: str, place: _Place) -> Iterator[Any]:
             mark = event.start_mark
             yield event
     except MarkedYAMLError as error:
-        known: Any = error  # nor do the errors
-        at = known.problem_mark or known.context_mark or mark
-        raise place.fault_at(at, _problem(text, known, at)) from error
+        known_keys: Any = error  # nor do the errors
+        at = known_keys.problem_mark or known_keys.context_mark or mark
+        raise place.fault_at(at, _problem(text, known_keys, at)) from error
     # These have no mark, so that the last event stands for the place.
     except (ValueError, OverflowError) as error:  # an escape beyond Unicode, a version of thousands of digits
         raise place.fault_at(mark, "an escape or a directive from here on is out of range") from error

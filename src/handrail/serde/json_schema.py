@@ -107,8 +107,8 @@ class _Terse(GenerateJsonSchema):
     def json_or_python_schema(self, schema: core_schema.JsonOrPythonSchema) -> JsonSchemaValue:
         """A part that is read from JSON; a secret of pydantic's as such."""
         node = super().json_or_python_schema(schema)
-        made: Any = schema["json_schema"].get("function", {})
-        return {**node, "writeOnly": True} if makes_secret(made.get("function")) else node
+        function: Any = schema["json_schema"].get("function", {})
+        return {**node, "writeOnly": True} if makes_secret(function.get("function")) else node
 
     def model_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:
         """A model; closed, as the validator of one is."""
@@ -119,8 +119,8 @@ class _Terse(GenerateJsonSchema):
         whole = super().generate(schema, mode)
         core = cast("Core", schema)
         root: Any = innermost(core, core_definitions(core)).get("cls")
-        named = [(getattr(root, "__name__", ""), whole), *whole.get("$defs", {}).items()]
-        for name, node in named:
+        nodes = [(getattr(root, "__name__", ""), whole), *whole.get("$defs", {}).items()]
+        for name, node in nodes:
             if self.normalize_name(node.get("title", "")) == self.normalize_name(name):
                 node.pop("title", None)
         return whole
@@ -153,11 +153,11 @@ class _Terse(GenerateJsonSchema):
         if pattern is None:
             return node
         names = {word: value for word, value in node.get("propertyNames", {}).items() if word != "$ref"}
-        named = {**names, "pattern": pattern}
+        key_names = {**names, "pattern": pattern}
         # pydantic publishes the pattern of keys as one of properties, which leaves the object open to others.
         items = node.get("additionalProperties", next(iter(node.get("patternProperties", {}).values()), True))
-        made = {key: value for key, value in node.items() if key != "patternProperties"}
-        return {**made, "additionalProperties": items, "propertyNames": named}
+        rest = {key: value for key, value in node.items() if key != "patternProperties"}
+        return {**rest, "additionalProperties": items, "propertyNames": key_names}
 
     ordered_dict_schema = counter_schema = dict_schema
 
@@ -181,34 +181,34 @@ def _with_pattern(node: JsonSchemaValue, pattern: str) -> JsonSchemaValue:
     return node
 
 
-def _nodes(node: object, root: Node, path: str, seen: set[str]) -> Iterator[tuple[str, Node]]:
+def _nodes(node: object, root: Node, path: str, visited: set[str]) -> Iterator[tuple[str, Node]]:
     """Every schema below `node` with its path, each definition once."""
     if not is_object(node):
         return
     reference = node.get("$ref")
     if isinstance(reference, str):
         # By the reference and not by the path: a recursive type has no end of paths.
-        if reference not in seen:
-            seen.add(reference)
-            yield from _nodes(resolve_ref(node, root), root, path, seen)
+        if reference not in visited:
+            visited.add(reference)
+            yield from _nodes(resolve_ref(node, root), root, path, visited)
         return
     yield path, node
     for name, child in node.get("properties", {}).items():
-        yield from _nodes(child, root, f"{path}.{name}", seen)
-    yield from _nodes(node.get("items"), root, f"{path}[*]", seen)
-    yield from _nodes(node.get("additionalProperties"), root, f"{path}.*", seen)
+        yield from _nodes(child, root, f"{path}.{name}", visited)
+    yield from _nodes(node.get("items"), root, f"{path}[*]", visited)
+    yield from _nodes(node.get("additionalProperties"), root, f"{path}.*", visited)
     for position, child in enumerate(node.get("prefixItems", ())):
-        yield from _nodes(child, root, f"{path}[{position}]", seen)
+        yield from _nodes(child, root, f"{path}[{position}]", visited)
     for child in (*node.get("anyOf", ()), *node.get("oneOf", ()), *node.get("allOf", ())):
-        yield from _nodes(child, root, path, seen)
+        yield from _nodes(child, root, path, visited)
 
 
-def options_of(node: Node) -> list[Node]:
+def list_options(node: Node) -> list[Node]:
     """The alternatives of `node`, if it is a union."""
     return node.get("anyOf") or node.get("oneOf") or []
 
 
-def facts_of(schema: Node) -> tuple[int, bool, bool]:
+def find_facts(schema: Node) -> tuple[int, bool, bool]:
     """What a reader needs to know of a JSON Schema.
 
     Returns:
@@ -262,12 +262,10 @@ SHAPING: Final = frozenset(
 """Words of JSON Schema that a type says."""
 
 
-def word_faults(
-    words: Iterable[object], where: str, refused: Collection[object] = WORDS - ACTING
-) -> Iterator[TypeFault]:
+def word_faults(words: Iterable[object], where: str, inert: Collection[object] = WORDS - ACTING) -> Iterator[TypeFault]:
     """What is wrong with words that stand where they constrain nothing."""
     for word in words:
-        if word in refused:
+        if word in inert:
             acting = _SPELLINGS.get(str(word))
             by_type = "a type that says it: a Literal, a set, datetime, int | str, or StringConstraints of pydantic"
             cure = f"Annotated[..., Field({acting}=...)] with pydantic's Field" if acting else by_type

@@ -34,9 +34,17 @@ from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from handrail.errors import DumpError
 from handrail.serde.adapter import BYTES_AS, inexact_numbers
-from handrail.serde.core_schemas import HOLDING, Core, core_definitions, is_bound, is_of_the_program, places_of
-from handrail.serde.faults import MOST_FAULTS, NOT_FINITE, Fault, Path, fault_message
-from handrail.serde.formatting import format_path, shorten, type_name
+from handrail.serde.core_schemas import HOLDING, Core, core_definitions, is_bound, is_of_the_program, iter_places
+from handrail.serde.formatting import (
+    MOST_FAULTS,
+    NOT_FINITE,
+    DataPath,
+    Fault,
+    fault_message,
+    format_path,
+    shorten,
+    type_name,
+)
 from handrail.serde.json_schema import is_array, is_object
 
 T = TypeVar("T")
@@ -113,8 +121,8 @@ def repeated_keys(data: Text) -> tuple[Fault, ...]:
         _have_keys_once(text)
     except _RepeatedKeyError:
         # The paths take a second reading, which only a refused text pays for.
-        marked = walk_value(json.loads(text, object_pairs_hook=_marked))
-        paths = (format_path((*path, part)) for path, part in marked if isinstance(part, _RepeatedKey))
+        parts = walk_value(json.loads(text, object_pairs_hook=_mark_repeated))
+        paths = (format_path((*path, part)) for path, part in parts if isinstance(part, _RepeatedKey))
         return tuple((path, _TWICE) for path in islice(paths, MOST_FAULTS))
     return ()
 
@@ -175,19 +183,19 @@ class _RepeatedKey(str):
     __slots__ = ()
 
 
-def _marked(pairs: list[tuple[str, object]]) -> object:
+def _mark_repeated(pairs: list[tuple[str, object]]) -> object:
     counts = Counter(key for key, _ in pairs).most_common(1)
     return _RepeatedKey(counts[0][0]) if counts and counts[0][1] > 1 else dict(pairs)
 
 
-def json_of(value: object) -> bytes:
+def encode_json(value: object) -> bytes:
     """`value` as JSON; a float that is not finite is written as Python does, for the reader to refuse.
 
     Raises:
         DumpError: something in it is not Unicode, endless, or of a type that JSON has no form for.
     """
     try:
-        return _written(value)
+        return _write(value)
     except PydanticSerializationError:
         faults = (find_unserializable(value) or ("$", "JSON cannot say it"),)
     raise DumpError(fault_message(faults), faults=faults)
@@ -196,10 +204,10 @@ def json_of(value: object) -> bytes:
 def find_unserializable(value: object) -> Fault | None:
     """The innermost part of `value` that JSON cannot say, if there is one."""
     # Before the walk, which would not end in a cycle.
-    return endless(value) or innermost_fault(value, _written)
+    return endless(value) or innermost_fault(value, _write)
 
 
-def innermost_fault(value: object, write: Callable[[object], object], path: Path = ()) -> Fault | None:
+def innermost_fault(value: object, write: Callable[[object], object], path: DataPath = ()) -> Fault | None:
     """The innermost part of a value that cannot be written, if there is one.
 
     Args:
@@ -219,9 +227,9 @@ def innermost_fault(value: object, write: Callable[[object], object], path: Path
 def endless(value: object, levels: int = MOST_WRITTEN) -> Fault | None:
     """That a value contains itself, or nests more than so many levels deep, at its place; `None` if it does not."""
     # Level by level, each part once: lists that each hold the next one twice would take 2 ** depth steps.
-    level: dict[int, tuple[Path, object, frozenset[int]]] = {id(value): ((), value, frozenset({id(value)}))}
+    level: dict[int, tuple[DataPath, object, frozenset[int]]] = {id(value): ((), value, frozenset({id(value)}))}
     for _ in range(levels + 1):
-        below: dict[int, tuple[Path, object, frozenset[int]]] = {}
+        below: dict[int, tuple[DataPath, object, frozenset[int]]] = {}
         for path, part, above in level.values():
             for segment, child in parts_of_value(part):
                 if id(child) in above:
@@ -257,11 +265,11 @@ def foreign_faults(value: object) -> Iterator[Fault]:
             yield format_path(path), "wrong key: expected a string, got a value of type bytes"
 
 
-def _written(value: object) -> bytes:
-    return to_json(value, bytes_mode=BYTES_AS, fallback=_known)
+def _write(value: object) -> bytes:
+    return to_json(value, bytes_mode=BYTES_AS, fallback=_convert)
 
 
-def _known(value: object) -> object:
+def _convert(value: object) -> object:
     if isinstance(value, Mapping):
         return dict(cast("Mapping[object, object]", value))
     if isinstance(value, PurePath):  # pydantic knows the paths of this machine only
@@ -294,7 +302,7 @@ def field_values(value: BaseModel) -> Iterator[tuple[str, object]]:
     return ((name, getattr(value, name)) for name in type(value).model_fields)
 
 
-def walk_value(value: object, path: Path = ()) -> Iterator[tuple[Path, object]]:
+def walk_value(value: object, path: DataPath = ()) -> Iterator[tuple[DataPath, object]]:
     """A value that has an end, and all that it holds, each with its path."""
     yield path, value
     for segment, child in parts_of_value(value):
@@ -374,19 +382,19 @@ def is_read_back(core: Core) -> bool:
     Args:
         core: what pydantic made of the type.
     """
-    return CHECKS_ALL or any(_checks(part) for _, part in places_of(core, core_definitions(core)))
+    return CHECKS_ALL or any(_checks(part) for _, part in iter_places(core, core_definitions(core)))
 
 
 def _checks(part: Core) -> bool:
     configured = any(word.startswith("str_") for word in part.get("config", ()))
-    held = any(part.get(name) is not None for name in HOLDING)
-    if part["type"] == "literal" or part.get("post_init") or configured or held:
+    is_constrained = any(part.get(name) is not None for name in HOLDING)
+    if part["type"] == "literal" or part.get("post_init") or configured or is_constrained:
         return True
     # Keys are written without a look at their type.
     if part.get("keys_schema", {}).get("type", "str") not in {"str", "any"}:
         return True
     functions = [part.get("function"), cast("Core", part.get("serialization", {})).get("function")]
-    return any(is_of_the_program(each) or is_bound(each) for each in functions)
+    return any(is_of_the_program(function) or is_bound(function) for function in functions)
 
 
 def unreadable(value: object, data: bytes) -> Fault | None:
@@ -400,20 +408,20 @@ def unreadable(value: object, data: bytes) -> Fault | None:
     if len(data) <= MOST_LEVELS:
         return None
     # A number of too many digits has one at such a position. Texts may have too, so that reading has to decide.
-    if not _DIGITS.isdisjoint(data[MOST_DIGITS :: MOST_DIGITS + 1]) and _fault_of(data) == "number out of range":
-        place, _ = innermost_fault(value, lambda part: from_json(_written(part))) or ("$", "")
+    if not _DIGITS.isdisjoint(data[MOST_DIGITS :: MOST_DIGITS + 1]) and _syntax_fault(data) == "number out of range":
+        place, _ = innermost_fault(value, lambda part: from_json(_write(part))) or ("$", "")
         return place, f"an integer of more than {MOST_DIGITS:,} digits cannot be read back; declare str"
     # The number of brackets is an upper bound of the depth, and takes no walk through the value.
     if data.count(b"[") + data.count(b"{") > MOST_LEVELS:
         # So many brackets around the JSON leave the parser exactly the levels that a value may have; a bracket within a
         # text counts for nothing then.
         around = _LEVELS_OF_PARSER - MOST_LEVELS
-        if _fault_of(b"[" * around + data + b"]" * around):
+        if _syntax_fault(b"[" * around + data + b"]" * around):
             return (endless(value, MOST_LEVELS) or ("$", ""))[0], _TOO_DEEP
     return None
 
 
-def _fault_of(data: bytes) -> str:
+def _syntax_fault(data: bytes) -> str:
     """Why JSON cannot be read; empty if it can."""
     try:
         from_json(data)

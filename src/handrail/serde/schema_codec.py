@@ -17,22 +17,23 @@ from typing import Any, Final, NoReturn, cast
 from pydantic_core import from_json
 
 from handrail.errors import DumpError, SchemaError
-from handrail.serde.faults import (
+from handrail.serde.formatting import (
     KIND_NAMES,
     MOST_FAULTS,
+    DataPath,
     Fault,
-    Path,
     fault_message,
+    format_path,
     got_kind,
     join_alternatives,
     join_choices,
+    shorten,
     unknown_field,
 )
-from handrail.serde.formatting import format_path, shorten
 from handrail.serde.json_schema import is_array, is_object
 from handrail.serde.json_values import (
     Text,
-    json_of,
+    encode_json,
     json_syntax_fault,
     lone_surrogate,
     number_faults,
@@ -61,8 +62,8 @@ class _SchemaCodec(Codec[dict[str, Any]]):
     def __init__(self, validator: Any, schema: Mapping[str, Any]) -> None:  # noqa: ANN401 - of the library
         self.kind = dict
         self.hides = self.is_marked = False
-        self.parsed_json = json_of
-        self._shown = json_of(schema)
+        self.parsed_json = encode_json
+        self._shown_json = encode_json(schema)
         self._validator = validator
 
     def for_keys(self) -> None:
@@ -90,7 +91,7 @@ class _SchemaCodec(Codec[dict[str, Any]]):
         Raises:
             DumpError: JSON cannot say it, or it does not fit the schema.
         """
-        data = json_of(value)
+        data = encode_json(value)
         if faults := number_faults(data) or _faults(self._validator, from_json(data)):
             raise DumpError(fault_message(faults), faults=faults)
         return data
@@ -133,7 +134,7 @@ def schema_codec(schema: object) -> Codec[dict[str, Any]]:
 
 def _of_openapi(schema: dict[str, Any]) -> dict[str, Any]:
     """A copy of a schema, with the `components` of an OpenAPI document as its `$defs`, where every reader looks."""
-    copy: Any = json.loads(json_of(schema).replace(_COMPONENTS, b'"#/$defs/'), object_hook=_with_null)
+    copy: Any = json.loads(encode_json(schema).replace(_COMPONENTS, b'"#/$defs/'), object_hook=_with_null)
     components, own = copy.pop("components", {}).get("schemas", {}), copy.get("$defs", {})
     if twice := sorted(components.keys() & own.keys()):
         _refuse(f"#/components/schemas/{twice[0]}", "$defs has this name too; rename one of them", schema)
@@ -171,7 +172,7 @@ def _escape(segment: str | int) -> str:
 # ----------------------------------------------------------------------------------------------------------- the check
 
 
-def _multiple_of(validator: Any, factor: Any, value: Any, schema: Any) -> Iterator[Any]:  # noqa: ANN401 - of the library
+def _check_multiple(validator: Any, factor: Any, value: Any, schema: Any) -> Iterator[Any]:  # noqa: ANN401 - of the library
     """`multipleOf` for the decimal numbers that were written: 0.3 is a multiple of 0.1, though their floats are not."""
     del schema
     is_finite = validator.is_type(value, "number") and (isinstance(value, int) or math.isfinite(value))
@@ -181,8 +182,10 @@ def _multiple_of(validator: Any, factor: Any, value: Any, schema: Any) -> Iterat
 
 # The stub of `extend` has no types.
 _DRAFTS: Final[Mapping[str, Any]] = {
-    str(each.META_SCHEMA["$schema"]).rstrip("#"): cast("Any", validators).extend(each, {"multipleOf": _multiple_of})
-    for each in (Draft7Validator, Draft201909Validator, Draft202012Validator)
+    str(draft.META_SCHEMA["$schema"]).rstrip("#"): cast("Any", validators).extend(
+        draft, {"multipleOf": _check_multiple}
+    )
+    for draft in (Draft7Validator, Draft201909Validator, Draft202012Validator)
 }
 _LATEST: Final = _DRAFTS["https://json-schema.org/draft/2020-12/schema"]
 
@@ -218,9 +221,9 @@ def _faults(validator: Any, value: Any) -> tuple[Fault, ...]:  # noqa: ANN401 - 
 _LONGEST_RULE: Final = 200
 
 
-def _explain(error: Any) -> Iterator[tuple[Path, str]]:  # noqa: ANN401 - of the library
+def _explain(error: Any) -> Iterator[tuple[DataPath, str]]:  # noqa: ANN401 - of the library
     """The faults that an error of the library stands for."""
-    path: Path = tuple(error.absolute_path)
+    path: DataPath = tuple(error.absolute_path)
     keyword, rule, value = error.validator, error.validator_value, error.instance
     if keyword is None:  # the schema `false`, of which the library does not say where it stands
         yield path, "a field or an item is here that the schema excludes; leave it out"
@@ -232,28 +235,28 @@ def _explain(error: Any) -> Iterator[tuple[Path, str]]:  # noqa: ANN401 - of the
                 expected = f"; expected {_expected(word, field[word])}" if word else ""
                 yield (*path, name), f"missing field {name}{expected}"
     elif keyword == "additionalProperties":
-        known: list[str] = list(error.schema.get("properties", ()))
+        names: list[str] = list(error.schema.get("properties", ()))
         patterns: list[str] = list(error.schema.get("patternProperties", ()))
         for name in value:
-            if name not in known and not any(re.search(pattern, name) for pattern in patterns):
-                yield (*path, name), unknown_field(name, known)
+            if name not in names and not any(re.search(pattern, name) for pattern in patterns):
+                yield (*path, name), unknown_field(name, names)
     elif error.context:
         yield from _explain_union(error)
     elif "propertyNames" in error.absolute_schema_path and "propertyNames" not in path:
         yield (*path, value), f"wrong key: expected {_expected(keyword, rule)}"
     else:
-        got = got_kind(value, _kinds(rule)[0]) if keyword == "type" else "got another value"
-        yield path, f"expected {_expected(keyword, rule)}, {got}"
+        actual = got_kind(value, _kinds(rule)[0]) if keyword == "type" else "got another value"
+        yield path, f"expected {_expected(keyword, rule)}, {actual}"
 
 
-def _explain_union(error: Any) -> Iterator[tuple[Path, str]]:  # noqa: ANN401 - as above
+def _explain_union(error: Any) -> Iterator[tuple[DataPath, str]]:  # noqa: ANN401 - as above
     """The faults of the alternatives that the value can have meant; of all, if it can have meant none."""
-    groups = groupby(error.context, lambda each: each.relative_schema_path[0])
+    groups = groupby(error.context, lambda error_: error_.relative_schema_path[0])
     alternatives = [list(errors) for _, errors in groups]
-    meant = [errors for errors in alternatives if not any(map(_means_another, errors))] or alternatives
-    for number, errors in enumerate(meant, start=1):
+    likely = [errors for errors in alternatives if not any(map(_means_another, errors))] or alternatives
+    for number, errors in enumerate(likely, start=1):
         for place, text in chain.from_iterable(map(_explain, errors)):
-            yield place, text if len(meant) == 1 else f"{text} (in reading {number} of {len(meant)})"
+            yield place, text if len(likely) == 1 else f"{text} (in reading {number} of {len(likely)})"
 
 
 def _means_another(error: Any) -> bool:  # noqa: ANN401 - as above
@@ -265,7 +268,7 @@ def _means_another(error: Any) -> bool:  # noqa: ANN401 - as above
 def _expected(keyword: str, rule: Any) -> str:  # noqa: ANN401 - the value of a keyword
     """What a keyword expects, with its article."""
     if keyword == "type":
-        return join_alternatives(KIND_NAMES[each] for each in _kinds(rule))
+        return join_alternatives(KIND_NAMES[kind] for kind in _kinds(rule))
     if keyword in {"enum", "const"}:
         return join_choices(rule if keyword == "enum" else [rule])
     return f"a value that fits {shorten(json.dumps({keyword: rule}, ensure_ascii=False), _LONGEST_RULE)}"

@@ -30,17 +30,17 @@ from handrail.redaction import MASK
 from handrail.serde.adapter import closed_adapter, inexact_numbers
 from handrail.serde.build import Built, build, can_be_deferred, reader_for_keys
 from handrail.serde.core_schemas import Core, cached, check_stored_unions
-from handrail.serde.faults import (
+from handrail.serde.formatting import (
     MOST_FAULTS,
+    DataPath,
     Fault,
-    Path,
     fault_message,
-    faults_of,
+    format_path,
+    format_reason,
     kinds_asked,
     locate,
-    reason_of,
+    report_faults,
 )
-from handrail.serde.formatting import format_path
 from handrail.serde.json_schema import Node, SchemaMode
 from handrail.serde.json_values import (
     CHECKS_ALL,
@@ -51,12 +51,12 @@ from handrail.serde.json_values import (
     TOO_DEEPLY,
     Text,
     decoded_text,
+    encode_json,
     endless,
     find_unserializable,
     foreign_faults,
     is_decoded,
     is_read_back,
-    json_of,
     json_syntax_fault,
     lone_surrogate,
     number_faults,
@@ -80,26 +80,26 @@ class Codec(Generic[T]):
     """
 
     __slots__ = (
-        *("_colons", "_has_any", "_is_exact", "_is_settled", "_may_hold_numbers", "_parsed", "_reads_back", "_shown"),
-        *("_stored", "_validate", "hides", "is_marked", "kind", "parsed_json"),
+        *("_colons", "_has_any", "_is_exact", "_is_settled", "_may_hold_numbers", "_reads_back", "_schema"),
+        *("_for_store", "_shown_json", "_validate", "hides", "is_marked", "kind", "parsed_json"),
     )
 
-    def __init__(self, built: Built, mode: SchemaMode, *, stored: bool = False) -> None:
-        self.kind: type[T] = cast("type[T]", built.kind)
-        self.hides: bool = built.hides
-        self.is_marked: bool = built.is_marked
-        self._stored = stored
-        self._reads_back = stored and is_read_back(built.adapter.core)
-        required, self._has_any, self._may_hold_numbers = built.facts
+    def __init__(self, build_: Built, mode: SchemaMode, *, for_store: bool = False) -> None:
+        self.kind: type[T] = cast("type[T]", build_.kind)
+        self.hides: bool = build_.hides
+        self.is_marked: bool = build_.is_marked
+        self._for_store = for_store
+        self._reads_back = for_store and is_read_back(build_.adapter.core)
+        required, self._has_any, self._may_hold_numbers = build_.facts
         # Whether an exact value is written as it is, if it is not long.
         self._is_settled = not self._may_hold_numbers and not self._reads_back
-        self._is_exact = built.is_exact
+        self._is_exact = build_.is_exact
         # As many colons as a text has keys at least: with no more of them, none of its keys can be there twice.
         self._colons = required if mode == "validation" else None
-        self._validate: Callable[..., T] = built.adapter.validator.validate_json
-        self.parsed_json: Callable[..., bytes] = built.adapter.serializer.to_json
-        self._parsed = built.parsed
-        self._shown = built.shown
+        self._validate: Callable[..., T] = build_.adapter.validator.validate_json
+        self.parsed_json: Callable[..., bytes] = build_.adapter.serializer.to_json
+        self._schema = build_.schema
+        self._shown_json = build_.shown_json
 
     def with_schema(self, schema: Mapping[str, Any]) -> Codec[T]:
         """The codec of the same type that shows another schema; it parses and explains faults as this one does.
@@ -108,7 +108,7 @@ class Codec(Generic[T]):
             schema: the schema of the type with other descriptions.
         """
         # The validators are those of this codec, so nothing is built again.
-        return self._with(_shown=to_json(schema))
+        return self._with(_shown_json=to_json(schema))
 
     def _with(self, **attributes: object) -> Codec[T]:
         changed = copy.copy(self)
@@ -119,7 +119,7 @@ class Codec(Generic[T]):
     @property
     def schema(self) -> dict[str, Any]:
         """The JSON Schema for the model; a new one each time, so that a caller may change it."""
-        return cast("dict[str, Any]", from_json(self._shown))
+        return cast("dict[str, Any]", from_json(self._shown_json))
 
     def for_keys(self) -> Codec[T] | None:
         """The codec that reads what a key is made of, if that differs: see `handrail.serde.build`."""
@@ -197,7 +197,7 @@ class Codec(Generic[T]):
                 raise _unsayable(faults)
             # A `Decimal` is written as a string, so that its NaN is not among the numbers of the JSON.
             self._refuse_misfits(value, lambda line: line["type"] == "finite_number")
-        if self._stored:
+        if self._for_store:
             if fault := unreadable(value, data):
                 raise _unsayable([fault])
             # Last, because it parses the whole value once more: the checks above refuse most values for less.
@@ -207,7 +207,7 @@ class Codec(Generic[T]):
     def _doubted(self, value: T) -> bytes:
         """The JSON of a value that is of its type, though the serializer doubts it: an `int` in `float | str`."""
         # First, because pydantic's validator has words of its own for a cycle, which name neither JSON nor a limit.
-        if fault := endless(value, MOST_LEVELS if self._stored else MOST_WRITTEN):
+        if fault := endless(value, MOST_LEVELS if self._for_store else MOST_WRITTEN):
             raise _unsayable([fault]) from None
         # A lone surrogate is in a value of the right type: the next check reports it, with its place.
         self._refuse_misfits(value, lambda line: line["type"] != "string_unicode")
@@ -253,17 +253,17 @@ class Codec(Generic[T]):
         if lines[0]["type"] == "string_unicode" and isinstance(data, str):
             return data, (("$", lone_surrogate(data)),)
         decoded: object = from_json(data)
-        if not repair(lines, self._parsed, decoded, inexact_numbers(data)):
-            return data, faults_of(lines, self._parsed, decoded)
+        if not repair(lines, self._schema, decoded, inexact_numbers(data)):
+            return data, report_faults(lines, self._schema, decoded)
         # A repeated key is in what is decoded only one time; two values for one key are a fault all the same.
-        meant, repeated = to_json(decoded, inf_nan_mode="constants"), repeated_keys(data)
+        repaired, repeated = to_json(decoded, inf_nan_mode="constants"), repeated_keys(data)
         try:
-            self._validate(meant, strict=True)
+            self._validate(repaired, strict=True)
         except ValidationError as again:
             # A text that held JSON may have held such numbers or texts again.
-            whole, faults = self._repaired(again, meant)
+            whole, faults = self._repaired(again, repaired)
             return whole, (*faults, *repeated)
-        return meant, repeated
+        return repaired, repeated
 
     def _refuse_misfits(self, value: object, which: Callable[[ErrorDetails], bool]) -> None:
         """Refuses `value` where it is not of its declared type; pydantic's serializer overlooks some of that."""
@@ -273,9 +273,9 @@ class Codec(Generic[T]):
             recheck.validate_python(value, strict=True)
         except ValidationError as error:
             lines = [line for line in error.errors(include_url=False) if which(line)]
-            spots = locate((line["loc"] for line in lines[:MOST_FAULTS]), self._parsed, None)
+            spots = locate((line["loc"] for line in lines[:MOST_FAULTS]), self._schema, None)
             places = [format_path(spot.path) for spot in spots]
-            words = [f"{reason_of(line)}, got {type(line['input']).__name__}" for line in lines[:MOST_FAULTS]]
+            words = [f"{format_reason(line)}, got {type(line['input']).__name__}" for line in lines[:MOST_FAULTS]]
             # Or of what a value of the right type holds.
             is_mistyped = any(line["type"].endswith("_type") or line["type"] == "is_instance_of" for line in lines)
             if lines:
@@ -297,7 +297,7 @@ class _DeferredCodec(Codec[Any]):
         def __getattr__(self, name: str) -> object:
             if not name.startswith("__"):
                 # Two threads may do so at once, and set the same. `super` refuses what is a `Codec` by then.
-                Codec.__init__(self, _built(self.kind, "validation"), "validation")
+                Codec.__init__(self, _build(self.kind, "validation"), "validation")
                 # A class with this method is slower at each attribute.
                 self.__class__ = Codec
             return object.__getattribute__(self, name)
@@ -313,7 +313,7 @@ def codec(cls: type[T]) -> Codec[T]:
     Raises:
         SchemaError: the type cannot be closed, or JSON cannot give its values back.
     """
-    return _DeferredCodec(cls) if can_be_deferred(cls) else Codec(_built(cls, "validation"), "validation")
+    return _DeferredCodec(cls) if can_be_deferred(cls) else Codec(_build(cls, "validation"), "validation")
 
 
 @overload
@@ -327,7 +327,7 @@ def result_codec(kind: object) -> Codec[Any]:
     Raises:
         SchemaError: it cannot be closed, or JSON cannot give its values back.
     """
-    return Codec(_built(kind, "serialization"), "serialization")
+    return Codec(_build(kind, "serialization"), "serialization")
 
 
 @overload
@@ -345,10 +345,10 @@ def stored_codec(kind: object, *, unambiguous: bool = True) -> Codec[Any]:
     Raises:
         SchemaError: as `result_codec`; or JSON does not distinguish the members of a union.
     """
-    built = _built(kind, "serialization")
-    if unambiguous and "union" in built.adapter.kinds:
-        check_stored_unions(kind, cast("Core", built.adapter.made.core_schema))
-    return Codec(built, "serialization", stored=True)
+    build_ = _build(kind, "serialization")
+    if unambiguous and "union" in build_.adapter.kinds:
+        check_stored_unions(kind, cast("Core", build_.adapter.type_adapter.core_schema))
+    return Codec(build_, "serialization", for_store=True)
 
 
 def parse(cls: type[T], data: Text | Mapping[str, object]) -> T:
@@ -381,7 +381,7 @@ def dump(value: object) -> Any:  # noqa: ANN401 - decoded JSON
     """
     if is_dataclass(value) and not isinstance(value, type):
         return result_codec(type(value)).dump(value)
-    data = json_of(value)
+    data = encode_json(value)
     if faults := number_faults(data):
         raise _unsayable(faults)
     return _decoded(data)
@@ -389,7 +389,7 @@ def dump(value: object) -> Any:  # noqa: ANN401 - decoded JSON
 
 def _encoded(data: Mapping[str, object]) -> bytes:
     try:
-        encoded = json_of(data)
+        encoded = encode_json(data)
     except DumpError as error:
         raise parse_error(error.faults) from None
     # After `json_of`, which refuses a cycle: the two walks through the data below have no bound of their own.
@@ -418,13 +418,13 @@ def _unsayable(faults: Iterable[Fault], *, is_mistyped: bool = False) -> DumpErr
     return DumpError(fault_message(text), faults=text, is_mistyped=is_mistyped)
 
 
-_built: Final = cached(build)
+_build: Final = cached(build)
 _recheck: Final = cached(partial(closed_adapter, recheck=True))
 
 
 @cached
 def _reader_for_keys(kind: object) -> Callable[..., Any] | None:
-    return reader_for_keys(_built(kind, "validation").adapter)
+    return reader_for_keys(_build(kind, "validation").adapter)
 
 
 def repair(lines: Sequence[ErrorDetails], schema: Node, data: object, inexact: frozenset[float]) -> bool:
@@ -443,21 +443,21 @@ def repair(lines: Sequence[ErrorDetails], schema: Node, data: object, inexact: f
     """
     spots = locate((line["loc"] for line in lines), schema, data)
     # Of every branch of a union, for each has reported why it does not take the value.
-    asked: dict[Path, set[str]] = {}
+    kinds_at: dict[DataPath, set[str]] = {}
     for spot in spots:
-        asked.setdefault(spot.path, set()).update(kind for node in spot.nodes for kind in kinds_asked(node, schema))
-    meant: dict[Path, object] = {}
+        kinds_at.setdefault(spot.path, set()).update(kind for node in spot.nodes for kind in kinds_asked(node, schema))
+    repairs: dict[DataPath, object] = {}
     for spot in spots:
-        value, kinds = spot.value, asked[spot.path]
+        value, kinds = spot.value, kinds_at[spot.path]
         if isinstance(value, float) and value.is_integer() and "integer" in kinds:
             # What is written for the second reading has no more digits of it.
             if value in inexact:
                 return False
-            meant[spot.path] = int(value)
+            repairs[spot.path] = int(value)
         elif isinstance(value, str) and not spot.is_key and (decoded := decoded_text(value, kinds)) is not None:
-            meant[spot.path] = decoded
+            repairs[spot.path] = decoded
     # A number by itself is only read from a store, where an integer is written as one.
-    meant.pop((), None)
-    for path, value in meant.items():
+    repairs.pop((), None)
+    for path, value in repairs.items():
         reduce(getitem, path[:-1], cast("Any", data))[path[-1]] = value
-    return bool(meant)
+    return bool(repairs)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from handrail.errors import ParseError
 from handrail.serde import Codec, codec, dump
-from handrail.serde.faults import Path
+from handrail.serde.formatting import DataPath
 from handrail.serde.json_schema import is_array, is_object
 from tests.serde.shapes import Drawing, Everything, Json, Loose, Page, Plan, Tree, everything
 
@@ -63,12 +63,12 @@ def children(value: Json) -> list[tuple[str | int, Json]]:
     return list(enumerate(value)) if is_array(value) else []
 
 
-def places(value: Json, path: Path = ()) -> list[Path]:
+def places(value: Json, path: DataPath = ()) -> list[DataPath]:
     """Every place inside a JSON value."""
     return [path, *(place for key, child in children(value) for place in places(child, (*path, key)))]
 
 
-def mutated(value: Json, path: Path, change: Callable[[Json], Json]) -> Json:
+def mutated(value: Json, path: DataPath, change: Callable[[Json], Json]) -> Json:
     """A copy in which `change` has been made to what stands at `path`."""
     if not path:
         return change(value)

@@ -94,7 +94,7 @@ from handrail.loop_guard import asynchronous_entry
 from handrail.runtime.execution import ASYNC
 from handrail.runtime.steps import not_run
 from handrail.serde import Masking, schema_masking
-from handrail.serde.faults import fault_message
+from handrail.serde.formatting import fault_message
 from handrail.serde.json_values import repeated_keys
 
 _UNKNOWN = {"handrail": "unknown"}

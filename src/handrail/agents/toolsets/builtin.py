@@ -173,7 +173,7 @@ async def _call(ctx: RunContext[Any], agent: str, input: Annotated[str, Field(mi
         asked = shorten(agent, _LONGEST_NAME)
         near = nearest(asked, within_reach)
         hint = f" Did you mean {near}?" if near else ""
-        known = enumerated(within_reach, limit=_MOST_LISTED, wanted=asked) or "none; make one with agent_create"
+        known = enumerated(within_reach, limit=_MOST_LISTED, near=asked) or "none; make one with agent_create"
         raise ToolValidationError(f"you may not call an agent {asked!r}.{hint} The agents are: {known}.")
     return await run.call_agent(agent, input, ctx)
 
@@ -188,7 +188,7 @@ def _not_held(field: str, wanted: Sequence[str], held: Sequence[str]) -> list[st
     if not beyond:
         return []
     asked = enumerated(beyond, limit=_MOST_LISTED)
-    there = enumerated(held, limit=_MOST_LISTED, wanted=beyond[0]) or "none"
+    there = enumerated(held, limit=_MOST_LISTED, near=beyond[0]) or "none"
     return [f"{field}: {asked} cannot be given, because you have only {there}."]
 
 

@@ -251,7 +251,7 @@ def with_updated_step(plan: Plan, event: UpdateStep) -> Plan:
         asked = shorten(str(event.step_id), _LONGEST_SHOWN)
         # The number comes from the model and the list from the plan; both are bounded, because a plan may have
         # thousands of steps.
-        numbers = enumerated([str(number) for number in known], limit=_MOST_LISTED, wanted=asked)
+        numbers = enumerated([str(number) for number in known], limit=_MOST_LISTED, near=asked)
         raise ToolValidationError(f"$.step_id: the plan has no step {asked}. Its steps are {numbers}.")
     if event.title is None and event.status is None:
         raise ToolValidationError(

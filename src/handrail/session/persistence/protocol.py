@@ -137,8 +137,8 @@ class SessionEntry(NamedTuple):
     @property
     def position(self) -> EntryPosition:
         """The entry without its items."""
-        number, _, _, role, type_name, _, start, removed, added, items, *_ = self
-        return EntryPosition(number, role, type_name, start, removed, added, len(items))
+        change = self.start, self.removed, self.added, len(self.items)
+        return EntryPosition(self.number, self.role, self.type_name, *change)
 
 
 class EntryPosition(NamedTuple):
@@ -249,7 +249,7 @@ class AnswerChange(NamedTuple):
         row: what comes in its place.
     """
 
-    seen: AnswerRow | None
+    expected: AnswerRow | None
     row: AnswerRow
 
 
@@ -462,18 +462,18 @@ class EntryIndex(NamedTuple):
 
     def after(self, entry: EntryPosition | SessionEntry) -> EntryIndex:
         """The layout once an entry of the slice has changed it."""
-        number, added = entry.number, entry.added
+        number, size = entry.number, entry.added
         # The fast path: an append, which is nearly every entry, makes the newest run longer.
         if not entry.removed and self.runs and entry.start == self.length:
             newest = self.runs[-1]
             # Only a run that ends with the newest entry of the slice, and of which no item at the end has been removed:
             # a longer run would count the items in between.
             if newest.last == self.last and newest.offset + newest.size == newest.total:
-                grown = ItemRange(newest.first, number, newest.offset, newest.size + added, newest.total + added)
+                grown = ItemRange(newest.first, number, newest.offset, newest.size + size, newest.total + size)
                 return EntryIndex(self.role, (*self.runs[:-1], grown) if len(self.runs) > 1 else (grown,), number)
         before = runs_between(self.runs, 0, entry.start)
         behind = runs_between(self.runs, entry.start + entry.removed, self.length)
-        come = (ItemRange(number, number, 0, added, added),) if added else ()
+        come = (ItemRange(number, number, 0, size, size),) if size else ()
         return EntryIndex(self.role, (*before, *come, *behind), number)
 
 

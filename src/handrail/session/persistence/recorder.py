@@ -461,7 +461,7 @@ class SliceDifference(NamedTuple):
     """From `start` on, `removed` items have gone, and `items` have come in their place."""
 
     start: int
-    removed: int
+    removed_count: int
     items: Sequence[Any]
     role: Role = "state"
 

@@ -23,7 +23,7 @@ def take(seats: int, note: object = None) -> str:
     return f"{seats} {note}"
 
 
-async def validator_of(function: Callable[..., str]) -> Any:
+async def make_validator(function: Callable[..., str]) -> Any:
     """What reads the arguments of a function."""
     toolset = FunctionToolset[None]([Tool(function, name="take", description="Take seats.")])
     tools = await toolset.get_tools(RunContext(deps=None, model=TestModel(), usage=RunUsage()))
@@ -32,7 +32,7 @@ async def validator_of(function: Callable[..., str]) -> Any:
 
 async def test_values_that_are_made_already_are_left_to_pydantic_ai() -> None:
     """Only decoded JSON is held to the schema; an object is not encoded again."""
-    validator = await validator_of(take)
+    validator = await make_validator(take)
     assert type(validator) is FunctionArguments
     note = object()
     assert validator.validate_python({"seats": 5, "note": note}) == {"seats": 5, "note": note}
@@ -48,7 +48,7 @@ async def test_other_ways_to_say_the_same_are_read() -> None:
         """Count."""
         return str(numbers)
 
-    validator = await validator_of(count)
+    validator = await make_validator(count)
     assert validator.validate_json('{"numbers": "[1.0, 2]"}') == {"numbers": [1, 2]}
     assert [validator.validate_json(nothing) for nothing in ("", " ", "null")] == [{"numbers": []}] * 3
     with pytest.raises(ValidationError):
@@ -57,7 +57,7 @@ async def test_other_ways_to_say_the_same_are_read() -> None:
 
 async def test_arguments_that_are_still_arriving_are_not_held_to_the_schema() -> None:
     """They are read strictly once they are whole."""
-    validator = await validator_of(take)
+    validator = await make_validator(take)
     assert validator.validate_json('{"seats": "7', allow_partial="trailing-strings")["seats"] == 7
     with pytest.raises(ValidationError, match="valid integer"):
         validator.validate_json('{"seats": "7"}')
@@ -67,6 +67,6 @@ async def test_a_function_whose_annotations_cannot_be_read_is_left_to_pydantic_a
     """As a partial, behind which it looks for them."""
     function: Any = partial(take, note="a")
     function.__name__ = function.__qualname__ = "take"
-    validator = await validator_of(function)
+    validator = await make_validator(function)
     assert type(validator) is not FunctionArguments
     assert validator.validate_json('{"seats": "7"}')["seats"] == 7

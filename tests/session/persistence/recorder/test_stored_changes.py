@@ -26,7 +26,7 @@ def test_a_difference_makes_the_one_of_the_other(before: list[Note], after: list
     found = slice_difference(version(before), version(after))
     assert (found is None) == (before == after)
     if found is not None:
-        before[found.start : found.start + found.removed] = found.items
+        before[found.start : found.start + found.removed_count] = found.items
     assert before == after
 
 
@@ -40,7 +40,7 @@ def test_versions_of_one_list_differ_in_their_ends(items: list[Note], first: int
     else:
         shorter = min(first, second)
         assert found is not None
-        assert (found.start, found.removed, [*found.items]) == (shorter, first - shorter, items[shorter:second])
+        assert (found.start, found.removed_count, [*found.items]) == (shorter, first - shorter, items[shorter:second])
 
 
 def test_what_nobody_has_read_is_not_read_to_compare() -> None:
