@@ -5,7 +5,7 @@ says what is secret, so a `Redaction` recognizes it: by its value, if the enviro
 by its form. What is found is replaced by `MASK`.
 
 Values that a session, the ledger or a handler holds are never changed. Where types say what is secret,
-`serde.type_masking` does; the names in `Redaction.names` count there, too. What is secret in the arguments or the result
+`serde.type_masking` does; the names in `Redaction.names` count there, too. What is secret in the arguments or result
 of a call is looked for in all that is said of the call while it runs (`CallSecrets`).
 
 The redaction of a process is made from its environment when this module is imported. `use_redaction` replaces it.

@@ -15,7 +15,7 @@ function, is replayed with other arguments, unless the tool refuses that.
 A default that is made up for each call counts as `None` in keys and hashes if the model has not sent it
 (`handrail.serde.build`): two equal requests have one key.
 
-Where the parameters have secrets (`handrail.serde.type_masking`), every hash is an HMAC with the random key of the store,
+Where parameters have secrets (`handrail.serde.type_masking`), every hash is an HMAC with the random key of the store,
 over the values of the secrets: a reader of the store can neither guess a secret nor look for it in another store.
 
 `External` declares which failures prove that an external effect did not happen, and how the others are treated:

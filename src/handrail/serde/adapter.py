@@ -1,18 +1,13 @@
-"""The one place where pydantic is made to behave otherwise: an adapter for a type, as Handrail reads and writes it.
+"""The adapter of a type: the one place where pydantic is made to behave otherwise.
 
-It closes every plain dataclass below a type, and parses what the JSON Schema says.
+It closes every plain dataclass below a type, and parses what the JSON Schema says. A `TypeAdapter` refuses a
+configuration for a standard library dataclass, but takes one for a *named alias* of the class, and hands it down to all
+plain dataclasses inside. A pydantic model keeps its own, so it and what is below it is closed in the core schema.
 
-A `TypeAdapter` refuses a configuration for a standard library dataclass, because such a class may carry one itself. It
-accepts one for a *named alias* of the class, and hands it down to all plain dataclasses inside: nested, generic,
-recursive, frozen or slotted. No class is changed for it. A pydantic model keeps its own, and hands that down: it and
-what is below it is closed in the core schema. A pydantic dataclass is refused by `annotations`, and `json_schema`
-makes sure that nothing is open.
+pydantic takes more, or less, than the JSON Schema says. `agreeing` rebuilds the core schema of a type, and pydantic
+still does the parsing. The serializer and the JSON Schema are made from what pydantic made.
 
-pydantic takes more, or less, than the JSON Schema says. `agreeing` rebuilds the core schema of a type, so that all of
-this is decided in one place, and pydantic still does the parsing. The serializer and the JSON Schema are made from what
-pydantic made.
-
-| type | what pydantic takes beside it | what is taken |
+| type | pydantic takes also | accepted here |
 |---|---|---|
 | `datetime` | digits, as seconds since 1970: `"2024"` | ISO 8601: `"2026-01-31T12:00:00Z"` |
 | `date` | digits, as seconds since 1970 | `"2026-01-31"` |
@@ -22,8 +17,8 @@ pydantic made.
 | a `Literal` or an enum with numbers | `true` for `1`, `1` for `True` | booleans are not numbers |
 | a key that is not a string | `"01"`, `" 1"` | `KEY_FORMS` |
 
-A number with a fraction of zero, `5.0`, is an integer in JSON Schema; `Codec` sees to that, because it costs nothing
-there as long as no argument is at fault.
+A number with a fraction of zero, `5.0`, is an integer in JSON Schema; `Codec` sees to that where an argument is at
+fault, so that it costs nothing otherwise.
 """
 
 from __future__ import annotations
@@ -129,33 +124,20 @@ _DIFFERING: Final = frozenset({*_TEXTS, "dict", "ordered-dict", "counter", "lite
 
 
 class Adapter(NamedTuple):
-    """What reads and writes the values of a type.
+    """The reader and the writer of the values of a type."""
 
-    Attributes:
-        made: what pydantic makes of the type; it knows the JSON Schema.
-        core: its core schema, in which models are closed as dataclasses are.
-        kinds: the types of the parts of `core`, by which most that is to be done to a part is known not to be needed.
-        validator: reads values, as the JSON Schema says.
-        serializer: writes them.
-    """
-
-    type_adapter: TypeAdapter[Any]
-    core: Core
-    kinds: frozenset[str]
-    validator: SchemaValidator
-    serializer: SchemaSerializer
+    type_adapter: TypeAdapter[Any]  # pydantic's, which knows the JSON Schema
+    core: Core  # its core schema, in which models are closed as dataclasses are
+    kinds: frozenset[str]  # the types of the parts of `core`
+    validator: SchemaValidator  # reads values, as the JSON Schema says
+    serializer: SchemaSerializer  # writes them
 
 
 def closed_adapter(kind: object, *, recheck: bool = False, published: bool = False) -> Adapter:
-    """An adapter for `kind` whose plain dataclasses take no unknown field and no NaN.
+    """Makes an adapter for `kind` whose plain dataclasses take no unknown field and no NaN; may raise `BUILD_ERRORS`.
 
-    Args:
-        kind: the type.
-        recheck: whether it looks into instances too, where it would otherwise take their fields on trust.
-        published: as for `agreeing`.
-
-    Raises:
-        BUILD_ERRORS: pydantic cannot handle the type.
+    With `recheck` it looks into instances too, whose fields it would otherwise trust; `published` is that of
+    `agreeing`.
     """
     config = core_config(recheck=recheck)
     checked: ConfigDict = {**_CLOSED, "revalidate_instances": _RECHECK} if recheck else _CLOSED
@@ -173,11 +155,6 @@ def closed_adapter(kind: object, *, recheck: bool = False, published: bool = Fal
 
 
 def _prepared(core: Core, config: CoreConfig) -> Core:
-    """The core schema with models that take and write what a dataclass does, and so does what is below them.
-
-    In a union enums come first: the serializer of a path or an address writes the `str()` of a string enum, which is
-    the name of the member.
-    """
     definitions = core_definitions(core)
 
     def is_other(choice: Any) -> bool:  # noqa: ANN401 - a part, or one with its label
@@ -196,17 +173,14 @@ def _prepared(core: Core, config: CoreConfig) -> Core:
 
 
 def core_config(*, recheck: bool = False) -> CoreConfig:
-    """The configuration of a core schema that `closed_adapter` has made; parts of it are to be built with the same."""
+    """The configuration of a core schema of `closed_adapter`, for building parts of it."""
     return {**_CORE, "revalidate_instances": _RECHECK} if recheck else _CORE
 
 
 def agreeing(core: Core, config: CoreConfig, *, published: bool = False) -> Core:
     """The core schema of a validator that takes what the JSON Schema of `core` says.
 
-    Args:
-        core: what pydantic made of a type.
-        config: the configuration of the type.
-        published: whether an enum takes the values of the schema alone, and none that its `_missing_` knows beside.
+    With `published` an enum takes the values of the schema alone, and none that its `_missing_` adds.
     """
     definitions = core_definitions(core)
 
@@ -236,10 +210,6 @@ def agreeing(core: Core, config: CoreConfig, *, published: bool = False) -> Core
 
 
 def _steps_instead(core: Core, config: CoreConfig, *, published: bool) -> list[CoreSchema]:
-    """What parses JSON in the place of a part of a core schema; none if pydantic takes what its JSON Schema says.
-
-    The step before or behind a function says how exact the match is, by which pydantic chooses among a union.
-    """
     kind = core["type"]
     if kind in _TEXTS:
         from_text = _from_text(core, config, *_TEXTS[kind])
@@ -255,12 +225,10 @@ def _steps_instead(core: Core, config: CoreConfig, *, published: bool) -> list[C
 
 
 def _less_exact(read: CoreSchema) -> CoreSchema:
-    """Behind the function, a step that takes anything: the match is then less exact than that of a string or number."""
     return core_schema.chain_schema([read, core_schema.any_schema()])
 
 
 def _is_read_as_published(core: Core, *, published: bool) -> bool:
-    """Whether pydantic takes the values of an enum that its schema lists, or those that its `_missing_` knows too."""
     cls: Any = core["cls"]
     has_more = getattr(cls._missing_, "__func__", None) is not getattr(Enum._missing_, "__func__", None)
     return not (published and has_more) and all(isinstance(member.value, str) for member in core["members"])
@@ -270,7 +238,6 @@ def _is_read_as_published(core: Core, *, published: bool) -> bool:
 
 
 def _from_text(core: Core, config: CoreConfig, form: str, fault: LiteralString) -> CoreSchema:
-    """Parses strings of one form, where pydantic takes others too; and the values that a validator before has made."""
     validator = make_validator(cast("Core", without_name(core)), config)
     fits = re.compile(form).match
     read: Callable[..., object] = validator.validate_strings
@@ -307,13 +274,6 @@ def _is_other(number: str) -> bool:
 
 
 def _from_choice(pairs: Sequence[tuple[Any, object]], error: Any, cls: type[Enum] | None = None) -> CoreSchema:  # noqa: ANN401
-    """Parses one of the choices; a number is that of equal value, written with a fraction of zero or without.
-
-    Args:
-        pairs: the choices, each behind its value in JSON.
-        error: what pydantic calls the fault of another value.
-        cls: the enum that may know more values than it has members.
-    """
     # Where all are integers, `Codec` writes 1 for 1.0 as it does for `int`, so that a union takes both for the same.
     accepted = str | int | None if all(type(value) is int for value, _ in pairs) else str | int | float | None
     # Equal numbers are one value in JSON, and Python holds `True` for equal to 1.

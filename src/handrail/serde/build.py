@@ -1,15 +1,12 @@
-"""What is built once for a type: its validator, its serializer, its JSON Schema; or why it cannot be built.
+"""Building of the validator, the serializer and the JSON Schema of a type; or why they cannot be built.
 
 Making a validator and a JSON Schema takes long, and most programs declare more tools than a run calls. Of a simple
 type, a dataclass of scalars, lists and optional values with plain bounds and descriptions, the annotations show that no
-part of either can be at fault, once `accept_type` has found no fault in them. So they are made at their first use.
+part of either can be at fault. So they are made at their first use.
 
-Arguments are read for keys by a reader of their own, in which what a default makes up for each call, and the model did
-not send, is `None`. A `default_factory` makes another value for each call, an id or a time, and two equal requests
-would differ by it. One that makes equal values (`list`, or the copy of a default) is like any other default. No
-`__post_init__` and no validator of a whole record runs in that reader: they have run when the arguments were read.
-
-Places are secret, and those that pydantic does not know are written and read otherwise:
+Arguments are read for keys by a reader of their own, in which defaults that a `default_factory` makes anew for each
+call, as an id or a time, are `None`: two equal requests would differ by them. No `__post_init__` and no validator of a
+whole record runs there: they have run when the arguments were read.
 
 | a place is secret | by |
 |---|---|
@@ -18,9 +15,9 @@ Places are secret, and those that pydantic does not know are written and read ot
 | if its type is `Annotated[T, Field(json_schema_extra={"writeOnly": True})]`, or says `"format": "password"` | a mark |
 | if `handrail.redaction` lists the name of its field | the operator |
 
-pydantic writes the first kind as asterisks. The others are written as `MASK`. What is shown, stored and returned has
-the mask there, and so has what is read of it, whatever the type of the place: an `int` that is marked is read as
-asterisks. Only null stays null. Parameters of a tool are read as they are.
+pydantic writes the first kind as asterisks. The others are written as `MASK`. Results, records and messages have the
+mask there, and are read with it, whatever the type of the place. Only null stays null. Parameters of a tool are read as
+they are.
 """
 
 from __future__ import annotations
@@ -98,35 +95,21 @@ _LONGEST_REASON = 200
 
 
 class Built(NamedTuple):
-    """What pydantic made of a type.
+    """The parts of a codec that pydantic made."""
 
-    Attributes:
-        kind: the type.
-        adapter: its validator and serializer.
-        facts: what is known of its JSON Schema, as `facts_of` has it.
-        parsed: the JSON Schema of what is parsed, by which faults are explained.
-        shown: that for the model, as JSON: `parsed` for parameters, that of what is dumped for results.
-        is_exact: whether a value is known at little cost to be well typed: a dataclass of scalars.
-        hides: whether a place is secret by its type or by a mark.
-        is_marked: whether a field is secret, and pydantic does not know it.
-    """
-
-    kind: object
-    adapter: Adapter
-    facts: tuple[int, bool, bool]
-    schema: Node
-    shown_json: bytes
+    kind: object  # the type
+    adapter: Adapter  # its validator and serializer
+    facts: tuple[int, bool, bool]  # of its JSON Schema, as `find_facts` returns them
+    schema: Node  # the JSON Schema of what is parsed, by which faults are explained
+    shown_json: bytes  # that for the model, as JSON: `schema` for parameters, that of what is dumped for results
+    # Whether a value is known at little cost to be well typed: a dataclass of scalars.
     is_exact: Callable[[object], bool]
-    hides: bool = False
-    is_marked: bool = False
+    hides: bool = False  # whether a place is secret by its type or by a mark
+    is_marked: bool = False  # whether a field is secret, and pydantic does not know it
 
 
 def can_be_deferred(kind: object) -> bool:
-    """Whether a type of parameters is known to have no fault, so that `build` may be called when it is first read.
-
-    Raises:
-        SchemaError: as `build`.
-    """
+    """Tells whether a type of parameters is known to have no fault, so that `build` may wait; raises `SchemaError`."""
     _check_root(kind, "validation")
     records = accept_type(kind)
     is_class = isinstance(kind, type) and get_origin(kind) is None
@@ -148,12 +131,7 @@ _OF_FIELD: Final = frozenset({"annotation", "required", "description", "metadata
 
 
 def is_surely_simple(cls: type[Any], hints: Mapping[str, Any]) -> bool:
-    """Whether a class is known to be a simple type by its annotations, so that pydantic can build what reads it.
-
-    Args:
-        cls: the class, in which `accept_type` has found no fault.
-        hints: the types of its fields.
-    """
+    """Tells whether a class, which `accept_type` accepts, is known to be simple by the types of its fields."""
     # pydantic calls methods that it knows by name or mark, so a class has no names beside those of its fields.
     if not is_dataclass(cls) or any(hasattr(cls, hook) for hook in _HOOKS):
         return False
@@ -200,10 +178,10 @@ def _is_plain_bound(bound: object, may: Collection[str]) -> bool:
 
 
 def build(kind: object, mode: SchemaMode) -> Built:
-    """Builds what `kind` needs; `"validation"` for parameters, `"serialization"` for results.
+    """Builds the parts of a codec; `"validation"` for parameters, `"serialization"` for results.
 
     Raises:
-        SchemaError: the type cannot be closed, or JSON cannot give it back; `path` says where in it.
+        SchemaError: the type cannot be closed, or JSON cannot restore it; `path` says where in it.
     """
     _check_root(kind, mode)
     # Before pydantic sees the type: it would take much of what is refused here.
@@ -247,7 +225,6 @@ def _check_root(kind: object, mode: SchemaMode) -> None:
 
 
 def _member_schemas(core: Core) -> dict[str, Node]:
-    """The JSON Schemas of the members of unions, by the labels that they have in the locations of faults."""
     definitions = core_definitions(core)
     schemas: dict[str, Node] = {}
     for _, part in iter_places(core, definitions):
@@ -282,7 +259,6 @@ def _exactness(kind: object) -> Callable[[object], bool]:
 
 
 def _blamed(kind: object, error: Exception) -> SchemaError:
-    """The error that names the innermost place at fault: each is tried alone, because that of pydantic names none."""
     for place in reversed(TypeWalk(kind, "$").places):
         # As the only field of a dataclass.
         part = dataclasses.make_dataclass("Part", [("part", place.kind, dataclasses.field(metadata=place.metadata))])
@@ -313,7 +289,6 @@ _WITH_LENGTH: Final = frozenset({"list", "str", "url", "multi-host-url"})
 
 
 def _check_parts(kind: object, adapter: Adapter, mode: SchemaMode) -> None:
-    """Refuses what JSON cannot say, and constraints that do not act or that the JSON Schema would misstate."""
     definitions = core_definitions(adapter.core)
     for path, part in iter_places(adapter.core, definitions):
         refuse_first(_part_faults(part, definitions), kind, path)
@@ -333,11 +308,6 @@ def _part_faults(part: Core, definitions: Mapping[str, Core]) -> Iterator[TypeFa
 
 
 def _idle_constraints(part: Core, definitions: Mapping[str, Core]) -> Iterator[str]:
-    """The constraints that do not act.
-
-    pydantic puts a constraint that it cannot build into a type behind it, as a function or a step for texts. Such a
-    function raises `TypeError` when the first value arrives that it cannot compare or measure.
-    """
     if part["type"] == "tuple" and "variadic_item_index" not in part:
         yield from (word for word in LENGTHS if word in part)
     words: list[str] = []
@@ -364,11 +334,7 @@ _CONSTANT: Final = (dict, frozenset, list, set, tuple)
 
 
 def reader_for_keys(adapter: Adapter) -> Callable[..., Any] | None:
-    """The `validate_json` of a parameter type for keys; `None` if no default of the type is made up.
-
-    Args:
-        adapter: the adapter of the type.
-    """
+    """The `validate_json` of a parameter type for keys; `None` if no default of the type is made up."""
     made_up: list[Core] = []
 
     def change(part: Core, _was: Core, _coded: bool) -> Core:  # noqa: FBT001 - of an edit
@@ -387,7 +353,7 @@ def reader_for_keys(adapter: Adapter) -> Callable[..., Any] | None:
 
 
 def is_made_up(factory: object) -> bool:
-    """Whether a `default_factory` may make another value for each call."""
+    """Tells whether a `default_factory` may make another value for each call."""
     is_copy = isinstance(factory, partial) and factory.func is copy.deepcopy
     # `list[str]` makes what `list` makes.
     return factory is not None and not is_copy and not any((get_origin(factory) or factory) is x for x in _CONSTANT)
@@ -397,12 +363,11 @@ def is_made_up(factory: object) -> bool:
 
 
 def has_marks(core: Core) -> bool:
-    """Whether a field in a type, or all of it, is secret, and pydantic does not know it."""
+    """Tells whether a field in a type, or all of it, is secret, and pydantic does not know it."""
     return _is_marked(core) or bool(_marked_fields(core)) or any(map(has_marks, iter_parts(core)))
 
 
 def _marked_fields(part: Core) -> frozenset[str]:
-    """The fields of a class or a TypedDict that are secret, and of which pydantic does not know it."""
     if part["type"] not in OF_FIELDS:
         return frozenset()
     hides, cls = current_redaction().hides_name, part.get("cls")
@@ -414,7 +379,6 @@ def _marked_fields(part: Core) -> frozenset[str]:
 
 
 def _is_marked(core: Core) -> bool:
-    """Whether a place is secret by a mark, or may hold one of pydantic's secrets beside something else."""
     return _has_mark(core) or len({*secret_parts(core)}) > 1
 
 
@@ -426,14 +390,7 @@ def _has_mark(core: Core) -> bool:
 
 
 def masking_adapter(adapter: Adapter) -> Adapter:
-    """The adapter of a type that writes the mask for what is marked, and reads it back.
-
-    Args:
-        adapter: that of the type.
-
-    Returns:
-        The same, if nothing is marked, and there are no secrets of pydantic's that are not text.
-    """
+    """The adapter that writes the mask for marked places, and reads it back; the same one if there are none."""
 
     def change(part: Core, was: Core, _coded: bool) -> Core:  # noqa: FBT001 - of an edit
         mask = core_schema.literal_schema([MASK])
@@ -458,7 +415,6 @@ def masking_adapter(adapter: Adapter) -> Adapter:
 
 
 def _mask_fields(part: Core, names: Collection[str]) -> None:
-    """Mask the fields of these names in the copy of a class, or of what is inside of it around its fields."""
     for name, field in list_fields(part).items():
         # A default is that of the field, so it stays outside.
         holder = field["schema"] if field["schema"]["type"] == "default" else field

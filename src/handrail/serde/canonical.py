@@ -1,16 +1,15 @@
-"""One JSON text for equal values, to be hashed.
+"""Canonical JSON: one text for equal values, to be hashed.
 
 Two values of one type that are equal have the same text, in every process and on every platform:
 
 * an object's keys are sorted by code point, a set's members by their text; no white space; UTF-8, nothing escaped that
   JSON lets stand.
 * Numbers that are equal are written the same, be they `int`, `float` or `Decimal`: `1.0`, `Decimal("1.00")` and `1` are
-  `1`, and `-0.0` is `0`. Booleans are not numbers here: `True` is `true`, though Python holds it equal to `1`.
-* Moments that are equal are written the same: an aware `datetime` in UTC.
-* A dataclass is an object of the fields that take part in its equality: one with `compare=False` is left out. The name
-  of its class is not part of it.
-* A list and a tuple are written the same, as are an enum and its value, and other things that JSON has one form for.
-* A `SecretStr` and its like are written as asterisks, so that the text may be shown. A digest with a key is of what
+  `1`, and `-0.0` is `0`. Booleans are not numbers here.
+* Moments that are equal are written the same: an aware `datetime` in UTC. * A dataclass is an object of the fields that
+take part in its equality; the name of its class is not part of it. * A list and a tuple are written the same, as are an
+enum and its value, and other things that JSON has one form for. * A `SecretStr` and its like are written as asterisks,
+so that the text may be shown. A digest with a key is of what
   they hold: it distinguishes two secrets, and they cannot be guessed without the key.
 
 The numbers are Python's own, so this is not RFC 8785, which takes every number for a float.
@@ -58,23 +57,14 @@ def canonical_json(value: object) -> bytes:
 
 
 def json_with_secrets(value: object) -> bytes:
-    """Canonical JSON in which secrets are written as what they hold.
-
-    Raises:
-        DumpError: as `canonical_json`.
-    """
+    """Canonical JSON in which secrets are written as what they hold; raises as `canonical_json`."""
     return _write(value, reveals=True)
 
 
 def digest(value: object, *, key: bytes | None = None) -> str:
-    """The SHA-256 of `canonical_json(value)`, as 64 hexadecimal digits.
+    """The SHA-256 of `canonical_json(value)`, as 64 hexadecimal digits; raises as that.
 
-    Args:
-        value: what to hash.
-        key: makes it an HMAC with this key, over canonical JSON in which secrets are written as what they hold.
-
-    Raises:
-        DumpError: as `canonical_json`.
+    With a `key` it is an HMAC, over canonical JSON in which secrets are written as what they hold.
     """
     return bytes_digest(_write(value) if key is None else json_with_secrets(value), key)
 
@@ -106,13 +96,6 @@ def _encoded(value: object, reveals: bool) -> bytes:  # noqa: FBT001 - of the fu
 
 
 def _plain(value: object, depth: int, reveals: bool) -> object:  # noqa: FBT001 - as above
-    """`value` as the Python that the encoder takes, with all that is equal made the same.
-
-    Args:
-        value: the value.
-        depth: how many levels are above it.
-        reveals: whether secrets are written as what they hold.
-    """
     # By the exact type first: most values are of one, and the tests below take longer.
     kind: Any = type(value)
     if (write := _SCALARS.get(kind)) is not None:
@@ -154,7 +137,6 @@ def _float(value: float) -> float:
 
 
 def _decimal(value: Decimal) -> object:
-    """A number where a float says it exactly, and otherwise its digits as a string, without zeros at the end."""
     if not value.is_finite():
         raise ValueError(f"{value} is not finite, and JSON has no such number")
     # Before `int`, which would write out all the zeros of `Decimal("1e1000000000")`.
@@ -265,6 +247,5 @@ _COMPOSED: Final[Mapping[type[Any], Callable[[Any, int, bool], object]]] = {
 
 @lru_cache(maxsize=1024)
 def _compared(cls: type[Any]) -> tuple[str, ...]:
-    """The fields that take part in equality."""
     # Kept by class: this is asked for every value that is hashed, and `fields` builds its tuple anew each time.
     return tuple(field.name for field in fields(cls) if field.compare)

@@ -1,9 +1,7 @@
-"""Core schemas, which are what pydantic makes of a type before it builds a validator: how one is walked and rebuilt.
+"""Core schemas, which pydantic makes of a type before it builds a validator: how one is walked, rebuilt and checked.
 
 A core schema is a dictionary with a `type`; `pydantic_core.core_schema` documents every kind. A part that several
 places share stands under `definitions`, and is referred to by `definition-ref`.
-
-A type may hold unions whose members JSON distinguishes:
 
 | two members of a union are distinguished by | as in a union of |
 |---|---|
@@ -12,13 +10,13 @@ A type may hold unions whose members JSON distinguishes:
 | the form of their texts | `datetime`, `date`, `timedelta`, `UUID` |
 | a field that only one of two classes has, or of distinguished types | `Circle`, `Square` with `Literal` fields |
 
-All others are alike; bounds and patterns are not looked at, and the same JSON may be an empty collection. A store and a
-ledger refuse a union of members that are alike, `datetime | str`, unless JSON restores both without a type:
-`str | Literal["a"]`. What is written has all fields of a class. A model may leave out those with a default, so two
-members of parameters that hold classes are distinguished by the others alone.
+All others are alike; bounds and patterns are not looked at. A store and a ledger refuse a union of members that are
+alike, `datetime | str`, unless JSON restores both without a type: `str | Literal["a"]`. What is written has all fields
+of a class. A model may leave out those with a default, so two members of parameters that hold classes are distinguished
+by the others alone.
 
-pydantic tries each member of a union, and each member what it holds. Where two members hold the union itself, attempts
-double with every level of the input. So a recursive union needs a discriminator, in parameters as well.
+Where two members of a union hold the union itself, pydantic's attempts double with every level of the input. So a
+recursive union needs a discriminator, in parameters as well.
 """
 
 from __future__ import annotations
@@ -119,10 +117,7 @@ _BELOW: Final = {"items_schema": "[*]", "values_schema": ".*", "keys_schema": ".
 def rebuilt(core: Core, change: SchemaEdit, *, coded: bool = False) -> Core:
     """A copy in which `change` has replaced every part, innermost first.
 
-    Args:
-        core: what is to be rebuilt.
-        change: makes the replacement of each.
-        made: whether the program's own code may have made the value that `core` is given.
+    `coded` says whether the program's own code may have made the value that `core` is given.
     """
     # A function before a part gives that part whatever it returns, and so it does to all below.
     inner = coded or core["type"] in _CALLING
@@ -137,7 +132,7 @@ def rebuilt(core: Core, change: SchemaEdit, *, coded: bool = False) -> Core:
 
 
 def replacing(core: Core, replacement: Mapping[str, Any]) -> Core:
-    """`made`, to which those refer who referred to `core`."""
+    """The replacement of `core`, to which those refer who referred to `core`."""
     return dict(replacement, ref=core["ref"]) if "ref" in core else dict(replacement)
 
 
@@ -147,13 +142,13 @@ def without_name(core: Core) -> CoreSchema:
 
 
 def make_validator(core: Core, config: CoreConfig) -> SchemaValidator:
-    """The validator of a core schema, of all of it: what pydantic has built for a model itself is not used instead."""
+    """Makes the validator of all of a core schema, without what pydantic has built for a model itself."""
     # pydantic has no public name for this, `_use_prebuilt`; `tests/serde/test_core_schemas.py` holds what it means.
     return SchemaValidator(cast("CoreSchema", core), config, False)  # noqa: FBT003 - it has no other name
 
 
 def make_serializer(core: Core, config: CoreConfig) -> SchemaSerializer:
-    """The serializer of a core schema, of all of it, as for `validator_of`."""
+    """Makes the serializer of all of a core schema, as `make_validator`."""
     return SchemaSerializer(cast("CoreSchema", core), config, False)  # noqa: FBT003 - as above
 
 
@@ -194,7 +189,6 @@ def innermost(core: Core, definitions: Mapping[str, Core]) -> Core:
 
 
 def _inside(core: Core) -> Core | None:
-    """What a part only checks, converts or names; `None` if it is a type itself."""
     kind = core["type"]
     if kind == "json-or-python":
         # A `Sequence` is read as a list, and a path as a value of its class.
@@ -215,7 +209,7 @@ def list_fields(part: Core) -> dict[str, Core]:
 
 
 def make_label(core: Core, definitions: Mapping[str, Core], above: tuple[Core, ...] = ()) -> str:
-    """A type as a message names it, with what it holds; a `Sequence` is named by the list that it is read as."""
+    """The name of a type in messages, with what it holds; a `Sequence` is named by the list that it is read as."""
     view = innermost(core, definitions)
     if view["type"] == "literal":
         return f"Literal[{', '.join(map(repr, view['expected']))}]"
@@ -251,21 +245,17 @@ HOLDING: Final = (*BOUNDS, *LENGTHS, *CHANGING, "pattern", "max_digits", "decima
 
 
 def is_of_the_program(function: object) -> bool:
-    """Whether what checks, converts or writes values is a function of the program, and not of pydantic's or Handrail's.
-
-    Args:
-        function: what a part of a core schema has as `function`.
-    """
+    """Tells whether the `function` of a part is one of the program, and not of pydantic's or Handrail's."""
     return (_find_module(function) or "pydantic").partition(".")[0] not in _LIBRARIES
 
 
 def is_bound(function: object) -> bool:
-    """Whether it is a function by which pydantic holds a value to a bound."""
+    """Tells whether pydantic holds a value to a bound by it."""
     return _find_module(function) == _BOUNDS_OF
 
 
 def secret_parts(core: Core) -> Iterator[bool]:
-    """Whether each thing that a place holds itself, not in a field of a class, is a secret of pydantic's.
+    """Tells of each thing that a place holds itself, not in a field of a class, whether it is a secret of pydantic's.
 
     A bound counts as something that is not: the mask may not keep to it.
     """
@@ -285,7 +275,7 @@ def secret_parts(core: Core) -> Iterator[bool]:
 
 
 def makes_secret(function: object) -> bool:
-    """Whether it makes a value of one of pydantic's secrets, other than a text, from what it holds."""
+    """Tells whether it makes a value of one of pydantic's secrets, other than a text, from what it holds."""
     # `SecretBytes` is a class, and `Secret` calls a function that is nested in one of its methods: both are known by
     # module and name.
     own = [owner for owner in (*getattr(function, "__mro__", ()), function) if _find_module(owner) == "pydantic.types"]
@@ -369,12 +359,6 @@ class _Fields(NamedTuple):
 
 
 class _Comparison:
-    """One comparison; it remembers which pairs it is about to compare, because types may be recursive.
-
-    Attributes:
-        stored: whether what is written is compared, or what a model may write.
-    """
-
     __slots__ = ("_definitions", "_pairs", "stores")
 
     def __init__(self, definitions: Mapping[str, Core], *, stores: bool) -> None:
@@ -383,7 +367,6 @@ class _Comparison:
         self._pairs: set[tuple[int, int]] = set()
 
     def are_alike(self, one: Core, other: Core) -> bool:
-        """Whether the same JSON may be read as two values, of which something depends on which it is."""
         return any(
             self._overlap(*pair, is_inside=False) and self._matters(*pair)
             for pair in product(self._leaves(one), [*self._leaves(other)])
@@ -398,12 +381,10 @@ class _Comparison:
         return any(part["type"] in OF_CLASSES for _, part in iter_places(core, self._definitions))
 
     def meet(self, one: Core, other: Core) -> bool:
-        """Whether both may read an array, or an object."""
         kinds = [{kind for leaf in self._leaves(member) for kind in self._kinds(leaf)} for member in (one, other)]
         return bool(kinds[0] & kinds[1] & {"array", "object"})
 
     def _common(self, one: Core, other: Core) -> bool:
-        """Whether both may read the same JSON."""
         # By identity: the core schema holds its parts as long as the comparison takes.
         pair = id(referred(one, self._definitions)), id(referred(other, self._definitions))
         if pair in self._pairs:
@@ -416,7 +397,6 @@ class _Comparison:
             self._pairs.discard(pair)
 
     def _leaves(self, core: Core) -> Iterator[Core]:
-        """What a type may be, without what only checks it."""
         kind = core["type"]
         if kind == "definition-ref":
             yield from self._leaves(referred(core, self._definitions))
@@ -461,7 +441,6 @@ class _Comparison:
         return bool(kinds)
 
     def _reads(self, one: _Fields, other: _Fields) -> bool:
-        """Whether an object that is written as the one may be read as the other."""
         names = (one.always if self.stores else one.required) | other.required
         return names <= one.types.keys() & other.types.keys() and all(
             self._common(one.types[name], other.types[name]) for name in names
@@ -473,14 +452,12 @@ def _is_written_by_program(core: Core) -> bool:
 
 
 def _choices(leaf: Core) -> list[object] | None:
-    """The choices of a `Literal` or an enum."""
     if leaf["type"] == "enum":
         return [member.value for member in leaf["members"]]
     return list(leaf["expected"]) if leaf["type"] == "literal" else None
 
 
 def _fields(leaf: Core) -> _Fields:
-    """The fields of a class or a TypedDict."""
     field_parts = list_fields(leaf)
     types = {name: cast("Core", field["schema"]) for name, field in field_parts.items()}
     # Of a TypedDict a field may be missing in what is written, too.
@@ -494,16 +471,7 @@ def _fields(leaf: Core) -> _Fields:
 
 
 def check_read_unions(kind: object, core: Core, *, parameters: bool) -> None:
-    """Refuse unions that take too long to be read, and classes of parameters of which a model cannot say one.
-
-    Args:
-        kind: the type, as the error names it.
-        core: what pydantic made of it.
-        parameters: whether a model writes its values.
-
-    Raises:
-        SchemaError: there is one; `path` says where.
-    """
+    """Refuses unions that are read too slowly, and parameters that a model cannot say; raises `SchemaError`."""
     definitions = core_definitions(core)
     for path, union in _unions(core, definitions):
         _refuse(kind, path, _recursive_pair(union, definitions), definitions, _RECURSIVE)
@@ -512,15 +480,7 @@ def check_read_unions(kind: object, core: Core, *, parameters: bool) -> None:
 
 
 def check_stored_unions(kind: object, core: Core) -> None:
-    """Refuse unions whose members the JSON in a store does not distinguish.
-
-    Args:
-        kind: the type, as the error names it.
-        core: what pydantic made of it.
-
-    Raises:
-        SchemaError: there is one; `path` says where.
-    """
+    """Refuses unions whose members the JSON in a store does not distinguish; raises `SchemaError`."""
     definitions = core_definitions(core)
     for path, union in _unions(core, definitions):
         _refuse(kind, path, _alike(union, definitions, stores=True), definitions, _UNSTORED)
@@ -550,7 +510,6 @@ def _refuse(
 
 
 def _unions(core: Core, definitions: Mapping[str, Core]) -> Iterator[tuple[str, Core]]:
-    """The unions of the program in a type, with their places."""
     for path, part in iter_places(core, definitions):
         # Paths and secrets of pydantic's are unions too.
         is_pydantics = "custom_error_type" in part or any(inner["type"] == "is-instance" for inner in iter_parts(part))
@@ -559,13 +518,11 @@ def _unions(core: Core, definitions: Mapping[str, Core]) -> Iterator[tuple[str, 
 
 
 def _alike(union: Core, definitions: Mapping[str, Core], *, stores: bool) -> tuple[Core, Core] | None:
-    """Two members of a union that the same JSON may be read as."""
     comparison = _Comparison(definitions, stores=stores)
     return next((pair for pair in combinations(list_choices(union), 2) if comparison.are_alike(*pair)), None)
 
 
 def _recursive_pair(union: Core, definitions: Mapping[str, Core]) -> tuple[Core, Core] | None:
-    """Two members of a union that may read the same kind of JSON, arrays or objects, and hold the union again."""
     comparison = _Comparison(definitions, stores=True)
     recursive = [one for one in list_choices(union) if any(part is union for _, part in iter_places(one, definitions))]
     return next((pair for pair in combinations(recursive, 2) if comparison.meet(*pair)), None)
@@ -582,13 +539,10 @@ MAX_CACHED: Final = 1024
 
 
 def cached(make: Callable[P, V]) -> Callable[P, V]:
-    """What makes something of a type, made to do so once for each; of the values the one that is least used goes.
+    """Decorates a function that makes something of a type, so that it does so once for each; the least used value goes.
 
-    A type that is made at run time, as that of the arguments of a function, would stay for ever otherwise. Two types
-    that are equal share what was made of one of them.
-
-    Safe to use from any thread: those that ask for a new type at once each get what they made. No lock is held, because
-    building a codec runs functions of the program. What raised is asked again, when a name may be defined.
+    Types that are made at run time would stay for ever otherwise. Equal types share a value. Safe to use from any
+    thread, without a lock, because building a codec runs functions of the program. A failure is not kept.
     """
     lookup = cast("Callable[P, V]", lru_cache(maxsize=MAX_CACHED)(make))
 

@@ -1,4 +1,4 @@
-"""How messages write faults, places, types, names and counts: `$.steps[2].title: missing field title`, `1.5 kB`.
+"""The words of messages: faults, places, types, names and counts: `$.steps[2].title: missing field title`, `1.5 kB`.
 
 pydantic says what is wrong and what would be right, in its own words; those of a table are better known here. Of a
 union's branches only those are reported that the data can have meant. Nothing that was sent is repeated, except the
@@ -47,7 +47,6 @@ def format_path(segments: Iterable[str | int]) -> str:
 
 
 def _fitting(parts: Sequence[str], limit: int) -> list[str]:
-    """The first parts that have so many characters together."""
     ends = accumulate(map(len, parts))
     return [part for part, end in zip(parts, ends, strict=True) if end <= limit]
 
@@ -137,7 +136,7 @@ def format_size(size: int) -> str:
 
 
 def count_noun(number: int, noun: str, plural: str = "") -> str:
-    """A number with its noun: `1 entry`, `2,000 entries`; without `plural` an `s` makes it, or `ies` of a `y`."""
+    """A number with its noun: `1 entry`, `2,000 entries`."""
     several = plural or (f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s")
     return f"{number:,} {noun if number == 1 else several}"
 
@@ -150,12 +149,7 @@ _LONGEST_SHOWN = 200
 def nearest_path(path: Path, *, suffix: str = "", folder: bool = False) -> Path | None:
     """The existing path that is most like one that does not exist; `None` if none is similar.
 
-    Of folders on the way that are not there, the nearest ones are taken.
-
-    Args:
-        path: the path, in the form in which it was typed.
-        suffix: how the names of such files end, e.g. `.agent`; other files are not proposed.
-        folder: whether a folder was meant.
+    Of missing folders on the way, the nearest ones are taken. Files without `suffix`, e.g. `.agent`, are not proposed.
     """
     try:
         if suffix and path.with_name(path.name + suffix).is_file():
@@ -239,14 +233,12 @@ _EXAMPLES = {
 
 
 class _LocatedFault(NamedTuple):
-    """A fault as pydantic reports it, and where it is."""
-
     spot: FaultLocation
     line: ErrorDetails
 
 
 def report_faults(lines: Sequence[ErrorDetails], schema: Node, data: object) -> tuple[Fault, ...]:
-    """What pydantic found in words; `data` is the decoded input, `schema` the JSON Schema that it does not fit."""
+    """Describes what pydantic found wrong with the decoded input."""
     first = lines[:MOST_FAULTS]
     spots = locate((line["loc"] for line in first), schema, data)
     faults = [_LocatedFault(spot, line) for spot, line in zip(spots, first, strict=True)]
@@ -256,7 +248,7 @@ def report_faults(lines: Sequence[ErrorDetails], schema: Node, data: object) -> 
 
 
 def fault_message(faults: Sequence[Fault]) -> str:
-    """The faults as the text of one exception, one a line; of so many and so long ones as one reads."""
+    """The faults as the text of one exception, one a line, bounded in number and length."""
     lines = [shorten(f"{path}: {text}", _LONGEST_LINE) for path, text in faults]
     ends = accumulate(len(line) + 1 for line in lines)
     # Whole lines only: half a fault could be read as another one.
@@ -272,8 +264,6 @@ def format_reason(line: ErrorDetails) -> str:
 
 
 def _describe_faults(faults: Sequence[_LocatedFault], level: int, root: Node) -> Iterator[Fault]:
-    """The faults in words; those inside one union, which is `level` unions deep, are reported together."""
-
     def union(item: _LocatedFault) -> object:
         branches = item.spot.branches
         return branches[level].at if len(branches) > level else None
@@ -310,13 +300,11 @@ def _union(faults: Sequence[_LocatedFault], level: int, root: Node) -> Iterator[
 
 
 def _is_inside(item: _LocatedFault, level: int) -> bool:
-    """Whether the fault lies within a branch, rather than being that the value is something else altogether."""
     spot = item.spot
     return len(spot.path) > len(spot.branches[level].at) or item.line["type"] in _REFUSED_BY_CODE
 
 
 def _is_other(item: _LocatedFault, level: int) -> bool:
-    """Whether the fault says that another branch was meant: a field that marks the branch holds something else."""
     one_deeper = len(item.spot.path) == len(item.spot.branches[level].at) + 1
     return one_deeper and item.line["type"] == "literal_error"
 
@@ -359,7 +347,7 @@ def _describe_expected(node: Node, root: Node) -> str:
 
 
 def unknown_field(name: str, names: Sequence[str]) -> str:
-    """That an object has a field of this name, and which it may have."""
+    """The fault of an unknown field, with the known ones."""
     near = nearest(name, names)
     name_text = name if name.isidentifier() and len(name) <= _LONGEST_NAME else quote(name)
     guess = f", did you mean {near}?" if near else ";"
@@ -367,7 +355,6 @@ def unknown_field(name: str, names: Sequence[str]) -> str:
 
 
 def _describe_value(item: _LocatedFault, root: Node) -> str:
-    """What stands where something else should, and what is like that; pydantic says neither."""
     value, kind = item.spot.value, item.line["type"]
     if value is NO_VALUE_THERE:
         return ""
@@ -382,12 +369,7 @@ def _describe_value(item: _LocatedFault, root: Node) -> str:
 
 
 def got_kind(value: object, expected: str) -> str:
-    """A value of another kind than is asked for, as text that follows what is expected.
-
-    Args:
-        value: the value.
-        asked: the type of pydantic's error, or the name of a JSON type.
-    """
+    """Describes a value of another kind than expected; `expected` is the type of pydantic's error, or a JSON type."""
     hint = ""
     if isinstance(value, float) and expected.startswith("int"):
         hint = " with a decimal point or an exponent"
@@ -444,35 +426,22 @@ DataPath = tuple[str | int, ...]
 
 
 class SchemaBranch(NamedTuple):
-    """A union on the way to a fault.
-
-    Attributes:
-        at: the path of the union.
-        label: pydantic's name of the branch that was tried.
-    """
+    """A union on the way to a fault: its path, and pydantic's name of the branch that was tried."""
 
     at: DataPath
     label: str
 
 
 class FaultLocation(NamedTuple):
-    """Where a fault is.
+    """The place of a fault."""
 
-    Attributes:
-        path: its path in the data.
-        nodes: the schemas that can hold there; several, where branches of a union cannot be distinguished.
-        around: the schemas of what holds it.
-        value: what stands there, or `NO_VALUE_THERE`.
-        branches: the unions on the way, outermost first.
-        is_key: whether the fault is in the last key of the path rather than in what stands under it.
-    """
-
-    path: DataPath
+    path: DataPath  # in the data
+    # The schemas that can hold there; several, where branches of a union cannot be distinguished.
     nodes: tuple[Node, ...]
-    around: tuple[Node, ...]
-    value: object
-    branches: tuple[SchemaBranch, ...] = ()
-    is_key: bool = False
+    around: tuple[Node, ...]  # the schemas of what holds it
+    value: object  # the value there, or `NO_VALUE_THERE`
+    branches: tuple[SchemaBranch, ...] = ()  # the unions on the way, outermost first
+    is_key: bool = False  # whether the fault is in the last key of the path rather than in its value
 
 
 def locate(locations: Iterable[DataPath], root: Node, data: object) -> list[FaultLocation]:
@@ -523,7 +492,6 @@ def _step(spot: FaultLocation, segment: str | int, root: Node) -> FaultLocation:
 
 
 def _find_branches(union: Node, label: str, root: Node) -> tuple[Node, ...]:
-    """The branches that a label can mean: all of them, where it is not clear."""
     # A tag, or a label that Handrail gave; within a type of pydantic's own, such as a secret, it may be neither.
     tag = union.get("discriminator", {}).get("mapping", {}).get(label)
     if tag is not None:

@@ -1,15 +1,12 @@
 r"""JSON without a declared type: a text as it arrives, and values written by what they are.
 
-A model, or a client in between, writes the text; whatever it holds, the answer is a value or a fault in words: it is
-too large, it is not JSON, or it has numbers that JSON does not have.
+A model, or a client in between, writes the text; the answer is a value or a fault in words: it is too large, it is not
+JSON, or it has numbers that JSON does not have. Text that a model reads, or that is stored, has the escapes of Python
+and JSON in place of lone surrogates, which UTF-8 cannot encode: `\ud800`.
 
-A lone surrogate is a character that a string of Python may hold and UTF-8 cannot encode. Text that a model reads, or
-that is stored, has the escapes of Python and JSON in their place: `\ud800`.
-
-A value that is written for a store has to be readable, because a row that cannot be read loses a session. What the JSON
-shows is looked at in the JSON: digits, depth, lone surrogates. A value of a type that checks what it
-reads, by bounds, a `Literal`, a validator or a `__post_init__`, is read back when it is stored. All values are where
-the environment has `HANDRAIL_CHECK_STORED=1`.
+A stored value has to be readable, because a row that cannot be read loses a session. Digits, depth and lone surrogates
+are checked in the JSON. A value of a type that checks what it reads, by bounds, a `Literal`, a validator or a
+`__post_init__`, is read back when it is stored; with `HANDRAIL_CHECK_STORED=1` all values are.
 """
 
 from __future__ import annotations
@@ -106,10 +103,7 @@ def number_faults(data: Text) -> tuple[Fault, ...]:
 
 
 def repeated_keys(data: Text) -> tuple[Fault, ...]:
-    """A fault for each object in `data`, which is JSON, that holds a key more than once.
-
-    Readers of JSON do not agree on which of the values counts.
-    """
+    """A fault for each object in JSON that holds a key more than once: readers do not agree on which counts."""
     text = data if isinstance(data, str) else data.decode()
     # Where no text stands twice, no key does; found out in a fraction of the time that reading takes. Several objects
     # most often have keys in common.
@@ -128,7 +122,7 @@ def repeated_keys(data: Text) -> tuple[Fault, ...]:
 
 
 def json_syntax_fault(reason: str, data: Text) -> str:
-    """Why `data` is not JSON, from pydantic's reason, and what to send instead."""
+    """The reason why `data` is not JSON, from pydantic's, and what to send instead."""
     detail = reason.removeprefix("Invalid JSON: ")
     where = detail[detail.rfind(" at line ") :]
     if not data.strip():
@@ -139,18 +133,13 @@ def json_syntax_fault(reason: str, data: Text) -> str:
 
 
 def lone_surrogate(data: str) -> str:
-    """That `data` holds a lone surrogate, and where."""
+    """The fault of a lone surrogate, with its position."""
     at = next(position for position, character in enumerate(data, start=1) if "\ud800" <= character <= "\udfff")
     return f"not Unicode: character {at} is one half of a surrogate pair; send the whole character or leave it out"
 
 
 def decoded_text(text: str, kinds: Collection[str]) -> list[Any] | dict[str, Any] | None:
-    """The array or object that a text holds as JSON, where one is asked for and no text; `None` if it holds neither.
-
-    Args:
-        text: the text.
-        kinds: the JSON types that its place takes.
-    """
+    """The array or object that a text holds as JSON, if its place takes `kinds` and no text."""
     if "string" in kinds or not ("array" in kinds or "object" in kinds):
         return None
     try:
@@ -166,7 +155,7 @@ _TWICE: Final = "this key is given twice in one object; give it once"
 
 
 class _RepeatedKeyError(Exception):
-    """An object holds a key twice."""
+    pass
 
 
 def _check_pairs(pairs: list[tuple[str, object]]) -> None:
@@ -178,8 +167,6 @@ _have_keys_once: Final = json.JSONDecoder(object_pairs_hook=_check_pairs).decode
 
 
 class _RepeatedKey(str):
-    """A key that an object holds twice, in the place of that object."""
-
     __slots__ = ()
 
 
@@ -189,10 +176,10 @@ def _mark_repeated(pairs: list[tuple[str, object]]) -> object:
 
 
 def encode_json(value: object) -> bytes:
-    """`value` as JSON; a float that is not finite is written as Python does, for the reader to refuse.
+    """Writes any value as JSON; a float that is not finite is written as Python does, for the reader to refuse.
 
     Raises:
-        DumpError: something in it is not Unicode, endless, or of a type that JSON has no form for.
+        DumpError: something in it is not Unicode, endless, or of a type without a form in JSON.
     """
     try:
         return _write(value)
@@ -208,13 +195,7 @@ def find_unserializable(value: object) -> Fault | None:
 
 
 def innermost_fault(value: object, write: Callable[[object], object], path: DataPath = ()) -> Fault | None:
-    """The innermost part of a value that cannot be written, if there is one.
-
-    Args:
-        value: the value, which has an end.
-        write: writes a value, or raises a `ValueError`.
-        path: the path of the value.
-    """
+    """The innermost part of a value, which has an end, that `write` refuses by a `ValueError`, if there is one."""
     try:
         write(value)
     except ValueError as error:
@@ -225,7 +206,7 @@ def innermost_fault(value: object, write: Callable[[object], object], path: Data
 
 
 def endless(value: object, levels: int = MOST_WRITTEN) -> Fault | None:
-    """That a value contains itself, or nests more than so many levels deep, at its place; `None` if it does not."""
+    """The place of a cycle, or of what nests more than so many levels deep, if there is one."""
     # Level by level, each part once: lists that each hold the next one twice would take 2 ** depth steps.
     level: dict[int, tuple[DataPath, object, frozenset[int]]] = {id(value): ((), value, frozenset({id(value)}))}
     for _ in range(levels + 1):
@@ -241,10 +222,7 @@ def endless(value: object, levels: int = MOST_WRITTEN) -> Fault | None:
 
 
 def is_decoded(value: object) -> bool:
-    """Whether `value` is what decoded JSON is made of, exactly; found out far sooner than where something else stands.
-
-    Like `foreign_faults`, for values that `json_of` could write: those have an end.
-    """
+    """Tells whether `value` is exactly what decoded JSON is made of; faster than `foreign_faults`."""
     if type(value) in _PLAIN:
         return True
     if type(value) is dict:
@@ -256,7 +234,7 @@ def is_decoded(value: object) -> bool:
 
 
 def foreign_faults(value: object) -> Iterator[Fault]:
-    """Where a value that `json_of` could write holds what decoded JSON does not: a moment, bytes, a path."""
+    """The places of what decoded JSON does not hold: a moment, bytes, a path; of a value that has an end."""
     for path, part in walk_value(value):
         plain: object = part.value if isinstance(part, Enum) else part
         if isinstance(plain, _FOREIGN):
@@ -285,7 +263,7 @@ def _explained(error: ValueError) -> str:
 
 
 def parts_of_value(value: object) -> Iterator[tuple[str | int, object]]:
-    """What a value holds directly, with the key, position or name of each; nothing for a scalar."""
+    """The direct parts of a value, with the key, position or name of each; nothing for a scalar."""
     if isinstance(value, Mapping):
         yield from ((_key_text(key), child) for key, child in cast("Mapping[object, object]", value).items())
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -328,11 +306,9 @@ def escape_surrogates(text: str) -> str:
 
 
 def escaped_within(value: Any, within: tuple[int, ...] = ()) -> Any:  # noqa: ANN401 - a value of any type
-    """The same for all texts of mappings, lists and tuples; the very same value if none of them holds any.
+    """The same for all texts of mappings, lists and tuples; the very same value if nothing is to be escaped.
 
-    Args:
-        value: the value; what is nested more than 200 deep, or in itself, is left as it is.
-        within: the ids of what it is in.
+    What is nested more than 200 deep, or in itself (`within` has the ids of what it is in), is left as it is.
     """
     if isinstance(value, str):
         return escape_surrogates(value)
@@ -377,11 +353,7 @@ CHECKS_ALL: Final = os.environ.get("HANDRAIL_CHECK_STORED") == "1"
 
 
 def is_read_back(core: Core) -> bool:
-    """Whether only reading shows that a value can be read.
-
-    Args:
-        core: what pydantic made of the type.
-    """
+    """Tells whether only reading shows that a value of the type can be read."""
     return CHECKS_ALL or any(_checks(part) for _, part in iter_places(core, core_definitions(core)))
 
 
@@ -422,7 +394,6 @@ def unreadable(value: object, data: bytes) -> Fault | None:
 
 
 def _syntax_fault(data: bytes) -> str:
-    """Why JSON cannot be read; empty if it can."""
     try:
         from_json(data)
     except ValueError as error:
@@ -438,20 +409,20 @@ _MODULE: Final = "pydantic.types"  # not imported, because it takes long; a prog
 
 
 class SecretValue(Protocol):
-    """One of pydantic's secrets: an object that holds the secret and does not show it."""
+    """A secret of pydantic's: an object that holds the secret and does not show it."""
 
     def get_secret_value(self) -> object:
-        """What it holds."""
+        """The secret."""
         ...
 
 
 def is_secret_value(value: object) -> TypeGuard[SecretValue]:
-    """Whether a value is one of pydantic's secrets."""
+    """Tells whether a value is a secret of pydantic's."""
     cls: type[Any] = type(value)
     return is_secret_class(cls)
 
 
 def is_secret_class(cls: type[Any]) -> bool:
-    """Whether its values are secrets of pydantic's."""
+    """Tells whether its values are secrets of pydantic's."""
     # A subclass that the program defines is a secret too.
     return any(base.__module__ == _MODULE and base.__name__ in _SECRETS for base in cls.__mro__)

@@ -55,8 +55,6 @@ except ModuleNotFoundError as _error:
 
 
 class _SchemaCodec(Codec[dict[str, Any]]):
-    """Parses and writes objects of a JSON Schema."""
-
     __slots__ = ("_validator",)
 
     def __init__(self, validator: Any, schema: Mapping[str, Any]) -> None:  # noqa: ANN401 - of the library
@@ -67,14 +65,9 @@ class _SchemaCodec(Codec[dict[str, Any]]):
         self._validator = validator
 
     def for_keys(self) -> None:
-        """No other codec: no default is filled in."""
+        pass
 
     def parse_json(self, data: Text) -> dict[str, Any]:
-        """The object that `data` says.
-
-        Raises:
-            ParseError: it does not fit; `faults` has all that is wrong with it.
-        """
         try:
             value: object = from_json(data)
         except ValueError as error:
@@ -86,11 +79,6 @@ class _SchemaCodec(Codec[dict[str, Any]]):
         return cast("dict[str, Any]", value)  # the schema takes objects alone
 
     def dump_json(self, value: object) -> bytes:
-        """An object as JSON.
-
-        Raises:
-            DumpError: JSON cannot say it, or it does not fit the schema.
-        """
         data = encode_json(value)
         if faults := number_faults(data) or _faults(self._validator, from_json(data)):
             raise DumpError(fault_message(faults), faults=faults)
@@ -106,10 +94,7 @@ _REFERENCES: Final = frozenset({"$ref", "$dynamicRef", "$recursiveRef"})
 
 
 def schema_codec(schema: object) -> Codec[dict[str, Any]]:
-    """The codec of arguments that a JSON Schema describes.
-
-    Args:
-        schema: the schema of an object, as decoded JSON. Where it says nothing of other fields, it takes them.
+    """Makes the codec of arguments of a JSON Schema; it takes unknown fields unless the schema says otherwise.
 
     Raises:
         SchemaError: it is not a JSON Schema of an object, or refers to another document; `path` is a JSON pointer.
@@ -133,7 +118,6 @@ def schema_codec(schema: object) -> Codec[dict[str, Any]]:
 
 
 def _of_openapi(schema: dict[str, Any]) -> dict[str, Any]:
-    """A copy of a schema, with the `components` of an OpenAPI document as its `$defs`, where every reader looks."""
     copy: Any = json.loads(encode_json(schema).replace(_COMPONENTS, b'"#/$defs/'), object_hook=_with_null)
     components, own = copy.pop("components", {}).get("schemas", {}), copy.get("$defs", {})
     if twice := sorted(components.keys() & own.keys()):
@@ -142,13 +126,11 @@ def _of_openapi(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _with_null(node: dict[str, Any]) -> dict[str, Any]:
-    """A part of a schema whose `nullable` is a type, because models know no `nullable`."""
     is_nullable = node.get("nullable") is True and isinstance(node.get("type"), str)
     return {**node, "type": [node["type"], "null"]} if is_nullable else node
 
 
 def _check_references(validator: Any, node: object, pointer: str) -> None:  # noqa: ANN401 - of the library
-    """Refuse a reference that leads out of the document, nowhere, or back to itself."""
     for name, value in node.items() if is_object(node) else enumerate(node) if is_array(node) else ():
         here = f"{pointer}/{_escape(name)}"
         if name in _REFERENCES and isinstance(value, str):
@@ -173,7 +155,6 @@ def _escape(segment: str | int) -> str:
 
 
 def _check_multiple(validator: Any, factor: Any, value: Any, schema: Any) -> Iterator[Any]:  # noqa: ANN401 - of the library
-    """`multipleOf` for the decimal numbers that were written: 0.3 is a multiple of 0.1, though their floats are not."""
     del schema
     is_finite = validator.is_type(value, "number") and (isinstance(value, int) or math.isfinite(value))
     if is_finite and Fraction(str(value)) % Fraction(str(factor)):
@@ -191,11 +172,6 @@ _LATEST: Final = _DRAFTS["https://json-schema.org/draft/2020-12/schema"]
 
 
 def _errors(validator: Any, value: Any, most: int | None = None) -> list[Any]:  # noqa: ANN401 - of the library
-    """What the library finds wrong with decoded JSON, and so much of it at most.
-
-    Raises:
-        RecursionError: the value, or the schema, is nested too deeply.
-    """
     try:
         return list(islice(validator.iter_errors(value), most))
     except BaseException as error:
@@ -206,7 +182,6 @@ def _errors(validator: Any, value: Any, most: int | None = None) -> list[Any]:  
 
 
 def _faults(validator: Any, value: Any) -> tuple[Fault, ...]:  # noqa: ANN401 - as above
-    """All that is wrong with a value, with its path; nothing if it fits."""
     try:
         every = chain.from_iterable(map(_explain, _errors(validator, value, MOST_FAULTS)))
     except RecursionError:
@@ -222,7 +197,6 @@ _LONGEST_RULE: Final = 200
 
 
 def _explain(error: Any) -> Iterator[tuple[DataPath, str]]:  # noqa: ANN401 - of the library
-    """The faults that an error of the library stands for."""
     path: DataPath = tuple(error.absolute_path)
     keyword, rule, value = error.validator, error.validator_value, error.instance
     if keyword is None:  # the schema `false`, of which the library does not say where it stands
@@ -250,7 +224,6 @@ def _explain(error: Any) -> Iterator[tuple[DataPath, str]]:  # noqa: ANN401 - of
 
 
 def _explain_union(error: Any) -> Iterator[tuple[DataPath, str]]:  # noqa: ANN401 - as above
-    """The faults of the alternatives that the value can have meant; of all, if it can have meant none."""
     groups = groupby(error.context, lambda error_: error_.relative_schema_path[0])
     alternatives = [list(errors) for _, errors in groups]
     likely = [errors for errors in alternatives if not any(map(_means_another, errors))] or alternatives
@@ -260,13 +233,11 @@ def _explain_union(error: Any) -> Iterator[tuple[DataPath, str]]:  # noqa: ANN40
 
 
 def _means_another(error: Any) -> bool:  # noqa: ANN401 - as above
-    """Whether the value is altogether another one, or has another mark than the alternative."""
     depth = len(error.relative_path)
     return (depth == 0 and error.validator == "type") or (depth == 1 and error.validator in {"const", "enum"})
 
 
 def _expected(keyword: str, rule: Any) -> str:  # noqa: ANN401 - the value of a keyword
-    """What a keyword expects, with its article."""
     if keyword == "type":
         return join_alternatives(KIND_NAMES[kind] for kind in _kinds(rule))
     if keyword in {"enum", "const"}:

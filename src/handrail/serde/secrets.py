@@ -1,13 +1,11 @@
 """Values without their secrets, for people to read, and the texts by which a secret is found elsewhere.
 
-The JSON Schema of a type says which places are secret, as `handrail.serde.build` has it, by `"writeOnly"` and
-`"format": "password"`: pydantic writes both for its secrets, and `handrail.serde.json_schema` the first for marked
-fields. A place is worked out once for each schema. A secret place is replaced by `MASK` whole, a list of secrets too;
-only null stays null. What is beside secrets and does not fit the type is masked as well: a field of another name may be
-a secret whose name was misspelled.
+The JSON Schema of a type marks secret places by `"writeOnly"` and `"format": "password"`. A secret place is replaced by
+`MASK` whole, a list of secrets too; only null stays null. What is beside secrets and does not fit the type is masked as
+well: a field of another name may be a secret whose name was misspelled.
 
-A handler has values, not JSON: what it raises shows `repr(b"...")`, `datetime.date(1947, 11, 8)` or `ident.hex`. So the
-texts of a secret are looked for beside its JSON:
+What a handler raises shows values, not JSON: `repr(b"...")`, `datetime.date(1947, 11, 8)`, `ident.hex`. So these texts
+of a secret are looked for:
 
 | a secret is | its texts |
 |---|---|
@@ -53,13 +51,6 @@ from handrail.serde.typed import codec, result_codec
 
 
 class _Place:
-    """What may stand in a place: nodes of one schema. A reference that leads nowhere is a place without secrets.
-
-    Attributes:
-        is_secret: whether what stands there must not be shown.
-        reaches: whether it is secret, or a place below it.
-    """
-
     __slots__ = ("_below", "_nodes", "_root", "is_secret", "reaches")
 
     def __init__(self, root: Node, nodes: Sequence[object]) -> None:
@@ -71,7 +62,6 @@ class _Place:
         self.reaches: bool = any(_leads_to_secret(root, node, _below, set()) for node in self._nodes)
 
     def below(self, at: str | int) -> _Place | None:
-        """The place of an item of that name, or of the items of an array; `None` if it is not declared."""
         name = at if isinstance(at, str) else None
         if name not in self._below:
             if len(self._below) > _MOST_NAMES:
@@ -86,7 +76,6 @@ class _Place:
 
 
 def _leads_to_secret(root: Node, node: object, inside: Callable[[Node], Sequence[object]], visited: set[int]) -> bool:
-    """Whether a node, or what is inside of it, is secret."""
     return any(
         is_secret_schema(option) or any(_leads_to_secret(root, child, inside, visited) for child in inside(option))
         for option in _options(root, node, visited)
@@ -104,7 +93,6 @@ def _below(node: Node) -> Sequence[object]:
 
 
 def _options(root: Node, place: object, visited: set[int]) -> Iterator[Node]:
-    """The nodes that a place refers to or is made of, each once."""
     if not is_object(place) or id(place) in visited:
         return
     visited.add(id(place))
@@ -117,7 +105,6 @@ def _options(root: Node, place: object, visited: set[int]) -> Iterator[Node]:
 
 
 def _target(root: Node, reference: str) -> object:
-    """What a pointer of the form `#/$defs/Name` leads to; `None` if it leads nowhere."""
     if not reference.startswith("#"):
         return None
     target: object = root
@@ -136,16 +123,11 @@ def _properties(node: Node) -> Mapping[str, object]:
 
 
 def _others(node: Node) -> tuple[object, ...]:
-    """The schemas of properties that are not named."""
     patterns: object = node.get("patternProperties")
     return (*(patterns.values() if is_object(patterns) else ()), node.get("additionalProperties"))
 
 
 def _property_schemas(node: Node, name: str) -> tuple[object, ...]:
-    """The schemas that a property may have; none if its name is not declared, and not any name is.
-
-    Patterns of names are not matched: they are untrusted regular expressions. Each of them may apply.
-    """
     properties = _properties(node)
     if name in properties:
         return tuple(schema for schema in (properties[name],) if is_object(schema))
@@ -166,14 +148,6 @@ def _list(value: object) -> Sequence[object]:
 
 
 def _walk(value: object, place: _Place | None, path: DataPath, secrets: list[tuple[DataPath, object]]) -> object:
-    """A value without its secrets, as decoded JSON; they are added to the list, with their places.
-
-    Args:
-        value: a value of the type, or decoded JSON.
-        place: its place; without one its name is not declared, and it counts as secret.
-        path: where it is.
-        secrets: the list.
-    """
     if value is None:
         return None
     if place is not None and not place.reaches:
@@ -190,7 +164,6 @@ def _is_composed(value: object) -> bool:
 
 
 def _texts_in(value: object) -> Iterator[str]:
-    """The texts of a secret, and of all that it holds."""
     if is_secret_value(value):
         yield from _texts_in(value.get_secret_value())
     elif isinstance(value, bytes | bytearray | memoryview):
@@ -242,17 +215,14 @@ class Masking:
 
     Attributes:
         hides: whether the type has secrets. If not, nothing is ever masked.
-        hides_plain: whether some are values of Python that show themselves, as a marked `str` does; one of pydantic's
-            secrets does not.
-        json: the JSON of a value that was parsed as the type. The value is not checked once more, so that this costs
-            next to nothing for a type without secrets; it raises what a serializer raises for a value that has been
-            changed since.
+        hides_plain: whether some are values of Python that show themselves, as a marked `str` does.
+        json: writes a value that was parsed as the type, without another check; it raises what a serializer raises for
+            a value that has been changed since.
     """
 
     __slots__ = ("_place", "hides", "hides_plain", "json")
 
     def __init__(self, schema: Node, to_json: Callable[[Any], bytes] = encode_json, *, plain: bool = True) -> None:
-        """Look at a schema once; `type_masking` and `schema_masking` do."""
         self._place = _Place(schema, [schema])
         self.hides: bool = self._place.reaches
         self.hides_plain: bool = self.hides and plain
@@ -261,7 +231,7 @@ class Masking:
             self.json = lambda value: _encode(self.mask(json.loads(to_json(value)))).encode()
 
     def mask(self, plain: object) -> object:
-        """Decoded JSON without the secrets that it holds if it is of the type, and without what does not fit."""
+        """Decoded JSON of the type without its secrets, and without what does not fit."""
         return _walk(plain, self._place, (), [])
 
     def _secrets(self, value: object) -> list[tuple[DataPath, object]]:
@@ -270,18 +240,11 @@ class Masking:
         return secrets
 
     def masks_in(self, plain: object) -> tuple[str, ...]:
-        """The places of secrets that hold the mask itself, as paths: `$.password`.
-
-        Args:
-            plain: decoded JSON, in which a secret may also be one of pydantic's.
-        """
+        """The places of secrets in decoded JSON that hold the mask itself, as paths: `$.password`."""
         return tuple(format_path(path) for path, secret in self._secrets(plain) if holds_mask(secret))
 
     def texts_in(self, value: object) -> Iterator[str]:
-        """The texts that a program may show of the secrets in a value: `str`, `repr` and more.
-
-        Args:
-            value: a value of the type, or decoded JSON.
+        """The texts that a program may show of the secrets in a value, or in its decoded JSON: `str`, `repr` and more.
 
         Raises:
             RecursionError: it is nested too deeply, or in a cycle.
@@ -291,17 +254,17 @@ class Masking:
 
 
 def type_masking(kind: object) -> Masking:
-    """How values of a type are shown. It is made once for a type."""
+    """The masking of a type; made once."""
     return _masking(kind, of_results=not is_record(get_origin(kind) or kind))
 
 
 def result_masking(kind: object) -> Masking:
-    """How values of a type of results are shown; JSON need not distinguish the members of its unions."""
+    """The masking of a type of results; JSON need not distinguish the members of its unions."""
     return _masking(kind, of_results=True)
 
 
 def schema_masking(schema: Mapping[str, Any]) -> Masking:
-    """How decoded JSON of a JSON Schema is shown; for parameters of which there is nothing but the schema."""
+    """The masking of decoded JSON, for parameters that have only a JSON Schema."""
     return Masking(schema)
 
 
@@ -328,21 +291,15 @@ def _masking(kind: object, *, of_results: bool) -> Masking:
 
 
 class PartialJson(NamedTuple):
-    """The JSON of what JSON can say of a value, without secrets.
+    """The JSON of as much of a value as JSON can say, without secrets."""
 
-    Attributes:
-        text: the JSON, with null in the place of the rest.
-        gaps: where that is, and why: `$.mean is NaN`.
-        is_escaped: whether it has the escapes of lone surrogates.
-    """
-
-    text: str
-    gaps: tuple[str, ...]
-    is_escaped: bool
+    text: str  # the JSON, with null in the place of the rest
+    gaps: tuple[str, ...]  # where that is, and why: `$.mean is NaN`
+    is_escaped: bool  # whether it has the escapes of lone surrogates
 
 
 def partial_json(value: object) -> PartialJson:
-    """The JSON of as much of any value as JSON can say, a hundred levels deep and ten thousand parts long."""
+    """Writes as much of any value as JSON can say, a hundred levels deep and ten thousand parts long."""
     gaps: list[str] = []
     try:
         plain = _sayable(value, (), (), count(), gaps)
@@ -353,15 +310,6 @@ def partial_json(value: object) -> PartialJson:
 
 
 def _sayable(value: object, path: DataPath, above: tuple[int, ...], numbers: Iterator[int], gaps: list[str]) -> object:
-    """A value as decoded JSON.
-
-    Args:
-        value: the value.
-        path: where it is.
-        above: the ids of what holds it.
-        numbers: counts the parts.
-        gaps: where JSON cannot say it; they are added here.
-    """
     kind: type[Any] = type(value)
     if isinstance(value, str):
         return value
@@ -401,7 +349,7 @@ def mask_places(plain: object) -> tuple[str, ...]:
 
 
 def holds_mask(plain: object) -> bool:
-    """Whether a value is the mask of a secret, or has one in it."""
+    """Tells whether a value is the mask of a secret, or has one in it."""
     return any(_is_mask(part) for _, part in walk_value(plain))
 
 

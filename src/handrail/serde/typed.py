@@ -1,14 +1,13 @@
-"""Values with a declared type: a codec parses, dumps and describes them; it is built once for a type, and kept.
+"""Codecs: they parse, dump and describe values of a declared type; made once for a type.
 
-`codec` is for parameters, `result_codec` for results. What JSON leaves open:
+`codec` is for parameters, `result_codec` for results. Where JSON leaves it open:
 
 * An object of the parameters that holds a key twice is refused, because readers of JSON do not agree on what it means.
 * `bytes` are base64 with the alphabet that is safe in URLs (RFC 4648, section 5), a `Decimal` is a string, an enum its
   value, a set an array. A moment's offset from UTC is written in whole minutes (RFC 3339).
-* The limit on nesting, some two hundred levels, is the parser's own.
-* A number with a fraction of zero is an integer in JSON Schema: `5.0` is `5`, and so is `5e0`. pydantic's strict
-  integers refuse it. Models send an array or object as a text that holds its JSON; it is read where no text is taken.
-  Both are looked for only in arguments that do not fit, so that it costs those nothing that do.
+* A number with a fraction of zero is an integer in JSON Schema: `5.0` is `5`. pydantic's strict integers refuse it.
+  Models send an array or object as a text that holds its JSON; it is read where no text is taken. Both are looked for
+  only in arguments that do not fit, so that others cost nothing.
 """
 
 from __future__ import annotations
@@ -102,11 +101,7 @@ class Codec(Generic[T]):
         self._shown_json = build_.shown_json
 
     def with_schema(self, schema: Mapping[str, Any]) -> Codec[T]:
-        """The codec of the same type that shows another schema; it parses and explains faults as this one does.
-
-        Args:
-            schema: the schema of the type with other descriptions.
-        """
+        """The codec of the same type that shows another schema, with other descriptions."""
         # The validators are those of this codec, so nothing is built again.
         return self._with(_shown_json=to_json(schema))
 
@@ -122,16 +117,16 @@ class Codec(Generic[T]):
         return cast("dict[str, Any]", from_json(self._shown_json))
 
     def for_keys(self) -> Codec[T] | None:
-        """The codec that reads what a key is made of, if that differs: see `handrail.serde.build`."""
+        """The codec that reads arguments for keys, if that differs: see `handrail.serde.build`."""
         read = _reader_for_keys(self.kind)
         return None if read is None else self._with(_validate=read)
 
     def parse_json(self, data: Text) -> T:
-        """The value that `data` says, strictly: `"7"` is not an integer, and `true` is not a number.
+        """Parses strictly: `"7"` is not an integer, and `true` is not a number.
 
         Raises:
-            ParseError: it does not fit; `faults` has all that is wrong with it.
-            Exception: what the dataclass's own `__post_init__` raises, if it is no `ValueError`.
+            ParseError: the data does not fit; `faults` has all that is wrong with it.
+            Exception: what the dataclass's own `__post_init__` raises, if it is not a `ValueError`.
         """
         if self._has_any and (faults := number_faults(data)):
             raise parse_error(faults)
@@ -152,14 +147,10 @@ class Codec(Generic[T]):
         return value
 
     def parse(self, data: Text | Mapping[str, object], *, max_bytes: int | None = None) -> T:
-        """The value that `data` says, be it JSON or decoded already; otherwise as `parse_json`.
-
-        Args:
-            data: JSON, or decoded JSON.
-            max_bytes: the most that it may take as JSON in UTF-8; nothing larger is looked into.
+        """Parses JSON or decoded JSON, of at most `max_bytes` as JSON in UTF-8; otherwise as `parse_json`.
 
         Raises:
-            ParseError: it does not fit, or a part of it is not what JSON could have held: bytes, a moment.
+            ParseError: the data does not fit, or a part of it is not what JSON could have held: bytes, a moment.
         """
         text = data if isinstance(data, str | bytes | bytearray) else _encoded(data)
         if max_bytes is not None and (faults := size_faults(text, max_bytes)):
@@ -167,11 +158,11 @@ class Codec(Generic[T]):
         return self.parse_json(text)
 
     def dump_json(self, value: T) -> bytes:
-        """`value` as JSON in UTF-8, without white space.
+        """Writes a value as JSON in UTF-8, without white space.
 
         Raises:
-            DumpError: a part of it is not of its declared type, not finite, not Unicode, or endless; or this is how
-                values are stored, and it could not be read back.
+            DumpError: a part of it is not of its declared type, not finite, not Unicode, or endless; or it is to be
+                stored, and could not be read back.
             Exception: what a dataclass's own `__post_init__` raises when the fields are checked once more.
         """
         try:
@@ -191,7 +182,6 @@ class Codec(Generic[T]):
         return data
 
     def _check_dumped(self, value: T, data: bytes) -> None:
-        """Refuse a value whose JSON is not that of a value, or could not be read back."""
         if self._may_hold_numbers and (data.find(b"NaN") >= 0 or data.find(b"Infinity") >= 0):
             if faults := number_faults(data):
                 raise _unsayable(faults)
@@ -205,7 +195,6 @@ class Codec(Generic[T]):
                 self._read_back(value, data)
 
     def _doubted(self, value: T) -> bytes:
-        """The JSON of a value that is of its type, though the serializer doubts it: an `int` in `float | str`."""
         # First, because pydantic's validator has words of its own for a cycle, which name neither JSON nor a limit.
         if fault := endless(value, MOST_LEVELS if self._for_store else MOST_WRITTEN):
             raise _unsayable([fault]) from None
@@ -221,7 +210,6 @@ class Codec(Generic[T]):
         raise _unsayable([("$", doubt)]) from None
 
     def _read_back(self, value: T, data: bytes) -> None:
-        """Refuse a value that cannot be read, or is changed by being read."""
         try:
             read = self.parse_json(data)
         except ParseError as error:
@@ -238,7 +226,7 @@ class Codec(Generic[T]):
             raise _unsayable([("$", fault)], is_mistyped=True)
 
     def dump(self, value: T) -> Any:  # noqa: ANN401 - decoded JSON
-        """`value` as JSON-ready Python, of dict, list, str, int, float, bool and None alone.
+        """Returns JSON-ready Python, of dict, list, str, int, float, bool and None alone.
 
         Raises:
             DumpError: as `dump_json`, or it holds an integer with too many digits to be read back.
@@ -246,7 +234,6 @@ class Codec(Generic[T]):
         return _decoded(self.dump_json(value))
 
     def _repaired(self, error: ValidationError, data: Text) -> tuple[Text, tuple[Fault, ...]]:
-        """`data` with what `repair` changes, and what is wrong with it then."""
         lines = error.errors(include_url=False, include_input=False)
         if lines[0]["type"] == "json_invalid":
             return data, (("$", json_syntax_fault(lines[0]["msg"], data)),)
@@ -266,7 +253,6 @@ class Codec(Generic[T]):
         return repaired, repeated
 
     def _refuse_misfits(self, value: object, which: Callable[[ErrorDetails], bool]) -> None:
-        """Refuses `value` where it is not of its declared type; pydantic's serializer overlooks some of that."""
         # Made at the first doubt: building it costs as much as the codec, and most programs never need it.
         recheck = _recheck(self.kind).validator
         try:
@@ -283,8 +269,6 @@ class Codec(Generic[T]):
 
 
 class _DeferredCodec(Codec[Any]):
-    """A codec of a type that has neither fault nor mark; it is built when it is first used, and then is a `Codec`."""
-
     __slots__ = ()
 
     def __init__(self, kind: object) -> None:
@@ -305,13 +289,10 @@ class _DeferredCodec(Codec[Any]):
 
 @cached
 def codec(cls: type[T]) -> Codec[T]:
-    """The codec of a parameter type: a plain dataclass, a pydantic model or a TypedDict; also a generic one.
-
-    Args:
-        cls: the type, a generic one with its arguments (`Page[Item]`).
+    """The codec of a parameter type: a dataclass, a pydantic model or a TypedDict; also a generic one, `Page[Item]`.
 
     Raises:
-        SchemaError: the type cannot be closed, or JSON cannot give its values back.
+        SchemaError: the type cannot be closed, or JSON cannot restore its values.
     """
     return _DeferredCodec(cls) if can_be_deferred(cls) else Codec(_build(cls, "validation"), "validation")
 
@@ -325,7 +306,7 @@ def result_codec(kind: object) -> Codec[Any]:
     """The codec of a result type: any type whose values JSON can say, or a union of such types.
 
     Raises:
-        SchemaError: it cannot be closed, or JSON cannot give its values back.
+        SchemaError: the type cannot be closed, or JSON cannot restore its values.
     """
     return Codec(_build(kind, "serialization"), "serialization")
 
@@ -338,12 +319,9 @@ def stored_codec(kind: object, *, unambiguous: bool = True) -> Codec[Any]: ...
 def stored_codec(kind: object, *, unambiguous: bool = True) -> Codec[Any]:
     """The codec of a type whose values are stored: it writes what that of `result_codec` does, if it can be read back.
 
-    Args:
-        kind: the type.
-        unambiguous: whether JSON has to distinguish the members of its unions.
-
     Raises:
-        SchemaError: as `result_codec`; or JSON does not distinguish the members of a union.
+        SchemaError: as `result_codec`; or, if it has to be `unambiguous`, JSON does not distinguish the members of a
+            union.
     """
     build_ = _build(kind, "serialization")
     if unambiguous and "union" in build_.adapter.kinds:
@@ -352,26 +330,22 @@ def stored_codec(kind: object, *, unambiguous: bool = True) -> Codec[Any]:
 
 
 def parse(cls: type[T], data: Text | Mapping[str, object]) -> T:
-    """The value of the dataclass `cls` that `data` says, as JSON or decoded already.
+    """Parses a value of the dataclass `cls` from JSON, or from decoded JSON.
 
     Raises:
         ParseError: the data does not fit; `faults` has all that is wrong with it.
-        SchemaError: the type cannot be closed, or JSON cannot give its values back.
+        SchemaError: the type cannot be closed, or JSON cannot restore its values.
     """
     return codec(cls).parse(data)
 
 
 def schema(cls: type[Any]) -> dict[str, Any]:
-    """The JSON Schema of the dataclass `cls`, as a model sees it; a new one each time.
-
-    Raises:
-        SchemaError: the type cannot be closed, or JSON cannot give its values back.
-    """
+    """The JSON Schema of the dataclass `cls`, as a model sees it; a new one each time. Raises `SchemaError`."""
     return codec(cls).schema
 
 
 def dump(value: object) -> Any:  # noqa: ANN401 - decoded JSON
-    """`value` as JSON-ready Python, of dict, list, str, int, float, bool and None alone.
+    """Returns JSON-ready Python, of dict, list, str, int, float, bool and None alone.
 
     A dataclass is written by its declared types, so that `parse(type(x), dump(x)) == x`; anything else by what it is.
 
@@ -392,7 +366,7 @@ def _encoded(data: Mapping[str, object]) -> bytes:
         encoded = encode_json(data)
     except DumpError as error:
         raise parse_error(error.faults) from None
-    # After `json_of`, which refuses a cycle: the two walks through the data below have no bound of their own.
+    # After `encode_json`, which refuses a cycle: the two walks through the data below have no bound of their own.
     if not is_decoded(data) and (foreign := tuple(islice(foreign_faults(data), MOST_FAULTS))):
         raise parse_error(foreign)
     return encoded
@@ -428,18 +402,9 @@ def _reader_for_keys(kind: object) -> Callable[..., Any] | None:
 
 
 def repair(lines: Sequence[ErrorDetails], schema: Node, data: object, inexact: frozenset[float]) -> bool:
-    """Write in `data`, in place, what is asked for where the same is said in another form.
+    """Replaces in `data` numbers with a fraction of zero by integers, and texts that hold an array or object by that.
 
-    That is an integer for a number with a fraction of zero, and an array or object for a text that holds it as JSON.
-
-    Args:
-        lines: what pydantic found wrong.
-        schema: the JSON Schema that the data does not fit.
-        data: the decoded input.
-        inexact: the floats that the reader has rounded, of which none is made whole: `inexact_numbers`.
-
-    Returns:
-        Whether there was one, and no number that the reader has rounded is at fault.
+    Returns whether there was one, and no number that the reader has rounded (`inexact`) is at fault.
     """
     spots = locate((line["loc"] for line in lines), schema, data)
     # Of every branch of a union, for each has reported why it does not take the value.

@@ -1,14 +1,13 @@
-"""The conversation of a session with a model: its messages, kept so that another process can continue it.
+"""The conversation of a session with a model: its messages, stored so that another process can continue it.
 
 Theory of operation
-    A message is JSON in the form of the provider. Handrail stores it and does not interpret it. What has to be known of
-    a reply is which calls it asks for: they are stated when it is appended. A part is an item of a LOG: the messages
-    that were appended together. A session may have several conversations: that of the program's own loop, that of an
-    agent, and one for each prompt. Each part states whose it is.
+    A message is JSON in the form of the provider. Handrail stores it and does not interpret it: which calls a reply
+    asks for is stated when it is appended. A part is an item of a LOG: the messages that were appended together. A
+    session may have several conversations: that of the program's own loop, that of an agent, and one for each prompt.
 
-    A reply with calls is *open* until something is appended after it. Then each of its calls has a record, or else it
-    is listed by `Session.open_calls`. A process that resumes the session finishes the open reply first, with
-    `ToolExecutor.answer`: calls with a final record are answered from it, and only the others run.
+    A reply with calls is *open* until something is appended after it. Each of its calls has a record, or is listed by
+    `Session.open_calls`. A process that resumes the session finishes the open reply first, with `ToolExecutor.answer`:
+    calls with a final record are answered from it, and only the others run.
 
     | appended | stored |
     |---|---|
@@ -18,22 +17,15 @@ Theory of operation
 
     So a turn of the conversation costs no unit of its own.
 
-    This process has the messages as they were appended. What is stored has no secret arguments
-    (`handrail.session.conversation`), so a conversation that is resumed has the mask in their place.
+Secrets
+    The process that runs a call has its arguments as the model wrote them, for the handler and for the next request.
+    What is stored, and what listeners are notified of, has `MASK` in place of each secret. A call that another process
+    resumes with the mask is refused, and the model reads that it has to ask again (`handrail.runtime.steps`).
 
-Secret arguments are masked in what is stored of a call: in the conversation that asks for it, and in its record.
-
-The process that runs a call has its arguments as the model wrote them: the handler gets them, and so does the provider
-with the next request. What is stored, and what listeners are notified of, has `MASK` in place of each secret, from the
-first write on. A call that another process resumes has the mask, which is not the secret: it is refused, and the model
-reads that it has to ask again (`handrail.runtime.steps`).
-
-Which arguments are secret is known by the name of the tool. In the messages of a provider a call is an object that has
-the name of the tool beside its arguments; it is recognized by the names that providers give these two. What else the
-messages of the same part say of a secret is replaced where it has at least eight characters.
-
-Instructions come from a file of the operator or from the program, so they are stored without the secrets that a
-`Redaction` recognizes. What a user or the model says is not changed.
+    The name of the tool says which arguments are secret. In the messages of a provider a call is an object that has
+    that name beside its arguments. Other texts of the same part that repeat a secret of at least eight characters are
+    masked too. Instructions are stored without the secrets that a `Redaction` recognizes; the words of a user or of the
+    model are not changed.
 """
 
 from __future__ import annotations
@@ -80,13 +72,7 @@ REPLY_KEY = "handrail_reply"
 @stored_as("handrail.requested_call")
 @dataclass(frozen=True, slots=True)
 class RequestedCall:
-    """A call that a reply of a conversation asks for.
-
-    Attributes:
-        id: as of `ToolCall`; several calls of a reply may have one, see `ConversationPart.call_refs`.
-        name: as of `ToolCall`.
-        arguments: as of `ToolCall`.
-    """
+    """A call that a reply of a conversation asks for, as `ToolCall`; several calls of a reply may have one id."""
 
     id: str
     name: str
@@ -96,38 +82,25 @@ class RequestedCall:
 @stored_as("handrail.said")
 @dataclass(frozen=True, slots=True)
 class ConversationPart:
-    """Messages that were appended together. Its slice is a LOG.
-
-    Attributes:
-        messages: in order, each in the form of its provider, or of PydanticAI.
-        reply: the reply whose calls they ask for; `None` if they ask for none, or its name is not known.
-        calls: what they ask for and do not answer, in order.
-        answers: the ids of those calls of the open reply that they answer while others stay open; `None` if they end
-            the open reply.
-        speaker: whose conversation it is.
-        name: the agent or prompt; empty for the program's own loop.
-        ended: whether a run ended with these messages, with an answer.
-        restarts: whether they begin another conversation, to which earlier parts do not belong.
-        unchecked: whether they end with an answer that is still to be checked: by the completion check of the run.
-        at: when they were appended.
-    """
+    """Messages that were appended together. Its slice is a LOG."""
 
     slice_policy: ClassVar[SlicePolicy] = SlicePolicy.LOG
 
-    messages: tuple[Any, ...]
-    reply: str | None = None
-    calls: tuple[RequestedCall, ...] = ()
+    messages: tuple[Any, ...]  # in order, each in the form of its provider, or of PydanticAI
+    reply: str | None = None  # the reply whose calls they ask for; `None` if there are none, or its name is unknown
+    calls: tuple[RequestedCall, ...] = ()  # the calls that they ask for and do not answer, in order
+    # The ids of the calls of the open reply that they answer while others stay open; `None` if they end it.
     answers: tuple[str, ...] | None = None
     speaker: Speaker = "loop"
-    name: str = ""
-    ended: bool = False
-    restarts: bool = False
-    at: datetime | None = None
-    unchecked: bool = False
+    name: str = ""  # the agent or prompt; empty for the program's own loop
+    ended: bool = False  # whether a run ended with these messages, with an answer
+    restarts: bool = False  # whether they begin another conversation, to which earlier parts do not belong
+    at: datetime | None = None  # when they were appended
+    unchecked: bool = False  # whether they end with an answer that the completion check of the run has yet to check
 
     @property
     def is_unfinished(self) -> bool:
-        """Whether a conversation that ends with it waits for the model, for its calls, or for a check of its answer."""
+        """Tells whether a conversation that ends with it waits for the model, its calls, or a check of its answer."""
         if self.ended:
             return False
         last = cast("dict[str, Any]", self.messages[-1]) if isinstance(self.messages[-1], dict) else {}
@@ -152,23 +125,15 @@ class ConversationPart:
 
 
 class OpenReply(NamedTuple):
-    """The reply of a conversation that no part has ended.
+    """The reply of a conversation that no part has ended."""
 
-    Attributes:
-        name: its name; `None` if none is open, or its name is not known.
-        calls: its calls that no message of the conversation answers, each with its identity.
-    """
-
-    name: str | None
+    name: str | None  # its name; `None` if none is open, or its name is unknown
+    # Its calls that no message of the conversation answers, each with its identity.
     calls: tuple[tuple[CallRef, RequestedCall], ...]
 
 
 def open_reply(parts: Iterable[ConversationPart]) -> OpenReply:
-    """The open reply of a conversation.
-
-    Args:
-        parts: its parts, the newest first; no more of them are taken than are needed.
-    """
+    """The open reply of a conversation; `parts` are the newest first, and no more of them are read than needed."""
     answered_ids: set[str] = set()
     for part in parts:
         if part.ended:
@@ -187,8 +152,8 @@ def last_turns(parts: Iterable[ConversationPart], turns: int) -> list[Conversati
     A turn begins with a part that answers no call. The answers of its calls belong to it.
 
     Args:
-        parts: the parts of the conversation, the newest first; no more of them are taken than are needed.
-        turns: how many turns, at least 1.
+        parts: the newest first; no more of them are read than needed.
+        turns: at least 1.
     """
     turn_parts: list[ConversationPart] = []
     count = 0
@@ -237,17 +202,15 @@ class Conversation:
         self._clock = clock
 
     def __len__(self) -> int:
-        """How many messages there are."""
         return sum(len(part.messages) for part in self.parts)
 
     def __bool__(self) -> bool:
-        """Whether there is a message. Mostly no more than the newest part is read."""
         newest = self._items.latest()
         return newest is not None and ((self._is_mine(newest) and bool(newest.messages)) or len(self) > 0)
 
     @property
     def parts(self) -> tuple[ConversationPart, ...]:
-        """The parts in which the messages are stored, in order; those since the last restart.
+        """The parts since the last restart, in order.
 
         Raises:
             StoreError: they cannot be read.
@@ -266,16 +229,13 @@ class Conversation:
         return [copy.deepcopy(message) for part in self.parts for message in part.messages]
 
     def last(self, turns: int) -> list[Message]:
-        """Copies of the messages of the last turns; no older ones are read.
+        """Returns copies of the messages of the last turns, at least 1; no older ones are read.
 
-        A turn begins with messages that answer no call: those of the user, or a reply of the model. The answers of its
-        calls belong to it, so the messages never begin with an answer whose call is missing.
-
-        Args:
-            turns: how many, at least 1; if there are fewer, all are returned.
+        A turn begins with messages that answer no call, so the messages never begin with an answer whose call is
+        missing.
 
         Raises:
-            InvalidArgumentError: `turns` is something else.
+            InvalidArgumentError: `turns` is not a positive number.
             StoreError: they cannot be read.
         """
         number: object = turns
@@ -301,24 +261,21 @@ class Conversation:
         return tuple(ToolCall(call.id, call.name, copy.deepcopy(call.arguments)) for _, call in requests)
 
     def append(self, *messages: Message, calls: Iterable[ToolCall] = (), reply: str | None = None) -> None:
-        """Append messages. Those after an open reply end it, so append the answers of all its calls together.
+        """Appends messages. Those after an open reply end it, so append the answers of all its calls together.
 
-        That all of them are there is not checked, because messages are not interpreted.
+        Completeness of the answers is not checked, because messages are not interpreted.
 
         Args:
             messages: in order, each what JSON restores. They are copied; a lone surrogate is replaced by its escape.
-            calls: the calls that they ask for, all of the reply, with the ids of the provider, of which several may be
-                equal. Then the reply is open.
-            reply: names the reply that asks for the calls, as for `ToolExecutor.execute`; required with calls. A name
-                of more than 500 characters is replaced by its digest.
+            calls: the calls that they ask for, all of the reply, with the ids of the provider. Then the reply is open.
+            reply: names the reply, as for `ToolExecutor.execute`; required with calls. A name of more than 500
+                characters is replaced by its digest.
 
         Raises:
             InvalidArgumentError: `calls` has something that is not a `ToolCall`.
             ValueError: there are calls and no valid `reply`; or there are calls or a reply, and no message.
-            SessionUseError: the session is stored, and a message is not JSON (NaN is not); or a call of the open reply
-                has no record, so that the messages cannot be its answers; or an earlier reply of that name has asked
-                for a call of the same id, whose record would answer the new one; or it may not wait on an event loop.
-                Nothing was appended.
+            SessionUseError: a message is not JSON; a call of the open reply has no record; an earlier reply of that
+                name has a record of a call of the same id; or it may not wait on an event loop. Nothing was appended.
             SessionError: the session is closed, or has passed to another process.
             StoreError: the store does not take messages that are stored at once. They are in the conversation of this
                 process, and are stored with its next unit: do not append them again.
@@ -342,7 +299,7 @@ class Conversation:
     append_async: Final = asynchronous(append)
 
     def add(self, part: ConversationPart, *, write: Literal["now", "deferred", "surely"] = "now") -> None:
-        """Append a part, without any check of what it answers; speaker, name and time are those of the conversation.
+        """Appends a part, without a check of what it answers; speaker, name and time are those of the conversation.
 
         Raises:
             SessionUseError: the session is stored, and a message is not JSON. Nothing was appended.
@@ -371,11 +328,6 @@ class Conversation:
         return open_reply(reversed(self.parts))
 
     def _check_new(self, part: ConversationPart) -> None:
-        """Check that no call of a reply that is appended has a final record, from which it would be answered.
-
-        Raises:
-            SessionUseError: one has; an earlier reply has the same name.
-        """
         for ref in part.call_refs:
             if self._calls.is_final(ref):
                 raise SessionUseError(
@@ -385,11 +337,6 @@ class Conversation:
                 )
 
     def _check_answered(self) -> bool:
-        """Whether a reply is open, all of whose calls have a record.
-
-        Raises:
-            SessionUseError: one has none.
-        """
         calls = self._open_reply().calls
         for ref, call in calls:
             if self._calls.find(ref) is None:
@@ -401,15 +348,10 @@ class Conversation:
 
 
 def _request(call: ToolCall) -> RequestedCall:
-    """A call as it is stored. Lone surrogates are escaped, so that it is the same when it is loaded."""
     return RequestedCall(escape_surrogates(call.id), escape_surrogates(call.name), _storable_arguments(call.words))
 
 
 def _storable_arguments(words: str | bytes | Mapping[str, Any]) -> str | Mapping[str, Any]:
-    """Arguments as the model wrote them; as text where a mapping holds what JSON has not, as NaN.
-
-    As text they are stored, and the call is refused with a message that the model reads.
-    """
     if isinstance(words, bytes | bytearray):
         words = bytes(words).decode(errors="backslashreplace")
     if isinstance(words, str):
@@ -423,7 +365,6 @@ def _storable_arguments(words: str | bytes | Mapping[str, Any]) -> str | Mapping
 
 
 def _storable(messages: tuple[Message, ...]) -> tuple[Message, ...]:
-    """Messages in which a lone surrogate, which a model may write and no store takes, is replaced by its escape."""
     try:
         to_json(messages)
     except PydanticSerializationError:
@@ -440,12 +381,7 @@ _INSTRUCTIONS: Final = "instructions"
 
 
 def masked_item(item: Any, masking: CallMasking) -> Any:  # noqa: ANN401 - of any LOG
-    """An item of a LOG as it leaves the process: a part of a conversation without secrets, and any other as it is.
-
-    Args:
-        item: the item.
-        masking: which arguments of the calls of a conversation are secret.
-    """
+    """An item of a LOG as it leaves the process: a part of a conversation without secrets, any other as it is."""
     return masked_part(item, masking) if isinstance(item, ConversationPart) else item
 
 
@@ -478,7 +414,6 @@ def _mask_node(node: Any, masking: CallMasking, secrets: set[str]) -> Any:  # no
 
 
 def _redact_instructions(message: Any) -> Any:  # noqa: ANN401 - decoded JSON
-    """A message without secrets in its instructions; the same object if there are none."""
     text = message.get(_INSTRUCTIONS) if is_object(message) else None
     if not isinstance(text, str):
         return message

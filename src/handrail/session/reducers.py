@@ -1,15 +1,12 @@
-"""Reducers: pure functions that compute the next state of a slice when an event arrives.
+"""Reducers, the rules that register them, and the slices that a session writes through.
 
-A reducer takes the slice as it is and the event, and returns `Append`, `Replace` or `Unchanged`. A state slice is a
-dataclass whose methods, marked with `@reducer(on=Event)`, take the event and return the next value of the class.
+A reducer is a pure function: it takes the slice as it is and the event, and returns `Append`, `Replace` or `Unchanged`.
+A state slice is a dataclass whose methods, marked with `@reducer(on=Event)`, take the event and return the next value
+of the class.
 
-`SliceRules` says which slices of a session are LOGs, and which reducers take which events. `SessionSlices` is what a
-session and its slices write through.
-
-Writes from outside of calls
-    Each is a transaction of its own, and none waits for a call. They wait for each other, so that threads of the
-    program need no lock of theirs. A call holds the session for as long as its handler takes, which may be a request to
-    a model. So a write that meets one is refused, and the program decides.
+Writes from outside of calls are transactions of their own. They wait for each other, so that threads of the program
+need no lock. None waits for a call, which may hold the session as long as a request to a model takes: such a write is
+refused, and the program decides.
 """
 
 from __future__ import annotations
@@ -70,11 +67,7 @@ Reducers: TypeAlias = Mapping[type[Any], Reducer[Any, Any]]
 
 
 def decide_changes(event: object, reducers: Reducers, state: StateSlices) -> SliceChanges:
-    """What all reducers make of an event; nothing is applied before all have answered.
-
-    Raises:
-        ReducerError: one returned what no slice can become, or wrote to the session.
-    """
+    """Collects what all reducers make of an event, before any of it is applied; raises `ReducerError`."""
     now = state.now
     changes: list[tuple[type[Any], SliceChange]] = []
     for into, reducer in reducers.items():
@@ -88,17 +81,17 @@ def decide_changes(event: object, reducers: Reducers, state: StateSlices) -> Sli
 
 
 def append_all(_view: SliceView[S], event: S) -> Append[S]:
-    """Keep every event: the slice gets it as its newest item. What a slice does when nothing else is registered."""
+    """Appends every event to the slice: the default."""
     return Append(event)
 
 
 def replace_latest(_view: SliceView[S], event: S) -> Replace[S]:
-    """Keep the newest event only."""
+    """Keeps the newest event only."""
     return Replace((event,))
 
 
 def upsert_by(key: Callable[[S], Hashable]) -> Reducer[S, S]:
-    """Keep the newest event of each key, in the place where its key first appeared. Costs what the slice holds."""
+    """Keeps the newest event of each key, in the place where its key first appeared. Costs what the slice holds."""
 
     def upsert(view: SliceView[S], event: S) -> Change[S]:
         new_key = key(event)
@@ -112,7 +105,7 @@ def upsert_by(key: Callable[[S], Hashable]) -> Reducer[S, S]:
 
 
 def reducer(*, on: type[object]) -> Callable[[M], M]:
-    """Mark a method of a state slice as the reducer of an event type; a method may be marked for several.
+    """Marks a method of a state slice as the reducer of an event type; a method may be marked for several.
 
     The method takes the event and returns the next value of the slice (an instance of its class), or a `Change`.
     """
@@ -125,11 +118,7 @@ def reducer(*, on: type[object]) -> Callable[[M], M]:
 
 
 def collect_methods(state: type[S], initial: Callable[[], S] | None) -> dict[type[Any], Reducer[S, Any]]:
-    """The reducers that a state slice declares or inherits, by their event type.
-
-    Raises:
-        ReducerError: the class marks no method, or two for one event.
-    """
+    """The reducers that a state slice declares or inherits, by their event type; raises `ReducerError`."""
     reducers: dict[type[Any], Reducer[S, Any]] = {}
     # From the class itself a name is looked up once, so a method that overrides a marked one replaces it.
     names = dict.fromkeys(name for cls in reversed(state.__mro__) for name in vars(cls))
@@ -174,9 +163,9 @@ _NO_REDUCERS: Final[Reducers] = MappingProxyType({})
 
 @dataclass(slots=True)
 class SliceRules:
-    """The rules of one session, which guards their changing with its lock; looking them up needs none.
+    """The policies of slices and the reducers of events of one session, whose lock guards changes; reading needs none.
 
-    They are made of dictionaries that the caller hands over; a class that is not among the policies declares its own.
+    A class that is not among the policies declares its own.
     """
 
     _policies: dict[type[Any], SlicePolicy]
@@ -187,30 +176,26 @@ class SliceRules:
         return SliceRules(dict(self._policies), dict(self._reducers))
 
     def policy(self, kind: type[Any]) -> SlicePolicy:
-        """What a rollback does to the slice of a type.
-
-        Raises:
-            SessionUseError: `kind` is not a dataclass.
-        """
+        """The effect of a rollback on the slice of a type; raises `SessionUseError`."""
         return self._policies.get(kind) or self._policies.setdefault(kind, _declared_policy(kind))
 
     def is_log(self, kind: type[Any]) -> bool:
-        """Whether the slice of a type is a LOG; raises as `policy`."""
+        """Tells whether the slice of a type is a LOG; raises as `policy`."""
         return (self._policies.get(kind) or self.policy(kind)) is SlicePolicy.LOG
 
     def reducers(self, event_type: type[Any]) -> Reducers:
-        """Those that are called for an event; without any, and without a LOG, it is appended to its own slice."""
+        """The reducers of an event; without any, and without a LOG, it is appended to its own slice."""
         return self._reducers.get(event_type, _NO_REDUCERS)
 
     def declare(self, kind: type[Any], policy: SlicePolicy) -> None:
-        """Set the policy of a slice, which is empty; see `Session.declare`."""
+        """Sets the policy of an empty slice; see `Session.declare`."""
         self.policy(kind)  # raises for what is not a dataclass
         if policy is SlicePolicy.LOG and self._decides_on(kind):
             raise _no_log(kind)
         self._policies[kind] = policy
 
     def register(self, event_type: type[E], reducer: Reducer[T, E], *, into: type[T]) -> None:
-        """Add a reducer; see `Session.register`."""
+        """Adds a reducer; see `Session.register`."""
         self.policy(event_type)  # raises for what is not a dataclass
         if self.is_log(into):
             raise _no_log(into)
@@ -220,7 +205,7 @@ class SliceRules:
         self._reducers[event_type] = {**reducers, into: reducer}
 
     def install(self, state: type[T], initial: Callable[[], T] | None) -> None:
-        """Add the reducers that a state slice declares; see `Session.install`."""
+        """Adds the reducers of a state slice; see `Session.install`."""
         if self._decides_on(state):
             raise ReducerError(f"{state.__name__} has reducers in this session already")
         methods = collect_methods(state, initial)
@@ -252,55 +237,38 @@ def _declared_policy(kind: object) -> SlicePolicy:
 
 
 class SessionSlices:
-    """The slices of one session, and how they are written to; all but a LOG that is appended to belongs to a call.
-
-    Attributes:
-        owner: stands for the session in its slices.
-        lock: guards rules, records and slices.
-        state: the STATE slices.
-        log: the LOG slices.
-        rules: which slices are LOGs, and which reducers take which events.
-        calls: the records of calls.
-        recorder: writes the session to its store; `None` for one in memory.
-    """
+    """The slices of one session, and how they are written to; all but appending to a LOG belongs to a call."""
 
     def __init__(self, session: Snapshotable[Any], turn: Turn, dispatcher: Dispatcher, session_id: str) -> None:
-        """Begin with empty slices.
-
-        Args:
-            session: takes part in the calls that write.
-            turn: the turn that calls take on it.
-            dispatcher: notifies subscribers of events.
-            session_id: the id of the session.
-        """
         self._session, self._turn, self._dispatcher = session, turn, dispatcher
         self._outside = threading.RLock()  # writes from outside of calls wait for each other
-        self.owner: SliceOwner = SliceOwner(session_id)
-        self.lock: threading.RLock = threading.RLock()
-        self.calls: CallRecords = CallRecords(session_id, self.lock)
-        self.recorder: SessionRecorder | None = None
+        self.owner: SliceOwner = SliceOwner(session_id)  # stands for the session in its slices
+        self.lock: threading.RLock = threading.RLock()  # guards rules, records and slices
+        self.calls: CallRecords = CallRecords(session_id, self.lock)  # the records of calls
+        self.recorder: SessionRecorder | None = None  # writes the session to its store; `None` in memory
         self.adopt({}, {})
 
     def adopt(self, state: Versions, log: Versions, rules: SliceRules | None = None) -> None:
-        """Become what these slices are, with those rules; before the session is used."""
+        """Takes over slices and rules; before the session is used."""
         policies = dict.fromkeys(state, SlicePolicy.STATE) | dict.fromkeys(log, SlicePolicy.LOG)
-        self.state: StateSlices = StateSlices(self.owner, state)
-        self.log: dict[type[Any], Version[Any]] = dict(log)
+        self.state: StateSlices = StateSlices(self.owner, state)  # the STATE slices
+        self.log: dict[type[Any], Version[Any]] = dict(log)  # the LOG slices
+        # Which slices are LOGs, and which reducers take which events.
         self.rules: SliceRules = SliceRules(policies, {}) if rules is None else rules.copy()
 
     def listens(self, event_type: type[Any]) -> bool:
-        """Whether events of this type have a reducer or a subscriber."""
+        """Tells whether events of this type have a reducer or a subscriber."""
         dispatcher = self._dispatcher
         return bool(self.rules.reducers(event_type)) or (not dispatcher.is_quiet and dispatcher.listens(event_type))
 
     def dispatch(self, event: object) -> None:
-        """Take an event in; see `Session.dispatch`."""
+        """Passes on an event; see `Session.dispatch`."""
         if is_log := self.rules.is_log(type(event)):
             self.log_item(type(event), event)
         self.announce(event, is_log=is_log)
 
     def announce(self, event: object, *, is_log: bool = True) -> None:
-        """The same for an event that is in its LOG already; see `dispatch`."""
+        """Passes on an event that is in its LOG already."""
         reducers, call = self.rules.reducers(type(event)), current()
         if is_log and not reducers:
             self._dispatcher.dispatch(event)
@@ -310,19 +278,17 @@ class SessionSlices:
             self._take_in(event, reducers, call)
 
     def record(self, event: CallRecord, ref: CallRef, *, nested: bool = False) -> None:
-        """Append the event that records a call to its LOG, on its own: the call has done nothing, or is inside another.
+        """Appends the event that records a call to its LOG, on its own: the call has done nothing, or is nested.
 
-        A store that fails is logged, and gets the event with the next unit. That of a call which is `nested` is not
-        found among `calls`, because it may still be undone.
+        A store that fails is logged, and gets the event with the next unit. That of a `nested` call may still be
+        undone, so it is not among `calls`.
         """
         self.log_item(type(event), event, ref, write="record")
         if not nested and ref.is_named and not (ref[0] is None and self.recorder is None):
             self.calls.add(ref, event)
 
     def record_with(self, event: CallRecord, ref: CallRef, transaction: Transaction) -> None:
-        """Have the LOG of a stored session get the event that records a call, in one unit with what the call has done.
-
-        Its transaction is about to commit, and is nested in no other.
+        """Stores the event that records a call with what the call has done, when its outermost transaction commits.
 
         Raises:
             SessionError: the store cannot hold the event.
@@ -332,7 +298,7 @@ class SessionSlices:
                 self.recorder.join(transaction).record = self.recorder.dump_item(type(event), event, ref)
 
     def undo(self, snapshot: SessionSnapshot) -> None:
-        """Become again what a snapshot of this session holds; see `Session.restore`."""
+        """Restores a snapshot of this session; see `Session.restore`."""
         # A rollback has no current transaction, and its call still holds the turn: `_write` would be refused.
         if is_rolling_back():
             with self.lock:
@@ -341,7 +307,7 @@ class SessionSlices:
             self.write("restore a snapshot", partial(self.state.restore, snapshot.slices), current())
 
     def reset(self, check: Callable[[], None]) -> None:
-        """Empty the slices that a reset empties, in one unit of work; `check` may refuse it. See `Session.reset`."""
+        """Empties slices in one unit of work, unless `check` refuses it; see `Session.reset`."""
         if current() is not None:
             raise SessionUseError("a session is reset between calls, not by one: its record would be removed with it")
         lengths: list[tuple[type[Any], int]] = []
@@ -361,12 +327,7 @@ class SessionSlices:
                 shorten_logs(self.log, self.owner, lengths)
 
     def log_item(self, kind: type[T], item: T, ref: CallRef | None = None, *, write: LogWrite = "now") -> None:
-        """Append an item of a call to the LOG of a type, past reducers and subscribers; see `LogWrite`.
-
-        Raises:
-            SessionError: it cannot be stored, the session is closed, or it may not wait here. Nothing was appended.
-            StoreError: it was to be written surely, and was not; or `CommitInDoubtError`.
-        """
+        """Appends an item to the LOG of a type; see `Slice.log`."""
         if (recorder := self.recorder) is None:
             with self.lock:
                 self.log[kind] = appended(self.log.get(kind), self.owner, item)
@@ -387,7 +348,7 @@ class SessionSlices:
             raise error
 
     def write(self, what: str, act: Callable[[], None], call: Transaction | None) -> None:
-        """Have STATE slices changed by `act` in a call, or outside of calls in a transaction of its own."""
+        """Changes STATE slices by `act` in a call, or outside of calls in a transaction of its own."""
         if call is None:
             self._write_outside(what, partial(self.write, what, act))
         else:
@@ -396,12 +357,6 @@ class SessionSlices:
                 act()
 
     def _write_outside(self, what: str, write: Callable[[Transaction], None]) -> None:
-        """Have `write` called in a transaction, and commit it; `what` names the act in errors.
-
-        Raises:
-            SessionBusyError: a call holds the session. Nothing was written.
-            Exception: what `write`, or the commit, raises. It has been rolled back.
-        """
         if not self._outside.acquire(blocking=False):
             if self.recorder is not None:
                 self.recorder.queue.check_wait()
@@ -441,14 +396,13 @@ class SessionSlices:
 class Slice(SliceView[T], Generic[T]):
     """The values of one type in a session: `session[Plan]`.
 
-    Reading takes no turn; writing follows the session's rules. Items are values: change a slice by giving it others,
-    not by changing an item, which nothing could undo.
+    Reading takes no turn; writing follows the session's rules. Items are values: replace an item, do not change it,
+    which could not be undone.
     """
 
     __slots__ = ("_kind", "_slices")
 
     def __init__(self, slices: SessionSlices, kind: type[T]) -> None:
-        """Made by `session[kind]`."""
         self._slices = slices
         self._kind = kind
 
@@ -465,7 +419,7 @@ class Slice(SliceView[T], Generic[T]):
         return both.get(kind)
 
     def append(self, item: T) -> None:
-        """Add one item, past all reducers and subscribers; use `Session.dispatch` for events."""
+        """Appends an item, past reducers and subscribers; use `Session.dispatch` for events."""
         slices, kind = self._slices, self._kind
         check_items((item,), kind)
         if slices.rules.is_log(kind):
@@ -474,11 +428,11 @@ class Slice(SliceView[T], Generic[T]):
             slices.write(f"append to {kind.__name__}", partial(slices.state.append, kind, item), current())
 
     def log(self, item: T, ref: CallRef | None = None, *, write: LogWrite = "now") -> None:
-        """Append an item of a call to the slice, which is a LOG, past reducers and subscribers; see `LogWrite`.
+        """Appends an item of a call to the slice, which is a LOG, past reducers and subscribers; see `LogWrite`.
 
         Raises:
             SessionError: it cannot be stored, the session is closed, or it may not wait here. Nothing was appended.
-            StoreError: it was to be written surely, and was not; or `CommitInDoubtError`.
+            StoreError: `write` is `"surely"`, and it was not stored; or `CommitInDoubtError`.
         """
         self._slices.log_item(self._kind, item, ref, write=write)
 
@@ -487,12 +441,12 @@ class Slice(SliceView[T], Generic[T]):
     @overload
     def seed(self, *items: T) -> None: ...
     def seed(self, *items: T | Iterable[T]) -> None:
-        """Make the slice hold just these items: `seed(a, b)`, or those of one iterable, `seed([a, b])`.
+        """Replaces the items of the slice: `seed(a, b)`, or by those of one iterable, `seed([a, b])`.
 
-        A dataclass instance is always an item, also if its class is iterable: `seed(path)` seeds one item.
+        A dataclass instance is always an item, also if its class is iterable.
 
         Raises:
-            ReducerError: something is not an item of the slice.
+            ReducerError: a value is not an item of the slice.
             SessionUseError: the slice is a LOG.
         """
         argument: Any = items[0] if len(items) == 1 else items
@@ -500,12 +454,12 @@ class Slice(SliceView[T], Generic[T]):
         self._change(Replace(tuple(cast("Iterable[Any]", argument) if holds_items else items)), "seed")
 
     def clear(self, *, where: Callable[[T], bool] | None = None) -> None:
-        """Remove the items for which `where` is true; without it, all.
+        """Removes the items for which `where` is true; without it, all.
 
         Raises:
-            InvalidArgumentError: `where` is not a function. Nothing is removed.
-            SessionUseError: the slice is a LOG, from which nothing is removed, or the predicate writes to the session.
-            Exception: what the predicate raises; nothing is removed then.
+            InvalidArgumentError: `where` is not a function.
+            SessionUseError: the slice is a LOG, or the predicate writes to the session.
+            Exception: what the predicate raises; nothing is removed.
         """
         expected = "a function of an item that returns a bool: lambda note: note.text == 'milk'"
         check_argument("Slice.clear", "where", where, (cast("type[object]", Callable), NoneType), expected)
@@ -516,7 +470,7 @@ class Slice(SliceView[T], Generic[T]):
     clear_async: Final = asynchronous(clear)
 
     def register(self, event_type: type[E], reducer: Reducer[T, E]) -> None:
-        """Register a reducer for this slice; see `Session.register`."""
+        """Registers a reducer for this slice; see `Session.register`."""
         with self._slices.lock:
             self._slices.rules.register(event_type, reducer, into=self._kind)
 

@@ -1,13 +1,9 @@
-"""Sessions as others have them: bound to a call, as `context.session`, and those above, which may not be open.
-
-The session as the handler of one call has it: `context.session`.
+"""Views of a session: bound to a call, as `context.session`, and the sessions above it, which may not be open.
 
 A view is a session: it has the class of the session, its methods and attributes, and is equal to it. Each method runs
-in the session itself, with the call of the view as the current one (`handrail.transaction.in_call`), in whatever thread
-or task it is called. So a write through it belongs to the call while that is open, and is refused with
-`TransactionClosedError` when it has ended; a read sees what the call has written. The slices and the conversation of a
-view write through the view. Every session that is reached from a view is a view of the same call: its parent, the
-parent of that, a child, a fork.
+in the session itself, with the call of the view as the current one (`handrail.transaction.in_call`), in any thread or
+task. The slices and the conversation of a view write through the view. Every session that is reached from a view is a
+view of the same call: its parent, a child, a fork.
 
 | through a view | while the call is open | after its end |
 |---|---|---|
@@ -19,9 +15,7 @@ parent of that, a child, a fork.
 | a call on a child, by `ToolExecutor` | is nested; in a `concurrent` call independent | `TransactionClosedError` |
 | rules, subscribers, `close`, `close_async` | as of the session | as of the session |
 
-Views exist only where they are asked for, so that nothing is spent on them in the session itself.
-
-Which sessions another one works for: its parent, the parent of that, and so on, whether they are open or not.
+Views are made only where they are asked for, so that the session itself costs nothing for them.
 """
 
 from __future__ import annotations
@@ -86,8 +80,6 @@ class BoundSlice(Slice[Any]):
 
 
 def _forward_method(owner: type[object], name: str) -> Callable[..., Any]:
-    """A method that runs that method of the session or slice in the call."""
-
     @wraps(getattr(owner, name))
     def run(self: BoundSession | BoundSlice, *args: object, **kwargs: object) -> object:
         method, call = getattr(self.unbound, name), self.bound_to
@@ -110,7 +102,6 @@ def _forward_property(owner: type[object], name: str) -> property:
 
 
 def _forward(owner: type[object], view: type[object]) -> None:
-    """Give a view what its owner has and it has not; the asynchronous methods are made of others."""
     for name, member in list(vars(owner).items()):
         if name in vars(view) or (name.startswith("__") and name != "__repr__"):
             continue
@@ -143,22 +134,13 @@ def bound_session(session: Session, call: Transaction) -> BoundSession:
 
 
 class UnopenedSession(NamedTuple):
-    """A session in its store, which another process may have open.
-
-    Attributes:
-        store: where it is kept.
-        row: its row.
-    """
+    """A session in its store, which another process may have open."""
 
     store: SessionStore
     row: SessionRow
 
     def log(self, kind: type[T]) -> tuple[T, ...]:
-        """The items of a LOG, the oldest first.
-
-        Raises:
-            StoreError: the store cannot be read.
-        """
+        """The items of a LOG, the oldest first; raises `StoreError`."""
         from handrail.session.persistence.loading import known_items  # noqa: PLC0415
 
         value = known_items(self.store, self.row, lambda cls: cls is kind)
@@ -166,7 +148,7 @@ class UnopenedSession(NamedTuple):
 
 
 def reads_above(session: Session) -> bool:
-    """Whether `sessions_above` may read the store. Most sessions have been made for none, or in this process."""
+    """Tells whether `sessions_above` may read the store; most sessions have no parent, or one in this process."""
     last = session.unbound
     while last.parent is not None:
         last = last.parent
@@ -174,9 +156,9 @@ def reads_above(session: Session) -> bool:
 
 
 def sessions_above(session: Session) -> Iterator[Session | UnopenedSession]:
-    """The sessions that a session works for, the nearest first. One that is no longer in the store ends the list.
+    """Iterates over the sessions that a session works for, the nearest first; one that was deleted ends the list.
 
-    A parent that this process has made the session for is that object, and any other one is read from the store.
+    A parent that this process has made the session for is that object; any other one is read from the store.
 
     Raises:
         StoreError: the store cannot be read.

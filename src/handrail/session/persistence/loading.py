@@ -1,6 +1,6 @@
-"""Opening a session that is in a store: what is read at once, and what only when it is asked for.
+"""Opening a stored session: what is read at once, and what on demand.
 
-`Session.open` needs every class of which the session holds a value. A command that records what a person has decided
+`Session.open` needs every class of which the session holds a value. A command that records the decision of a person
 knows only its own classes: it acquires the session, reads what it needs (`known_items`), and appends.
 """
 
@@ -68,14 +68,7 @@ _MOST_AT_ONCE = 1000
 
 
 class ItemReader:
-    """Reads the items of a slice as its store had them when the session was opened; for one `StoredItems`.
-
-    Args:
-        store: where the session is kept.
-        session_id: the session.
-        layout: where the items stand.
-        stored: how values of their type are stored.
-    """
+    """Reads the items of a slice as its store had them when the session was opened; for one `StoredItems`."""
 
     __slots__ = ("_form", "_partial_run", "_runs", "_session_id", "_store")
 
@@ -88,15 +81,7 @@ class ItemReader:
         self._partial_run: tuple[tuple[int, int], int] | None = None
 
     def __call__(self, start: int, stop: int) -> list[Any]:
-        """The items from `start` up to `stop`, and those before them that stand in the same entries.
-
-        Items from `stop` on are not asked for any more; they were read, or were cut off.
-
-        Raises:
-            StoreCorruptError: they cannot be read.
-            UnknownTypeError: they do not fit their class.
-            StoreUnavailableError: the store does not answer. The next call reads them.
-        """
+        """Reads the items from `start` up to `stop`, and those before them that stand in the same entries."""
         runs = runs_between(self._runs, 0, stop)
         rest_runs, partial_run = runs[:-1], None
         if runs and start > sum(run.size for run in rest_runs):  # no more is needed than the end of the last run
@@ -108,7 +93,6 @@ class ItemReader:
         return items
 
     def _read_all(self, runs: Sequence[ItemRange]) -> list[Any]:
-        """All items of some runs."""
         entries: list[SessionEntry] = []
         for first, last in entry_ranges(tuple(runs), most=_MOST_QUERIES):
             changes = self._store.entries(self._session_id, after=first - 1, until=last, type_name=self._form.name)
@@ -131,7 +115,6 @@ class ItemReader:
         return items
 
     def _read_end(self, run: ItemRange, size: int) -> tuple[list[Any], ItemRange, tuple[tuple[int, int], int] | None]:
-        """At least the last `size` items of a run; the run without them, and where that ends, if any were read."""
         behind = run.total - run.offset - run.size  # items of its newest entries that are not in the slice any more
         pages: list[list[Any]] = []
         read, last = 0, run.last
@@ -164,12 +147,7 @@ class ItemReader:
 
 
 def decode_items(form: StoredType, entry: SessionEntry, session_id: str, store: SessionStore) -> list[Any]:
-    """The items of an entry.
-
-    Raises:
-        StoreCorruptError: they cannot be read.
-        UnknownTypeError: they do not fit their class.
-    """
+    """The items of an entry; raises `StoreCorruptError` or `UnknownTypeError`."""
     try:
         return form.load(entry.items, entry.type_version)
     except ValueError as error:
@@ -178,7 +156,7 @@ def decode_items(form: StoredType, entry: SessionEntry, session_id: str, store: 
 
 
 def corrupt(fault: str, first: int, last: int, session_id: str, store: SessionStore) -> StoreCorruptError:
-    """What to raise for entries that cannot be read."""
+    """The error for entries that cannot be read."""
     entries = f"entry {first}" if first == last else f"entries {first} to {last}"
     return StoreCorruptError(
         f"{entries} of session {session_id!r} in {store.url}: {fault}. Restore the store from a copy.", store=store.url
@@ -186,16 +164,7 @@ def corrupt(fault: str, first: int, last: int, session_id: str, store: SessionSt
 
 
 class LoadedSession(NamedTuple):
-    """How a session is opened, and how its forks and children are.
-
-    Attributes:
-        store: where it is kept.
-        types: classes that the program names.
-        create: whether to begin a session that is not there.
-        wait: how long to wait for another holder.
-        checkpoint_every: after how many entries there is another checkpoint.
-        evict: whether another holder is evicted.
-    """
+    """The arguments with which a session, its forks and its children are opened; see `Session.open`."""
 
     store: SessionStore
     types: Iterable[type[Any]]
@@ -205,11 +174,7 @@ class LoadedSession(NamedTuple):
     evict: bool
 
     def checked(self) -> LoadedSession:
-        """The same, once it is known to be of the right types: it is what `Session.open` was given.
-
-        Raises:
-            InvalidArgumentError: something is of another type.
-        """
+        """The same with valid arguments; raises `InvalidArgumentError`."""
         name, dataclasses = "Session.open", "dataclasses: types=[Plan]"
         check_argument(name, "wait", self.wait, timedelta, "a span with its unit: timedelta(seconds=5)")
         check_argument(name, "create", self.create, bool, "True or False")
@@ -232,13 +197,13 @@ class LoadedSession(NamedTuple):
 def load_session(
     opening: LoadedSession, session_id: str, tags: Mapping[str, str], parent: str | None
 ) -> SessionRecorder:
-    """Become the one who writes to a session, and learn where its items stand; begin it if it is not there.
+    """Acquires a session and learns where its items stand; creates it if it does not exist.
 
     Raises:
-        SessionNotFoundError: it is not there, and is not to be begun.
-        SessionLockedError: another process writes to it.
-        StoreCorruptError: what is stored of it makes no sense; the message names the entry.
-        UnknownTypeError: it holds values of a class that is not known here.
+        SessionNotFoundError: it does not exist, and is not to be created.
+        SessionLockedError: another process holds it.
+        StoreCorruptError: its entries are invalid; the message names the entry.
+        UnknownTypeError: it holds values of an unknown class.
     """
     store = opening.store
     try:
@@ -299,7 +264,6 @@ class StoredCallRecords(CallRecords):
     __slots__ = ("_head", "_is_complete", "_numbers", "_recorder")
 
     def __init__(self, recorder: SessionRecorder) -> None:
-        """Begin with what was read with the session."""
         super().__init__(recorder.session_lock.session_id, recorder.lock)
         self._recorder = recorder
         self._head = recorder.head  # when the session was opened
@@ -315,7 +279,7 @@ class StoredCallRecords(CallRecords):
         return number is None or key in self._records
 
     def find(self, ref: CallRef, *, own: bool = True) -> CallRecord | None:
-        """As of `CallRecords`; what was recorded since the opening is newer than what is stored."""
+        """As of `CallRecords`; records since the opening are newer than stored ones."""
         key = ref.storable
         with self._lock:
             if key not in self._records and (number := self._find_number(key)) is not None:
@@ -324,7 +288,6 @@ class StoredCallRecords(CallRecords):
         return super().find(key, own=own)
 
     def _find_number(self, ref: CallRef) -> int | None:
-        """The number of the entry with the record of a call; asks the store at most once for each."""
         recorder = self._recorder
         if not self._is_complete and self._head <= MANY_ENTRIES:
             newest = recorder.store.recorded_calls(self._session_id, limit=recorder.head)
@@ -338,10 +301,10 @@ class StoredCallRecords(CallRecords):
 
 
 def slice_indexes(store: SessionStore, row: SessionRow) -> dict[str, EntryIndex]:
-    """Where the items of each slice of a stored session stand, by the names of their types; the session stays closed.
+    """The places of the items of each slice of a stored session, by the names of their types; it is not opened.
 
     Raises:
-        StoreCorruptError: what is stored of it makes no sense; the message names the entry.
+        StoreCorruptError: its entries are invalid; the message names the entry.
     """
     return _layouts(store, row)[0]
 
@@ -349,7 +312,7 @@ def slice_indexes(store: SessionStore, row: SessionRow) -> dict[str, EntryIndex]
 def known_items(
     store: SessionStore, row: SessionRow, is_wanted: Callable[[type[Any]], bool]
 ) -> dict[type[Any], list[Any]]:
-    """The items of those slices of a stored session whose class is known here and wanted; the session stays closed.
+    """The items of those slices of a stored session whose class is known and wanted; it is not opened.
 
     Raises:
         StoreCorruptError: they cannot be read.
@@ -364,17 +327,11 @@ def known_items(
 def recorded_item(
     store: SessionStore, session_id: str, number: int, *, kinds: Mapping[str, type[Any]] | None = None
 ) -> Any:  # noqa: ANN401 - of the class that the entry names
-    """The record of a call in an entry; `None` if its class is not known here.
-
-    Args:
-        store: where the session is kept.
-        session_id: the session.
-        number: of the entry.
-        kinds: the classes of an open session; then one that is not known is an error.
+    """The record of a call in an entry; `None` if its class is unknown, unless `kinds` are those of an open session.
 
     Raises:
         StoreCorruptError: it cannot be read.
-        UnknownTypeError: its class is not known here.
+        UnknownTypeError: its class is unknown.
     """
     (entry,) = store.entries(session_id, after=number - 1, until=number)
     # `kinds` lacks the class of a slice that was empty when the session was opened, as after a reset.
@@ -385,7 +342,6 @@ def recorded_item(
 
 
 def _layouts(store: SessionStore, row: SessionRow) -> tuple[dict[str, EntryIndex], int, int]:
-    """The layouts by the names of types, the newest entry that the checkpoint covers, and the bytes after that."""
     layouts: dict[str, EntryIndex] = {}
     covered = uncovered_bytes = 0
     checkpoint, positions = store.contents(row)
@@ -432,16 +388,9 @@ def _kinds(opening: LoadedSession, layouts: Mapping[str, EntryIndex], session_id
 def copy_for_fork(
     recorder: SessionRecorder, opening: LoadedSession, new_id: str, at: tuple[str | None, str] | None
 ) -> tuple[LoadedSession, ForkedFrom]:
-    """Copy a session, up to the end of a call, or to its own.
+    """Copies a session for its fork, up to the end of the call `at`, or to its own.
 
-    Args:
-        recorder: of the session.
-        opening: how it was opened.
-        new_id: the id of its fork.
-        at: the reply and the id of the call; `None` for all of the session.
-
-    Returns:
-        How the copy is opened, and what it is to record of itself.
+    Returns how the copy is opened, and what it is to record of itself.
 
     Raises:
         SessionNotFoundError: the session is not in the store.
@@ -471,7 +420,7 @@ def copy_for_fork(
 
 
 def release_with(session: object, store: SessionStore, lock: SessionLock) -> None:
-    """Have a session released that is collected without having been closed. A process that ends releases its locks."""
+    """Releases a session that is collected without having been closed. A process that ends releases its locks."""
     # The arguments must not refer to the session: the finalizer holds them, and it would never be collected.
     weakref.finalize(session, _release, store, lock).atexit = False
 
@@ -483,11 +432,11 @@ def _release(store: SessionStore, lock: SessionLock) -> None:
 
 @contextmanager
 def held_session(store: SessionStore, session_id: str, *, wait: timedelta) -> Generator[SessionLock]:
-    """Hold a session for the time of the block; no other process can open it.
+    """Holds a session for the time of the block, in which no other process can open it.
 
     Raises:
         SessionNotFoundError: it does not exist.
-        SessionLockedError: another process holds it, and does so for longer than `wait`.
+        SessionLockedError: another process holds it for longer than `wait`.
     """
     lock = store.acquire(session_id, wait=wait)
     try:
@@ -500,12 +449,7 @@ def held_session(store: SessionStore, session_id: str, *, wait: timedelta) -> Ge
 
 
 def append_to_logs(store: SessionStore, lock: SessionLock, items: Sequence[object]) -> None:
-    """Append items to the LOGs of a session that is held, in one unit; they belong to no call.
-
-    Args:
-        store: the store.
-        lock: the right to write to the session, with which nothing has been written yet.
-        items: in order, each of a class whose slice is a LOG.
+    """Appends items to the LOGs of a held session, in one unit; they belong to no call.
 
     Raises:
         SessionError: an item cannot be stored, or the session has passed to another process. Nothing was written.

@@ -2,22 +2,21 @@
 
 Theory of operation
     The store gets *entries*: one for each event and each change of a slice, in order. A change says where in the slice
-    it begins, how many items it takes away and which ones it brings, so that reading needs no reducer and runs no code
-    of the program. What a call has done to the STATE slices is found by comparing them, when its transaction commits,
-    with what they were before it: nothing is written before, so nothing of a call that fails ever reaches the store.
+    it begins, how many items it removes and which ones it adds, so that reading runs no code of the program. The
+    changes of a call to STATE slices are found by comparing them, when its transaction commits, with what they were
+    before it: nothing of a call that fails ever reaches the store.
 
-    A `SessionCommit` is enlisted in the outermost transaction of each call that writes
-    (`handrail.transaction.CommitParticipant`). Its entries go into the unit of work of the call, beside whatever else
-    is settled with it: the row of the ledger, the decision about files. What a LOG gets while no call is being settled
-    goes with the next unit, or at once if no call runs here.
+    A `SessionCommit` is enlisted in the outermost transaction of each call that writes. Its entries go into the unit of
+    work of the call, beside the row of the ledger and the decision about files. Items that a LOG gets while no call is
+    being settled go with the next unit, or at once if no call runs here.
 
-    What a unit writes is put together before the store is asked to begin it, and is the same in every attempt: then a
-    unit that was committed although the store said otherwise is known again. From then on until its outcome is known,
-    it has the turn of the session's `queue`. Locks are taken in this order: the session's, the store's; so a reducer
-    may read items from the store with the session's lock held.
+    The content of a unit is the same in every attempt: then a unit that was committed although the store said otherwise
+    is recognized. From its assembly until its outcome is known, it has the turn of the session's `queue`. Locks are
+    taken in this order: the session's, the store's; so a reducer may read items from the store with the session's lock
+    held.
 
-    The numbers of entries are dense, and only the holder of the session may add some, so a store that has moved on
-    without this process learns that, and what another process has written is not lost.
+    The numbers of entries are dense, and only the holder of the session may add some, so a process learns that the
+    store has moved on without it, and what another process has written is not lost.
 """
 
 from __future__ import annotations
@@ -70,51 +69,33 @@ _MOST_RUNS = 512
 
 
 class PendingItem(NamedTuple):
-    """An item that a LOG has got and the store has not.
+    """An item of a LOG that the store does not have yet."""
 
-    Attributes:
-        kind: its type.
-        call: the call that it belongs to, as a store names it; `None` for none, or for one without reply and id.
-        item: the item.
-        data: the same as a JSON array of one, so that what cannot be written is refused before it is kept.
-    """
-
-    kind: type[Any]
-    call: CallRef | None
-    item: Any
-    data: bytes
+    kind: type[Any]  # its type
+    call: CallRef | None  # the call that it belongs to, as a store names it, if any
+    item: Any  # the item
+    data: bytes  # the same as a JSON array of one, made at once, so that an item that cannot be written is refused
 
 
 class EntryDraft:
-    """What a unit of work writes of a session, while it is put together and until it is committed.
-
-    Attributes:
-        number: of the newest entry.
-        layouts: where the items of every slice stand once it is committed.
-        entries: the entries.
-        size: how many bytes are stored of them.
-        checkpoint: what is kept with them.
-        noted: how many of the items that LOGs have got are among them.
-        emptied: the LOGs that lose items, with how many.
-    """
+    """The entries of a unit of work until it is committed."""
 
     def __init__(self, head: int, layouts: Mapping[str, EntryIndex]) -> None:
-        """Begin after the newest entry of the session."""
-        self.number: int = head
-        self.layouts: dict[str, EntryIndex] = dict(layouts)
+        self.number: int = head  # of the newest entry
+        self.layouts: dict[str, EntryIndex] = dict(layouts)  # the places of the items of every slice after the commit
         self.entries: list[SessionEntry] = []
-        self.size: int = 0
-        self.checkpoint: Checkpoint | None = None
-        self.pending: int = 0
-        self.emptied: list[tuple[type[Any], int]] = []
+        self.size: int = 0  # of the entries, in bytes
+        self.checkpoint: Checkpoint | None = None  # stored with them, if any
+        self.pending: int = 0  # how many of the recorder's pending items are among them
+        self.emptied: list[tuple[type[Any], int]] = []  # the LOGs that lose items, with how many
 
     def append(self, form: StoredType, call: CallRef | None, item: object, data: bytes) -> None:
-        """Add an item of a LOG, with its JSON array of one; it is the record of a call if one is named."""
+        """Adds an item of a LOG, with its JSON array of one; it is the record of a call if one is named."""
         length = find_index(self.layouts, form.name, "log").length
         self.add(form, call, SliceDifference(length, 0, (item,), "log"), data)
 
     def add(self, form: StoredType, call: CallRef | None, change: SliceDifference, data: bytes) -> None:
-        """Add an entry; `data` are the items of the change as JSON."""
+        """Adds an entry; `data` are the items of the change as JSON."""
         self.number += 1
         self.size += len(data)
         ref = ("", "") if call is None else (call.reply or "", call.call_id)
@@ -128,51 +109,35 @@ class EntryDraft:
 
 @dataclass(slots=True, eq=False)
 class SessionRecorder:
-    """What a session knows of its store.
-
-    Attributes:
-        store: the store.
-        session_lock: the right to write.
-        head: the number of the newest entry.
-        layouts: where the items of every slice stand, by the names of their types.
-        covered: the newest entry that a checkpoint covers.
-        uncovered_bytes: how many bytes are stored of the entries after it.
-        checkpoint_every: after how many entries there is another checkpoint.
-        kinds: the types of the slices, by their names.
-        types: how the values of each type are stored, determined at its first use. A type that the session has under
-            another name than its own, because its project folder was moved, is in it from the beginning.
-        queue: the unit that adds entries has its turn, until its outcome is known.
-        closed: why nothing is written any more; empty while something is.
-        lock: the session's; guards everything here. Set by the session when it is opened, as the four that follow.
-        state: its STATE slices.
-        log: its LOG slices.
-        calls: the records of its calls.
-        mask: makes of an item what is stored of it, without secrets.
-        deferred: whether the next unit brings what must be stored before a handler starts: the reply that asks for it.
-        noted: what LOGs have got and the store has not, in order.
-    """
+    """The stored side of an open session; its lock guards everything here."""
 
     store: SessionStore
     session_lock: SessionLock
-    head: int
-    layouts: dict[str, EntryIndex]
-    covered: int
-    uncovered_bytes: int
-    checkpoint_every: int
-    kinds: dict[str, type[Any]]
+    head: int  # the number of the newest entry
+    layouts: dict[str, EntryIndex]  # the places of the items of every slice, by the names of their types
+    covered: int  # the newest entry that a checkpoint covers
+    uncovered_bytes: int  # the size of the entries after it
+    checkpoint_every: int  # after how many entries there is another checkpoint
+    kinds: dict[str, type[Any]]  # the types of the slices, by their names
+    # How the values of each type are stored. A type that the session has under another name than its own, because its
+    # project folder was moved, is in it from the beginning.
     types: dict[type[Any], StoredType]
+    # The unit that adds entries has its turn, until its outcome is known.
     queue: WriteQueue = field(default_factory=WriteQueue)
-    closed: str = ""
+    closed: str = ""  # why nothing is written any more; empty while something is
+    # Whether the next unit brings the reply that asks for a call, which is stored before its handler starts.
     deferred: bool = False
+    # The session's. Set by the session when it is opened, as the four that follow.
     lock: threading.RLock = field(init=False)
-    state: StateSlices = field(init=False)
-    log: dict[type[Any], Version[Any]] = field(init=False)
-    calls: CallRecords = field(init=False)
-    mask: Callable[[object], object] = field(init=False)
+    state: StateSlices = field(init=False)  # its STATE slices
+    log: dict[type[Any], Version[Any]] = field(init=False)  # its LOG slices
+    calls: CallRecords = field(init=False)  # the records of its calls
+    mask: Callable[[object], object] = field(init=False)  # returns an item as it is stored, without secrets
+    # The items of LOGs that the store does not have yet, in order.
     pending: list[PendingItem] = field(default_factory=list[PendingItem])
 
     def claim_conditions(self, store: object) -> tuple[SessionHeld, ...]:
-        """What a claim in a store compares, so that only the holder of the session claims; none outside of its store.
+        """The condition of a claim in this session's store, that the session is held; none in another store.
 
         Raises:
             SessionUseError: the session has been closed.
@@ -201,22 +166,17 @@ class SessionRecorder:
                 return
 
     def check_open(self) -> None:
-        """Refuse further writes to a session that is closed.
-
-        Raises:
-            SessionUseError: the program has closed it.
-            SessionError: it was closed because its store was lost.
-        """
+        """Refuses further writes to a closed session; raises `SessionUseError` or `SessionError`."""
         if self.closed:
             kind = SessionUseError if self.closed == CLOSED else SessionError
             raise kind(f"session {self.session_lock.session_id!r} {self.closed}; open it again to continue")
 
     def check_wait(self) -> None:
-        """Refuse to write now, on the thread of an event loop, if that would wait; see `SessionStore.check_wait`."""
+        """Refuses to write now, on the thread of an event loop, if that would wait; see `SessionStore.check_wait`."""
         self.store.check_wait(queued=bool(self.queue.waiting))
 
     def close(self) -> None:
-        """Write what LOGs have got, refuse further writes, and release the session. Idempotent."""
+        """Writes pending items, refuses further writes, and releases the session. Idempotent."""
         if not self.closed:
             if self.pending:
                 self.check_wait()  # if it may not wait here, nothing is lost, and the session stays open
@@ -226,32 +186,24 @@ class SessionRecorder:
         self.store.release(self.session_lock)
 
     def dump_item(self, kind: type[Any], item: object, ref: CallRef | None = None) -> PendingItem:
-        """What the store is to get of an item of a LOG.
-
-        Raises:
-            SessionError: it cannot be stored.
-        """
+        """Prepares an item of a LOG for the store; raises `SessionError`."""
         call = ref.storable if ref is not None and ref.is_named else None
         return PendingItem(kind, call, item, self.stored_type(kind).dump((self.mask(item),)))
 
     def record_item(self, kind: type[Any], item: object, ref: CallRef | None = None, *, deferred: bool = False) -> None:
-        """Have the store get an item of a LOG with the next unit; raises as `noting`."""
+        """Queues an item of a LOG for the next unit; raises as `dump_item`."""
         self.pending.append(self.dump_item(kind, item, ref))
         self.deferred |= deferred
 
     def mask_pending(self) -> None:
-        """Mask anew what the store has not got yet: more is known of what is secret in it."""
+        """Masks pending items anew: more is known of what is secret in them."""
         with self.lock:
             for place, (kind, call, item, _) in enumerate(self.pending):
                 if self.mask(item) is not item:
                     self.pending[place] = self.dump_item(kind, item, call)
 
     def stored_type(self, kind: type[Any]) -> StoredType:
-        """How values of a type are stored.
-
-        Raises:
-            SessionError: they cannot be, or another type has the same name.
-        """
+        """The stored form of a type in this session; raises `SessionError`."""
         form = self.types.get(kind)
         if form is not None:
             return form
@@ -265,7 +217,7 @@ class SessionRecorder:
         return form
 
     def join(self, root: Transaction) -> SessionCommit:
-        """What is enlisted in an outermost transaction for this session; one for each."""
+        """The part of this session in an outermost transaction; enlisted once."""
         for part in root.enlisted:
             if isinstance(part, SessionCommit) and part.recorder is self:
                 return part
@@ -274,7 +226,7 @@ class SessionRecorder:
         return part
 
     def flush(self) -> Exception | None:
-        """Write what LOGs have got; if the store fails, that is logged and returned, and it goes with the next unit."""
+        """Writes pending items; an error of the store is logged and returned, and they go with the next unit."""
         # Read without the lock: an item that is added meanwhile is flushed by the thread that adds it, or goes with its
         # call.
         if not self.pending:
@@ -296,27 +248,17 @@ class SessionRecorder:
         return error
 
     async def write_pending(self, apply: Apply | None) -> None:
-        """Write what LOGs have got.
+        """Writes pending items.
 
         Raises:
             SessionError: the session is closed, or has passed to another process.
-            StoreUnavailableError: the store does not answer. It goes with the next unit.
-            CommitInDoubtError: it is unknown whether it was written.
+            StoreUnavailableError: the store does not answer. They go with the next unit.
+            CommitInDoubtError: it is unknown whether they were written.
         """
         await commit_participants((SessionCommit(self, None),), apply=apply)
 
     async def write_claim(self, apply: Apply | None, store: UnitStore, unit: UnitOfWork) -> Refusal | None:
-        """Write a claim in one unit with what LOGs have got, in the turn of the session's units.
-
-        Args:
-            apply: how it is written; `None` for by this thread.
-            store: the store of the session.
-            unit: of the claim.
-
-        Raises:
-            SessionError: the session is closed, or has passed to another process. Nothing was written.
-            StoreUnavailableError: the store does not answer.
-        """
+        """Writes a claim in one unit with pending items, in the turn of the session; raises as `write_pending`."""
         who, part = object(), SessionCommit(self, None)
         try:
             if (turn := self.queue.enter(who)) is not None:
@@ -342,7 +284,7 @@ class SessionRecorder:
             self.queue.leave(who)
 
     def plan(self, part: SessionCommit) -> EntryDraft:
-        """What a part is to write now."""
+        """Assembles the entries of a part."""
         draft = EntryDraft(self.head, self.layouts)
         for kind, call, item, data in self.pending:
             draft.append(self.stored_type(kind), call, item, data)
@@ -380,38 +322,23 @@ class SessionRecorder:
 
 
 class SessionCommit:
-    """What one outermost transaction writes of a session; see `handrail.transaction.CommitParticipant`.
-
-    Attributes:
-        recorder: of the session.
-        store: where the session is kept.
-        queue: the units of the session.
-        root: the transaction; `None` for what is written outside of any.
-        record: of the call that the changes belong to; its LOG gets it if and only if all is committed.
-        emptied: the LOGs that lose all items that they have now.
-    """
+    """The part of a session in one outermost transaction; see `handrail.transaction.CommitParticipant`."""
 
     __slots__ = ("_draft", "emptied", "queue", "record", "recorder", "root", "store")
 
     waits = False
 
     def __init__(self, recorder: SessionRecorder, root: Transaction | None) -> None:
-        """Made by `SessionRecorder`."""
         self.recorder: SessionRecorder = recorder
-        self.store: SessionStore = recorder.store
-        self.queue: WriteQueue = recorder.queue
+        self.store: SessionStore = recorder.store  # where the session is stored
+        self.queue: WriteQueue = recorder.queue  # the units of the session
         self._draft = EntryDraft(recorder.head, recorder.layouts)
-        self.root: Transaction | None = root
-        self.record: PendingItem | None = None
-        self.emptied: tuple[type[Any], ...] = ()
+        self.root: Transaction | None = root  # the transaction; `None` for pending items alone
+        self.record: PendingItem | None = None  # of the call; its LOG gets it if and only if all is committed
+        self.emptied: tuple[type[Any], ...] = ()  # the LOGs that lose all items that they have now
 
     def prepare(self) -> None:
-        """Put the entries together.
-
-        Raises:
-            SessionError: the session is closed or has passed to another process, or a value cannot be stored.
-            StoreUnavailableError: the outcome of the unit before has to be determined, and the store does not answer.
-        """
+        """Assembles the entries; raises `SessionError` or `StoreUnavailableError`."""
         recorder = self.recorder
         recorder.check_open()  # now, because the unit before may have closed the session (`in_doubt`)
         if (
@@ -432,7 +359,7 @@ class SessionCommit:
         return (SessionAppend(recorder.session_lock, recorder.head, tuple(draft.entries), draft.checkpoint),)
 
     def after_commit(self) -> None:
-        """Take note of how far the store has come, and let the LOGs have what closes the call."""
+        """Records how far the store has come, and appends the record of the call to its LOG."""
         recorder, draft, record = self.recorder, self._draft, self.record
         recorder.queue.unsure = False
         with recorder.lock:
@@ -450,15 +377,15 @@ class SessionCommit:
                     recorder.calls.add(record.call, record.item)
 
     def in_doubt(self) -> None:
-        """Require that the session is opened again before it is used."""
+        """Requires that the session is opened again before it is used."""
         self.recorder.closed = "was being written when its store was lost"
 
     def after_rollback(self) -> None:
-        """Write nothing."""
+        """Does nothing."""
 
 
 class SliceDifference(NamedTuple):
-    """From `start` on, `removed` items have gone, and `items` have come in their place."""
+    """A change of a slice: from `start` on, `items` replace `removed_count` others."""
 
     start: int
     removed_count: int
@@ -467,10 +394,7 @@ class SliceDifference(NamedTuple):
 
 
 def slice_difference(before: Version[Any] | None, after: Version[Any] | None) -> SliceDifference | None:
-    """How a slice has changed, by the identity of its items; `None` if it has not.
-
-    What is read of `before` is no more than what has been read already.
-    """
+    """The change of a slice, by the identity of its items; `None` if there is none. No item is read from the store."""
     was, now = (0 if version is None else version.length for version in (before, after))
     start, count, come = 0, was, [] if after is None else after.items
     if before is not None and after is not None:
@@ -495,7 +419,7 @@ def slice_difference(before: Version[Any] | None, after: Version[Any] | None) ->
 def order_differences(
     events: Sequence[object], differences: Mapping[type[Any], SliceDifference | None]
 ) -> Iterator[tuple[type[Any], SliceDifference]]:
-    """The differences, and after them, in their order, the events that no slice has kept."""
+    """The differences, and after them, in their order, the events that are in no slice."""
     changes = [(kind, change) for kind, change in differences.items() if change]
     # By identity: a reducer may have appended an equal value, which is not the event that was taken in.
     appended_ids = {id(item) for _, change in changes for item in change.items}
