@@ -21,23 +21,7 @@ from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from functools import partial
 from types import NoneType
-from typing import (
-    Annotated,
-    Any,
-    Final,
-    Literal,
-    NamedTuple,
-    NewType,
-    NotRequired,
-    Required,
-    TypeGuard,
-    TypeVar,
-    Union,
-    cast,
-    get_args,
-    get_origin,
-    get_type_hints,
-)
+from typing import Annotated, Any, Final, NamedTuple, TypeGuard, TypeVar, cast, get_args, get_origin, get_type_hints
 from uuid import UUID
 
 from pydantic import BaseModel, ValidationError
@@ -52,7 +36,7 @@ from handrail.serde.json_schema import SHAPING, WORDS, TypeFault, word_faults
 from handrail.serde.json_values import escape_surrogates, parts_of_value
 
 _ALIASES: tuple[type[Any], ...] = (TypeAliasType, getattr(typing, "TypeAliasType", TypeAliasType))
-_UNIONS = (Union, types.UnionType)
+_UNIONS = (typing.Union, types.UnionType)
 
 Bindings = Mapping[object, object]
 """What stands for each type variable inside one class."""
@@ -117,7 +101,7 @@ def options_around(kind: object) -> tuple[tuple[object, ...], object]:
             options = (*options, *own)
         elif origin is Final:
             kind = get_args(kind)[0]
-        elif isinstance(kind, NewType):
+        elif isinstance(kind, typing.NewType):
             kind = kind.__supertype__
         elif isinstance(alias, _ALIASES):
             kind = substitute_variables(
@@ -171,7 +155,7 @@ def bindings_by_class(cls: type[Any], args: Sequence[object]) -> Mapping[type[An
     return by_class
 
 
-_QUALIFIERS: Final = frozenset({Required, NotRequired, ReadOnly})
+_QUALIFIERS: Final = frozenset({typing.Required, typing.NotRequired, ReadOnly})
 """What a TypedDict writes around the type of a field."""
 
 
@@ -275,11 +259,7 @@ _REFUSED: Final[Sequence[tuple[Callable[[Any], bool], str, str]]] = (
         "{} carries a pydantic configuration of its own",
         _PLAIN,
     ),
-    (
-        lambda cls: issubclass(cls, enum.Flag),
-        "{} is a Flag, which JSON cannot restore",
-        "use a frozenset of an Enum",
-    ),
+    (lambda cls: issubclass(cls, enum.Flag), "{} is a Flag, which JSON cannot restore", "use a frozenset of an Enum"),
     (lambda cls: issubclass(cls, enum.Enum) and not len(cls), "{} has no members, so no value fits", "give it members"),
     (lambda cls: cls is type, "a class has no form in JSON", "use a Literal or an Enum of the names to choose from"),
     (
@@ -433,7 +413,7 @@ def _class_faults(cls: type[Any], args: Sequence[object]) -> Iterator[TypeFault]
 
 def _choice_faults(kind: object) -> Iterator[TypeFault]:
     # Exact types: a `bool` for an enum, or a subclass, would come back as another value.
-    exact = {str, int, bool, NoneType} if get_origin(kind) is Literal else {str, int, float}
+    exact = {str, int, bool, NoneType} if get_origin(kind) is typing.Literal else {str, int, float}
     for value in _choices(kind):
         if type(value) not in exact:
             yield f"{type_name(kind)} has the choice {value!r}, which JSON cannot restore", "use strings or numbers"
@@ -442,7 +422,7 @@ def _choice_faults(kind: object) -> Iterator[TypeFault]:
 def _choices(kind: object) -> tuple[object, ...]:
     if isinstance(kind, type) and issubclass(kind, enum.Enum):
         return tuple(member.value for member in kind)
-    return get_args(kind) if get_origin(kind) is Literal else ()
+    return get_args(kind) if get_origin(kind) is typing.Literal else ()
 
 
 def _item_faults(kind: object) -> Iterator[TypeFault]:

@@ -6,10 +6,10 @@ Two values of one type that are equal have the same text, in every process and o
   JSON lets stand.
 * Numbers that are equal are written the same, be they `int`, `float` or `Decimal`: `1.0`, `Decimal("1.00")` and `1` are
   `1`, and `-0.0` is `0`. Booleans are not numbers here.
-* Moments that are equal are written the same: an aware `datetime` in UTC. * A dataclass is an object of the fields that
-take part in its equality; the name of its class is not part of it. * A list and a tuple are written the same, as are an
-enum and its value, and other things that JSON has one form for. * A `SecretStr` and its like are written as asterisks,
-so that the text may be shown. A digest with a key is of what
+* Moments that are equal are written the same: an aware `datetime` in UTC.
+* A dataclass is an object of the fields that take part in its equality; the name of its class is not part of it.
+* A list and a tuple are written the same, as are an enum and its value, and other things that JSON has one form for.
+* A `SecretStr` and its like are written as asterisks, so that the text may be shown. A digest with a key is of what
   they hold: it distinguishes two secrets, and they cannot be guessed without the key.
 
 The numbers are Python's own, so this is not RFC 8785, which takes every number for a float.
@@ -33,7 +33,7 @@ from pydantic_core import from_json
 
 from handrail.errors import DumpError
 from handrail.serde.formatting import quote
-from handrail.serde.json_values import MOST_DIGITS, encode_json, field_values, innermost_fault, is_secret_value
+from handrail.serde.json_values import MOST_DIGITS, encode_json, field_values, innermost_fault, is_secret
 
 _DEEPEST: Final = 200
 
@@ -46,19 +46,21 @@ _encode = json.JSONEncoder(
 ).encode
 
 
-def canonical_json(value: object) -> bytes:
-    """The one JSON text, in UTF-8, of `value` and of all that are equal to it (rules: see the module).
+def canonical_json(value: object, *, reveals: bool = False) -> bytes:
+    """The one JSON text, in UTF-8, of `value` and of all that are equal to it; `reveals` writes what secrets hold.
 
     Raises:
         DumpError: a part of it is not finite, not Unicode, nested more than 200 levels deep (or in a cycle), or has no
             form in JSON.
     """
-    return _write(value)
-
-
-def json_with_secrets(value: object) -> bytes:
-    """Canonical JSON in which secrets are written as what they hold; raises as `canonical_json`."""
-    return _write(value, reveals=True)
+    try:
+        return _encoded(value, reveals)
+    except RecursionError:
+        # Without the place, which would be a path of 200 segments.
+        fault = "$", f"nested too deeply, or in a cycle: the limit is a depth of {_DEEPEST} levels"
+    except ValueError:
+        fault = innermost_fault(value, partial(_encoded, reveals=reveals)) or ("$", "JSON cannot say it")
+    raise DumpError(": ".join(fault), faults=(fault,))
 
 
 def digest(value: object, *, key: bytes | None = None) -> str:
@@ -66,7 +68,7 @@ def digest(value: object, *, key: bytes | None = None) -> str:
 
     With a `key` it is an HMAC, over canonical JSON in which secrets are written as what they hold.
     """
-    return bytes_digest(_write(value) if key is None else json_with_secrets(value), key)
+    return bytes_digest(canonical_json(value, reveals=key is not None), key)
 
 
 def bytes_digest(data: bytes, key: bytes | None = None) -> str:
@@ -78,17 +80,6 @@ def bytes_digest(data: bytes, key: bytes | None = None) -> str:
     import hmac  # noqa: PLC0415
 
     return hmac.digest(key, data, "sha256").hex()
-
-
-def _write(value: object, *, reveals: bool = False) -> bytes:
-    try:
-        return _encoded(value, reveals)
-    except RecursionError:
-        # Without the place, which would be a path of 200 segments.
-        fault = "$", f"nested too deeply, or in a cycle: the limit is a depth of {_DEEPEST} levels"
-    except ValueError:
-        fault = innermost_fault(value, partial(_encoded, reveals=reveals)) or ("$", "JSON cannot say it")
-    raise DumpError(": ".join(fault), faults=(fault,))
 
 
 def _encoded(value: object, reveals: bool) -> bytes:  # noqa: FBT001 - of the functions below
@@ -113,7 +104,7 @@ def _plain(value: object, depth: int, reveals: bool) -> object:  # noqa: FBT001 
     if write is not None:
         return write(value)
     # By default pydantic writes asterisks for it below, which hide it.
-    if reveals and is_secret_value(value):
+    if reveals and is_secret(value):
         return _plain(value.get_secret_value(), depth, reveals)
     try:
         return _plain(from_json(encode_json(value)), depth, reveals)

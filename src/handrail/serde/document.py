@@ -26,14 +26,7 @@ from handrail.serde.formatting import did_you_mean, files_in, nearest, quote_val
 try:
     from ruamel.yaml import YAML
     from ruamel.yaml.error import MarkedYAMLError
-    from ruamel.yaml.events import (
-        AliasEvent,
-        CollectionEndEvent,
-        DocumentStartEvent,
-        MappingStartEvent,
-        NodeEvent,
-        ScalarEvent,
-    )
+    from ruamel.yaml.events import AliasEvent, CollectionEndEvent, DocumentStartEvent, MappingStartEvent, ScalarEvent
 except ModuleNotFoundError as _error:
     raise ModuleNotFoundError(
         f"reading YAML needs {_error.name}, which is not installed: pip install 'handrail[agents]'", name=_error.name
@@ -327,7 +320,7 @@ class _Reader:
         for event in self._events:
             if isinstance(event, DocumentStartEvent):
                 self._begin(event, root)
-            elif isinstance(event, NodeEvent):
+            elif hasattr(event, "anchor"):  # of a node
                 root = self._node(event, 0, None)
         return root
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import accumulate, groupby, islice
 from pathlib import Path
@@ -46,8 +46,8 @@ def format_path(segments: Iterable[str | int]) -> str:
     return "".join((*first, "…", *last[::-1]))
 
 
-def _fitting(parts: Sequence[str], limit: int) -> list[str]:
-    ends = accumulate(map(len, parts))
+def _fitting(parts: Sequence[str], limit: int, *, gap: int = 0, size: Callable[[str], int] = len) -> list[str]:
+    ends = accumulate(size(part) + gap for part in parts)
     return [part for part, end in zip(parts, ends, strict=True) if end <= limit]
 
 
@@ -105,8 +105,7 @@ def enumerated(names: Sequence[str], *, limit: int, near: str = "") -> str:
     nearest_first = [*matches, *(name for name in texts if name not in matches)]
     # The largest count that may be written, so that the end always fits.
     room = limit - _size(f" and {len(texts):,} more")
-    ends = accumulate(_size(name) + len(", ") for name in nearest_first)
-    fitting = [name for name, end in zip(nearest_first, ends, strict=True) if end <= room]
+    fitting = _fitting(nearest_first, room, gap=len(", "), size=_size)
     return f"{', '.join(fitting)} and {len(texts) - len(fitting):,} more"
 
 
@@ -250,12 +249,9 @@ def report_faults(lines: Sequence[ErrorDetails], schema: Node, data: object) -> 
 def fault_message(faults: Sequence[Fault]) -> str:
     """The faults as the text of one exception, one a line, bounded in number and length."""
     lines = [shorten(f"{path}: {text}", _LONGEST_LINE) for path, text in faults]
-    ends = accumulate(len(line) + 1 for line in lines)
     # Whole lines only: half a fault could be read as another one.
-    lines_shown = [line for line, end in zip(lines, ends, strict=True) if end <= _LONGEST_MESSAGE]
-    if len(lines_shown) == len(lines):
-        return "\n".join(lines)
-    return "\n".join((*lines_shown, f"$: {_MORE}"))
+    first = _fitting(lines, _LONGEST_MESSAGE, gap=1)
+    return "\n".join(lines if len(first) == len(lines) else (*first, f"$: {_MORE}"))
 
 
 def format_reason(line: ErrorDetails) -> str:

@@ -121,7 +121,7 @@ def repeated_keys(data: Text) -> tuple[Fault, ...]:
     return ()
 
 
-def json_syntax_fault(reason: str, data: Text) -> str:
+def syntax_fault(reason: str, data: Text) -> str:
     """The reason why `data` is not JSON, from pydantic's, and what to send instead."""
     detail = reason.removeprefix("Invalid JSON: ")
     where = detail[detail.rfind(" at line ") :]
@@ -416,7 +416,7 @@ class SecretValue(Protocol):
         ...
 
 
-def is_secret_value(value: object) -> TypeGuard[SecretValue]:
+def is_secret(value: object) -> TypeGuard[SecretValue]:
     """Tells whether a value is a secret of pydantic's."""
     cls: type[Any] = type(value)
     return is_secret_class(cls)

@@ -31,14 +31,7 @@ from handrail.serde.formatting import (
     unknown_field,
 )
 from handrail.serde.json_schema import is_array, is_object
-from handrail.serde.json_values import (
-    Text,
-    encode_json,
-    json_syntax_fault,
-    lone_surrogate,
-    number_faults,
-    repeated_keys,
-)
+from handrail.serde.json_values import Text, encode_json, lone_surrogate, number_faults, repeated_keys, syntax_fault
 from handrail.serde.typed import Codec, parse_error
 
 try:
@@ -71,7 +64,7 @@ class _SchemaCodec(Codec[dict[str, Any]]):
         try:
             value: object = from_json(data)
         except ValueError as error:
-            raise parse_error([("$", json_syntax_fault(str(error), data))]) from None
+            raise parse_error([("$", syntax_fault(str(error), data))]) from None
         except TypeError:  # pydantic's reader takes a lone surrogate for no text at all
             raise parse_error([("$", lone_surrogate(str(data)))]) from None
         if faults := (*_faults(self._validator, value), *number_faults(data), *repeated_keys(data)):

@@ -39,14 +39,7 @@ from handrail.serde.annotations import accept_type, is_model, is_record
 from handrail.serde.core_schemas import cached
 from handrail.serde.formatting import DataPath, format_path
 from handrail.serde.json_schema import Node, is_array, is_object, is_secret_schema
-from handrail.serde.json_values import (
-    COLLECTIONS,
-    encode_json,
-    escaped_within,
-    is_secret_value,
-    parts_of_value,
-    walk_value,
-)
+from handrail.serde.json_values import COLLECTIONS, encode_json, escaped_within, is_secret, parts_of_value, walk_value
 from handrail.serde.typed import codec, result_codec
 
 
@@ -152,7 +145,7 @@ def _walk(value: object, place: _Place | None, path: DataPath, secrets: list[tup
         return None
     if place is not None and not place.reaches:
         return value  # it is not copied, and an undeclared name in it stays
-    if place is None or place.is_secret or is_secret_value(value) or not _is_composed(value):
+    if place is None or place.is_secret or is_secret(value) or not _is_composed(value):
         secrets.append((path, value))
         return MASK
     items = [(at, _walk(item, place.below(at), (*path, at), secrets)) for at, item in parts_of_value(value)]
@@ -164,7 +157,7 @@ def _is_composed(value: object) -> bool:
 
 
 def _texts_in(value: object) -> Iterator[str]:
-    if is_secret_value(value):
+    if is_secret(value):
         yield from _texts_in(value.get_secret_value())
     elif isinstance(value, bytes | bytearray | memoryview):
         yield from _texts_of_bytes(bytes(cast("bytes", value)))
@@ -354,4 +347,4 @@ def holds_mask(plain: object) -> bool:
 
 
 def _is_mask(part: object) -> bool:
-    return (part.get_secret_value() if is_secret_value(part) else part) in (MASK, MASK.encode())
+    return (part.get_secret_value() if is_secret(part) else part) in (MASK, MASK.encode())

@@ -56,11 +56,11 @@ from handrail.serde.json_values import (
     foreign_faults,
     is_decoded,
     is_read_back,
-    json_syntax_fault,
     lone_surrogate,
     number_faults,
     repeated_keys,
     size_faults,
+    syntax_fault,
     unreadable,
 )
 
@@ -236,7 +236,7 @@ class Codec(Generic[T]):
     def _repaired(self, error: ValidationError, data: Text) -> tuple[Text, tuple[Fault, ...]]:
         lines = error.errors(include_url=False, include_input=False)
         if lines[0]["type"] == "json_invalid":
-            return data, (("$", json_syntax_fault(lines[0]["msg"], data)),)
+            return data, (("$", syntax_fault(lines[0]["msg"], data)),)
         if lines[0]["type"] == "string_unicode" and isinstance(data, str):
             return data, (("$", lone_surrogate(data)),)
         decoded: object = from_json(data)

@@ -175,9 +175,7 @@ def shown_id(text: object) -> str:
 
 def storable_id(text: object, mark: str = "") -> str:
     """The reply or the id of a call as a store names it: itself or, if it cannot be looked up, `mark` and a digest."""
-    if is_storable_id(text):
-        return str(text)
-    return f"{mark}{_digest(str(text))}"
+    return str(text) if is_storable_id(text) else f"{mark}{_digest(str(text))}"
 
 
 def _digest(text: str) -> str:

@@ -48,15 +48,7 @@ from handrail.errors.developer import check_argument
 from handrail.redaction import Redaction, current_redaction
 from handrail.serde.json_schema import is_array, is_object
 from handrail.serde.json_values import escape_surrogates, escaped_within
-from handrail.session.calls import (
-    CallMasking,
-    CallRecords,
-    CallRef,
-    OpenCall,
-    ToolCall,
-    checked_reply,
-    distinct_id,
-)
+from handrail.session.calls import CallMasking, CallRecords, CallRef, OpenCall, ToolCall, checked_reply, distinct_id
 from handrail.session.persistence.stored_types import stored_as
 from handrail.session.reducers import Slice
 from handrail.session.slices import SlicePolicy

@@ -27,7 +27,7 @@ from handrail.prompt import BinaryPart
 from handrail.prompt.content_parts import ContentPart
 from handrail.runtime import ToolMessage
 from handrail.serde.json_schema import is_array, is_object
-from handrail.serde.json_values import SecretValue, escape_surrogates, escaped_within, is_secret_value
+from handrail.serde.json_values import SecretValue, escape_surrogates, escaped_within, is_secret
 from handrail.serde.secrets import schema_masking
 from handrail.taint.state import ContentMarks
 
@@ -141,7 +141,7 @@ def secrets_put_back(found: object, value: object) -> Any:  # noqa: ANN401 - dec
         found: the result of `as_json` for the value.
         value: the value: dicts, lists, models and dataclasses are traversed.
     """
-    if is_secret_value(value):
+    if is_secret(value):
         return value
     if is_object(found):
         named = _named(value)
@@ -156,7 +156,7 @@ def holds_secret(value: object, depth: int = 0) -> bool:
     """Whether one of pydantic's secrets is in a value: in dicts, lists, sets, models and dataclasses."""
     if type(value) in _SIMPLE or depth > _DEEPEST:
         return False
-    if is_secret_value(value):
+    if is_secret(value):
         return True
     items = cast("Iterable[object]", value) if isinstance(value, list | tuple | AbstractSet) else _named(value).values()
     return any(holds_secret(item, depth + 1) for item in items)
@@ -196,7 +196,7 @@ def _named(value: object) -> Mapping[object, object]:
 def _ordered(value: object) -> Sequence[object]:
     if isinstance(value, AbstractSet):
         members = cast("AbstractSet[object]", value)  # each is checked
-        return sorted(filter(is_secret_value, members), key=_revealed)
+        return sorted(filter(is_secret, members), key=_revealed)
     return cast("Sequence[object]", value) if isinstance(value, list | tuple) else ()
 
 
