@@ -33,7 +33,7 @@ from handrail.runtime.environment import Environment
 from handrail.runtime.execution import ASYNC, BESIDE, BLOCKING, ExecutionMode, run_to_completion
 from handrail.runtime.invoke import invoke
 from handrail.session import Session
-from handrail.session.calls import checked_reply, identify
+from handrail.session.calls import checked_reply, distinct_call
 from handrail.transaction import current
 from handrail.waiting import run_blocking
 
@@ -432,7 +432,7 @@ class ToolExecutor:
     ) -> Iterator[Callable[[], ToolMessage | CallPostponed]]:
         """For each call what runs it, or returns or raises what it has ended with beside its neighbours."""
         taken = set[str]()
-        named = [identify(call, reply, taken) for call in calls]
+        named = [distinct_call(call, reply, taken) for call in calls]
         is_alone = len(named) <= 1 or loop_is_running()  # another loop cannot run on this thread then
         for is_beside, part in groupby(named, lambda call: not is_alone and may_run_beside(run, call, reply)):
             neighbours = tuple(part)
@@ -453,7 +453,7 @@ class ToolExecutor:
         # Tasks start as they are made, and `invoke` draws its ticket before its first wait: they queue as asked.
         environment = self._of_reply(reply).for_reply(reply)
         taken = set[str]()
-        named = (identify(call, reply, taken) for call in calls)
+        named = (distinct_call(call, reply, taken) for call in calls)
         tasks = [ensure_future(_outcome(call, reply, environment, ASYNC)) for call in named]
         try:
             errors = await _errors_of(tasks)

@@ -390,9 +390,8 @@ async def note_open_call(run: CallState, raised: BaseException) -> None:
     if question is None and (run.turn.outer is not None or not is_postponed):
         return
     try:
-        named = run.ref, run.call.name, run.environment.clock.now()
-        log = session[open_calls.PostponedCall]
-        await run.mode.write_to(session.store, partial(open_calls.record_postponed, log, *named, question))
+        named = session[open_calls.PostponedCall], run.ref, run.call.name, run.environment.clock.now()
+        await run.mode.write_to(session.store, partial(open_calls.record_postponed, *named, question))
     except Exception:  # noqa: BLE001 - logged; the caller must be notified that the call stays open
         _log.exception("%s was postponed, and could not be listed among the open calls", run.call.name)
 

@@ -193,7 +193,7 @@ def checked_reply(reply: object) -> str:
     return storable_id(reply)
 
 
-def identify(call: ToolCall, reply: str | None, ids: set[str]) -> ToolCall:
+def distinct_call(call: ToolCall, reply: str | None, ids: set[str]) -> ToolCall:
     """Returns the call under an id that no call before it in its reply has; without a reply, the call itself.
 
     The id is added to `ids`, those of the calls before it.
