@@ -8,6 +8,7 @@ import pytest
 from pydantic import BaseModel, ConfigDict, PydanticUserError, TypeAdapter, ValidationError
 
 from handrail.serde.adapter import closed_adapter
+from tests.kit import refusal
 from tests.serde.shapes import Page, Plan, Step, Tree
 
 
@@ -22,8 +23,7 @@ class WithModel:
 
 def test_pydantic_takes_no_configuration_for_a_plain_dataclass() -> None:
     """This is why the alias is needed; should pydantic take one some day, the alias can go."""
-    with pytest.raises(PydanticUserError):
-        TypeAdapter(Step, config=ConfigDict(extra="forbid"))
+    refusal(PydanticUserError, TypeAdapter, Step, config=ConfigDict(extra="forbid"))
 
 
 @pytest.mark.parametrize(
@@ -38,9 +38,8 @@ def test_pydantic_takes_no_configuration_for_a_plain_dataclass() -> None:
 )
 def test_a_plain_dataclass_is_closed_wherever_it_stands(kind: object, data: str) -> None:
     """Frozen and slotted, nested, recursive, generic, or in a container: one unknown field is one fault."""
-    with pytest.raises(ValidationError) as caught:
-        closed_adapter(kind).validator.validate_json(data, strict=True)
-    assert [line["type"] for line in caught.value.errors()] == ["unexpected_keyword_argument"]
+    error = refusal(ValidationError, closed_adapter(kind).validator.validate_json, data, strict=True)
+    assert [line["type"] for line in error.errors()] == ["unexpected_keyword_argument"]
 
 
 def test_the_class_itself_is_not_changed() -> None:
@@ -53,6 +52,5 @@ def test_the_class_itself_is_not_changed() -> None:
 def test_a_model_is_closed_too_and_stays_as_it_is() -> None:
     """Though pydantic hands no configuration down to it."""
     text = '{"model": {"name": "a", "more": 1}}'
-    with pytest.raises(ValidationError):
-        closed_adapter(WithModel).validator.validate_json(text, strict=True)
+    refusal(ValidationError, closed_adapter(WithModel).validator.validate_json, text, strict=True)
     assert TypeAdapter(WithModel).validate_json(text) == WithModel(Model(name="a"))

@@ -19,6 +19,7 @@ from pydantic import Field
 
 from handrail.errors import ParseError
 from handrail.serde import codec, stored_codec
+from tests.kit import refusal
 from tests.wording import Wording
 
 
@@ -126,8 +127,7 @@ REFUSED: list[tuple[Any, str]] = [
 @pytest.mark.parametrize("kind, text", REFUSED, ids=count())
 def test_what_the_schema_does_not_say_is_refused(kind: object, text: str) -> None:
     """Though pydantic's strict mode takes it."""
-    with pytest.raises(ParseError):
-        parsed(kind, text)
+    refusal(ParseError, parsed, kind, text)
 
 
 @dataclass
@@ -163,6 +163,4 @@ def test_what_an_enum_makes_of_other_values_is_taken_from_a_store(kind: Any, tex
 @pytest.mark.parametrize("text", [" 1", "1 ", "1_0", "", "x", "1,5", "\u0661", "1/3", "--1"])
 def test_a_decimal_in_another_form_is_told_what_the_form_is(text: str, wording: Wording) -> None:
     """In the words of the pattern, whatever pydantic says of it."""
-    with pytest.raises(ParseError) as caught:
-        parsed(Decimal, json.dumps(text))
-    assert caught.value.faults[0][1] == wording
+    assert refusal(ParseError, parsed, Decimal, json.dumps(text)).faults[0][1] == wording

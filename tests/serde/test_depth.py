@@ -12,6 +12,7 @@ import pytest
 from handrail.errors import DumpError, ParseError
 from handrail.serde import canonical_json, codec, dump, result_codec, stored_codec
 from handrail.serde.json_values import MAX_JSON_DEPTH, MOST_LEVELS, MOST_WRITTEN
+from tests.kit import refusal
 from tests.wording import Wording
 
 LONGEST: Final = 2_000
@@ -96,14 +97,13 @@ def test_the_deepest_value_is_stored_and_one_level_more_is_refused(
         assert canonical_json(value)
     deepest = max(levels_of(stored.dump_json(made(levels))) for levels in range(MOST_LEVELS - 3, MOST_LEVELS + 1))
     assert deepest > MOST_LEVELS - 3
-    with pytest.raises(DumpError) as raised:
-        stored.dump_json(made(MOST_LEVELS + 3))
-    ((_, text),) = raised.value.faults
+    error = refusal(DumpError, stored.dump_json, made(MOST_LEVELS + 3))
+    ((_, text),) = error.faults
     assert str(MOST_LEVELS) in text
     assert text == wording
 
 
-def refusal(way: Callable[[Any], object], value: object) -> DumpError | None:
+def dump_fault(way: Callable[[Any], object], value: object) -> DumpError | None:
     """The error that a value raises; None if it is written."""
     try:
         way(value)
@@ -120,7 +120,7 @@ def test_values_that_nest_too_deeply_are_refused_with_the_limit_in_few_words(
     """Wherever they are written."""
     value = made(levels)
     ways: list[Callable[[Any], object]] = [stored_codec(kind).dump_json, result_codec(kind).dump, dump, canonical_json]
-    errors = [refusal(way, value) for way in ways]
+    errors = [dump_fault(way, value) for way in ways]
     assert all(errors) if levels >= 450 else errors[0]
     for error in filter(None, errors):
         ((_, text),) = error.faults
@@ -149,20 +149,15 @@ def test_a_cycle_is_named_with_its_place(kind: type[Any], wording: Wording) -> N
     value = in_itself(kind)
     places = {Link: "$.next", Loose: "$.value[0][0]"}
     for way in (stored_codec(kind).dump_json, result_codec(kind).dump, dump):
-        with pytest.raises(DumpError) as caught:
-            way(value)
-        assert caught.value.faults == ((places.get(kind, "$.inside[0]"), wording),)
-    with pytest.raises(DumpError) as caught:
-        canonical_json(value)
-    assert str(caught.value) == wording
+        assert refusal(DumpError, way, value).faults == ((places.get(kind, "$.inside[0]"), wording),)
+    assert str(refusal(DumpError, canonical_json, value)) == wording
 
 
 def test_text_that_nests_too_deeply_is_refused_with_the_limit(wording: Wording) -> None:
     """The parser takes two hundred levels below the first."""
     for levels in (201, 100_000):
-        with pytest.raises(ParseError) as raised:
-            codec(Loose).parse_json('{"value":' + "[" * levels + "]" * levels + "}")
-        assert str(raised.value) == wording
+        error = refusal(ParseError, codec(Loose).parse_json, '{"value":' + "[" * levels + "]" * levels + "}")
+        assert str(error) == wording
 
 
 def test_the_text_of_an_error_is_bounded(wording: Wording) -> None:
@@ -177,9 +172,8 @@ def test_the_text_of_an_error_is_bounded(wording: Wording) -> None:
     deep: dict[str, Any] = {"name": 1, "inside": []}
     for _ in range(90):
         deep = {"name": "a", "inside": [deep]}
-    with pytest.raises(ParseError) as caught:
-        codec(Folder).parse(deep)
-    ((path, _),) = caught.value.faults
+    error = refusal(ParseError, codec(Folder).parse, deep)
+    ((path, _),) = error.faults
     assert path.startswith("$.inside[0].inside[0]")
     assert "…" in path
     assert path.endswith(".inside[0].name")
@@ -188,6 +182,4 @@ def test_the_text_of_an_error_is_bounded(wording: Wording) -> None:
 
 def test_a_range_is_no_array_and_none_of_it_is_looked_at() -> None:
     """It may have more items than are ever counted."""
-    with pytest.raises(DumpError) as caught:
-        dump({"a": range(10**15)})
-    assert [path for path, _ in caught.value.faults] == ["$.a"]
+    assert [path for path, _ in refusal(DumpError, dump, {"a": range(10**15)}).faults] == ["$.a"]

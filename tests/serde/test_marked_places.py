@@ -11,6 +11,7 @@ from typing_extensions import TypedDict
 
 from handrail.errors import ParseError
 from handrail.serde import MASK, Codec, codec, digest, dump, result_codec, stored_codec, type_masking
+from tests.kit import refusal
 
 MARK = Field(json_schema_extra={"writeOnly": True})
 
@@ -78,8 +79,7 @@ def test_parameters_are_read_and_written_as_they_are() -> None:
     """The handler gets the values, and a mask is none."""
     card = codec(Card).parse({"owner": "ada", "number": "12345", "pin": 7})
     assert (card.number, card.pin) == ("12345", 7)
-    with pytest.raises(ParseError):
-        codec(Card).parse({"owner": "ada", "number": "12345", "pin": MASK})
+    refusal(ParseError, codec(Card).parse, {"owner": "ada", "number": "12345", "pin": MASK})
     assert codec(Card).dump(card)["pin"] == 7
 
 

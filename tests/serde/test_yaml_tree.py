@@ -21,6 +21,7 @@ from handrail.serde.document import (
     first_unprintable,
     read_tree,
 )
+from tests.kit import refusal
 from tests.wording import Wording
 
 
@@ -46,9 +47,7 @@ def longest_key(text: str, *, ascii_only: bool) -> int:
 
 def refused(text: str) -> str:
     """The error for a text that is refused."""
-    with pytest.raises(DocumentError) as caught:
-        read_tree(text, name="desk")
-    return str(caught.value)
+    return str(refusal(DocumentError, read_tree, text, name="desk"))
 
 
 def test_every_part_knows_its_line_and_column() -> None:
@@ -200,9 +199,8 @@ def test_a_part_of_a_file_is_told_by_the_lines_of_the_file() -> None:
     assert tree is not None
     assert (tree.line, tree.column) == (5, 1)
     for text in ("a: [", "a: \0", "a: *b"):
-        with pytest.raises(AgentFileError) as caught:
-            read_tree(text, name="desk", first_line=5, refusal=AgentFileError)
-        assert (caught.value.file, caught.value.line) == ("desk", 5)
+        error = refusal(AgentFileError, read_tree, text, name="desk", first_line=5, refusal=AgentFileError)
+        assert (error.file, error.line) == ("desk", 5)
 
 
 @given(st.text(st.sampled_from("ab:- [],{}\n\t'\"&*!|>%#?~\\U0x1_.\ud800\x07\r\x85é"), max_size=30) | st.text())
@@ -219,6 +217,4 @@ def test_a_missing_ruamel_is_named(monkeypatch: pytest.MonkeyPatch, wording: Wor
     """The error says what to install."""
     monkeypatch.delitem(sys.modules, "handrail.serde.document")
     monkeypatch.setitem(sys.modules, "ruamel.yaml", None)
-    with pytest.raises(ImportError) as raised:
-        importlib.import_module("handrail.serde.document")
-    assert str(raised.value) == wording
+    assert str(refusal(ImportError, importlib.import_module, "handrail.serde.document")) == wording

@@ -18,6 +18,7 @@ from handrail.session.persistence.stored_types import stored_type
 from handrail.store import MemoryStore
 from handrail.testing import FakeClock
 from handrail.transaction import UnitOfWork
+from tests.kit import refusal
 from tests.session.faulty_stores import FaultyStore
 from tests.session.samples import Happened
 
@@ -92,8 +93,7 @@ def test_a_store_that_fails_is_asked_again_for_a_record(entries: int) -> None:
     with Session.open(store, "s", types=[Happened]) as session:
         for call, number in ((CallRef("r", "1"), 1), (CallRef(None, "2"), 2)):
             store.go_down("read")
-            with pytest.raises(StoreUnavailableError):
-                session.calls.find(call)
+            refusal(StoreUnavailableError, session.calls.find, call)
             store.come_back()
             assert session.calls.find(call) == Happened(str(number))
 

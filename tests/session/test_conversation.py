@@ -15,7 +15,7 @@ from handrail.session.calls import ToolCall
 from handrail.session.conversation import Conversation, ConversationPart
 from handrail.store import MemoryStore
 from handrail.testing import FakeClock
-from tests.kit import Note, echo, executor, tool
+from tests.kit import Note, echo, executor, refusal, tool
 from tests.session.faulty_stores import FaultyStore
 from tests.wording import Wording
 
@@ -112,9 +112,7 @@ def test_nothing_follows_a_call_without_a_record(store: MemoryStore, wording: Wo
         talk = session.conversation
         talk.append(REPLY, calls=CALLS, reply="r1")
         run(session, CALLS[0])
-        with pytest.raises(SessionUseError) as refused:
-            talk.append(*ANSWERS)
-        assert str(refused.value) == wording
+        assert str(refusal(SessionUseError, talk.append, *ANSWERS)) == wording
         assert talk.messages == [REPLY]
 
 
@@ -126,9 +124,7 @@ def test_a_reply_does_not_get_the_name_and_the_call_of_an_earlier_one(store: Mem
         session.conversation.append(ANSWERS[0])
     with Session.open(store, "s") as session:
         talk = session.conversation
-        with pytest.raises(SessionUseError) as told:
-            talk.append(REPLY, calls=CALLS[:1], reply="chatcmpl-1")
-        assert str(told.value) == wording
+        assert str(refusal(SessionUseError, talk.append, REPLY, calls=CALLS[:1], reply="chatcmpl-1")) == wording
         assert len(talk) == 2
         talk.append(REPLY, calls=CALLS[:1], reply=f"reply-{len(talk)}")
         (message,) = executor(tool("note", echo), session=session).execute_all(talk.calls, reply="reply-2")
@@ -255,23 +251,17 @@ def test_what_is_no_message_is_refused(store: MemoryStore, wording: Wording) -> 
     with Session.open(store, "s") as session:
         talk = session.conversation
         not_a_call: Any = {"id": "1"}
-        with pytest.raises(InvalidArgumentError):
-            talk.append(REPLY, calls=[not_a_call], reply="r1")
+        refusal(InvalidArgumentError, talk.append, REPLY, calls=[not_a_call], reply="r1")
         for name in (None, "", "@1"):
-            with pytest.raises(ValueError) as raised:
-                talk.append(REPLY, calls=CALLS, reply=name)
-            assert str(raised.value) == wording
+            assert str(refusal(ValueError, talk.append, REPLY, calls=CALLS, reply=name)) == wording
         for no_json in (object(), b"bytes", float("nan")):
             with pytest.raises(SessionUseError) as refused:
                 talk.append({"content": no_json})
         assert str(refused.value) == wording
         no_arguments: Any = {"text": object()}
-        with pytest.raises(SessionUseError):
-            talk.append(REPLY, calls=[ToolCall("1", "note", no_arguments)], reply="r1")
+        refusal(SessionUseError, talk.append, REPLY, calls=[ToolCall("1", "note", no_arguments)], reply="r1")
         for calls in (CALLS, ()):
-            with pytest.raises(ValueError) as raised:
-                talk.append(calls=calls, reply="r1")
-            assert str(raised.value) == wording
+            assert str(refusal(ValueError, talk.append, calls=calls, reply="r1")) == wording
         talk.append()
         assert session[ConversationPart].all() == ()
 
@@ -291,7 +281,6 @@ def test_a_call_to_fork_at_is_named_with_its_reply(store: MemoryStore) -> None:
     with Session.open(store, "s") as session:
         run(session, CALLS[0], reply="r1")
         run(session, CALLS[0], reply="r2")
-        with pytest.raises(SessionError):
-            session.fork(at=(None, "1"))
+        refusal(SessionError, session.fork, at=(None, "1"))
         with session.fork(at=("r1", "1")) as fork:
             assert fork[Note].all() == (Note("a"),)

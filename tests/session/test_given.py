@@ -12,6 +12,7 @@ from handrail.errors import InvalidArgumentError
 from handrail.session import Session
 from handrail.store import Store
 from handrail.testing import FakeClock
+from tests.kit import refusal
 from tests.store.stores import STORES
 from tests.wording import Wording
 
@@ -65,22 +66,16 @@ def test_children_and_forks_are_held_to_the_same(store: Store, wording: Wording)
     """They are stored beside their session."""
     wrong: Any = 7
     with Session.open(store, "desk") as session:
-        with pytest.raises(InvalidArgumentError) as raised:
-            session.child(session_id="child", tags={"a": wrong})
-        assert str(raised.value) == wording
+        assert str(refusal(InvalidArgumentError, session.child, session_id="child", tags={"a": wrong})) == wording
         for session_id in (wrong, "", "a\0b"):
-            with pytest.raises(InvalidArgumentError) as raised:
-                session.fork(session_id=session_id)
-            assert str(raised.value) == wording
+            assert str(refusal(InvalidArgumentError, session.fork, session_id=session_id)) == wording
         assert store.find("child") is None
 
 
 def test_a_stored_session_is_opened_by_its_id(store: Store, wording: Wording) -> None:
     """In memory a session may make one; a stored one could not be found again."""
     wrong: Any = None
-    with pytest.raises(InvalidArgumentError) as raised:
-        Session.open(store, wrong)
-    assert str(raised.value) == wording
+    assert str(refusal(InvalidArgumentError, Session.open, store, wrong)) == wording
 
 
 STORES_GIVEN: dict[str, Any] = {"a URL": "sqlite:///desk.db", "a path": Path("desk.db"), "nothing": None}
@@ -102,7 +97,5 @@ def test_what_is_not_a_store_is_refused(given: Any, wording: Wording) -> None:
 )
 def test_how_it_is_opened_is_checked_too(store: Store, options: dict[str, Any], wording: Wording) -> None:
     """Before the session is begun."""
-    with pytest.raises(InvalidArgumentError) as caught:
-        Session.open(store, "desk", **options)
-    assert str(caught.value) == wording
+    assert str(refusal(InvalidArgumentError, Session.open, store, "desk", **options)) == wording
     assert store.find("desk") is None

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from handrail.errors import SnapshotError
 from handrail.session import Session, SlicePolicy, replace_latest
+from tests.kit import refusal
 from tests.session.samples import A, B, Happened, Mood, Note, Rich, Task
 from tests.wording import Wording
 
@@ -135,17 +136,14 @@ def test_a_type_that_was_not_passed_is_named(wording: Wording) -> None:
 )
 def test_what_is_no_saved_session_is_refused(data: str | bytes, wording: Wording) -> None:
     """The message says what to pass."""
-    with pytest.raises(SnapshotError) as raised:
-        Session.from_json(data, types=TYPES)
-    assert str(raised.value) == wording
+    assert str(refusal(SnapshotError, Session.from_json, data, types=TYPES)) == wording
 
 
 def test_data_that_was_cut_short_is_refused_wherever_it_was_cut() -> None:
     """No part of a session passes for the whole."""
     data = Session.to_json(Session(session_id="s", tags={"run": "1"}))
     for length in range(len(data)):
-        with pytest.raises(SnapshotError):
-            Session.from_json(data[:length], types=TYPES)
+        refusal(SnapshotError, Session.from_json, data[:length], types=TYPES)
 
 
 @pytest.mark.parametrize(
@@ -163,18 +161,14 @@ def test_data_that_was_cut_short_is_refused_wherever_it_was_cut() -> None:
 )
 def test_a_part_that_does_not_fit_is_named(key: str, value: object, wording: Wording) -> None:
     """By its path."""
-    with pytest.raises(SnapshotError) as raised:
-        Session.from_json(json.dumps({**saved(), key: value}), types=TYPES)
-    assert str(raised.value) == wording
+    assert str(refusal(SnapshotError, Session.from_json, json.dumps({**saved(), key: value}), types=TYPES)) == wording
 
 
 @pytest.mark.parametrize("item", [{}, {"text": 3}, {"text": "a", "more": 1}])
 def test_an_item_that_does_not_fit_its_type_is_named(item: object, wording: Wording) -> None:
     """By slice and place, with what is wrong."""
     data = json.dumps({**saved(), "state": {NOTE: [{"text": "a"}, item]}})
-    with pytest.raises(SnapshotError) as raised:
-        Session.from_json(data, types=TYPES)
-    assert str(raised.value) == wording
+    assert str(refusal(SnapshotError, Session.from_json, data, types=TYPES)) == wording
 
 
 def test_two_types_of_one_name_are_refused(wording: Wording) -> None:
@@ -191,12 +185,8 @@ def test_two_types_of_one_name_are_refused(wording: Wording) -> None:
     session = Session()
     session.dispatch(one())
     session.dispatch(other())
-    with pytest.raises(SnapshotError) as raised:
-        session.to_json()
-    assert str(raised.value) == wording
-    with pytest.raises(SnapshotError) as raised:
-        Session.from_json(Session().to_json(), types=(one, other))
-    assert str(raised.value) == wording
+    assert str(refusal(SnapshotError, session.to_json)) == wording
+    assert str(refusal(SnapshotError, Session.from_json, Session().to_json(), types=(one, other))) == wording
     Session.from_json(Session().to_json(), types=(one, one))
 
 
@@ -207,28 +197,20 @@ def test_an_item_that_json_cannot_say_is_named(value: object, wording: Wording) 
     """By slice and place, with what is wrong."""
     session = Session()
     session[Loose].seed(Loose(1), Loose(value))
-    with pytest.raises(SnapshotError) as raised:
-        session.to_json()
-    assert str(raised.value) == wording
+    assert str(refusal(SnapshotError, session.to_json)) == wording
 
 
 def test_a_type_that_has_no_form_in_json_is_named(wording: Wording) -> None:
     """On either way."""
     session = Session()
     session.dispatch(Unsayable(print))
-    with pytest.raises(SnapshotError) as raised:
-        session.to_json()
-    assert str(raised.value) == wording
+    assert str(refusal(SnapshotError, session.to_json)) == wording
     data = json.dumps({**saved(), "state": {"tests.session.test_json_export:Unsayable": [{}]}})
-    with pytest.raises(SnapshotError) as raised:
-        Session.from_json(data, types=(Unsayable,))
-    assert str(raised.value) == wording
+    assert str(refusal(SnapshotError, Session.from_json, data, types=(Unsayable,))) == wording
 
 
 def test_an_item_that_would_come_back_as_less_is_refused(wording: Wording) -> None:
     """A subclass among the items of its base."""
     session = Session()
     session[Note].seed(A, Special("b", "c"))
-    with pytest.raises(SnapshotError) as raised:
-        session.to_json()
-    assert str(raised.value) == wording
+    assert str(refusal(SnapshotError, session.to_json)) == wording

@@ -34,7 +34,7 @@ from handrail.store import open as open_store
 from handrail.testing import FakeClock
 from handrail.waiting import closing_after
 from tests.kit import call as kit_call
-from tests.kit import executor
+from tests.kit import executor, refusal
 from tests.session.faulty_stores import faulty
 from tests.session.samples import Happened, Note
 from tests.store.stores import STORES
@@ -109,13 +109,11 @@ async def test_child_and_close_hold_the_loop_which_the_guard_sees_and_their_asyn
     session = await Session.open_async(store, "desk")
 
     async def make() -> None:
-        with pytest.raises(LoopBlockedError):
-            session.child(session_id="desk/blocking")
+        refusal(LoopBlockedError, session.child, session_id="desk/blocking")
         child = await session.child_async(session_id="desk/1", tags={"agent": "research"})
         assert (child.parent, child.tags) == (session, {"agent": "research"})
         assert not await is_free(store, "desk/1")
-        with pytest.raises(LoopBlockedError):
-            child.close()
+        refusal(LoopBlockedError, child.close)
         await child.close_async()
         async with await session.child_async(session_id="desk/2"):
             assert not await is_free(store, "desk/2")
@@ -126,8 +124,7 @@ async def test_child_and_close_hold_the_loop_which_the_guard_sees_and_their_asyn
     await guarded(session.close_async)
     await session.close_async()  # as `close`, it may be called twice
     assert await is_free(store, "desk")
-    with pytest.raises(SessionUseError):
-        session[Note].append(Note("late"))
+    refusal(SessionUseError, session[Note].append, Note("late"))
 
 
 @OVER_A_DATABASE

@@ -9,6 +9,7 @@ import pytest
 
 from handrail.errors import DocumentError
 from handrail.serde.document import LARGEST, document_text, read_document
+from tests.kit import refusal
 from tests.wording import Wording
 
 WHAT = "a note is a text file"
@@ -51,5 +52,4 @@ def test_what_is_no_document_is_told_at_once(tmp_path: Path, wording: Wording) -
 
 def test_callers_who_know_what_to_do_get_the_systems_error(tmp_path: Path) -> None:
     """A file that is not there is no fault of a document."""
-    with pytest.raises(FileNotFoundError):
-        document_text(tmp_path / "none", file="note", what=WHAT)
+    refusal(FileNotFoundError, document_text, tmp_path / "none", file="note", what=WHAT)

@@ -7,6 +7,7 @@ import pytest
 from handrail.errors import ApprovalRulesError, DocumentError
 from handrail.serde.document import DocumentReader, YamlNode, read_tree
 from handrail.serde.formatting import join_names, quote_value
+from tests.kit import refusal
 from tests.wording import Wording
 
 KNOWN = ("allow", "ask", "deny")
@@ -22,9 +23,7 @@ def tree(text: str) -> YamlNode:
 def told(text: str, faults: list[DocumentError] | None = None) -> str:
     """The error that a mapping of lists of texts raises."""
     reader = DocumentReader("rules", faults=faults)
-    with pytest.raises(DocumentError) as caught:
-        read(reader, text)
-    return str(caught.value)
+    return str(refusal(DocumentError, read, reader, text))
 
 
 def read(reader: DocumentReader, text: str) -> dict[str, tuple[str, ...] | None]:

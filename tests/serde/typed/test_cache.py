@@ -14,6 +14,7 @@ import pytest
 from handrail.errors import SchemaError
 from handrail.serde import Codec, codec
 from handrail.serde.core_schemas import MAX_CACHED, cached
+from tests.kit import refusal
 from tests.wording import Wording
 
 
@@ -44,8 +45,7 @@ def test_what_could_not_be_made_is_asked_again() -> None:
     """A name may be defined by then."""
     names: dict[str, int] = {}
     made: Callable[[str], int] = cached(lambda name: names[name])
-    with pytest.raises(KeyError):
-        made("a")
+    refusal(KeyError, made, "a")
     names["a"] = 1
     assert made("a") == 1
 
@@ -109,5 +109,4 @@ def test_a_type_that_may_be_at_fault_is_built_at_once() -> None:
     kind: type[Any] = make_dataclass("Order", [("day", date)])
     assert is_built(codec(kind))
     wrong: type[Any] = make_dataclass("Order", [("number", complex)])
-    with pytest.raises(SchemaError):
-        codec(wrong)
+    refusal(SchemaError, codec, wrong)

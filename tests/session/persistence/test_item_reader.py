@@ -16,6 +16,7 @@ from handrail.session.persistence.protocol import Checkpoint, EntryIndex, Sessio
 from handrail.session.persistence.stored_types import stored_type
 from handrail.store import MemoryStore
 from handrail.testing import FakeClock
+from tests.kit import refusal
 from tests.session.faulty_stores import FaultyStore
 from tests.session.samples import Happened, Note
 from tests.store.units import append
@@ -143,8 +144,7 @@ def test_the_ends_of_any_slice_make_up_the_whole(
         stop = layout.length - len(found)
         if fail and stop:
             store.go_down("read")
-            with pytest.raises(StoreUnavailableError):
-                read(max(stop - end - 1, 0), stop)
+            refusal(StoreUnavailableError, read, max(stop - end - 1, 0), stop)
             store.come_back()
         more = read(max(stop - end, 0), stop)
         assert len(more) >= min(end, stop)
@@ -166,8 +166,7 @@ def test_an_entry_that_is_lost_is_noticed_when_it_is_due(place: int, first: int)
     def read_all() -> list[list[Note]]:
         return [read(start, stop) for start, stop in ((first - 1, 9), (first - 3, first - 1), (0, first - 3))]
 
-    with pytest.raises(StoreCorruptError):
-        read_all()
+    refusal(StoreCorruptError, read_all)
 
 
 @pytest.mark.parametrize("kind", ["lost", "shortened", "emptied"])
@@ -183,6 +182,4 @@ def test_damage_within_what_is_read_names_the_entries(memory: FaultyStore, kind:
     else:
         entries = [each._replace(role="event") for each in entries]
     write(damaged, *entries)
-    with pytest.raises(StoreCorruptError) as caught:
-        ItemReader(damaged, "s", layout, NOTE)(5, 9)
-    assert str(caught.value) == wording
+    assert str(refusal(StoreCorruptError, ItemReader(damaged, "s", layout, NOTE), 5, 9)) == wording

@@ -16,6 +16,7 @@ from handrail.session.persistence.protocol import Checkpoint, SessionEntry, Sess
 from handrail.session.persistence.recorder import MOST_UNCOVERED_BYTES
 from handrail.store import MemoryStore
 from handrail.testing import FakeClock
+from tests.kit import refusal
 from tests.session.faulty_stores import FaultyStore
 from tests.session.samples import Add, Happened, Note, Total
 from tests.store.units import append
@@ -78,9 +79,7 @@ def test_a_session_has_one_writer(store: FaultyStore) -> None:
 
 def test_a_checkpoint_covers_one_entry_at_least(memory: FaultyStore, wording: Wording) -> None:
     """Anything else is a mistake of the program, told before anything is done."""
-    with pytest.raises(ValueError) as raised:
-        Session.open(memory, "s", checkpoint_every=0)
-    assert str(raised.value) == wording
+    assert str(refusal(ValueError, Session.open, memory, "s", checkpoint_every=0)) == wording
     assert memory.find("s") is None
 
 
@@ -229,9 +228,7 @@ def test_an_entry_that_does_not_fit_is_named(
 ) -> None:
     """The session is not opened as something that it was not."""
     write(memory, *entries)
-    with pytest.raises(StoreCorruptError) as raised:
-        Session.open(memory, "s")
-    assert str(raised.value) == wording
+    assert str(refusal(StoreCorruptError, Session.open, memory, "s")) == wording
 
 
 class Forgetful(MemoryStore):
@@ -246,9 +243,7 @@ def test_a_missing_entry_is_named(last: int, wording: Wording) -> None:
     """In the middle or at the end."""
     store = FaultyStore(Forgetful(clock=FakeClock()))
     write(store, *(note(number, number - 1) for number in range(1, last + 1)))
-    with pytest.raises(StoreCorruptError) as raised:
-        Session.open(store, "s")
-    assert str(raised.value) == wording
+    assert str(refusal(StoreCorruptError, Session.open, store, "s")) == wording
 
 
 @pytest.mark.parametrize("items", [b"[{", b"{}", b"\xff"])

@@ -13,6 +13,7 @@ from handrail.session import Session, SlicePolicy, stored_as
 from handrail.session.persistence.loading import append_to_logs, held_session
 from handrail.session.persistence.protocol import SessionEntry, SessionLock, SessionRow
 from handrail.store import Store
+from tests.kit import refusal
 from tests.store.units import append
 
 NOW = timedelta(0)
@@ -96,8 +97,6 @@ def test_lock_that_is_not_valid_any_more_writes_nothing(store: Store) -> None:
     Session.open(store, "s").close()
     with held_session(store, "s", wait=NOW) as lock:
         pass
-    with pytest.raises(SessionLostError):
-        append_to_logs(store, lock, [Line("a")])
-    with pytest.raises(SessionUseError):
-        written(store, Line("a"), 7)
+    refusal(SessionLostError, append_to_logs, store, lock, [Line("a")])
+    refusal(SessionUseError, written, store, Line("a"), 7)
     assert list(store.entries("s")) == []

@@ -19,6 +19,7 @@ from handrail.session.persistence.stored_types import (
     stored_type,
     unknown_type,
 )
+from tests.kit import refusal
 from tests.session.samples import A, B, Note, Rich
 from tests.wording import Wording
 
@@ -108,12 +109,8 @@ def test_a_newer_version_names_itself(wording: Wording) -> None:
 
 def test_what_does_not_fit_the_class_of_today_asks_for_an_upgrade(wording: Wording) -> None:
     """Present version or older."""
-    with pytest.raises(UnknownTypeError) as raised:
-        stored_type(Note).load(b'[{"words":"x"}]', 1)
-    assert str(raised.value) == wording
-    with pytest.raises(UnknownTypeError) as raised:
-        stored_type(Letter).load(b'[{"text":7}]', 1)
-    assert str(raised.value) == wording
+    assert str(refusal(UnknownTypeError, stored_type(Note).load, b'[{"words":"x"}]', 1)) == wording
+    assert str(refusal(UnknownTypeError, stored_type(Letter).load, b'[{"text":7}]', 1)) == wording
 
 
 def test_an_upgrade_that_fails_is_named(wording: Wording) -> None:
@@ -127,30 +124,20 @@ def test_an_upgrade_that_fails_is_named(wording: Wording) -> None:
 @pytest.mark.parametrize("data, version", [(b"{}", 2), (b"[", 2), (b'[{"subject":"x"}]', 0)])
 def test_what_is_no_array_of_a_version_is_refused(data: bytes, version: int, wording: Wording) -> None:
     """Somebody has changed the row."""
-    with pytest.raises(ValueError) as raised:
-        stored_type(Letter).load(data, version)
-    assert str(raised.value) == wording
+    assert str(refusal(ValueError, stored_type(Letter).load, data, version)) == wording
 
 
 def test_what_cannot_be_said_is_refused(wording: Wording) -> None:
     """A type, a value, or one of another type, which would come back as something else."""
-    with pytest.raises(SessionError) as raised:
-        stored_type(Unsayable)
-    assert str(raised.value) == wording
-    with pytest.raises(SessionError) as raised:
-        stored_type(Note).dump((Note("\ud800"),))
-    assert str(raised.value) == wording
-    with pytest.raises(SessionError) as raised:
-        stored_type(Letter).dump((LoveLetter("x"),))
-    assert str(raised.value) == wording
+    assert str(refusal(SessionError, stored_type, Unsayable)) == wording
+    assert str(refusal(SessionError, stored_type(Note).dump, (Note("\ud800"),))) == wording
+    assert str(refusal(SessionError, stored_type(Letter).dump, (LoveLetter("x"),))) == wording
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a" * 201, "a\n"])
 def test_a_name_is_a_word(name: str, wording: Wording) -> None:
     """It is looked up, and shown to people."""
-    with pytest.raises(SessionError) as raised:
-        stored_as(name)
-    assert str(raised.value) == wording
+    assert str(refusal(SessionError, stored_as, name)) == wording
 
 
 def nothing(item: dict[str, Any]) -> dict[str, Any]:
@@ -161,9 +148,7 @@ def nothing(item: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize("version, upgrades", [(0, {}), (2, {}), (1, {1: nothing}), (3, {1: nothing})])
 def test_each_older_version_has_one_upgrade(version: int, upgrades: dict[int, Any], wording: Wording) -> None:
     """No more, no less."""
-    with pytest.raises(SessionError) as raised:
-        stored_as("tests.versioned", version=version, upgrades=upgrades)
-    assert str(raised.value) == wording
+    assert str(refusal(SessionError, stored_as, "tests.versioned", version=version, upgrades=upgrades)) == wording
 
 
 def test_a_name_is_of_one_class(wording: Wording) -> None:
@@ -179,9 +164,7 @@ def test_a_name_is_of_one_class(wording: Wording) -> None:
 
     first, again = load(), load()
     assert find_type("tests.again") is again is not first
-    with pytest.raises(SessionError) as raised:
-        stored_as("tests.again")(Note)
-    assert str(raised.value) == wording
+    assert str(refusal(SessionError, stored_as("tests.again"), Note)) == wording
 
 
 def test_the_name_goes_above_the_dataclass(wording: Wording) -> None:
@@ -240,9 +223,7 @@ def test_a_name_is_free_again_when_the_module_of_its_class_is_gone(wording: Word
 
     first = load("tests.nowhere")
     assert stored_type(first).name == "tests.gone"
-    with pytest.raises(SessionError) as raised:
-        load("tests.elsewhere")
-    assert str(raised.value) == wording
+    assert str(refusal(SessionError, load, "tests.elsewhere")) == wording
     forget_types(lambda module: module == "tests.elsewhere")
     assert find_type("tests.gone") is first
     forget_types(lambda module: module == "tests.nowhere")

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import pytest
-
 from handrail.errors import ReducerError
 from handrail.session import Append, Replace, SliceView, Unchanged, reducer, upsert_by
 from handrail.session.reducers import collect_methods
 from handrail.session.slices import SliceOwner, Version
+from tests.kit import refusal
 from tests.session.samples import Add, Note, Reset, Task, Total
 from tests.wording import Wording
 
@@ -106,9 +105,7 @@ def test_a_method_that_returns_nothing_is_told(wording: Wording) -> None:
             pass
 
     reduce = collect_methods(Forgetful, Forgetful)[Add]
-    with pytest.raises(ReducerError) as raised:
-        reduce(SliceView(None), Add(1))
-    assert str(raised.value) == wording
+    assert str(refusal(ReducerError, reduce, SliceView(None), Add(1))) == wording
 
 
 def test_two_methods_for_one_event_are_refused(wording: Wording) -> None:
@@ -124,13 +121,9 @@ def test_two_methods_for_one_event_are_refused(wording: Wording) -> None:
         def other(self, _event: Add) -> Torn:
             return self
 
-    with pytest.raises(ReducerError) as raised:
-        collect_methods(Torn, None)
-    assert str(raised.value) == wording
+    assert str(refusal(ReducerError, collect_methods, Torn, None)) == wording
 
 
 def test_a_class_without_marked_methods_is_refused(wording: Wording) -> None:
     """There would be nothing to install."""
-    with pytest.raises(ReducerError) as raised:
-        collect_methods(Note, None)
-    assert str(raised.value) == wording
+    assert str(refusal(ReducerError, collect_methods, Note, None)) == wording

@@ -10,6 +10,7 @@ import pytest
 
 from handrail.errors import ReducerError, SessionError
 from handrail.session import Append, Replace, Session, SlicePolicy, Unchanged, append_all, reducer, replace_latest
+from tests.kit import refusal
 from tests.session.samples import A, Add, B, Happened, Note, Reset, Task, Total
 from tests.transaction.notebooks import call
 from tests.wording import Wording
@@ -34,9 +35,7 @@ def test_only_instances_of_dataclasses_are_events(wording: Wording) -> None:
     """Nothing is taken in."""
     session = Session()
     for event in ("text", Note, Plain()):
-        with pytest.raises(SessionError) as raised:
-            session.dispatch(event)
-        assert str(raised.value) == wording
+        assert str(refusal(SessionError, session.dispatch, event)) == wording
     assert session.kinds == ()
 
 
@@ -95,9 +94,7 @@ def test_a_slice_in_use_keeps_its_policy(wording: Wording) -> None:
     """Also one that only an open call has written to, which nobody else sees yet."""
     session = Session()
     session.dispatch(Happened("a"))
-    with pytest.raises(SessionError) as raised:
-        session.declare(Happened, SlicePolicy.STATE)
-    assert str(raised.value) == wording
+    assert str(refusal(SessionError, session.declare, Happened, SlicePolicy.STATE)) == wording
     with call(session):
         session.dispatch(A)
     session.declare(Note, SlicePolicy.LOG)
@@ -109,9 +106,7 @@ def test_a_slice_that_an_open_call_has_written_to_is_in_use(wording: Wording) ->
     with call(session):
         session.dispatch(A)
         for context in (copy_context(), Context()):
-            with pytest.raises(SessionError) as raised:
-                context.run(session.declare, Note, SlicePolicy.LOG)
-            assert str(raised.value) == wording
+            assert str(refusal(SessionError, context.run, session.declare, Note, SlicePolicy.LOG)) == wording
 
 
 def test_a_registered_reducer_decides_instead_of_appending() -> None:
@@ -148,9 +143,7 @@ def test_another_reducer_of_a_slice_for_the_same_event_is_refused(wording: Wordi
     """Nothing would say which one decides; the first stays."""
     session = Session()
     session[Note].register(Note, append_all)
-    with pytest.raises(ReducerError) as raised:
-        session[Note].register(Note, replace_latest)
-    assert str(raised.value) == wording
+    assert str(refusal(ReducerError, session[Note].register, Note, replace_latest)) == wording
     session.dispatch(A)
     session.dispatch(B)
     assert session[Note].all() == (A, B)
@@ -179,13 +172,9 @@ def test_events_and_slices_of_reducers_are_dataclasses() -> None:
 def test_no_reducer_decides_on_a_log(wording: Wording) -> None:
     """It gets every event of its own type; neither registering nor declaring brings the two together."""
     session = Session()
-    with pytest.raises(ReducerError) as raised:
-        session[Happened].register(Happened, replace_latest)
-    assert str(raised.value) == wording
+    assert str(refusal(ReducerError, session[Happened].register, Happened, replace_latest)) == wording
     session[Note].register(Note, replace_latest)
-    with pytest.raises(ReducerError) as raised:
-        session.declare(Note, SlicePolicy.LOG)
-    assert str(raised.value) == wording
+    assert str(refusal(ReducerError, session.declare, Note, SlicePolicy.LOG)) == wording
     session.declare(Note, SlicePolicy.STATE)
 
 
@@ -220,9 +209,7 @@ def test_a_slice_with_reducers_is_not_installed(wording: Wording) -> None:
     """Neither twice nor beside others."""
     session = Session()
     session[Total].register(Add, lambda _view, _event: Unchanged())
-    with pytest.raises(ReducerError) as raised:
-        session.install(Total)
-    assert str(raised.value) == wording
+    assert str(refusal(ReducerError, session.install, Total)) == wording
     assert not session.slices.listens(Reset)
 
 

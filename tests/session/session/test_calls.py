@@ -17,6 +17,7 @@ from handrail.errors import (
 from handrail.session import Session
 from handrail.transaction import Transaction
 from handrail.turns import draw_ticket
+from tests.kit import refusal
 from tests.session.samples import A, B, C, D, Happened, Note, Task
 from tests.transaction.notebooks import PATIENCE, call
 from tests.wording import Wording
@@ -94,15 +95,9 @@ def test_a_late_write_is_refused_but_for_a_log(wording: Wording) -> None:
     with call(session):
         session.dispatch(A)
         late = copy_context()
-    with pytest.raises(TransactionClosedError) as raised:
-        late.run(session.dispatch, B)
-    assert str(raised.value) == wording
-    with pytest.raises(TransactionClosedError) as raised:
-        late.run(session[Note].append, B)
-    assert str(raised.value) == wording
-    with pytest.raises(TransactionClosedError) as raised:
-        late.run(session[Note].clear)
-    assert str(raised.value) == wording
+    assert str(refusal(TransactionClosedError, late.run, session.dispatch, B)) == wording
+    assert str(refusal(TransactionClosedError, late.run, session[Note].append, B)) == wording
+    assert str(refusal(TransactionClosedError, late.run, session[Note].clear)) == wording
     late.run(session.dispatch, Happened("late"))
     assert session.kinds == (Happened,)
 
@@ -113,12 +108,8 @@ def test_a_reading_call_writes_to_logs_alone(wording: Wording) -> None:
     before = session.snapshot()
     with call(session, tool="look", writes=False) as transaction:
         for write in (session.dispatch, session[Note].append):
-            with pytest.raises(ReadOnlyViolation) as raised:
-                write(A)
-            assert str(raised.value) == wording
-        with pytest.raises(ReadOnlyViolation) as raised:
-            session.restore(before)
-        assert str(raised.value) == wording
+            assert str(refusal(ReadOnlyViolation, write, A)) == wording
+        assert str(refusal(ReadOnlyViolation, session.restore, before)) == wording
         session.dispatch(Happened("a"))
         transaction.open_for_results(session)
         session.dispatch(B)
@@ -154,9 +145,7 @@ def test_two_reading_calls_do_not_apply_their_results_at_once(wording: Wording) 
         context.run(transaction.__enter__)
         transaction.open_for_results(session)
     first.run(session.dispatch, A)
-    with pytest.raises(TurnConflictError) as raised:
-        second.run(session.dispatch, B)
-    assert str(raised.value) == wording
+    assert str(refusal(TurnConflictError, second.run, session.dispatch, B)) == wording
     second.run(transactions[1].__exit__, None, None, None)
     transactions[0].commit()
     assert session[Note].all() == (A,)
@@ -169,13 +158,9 @@ def test_a_session_that_another_call_uses_is_not_reached(wording: Wording) -> No
         context = Context()
         second = Transaction("second", ticket=context.run(draw_ticket, (mine.turn,), exclusive=True), writes=True)
         context.run(second.__enter__)
-        with pytest.raises(TurnConflictError) as raised:
-            context.run(others.dispatch, B)
-        assert str(raised.value) == wording
+        assert str(refusal(TurnConflictError, context.run, others.dispatch, B)) == wording
         others.dispatch(A)
-        with pytest.raises(TurnConflictError) as raised:
-            context.run(others.dispatch, B)
-        assert str(raised.value) == wording
+        assert str(refusal(TurnConflictError, context.run, others.dispatch, B)) == wording
         assert context.run(others[Note].all) == ()
 
 
@@ -187,8 +172,7 @@ def test_a_rollback_by_hand_goes_back_inside_the_block_too() -> None:
         session.dispatch(B)
         transaction.rollback()
         assert session[Note].all() == (A,)
-        with pytest.raises(TransactionClosedError):
-            session.dispatch(C)
+        refusal(TransactionClosedError, session.dispatch, C)
 
 
 def test_a_failing_subscriber_inside_a_call_is_the_calls_matter() -> None:
@@ -200,8 +184,7 @@ def test_a_failing_subscriber_inside_a_call_is_the_calls_matter() -> None:
 
     session.dispatcher.subscribe(Note, fail)
     with call(session) as transaction:
-        with pytest.raises(DispatchError):
-            session.dispatch(A)
+        refusal(DispatchError, session.dispatch, A)
         transaction.commit()
     assert session[Note].all() == (A,)
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
-
 from handrail.errors import SnapshotError
 from handrail.session import Session
+from tests.kit import refusal
 from tests.session.samples import A, B, C, Happened, Note, Task, Total
 from tests.wording import Wording
 
@@ -72,6 +71,4 @@ def test_a_snapshot_of_another_session_is_refused(wording: Wording) -> None:
     """Also between a session and its fork; the message names both."""
     session = Session(session_id="s")
     fork = session.fork(session_id="f")
-    with pytest.raises(SnapshotError) as raised:
-        fork.restore(session.snapshot())
-    assert str(raised.value) == wording
+    assert str(refusal(SnapshotError, fork.restore, session.snapshot())) == wording
