@@ -16,7 +16,7 @@ from tests.wording import Wording
 
 CORE = (
     *("tests/runtime/test_invoke.py", "tests/runtime/test_rollback.py", "tests/transaction/commit"),
-    *("tests/serde/faults", "tests/store/test_memory.py", "tests/store/test_sessions.py"),
+    *("tests/serde/test_faults.py", "tests/store/test_memory.py", "tests/store/test_sessions.py"),
 )
 """The quick ones among the tests of `make test-fast`."""
 

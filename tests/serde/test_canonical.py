@@ -28,7 +28,7 @@ from inline_snapshot import snapshot
 
 from handrail.errors import DumpError
 from handrail.serde import canonical_json, digest
-from tests.serde.shapes import Circle, Empty, Everything, Json, Page, Status, Step, everything
+from tests.serde.kit import Circle, Empty, Everything, Json, Page, Status, Step, everything
 from tests.wording import Wording
 
 

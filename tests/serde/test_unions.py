@@ -20,7 +20,7 @@ from handrail.errors import ParseError, SchemaError
 from handrail.serde import canonical_json, codec, result_codec, stored_codec
 from tests.extent import some
 from tests.kit import refusal
-from tests.serde.members import ALIKE, ALIKE_CLASSES, APART, Approve, Decision, Digit, Disc, Reject, State, Tile, held
+from tests.serde.kit import ALIKE, ALIKE_CLASSES, APART, Approve, Decision, Digit, Disc, Reject, State, Tile, held
 from tests.wording import Wording
 
 

@@ -1,8 +1,9 @@
-"""The conversation of a session: what is appended, when it is stored, and which calls are open."""
+"""Conversations, their parts, and postponed calls."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,7 +13,22 @@ from handrail.errors import InvalidArgumentError, SessionError, SessionUseError
 from handrail.runtime import ToolMessage
 from handrail.session import CallRef, Session
 from handrail.session.calls import ToolCall
-from handrail.session.conversation import Conversation, ConversationPart
+from handrail.session.conversation import (
+    Conversation,
+    ConversationPart,
+    OpenReply,
+    RequestedCall,
+    last_turns,
+    open_reply,
+)
+from handrail.session.open_calls import (
+    CallQuestion,
+    GivenAnswer,
+    PostponedCall,
+    describe_answer,
+    postponed_call,
+    record_postponed,
+)
 from handrail.store import MemoryStore
 from handrail.testing import FakeClock
 from tests.kit import Note, echo, executor, refusal, tool
@@ -284,3 +300,162 @@ def test_a_call_to_fork_at_is_named_with_its_reply(store: MemoryStore) -> None:
         refusal(SessionError, session.fork, at=(None, "1"))
         with session.fork(at=("r1", "1")) as fork:
             assert fork[Note].all() == (Note("a"),)
+
+
+A, B = RequestedCall("a", "note", "{}"), RequestedCall("b", "pay", {"cents": 5})
+ASKS = ConversationPart(({"role": "assistant"},), "r1", (A, B))
+SOME = ConversationPart(({"role": "tool"},), answers=("a",))
+REST = ConversationPart(({"role": "tool"},))
+
+
+@pytest.mark.parametrize(
+    "parts, name, calls",
+    [
+        ((), None, ()),
+        ((ASKS,), "r1", (A, B)),
+        ((ASKS, SOME), "r1", (B,)),
+        ((ASKS, SOME, ConversationPart((), answers=("b",))), None, ()),
+        ((ASKS, REST), None, ()),
+        ((ASKS, SOME, REST), None, ()),
+        ((ASKS, ConversationPart((), ended=True)), None, ()),
+        ((SOME,), None, ()),
+    ],
+)
+def test_the_open_reply_is_the_last_one_that_no_part_has_ended(
+    parts: tuple[ConversationPart, ...], name: str | None, calls: tuple[RequestedCall, ...]
+) -> None:
+    """A part that answers some of its calls leaves the others open; any other part ends it."""
+    assert open_reply(reversed(parts)) == OpenReply(name, tuple((CallRef(name, call.id), call) for call in calls))
+    assert [each.call for each in ConversationPart.listed_calls(parts)] == [CallRef(name, call.id) for call in calls]
+
+
+SAYS, ENDS = ConversationPart(({"role": "user"},)), ConversationPart(({"role": "assistant"},), ended=True)
+BEGINS = ConversationPart(({"role": "user"},), restarts=True)
+
+
+@pytest.mark.parametrize(
+    "parts, turns, length",
+    [
+        ((), 3, 0),
+        ((SAYS, ASKS), 1, 1),
+        ((SAYS, ASKS, REST), 1, 2),
+        ((SAYS, ASKS, SOME, REST), 1, 3),
+        ((SAYS, ASKS, SOME, SOME, REST), 2, 5),
+        ((SAYS, ASKS, REST, ENDS), 1, 1),
+        ((SAYS, ASKS, REST, ENDS), 2, 3),
+        ((SAYS, ASKS, REST, ENDS), 9, 4),
+        ((SAYS, ConversationPart((), "r1", (A,), ended=True), SAYS), 1, 1),
+        ((SAYS, ENDS, BEGINS, ASKS, REST), 9, 3),
+        ((ASKS, BEGINS), 1, 1),
+        ((REST, SAYS), 2, 2),
+    ],
+)
+def test_a_turn_begins_with_a_part_that_answers_no_call(
+    parts: tuple[ConversationPart, ...], turns: int, length: int
+) -> None:
+    """All answers of a reply belong to its turn; the parts before a restart to no turn of the conversation."""
+    assert last_turns(reversed(parts), turns) == list(parts[len(parts) - length :])
+
+
+def test_each_conversation_of_a_session_has_its_open_reply() -> None:
+    """They are stored in one LOG; a part of one ends nothing in another."""
+    other = ConversationPart((), "r2", (RequestedCall("c", "note", "{}"),), speaker="agent", name="desk")
+    assert [each.call for each in ConversationPart.listed_calls((ASKS, other, SOME))] == [
+        CallRef("r1", "b"),
+        CallRef("r2", "c"),
+    ]
+
+
+CALL = CallRef("r1", "c1")
+ASKED = CallQuestion(arguments="{}", digest="d", asks=("ask: sure?",), effect="state", reason="tomorrow")
+
+
+@pytest.fixture
+def session() -> Session:
+    """A session in a store whose time stands still."""
+    return Session.open(MemoryStore(clock=FakeClock()), "s")
+
+
+def note(session: Session, question: CallQuestion | None = ASKED, call: CallRef = CALL) -> None:
+    """Have a call postponed."""
+    store = session.store
+    assert store is not None
+    record_postponed(session[PostponedCall], call, "pay", store.now(), question)
+
+
+def answered(session: Session) -> None:
+    """Answer the question about the call."""
+    last = postponed_call(session[PostponedCall], CALL)
+    assert last is not None
+    answer = GivenAnswer(approved=True, reason="a person said yes", by="ada", at=last.at)
+    session[PostponedCall].append(replace(last, answer=answer))
+
+
+def states(session: Session) -> list[str]:
+    """The states of the open calls."""
+    return [call.state for call in session.open_calls]
+
+
+def test_question_is_noted_once(session: Session) -> None:
+    """However often it is asked, and in whatever words the approver puts it off."""
+    for question in (ASKED, ASKED, replace(ASKED, reason="next week"), None):
+        note(session, question)
+    assert [item.question for item in session[PostponedCall]] == [ASKED]
+    assert states(session) == ["postponed"]
+
+
+@pytest.mark.parametrize("other", [replace(ASKED, digest="e"), replace(ASKED, asks=("ask: really?",))])
+def test_other_question_takes_its_place(session: Session, other: CallQuestion) -> None:
+    """About other arguments, or with another policy."""
+    note(session)
+    note(session, other)
+    last = postponed_call(session[PostponedCall], CALL)
+    assert last is not None
+    assert last.question == other
+    assert len(session.open_calls) == 1
+
+
+def test_question_is_noted_for_a_call_that_a_version_before_has_postponed(session: Session) -> None:
+    """So that it can be answered."""
+    note(session, None)
+    note(session)
+    assert [item.question for item in session[PostponedCall]] == [None, ASKED]
+
+
+def test_answered_call_waits_for_its_program_alone(session: Session) -> None:
+    """Asked again, it is open again."""
+    note(session)
+    answered(session)
+    assert states(session) == ["unrecorded"]
+    note(session)
+    assert states(session) == ["postponed"]
+
+
+def test_item_of_another_session_holds_for_no_call_of_this_one(session: Session) -> None:
+    """A fork has copies of them."""
+    note(session)
+    with session.fork(session_id="branch") as fork:
+        assert postponed_call(fork[PostponedCall], CALL) is None
+        assert len(fork[PostponedCall]) == 1
+
+
+def test_call_without_a_name_is_not_noted(session: Session) -> None:
+    """No record of it could be found."""
+    note(session, call=CallRef(None, ""))
+    assert session[PostponedCall].all() == ()
+
+
+@pytest.mark.parametrize(
+    "call, record", [(CALL, CALL), (CallRef.nested(CallRef.nested(CALL, "a"), "b"), CALL), (CallRef(None, "c1"),) * 2]
+)
+def test_nested_call_is_recorded_with_the_outermost(call: CallRef, record: CallRef) -> None:
+    """That one alone is made again."""
+    assert call.outermost == record
+
+
+@pytest.mark.parametrize(
+    "approved, reason", [(True, ""), (False, " too dear "), (False, " ")], ids=["yes", "no with a reason", "no"]
+)
+def test_answer_is_worded_once(approved: bool, reason: str, wording: Wording) -> None:
+    """For agents and for other programs."""
+    assert describe_answer(approved, reason) == wording

@@ -1,4 +1,4 @@
-"""Sessions against plain tuples: forks, snapshots and calls in any order, and nobody's items ever change."""
+"""TODO."""
 
 from __future__ import annotations
 

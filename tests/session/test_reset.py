@@ -1,4 +1,4 @@
-"""`Session.reset`: what it empties, what stays, when it is refused, and that it is one unit of work."""
+"""TODO."""
 
 from __future__ import annotations
 

@@ -1,0 +1,496 @@
+"""Codecs: parsing, dumping, round trips, caching and random input."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, make_dataclass, replace
+from datetime import date
+from decimal import Decimal
+from types import MappingProxyType
+from typing import Annotated, Any, Literal
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from handrail.errors import DumpError, ParseError, SchemaError
+from handrail.serde import Codec, codec, dump, parse, result_codec, schema
+from handrail.serde.core_schemas import MAX_CACHED, cached
+from handrail.serde.formatting import DataPath
+from handrail.serde.json_schema import is_array, is_object
+from tests.kit import refusal
+from tests.serde.kit import (
+    Circle,
+    Drawing,
+    Empty,
+    Everything,
+    Inner,
+    Json,
+    Loose,
+    Page,
+    Plan,
+    Square,
+    Status,
+    Step,
+    Tree,
+    everything,
+    inners,
+)
+from tests.serde.refused import HasOpenModel, OpenModel
+from tests.wording import Wording
+
+
+@dataclass
+class Broken:
+    text: str
+
+    def __post_init__(self) -> None:
+        """Raises what is no `ValueError`."""
+        raise LookupError(self.text)
+
+
+@dataclass
+class Money:
+    amount: float
+    exact: Decimal = Decimal(0)
+    note: str = ""
+
+
+def test_a_codec_is_built_once() -> None:
+    """Asked again for the same type, and for an equal alias of it, the same codec is given."""
+    assert codec(Plan) is codec(Plan)
+    assert codec(Page[Step]) is codec(Page[Step])
+    assert codec(Page[Circle]).kind == Page[Circle]
+    assert codec(Plan) is not result_codec(Plan)
+    assert codec(Plan).kind is Plan
+
+
+def test_parsing_is_strict() -> None:
+    """Nothing is converted that JSON can say; what it cannot say comes as a string, in one form."""
+    assert parse(Loose, '{"exact": "1.50", "numbers": {"a": 1}}') == Loose(exact=Decimal("1.50"), numbers={"a": 1.0})
+    assert parse(Plan, '{"objective": "a", "steps": [{"title": "b", "status": "done"}]}').steps == (
+        Step("b", Status.DONE),
+    )
+    for slip in ('{"objective": 1}', '{"objective": "a", "limit": 1.5}', '{"objective": "a", "limit": true}'):
+        refusal(ParseError, parse, Plan, slip)
+
+
+def test_keys_of_a_mapping_that_json_writes_the_same_are_a_fault(wording: Wording) -> None:
+    """A mapping is read as the JSON that it would be."""
+    assert str(refusal(ParseError, parse, Loose, {"anything": {1: "a", "1": "b"}})) == wording
+
+
+@pytest.mark.parametrize("wrap", [dict, MappingProxyType])
+def test_a_mapping_is_parsed_as_the_json_that_it_would_be(wrap: Json) -> None:
+    """Decoded already, by whatever kind of mapping; its own values may still be Python's."""
+    data = wrap({"objective": "a", "steps": [wrap({"title": "b", "status": Status.DONE})]})
+    assert parse(Plan, data) == Plan("a", steps=(Step("b", Status.DONE),))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        pytest.param({"objective": object()}, id="object in a field"),
+        pytest.param({"objective": "a", "notes": {"b": [1, {2}, print]}}, id="function in a list"),
+        pytest.param([], id="list"),
+        pytest.param(5, id="integer"),
+        pytest.param(None, id="None"),
+        pytest.param(object(), id="object"),
+    ],
+)
+def test_what_could_not_have_come_from_json_is_a_fault(data: Json, wording: Wording) -> None:
+    """Also a value that is no mapping at all."""
+    assert str(refusal(ParseError, parse, Plan, data)) == wording
+
+
+def test_what_a_dataclass_raises_itself_is_not_hidden() -> None:
+    """A `ValueError` is a fault of the input (see the faults); anything else is the dataclass's own."""
+    with pytest.raises(LookupError, match="a"):
+        parse(Broken, '{"text": "a"}')
+
+
+def test_a_value_that_is_not_of_its_declared_type_is_not_dumped(wording: Wording) -> None:
+    """The type checker sees most of it; what it has not seen is told with its path."""
+    wrong: list[tuple[Any, Any]] = [
+        (Circle, Circle("circle", "wide")),  # type: ignore[arg-type]
+        (Plan, Plan("a", steps=(Step("b", "done"),))),  # type: ignore[arg-type]
+        (Plan, Plan("a", steps=[Step("b")])),  # type: ignore[arg-type]
+        (Plan, Step("b")),
+        (Drawing, Drawing(size=1.5)),  # type: ignore[arg-type]
+        (dict[str, int], {"a": "b"}),
+        (list[Step], (Step("a"),)),
+        (str, 5),
+        (Circle, None),
+        (Plan, Plan(None, steps=(None,))),  # type: ignore[arg-type]
+        (Loose, Loose(anything=None, numbers={"a": None})),  # type: ignore[dict-item]
+    ]
+    told: list[str] = []
+    for kind, value in wrong:
+        with pytest.raises(DumpError) as caught:
+            result_codec(kind).dump_json(value)
+        assert caught.value.faults
+        told += str(caught.value).splitlines()
+    assert told == wording
+
+
+def test_a_value_that_json_cannot_say_is_not_dumped(wording: Wording) -> None:
+    """Not finite, not Unicode, endless, or of a type without a form in JSON: told with its path."""
+    endless: list[Any] = []
+    endless.append(endless)
+    deep: list[Any] = []
+    for _ in range(100_000):
+        deep = [deep]
+    unsayable: list[Any] = [
+        Money(float("nan")),
+        Money(float("inf"), Decimal("NaN")),
+        Money(1.0, Decimal("-Infinity")),
+        Loose(numbers={"a": float("-inf")}),
+        Loose(anything=[1, {"a": float("nan")}]),
+        Loose(anything={"a": [object()]}),
+        Loose(anything=Inner("a", parts=(Inner("\ud800"),))),
+        Loose(anything=endless),
+        Loose(anything=deep),
+        Inner("\ud800"),
+    ]
+    told: list[str] = []
+    for value in unsayable:
+        error = refusal(DumpError, dump, value)
+        told += str(error).splitlines()
+    assert told == wording
+
+
+def test_an_integer_that_could_not_be_read_back_is_not_dumped_to_python(wording: Wording) -> None:
+    """Python and pydantic read some thousands of digits and no more."""
+    assert str(refusal(DumpError, dump, Loose(anything=10**5000))) == wording
+
+
+def test_anything_without_a_declared_type_is_dumped_by_what_it_is() -> None:
+    """Mappings, sequences, scalars, and dataclasses among them."""
+    assert dump({"a": [Circle("circle", 1.5), Status.DONE, b"\xff", Decimal("1.0"), None]}) == {
+        "a": [{"kind": "circle", "radius": 1.5}, "done", "_w==", "1.0", None]
+    }
+    assert dump(MappingProxyType({"a": MappingProxyType({1: 2})})) == {"a": {"1": 2}}
+    assert dump((1, "a")) == [1, "a"]
+    assert dump("text") == "text"
+    assert dump(None) is None
+    assert dump(Empty()) == {}
+
+
+@pytest.mark.parametrize("value", [[float("nan")], {"a": object()}, Plan, "\ud800"])
+def test_without_a_declared_type_the_same_is_refused(value: object) -> None:
+    """A class is no value either."""
+    refusal(DumpError, dump, value)
+
+
+def test_a_dataclass_that_is_not_taken_cannot_be_dumped() -> None:
+    """It could not be read back."""
+    refusal(SchemaError, dump, HasOpenModel([OpenModel(name="a")]))
+
+
+@dataclass(frozen=True, slots=True)
+class Scalars:
+    text: str
+    whole: int
+    real: float
+    flag: bool
+    status: Status
+    day: Annotated[date, "any"] = date(2026, 1, 31)
+    maybe: str | None = None
+    either: int | str | None = None
+
+
+@pytest.mark.parametrize(
+    "change", [{"text": None}, {"whole": "1"}, {"real": float("nan")}, {"status": "done"}, {"either": 1.5}], ids=str
+)
+def test_a_value_of_scalars_is_refused_by_its_types(change: Json) -> None:
+    """What is not of its declared type goes the thorough way, and is told."""
+    with pytest.raises(DumpError, match=rf"^\$\.{next(iter(change))}: "):
+        result_codec(Scalars).dump_json(replace(Scalars("a", 1, 2.0, True, Status.DONE), **change))
+
+
+@dataclass(frozen=True)
+class Row:
+    number: int
+
+
+@dataclass(frozen=True)
+class Sheet:
+    rows: list[Row] = field(default_factory=list[Row])
+    named: dict[str, Row] | None = None
+    amounts: tuple[Decimal, ...] = ()
+    text: list[int] | str = ""
+
+
+@pytest.mark.parametrize(
+    "sent, value",
+    [
+        ({"rows": '[{"number": 1}]'}, Sheet([Row(1)])),
+        ({"rows": ['{"number": 1.0}']}, Sheet([Row(1)])),
+        ({"named": ' {"a": "{\\"number\\": 1}"} '}, Sheet(named={"a": Row(1)})),
+        ({"amounts": '["1.50"]'}, Sheet(amounts=(Decimal("1.5"),))),
+        ({"text": "[1]"}, Sheet(text="[1]")),
+    ],
+)
+def test_an_array_or_object_in_a_text_is_read(sent: dict[str, Any], value: Sheet) -> None:
+    """Where its place takes no text: models send the JSON of an argument once more in a string."""
+    assert codec(Sheet).parse(sent) == value
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        *({"rows": '[{"number": 1}'}, {"rows": '{"number": 1}'}, {"named": "null"}, {"rows": '["a"]'}),
+        *({"named": '{"a": {"number": 1, "number": 2}}'}, {"amounts": "[1.00000000000000000001]"}),
+        *({"amounts": "[NaN]"}, {"rows": '[{"number": 1, "more": "\\ud800"}]'}, {"rows": "1"}),
+    ],
+)
+def test_a_text_that_does_not_say_all_of_it_is_refused(sent: dict[str, Any]) -> None:
+    """Nothing is lost: neither digits nor one of two values for a key."""
+    error = refusal(ParseError, codec(Sheet).parse, sent)
+    assert {path.split(".")[1].partition("[")[0] for path, _ in error.faults} == set(sent)
+
+
+def test_a_value_is_made_once() -> None:
+    """Asked for again, the first one is given."""
+    made: Callable[[str], list[str]] = cached(lambda name: [name])
+    assert made("a") is made("a")
+
+
+def test_a_type_that_cannot_be_hashed_is_not_kept() -> None:
+    """Its value is made each time."""
+    made: Callable[[list[int]], list[int]] = cached(lambda _: [1])
+    key: list[int] = []
+    assert made(key) == made(key)
+    assert made(key) is not made(key)
+
+
+def test_one_goes_when_there_are_too_many() -> None:
+    """So that types made at run time do not fill the memory."""
+    made: Callable[[int], list[int]] = cached(lambda number: [number])
+    first, last = made(-1), [made(number) for number in range(MAX_CACHED)][-1]
+    assert made(-1) == first
+    assert made(-1) is not first
+    assert made(MAX_CACHED - 1) is last
+
+
+def test_what_could_not_be_made_is_asked_again() -> None:
+    """A name may be defined by then."""
+    names: dict[str, int] = {}
+    made: Callable[[str], int] = cached(lambda name: names[name])
+    refusal(KeyError, made, "a")
+    names["a"] = 1
+    assert made("a") == 1
+
+
+def test_two_caches_may_ask_each_other() -> None:
+    """No lock is held while a value is made: what makes it is code of the program, which may ask for another one."""
+    both_make = threading.Barrier(2)
+
+    def ask(name: str, others: list[Callable[[str], str]]) -> str:
+        if name == "inner":
+            return "made"
+        both_make.wait(timeout=30)
+        return others[0]("inner")
+
+    one: Callable[[str], str] = cached(lambda name: ask(name, [other]))
+    other: Callable[[str], str] = cached(lambda name: ask(name, [one]))
+    with ThreadPoolExecutor(2) as pool:
+        asked = [pool.submit(one, "a"), pool.submit(other, "b")]
+        assert [each.result() for each in asked] == ["made", "made"]
+
+
+def is_built(made: Codec[Any]) -> bool:
+    """Whether there is a validator."""
+    try:
+        object.__getattribute__(made, "_validate")
+    except AttributeError:
+        return False
+    return True
+
+
+def test_a_simple_type_is_built_when_it_is_first_used(wording: Wording) -> None:
+    """Many functions are made tools, and few are called; the threads that use one first agree."""
+    kind: type[Any] = make_dataclass("Order", [("number", str), ("cents", int)])
+    made: Codec[Any] = codec(kind)
+    assert not is_built(made)
+    ready = threading.Barrier(4)
+
+    def parsed(cents: int) -> object:
+        ready.wait(timeout=30)
+        return made.parse({"number": "a", "cents": cents})
+
+    with ThreadPoolExecutor(4) as threads:
+        assert [*threads.map(parsed, range(4))] == [kind("a", cents) for cents in range(4)]
+    assert is_built(made)
+    assert codec(kind) is made
+    with pytest.raises(AttributeError) as raised:
+        getattr(made, "other")  # noqa: B009 - checkers know that there is none
+    assert str(raised.value) == wording
+
+
+def test_a_thread_that_comes_late_to_a_first_use_finds_all_there() -> None:
+    """Another one has built the codec since this one asked for what was not there."""
+    made: Codec[Any] = codec(make_dataclass("Order", [("number", str)]))
+    ask: Any = type(made).__dict__["__getattr__"]
+    value = made.parse({"number": "a"})
+    assert ask(made, "kind") is type(value)
+
+
+def test_a_type_that_may_be_at_fault_is_built_at_once() -> None:
+    """So that its fault is reported where it is declared."""
+    kind: type[Any] = make_dataclass("Order", [("day", date)])
+    assert is_built(codec(kind))
+    wrong: type[Any] = make_dataclass("Order", [("number", complex)])
+    refusal(SchemaError, codec, wrong)
+
+
+@given(everything())
+def test_every_type_survives_a_round_trip(value: Everything) -> None:
+    """`parse(type(x), dump(x)) == x`, through Python and through JSON."""
+    assert parse(Everything, dump(value)) == value
+    parameters = codec(Everything)
+    assert parameters.parse_json(parameters.dump_json(value)) == value
+
+
+@given(everything())
+def test_what_is_dumped_is_json(value: Everything) -> None:
+    """`dump` gives the Python that the standard library writes and reads without loss."""
+    dumped = dump(value)
+    assert json.loads(json.dumps(dumped, allow_nan=False)) == dumped
+
+
+@given(everything())
+def test_what_is_dumped_has_the_fields_of_the_schema(value: Everything) -> None:
+    """The model is shown exactly the fields that a value has, and is asked for those without a default."""
+    shown: dict[str, Any] = schema(Everything)
+    assert list(shown["properties"]) == list(dump(value))
+    assert set(shown["required"]) == set(dump(value)) - {"nothing", "default"}
+
+
+@given(st.lists(inners(), max_size=4))
+def test_a_generic_dataclass_survives_a_round_trip(items: list[Inner]) -> None:
+    """`Page[Inner]` makes its items of type `Inner`, though `Page` alone does not know them."""
+    page = Page(items, Page(items))
+    assert parse(Page[Inner], dump(page)) == page
+
+
+@pytest.mark.parametrize(
+    "kind, value",
+    [
+        (dict[str, int], {"a": 1}),
+        (list[Circle | Square], [Circle("circle", 1.5), Square("square", 2.0)]),
+        (tuple[Circle, ...], (Circle("circle", 1.5),)),
+        (str, "text"),
+        (frozenset[int], frozenset({1, 2})),
+        (Circle | None, None),
+        (Page[int], Page([1, 2])),
+    ],
+)
+def test_a_result_survives_a_round_trip(kind: object, value: object) -> None:
+    """A result may also be a mapping, a sequence, a set or a string, or nothing."""
+    results = result_codec(kind)
+    assert results.parse_json(results.dump_json(value)) == value
+
+
+CODECS: list[Codec[Any]] = [codec(kind) for kind in (Drawing, Everything, Loose, Page[Tree], Plan, Tree)]
+
+scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.just("9" * 400) | st.just(10**400)
+trees = st.recursive(scalars, lambda some: st.lists(some) | st.dictionaries(st.text(), some), max_leaves=20)
+
+
+def outcome(parser: Codec[Any], data: Json) -> Literal["value", "fault"]:
+    """What becomes of the data; anything else that is raised fails the test."""
+    try:
+        value = parser.parse(data)
+    except ParseError as error:
+        faults, message = error.faults, str(error)
+    else:
+        assert isinstance(value, parser.kind if isinstance(parser.kind, type) else Page)
+        return "value"
+    assert faults
+    assert all(path.startswith("$") and text for path, text in faults)
+    assert len(message) < 200_000
+    return "fault"
+
+
+@given(st.text() | st.binary())
+@example("")
+@example("{}")
+@example('{"kids": [')
+@example(b"\xff")
+def test_arbitrary_text_gives_a_value_or_a_fault(data: str | bytes) -> None:
+    """Be it JSON or not."""
+    for parser in CODECS:
+        outcome(parser, data)
+
+
+@given(trees)
+def test_arbitrary_json_gives_a_value_or_a_fault(data: Json) -> None:
+    """NaN and Infinity among it; the same as text, as bytes, and as Python."""
+    text = json.dumps(data)
+    for parser in CODECS:
+        outcomes = {outcome(parser, text), outcome(parser, text.encode()), outcome(parser, data)}
+        assert len(outcomes) == 1 or isinstance(data, str)
+
+
+def children(value: Json) -> list[tuple[str | int, Json]]:
+    """What stands directly inside a JSON value."""
+    if is_object(value):
+        return list(value.items())
+    return list(enumerate(value)) if is_array(value) else []
+
+
+def places(value: Json, path: DataPath = ()) -> list[DataPath]:
+    """Every place inside a JSON value."""
+    return [path, *(place for key, child in children(value) for place in places(child, (*path, key)))]
+
+
+def mutated(value: Json, path: DataPath, change: Callable[[Json], Json]) -> Json:
+    """A copy in which `change` has been made to what stands at `path`."""
+    if not path:
+        return change(value)
+    copied = dict(children(value))
+    copied[path[0]] = mutated(copied[path[0]], path[1:], change)
+    return list(copied.values()) if is_array(value) else copied
+
+
+def renamed(value: Json) -> Json:
+    """An object with other keys; anything else as it is."""
+    return {f"{key}_": child for key, child in value.items()} if is_object(value) else value
+
+
+def shortened(value: Json) -> Json:
+    """Without its first part, if it has any."""
+    inside = children(value)[1:]
+    return [child for _, child in inside] if is_array(value) else dict(inside)
+
+
+def wrapped(value: Json) -> Json:
+    """In an array of its own."""
+    return [value]
+
+
+def replaced(new: Json) -> Callable[[Json], Json]:
+    """Something else altogether."""
+
+    def change(old: Json) -> Json:
+        return new
+
+    return change
+
+
+CHANGES: st.SearchStrategy[Callable[[Json], Json]] = st.sampled_from([renamed, shortened, wrapped]) | trees.map(
+    replaced
+)
+
+
+@given(everything(), st.data())
+def test_a_spoilt_value_gives_a_value_or_a_fault(value: Everything, data: st.DataObject) -> None:
+    """One place of a good value is replaced, renamed, shortened or wrapped: as Python and as text alike."""
+    good = dump(value)
+    spoilt = mutated(good, data.draw(st.sampled_from(places(good))), data.draw(CHANGES))
+    for parser in CODECS:
+        assert outcome(parser, spoilt) == outcome(parser, json.dumps(spoilt)) or isinstance(spoilt, str)
