@@ -16,7 +16,7 @@ from uuid import UUID
 
 import pytest
 from hypothesis import strategies as st
-from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
 from typing_extensions import TypedDict
 
 from handrail.errors import ParseError
@@ -536,3 +536,10 @@ def held(kind: Any, **metadata: Any) -> Any:
     """A dataclass with a field of this type and metadata."""
     own = {"__module__": __name__}  # Python 3.11 names another one than later versions
     return dataclasses.make_dataclass("Held", [("x", kind, dataclasses.field(metadata=metadata))], namespace=own)
+
+
+class OpenModel(BaseModel):
+    """Takes unknown fields."""
+
+    model_config = ConfigDict(extra="allow")
+    name: str

@@ -30,6 +30,7 @@ from tests.serde.kit import (
     Inner,
     Json,
     Loose,
+    OpenModel,
     Page,
     Plan,
     Square,
@@ -37,9 +38,9 @@ from tests.serde.kit import (
     Step,
     Tree,
     everything,
+    held,
     inners,
 )
-from tests.serde.refused import HasOpenModel, OpenModel
 from tests.wording import Wording
 
 
@@ -187,7 +188,7 @@ def test_without_a_declared_type_the_same_is_refused(value: object) -> None:
 
 def test_a_dataclass_that_is_not_taken_cannot_be_dumped() -> None:
     """It could not be read back."""
-    refusal(SchemaError, dump, HasOpenModel([OpenModel(name="a")]))
+    refusal(SchemaError, dump, held(list[OpenModel])([OpenModel(name="a")]))
 
 
 @dataclass(frozen=True, slots=True)

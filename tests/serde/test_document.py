@@ -184,10 +184,7 @@ def test_every_part_knows_its_line_and_column() -> None:
     assert read_tree("a:\n  - 1\nb: {c: x}", name="desk") == YamlMap(
         (
             (YamlScalar("a", "a", 1, 1), YamlList((YamlScalar("1", 1, 2, 5),), 2, 3)),
-            (
-                YamlScalar("b", "b", 3, 1),
-                YamlMap(((YamlScalar("c", "c", 3, 5), YamlScalar("x", "x", 3, 8)),), 3, 4),
-            ),
+            (YamlScalar("b", "b", 3, 1), YamlMap(((YamlScalar("c", "c", 3, 5), YamlScalar("x", "x", 3, 8)),), 3, 4)),
         ),
         1,
         1,

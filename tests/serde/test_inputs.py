@@ -346,13 +346,7 @@ def numbers() -> st.SearchStrategy[str]:
     def number(sign: str, whole: str, part: str, power: str) -> str:
         return f"{sign}{whole.lstrip('0') or '0'}.{part}{power}"
 
-    made = st.builds(
-        number,
-        st.sampled_from(["", "-"]),
-        digits,
-        digits,
-        exponent,
-    )
+    made = st.builds(number, st.sampled_from(["", "-"]), digits, digits, exponent)
     return made | st.integers(-(10**60), 10**60).map(str)
 
 

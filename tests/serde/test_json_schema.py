@@ -150,12 +150,7 @@ class Described:
 def test_a_reference_keeps_its_description() -> None:
     """An enum is defined once; the field says what it means there."""
     assert schema(Described)["properties"]["status"] == snapshot(
-        {
-            "$ref": "#/$defs/Status",
-            "default": "done",
-            "description": "How far it is.",
-            "examples": ["done"],
-        }
+        {"$ref": "#/$defs/Status", "default": "done", "description": "How far it is.", "examples": ["done"]}
     )
 
 

@@ -243,8 +243,7 @@ SCALARS = st.sampled_from(
     ]
 )
 TYPES = st.recursive(
-    SCALARS,
-    lambda inner: inner.map(lambda kind: GenericAlias(list, kind)) | inner.map(lambda kind: kind | None),
+    SCALARS, lambda inner: inner.map(lambda kind: GenericAlias(list, kind)) | inner.map(lambda kind: kind | None)
 )
 DEFAULTS = st.sampled_from([{}, {"default": None}, {"default_factory": list}, {"metadata": {"description": "A text."}}])
 

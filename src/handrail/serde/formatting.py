@@ -222,12 +222,7 @@ KIND_NAMES: Final = {
 }
 """JSON types with their articles."""
 
-_EXAMPLES = {
-    "date-time": "2026-01-31T12:00:00Z",
-    "date": "2026-01-31",
-    "time": "12:00:00",
-    "duration": "PT1H30M",
-}
+_EXAMPLES = {"date-time": "2026-01-31T12:00:00Z", "date": "2026-01-31", "time": "12:00:00", "duration": "PT1H30M"}
 """Texts of a format, of which pydantic says no more than its name."""
 
 

@@ -277,10 +277,7 @@ def test_items_that_are_no_json_are_named(memory: FaultyStore, items: bytes, wor
 def test_items_of_another_number_are_named(memory: FaultyStore, wording: Wording) -> None:
     """A slice is never shorter than it was."""
     write(memory, note(1, 0), note(2, 1, items=b"[]"))
-    with (
-        Session.open(memory, "s") as session,
-        pytest.raises(StoreCorruptError) as raised,
-    ):
+    with Session.open(memory, "s") as session, pytest.raises(StoreCorruptError) as raised:
         session[Note].all()
     assert str(raised.value) == wording
 
