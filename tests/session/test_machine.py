@@ -1,4 +1,4 @@
-"""TODO."""
+"""A session against a model, by Hypothesis: calls, rollbacks, forks and snapshots in any order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TODO."""
+"""Resetting a session, and removing items of a slice."""
 
 from __future__ import annotations
 
