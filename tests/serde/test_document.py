@@ -36,10 +36,9 @@ WHAT = "a note is a text file"
 
 def refused(path: Path) -> str:
     """Why a file is no document."""
-    with pytest.raises(DocumentError) as caught:
-        read_document(path, file="note", what=WHAT)
-    cause = caught.value.__cause__  # of which Python has other words in each version
-    return str(caught.value).replace(str(cause), "<cause>") if type(cause) is ValueError else str(caught.value)
+    error = refusal(DocumentError, read_document, path, file="note", what=WHAT)
+    cause = error.__cause__  # of which Python has other words in each version
+    return str(error).replace(str(cause), "<cause>") if type(cause) is ValueError else str(error)
 
 
 def test_a_document_is_its_text_up_to_the_largest_size(tmp_path: Path) -> None:

@@ -29,10 +29,9 @@ from tests.wording import Wording
 
 def told(kind: type[object], data: Json, *, max_bytes: int | None = None) -> str:
     """The message for data that does not fit."""
-    with pytest.raises(ParseError) as caught:
-        codec(kind).parse(data, max_bytes=max_bytes)
-    assert caught.value.faults
-    return str(caught.value)
+    error = refusal(ParseError, codec(kind).parse, data, max_bytes=max_bytes)
+    assert error.faults
+    return str(error)
 
 
 def as_bytearray(text: str) -> bytearray:
@@ -224,10 +223,9 @@ class Holder:
 )
 def test_bytes_in_a_mapping_are_a_fault(data: Json, path: str, wording: Wording) -> None:
     """Decoded JSON holds none; taken as base64 they would arrive as a string that nobody has sent."""
-    with pytest.raises(ParseError) as caught:
-        parse(Plan, data)
-    assert [found for found, _ in caught.value.faults] == [path]
-    assert str(caught.value) == wording
+    error = refusal(ParseError, parse, Plan, data)
+    assert [found for found, _ in error.faults] == [path]
+    assert str(error) == wording
 
 
 @pytest.mark.parametrize(

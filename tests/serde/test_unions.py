@@ -155,10 +155,9 @@ def expression(leaf: object) -> dict[str, Any]:
 def test_a_wrong_leaf_of_a_recursive_union_is_found_in_linear_time() -> None:
     """A discriminator selects one member at each level."""
     began = process_time()
-    with pytest.raises(ParseError) as caught:
-        codec(Sum).parse(expression("x"))
+    error = refusal(ParseError, codec(Sum).parse, expression("x"))
     assert process_time() - began < 2
-    ((path, _),) = caught.value.faults
+    ((path, _),) = error.faults
     assert path == f"$.{'sides[0].' * DEEPEST}number"
 
 

@@ -367,23 +367,21 @@ WRONG: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("given", WRONG.values(), ids=WRONG)
 def test_it_is_refused_for_a_session_in_memory(given: dict[str, Any], wording: Wording) -> None:
     """The message has what was given, and what is expected."""
-    with pytest.raises(InvalidArgumentError) as caught:
-        Session(**given)
-    assert caught.value.function == "Session"
-    assert str(caught.value) == wording
+    error = refusal(InvalidArgumentError, Session, **given)
+    assert error.function == "Session"
+    assert str(error) == wording
 
 
 @pytest.mark.parametrize("given", WRONG.values(), ids=WRONG)
 def test_it_is_refused_before_a_store_has_the_session(store: Store, given: dict[str, Any]) -> None:
     """A tag that was no text was written, and the session could never be opened again. It is refused as in memory."""
-    with pytest.raises(InvalidArgumentError) as in_memory:
-        Session(**given)
+    error = refusal(InvalidArgumentError, Session, **given)
     arguments: dict[str, Any] = {"session_id": "desk", **given}
     with pytest.raises(InvalidArgumentError) as caught:
         Session.open(store, **arguments)
-    assert caught.value.argument == in_memory.value.argument
-    assert caught.value.expected == in_memory.value.expected
-    assert caught.value.given is in_memory.value.given
+    assert caught.value.argument == error.argument
+    assert caught.value.expected == error.expected
+    assert caught.value.given is error.given
     assert store.find("desk") is None
     with Session.open(store, "desk", tags={"customer": "7"}) as session:
         assert session.tags == {"customer": "7"}
@@ -411,10 +409,9 @@ STORES_GIVEN: dict[str, Any] = {"a URL": "sqlite:///desk.db", "a path": Path("de
 @pytest.mark.parametrize("given", STORES_GIVEN.values(), ids=STORES_GIVEN)
 def test_what_is_not_a_store_is_refused(given: Any, wording: Wording) -> None:
     """The message says how to open one."""
-    with pytest.raises(InvalidArgumentError) as caught:
-        Session.open(given, "desk")
-    assert str(caught.value) == wording
-    assert (caught.value.argument, caught.value.given) == ("store", type(given))
+    error = refusal(InvalidArgumentError, Session.open, given, "desk")
+    assert str(error) == wording
+    assert (error.argument, error.given) == ("store", type(given))
 
 
 @pytest.mark.parametrize(

@@ -223,10 +223,9 @@ def test_a_write_from_outside_is_refused_while_a_call_holds_the_session(exclusiv
     session.dispatch(B)
     ticket = draw_ticket((session.turn,), exclusive=exclusive)
     for write in (session.dispatch, session[Note].append, session[Note].seed):
-        with pytest.raises(SessionBusyError) as caught:
-            write(C)
-        assert str(caught.value) == wording
-        assert caught.value.session_id == "s1"
+        error = refusal(SessionBusyError, write, C)
+        assert str(error) == wording
+        assert error.session_id == "s1"
     refusal(SessionBusyError, session[Note].clear)
     refusal(SessionBusyError, session.restore, before)
     assert session[Note].all() == (A, B)

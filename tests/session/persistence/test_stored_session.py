@@ -252,10 +252,9 @@ def test_a_session_that_is_gone_from_its_store_cannot_be_forked(wording: Wording
     inner = Emptied(clock=FakeClock())
     session = Session.open(inner, "s")
     inner.emptied = True
-    with pytest.raises(SessionNotFoundError) as caught:
-        session.fork()
-    assert str(caught.value) == wording
-    assert caught.value.session_id == "s"
+    error = refusal(SessionNotFoundError, session.fork)
+    assert str(error) == wording
+    assert error.session_id == "s"
     session.close()
 
 
