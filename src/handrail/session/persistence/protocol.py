@@ -17,6 +17,9 @@ The rules that every store keeps:
    removed in several transactions; a process that dies in between leaves them to `finish_deletion`, and to `create`.
 """
 
+# pyright: reportReturnType=false
+# The methods of a protocol have a docstring and no body; mypy checks what the functions below return.
+
 from __future__ import annotations
 
 import json
