@@ -9,7 +9,6 @@ from enum import Enum
 from typing import ClassVar
 
 from handrail.session import Append, SlicePolicy, Unchanged, reducer
-from handrail.session.calls import CallRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +27,7 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True)
-class Happened(CallRecord):
+class Happened:
     """An event that is logged; as the record of a call it is final, and of session `s`."""
 
     slice_policy: ClassVar[SlicePolicy] = SlicePolicy.LOG

@@ -39,7 +39,7 @@ from handrail.serde import codec, dump, parse, result_codec
 from handrail.serde.json_schema import is_array, is_object
 from handrail.serde.secrets import partial_json
 from handrail.session import SlicePolicy, stored_as
-from handrail.session.calls import CallRecord, CallRef, ToolCall
+from handrail.session.calls import CallRef, ToolCall
 from handrail.session.persistence.stored_types import StoredForm, find_type, stored_type
 
 if TYPE_CHECKING:
@@ -270,7 +270,7 @@ class _Form:
 
 @stored_as("handrail.tool_invoked", form=StoredForm(_Form.dump, _Form.load))
 @dataclass(frozen=True, slots=True)
-class ToolInvoked(CallRecord):
+class ToolInvoked:
     """A call has ended: one event for each call, whatever the outcome. Its slice is a LOG, so it is never rolled back.
 
     Attributes:

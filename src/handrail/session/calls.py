@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, cast
+from typing import Any, Final, Literal, NamedTuple, Protocol, cast
 from urllib.parse import quote, unquote
 
 from pydantic_core import from_json
@@ -205,27 +205,23 @@ def distinct_call(call: ToolCall, reply: str | None, ids: set[str]) -> ToolCall:
     return call if name == call.id else replace(call, id=name)
 
 
-class CallRecord:
-    """Base of the event that records a call.
+class CallRecord(Protocol):
+    """An event that records a call: `ToolInvoked` of the layer above."""
 
-    Attributes:
-        session_id: the session of the call.
-        final: whether the same call, asked again, is answered from this record.
-    """
+    @property
+    def session_id(self) -> str:
+        """The session of the call."""
+        ...
 
-    __slots__ = ()
-
-    if TYPE_CHECKING:
-
-        @property
-        def session_id(self) -> str: ...  # noqa: D102 - see the class
-        @property
-        def final(self) -> bool: ...  # noqa: D102
+    @property
+    def final(self) -> bool:
+        """Tells whether the same call, asked again, is answered from this record."""
+        ...
 
     @property
     def summary(self) -> tuple[str, bool, datetime]:
         """The tool, whether the call succeeded, and when it ended, aware; stores keep them beside the record."""
-        raise NotImplementedError
+        ...
 
 
 class CallRecords:
