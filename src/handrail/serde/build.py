@@ -97,7 +97,7 @@ _LONGEST_REASON = 200
 class Built(NamedTuple):
     """The parts of a codec that pydantic made."""
 
-    kind: object  # the type
+    kind: object
     adapter: Adapter  # its validator and serializer
     facts: tuple[int, bool, bool]  # of its JSON Schema, as `find_facts` returns them
     schema: Node  # the JSON Schema of what is parsed, by which faults are explained

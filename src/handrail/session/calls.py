@@ -276,20 +276,28 @@ _STATES_IN_WORDS: Final[dict[OpenState, str]] = {
 
 
 class OpenCall(NamedTuple):
-    """A call of a session that has not ended."""
+    """A call of a session that has not ended.
 
-    call: CallRef  # the identity of the call
+    Attributes:
+        call: the identity of the call.
+        tool: name of the tool.
+        state: `"running"`: its effect is claimed; `"unknown"`: its effect may have happened; `"unapplied"`: its effect
+            has happened, and the session has not applied the result; `"postponed"`: it waits for an approval;
+            `"unrecorded"`: the model asked for it, and it was not carried out.
+        key: the key of its effect, if any.
+        lease_until: when the lease of the claim ends, aware; `None` unless `"running"`, or if the owner is proved dead.
+        owner: the process that holds the claim, in words; empty unless `"running"`.
+        claimed_at: when its effect was first claimed, aware; `None` if never.
+        awaits_apply: whether its result waits for the `apply` of its tool. Then it is open in spite of a final record.
+    """
+
+    call: CallRef
     tool: str
-    # `"running"`: its effect is claimed; `"unknown"`: its effect may have happened; `"unapplied"`: its effect has
-    # happened, and the session has not applied the result; `"postponed"`: it waits for an approval; `"unrecorded"`: the
-    # model asked for it, and it was not carried out.
     state: OpenState
-    key: str | None = None  # the key of its effect, if any
-    # When the lease of the claim ends, aware; `None` unless `"running"`, or if the owner is proved dead.
+    key: str | None = None
     lease_until: datetime | None = None
-    owner: str = ""  # the process that holds the claim, in words; empty unless `"running"`
-    claimed_at: datetime | None = None  # when its effect was first claimed, aware; `None` if never
-    # Whether its result waits for the `apply` of its tool. Then it is open in spite of a final record.
+    owner: str = ""
+    claimed_at: datetime | None = None
     awaits_apply: bool = False
 
     def __str__(self) -> str:

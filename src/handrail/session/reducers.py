@@ -251,8 +251,8 @@ class SessionSlices:
     def adopt(self, state: Versions, log: Versions, rules: SliceRules | None = None) -> None:
         """Takes over slices and rules; before the session is used."""
         policies = dict.fromkeys(state, SlicePolicy.STATE) | dict.fromkeys(log, SlicePolicy.LOG)
-        self.state: StateSlices = StateSlices(self.owner, state)  # the STATE slices
-        self.log: dict[type[Any], Version[Any]] = dict(log)  # the LOG slices
+        self.state: StateSlices = StateSlices(self.owner, state)
+        self.log: dict[type[Any], Version[Any]] = dict(log)
         # Which slices are LOGs, and which reducers take which events.
         self.rules: SliceRules = SliceRules(policies, {}) if rules is None else rules.copy()
 

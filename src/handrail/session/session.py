@@ -106,6 +106,9 @@ class Session:
         recorder: writes it to its store; `None` in memory.
         unbound: the session itself; of a view for the handler of a call, the session behind it.
         attached: objects of the layers above that live as long as the session, each under its own key.
+
+    Raises:
+        InvalidArgumentError: an id, a tag, the parent or the dispatcher is invalid. `new_id` makes an id that is missing.
     """
 
     def __init__(

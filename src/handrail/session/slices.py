@@ -353,7 +353,7 @@ class StateSlices:
     __slots__ = ("_end_is_shared", "events", "now", "owner")
 
     def __init__(self, owner: SliceOwner, slices: Versions) -> None:
-        self.owner: SliceOwner = owner  # stands for the session
+        self.owner: SliceOwner = owner
         # The last writer, the slices as they are for it, and as they were before it.
         self.now: tuple[Transaction | None, Versions, Versions] = (None, slices, slices)
         self.events: list[object] = []  # the events that the writer has dispatched so far

@@ -71,9 +71,9 @@ _MOST_RUNS = 512
 class PendingItem(NamedTuple):
     """An item of a LOG that the store does not have yet."""
 
-    kind: type[Any]  # its type
+    kind: type[Any]
     call: CallRef | None  # the call that it belongs to, as a store names it, if any
-    item: Any  # the item
+    item: Any
     data: bytes  # the same as a JSON array of one, made at once, so that an item that cannot be written is refused
 
 
@@ -127,11 +127,11 @@ class SessionRecorder:
     closed: str = ""  # why nothing is written any more; empty while something is
     # Whether the next unit brings the reply that asks for a call, which is stored before its handler starts.
     deferred: bool = False
-    # The session's. Set by the session when it is opened, as the four that follow.
+    # The session's own; set when it is opened, as the four that follow.
     lock: threading.RLock = field(init=False)
-    state: StateSlices = field(init=False)  # its STATE slices
-    log: dict[type[Any], Version[Any]] = field(init=False)  # its LOG slices
-    calls: CallRecords = field(init=False)  # the records of its calls
+    state: StateSlices = field(init=False)
+    log: dict[type[Any], Version[Any]] = field(init=False)
+    calls: CallRecords = field(init=False)
     mask: Callable[[object], object] = field(init=False)  # returns an item as it is stored, without secrets
     # The items of LOGs that the store does not have yet, in order.
     pending: list[PendingItem] = field(default_factory=list[PendingItem])

@@ -151,7 +151,7 @@ class StoredType:
         # Not inherited: a subclass is another type.
         mark: _Mark = vars(kind).get(_STORED_AS) or _Mark(_derived(kind), 1)
         self.kind: type[Any] = kind
-        self.name: str = name or mark.name  # its stable name
+        self.name: str = name or mark.name
         self.version: int = mark.version  # its present version
         # The beginning of a value with the name and version of its class; the value and a closing brace follow.
         self.tag: bytes = f'{{"type":"{self.name}","version":{self.version},"value":'.encode()
