@@ -144,8 +144,9 @@ def is_storable_id(text: object) -> bool:
     if not isinstance(text, str):
         return False
     # The fast path: printable ASCII of permitted length needs none of the other checks.
-    is_short = 0 < len(text) <= MAX_IDENTITY_CHARACTERS
-    return bool(_COMMON_ID(text)) or (is_short and "\0" not in text and escape_surrogates(text) is text)
+    if _COMMON_ID(text):
+        return True
+    return 0 < len(text) <= MAX_IDENTITY_CHARACTERS and "\0" not in text and escape_surrogates(text) is text
 
 
 def is_reply(text: object) -> bool:

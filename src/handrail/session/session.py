@@ -108,7 +108,7 @@ class Session:
         attached: objects of the layers above that live as long as the session, each under its own key.
 
     Raises:
-        InvalidArgumentError: an id, a tag, the parent or the dispatcher is invalid. `new_id` makes an id that is missing.
+        InvalidArgumentError: an id, a tag, the parent or the dispatcher is invalid. `new_id` makes a missing id.
     """
 
     def __init__(
