@@ -124,7 +124,7 @@ def _alias_value(alias: Any) -> object:  # noqa: ANN401 - an alias of either mod
 
 
 def is_union(kind: object) -> bool:
-    """Tells whether `kind` is written `A | B`, `Union[A, B]` or `Optional[A]`."""
+    """Returns whether `kind` is written `A | B`, `Union[A, B]` or `Optional[A]`."""
     return type(kind) is not type and get_origin(kind) in _UNIONS
 
 
@@ -160,13 +160,13 @@ _QUALIFIERS: Final = frozenset({typing.Required, typing.NotRequired, ReadOnly})
 
 
 def is_record(kind: object) -> TypeGuard[type[Any]]:
-    """Tells whether it is a class of objects with named fields; a generic one without its arguments."""
+    """Returns whether it is a class of objects with named fields; a generic one without its arguments."""
     cls = cast("type[object]", kind)  # if it is a class
     return isinstance(kind, type) and (is_dataclass(cls) or is_model(cls) or is_typeddict(cls))
 
 
 def is_model(kind: object) -> TypeGuard[type[BaseModel]]:
-    """Tells whether it is a class of pydantic models."""
+    """Returns whether it is a class of pydantic models."""
     return isinstance(kind, type) and issubclass(kind, BaseModel)
 
 
@@ -482,7 +482,7 @@ def _shared_faults(default: object) -> Iterator[TypeFault]:
 
 
 def is_mutable(value: object) -> bool:
-    """Tells whether a default can be changed, itself or in what it holds, whatever its hash."""
+    """Returns whether a default can be changed, itself or in what it holds, whatever its hash."""
     cls = type(value)
     if is_dataclass(cls):
         is_changed = not cast("Any", cls).__dataclass_params__.frozen

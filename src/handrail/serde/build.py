@@ -109,7 +109,7 @@ class Built(NamedTuple):
 
 
 def can_be_deferred(kind: object) -> bool:
-    """Tells whether a type of parameters is known to have no fault, so that `build` may wait; raises `SchemaError`."""
+    """Returns whether a type of parameters has no fault for sure, so that `build` may wait; raises `SchemaError`."""
     _check_root(kind, "validation")
     records = accept_type(kind)
     is_class = isinstance(kind, type) and get_origin(kind) is None
@@ -131,7 +131,7 @@ _OF_FIELD: Final = frozenset({"annotation", "required", "description", "metadata
 
 
 def is_surely_simple(cls: type[Any], hints: Mapping[str, Any]) -> bool:
-    """Tells whether a class, which `accept_type` accepts, is known to be simple by the types of its fields."""
+    """Returns whether a class, which `accept_type` accepts, is known to be simple by the types of its fields."""
     # pydantic calls methods that it knows by name or mark, so a class has no names beside those of its fields.
     if not is_dataclass(cls) or any(hasattr(cls, hook) for hook in _HOOKS):
         return False
@@ -353,7 +353,7 @@ def reader_for_keys(adapter: Adapter) -> Callable[..., Any] | None:
 
 
 def is_made_up(factory: object) -> bool:
-    """Tells whether a `default_factory` may make another value for each call."""
+    """Returns whether a `default_factory` may make another value for each call."""
     is_copy = isinstance(factory, partial) and factory.func is copy.deepcopy
     # `list[str]` makes what `list` makes.
     return factory is not None and not is_copy and not any((get_origin(factory) or factory) is x for x in _CONSTANT)
@@ -363,7 +363,7 @@ def is_made_up(factory: object) -> bool:
 
 
 def has_marks(core: Core) -> bool:
-    """Tells whether a field in a type, or all of it, is secret, and pydantic does not know it."""
+    """Returns whether a field in a type, or all of it, is secret, and pydantic does not know it."""
     return _is_marked(core) or bool(_marked_fields(core)) or any(map(has_marks, iter_parts(core)))
 
 

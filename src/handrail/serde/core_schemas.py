@@ -143,7 +143,7 @@ def without_name(core: Core) -> CoreSchema:
 
 def make_validator(core: Core, config: CoreConfig) -> SchemaValidator:
     """Makes the validator of all of a core schema, without what pydantic has built for a model itself."""
-    # pydantic has no public name for this, `_use_prebuilt`; `tests/serde/test_core_schemas.py` holds what it means.
+    # pydantic has no public name for this, `_use_prebuilt`; `tests/serde/test_types.py` holds what it means.
     return SchemaValidator(cast("CoreSchema", core), config, False)  # noqa: FBT003 - it has no other name
 
 
@@ -245,17 +245,17 @@ HOLDING: Final = (*BOUNDS, *LENGTHS, *CHANGING, "pattern", "max_digits", "decima
 
 
 def is_of_the_program(function: object) -> bool:
-    """Tells whether the `function` of a part is one of the program, and not of pydantic's or Handrail's."""
+    """Returns whether the `function` of a part is one of the program, and not of pydantic's or Handrail's."""
     return (_find_module(function) or "pydantic").partition(".")[0] not in _LIBRARIES
 
 
 def is_bound(function: object) -> bool:
-    """Tells whether pydantic holds a value to a bound by it."""
+    """Returns whether pydantic holds a value to a bound by it."""
     return _find_module(function) == _BOUNDS_OF
 
 
 def secret_parts(core: Core) -> Iterator[bool]:
-    """Tells of each thing that a place holds itself, not in a field of a class, whether it is a secret of pydantic's.
+    """Returns of each thing that a place holds itself, not in a field of a class, whether it is a secret of pydantic's.
 
     A bound counts as something that is not: the mask may not keep to it.
     """
@@ -275,7 +275,7 @@ def secret_parts(core: Core) -> Iterator[bool]:
 
 
 def makes_secret(function: object) -> bool:
-    """Tells whether it makes a value of one of pydantic's secrets, other than a text, from what it holds."""
+    """Returns whether it makes a value of one of pydantic's secrets, other than a text, from what it holds."""
     # `SecretBytes` is a class, and `Secret` calls a function that is nested in one of its methods: both are known by
     # module and name.
     own = [owner for owner in (*getattr(function, "__mro__", ()), function) if _find_module(owner) == "pydantic.types"]

@@ -69,17 +69,17 @@ def resolve_ref(node: Node, root: Node) -> Node:
 
 
 def is_secret_schema(node: Node) -> bool:
-    """Tells whether a JSON Schema marks a place as secret, as pydantic's does for its secrets."""
+    """Returns whether a JSON Schema marks a place as secret, as pydantic's does for its secrets."""
     return node.get("writeOnly") is True or node.get("format") == "password"
 
 
 def is_object(value: object) -> TypeGuard[dict[str, Any]]:
-    """Tells whether a piece of decoded JSON is an object."""
+    """Returns whether a piece of decoded JSON is an object."""
     return isinstance(value, dict)
 
 
 def is_array(value: object) -> TypeGuard[list[Any]]:
-    """Tells whether a piece of decoded JSON is an array."""
+    """Returns whether a piece of decoded JSON is an array."""
     return isinstance(value, list)
 
 

@@ -222,7 +222,7 @@ def endless(value: object, levels: int = MOST_WRITTEN) -> Fault | None:
 
 
 def is_decoded(value: object) -> bool:
-    """Tells whether `value` is exactly what decoded JSON is made of; faster than `foreign_faults`."""
+    """Returns whether `value` is exactly what decoded JSON is made of; faster than `foreign_faults`."""
     if type(value) in _PLAIN:
         return True
     if type(value) is dict:
@@ -353,7 +353,7 @@ CHECKS_ALL: Final = os.environ.get("HANDRAIL_CHECK_STORED") == "1"
 
 
 def is_read_back(core: Core) -> bool:
-    """Tells whether only reading shows that a value of the type can be read."""
+    """Returns whether only reading shows that a value of the type can be read."""
     return CHECKS_ALL or any(_checks(part) for _, part in iter_places(core, core_definitions(core)))
 
 
@@ -417,12 +417,12 @@ class SecretValue(Protocol):
 
 
 def is_secret(value: object) -> TypeGuard[SecretValue]:
-    """Tells whether a value is a secret of pydantic's."""
+    """Returns whether a value is a secret of pydantic's."""
     cls: type[Any] = type(value)
     return is_secret_class(cls)
 
 
 def is_secret_class(cls: type[Any]) -> bool:
-    """Tells whether its values are secrets of pydantic's."""
+    """Returns whether its values are secrets of pydantic's."""
     # A subclass that the program defines is a secret too.
     return any(base.__module__ == _MODULE and base.__name__ in _SECRETS for base in cls.__mro__)

@@ -342,7 +342,7 @@ def mask_places(plain: object) -> tuple[str, ...]:
 
 
 def holds_mask(plain: object) -> bool:
-    """Tells whether a value is the mask of a secret, or has one in it."""
+    """Returns whether a value is the mask of a secret, or has one in it."""
     return any(_is_mask(part) for _, part in walk_value(plain))
 
 

@@ -107,7 +107,7 @@ class CallRef(NamedTuple):
 
     @property
     def is_named(self) -> bool:
-        """Tells whether it is unique: without a reply, an empty id names nothing."""
+        """Returns whether it is unique: without a reply, an empty id names nothing."""
         return self.reply is not None or bool(self.call_id)
 
     @property
@@ -140,7 +140,7 @@ def _quote(text: str) -> str:
 
 
 def is_storable_id(text: object) -> bool:
-    """Tells whether text can be stored and looked up: 1 to 500 characters of valid Unicode without a zero."""
+    """Returns whether text can be stored and looked up: 1 to 500 characters of valid Unicode without a zero."""
     if not isinstance(text, str):
         return False
     # The fast path: printable ASCII of permitted length needs none of the other checks.
@@ -150,7 +150,7 @@ def is_storable_id(text: object) -> bool:
 
 
 def is_reply(text: object) -> bool:
-    """Tells whether text can name a reply of the model: it is storable, and not marked as that of a nested call."""
+    """Returns whether text can name a reply of the model: it is storable, and not marked as that of a nested call."""
     return is_storable_id(text) and not str(text).startswith(NESTED_SEPARATOR)
 
 
@@ -216,7 +216,7 @@ class CallRecord(Protocol):
 
     @property
     def final(self) -> bool:
-        """Tells whether the same call, asked again, is answered from this record."""
+        """Returns whether the same call, asked again, is answered from this record."""
         ...
 
     @property
@@ -241,7 +241,7 @@ class CallRecords:
             self._records[ref.storable] = record
 
     def is_at_hand(self, _ref: CallRef, /) -> bool:
-        """Tells whether `find` reads nothing from the store. Without the lock: what is at hand stays so."""
+        """Returns whether `find` reads nothing from the store. Without the lock: what is at hand stays so."""
         return True
 
     def find(self, ref: CallRef, *, own: bool = True) -> CallRecord | None:
@@ -257,7 +257,7 @@ class CallRecords:
         return None if record is None or (own and record.session_id != self._session_id) else record
 
     def is_final(self, ref: CallRef) -> bool:
-        """Tells whether a call is answered from its record when it is asked again; raises as `find`."""
+        """Returns whether a call is answered from its record when it is asked again; raises as `find`."""
         record = self.find(ref)
         return record is not None and record.final
 

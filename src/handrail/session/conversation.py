@@ -92,7 +92,7 @@ class ConversationPart:
 
     @property
     def is_unfinished(self) -> bool:
-        """Tells whether a conversation that ends with it waits for the model, its calls, or a check of its answer."""
+        """Returns whether a conversation that ends with it waits for the model, its calls, or a check of its answer."""
         if self.ended:
             return False
         last = cast("dict[str, Any]", self.messages[-1]) if isinstance(self.messages[-1], dict) else {}

@@ -70,7 +70,7 @@ class RecordedAnswer:
     def is_about(
         self, digest: str, asks: Sequence[str], last_attempt: datetime | None = None, *, first_asked: datetime | None
     ) -> bool:
-        """Tells whether it answers a question: the same arguments, nothing else that is asked, and no attempt since."""
+        """Returns whether it answers a question: the same arguments and asks, and no attempt since."""
         # Compared for equality: the process that has answered may have had another clock.
         if None not in {self.first_asked, first_asked} and self.first_asked != first_asked:
             return False
@@ -114,7 +114,7 @@ class CallQuestion:
     reason: str = ""  # why the call was postponed, as the approver says
 
     def is_same(self, other: CallQuestion | None) -> bool:
-        """Tells whether the question is the same; an approver may give another reason each time."""
+        """Returns whether the question is the same; an approver may give another reason each time."""
         return other is not None and (self.digest, self.asks) == (other.digest, other.asks)
 
 

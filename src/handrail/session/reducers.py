@@ -180,7 +180,7 @@ class SliceRules:
         return self._policies.get(kind) or self._policies.setdefault(kind, _declared_policy(kind))
 
     def is_log(self, kind: type[Any]) -> bool:
-        """Tells whether the slice of a type is a LOG; raises as `policy`."""
+        """Returns whether the slice of a type is a LOG; raises as `policy`."""
         return (self._policies.get(kind) or self.policy(kind)) is SlicePolicy.LOG
 
     def reducers(self, event_type: type[Any]) -> Reducers:
@@ -257,7 +257,7 @@ class SessionSlices:
         self.rules: SliceRules = SliceRules(policies, {}) if rules is None else rules.copy()
 
     def listens(self, event_type: type[Any]) -> bool:
-        """Tells whether events of this type have a reducer or a subscriber."""
+        """Returns whether events of this type have a reducer or a subscriber."""
         dispatcher = self._dispatcher
         return bool(self.rules.reducers(event_type)) or (not dispatcher.is_quiet and dispatcher.listens(event_type))
 

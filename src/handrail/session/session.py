@@ -298,7 +298,7 @@ class Session:
     def child(self, *, session_id: str | None = None, tags: Mapping[str, str] | None = None) -> Session:
         """Returns an empty session for work on behalf of this one, as of an agent used as a tool.
 
-        It is stored beside this one, outlives the call that makes it, and is not rolled back with it.
+        It is stored beside this one, lives longer than the call that makes it, and is not rolled back with it.
 
         Raises:
             InvalidArgumentError: the id or a tag is invalid.

@@ -66,7 +66,7 @@ class StoredItems(Generic[T]):
 
     @property
     def is_loaded(self) -> bool:
-        """Tells whether nothing is left to be read from the store."""
+        """Returns whether nothing is left to be read from the store."""
         return not self._buffer[0]
 
     def __len__(self) -> int:
@@ -371,7 +371,7 @@ class StateSlices:
                 return working
 
     def is_used(self, kind: type[Any]) -> bool:
-        """Tells whether a slice holds something, for its writer or for other readers."""
+        """Returns whether a slice holds something, for its writer or for other readers."""
         writer, working, before = self.now
         views = (working,) if writer is None or writer.committed else (working, before)
         return any(kind in slices and slices[kind].length for slices in views)

@@ -148,7 +148,7 @@ class UnopenedSession(NamedTuple):
 
 
 def reads_above(session: Session) -> bool:
-    """Tells whether `sessions_above` may read the store; most sessions have no parent, or one in this process."""
+    """Returns whether `sessions_above` may read the store; most sessions have no parent, or one in this process."""
     last = session.unbound
     while last.parent is not None:
         last = last.parent

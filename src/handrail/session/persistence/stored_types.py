@@ -245,7 +245,7 @@ class StoredType:
 
 
 def is_versioned(kind: object) -> bool:
-    """Tells whether `stored_as` gave a class a version after the first, so that older values of it are upgraded."""
+    """Returns whether `stored_as` gave a class a version after the first, so that older values of it are upgraded."""
     return isinstance(kind, type) and getattr(vars(kind).get(_STORED_AS), "version", 1) > 1
 
 
