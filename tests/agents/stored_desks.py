@@ -43,6 +43,7 @@ from pydantic_ai import ApprovalRequired, RunContext, Tool
 from handrail.adapters.pydantic_ai import tool_context
 from handrail.prompt import Tool as OwnTool, ToolContext, ToolResult
 from handrail.runtime import IdempotencyConfig
+from tests.agents.stored_desks import Note, Order
 
 WORLD = Path(__file__).parent / "world"
 
