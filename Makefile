@@ -16,8 +16,9 @@ READY := .venv/.ready
 CODE := $(wildcard src tests examples benchmarks chaos)
 DEMO_coding := examples/coding_agent/demo.py
 DEMO_mail := examples/mail_assistant/mail_demo.py
-FAST := tests/runtime tests/transaction tests/turns tests/prompt tests/resources tests/session/slices \
-	tests/session/session tests/serde/typed tests/serde/faults tests/serde/json_values tests/store/sqlite
+FAST := tests/runtime tests/transaction tests/turns tests/prompt tests/resources tests/store/sqlite \
+	$(addprefix tests/session/test_,slices.py session.py calls.py machine.py) \
+	$(addprefix tests/serde/test_,codecs.py faults.py inputs.py)
 
 help: ## Say what can be made (this text)
 	@echo "Handrail. All that is needed is Python >= 3.11; the first run prepares .venv."

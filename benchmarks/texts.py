@@ -19,7 +19,7 @@ from handrail.contrib.tools import VfsToolsSection
 from handrail.filesystem import InMemoryFilesystem
 from handrail.prompt import MarkdownSection, Prompt, PromptTemplate, Tool, ToolContext, ToolResult
 from handrail.runtime import Session, ToolCall, ToolInvoked, ToolMessage
-from handrail.serde.json_values import json_of
+from handrail.serde.json_values import encode_json
 from handrail.session import SlicePolicy, stored_as
 from handrail.session.persistence.protocol import SessionAppend, SessionEntry
 from handrail.session.persistence.stored_types import stored_type
@@ -107,7 +107,7 @@ def _fetching(executor: ToolExecutor, session: Session, number: int) -> object:
 
 
 def _writing(executor: ToolExecutor, session: Session, number: int) -> object:
-    arguments = json_of({"path": f"file-{number}.txt", "content": text_of(number)}).decode()
+    arguments = encode_json({"path": f"file-{number}.txt", "content": text_of(number)}).decode()
     return _turn(executor, session, number, "write_file", arguments)
 
 

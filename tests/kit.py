@@ -159,3 +159,10 @@ def raises(error: type[E], wording: Wording) -> Generator[pytest.ExceptionInfo[E
     with pytest.raises(error) as raised:
         yield raised
     assert str(raised.value) == wording, "\n".join(wording.explained())
+
+
+def refusal(error: type[E], act: Callable[..., object], *args: Any, **options: Any) -> E:
+    """The error that `act` raises for these arguments."""
+    with pytest.raises(error) as raised:
+        act(*args, **options)
+    return raised.value

@@ -23,7 +23,7 @@ from handrail.redaction import (
     redacted_logger,
     use_redaction,
 )
-from handrail.serde import masking_of, schema_masking
+from handrail.serde import schema_masking, type_masking
 
 SECRET = "correct horse \"battery\" 'staple'\n\\ü"  # noqa: S105 - the one that is looked for
 
@@ -251,7 +251,7 @@ def test_names_of_the_operator_are_secret_in_types_and_schemas() -> None:
     """Without regard to case, `-` and `_`."""
     plain = {"iban": "DE1", "API_KEY": "k", "cents": 5}
     shown = {"iban": MASK, "API_KEY": MASK, "cents": 5}
-    assert masking_of(Transfer).mask(plain) == shown
+    assert type_masking(Transfer).mask(plain) == shown
     properties = {"iban": {"type": "string"}, "API_KEY": {}, "cents": {"type": "integer"}}
     assert schema_masking({"type": "object", "properties": properties}).mask(plain) == shown
 

@@ -36,7 +36,7 @@ UNTRACED: Final = {
     "docs/test_texts.py": "reads the sources and the pages",
     "**/test_machine.py": "state machines",
     "**/test_*_machine.py": "state machines",
-    "serde/typed/test_fuzz.py": "many types and values",
+    "serde/test_fuzz.py": "many types and values",
     "scenarios/test_bad_input.py": "many values, through every entry point",
     "scenarios/test_growth.py": "thousands of calls",
 }

@@ -4,8 +4,11 @@ A handler that fails may put a secret into the text of its exception: `raise Key
 says what is secret, so a `Redaction` recognizes it: by its value, if the environment or the operator has stated it, or
 by its form. `MASK` replaces it. Stored values are never changed.
 
-Where types say what is secret, `serde.masking_of` masks it; the names in `Redaction.names` count there, too. All that
-is said of a call while it runs is searched for the secrets of its arguments and its result (`CallSecrets`).
+Values that a session, the ledger or a handler holds are never changed. Where types say what is secret,
+`serde.type_masking` does; the names in `Redaction.names` count there, too. What is secret in the arguments or result
+of a call is looked for in all that is said of the call while it runs (`CallSecrets`).
+
+The redaction of a process is made from its environment when this module is imported. `use_redaction` replaces it.
 """
 
 from __future__ import annotations

@@ -75,7 +75,6 @@ NEEDED_BY_SOME_CALLS = (
     "handrail.runtime.ledger.ledger",
     *(
         "handrail.session.conversation",
-        "handrail.session.export",
         "handrail.session.open_calls",
         "handrail.session.views",
     ),

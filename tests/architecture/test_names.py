@@ -87,7 +87,7 @@ FACES = {
         Transaction append_all reducer replace_latest upsert_by
     """,
     "handrail.serde": """
-        Codec MASK Masking canonical_json codec digest dump masking_of parse
+        Codec MASK Masking canonical_json codec digest dump type_masking parse
         result_codec result_masking schema schema_masking stored_codec
     """,
     "handrail.session": """

@@ -147,7 +147,7 @@ def url(tmp_path: Path) -> str:
         at_desk.turn(("pay", order("A-1")), text="I pay.")
         at_desk.clock.advance(timedelta(hours=1))
         at_desk.turn(("fail", order("A-2")))
-        Conversation(at_desk.session, *CLERK, clock=at_desk.clock).add(
+        Conversation(at_desk.session[ConversationPart], at_desk.session.calls, *CLERK, clock=at_desk.clock).add(
             ConversationPart(({"role": "user", "content": "Hello."},))
         )
         at_desk.say("Done.")

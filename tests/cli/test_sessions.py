@@ -17,8 +17,8 @@ from handrail.prompt import ToolResult
 from handrail.runtime import ToolCall, ToolInvoked
 from handrail.session import Session
 from handrail.session.calls import CallRef
-from handrail.session.conversation import Conversation
-from handrail.session.open_calls import note_postponed
+from handrail.session.conversation import Conversation, ConversationPart
+from handrail.session.open_calls import PostponedCall, record_postponed
 from handrail.session.persistence.protocol import SessionEntry, SessionRow
 from handrail.store import Store
 from handrail.store.protocol import ClaimOwner
@@ -72,7 +72,7 @@ def test_sessions_are_filtered_by_agent(handrail: Command, store: Store) -> None
 def test_sessions_are_filtered_by_state(handrail: Command, store: Store) -> None:
     """Any of those that are given: a process holds it, it has open calls, or none of that."""
     with Session.open(store, "waits") as session:
-        note_postponed(session, CallRef("r1", "c1"), "pay", store.now())
+        record_postponed(session[PostponedCall], CallRef("r1", "c1"), "pay", store.now())
         assert session_ids(handrail, "--state", "held") == ["waits"]
     assert session_ids(handrail, "--state", "held") == []
     assert session_ids(handrail, "--state", "waiting") == ["waits"]
@@ -97,7 +97,7 @@ def test_age_counts_from_the_last_use_that_is_recorded(handrail: Command, store:
     add(store, "talked", 40 * DAY, ("handrail.said", "", message(3 * DAY, store)))
     add(store, "said", 40 * DAY)
     with Session.open(store, "said") as session:
-        Conversation(session, clock=FakeClock(now - 3 * DAY)).append({"role": "user"})
+        Conversation(session[ConversationPart], session.calls, clock=FakeClock(now - 3 * DAY)).append({"role": "user"})
     add(store, "odd", 40 * DAY, ("handrail.said", "", b"[7]"), ("x", "c1", b"[{}]"))
     rows = {row.session_id: last_used(store, row) for row in store.sessions()}
     assert rows["called"] == now - 2 * DAY
@@ -146,7 +146,9 @@ def test_a_call_that_was_not_begun_waits_for_its_program(handrail: Command, stor
     """Nobody carries it out while no process has the session open."""
     with Session.open(store, "loop") as session:
         session.conversation.append({"role": "assistant"}, calls=[ToolCall("a", "pay", "{}")], reply="r1")
-        note_postponed(session, CallRef(None, "later"), "pay", store.now())  # the reply is stored with it
+        record_postponed(
+            session[PostponedCall], CallRef(None, "later"), "pay", store.now()
+        )  # the reply is stored with it
         calls = handrail("sessions", "show", "loop", "--entries").out.split("\n\n")[1]
         assert calls.splitlines()[2].split(maxsplit=3)[3] == wording
     calls = handrail("sessions", "show", "loop", "--entries").out.split("\n\n")[1]
@@ -178,7 +180,7 @@ def test_open_calls_are_shown_with_what_they_wait_for(handrail: Command, store: 
 def test_a_postponed_call_is_open_until_it_is_recorded(handrail: Command, store: Store, wording: Wording) -> None:
     """The session is not opened for it, so it may be open elsewhere."""
     with Session.open(store, "desk", dispatcher=Dispatcher()) as session:
-        note_postponed(session, CallRef("resp_7", "call_0"), "pay", store.now())
+        record_postponed(session[PostponedCall], CallRef("resp_7", "call_0"), "pay", store.now())
         shown = handrail.document("sessions", "show", "desk", "--entries")
         assert [(call["reply"], call["state"]) for call in shown["open_calls"]] == [("resp_7", "postponed")]
         assert handrail("sessions", "show", "desk", "--entries").out.splitlines()[7] == wording
@@ -271,7 +273,7 @@ def test_fork_shares_the_past_up_to_a_call(
     handrail: Command, store: Store, at: str | None, entries: int, wording: Wording
 ) -> None:
     """It has the tags of the other, and the other as its parent; without a name it gets a random one."""
-    record(store, 3, *CALLS, *(call.stored for call in ODD))
+    record(store, 3, *CALLS, *(call.storable for call in ODD))
     words = () if at is None else ("--at", at)
     ran = handrail("sessions", "fork", SESSION, *words, "--as", "branch")
     assert (ran.code, ran.out, ran.err) == (0, wording, "")
@@ -300,7 +302,7 @@ def test_fork_that_is_not_clear_is_refused(
     handrail: Command, store: Store, words: tuple[str, ...], code: int, wording: Wording
 ) -> None:
     """A call that several replies have is named with them; nothing is written, and nothing overwritten."""
-    record(store, 3, *CALLS, *(call.stored for call in ODD))
+    record(store, 3, *CALLS, *(call.storable for call in ODD))
     before = list(store.sessions())
     ran = handrail("sessions", "fork", SESSION, *words)
     assert (ran.code, ran.out, ran.err) == (code, "", wording)

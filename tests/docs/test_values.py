@@ -24,10 +24,8 @@ from handrail.errors import DumpError, ParseError, SchemaError
 from handrail.serde import codec, stored_codec
 from handrail.serde.json_schema import ACTING, WORDS
 from tests.docs.kit import DOCS, read_table
-from tests.serde.field_types import FIELD_TYPES
-from tests.serde.members import Approve, Reject, held
-from tests.serde.schema_values import is_valid
-from tests.serde.shapes import Circle, Level, Square, Status
+from tests.serde.field_types import FIELD_TYPES, is_valid
+from tests.serde.kit import Approve, Circle, Level, Reject, Square, Status, held
 
 
 @dataclasses.dataclass(frozen=True)

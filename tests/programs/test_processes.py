@@ -203,7 +203,7 @@ def test_only_what_was_not_there_before_the_program_is_killed_at_its_end(space: 
 def test_recovery_ends_the_whole_namespace(space: Space) -> None:
     """Its first process, and so all others; not that of another boot, whose name is that of another process here."""
     found, name = namespace_processes(space.first), process_name(space.first.pid)
-    for other in (name._replace(boot="another"), name._replace(start=""), name._replace(started="1")):
+    for other in (name._replace(boot="another"), name._replace(start=""), name._replace(start="1")):
         assert ProgramRecord("no-such-call", other).kill() == set()
     assert namespace_processes(space.first) == found
     assert ProgramRecord("no-such-call", name).kill() == set()

@@ -301,7 +301,7 @@ def test_nested_call_names_its_parent_and_is_never_taken_for_a_call_of_the_model
     assert CallRef.parse(str(innermost)) == innermost
     for nested in (inner, innermost):
         assert not is_reply(nested.reply)
-        assert not is_reply(nested.stored.reply)
+        assert not is_reply(nested.storable.reply)
 
 
 def _raise_key_error(params: object) -> str:

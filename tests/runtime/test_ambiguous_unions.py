@@ -13,7 +13,7 @@ from handrail.prompt import Tool, ToolContext, ToolResult
 from handrail.runtime import EffectLedger, Session, ToolCall, ToolMessage
 from handrail.store import MemoryStore
 from tests.kit import executor
-from tests.serde.members import Approve, Disc, Reject, Tile, held
+from tests.serde.kit import Approve, Disc, Reject, Tile, held
 from tests.wording import Wording
 
 Kind = Literal["state", "external"]

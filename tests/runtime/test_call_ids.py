@@ -77,7 +77,7 @@ def test_a_call_of_any_id_runs_once_is_recorded_and_is_found_again(
         with pytest.raises(CallPostponed):
             door.execute(ToolCall(f"{call_id}ask", "note", {"text": "ask"}), reply=reply)
         (waits,) = session.open_calls
-        assert waits.call == CallRef(reply, f"{call_id}ask").stored
+        assert waits.call == CallRef(reply, f"{call_id}ask").storable
     with Session.open(store, "s") as session:
         assert session[Kept].all() == (Kept("a"),)
         assert [each.state for each in session.open_calls] == ["postponed"]

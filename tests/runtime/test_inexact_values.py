@@ -15,7 +15,7 @@ from handrail.errors import SessionUseError
 from handrail.prompt import Tool, ToolContext, ToolResult
 from handrail.runtime import IdempotencyConfig, Session
 from tests.kit import Note, call, executor
-from tests.serde.shapes import Base, Card
+from tests.serde.kit import Base, Card
 from tests.wording import Wording
 
 

@@ -122,7 +122,7 @@ def test_an_approval_holds_when_the_call_is_made_again() -> None:
     session = Session.open(MemoryStore(), "s")
     with pytest.raises(CallPostponed):
         Shop(None, session=session, policies=[ASKS], approver=later).ask("1")
-    asked = postponed_call(session, CallRef("r1", "1"))
+    asked = postponed_call(session[PostponedCall], CallRef("r1", "1"))
     assert asked is not None
     answer = GivenAnswer(approved=True, reason="a person said so", by="ada", at=asked.at)
     session[PostponedCall].append(replace(asked, answer=answer))

@@ -59,7 +59,7 @@ def postpone(session: Session, request: ToolCall | None = None, **options: Any) 
 
 def answer(session: Session, *, approved: bool = True, call: CallRef = CALL, **changed: Any) -> None:
     """Record an answer to the question about a call."""
-    last = postponed_call(session, call)
+    last = postponed_call(session[PostponedCall], call)
     assert last is not None
     given = GivenAnswer(approved=approved, reason="a person said so", by="ada", at=last.at)
     session[PostponedCall].append(replace(last, answer=given, **changed))
@@ -141,7 +141,7 @@ def test_secret_is_part_of_the_arguments(session: Session) -> None:
     """It is recorded as asterisks, and an answer does not cover another one."""
     asked = ToolCall("call-1", "login", {"password": "first"})
     postpone(session, asked, of=LOGIN)
-    item = postponed_call(session, CALL)
+    item = postponed_call(session[PostponedCall], CALL)
     assert item is not None
     assert item.question is not None
     assert "first" not in item.question.arguments
@@ -251,7 +251,7 @@ def test_a_no_to_a_call_whose_secrets_are_gone_is_told(
     with shop.session() as session:
         session.conversation.append({"role": "assistant"}, calls=asked, reply="r1")
         assert isinstance(shop.door(session, LOGIN, policies=[ASKS], approver=later).answer(), PendingAnswers)
-        item = postponed_call(session, CALL)
+        item = postponed_call(session[PostponedCall], CALL)
         assert item is not None
         assert item.question is not None
         if as_row:

@@ -199,7 +199,7 @@ def test_a_question_that_is_asked_again_can_be_left_open(shop: Shop, is_async: b
         make(door, is_async)
     (waits,) = session.open_calls
     assert waits.state == "postponed"
-    item = postponed_call(session, waits.call)
+    item = postponed_call(session[PostponedCall], waits.call)
     assert item is not None
     (event,) = session[ToolInvoked]
     yes = GivenAnswer(approved=True, reason="a person said yes", by="ada", at=item.at)

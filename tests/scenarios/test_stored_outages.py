@@ -212,7 +212,7 @@ def test_a_commit_asks_on_a_thread_whether_the_one_before_it_was_made(kind: str,
             asyncio.run(desk.door.execute_async(call("note", "A")))
         store.come_back()
         if deferred:  # as the reply of a model is, which is written with the first claim
-            desk.session[Happened].log(Happened("a reply"), written="deferred")
+            desk.session[Happened].log(Happened("a reply"), write="deferred")
         store.at("check", ask)
         with Session.open(store, "beside") as beside:
             messages = asyncio.run(calls(desk, beside))

@@ -28,7 +28,8 @@ from inline_snapshot import snapshot
 
 from handrail.errors import DumpError
 from handrail.serde import canonical_json, digest
-from tests.serde.shapes import Circle, Empty, Everything, Json, Page, Status, Step, everything
+from tests.kit import refusal
+from tests.serde.kit import Circle, Empty, Everything, Json, Page, Status, Step, everything
 from tests.wording import Wording
 
 
@@ -229,11 +230,10 @@ def test_what_has_no_text_is_refused_at_its_place(value: object, path: str, word
     told: set[str] = set()
     for ask in (canonical_json, digest):
         call: Callable[[object], object] = ask
-        with pytest.raises(DumpError) as caught:
-            call(value)
-        ((found, text),) = caught.value.faults
+        error = refusal(DumpError, call, value)
+        ((found, text),) = error.faults
         assert found == path
-        assert str(caught.value) == f"{path}: {text}"
+        assert str(error) == f"{path}: {text}"
         told.add(text)
     (text,) = told
     assert text == wording

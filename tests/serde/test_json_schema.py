@@ -1,19 +1,35 @@
-"""What a model is shown."""
+"""The JSON Schema that a model sees, and its constraints."""
 
 from __future__ import annotations
 
+import dataclasses
+import datetime as dt
 import enum
 import json
+import re
 import subprocess
 import sys
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from decimal import Decimal
+from ipaddress import IPv4Address
+from itertools import count
+from pathlib import Path, PurePosixPath
+from typing import Annotated, Any, NewType
 
+import annotated_types
+import pytest
 from inline_snapshot import snapshot
-from pydantic import Field
+from pydantic import AfterValidator, BaseModel, Field, SecretStr, StringConstraints
 
+from handrail.errors import ParseError, PromptValidationError, SchemaError
+from handrail.prompt import Tool, ToolContext, ToolResult
 from handrail.serde import codec, result_codec, schema
-from tests.serde.shapes import Loose, Plan, Status, Tree
+from handrail.serde.json_schema import ACTING
+from tests.kit import refusal
+from tests.serde.kit import Json, Loose, Plan, Status, Tree, held
+from tests.wording import Wording
 
 
 class Shade(enum.Enum):
@@ -134,10 +150,215 @@ class Described:
 def test_a_reference_keeps_its_description() -> None:
     """An enum is defined once; the field says what it means there."""
     assert schema(Described)["properties"]["status"] == snapshot(
-        {
-            "$ref": "#/$defs/Status",
-            "default": "done",
-            "description": "How far it is.",
-            "examples": ["done"],
-        }
+        {"$ref": "#/$defs/Status", "default": "done", "description": "How far it is.", "examples": ["done"]}
     )
+
+
+class Meta:
+    """A constraint of another library."""
+
+    def __init__(self, **words: object) -> None:
+        """Hold the words as attributes."""
+        self.__dict__.update(words)
+
+
+# Untyped, because type checkers want to see the type written out.
+_named: Any = NewType
+_field: Any = Field
+Misspelled: Any = _named("Misspelled", Annotated[int, {"minimum": 1}])
+
+
+class Limited(BaseModel):
+    """Its schema would say what no check enforces."""
+
+    cents: int = Field(json_schema_extra={"minimum": 1})
+
+
+BROKEN: dict[str, tuple[Any, Json, str]] = {
+    "gt": (int, 1, "1"),
+    "ge": (int, 2, "1"),
+    "lt": (float, 1, "1"),
+    "le": (float, 0.5, "1"),
+    "multiple_of": (int, 2, "1"),
+    "min_length": (list[int], 2, "[1]"),
+    "max_length": (str, 2, '"abc"'),
+    "pattern": (str, "^a$", '"b"'),
+    "max_digits": (Decimal, 2, '"123"'),
+    "decimal_places": (Decimal, 1, '"1.25"'),
+}
+
+
+@pytest.mark.parametrize("word", sorted(ACTING))
+def test_a_word_that_acts_refuses_a_value(word: str) -> None:
+    """In the metadata of a field, and as an argument of `Field`."""
+    kind, bound, text = BROKEN[word]
+    arguments: dict[str, Any] = {word: bound}
+    for cls in (held(kind, **arguments), held(Annotated[kind, Field(**arguments)])):
+        refusal(ParseError, codec(cls).parse_json, f'{{"x":{text}}}')
+
+
+WITHOUT_EFFECT: dict[str, Any] = {
+    "min_length in a dictionary": held(Annotated[str, {"min_length": 1}]),
+    "minimum of an item": held(list[Annotated[int, {"minimum": 1}]]),
+    "minimum": held(int, minimum=1),
+    "maxItems": held(list[int], maxItems=1),
+    "regex": held(str, regex="a"),
+    "enum": held(int, enum=[1, 2]),
+    "strip_whitespace": held(str, strip_whitespace=True),
+    "minimum of the schema": held(int, json_schema_extra={"minimum": 1}),
+    "pattern of an integer": held(int, pattern="a"),
+    "format": held(str, format="email"),
+    "length": held(str, length=3),
+    "choices": held(str, choices=["a"]),
+    "ge of text or None": held(float | None, ge="1"),
+    "ge of text around a number": held(str | Annotated[int, Field(le=5)], ge="1"),
+    "multiple_of of a complex number": held(Annotated[float, _field(multiple_of=1j)]),
+    "le that is not comparable": held(Annotated[Decimal, Field(ge=1, le="x")]),
+    "description": held(int, description=5),
+    "negative min_length": held(Annotated[str, Field(min_length=-1)]),
+    "fractional min_length": held(Annotated[str, _field(min_length=1.5)]),
+    "max_length of text": held(str, max_length="2"),
+    "multiple of zero": held(Annotated[int, Field(multiple_of=0)]),
+    "multiple of zero in an item": held(list[Annotated[Decimal, Field(multiple_of=0)]]),
+    "pattern that does not compile": held(Annotated[str, Field(pattern="(")]),
+    "look-around": held(list[Annotated[str, Field(pattern="(?=a)a")]]),
+    "backreferences": held(str, pattern=r"(a)\1"),
+    "minimum of a NewType": held(Misspelled),
+    "minimum of a field of a model": held(Limited),
+}
+
+
+@pytest.mark.parametrize("cls", WITHOUT_EFFECT.values(), ids=WITHOUT_EFFECT)
+def test_a_word_that_would_not_act_is_refused(cls: Any, wording: Wording) -> None:
+    """At its field, with what to write instead."""
+    error = refusal(SchemaError, codec, cls)
+    assert error.path
+    assert error.path.startswith("$.x")
+    assert str(error) == wording
+    assert "FieldInfo" not in str(error)
+
+
+@pytest.mark.parametrize(
+    "cls",
+    [
+        held(int, unit="m", widget={"minimum": 1}, secret=True, minimum=None),
+        held(Annotated[int, "a note", 7, {"unit": "m"}, Meta(unit="m"), Meta(min_length=None)]),
+        held(Annotated[int, dataclasses.field(metadata={"unit": "m"})]),
+        held(Annotated[str, annotated_types.Len(1, 2), StringConstraints(to_lower=True)]),
+        held(Annotated[int, annotated_types.Interval(gt=0)]),
+        held(int, json_schema_extra={"examples": [1]}, title="A title"),
+        held(str | None, pattern="^a"),
+        held(Annotated[int, Field(gt=1)], gt=1),
+        held(Annotated[int, Field(gt=1)], le=5),
+        held(Annotated[Decimal, Field(gt=Decimal(1))]),
+        held(Annotated[str, Field(json_schema_extra={"format": "email"})]),
+        held(Annotated[int, annotated_types.Unit("m"), Meta(length=3, format="x", choices=[1])]),
+        held(str, title="A title", examples=["x"], deprecated=True),
+        held(Annotated[str, Field(pattern=re.compile("^a$"))]),
+    ],
+    ids=count(),
+)
+def test_other_metadata_is_left_alone(cls: Any) -> None:
+    """It is the program's own."""
+    assert codec(cls).schema["properties"]["x"]
+
+
+@pytest.mark.parametrize("word, value", [("default", 5), ("repr", False), ("union_mode", "smart"), ("strict", "a")])
+def test_metadata_that_pydantic_cannot_take_is_told_as_such(word: str, value: object, wording: Wording) -> None:
+    """With the field and the words, whatever pydantic raises."""
+    assert re.sub(r"\(.*\);", "(<reason>);", str(refusal(SchemaError, codec, held(int, **{word: value})))) == wording
+
+
+class Suit(enum.Enum):
+    SPADES = "spades"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Part:
+    name: str
+
+
+WORDS: dict[str, Any] = {
+    "gt": 0,
+    "ge": 0,
+    "lt": 5,
+    "le": 5,
+    "multiple_of": 1,
+    "min_length": 1,
+    "max_length": 9,
+    "pattern": "a",
+    "max_digits": 3,
+    "decimal_places": 1,
+}
+COMPARED = {"gt", "ge", "lt", "le"}
+SIZED = {"min_length", "max_length"}
+TAKING: list[tuple[Any, str, set[str]]] = [
+    (str, '"a"', SIZED | {"pattern"}),
+    (int, "1", COMPARED | {"multiple_of"}),
+    (bytes, '"aGk="', SIZED),
+    (Decimal, '"1"', COMPARED | {"multiple_of", "max_digits", "decimal_places"}),
+    (dt.timedelta, '"PT1S"', COMPARED | {"multiple_of"}),
+    (dt.datetime, '"2026-01-31T12:00:00Z"', COMPARED),
+    (dt.date, '"2026-01-31"', set()),
+    (Path, '"a"', set()),
+    (Path | None, "null", set()),
+    (Suit, '"spades"', set()),
+    (Part, '{"name":"a"}', set()),
+    (list[int], "[1]", SIZED),
+    (Mapping[str, int], '{"a":1}', SIZED),
+    (IPv4Address, '"1.1.1.1"', set()),
+    (SecretStr, '"a"', SIZED),
+    (re.Pattern[str], '"a"', set()),
+    (int | str, '"a"', set()),
+    (str | None, "null", SIZED | {"pattern"}),
+]
+
+
+@pytest.mark.parametrize("word", sorted(WORDS))
+@pytest.mark.parametrize("kind, text, words", TAKING, ids=[str(kind) for kind, _, _ in TAKING])
+def test_a_constraint_acts_or_is_refused_when_the_type_is_built(
+    kind: Any, text: str, words: set[str], word: str
+) -> None:
+    """Never at the first value, as a fault of the handler."""
+    arguments: dict[str, Any] = {word: WORDS[word]}
+    for cls in (held(Annotated[kind, Field(**arguments)]), held(kind, **arguments)):
+        if word not in words:
+            assert refusal(SchemaError, codec, cls).path == "$.x"
+            continue
+        with suppress(ParseError):
+            codec(cls).parse_json(f'{{"x":{text}}}')
+
+
+def test_a_constraint_that_cannot_be_applied_is_named_with_its_field_and_type(wording: Wording) -> None:
+    """Wherever it stands in a type."""
+    error = refusal(SchemaError, codec, held(list[Annotated[PurePosixPath, Field(max_length=200)]]))
+    assert error.path == "$.x[*]"
+    assert str(error) == wording
+
+
+def test_of_what_a_validator_of_the_program_makes_only_a_length_is_held_to() -> None:
+    """Any other constraint behind it would be in no schema that a model reads."""
+    with pytest.raises(ParseError):
+        codec(held(Annotated[str, AfterValidator(str.strip), Field(max_length=2)])).parse_json('{"x":"abc"}')
+    for constraint in (Field(gt=0), Field(multiple_of=2)):
+        refusal(SchemaError, codec, held(Annotated[int, AfterValidator(abs), constraint]))
+
+
+@dataclasses.dataclass(frozen=True)
+class Order:
+    """Parameters whose schema would say what nothing enforces."""
+
+    cents: Annotated[int, {"maximum": 500}]
+
+
+def test_a_tool_is_refused_when_it_is_made(wording: Wording) -> None:
+    """With the error of the type as the cause."""
+
+    def handler(params: Order, *, context: ToolContext) -> ToolResult[Order]:
+        del context
+        return ToolResult.ok(params)
+
+    with pytest.raises(PromptValidationError) as caught:
+        Tool[Order, Order](name="charge", description="Charges.", handler=handler)
+    assert str(caught.value) == wording
+    assert isinstance(caught.value.__cause__, SchemaError)

@@ -1,11 +1,12 @@
-"""Arguments whose schema is data are checked by `jsonschema`; the faults have places and cures."""
+"""Arguments whose JSON Schema is data."""
 
 from __future__ import annotations
 
 import importlib
 import json
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, make_dataclass
+from types import GenericAlias
 from typing import Annotated, Any, Literal
 
 import pytest
@@ -16,8 +17,12 @@ from pydantic import Field
 
 from handrail.errors import DumpError, ParseError, SchemaError
 from handrail.serde import codec
+from handrail.serde.adapter import closed_adapter
+from handrail.serde.build import is_surely_simple
+from handrail.serde.json_schema import json_schema
 from handrail.serde.schema_codec import schema_codec
 from tests.extent import examples
+from tests.kit import refusal
 from tests.wording import Wording
 
 ORDER: dict[str, Any] = {
@@ -62,9 +67,7 @@ FAULTY: list[Any] = [
 @pytest.mark.parametrize("value", FAULTY)
 def test_every_fault_has_its_path_and_its_cure(value: object, wording: Wording) -> None:
     """In the words of other arguments; nothing that was sent is repeated."""
-    with pytest.raises(ParseError) as raised:
-        schema_codec(ORDER).parse_json(json.dumps(value))
-    assert str(raised.value) == wording
+    assert str(refusal(ParseError, schema_codec(ORDER).parse_json, json.dumps(value))) == wording
 
 
 @pytest.mark.parametrize(
@@ -77,9 +80,7 @@ def test_every_fault_has_its_path_and_its_cure(value: object, wording: Wording) 
 )
 def test_what_is_not_json_is_refused(text: str, wording: Wording) -> None:
     """As for other arguments."""
-    with pytest.raises(ParseError) as raised:
-        schema_codec(ORDER).parse_json(text)
-    assert str(raised.value) == wording
+    assert str(refusal(ParseError, schema_codec(ORDER).parse_json, text)) == wording
 
 
 def test_numbers_are_those_that_were_written() -> None:
@@ -91,18 +92,14 @@ def test_numbers_are_those_that_were_written() -> None:
 
 def test_arguments_that_are_too_large_are_not_read(wording: Wording) -> None:
     """The limit is that of the executor."""
-    with pytest.raises(ParseError) as raised:
-        schema_codec(ORDER).parse({"kind": "new"}, max_bytes=5)
-    assert str(raised.value) == wording
+    assert str(refusal(ParseError, schema_codec(ORDER).parse, {"kind": "new"}, max_bytes=5)) == wording
 
 
 def test_very_many_faults_are_cut() -> None:
     """Of a hundred one reads no more."""
     several: dict[str, Any] = {"anyOf": [{"type": "array", "items": {"type": "string"}}, {"type": "null"}]}
     schema = {"type": "object", "properties": {"a": several}}
-    with pytest.raises(ParseError) as caught:
-        schema_codec(schema).parse({"a": [1] * 200})
-    assert len(caught.value.faults) == 100
+    assert len(refusal(ParseError, schema_codec(schema).parse, {"a": [1] * 200}).faults) == 100
 
 
 def test_an_object_is_written_as_it_is_read() -> None:
@@ -111,8 +108,7 @@ def test_an_object_is_written_as_it_is_read() -> None:
     assert made.dump_json({"kind": "new"}) == b'{"kind":"new"}'
     assert made.dump({"kind": "new"}) == {"kind": "new"}
     for wrong in ({}, {"kind": float("nan")}):
-        with pytest.raises(DumpError):
-            made.dump_json(wrong)
+        refusal(DumpError, made.dump_json, wrong)
 
 
 def test_the_schema_is_a_copy() -> None:
@@ -137,11 +133,8 @@ def test_the_schema_names_its_draft() -> None:
     made = schema_codec({"$schema": "http://json-schema.org/draft-07/schema#", **schema})
     assert made.parse({"child": {"pair": ["a"]}}) == {"child": {"pair": ["a"]}}
     assert "$schema" in made.schema
-    with pytest.raises(ParseError):
-        made.parse({"child": {"pair": ["a", "b"]}})
-    with pytest.raises(SchemaError) as raised:
-        schema_codec(schema)
-    assert raised.value.path == "#/properties/pair/items"
+    refusal(ParseError, made.parse, {"child": {"pair": ["a", "b"]}})
+    assert refusal(SchemaError, schema_codec, schema).path == "#/properties/pair/items"
 
 
 def test_what_only_describes_is_left_alone() -> None:
@@ -168,10 +161,9 @@ WRONG: list[Any] = [
 @pytest.mark.parametrize("schema", WRONG)
 def test_a_schema_that_cannot_be_checked_is_refused(schema: object, wording: Wording) -> None:
     """With the place in it, as a JSON pointer."""
-    with pytest.raises(SchemaError) as raised:
-        schema_codec(schema)
-    assert str(raised.value).startswith(f"{raised.value.path}: ")
-    assert str(raised.value) == wording
+    error = refusal(SchemaError, schema_codec, schema)
+    assert str(error).startswith(f"{error.path}: ")
+    assert str(error) == wording
 
 
 def test_a_schema_that_has_no_end_for_a_value_is_harmless(wording: Wording) -> None:
@@ -179,18 +171,14 @@ def test_a_schema_that_has_no_end_for_a_value_is_harmless(wording: Wording) -> N
     endless = {"if": {"type": "null"}, "else": {"$ref": "#/$defs/a"}}
     made = schema_codec({"type": "object", "properties": {"a": endless}, "$defs": {"a": endless}})
     assert made.parse({"a": None}) == {"a": None}
-    with pytest.raises(ParseError) as raised:
-        made.parse({"a": 5})
-    assert str(raised.value) == wording
+    assert str(refusal(ParseError, made.parse, {"a": 5})) == wording
 
 
 def test_a_missing_jsonschema_is_named(monkeypatch: pytest.MonkeyPatch, wording: Wording) -> None:
     """The error says what to install."""
     monkeypatch.delitem(sys.modules, "handrail.serde.schema_codec")
     monkeypatch.setitem(sys.modules, "jsonschema", None)
-    with pytest.raises(ModuleNotFoundError) as raised:
-        importlib.import_module("handrail.serde.schema_codec")
-    assert str(raised.value) == wording
+    assert str(refusal(ModuleNotFoundError, importlib.import_module, "handrail.serde.schema_codec")) == wording
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,5 +226,35 @@ def test_it_takes_what_jsonschema_takes(cls: type[Any], value: dict[str, Any], l
     if reference.is_valid(value):
         assert checked.parse(value) == value
         return
-    with pytest.raises(ParseError):
-        checked.parse(value)
+    refusal(ParseError, checked.parse, value)
+
+
+SCALARS = st.sampled_from(
+    [
+        str,
+        int,
+        float,
+        bool,
+        type(None),
+        Annotated[int, Field(gt=0, le=9)],
+        Annotated[str, Field(min_length=1, max_length=9, description="A text.")],
+        Annotated[float, Field(ge=0)],
+    ]
+)
+TYPES = st.recursive(
+    SCALARS, lambda inner: inner.map(lambda kind: GenericAlias(list, kind)) | inner.map(lambda kind: kind | None)
+)
+DEFAULTS = st.sampled_from([{}, {"default": None}, {"default_factory": list}, {"metadata": {"description": "A text."}}])
+
+
+@given(st.lists(st.tuples(TYPES, DEFAULTS), max_size=4))
+@settings(max_examples=25)
+def test_a_type_that_is_surely_simple_can_be_built(declared: list[tuple[Any, Any]]) -> None:
+    """Its validator and its JSON Schema are made when they are first used, and nothing is at fault then."""
+    fields = [
+        (f"field{number}", kind | None if "default" in default else kind, field(**default))
+        for number, (kind, default) in enumerate(declared)
+    ]
+    kind = make_dataclass("Simple", fields, kw_only=True)
+    assert is_surely_simple(kind, {name: hint for name, hint, _ in fields})
+    assert codec(kind).schema == json_schema(closed_adapter(kind).core, mode="validation")

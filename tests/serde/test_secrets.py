@@ -1,19 +1,38 @@
-"""Which parts of a value are secret, and what is shown of the others."""
+"""Secrets in values, schemas and texts."""
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import date, datetime, timedelta, timezone
+from decimal import Decimal
+from enum import Enum
 from typing import Annotated, Any, Generic, Literal, TypeVar
+from uuid import UUID
 
 import pytest
-from pydantic import Secret, SecretBytes, SecretStr
-from typing_extensions import TypeAliasType
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import BaseModel, Field, Secret, SecretBytes, SecretStr
+from typing_extensions import TypeAliasType, TypedDict
 
-from handrail.errors import DumpError
-from handrail.serde import MASK, codec, digest, masking_of, parse, schema_masking
+from handrail.errors import DumpError, ParseError
+from handrail.serde import (
+    MASK,
+    Codec,
+    codec,
+    digest,
+    dump,
+    parse,
+    result_codec,
+    schema_masking,
+    stored_codec,
+    type_masking,
+)
+from tests.kit import refusal
 from tests.wording import Wording
 
 T = TypeVar("T")
@@ -69,7 +88,7 @@ class Box(Generic[T]):
 def is_secret(kind: Any) -> bool:
     """Whether a field of a type is masked whole."""
     cls = dataclasses.make_dataclass("Held", [("x", kind)])
-    return masking_of(cls).mask({"x": {"user": "ada"}}) == {"x": MASK}
+    return type_masking(cls).mask({"x": {"user": "ada"}}) == {"x": MASK}
 
 
 @pytest.mark.parametrize(
@@ -96,9 +115,13 @@ def test_a_place_is_secret_if_its_type_holds_a_secret(kind: object, secret: bool
 
 def test_a_field_is_secret_by_its_metadata_or_its_type() -> None:
     """Also one of a class that quotes its annotations."""
-    shown = masking_of(Everything).mask({name: {"user": "ada"} for name in ("plain", "pin", "whole", "tokens")})
+    shown = type_masking(Everything).mask({name: {"user": "ada"} for name in ("plain", "pin", "whole", "tokens")})
     assert shown == {"plain": {"user": "ada"}, "pin": MASK, "whole": MASK, "tokens": MASK}
-    assert masking_of(_with_types()).mask({"user": 1, "token": 2, "pin": 3}) == {"user": 1, "token": MASK, "pin": MASK}
+    assert type_masking(_with_types()).mask({"user": 1, "token": 2, "pin": 3}) == {
+        "user": 1,
+        "token": MASK,
+        "pin": MASK,
+    }
 
 
 def _with_types() -> type[Any]:
@@ -133,7 +156,7 @@ GIVEN: dict[str, Any] = {
 
 def test_secrets_are_masked_wherever_they_stand() -> None:
     """In nested dataclasses, in collections of them, in unions, and where metadata marks the field."""
-    masking = masking_of(Everything)
+    masking = type_masking(Everything)
     value = parse(Everything, GIVEN)
     assert masking.hides
     assert json.loads(masking.json(value)) == SHOWN
@@ -142,19 +165,19 @@ def test_secrets_are_masked_wherever_they_stand() -> None:
 
 def test_a_secret_that_is_not_given_is_null() -> None:
     """Nothing is hidden by a mask there, and a person sees that it was not given."""
-    assert masking_of(Tree).json(Tree("root")) == b'{"name":"root","key":null,"children":[]}'
+    assert type_masking(Tree).json(Tree("root")) == b'{"name":"root","key":null,"children":[]}'
 
 
 def test_recursive_and_generic_types_are_looked_into() -> None:
     """Each as deep as its value goes."""
     tree = parse(Tree, {"name": "a", "children": [{"name": "b", "key": "a2V5", "children": [{"name": "c"}]}]})
-    shown = json.loads(masking_of(Tree).json(tree))
+    shown = json.loads(type_masking(Tree).json(tree))
     assert shown["children"][0]["key"] == MASK
     assert shown["children"][0]["children"][0] == {"name": "c", "key": None, "children": []}
     box = parse(Box[Login], {"content": {"user": "ada", "password": "hunter2"}})
-    assert masking_of(Box[Login]).json(box) == b'{"content":{"user":"ada","password":"**********"}}'
-    assert not masking_of(Box[int]).hides
-    assert not masking_of(Ring).hides
+    assert type_masking(Box[Login]).json(box) == b'{"content":{"user":"ada","password":"**********"}}'
+    assert not type_masking(Box[int]).hides
+    assert not type_masking(Ring).hides
 
 
 @pytest.mark.parametrize(
@@ -170,19 +193,19 @@ def test_recursive_and_generic_types_are_looked_into() -> None:
 )
 def test_what_does_not_fit_beside_secrets_is_masked(written: object, shown: object) -> None:
     """A model may misspell the name of a secret, or give it another shape, and a person may put that right."""
-    assert masking_of(Login).mask(written) == shown
-    inside = masking_of(Box[Login]).mask({"content": written})
+    assert type_masking(Login).mask(written) == shown
+    inside = type_masking(Box[Login]).mask({"content": written})
     assert inside == {"content": shown}
 
 
 def test_types_without_secrets_are_shown_as_they_are() -> None:
     """Whatever is given; nothing is decoded for it."""
-    masking = masking_of(Plain)
+    masking = type_masking(Plain)
     strange = {"pasword": ["x"], "numbers": "none"}
     assert not masking.hides
     assert masking.mask(strange) is strange
     assert masking.json(Plain("ü", [1])) == '{"text":"ü","numbers":[1]}'.encode()
-    assert masking_of(Plain) is masking
+    assert type_masking(Plain) is masking
 
 
 # ------------------------------------------------------------------------------------------------------------- schemas
@@ -290,9 +313,7 @@ def test_a_digest_with_a_key_looks_into_every_kind_of_secret(wording: Wording) -
     assert digest([SecretBytes(b"a")], key=key) == digest([b"a"], key=key)
     secrets = [SecretStr(text) for text in "abc"]
     assert digest(frozenset(secrets), key=key) == digest(frozenset(secrets[::-1]), key=key)
-    with pytest.raises(DumpError) as raised:
-        digest([Secret(float("inf"))], key=key)
-    assert str(raised.value) == wording
+    assert str(refusal(DumpError, digest, [Secret(float("inf"))], key=key)) == wording
 
 
 Quoted = TypeAliasType("Quoted", "list[T]", type_params=(T,))
@@ -311,7 +332,243 @@ def test_a_secret_in_a_type_alias_that_is_written_as_text_is_secret() -> None:
 def test_two_values_that_differ_in_a_secret_of_an_alias_have_two_digests() -> None:
     """Arguments are masked, and the key of a call is made with the key of the store."""
     cls: Any = dataclasses.make_dataclass("Pay", [("ibans", Quoted[SecretStr])], frozen=True)
-    masked = masking_of(cls)
+    masked = type_masking(cls)
     assert masked.hides
     one, other = (codec(cls).parse_json(f'{{"ibans": ["{iban}"]}}') for iban in ("DE1", "DE2"))
     assert digest(one, key=b"k") != digest(other, key=b"k")
+
+
+MOMENT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone(timedelta(hours=2)))
+IDENT = UUID("47118899-4711-4711-8899-471188994711")
+
+
+class Colour(Enum):
+    """A secret with a name."""
+
+    DEEP_RED = "crimson"
+
+
+@dataclass(frozen=True)
+class Inner:
+    """One secret, of whatever type."""
+
+    note: str
+    secret: Any = field(metadata={"secret": True})
+    uncompared: Any = field(default=None, compare=False, metadata={"secret": True})
+
+
+class Model(BaseModel):
+    """A secret in a model."""
+
+    note: str
+    token: SecretStr
+
+
+class Typed(TypedDict):
+    """A secret in a TypedDict."""
+
+    note: str
+    token: SecretStr
+
+
+@dataclass(frozen=True)
+class Either:
+    """A record with a secret, or bytes."""
+
+    value: Inner | bytes
+
+
+@dataclass(frozen=True)
+class EveryValue:
+    """Secrets below records and collections."""
+
+    inner: Inner
+    many: list[Model] = field(default_factory=list[Model])
+    named: dict[int, SecretBytes] = field(default_factory=dict[int, SecretBytes])
+    typed: Typed | None = None
+    date: Secret[date] | None = None
+
+
+def texts(secret: object) -> set[str]:
+    """The texts of a value in a secret field."""
+    return {*type_masking(Inner).texts_in(Inner("note-123", secret))}
+
+
+class Hidden:
+    """What cannot be shown."""
+
+    def __str__(self) -> str:
+        """Fail."""
+        raise RuntimeError
+
+    __repr__ = __str__
+
+
+SHOWN_VALUES: Sequence[tuple[object, Callable[[Any], str]]] = [
+    ("text-4711", str),
+    (Colour.DEEP_RED, str),
+    (Colour.DEEP_RED, repr),
+    (Colour.DEEP_RED, lambda secret: secret.value),
+    (date(1947, 11, 8), str),
+    (MOMENT, str),
+    (timedelta(hours=4711), str),
+    (IDENT, repr),
+    (Decimal("4711.50"), str),
+    (4711, str),
+    (4711.5, str),
+    (["listed-4711"], lambda secret: secret[0]),
+    ({"k": ("deep-4711",)}, lambda secret: secret["k"][0]),
+    (Secret(date(1947, 11, 8)), lambda secret: repr(secret.get_secret_value())),
+]
+"""Secrets, and what a program may show of each."""
+
+
+@pytest.mark.parametrize("secret, shown", SHOWN_VALUES)
+def test_a_secret_has_the_texts_that_a_program_shows(secret: object, shown: Callable[[Any], str]) -> None:
+    """As `str` and `repr` have them; of what is beside it there is none."""
+    assert shown(secret) in texts(secret)
+    assert "note-123" not in texts(secret)
+
+
+@given(st.binary(min_size=4, max_size=40))
+def test_bytes_have_their_decoded_texts(secret: bytes) -> None:
+    """Digits, base64, and what `repr` has."""
+    found = texts(secret)
+    assert found >= {secret.hex(), base64.b64encode(secret).decode(), base64.urlsafe_b64encode(secret).decode()}
+    assert repr(secret)[2:-1] in found
+    assert found == texts(bytearray(secret)) == texts(SecretBytes(secret)) == texts(memoryview(secret))
+
+
+@given(st.text(st.characters(exclude_categories=["C", "Z"]), min_size=4, max_size=20))
+def test_bytes_that_are_text_are_found_as_text(secret: str) -> None:
+    """As a handler decodes them."""
+    assert secret in texts(secret.encode())
+
+
+@pytest.mark.parametrize("secret", [None, True, b"abc", 123, Decimal(5), timedelta(0), Hidden(), Inner])
+def test_a_secret_without_a_long_text_has_no_longer_form(secret: object) -> None:
+    """`Decimal('5')` has more characters than are needed to be looked for, and the secret has one."""
+    assert all(len(text) < 4 or text == "0:00:00" or text.startswith("datetime.") for text in texts(secret))
+
+
+def test_secrets_below_records_and_collections_are_found() -> None:
+    """By the types of their places, also where canonical JSON leaves a field out."""
+    value = EveryValue(
+        Inner("note-123", "first-4711", uncompared="uncompared-4711"),
+        [Model(note="note-123", token=SecretStr("second-4711"))],
+        {5: SecretBytes(b"third-4711")},
+        {"note": "note-123", "token": SecretStr("fourth-4711")},
+        Secret(date(1947, 11, 8)),
+    )
+    found = {*type_masking(EveryValue).texts_in(value)}
+    assert found >= {"first-4711", "uncompared-4711", "second-4711", "third-4711", "fourth-4711", "1947-11-08"}
+    assert "note-123" not in found
+
+
+def test_a_value_beside_a_type_with_secrets_counts_as_one() -> None:
+    """It is shown as the mask, because it is in a place that may have a secret."""
+    assert {*type_masking(Either).texts_in(Either(b"beside-4711"))} >= {"beside-4711", b"beside-4711".hex()}
+
+
+def test_secrets_of_a_schema_are_found() -> None:
+    """Its values are decoded JSON, in which a secret may be one of pydantic's. An undeclared name counts as one."""
+    schema = {"type": "object", "properties": {"open": {"type": "string"}, "pin": {"writeOnly": True}}}
+    found = {*schema_masking(schema).texts_in({"open": "note-123", "pin": SecretStr("pin-4711"), "other": 47110})}
+    assert found == {"pin-4711", "47110"}
+    assert {*schema_masking(schema).texts_in({"pin": "pin-4711", "other": [47110, None]})} == found
+
+
+MARK = Field(json_schema_extra={"writeOnly": True})
+
+
+class MarkedModel(BaseModel):
+    """A model that marks a field by its default."""
+
+    code: str = Field(json_schema_extra={"format": "password"})
+    count: int = 1
+
+
+class Named(TypedDict):
+    """A TypedDict that marks a field by its type."""
+
+    code: Annotated[str, MARK]
+
+
+@dataclass(frozen=True)
+class Card:
+    """Marks of every kind, on types of every kind."""
+
+    owner: str
+    number: Annotated[str, MARK, Field(min_length=4, max_length=6)]
+    pin: int | None = field(default=None, metadata={"secret": True})
+    codes: list[Annotated[str, MARK]] = field(default_factory=list[str])
+    either: Annotated[str, MARK] | int = 0
+    token: SecretStr | None = None
+
+
+@dataclass(frozen=True)
+class Wallet:
+    """Cards, and other classes with marks."""
+
+    cards: list[Card]
+    model: MarkedModel
+    named: Named
+
+
+CARD = Card("ada", "12345", 7, ["a"], "b", SecretStr("c"))
+SHOWN_MARKS = {"owner": "ada", "number": MASK, "pin": MASK, "codes": MASK, "either": MASK, "token": MASK}
+WALLET = Wallet([CARD], MarkedModel(code="x"), {"code": "y"})
+
+
+@pytest.mark.parametrize("make", [result_codec, stored_codec])
+def test_marked_places_are_written_as_the_mask(make: Any) -> None:
+    """In whatever kind of class, and also where pydantic's own secrets stand beside them."""
+    held: Codec[Wallet] = make(Wallet)
+    shown = {"cards": [SHOWN_MARKS], "model": {"code": MASK, "count": 1}, "named": {"code": MASK}}
+    assert held.dump(WALLET) == dump(WALLET) == shown
+
+
+def test_the_mask_is_read_whatever_the_type_of_the_place() -> None:
+    """And is written again as it is; null is nothing to hide."""
+    held = stored_codec(Wallet)
+    data = held.dump_json(WALLET)
+    read = held.parse_json(data)
+    assert {name: vars(read.cards[0])[name] for name in ("pin", "number", "codes")} == dict.fromkeys(
+        ("pin", "number", "codes"), MASK
+    )
+    assert held.dump_json(read) == data
+    assert stored_codec(Card).dump(Card("ada", "12345"))["pin"] is None
+
+
+def test_parameters_are_read_and_written_as_they_are() -> None:
+    """The handler gets the values, and a mask is none."""
+    card = codec(Card).parse({"owner": "ada", "number": "12345", "pin": 7})
+    assert (card.number, card.pin) == ("12345", 7)
+    refusal(ParseError, codec(Card).parse, {"owner": "ada", "number": "12345", "pin": MASK})
+    assert codec(Card).dump(card)["pin"] == 7
+
+
+def test_values_that_differ_in_a_marked_place_are_told_apart() -> None:
+    """A digest is of what a value holds."""
+    assert digest(Card("ada", "12345")) != digest(Card("ada", "12346"))
+
+
+@pytest.mark.parametrize(
+    "given, places",
+    [
+        (
+            {"cards": [SHOWN_MARKS]},
+            ["$.cards[0].number", "$.cards[0].pin", "$.cards[0].codes", "$.cards[0].either", "$.cards[0].token"],
+        ),
+        ({"cards": [{"owner": MASK, "number": "1"}], "model": {"code": "x"}}, []),
+        ({"cards": [{"token": SecretStr(MASK)}]}, ["$.cards[0].token"]),
+        ({"cards": [{"codes": ["a", MASK]}], "walet": {"a": MASK}}, ["$.cards[0].codes", "$.walet"]),
+        (MASK, ["$"]),
+        ("text", []),
+    ],
+)
+def test_masks_are_found_where_a_secret_is_due(given: object, places: list[str]) -> None:
+    """What does not fit counts as a secret; asterisks elsewhere are text."""
+    found = list(type_masking(Wallet).masks_in(given))
+    assert found == places
+    assert type_masking(BaseModel).masks_in(MASK) == ()

@@ -37,11 +37,7 @@ entries or records of calls are read."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_POINTS: dict[type[object], Point] = {
-    EffectInsert: "insert",
-    EffectChange: "replace",
-    SessionAppend: "append",
-}
+_POINTS: dict[type[object], Point] = {EffectInsert: "insert", EffectChange: "replace", SessionAppend: "append"}
 
 
 @contextmanager

@@ -22,6 +22,7 @@ from handrail.store.sql.store import SqlStore
 from handrail.store.sqlite.store import SqliteDriver, SqliteFile
 from handrail.waiting import asynchronous_entry
 from tests import kit
+from tests.kit import refusal
 from tests.session.samples import Happened, Note
 from tests.store.kit import add, call, items, with_orders
 from tests.wording import Wording
@@ -140,14 +141,12 @@ async def test_write_that_would_wait_for_a_call_of_its_loop_is_refused_and_its_a
 async def test_session_is_not_opened_on_a_loop_whose_call_has_the_writer(desk: Desk, wording: Wording) -> None:
     """Nor is a child; `open_async` and `child_async` wait on a thread."""
     async with desk.writing():
-        with pytest.raises(SessionUseError) as raised:
-            Session.open(desk.store, "desk")
-        assert str(raised.value).replace(desk.store.url, "sqlite:///desk.db") == wording
+        error = refusal(SessionUseError, Session.open, desk.store, "desk")
+        assert str(error).replace(desk.store.url, "sqlite:///desk.db") == wording
         opening = asyncio.ensure_future(Session.open_async(desk.store, "desk"))
     async with await opening as session:
         async with desk.writing():
-            with pytest.raises(SessionUseError):
-                session.child(session_id="child")
+            refusal(SessionUseError, session.child, session_id="child")
             child = asyncio.ensure_future(session.child_async(session_id="child"))
         await (await child).close_async()
 
@@ -156,11 +155,8 @@ async def test_session_that_this_process_has_open_is_not_waited_for_on_a_loop(wo
     """A task of the loop may have to close it; who does not want to wait is answered as ever."""
     store = MemoryStore()
     held = Session.open(store, "desk")
-    with pytest.raises(SessionUseError) as raised:
-        Session.open(store, "desk", wait=PATIENCE)
-    assert str(raised.value) == wording
-    with pytest.raises(SessionLockedError):
-        Session.open(store, "desk", wait=timedelta(0))
+    assert str(refusal(SessionUseError, Session.open, store, "desk", wait=PATIENCE)) == wording
+    refusal(SessionLockedError, Session.open, store, "desk", wait=timedelta(0))
     waiting = asyncio.ensure_future(Session.open_async(store, "desk", wait=PATIENCE))
     await held.close_async()
     await (await waiting).close_async()
@@ -172,8 +168,7 @@ async def test_session_is_closed_on_a_loop_whose_call_has_the_writer_unless_some
     unstored.conversation.append({"role": "assistant"}, calls=[ToolCall("1", "note", {})], reply="r")
     async with desk.writing():
         stored.close()
-        with pytest.raises(SessionUseError):
-            unstored.close()
+        refusal(SessionUseError, unstored.close)
         closing = asyncio.ensure_future(unstored.close_async())
     await closing
     async with (
@@ -195,8 +190,7 @@ async def test_write_behind_another_one_of_its_session_is_refused_on_a_loop(
             while not desk.driver.call_places.waiting:  # noqa: ASYNC110 - a semaphore of threads has no event
                 await asyncio.sleep(0)
             before = contents(session)
-            with pytest.raises(SessionUseError):
-                WRITES[second][0](session)
+            refusal(SessionUseError, WRITES[second][0], session)
             assert contents(session) == before
         await written
         WRITES[second][0](session)
@@ -234,8 +228,7 @@ async def test_refusal_after_the_message_was_taken_says_that_it_is_stored_later(
         assert recorder is not None
         async with desk.writing():
             monkeypatch.setattr(type(recorder), "check_wait", bool)
-            with pytest.raises(StoreUnavailableError):
-                session.conversation.append(QUESTION)
+            refusal(StoreUnavailableError, session.conversation.append, QUESTION)
             monkeypatch.undo()
         assert session.conversation.messages == [QUESTION]
         await session[Note].append_async(Note("next"))
@@ -251,8 +244,7 @@ async def test_asynchronous_forms_hold_no_loop_and_the_guard_sees_the_others(des
     async def write() -> None:
         for name, (act, awaited) in WRITES.items():
             if name not in {"a call", "a reset"}:  # a call is an entry of its own; nothing is there to be emptied
-                with pytest.raises(LoopBlockedError):
-                    act(session)
+                refusal(LoopBlockedError, act, session)
             await awaited(session)
 
     await write()

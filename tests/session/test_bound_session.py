@@ -19,7 +19,7 @@ from handrail.session.views import BoundSession, bound_session
 from handrail.testing import run_tool
 from handrail.transaction import Transaction, current
 from handrail.turns import draw_ticket
-from tests.kit import executor
+from tests.kit import executor, refusal
 from tests.wording import Wording
 
 
@@ -107,8 +107,7 @@ def test_a_write_is_of_the_call_whatever_runs_here(session: Session, call: Trans
     assert (view[Note].all(), session[Note].all()) == ((Note("a"), Note("b")), ())
     assert isinstance(view.conversation, Conversation)
     assert view.conversation is view.conversation is not session.conversation
-    with pytest.raises(SessionUseError):
-        view.reset()
+    refusal(SessionUseError, view.reset)
     call.rollback()
     assert view[Note].all() == session[Note].all() == ()
 
@@ -131,9 +130,7 @@ def test_what_changes_something_is_refused_after_the_call(
     view = bound_session(session, call)
     act(view)
     call.rollback()
-    with pytest.raises(TransactionClosedError) as raised:
-        act(view)
-    assert str(raised.value) == wording
+    assert str(refusal(TransactionClosedError, act, view)) == wording
     assert session[Note].all() == ()
 
 
@@ -165,8 +162,7 @@ def test_a_class_of_the_program_keeps_its_methods_and_attributes(call: Transacti
     assert (view.opened, desk.opened, view.texts, desk.texts) == (1, 1, ["a"], [])
     ours.rollback()
     ticket.release()
-    with pytest.raises(TransactionClosedError):
-        view.note("b")
+    refusal(TransactionClosedError, view.note, "b")
     assert desk.texts == []
 
 
@@ -189,8 +185,7 @@ def test_sessions_that_are_reached_from_a_view_are_views() -> None:
     ticket.release()
     for name, other in reached.items():
         assert isinstance(other, BoundSession), name
-        with pytest.raises(TransactionClosedError):
-            other[Note].append(Note("late"))
+        refusal(TransactionClosedError, other[Note].append, Note("late"))
         assert other[Note].all() == (), name
     assert session[Note].all() == main[Note].all() == ()
 

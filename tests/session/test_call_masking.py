@@ -10,7 +10,7 @@ import pytest
 from pydantic import SecretStr
 
 from handrail.redaction import MASK
-from handrail.serde import masking_of, schema_masking
+from handrail.serde import schema_masking, type_masking
 from handrail.session.calls import CallMasking, ToolCall, masked_call, masked_words
 from handrail.session.conversation import ConversationPart, RequestedCall, masked_item, masked_part
 
@@ -32,7 +32,7 @@ TEXT, SHOWN_TEXT = json.dumps(GIVEN), '{"user":"ada","password":"**********"}'
 def masking() -> CallMasking:
     """One tool with a secret, and one without."""
     made = CallMasking()
-    made.add("login", masking_of(Login))
+    made.add("login", type_masking(Login))
     made.add("look", schema_masking({}))
     return made
 
@@ -95,7 +95,7 @@ def test_instructions_are_stored_without_secrets() -> None:
 def test_several_tools_of_a_name_are_all_heeded(masking: CallMasking) -> None:
     """Each prompt of a session may have its own."""
     masking.add("login", schema_masking({"properties": {"user": {"type": "string", "writeOnly": True}}}))
-    masking.add("login", masking_of(Login))
+    masking.add("login", type_masking(Login))
     assert len(masking.of("login")) == 2
     part = masked_part(ConversationPart((), "r1", (RequestedCall("1", "login", GIVEN),)), masking)
     assert part.calls[0].arguments == {"user": MASK, "password": MASK}
@@ -118,14 +118,14 @@ def test_several_tools_of_a_name_are_all_heeded(masking: CallMasking) -> None:
 )
 def test_arguments_are_masked_in_the_form_that_they_have(words: Any, shown: Any) -> None:
     """What is not JSON is masked whole, and what has no secret stays as it was written."""
-    masked = masked_words(words, masking_of(Login))
+    masked = masked_words(words, type_masking(Login))
     assert masked == shown
     assert (masked is words) == (words == shown)
 
 
 def test_what_was_written_before_a_change_is_masked_too() -> None:
     """A person may have changed the secret."""
-    call = masked_call(ToolCall("1", "login", GIVEN, TEXT), masking_of(Login))
+    call = masked_call(ToolCall("1", "login", GIVEN, TEXT), type_masking(Login))
     assert (call.arguments, call.written) == (SHOWN, SHOWN_TEXT)
 
 
@@ -136,4 +136,4 @@ def test_a_secret_that_is_given_twice_is_masked_with_both_values(masking: CallMa
     words = f'{{"user": "ada", "{name}": ["hunter1-hunter1"], "password": {last}}}'
     message = {"content": "hunter1-hunter1 or hunter2-hunter2", "name": "login", "arguments": words}
     assert "hunter1" not in json.dumps(masked_part(ConversationPart((message,)), masking).messages)
-    assert "hunter" not in str(masked_call(ToolCall("1", "login", words, words), masking_of(Login)))
+    assert "hunter" not in str(masked_call(ToolCall("1", "login", words, words), type_masking(Login)))

@@ -1,8 +1,9 @@
-"""The conversation of a session: what is appended, when it is stored, and which calls are open."""
+"""Conversations, their parts, and postponed calls."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,10 +13,25 @@ from handrail.errors import InvalidArgumentError, SessionError, SessionUseError
 from handrail.runtime import ToolMessage
 from handrail.session import CallRef, Session
 from handrail.session.calls import ToolCall
-from handrail.session.conversation import Conversation, ConversationPart
+from handrail.session.conversation import (
+    Conversation,
+    ConversationPart,
+    OpenReply,
+    RequestedCall,
+    last_turns,
+    open_reply,
+)
+from handrail.session.open_calls import (
+    CallQuestion,
+    GivenAnswer,
+    PostponedCall,
+    describe_answer,
+    postponed_call,
+    record_postponed,
+)
 from handrail.store import MemoryStore
 from handrail.testing import FakeClock
-from tests.kit import Note, echo, executor, tool
+from tests.kit import Note, echo, executor, refusal, tool
 from tests.session.faulty_stores import FaultyStore
 from tests.wording import Wording
 
@@ -60,11 +76,11 @@ def test_a_conversation_without_a_message_is_false() -> None:
     """Messages of another speaker are not its messages."""
     session = Session()
     assert not session.conversation
-    Conversation(session, "agent", "desk").append(QUESTION)
+    Conversation(session[ConversationPart], session.calls, "agent", "desk").append(QUESTION)
     assert not session.conversation
     session.conversation.append(QUESTION)
     assert session.conversation
-    Conversation(session, "agent", "desk").append(QUESTION)
+    Conversation(session[ConversationPart], session.calls, "agent", "desk").append(QUESTION)
     assert session.conversation
 
 
@@ -112,9 +128,7 @@ def test_nothing_follows_a_call_without_a_record(store: MemoryStore, wording: Wo
         talk = session.conversation
         talk.append(REPLY, calls=CALLS, reply="r1")
         run(session, CALLS[0])
-        with pytest.raises(SessionUseError) as refused:
-            talk.append(*ANSWERS)
-        assert str(refused.value) == wording
+        assert str(refusal(SessionUseError, talk.append, *ANSWERS)) == wording
         assert talk.messages == [REPLY]
 
 
@@ -126,9 +140,7 @@ def test_a_reply_does_not_get_the_name_and_the_call_of_an_earlier_one(store: Mem
         session.conversation.append(ANSWERS[0])
     with Session.open(store, "s") as session:
         talk = session.conversation
-        with pytest.raises(SessionUseError) as told:
-            talk.append(REPLY, calls=CALLS[:1], reply="chatcmpl-1")
-        assert str(told.value) == wording
+        assert str(refusal(SessionUseError, talk.append, REPLY, calls=CALLS[:1], reply="chatcmpl-1")) == wording
         assert len(talk) == 2
         talk.append(REPLY, calls=CALLS[:1], reply=f"reply-{len(talk)}")
         (message,) = executor(tool("note", echo), session=session).execute_all(talk.calls, reply="reply-2")
@@ -179,7 +191,7 @@ def test_an_open_reply_is_a_turn_without_its_answers(store: MemoryStore) -> None
 def test_the_last_turns_are_those_of_one_conversation(store: MemoryStore) -> None:
     """A session may have others, whose parts stand between."""
     with Session.open(store, "s") as session:
-        desk = Conversation(session, "agent", "desk")
+        desk = Conversation(session[ConversationPart], session.calls, "agent", "desk")
         for number in range(9):
             session.conversation.append({"loop": number})
             desk.append({"desk": number})
@@ -255,23 +267,17 @@ def test_what_is_no_message_is_refused(store: MemoryStore, wording: Wording) -> 
     with Session.open(store, "s") as session:
         talk = session.conversation
         not_a_call: Any = {"id": "1"}
-        with pytest.raises(InvalidArgumentError):
-            talk.append(REPLY, calls=[not_a_call], reply="r1")
+        refusal(InvalidArgumentError, talk.append, REPLY, calls=[not_a_call], reply="r1")
         for name in (None, "", "@1"):
-            with pytest.raises(ValueError) as raised:
-                talk.append(REPLY, calls=CALLS, reply=name)
-            assert str(raised.value) == wording
+            assert str(refusal(ValueError, talk.append, REPLY, calls=CALLS, reply=name)) == wording
         for no_json in (object(), b"bytes", float("nan")):
             with pytest.raises(SessionUseError) as refused:
                 talk.append({"content": no_json})
         assert str(refused.value) == wording
         no_arguments: Any = {"text": object()}
-        with pytest.raises(SessionUseError):
-            talk.append(REPLY, calls=[ToolCall("1", "note", no_arguments)], reply="r1")
+        refusal(SessionUseError, talk.append, REPLY, calls=[ToolCall("1", "note", no_arguments)], reply="r1")
         for calls in (CALLS, ()):
-            with pytest.raises(ValueError) as raised:
-                talk.append(calls=calls, reply="r1")
-            assert str(raised.value) == wording
+            assert str(refusal(ValueError, talk.append, calls=calls, reply="r1")) == wording
         talk.append()
         assert session[ConversationPart].all() == ()
 
@@ -291,7 +297,165 @@ def test_a_call_to_fork_at_is_named_with_its_reply(store: MemoryStore) -> None:
     with Session.open(store, "s") as session:
         run(session, CALLS[0], reply="r1")
         run(session, CALLS[0], reply="r2")
-        with pytest.raises(SessionError):
-            session.fork(at=(None, "1"))
+        refusal(SessionError, session.fork, at=(None, "1"))
         with session.fork(at=("r1", "1")) as fork:
             assert fork[Note].all() == (Note("a"),)
+
+
+A, B = RequestedCall("a", "note", "{}"), RequestedCall("b", "pay", {"cents": 5})
+ASKS = ConversationPart(({"role": "assistant"},), "r1", (A, B))
+SOME = ConversationPart(({"role": "tool"},), answers=("a",))
+REST = ConversationPart(({"role": "tool"},))
+
+
+@pytest.mark.parametrize(
+    "parts, name, calls",
+    [
+        ((), None, ()),
+        ((ASKS,), "r1", (A, B)),
+        ((ASKS, SOME), "r1", (B,)),
+        ((ASKS, SOME, ConversationPart((), answers=("b",))), None, ()),
+        ((ASKS, REST), None, ()),
+        ((ASKS, SOME, REST), None, ()),
+        ((ASKS, ConversationPart((), ended=True)), None, ()),
+        ((SOME,), None, ()),
+    ],
+)
+def test_the_open_reply_is_the_last_one_that_no_part_has_ended(
+    parts: tuple[ConversationPart, ...], name: str | None, calls: tuple[RequestedCall, ...]
+) -> None:
+    """A part that answers some of its calls leaves the others open; any other part ends it."""
+    assert open_reply(reversed(parts)) == OpenReply(name, tuple((CallRef(name, call.id), call) for call in calls))
+    assert [each.call for each in ConversationPart.listed_calls(parts)] == [CallRef(name, call.id) for call in calls]
+
+
+SAYS, ENDS = ConversationPart(({"role": "user"},)), ConversationPart(({"role": "assistant"},), ended=True)
+BEGINS = ConversationPart(({"role": "user"},), restarts=True)
+
+
+@pytest.mark.parametrize(
+    "parts, turns, length",
+    [
+        ((), 3, 0),
+        ((SAYS, ASKS), 1, 1),
+        ((SAYS, ASKS, REST), 1, 2),
+        ((SAYS, ASKS, SOME, REST), 1, 3),
+        ((SAYS, ASKS, SOME, SOME, REST), 2, 5),
+        ((SAYS, ASKS, REST, ENDS), 1, 1),
+        ((SAYS, ASKS, REST, ENDS), 2, 3),
+        ((SAYS, ASKS, REST, ENDS), 9, 4),
+        ((SAYS, ConversationPart((), "r1", (A,), ended=True), SAYS), 1, 1),
+        ((SAYS, ENDS, BEGINS, ASKS, REST), 9, 3),
+        ((ASKS, BEGINS), 1, 1),
+        ((REST, SAYS), 2, 2),
+    ],
+)
+def test_a_turn_begins_with_a_part_that_answers_no_call(
+    parts: tuple[ConversationPart, ...], turns: int, length: int
+) -> None:
+    """All answers of a reply belong to its turn; the parts before a restart to no turn of the conversation."""
+    assert last_turns(reversed(parts), turns) == list(parts[len(parts) - length :])
+
+
+def test_each_conversation_of_a_session_has_its_open_reply() -> None:
+    """They are stored in one LOG; a part of one ends nothing in another."""
+    other = ConversationPart((), "r2", (RequestedCall("c", "note", "{}"),), speaker="agent", name="desk")
+    assert [each.call for each in ConversationPart.listed_calls((ASKS, other, SOME))] == [
+        CallRef("r1", "b"),
+        CallRef("r2", "c"),
+    ]
+
+
+CALL = CallRef("r1", "c1")
+ASKED = CallQuestion(arguments="{}", digest="d", asks=("ask: sure?",), effect="state", reason="tomorrow")
+
+
+@pytest.fixture
+def session() -> Session:
+    """A session in a store whose time stands still."""
+    return Session.open(MemoryStore(clock=FakeClock()), "s")
+
+
+def note(session: Session, question: CallQuestion | None = ASKED, call: CallRef = CALL) -> None:
+    """Have a call postponed."""
+    store = session.store
+    assert store is not None
+    record_postponed(session[PostponedCall], call, "pay", store.now(), question)
+
+
+def answered(session: Session) -> None:
+    """Answer the question about the call."""
+    last = postponed_call(session[PostponedCall], CALL)
+    assert last is not None
+    answer = GivenAnswer(approved=True, reason="a person said yes", by="ada", at=last.at)
+    session[PostponedCall].append(replace(last, answer=answer))
+
+
+def states(session: Session) -> list[str]:
+    """The states of the open calls."""
+    return [call.state for call in session.open_calls]
+
+
+def test_question_is_noted_once(session: Session) -> None:
+    """However often it is asked, and in whatever words the approver puts it off."""
+    for question in (ASKED, ASKED, replace(ASKED, reason="next week"), None):
+        note(session, question)
+    assert [item.question for item in session[PostponedCall]] == [ASKED]
+    assert states(session) == ["postponed"]
+
+
+@pytest.mark.parametrize("other", [replace(ASKED, digest="e"), replace(ASKED, asks=("ask: really?",))])
+def test_other_question_takes_its_place(session: Session, other: CallQuestion) -> None:
+    """About other arguments, or with another policy."""
+    note(session)
+    note(session, other)
+    last = postponed_call(session[PostponedCall], CALL)
+    assert last is not None
+    assert last.question == other
+    assert len(session.open_calls) == 1
+
+
+def test_question_is_noted_for_a_call_that_a_version_before_has_postponed(session: Session) -> None:
+    """So that it can be answered."""
+    note(session, None)
+    note(session)
+    assert [item.question for item in session[PostponedCall]] == [None, ASKED]
+
+
+def test_answered_call_waits_for_its_program_alone(session: Session) -> None:
+    """Asked again, it is open again."""
+    note(session)
+    answered(session)
+    assert states(session) == ["unrecorded"]
+    note(session)
+    assert states(session) == ["postponed"]
+
+
+def test_item_of_another_session_holds_for_no_call_of_this_one(session: Session) -> None:
+    """A fork has copies of them."""
+    note(session)
+    with session.fork(session_id="branch") as fork:
+        assert postponed_call(fork[PostponedCall], CALL) is None
+        assert len(fork[PostponedCall]) == 1
+
+
+def test_call_without_a_name_is_not_noted(session: Session) -> None:
+    """No record of it could be found."""
+    note(session, call=CallRef(None, ""))
+    assert session[PostponedCall].all() == ()
+
+
+@pytest.mark.parametrize(
+    "call, record", [(CALL, CALL), (CallRef.nested(CallRef.nested(CALL, "a"), "b"), CALL), (CallRef(None, "c1"),) * 2]
+)
+def test_nested_call_is_recorded_with_the_outermost(call: CallRef, record: CallRef) -> None:
+    """That one alone is made again."""
+    assert call.outermost == record
+
+
+@pytest.mark.parametrize(
+    "approved, reason", [(True, ""), (False, " too dear "), (False, " ")], ids=["yes", "no with a reason", "no"]
+)
+def test_answer_is_worded_once(approved: bool, reason: str, wording: Wording) -> None:
+    """For agents and for other programs."""
+    assert describe_answer(approved, reason) == wording

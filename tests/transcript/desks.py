@@ -26,7 +26,7 @@ from handrail.prompt import (
 )
 from handrail.runtime import Session, ToolCall
 from handrail.session import stored_as
-from handrail.session.conversation import Conversation
+from handrail.session.conversation import Conversation, ConversationPart
 from handrail.session.persistence.protocol import SessionRow
 from handrail.store import Store
 from handrail.testing import FakeClock
@@ -77,7 +77,7 @@ class Desk:
     _count: int = 0
 
     def __post_init__(self) -> None:
-        self.conversation = Conversation(self.session, clock=self.clock)
+        self.conversation = Conversation(self.session[ConversationPart], self.session.calls, clock=self.clock)
         once = IdempotencyConfig(ttl=None)
         tools: tuple[Tool[Any, Any], ...] = (
             Tool[Payment, str](name="pay", description="Pays.", handler=self._pay),

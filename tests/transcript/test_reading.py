@@ -74,7 +74,9 @@ A, B, C = ({"role": "user", "content": text} for text in "abc")
 
 def add(at_desk: Desk, *parts: ConversationPart) -> None:
     """Add parts to the conversation of an agent."""
-    agent = Conversation(at_desk.session, "agent", "clerk", clock=at_desk.clock)
+    agent = Conversation(
+        at_desk.session[ConversationPart], at_desk.session.calls, "agent", "clerk", clock=at_desk.clock
+    )
     for part in parts:
         agent.add(part)
 
@@ -219,7 +221,9 @@ def test_the_newest_record_of_a_call_counts(is_asked: bool) -> None:
 def test_conversations_of_a_session_have_their_speakers(at_desk: Desk) -> None:
     """Each holds the calls of its own reply."""
     at_desk.request(("pay", order("A-1")))
-    agent = Conversation(at_desk.session, "agent", "clerk", clock=at_desk.clock)
+    agent = Conversation(
+        at_desk.session[ConversationPart], at_desk.session.calls, "agent", "clerk", clock=at_desk.clock
+    )
     asked = ToolCall("x", "fail", order("A-1"))
     agent.add(_part({"role": "assistant", "tool_calls": [_function("x", "fail")]}, [asked], "r2"))
     at_desk.executor.execute(asked, reply="r2")

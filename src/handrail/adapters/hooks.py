@@ -162,7 +162,7 @@ class FeedbackHook:
             raise InvalidReturnError(function=function, tool=call.name, value=advice, expected="a Feedback, or None")
         text = advice.render(provider.name)
         item = FeedbackGiven(view.prompt, provider.name, *ref, text, count, files, view.clock.now())
-        view.session[FeedbackGiven].log(item, written="deferred")
+        view.session[FeedbackGiven].log(item, write="deferred")
         return text
 
     def _newest_first(self, provider: str) -> Iterator[FeedbackGiven]:
@@ -231,7 +231,7 @@ async def check_answer(environment: Environment, answer: object, mode: Execution
         _log.warning("the answer of %s is accepted, although something is missing: %s", view.prompt, " ".join(missing))
     if earlier if accepted else not is_counted:
         item = SentBack(view.prompt, missing, accepted, view.clock.now(), reply)
-        session[SentBack].log(item, written="deferred")
+        session[SentBack].log(item, write="deferred")
     return None if accepted else _text(missing)
 
 

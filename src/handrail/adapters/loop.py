@@ -50,7 +50,7 @@ from handrail.runtime.execution import ASYNC, BESIDE, BLOCKING, ExecutionMode, r
 from handrail.runtime.invoke import invoke
 from handrail.serde import stored_codec
 from handrail.session import Session
-from handrail.session.calls import CallRef, ToolCall, checked_reply, identified
+from handrail.session.calls import CallRef, ToolCall, checked_reply, distinct_call
 from handrail.transaction import current
 from handrail.waiting import asynchronous_entry, loop_is_running, synchronous_entry
 
@@ -397,7 +397,7 @@ def _order(
     environment: Environment, calls: Sequence[ToolCall], reply: str | None
 ) -> Iterator[Callable[[], CallAnswer]]:
     run, used_ids = _reply_view(environment, reply), set[str]()
-    distinct = [identified(call, reply, used_ids) for call in calls]
+    distinct = [distinct_call(call, reply, used_ids) for call in calls]
     is_alone = len(distinct) <= 1 or loop_is_running()  # another loop cannot run on this thread then
     for is_beside, part in groupby(distinct, lambda call: not is_alone and _may_run_beside(run, call, reply)):
         neighbours = tuple(part)
@@ -423,7 +423,7 @@ async def run_concurrently(environment: Environment, calls: Sequence[ToolCall], 
 
     # Tasks start as they are made, and `invoke` draws its ticket before its first wait: they queue as asked.
     run, used_ids = _reply_view(environment, reply).for_reply(reply), set[str]()
-    distinct = (identified(call, reply, used_ids) for call in calls)
+    distinct = (distinct_call(call, reply, used_ids) for call in calls)
     tasks = [ensure_future(find_outcome(call, reply, run, ASYNC)) for call in distinct]
     try:
         errors = await _await_errors(tasks)

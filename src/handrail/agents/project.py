@@ -211,7 +211,7 @@ class Project:
         if agent not in self.agents:
             name = shorten(agent, _LONGEST_NAME)
             hint = f" Did you mean {near!r}?" if (near := nearest(name, self.agents)) else ""
-            there = enumerated(sorted(self.agents), limit=_MOST_LISTED, wanted=name) or "none"
+            there = enumerated(sorted(self.agents), limit=_MOST_LISTED, near=name) or "none"
             raise AgentError(f"the project {self.folder} has no agent {name!r}.{hint} Its agents are: {there}.")
         return resolve(self.agents[agent], self.registry)
 

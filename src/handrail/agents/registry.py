@@ -513,5 +513,5 @@ def _describe_missing(kind: Kind, name: str, there: Mapping[str, Entry], other: 
     near = nearest(name, there)
     if near is not None:
         fault += f" Did you mean {near!r}?"
-    names = enumerated(sorted(there), limit=_MOST_LISTED, wanted=name) or "none"
+    names = enumerated(sorted(there), limit=_MOST_LISTED, near=name) or "none"
     return f"{fault} Available {kind}s: {names}; a module exports what its {kind.upper()}S lists."

@@ -93,7 +93,7 @@ class QuestionView(NamedTuple):
             with suppress(ValueError, UnknownTypeError):  # the text is only shown: what cannot be read is left out
                 parts += CONVERSATION.load(entry.items, entry.type_version)
         for part in reversed(parts):
-            if any(ref.stored == question.call.stored for ref in part.call_refs):
+            if any(ref.storable == question.call.storable for ref in part.call_refs):
                 pieces = (piece for message in part.messages for piece in message_pieces(message))
                 texts = (piece for piece in pieces if isinstance(piece, BlockPiece) and piece.kind == "text")
                 return "\n".join(piece.text for piece in texts) or None

@@ -32,7 +32,7 @@ from handrail.session.open_calls import (
     PostponedCall,
     RecordedAnswer,
     answer_in,
-    answer_in_words,
+    describe_answer,
     last_postponed,
     own_items,
 )
@@ -182,7 +182,7 @@ def session_items(question: StoredQuestion, answer: RecordedAnswer) -> tuple[obj
     record: Any = question.record
     decision = answer.given
     if isinstance(record, PostponedCall):
-        return (record.answered(decision, answer.last_attempt),)
+        return (record.with_answer(decision, answer.last_attempt),)
     from handrail.agents.approval.decisions import (  # noqa: PLC0415 - the question needs the extra
         Answer,
         approval_record,
@@ -331,7 +331,7 @@ def last_attempt(store: Store, question: StoredQuestion) -> datetime | None:
     """The time of the newest record of the call of a program's own loop, as of `RecordedAnswer`."""
     if not isinstance(question.record, PostponedCall):
         return None
-    number = store.record_of_call(question.call_session, question.call.outermost.stored)
+    number = store.record_of_call(question.call_session, question.call.outermost.storable)
     record = None if number is None else recorded_item(store, question.call_session, number)
     return record.at if isinstance(record, ToolInvoked) else None
 
@@ -341,17 +341,17 @@ def _with_rows(store: Store, questions: Iterable[StoredQuestion]) -> Iterator[St
     for loop_question in questions:
         if loop_question.call_session not in rows:
             rows[loop_question.call_session] = {row.call: row for row in store.answers(loop_question.call_session)}
-        question = replace(loop_question, row=rows[loop_question.call_session].get(loop_question.call.stored))
+        question = replace(loop_question, row=rows[loop_question.call_session].get(loop_question.call.storable))
         if question.row is not None and question.answer is None and question.is_recorded:
             row_answer = answer_in(question.row, store=store.url)
             last, answer = last_attempt(store, question), row_answer.given
             if row_answer.is_about(question.digest, question.asks, last, first_asked=question.first_asked):
-                answer_with_reason = replace(answer, reason=answer_in_words(answer.approved, answer.reason))
+                answer_with_reason = replace(answer, reason=describe_answer(answer.approved, answer.reason))
                 question = replace(question, answer=answer_with_reason, row_answer=row_answer)
         yield question
 
 
 def _is_settled(store: Store, question: StoredQuestion) -> bool:
-    number = store.record_of_call(question.call_session, question.call.outermost.stored)
+    number = store.record_of_call(question.call_session, question.call.outermost.storable)
     record = None if number is None else recorded_item(store, question.call_session, number)
     return record is not None and record.session_id == question.call_session and bool(record.final)

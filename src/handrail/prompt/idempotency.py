@@ -13,7 +13,7 @@ function, is replayed with other arguments, unless the tool refuses that.
 A default that is made up for each call counts as `None` in keys and hashes if the model has not sent it
 (`handrail.serde.build`): two equal requests have one key.
 
-Where the parameters have secrets (`handrail.serde.masking_of`), every hash is an HMAC with the random key of the store,
+Where parameters have secrets (`handrail.serde.type_masking`), every hash is an HMAC with the random key of the store,
 over the values of the secrets: a reader of the store can neither guess a secret nor look for it in another store.
 
 `External` declares which failures prove that an external effect did not happen, and how the others are treated:
@@ -43,7 +43,7 @@ from handrail.errors import (
     ToolValidationError,
 )
 from handrail.prompt.signature import DAY, MINUTE, ApplyEffect, Effect, Reconcile, calling_fault
-from handrail.serde import digest, masking_of
+from handrail.serde import digest, type_masking
 from handrail.serde.annotations import is_record, record_types
 from handrail.session.calls import CallRef
 
@@ -289,7 +289,7 @@ def _check_no_secrets(tool_name: str, params: object) -> None:
 
 @lru_cache(maxsize=1024)
 def _has_secrets(params_type: type[Any]) -> bool:
-    return masking_of(params_type).hides
+    return type_masking(params_type).hides
 
 
 def _digest(caller: str, params: object, hash_key: bytes | None) -> str:

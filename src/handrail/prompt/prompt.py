@@ -101,7 +101,7 @@ def section_hint(path: str, paths: Collection[str]) -> str:
         return "No section has a summary."
     near = nearest(path, tuple(paths))
     hint = f"Did you mean {near}? " if near else ""
-    return f"{hint}The sections with a summary are: {enumerated(tuple(paths), limit=_LONGEST_LIST, wanted=path)}."
+    return f"{hint}The sections with a summary are: {enumerated(tuple(paths), limit=_LONGEST_LIST, near=path)}."
 
 
 def check_paths(requests: Iterable[str], paths: Collection[str]) -> None:

@@ -28,7 +28,7 @@ from handrail.prompt.signature import (
 from handrail.prompt.tool_declaration import Declaration, DeclaredEffect, NoParams
 from handrail.prompt.tool_result import ToolResult, check_value, parts_fault
 from handrail.redaction import redacted_logger
-from handrail.serde import Codec, Masking, codec, masking_of, result_codec, result_masking, schema_masking
+from handrail.serde import Codec, Masking, codec, result_codec, result_masking, schema_masking, type_masking
 from handrail.serde.annotations import subscriptable
 from handrail.serde.formatting import shorten
 from handrail.serde.json_values import stated_arguments
@@ -214,7 +214,7 @@ class Tool(Generic[P, R]):
             set_field(self, "idempotency", IdempotencyConfig() if config else None)
         # Before the checks: they read `reconcile` and `external`, which an `External` may have declared.
         combined = self.settle_effect(declaration)
-        set_field(self, "masking", masking_of(arguments[0]) if schema is None else schema_masking(self.codec.schema))
+        set_field(self, "masking", type_masking(arguments[0]) if schema is None else schema_masking(self.codec.schema))
         set_field(self, "result_masking", result_masking(arguments[1]))
         declaration.check_callables(None if self.has_made_handler else self.handler, self.reconcile, self.apply)
         declaration.check_effect(combined, self.idempotency)

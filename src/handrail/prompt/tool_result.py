@@ -54,7 +54,7 @@ class BinaryPart:
         if not isinstance(media_type, str) or not all(media_type.partition("/")):
             expected = "a media type: image/png"
             raise InvalidArgumentError(
-                function="BinaryPart", argument="media_type", given=media_type, expected=expected
+                function="BinaryPart", argument="media_type", value=media_type, expected=expected
             )
 
     def __str__(self) -> str:

@@ -349,7 +349,7 @@ async def recorded_answer(run: CallState, tool: Tool[Any, Any], request: Approva
 
 def _recorded(run: CallState, tool: Tool[Any, Any], request: ApprovalRequest | None) -> GivenAnswer | None:
     session = run.environment.session
-    item = open_calls.postponed_call(session, run.ref.stored)
+    item = open_calls.postponed_call(session[open_calls.PostponedCall], run.ref.storable)
     question = None if item is None else item.question
     if item is None or question is None or item.tool != tool.name:
         return None
@@ -362,7 +362,7 @@ def _recorded(run: CallState, tool: Tool[Any, Any], request: ApprovalRequest | N
         row = open_calls.find_answer(session.store, session.session_id, run.ref)
         if row is None or not row.is_about(question.digest, question.asks, last_attempt, first_asked=item.at):
             return None
-        item = item.answered(row.given, last_attempt)
+        item = item.with_answer(row.given, last_attempt)
         # Within the handler of another call the answer would be part of that one, which may be undone; the row stays.
         if request is not None and run.turn.outer is None:
             session[PostponedCall].append(item)
@@ -390,8 +390,8 @@ async def note_open_call(run: CallState, raised: BaseException) -> None:
     if question is None and (run.turn.outer is not None or not is_postponed):
         return
     try:
-        named = run.ref, run.call.name, run.environment.clock.now()
-        await run.mode.write_to(session.store, partial(open_calls.note_postponed, session, *named, question))
+        named = session[open_calls.PostponedCall], run.ref, run.call.name, run.environment.clock.now()
+        await run.mode.write_to(session.store, partial(open_calls.record_postponed, *named, question))
     except Exception:  # noqa: BLE001 - logged; the caller must be notified that the call stays open
         _log.exception("%s was postponed, and could not be listed among the open calls", run.call.name)
 

@@ -160,7 +160,7 @@ class CallState:
         from handrail.taint import Provenance, shown_arguments, taint  # noqa: PLC0415
 
         arguments = self.plan.dump(self.call, self.params).decode()
-        provenance = Provenance(tool.name, *self.ref.stored, shown_arguments(arguments))
+        provenance = Provenance(tool.name, *self.ref.storable, shown_arguments(arguments))
         # Without a reply, and inside of another call, several calls may have one name.
         is_one = self.turn.outer is None and (self.ref.reply is not None or self.has_identity)
         after = None if is_one else len(environment.session[ToolInvoked])
@@ -283,7 +283,7 @@ class CallState:
         """
         recorder = self.environment.session.recorder
         if recorder is not None and recorder.deferred:
-            await self.mode.write(recorder.store, recorder.write_noted)
+            await self.mode.write(recorder.store, recorder.write_pending)
         return NO_CLAIM
 
     def recording_error(self, error: Exception, what: str) -> RecordingError:

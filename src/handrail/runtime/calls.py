@@ -40,7 +40,7 @@ from handrail.serde.json_schema import is_array, is_object
 from handrail.serde.secrets import partial_json
 from handrail.session import SlicePolicy, stored_as
 from handrail.session.calls import CallRef, ToolCall
-from handrail.session.persistence.stored_types import find_type, stored_type
+from handrail.session.persistence.stored_types import StoredForm, find_type, stored_type
 
 if TYPE_CHECKING:
     from handrail.limits import RunContext
@@ -268,7 +268,7 @@ class _Form:
             raise ValueError(f"it is not a record of a call: {error!r}") from error
 
 
-@stored_as("handrail.tool_invoked", form=_Form())
+@stored_as("handrail.tool_invoked", form=StoredForm(_Form.dump, _Form.load))
 @dataclass(frozen=True, slots=True)
 class ToolInvoked:
     """A call has ended: one event for each call, whatever the outcome. Its slice is a LOG, so it is never rolled back.

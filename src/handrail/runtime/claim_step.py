@@ -175,8 +175,8 @@ async def has_started(run: CallState, tool: Tool[Any, Any]) -> bool:
     if row is None:
         return False
     # Another call with the same key was decided, not this one.
-    owner = (row.owner.session_id, row.owner.call.stored, row.tool, row.params_hash)
-    if owner != (environment.session.session_id, run.ref.stored, tool.name, key.params_hash):
+    owner = (row.owner.session_id, row.owner.call.storable, row.tool, row.params_hash)
+    if owner != (environment.session.session_id, run.ref.storable, tool.name, key.params_hash):
         return False
     return row.status == "done" or tool.on_orphan != "retry"
 
@@ -226,9 +226,9 @@ def _is_meant(run: CallState, row: EffectRow) -> bool:
     """Whether a done effect was meant beside that of a call: it is part of a call that runs, or of the same reply."""
     callers = () if run.turn.caller is None else tuple(run.turn.caller.chain())
     if row.owner.session_id == run.environment.session.session_id:
-        asked = {run.ref.stored.outermost}
+        asked = {run.ref.storable.outermost}
     else:  # that of an agent, which has a session of its own
-        asked = {each.call.stored.outermost for each in callers if isinstance(each.call, CallRef)}
+        asked = {each.call.storable.outermost for each in callers if isinstance(each.call, CallRef)}
     other = row.owner.call.outermost
     is_same = other not in asked and other.reply is not None and other.reply in {each.reply for each in asked}
     return is_same or replays.is_in_use(row)

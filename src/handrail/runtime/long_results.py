@@ -127,7 +127,7 @@ def note_cut(session: Session, ref: CallRef, tool: str, characters: int) -> None
     if not ref.is_named or any(each.ref == ref for each in reversed(session[CutResult])):
         return
     try:
-        session[CutResult].log(CutResult(*ref, tool, characters), written="deferred")
+        session[CutResult].log(CutResult(*ref, tool, characters), write="deferred")
     except SessionError as error:  # it offers no tools any more
         _log.warning("it is not stored that the result of %s was cut: %s", tool, error)
 

@@ -21,7 +21,7 @@ from handrail.redaction import CallSecrets, redacted_logger
 from handrail.runtime.calls import ToolInvoked, written_arguments
 from handrail.runtime.environment import Environment
 from handrail.serde import Codec, Masking, digest, stored_codec
-from handrail.serde.canonical import json_with_secrets
+from handrail.serde.canonical import canonical_json
 from handrail.serde.json_schema import is_object
 from handrail.session.calls import ToolCall, masked_call
 
@@ -74,7 +74,7 @@ def secrets_in(value: object, masking: Masking) -> Iterator[str]:
         masking: which parts of it are secret.
     """
     with suppress(DumpError, SchemaError, RecursionError):  # a value without a form in JSON has none there
-        yield from masking.texts_in(from_json(json_with_secrets(value)))
+        yield from masking.texts_in(from_json(canonical_json(value, reveals=True)))
     with suppress(SchemaError, RecursionError):
         yield from masking.texts_in(value)
 

@@ -94,7 +94,7 @@ async def unknown_tool(run: CallState) -> Never:
     hint = f" Did you mean {shorten(near, _LONGEST_NAME)}?" if near else ""
     text = f"there is no tool {asked}.{hint} The tools are: "
     left = _LONGEST_MESSAGE - len(f"{text}.".encode(errors="surrogatepass"))
-    raise FinalRefusal(f"{text}{enumerated(known, limit=left, wanted=wanted)}.")
+    raise FinalRefusal(f"{text}{enumerated(known, limit=left, near=wanted)}.")
 
 
 async def _started(run: CallState) -> OpenCall | None:
@@ -104,7 +104,7 @@ async def _started(run: CallState) -> OpenCall | None:
         return None
     session_id = run.environment.session.session_id
     claims = await run.mode.write_to(recorder.store, partial(recorder.store.open_claims, session_id))
-    return next((claim for claim in claims if claim.call.stored == run.ref.stored), None)
+    return next((claim for claim in claims if claim.call.storable == run.ref.storable), None)
 
 
 async def parse_arguments(run: CallState, tool: Tool[Any, Any]) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from handrail.redaction import MASK
 from handrail.serde.canonical import canonical_json, digest
-from handrail.serde.secrets import Masking, masking_of, result_masking, schema_masking
+from handrail.serde.secrets import Masking, result_masking, schema_masking, type_masking
 from handrail.serde.typed import Codec, codec, dump, parse, result_codec, schema, stored_codec
 
 __all__ = [
@@ -19,11 +19,11 @@ __all__ = [
     "codec",
     "digest",
     "dump",
-    "masking_of",
     "parse",
     "result_codec",
     "result_masking",
     "schema",
     "schema_masking",
     "stored_codec",
+    "type_masking",
 ]

@@ -1,18 +1,13 @@
-"""The one place where pydantic is made to behave otherwise: an adapter for a type, as Handrail reads and writes it.
+"""The adapter of a type: the one place where pydantic is made to behave otherwise.
 
-It closes every plain dataclass below a type, and parses what the JSON Schema says.
+It closes every plain dataclass below a type, and parses what the JSON Schema says. A `TypeAdapter` refuses a
+configuration for a standard library dataclass, but takes one for a *named alias* of the class, and hands it down to all
+plain dataclasses inside. A pydantic model keeps its own, so it and what is below it is closed in the core schema.
 
-A `TypeAdapter` refuses a configuration for a standard library dataclass, because such a class may carry one itself. It
-accepts one for a *named alias* of the class, and hands it down to all plain dataclasses inside: nested, generic,
-recursive, frozen or slotted. No class is changed for it. A pydantic model keeps its own, and hands that down: it and
-what is below it is closed in the core schema. A pydantic dataclass is refused by `annotations`, and `json_schema`
-makes sure that nothing is open.
+pydantic takes more, or less, than the JSON Schema says. `agreeing` rebuilds the core schema of a type, and pydantic
+still does the parsing. The serializer and the JSON Schema are made from what pydantic made.
 
-pydantic takes more, or less, than the JSON Schema says. `agreeing` rebuilds the core schema of a type, so that all of
-this is decided in one place, and pydantic still does the parsing. The serializer and the JSON Schema are made from what
-pydantic made.
-
-| type | what pydantic takes beside it | what is taken |
+| type | pydantic takes also | accepted here |
 |---|---|---|
 | `datetime` | digits, as seconds since 1970: `"2024"` | ISO 8601: `"2026-01-31T12:00:00Z"` |
 | `date` | digits, as seconds since 1970 | `"2026-01-31"` |
@@ -22,8 +17,8 @@ pydantic made.
 | a `Literal` or an enum with numbers | `true` for `1`, `1` for `True` | booleans are not numbers |
 | a key that is not a string | `"01"`, `" 1"` | `KEY_FORMS` |
 
-A number with a fraction of zero, `5.0`, is an integer in JSON Schema; `Codec` sees to that, because it costs nothing
-there as long as no argument is at fault.
+A number with a fraction of zero, `5.0`, is an integer in JSON Schema; `Codec` sees to that where an argument is at
+fault, so that it costs nothing otherwise.
 """
 
 from __future__ import annotations
@@ -51,16 +46,16 @@ from typing_extensions import TypeAliasType
 
 from handrail.serde.core_schemas import (
     Core,
-    choices_of,
     core_definitions,
     innermost,
     kinds_in,
-    label_of,
+    list_choices,
+    make_label,
+    make_serializer,
+    make_validator,
     rebuilt,
     referred,
     replacing,
-    serializer_of,
-    validator_of,
     without_name,
 )
 from handrail.serde.json_schema import DECIMAL, FORMATS, FRACTION, KEY_FORMS
@@ -89,7 +84,7 @@ _WITH_FIELDS: Final = frozenset({"model-fields", "dataclass-args", "typed-dict"}
 _CONFIGURED: Final = frozenset({"model", "dataclass", "typed-dict"})
 
 # Untyped, because type checkers take an alias for something that is written out and known before the program runs.
-_named: Callable[[str, object], Any] = TypeAliasType
+_name_alias: Callable[[str, object], Any] = TypeAliasType
 
 _ISO_8601: Final[LiteralString] = "input should be written as in ISO 8601"
 
@@ -129,62 +124,44 @@ _DIFFERING: Final = frozenset({*_TEXTS, "dict", "ordered-dict", "counter", "lite
 
 
 class Adapter(NamedTuple):
-    """What reads and writes the values of a type.
+    """The reader and the writer of the values of a type."""
 
-    Attributes:
-        made: what pydantic makes of the type; it knows the JSON Schema.
-        core: its core schema, in which models are closed as dataclasses are.
-        kinds: the types of the parts of `core`, by which most that is to be done to a part is known not to be needed.
-        validator: reads values, as the JSON Schema says.
-        serializer: writes them.
-    """
-
-    made: TypeAdapter[Any]
-    core: Core
-    kinds: frozenset[str]
-    validator: SchemaValidator
-    serializer: SchemaSerializer
+    type_adapter: TypeAdapter[Any]  # pydantic's, which knows the JSON Schema
+    core: Core  # its core schema, in which models are closed as dataclasses are
+    kinds: frozenset[str]  # the types of the parts of `core`
+    validator: SchemaValidator  # reads values, as the JSON Schema says
+    serializer: SchemaSerializer  # writes them
 
 
 def closed_adapter(kind: object, *, recheck: bool = False, published: bool = False) -> Adapter:
-    """An adapter for `kind` whose plain dataclasses take no unknown field and no NaN.
+    """Makes an adapter for `kind` whose plain dataclasses take no unknown field and no NaN; may raise `BUILD_ERRORS`.
 
-    Args:
-        kind: the type.
-        recheck: whether it looks into instances too, where it would otherwise take their fields on trust.
-        published: as for `agreeing`.
-
-    Raises:
-        BUILD_ERRORS: pydantic cannot handle the type.
+    With `recheck` it looks into instances too, whose fields it would otherwise trust; `published` is that of
+    `agreeing`.
     """
     config = core_config(recheck=recheck)
     checked: ConfigDict = {**_CLOSED, "revalidate_instances": _RECHECK} if recheck else _CLOSED
-    made = TypeAdapter[Any](_named("Closed", kind), config=checked)
-    was = cast("Core", made.core_schema)
+    type_adapter = TypeAdapter[Any](_name_alias("Closed", kind), config=checked)
+    was = cast("Core", type_adapter.core_schema)
     kinds = kinds_in(was)
     core = was if kinds.isdisjoint({"model", "union"}) else _prepared(was, config)
     # Most types hold nothing that is read otherwise, and to rebuild a core schema takes long.
     agreed = core if kinds.isdisjoint(_DIFFERING) else agreeing(core, config, published=published)
     # A core schema compares by what it holds, so that a part which was rebuilt without a change is equal.
     # The one that pydantic has made serves where nothing differs, because making another takes milliseconds.
-    validator = made.validator if agreed == was else validator_of(agreed, config)
-    serializer = made.serializer if core == was else serializer_of(core, core_config())
-    return Adapter(made, core, kinds, cast("SchemaValidator", validator), serializer)
+    validator = type_adapter.validator if agreed == was else make_validator(agreed, config)
+    serializer = type_adapter.serializer if core == was else make_serializer(core, core_config())
+    return Adapter(type_adapter, core, kinds, cast("SchemaValidator", validator), serializer)
 
 
 def _prepared(core: Core, config: CoreConfig) -> Core:
-    """The core schema with models that take and write what a dataclass does, and so does what is below them.
-
-    In a union enums come first: the serializer of a path or an address writes the `str()` of a string enum, which is
-    the name of the member.
-    """
     definitions = core_definitions(core)
 
     def is_other(choice: Any) -> bool:  # noqa: ANN401 - a part, or one with its label
-        (part,) = choices_of({"choices": [choice]})
+        (part,) = list_choices({"choices": [choice]})
         return bool(innermost(part, definitions)["type"] != "enum")
 
-    def change(part: Core, _was: Core, _made: bool) -> Core:  # noqa: FBT001 - of an edit
+    def change(part: Core, _was: Core, _coded: bool) -> Core:  # noqa: FBT001 - of an edit
         if part["type"] == "union":
             return {**part, "choices": sorted(part["choices"], key=is_other)}
         # pydantic has handed the configuration of a model down to the dataclasses and TypedDicts below it.
@@ -196,21 +173,18 @@ def _prepared(core: Core, config: CoreConfig) -> Core:
 
 
 def core_config(*, recheck: bool = False) -> CoreConfig:
-    """The configuration of a core schema that `closed_adapter` has made; parts of it are to be built with the same."""
+    """The configuration of a core schema of `closed_adapter`, for building parts of it."""
     return {**_CORE, "revalidate_instances": _RECHECK} if recheck else _CORE
 
 
 def agreeing(core: Core, config: CoreConfig, *, published: bool = False) -> Core:
     """The core schema of a validator that takes what the JSON Schema of `core` says.
 
-    Args:
-        core: what pydantic made of a type.
-        config: the configuration of the type.
-        published: whether an enum takes the values of the schema alone, and none that its `_missing_` knows beside.
+    With `published` an enum takes the values of the schema alone, and none that its `_missing_` adds.
     """
     definitions = core_definitions(core)
 
-    def change(part: Core, was: Core, made: bool) -> Core:  # noqa: FBT001 - of an edit
+    def change(part: Core, was: Core, coded: bool) -> Core:  # noqa: FBT001 - of an edit
         keys = referred(part.get("keys_schema", {"type": "any"}), definitions)
         if form := _KEYS.get(innermost(keys, definitions)["type"]):
             # A key is a text, and in strict mode pydantic makes no integer of one.
@@ -219,61 +193,57 @@ def agreeing(core: Core, config: CoreConfig, *, published: bool = False) -> Core
         if part["type"] == "union":
             # Each with the name of its type, for the locations of faults: pydantic's own is made of the parts of a core
             # schema, and the same for scalars.
-            named = [label_of(choice, definitions) for choice in choices_of(was)]
-            pairs = zip(choices_of(part), named, strict=True)
-            return {**part, "choices": [each if each == {"type": name} else (each, name) for each, name in pairs]}
+            labels = [make_label(choice, definitions) for choice in list_choices(was)]
+            pairs = zip(list_choices(part), labels, strict=True)
+            return {
+                **part,
+                "choices": [choice if choice == {"type": name} else (choice, name) for choice, name in pairs],
+            }
         steps = _steps_instead(part, config, published=published)
         if not steps:
             return part
         # A value that a function has made is not JSON, which is all that the first of several steps takes.
-        parsed = core_schema.chain_schema(steps[-1:] if made else steps)
-        return replacing(part, core_schema.json_or_python_schema(parsed, without_name(part)))
+        chain = core_schema.chain_schema(steps[-1:] if coded else steps)
+        return replacing(part, core_schema.json_or_python_schema(chain, without_name(part)))
 
     return rebuilt(core, change)
 
 
 def _steps_instead(core: Core, config: CoreConfig, *, published: bool) -> list[CoreSchema]:
-    """What parses JSON in the place of a part of a core schema; none if pydantic takes what its JSON Schema says.
-
-    The step before or behind a function says how exact the match is, by which pydantic chooses among a union.
-    """
     kind = core["type"]
     if kind in _TEXTS:
         from_text = _from_text(core, config, *_TEXTS[kind])
         # An integer stays one where a decimal, which takes integers too, is declared first: see below.
         return [_INTEGER_OR_TEXT, _less_exact(from_text)] if kind in _NUMBERS else [_TEXT, from_text]
     if kind == "literal" and not all(isinstance(value, str) for value in core["expected"]):
-        return [_from_choice([(each, each) for each in core["expected"]], "literal_error")]
+        return [_from_choice([(value, value) for value in core["expected"]], "literal_error")]
     if kind == "enum" and not _is_read_as_published(core, published=published):
-        members = [(each.value, each) for each in core["members"]]
+        members = [(value.value, value) for value in core["members"]]
         from_choice = _from_choice(members, "enum", None if published else core["cls"])
         return [_less_exact(from_choice)]
     return []
 
 
 def _less_exact(read: CoreSchema) -> CoreSchema:
-    """Behind the function, a step that takes anything: the match is then less exact than that of a string or number."""
     return core_schema.chain_schema([read, core_schema.any_schema()])
 
 
 def _is_read_as_published(core: Core, *, published: bool) -> bool:
-    """Whether pydantic takes the values of an enum that its schema lists, or those that its `_missing_` knows too."""
     cls: Any = core["cls"]
     has_more = getattr(cls._missing_, "__func__", None) is not getattr(Enum._missing_, "__func__", None)
-    return not (published and has_more) and all(isinstance(each.value, str) for each in core["members"])
+    return not (published and has_more) and all(isinstance(member.value, str) for member in core["members"])
 
 
 # -------------------------------------------------------------------------------------------------------------- texts
 
 
 def _from_text(core: Core, config: CoreConfig, form: str, fault: LiteralString) -> CoreSchema:
-    """Parses strings of one form, where pydantic takes others too; and the values that a validator before has made."""
-    validator = validator_of(cast("Core", without_name(core)), config)
+    validator = make_validator(cast("Core", without_name(core)), config)
     fits = re.compile(form).match
     read: Callable[..., object] = validator.validate_strings
     is_number = core["type"] in _NUMBERS
 
-    def parsed(value: object) -> object:
+    def read_text(value: object) -> object:
         if type(value) is str:
             if not fits(value):
                 raise PydanticCustomError("form", fault)
@@ -283,7 +253,7 @@ def _from_text(core: Core, config: CoreConfig, form: str, fault: LiteralString) 
             return read(repr(value), strict=True)
         return validator.validate_python(value, strict=True)
 
-    return core_schema.no_info_plain_validator_function(parsed)
+    return core_schema.no_info_plain_validator_function(read_text)
 
 
 def inexact_numbers(data: str | bytes | bytearray) -> frozenset[float]:
@@ -304,24 +274,17 @@ def _is_other(number: str) -> bool:
 
 
 def _from_choice(pairs: Sequence[tuple[Any, object]], error: Any, cls: type[Enum] | None = None) -> CoreSchema:  # noqa: ANN401
-    """Parses one of the choices; a number is that of equal value, written with a fraction of zero or without.
-
-    Args:
-        pairs: the choices, each behind its value in JSON.
-        error: what pydantic calls the fault of another value.
-        cls: the enum that may know more values than it has members.
-    """
     # Where all are integers, `Codec` writes 1 for 1.0 as it does for `int`, so that a union takes both for the same.
-    taken = str | int | None if all(type(value) is int for value, _ in pairs) else str | int | float | None
+    accepted = str | int | None if all(type(value) is int for value, _ in pairs) else str | int | float | None
     # Equal numbers are one value in JSON, and Python holds `True` for equal to 1.
     choices = {(type(value) is bool, value): choice for value, choice in pairs}
     expected = " or ".join(json.dumps(value) for value, _ in pairs)
 
-    def parsed(value: object) -> object:
+    def read_choice(value: object) -> object:
         # A function of the program before this step may have made the member already.
         if isinstance(value, Enum):
             value = value.value
-        if isinstance(value, taken):
+        if isinstance(value, accepted):
             if (choice := choices.get((type(value) is bool, value), choices)) is not choices:
                 return choice
             if cls is not None and not isinstance(value, bool):
@@ -329,4 +292,4 @@ def _from_choice(pairs: Sequence[tuple[Any, object]], error: Any, cls: type[Enum
                     return cls(value)
         raise PydanticKnownError(error, {"expected": expected})
 
-    return core_schema.no_info_plain_validator_function(parsed)
+    return core_schema.no_info_plain_validator_function(read_choice)

@@ -1,7 +1,4 @@
-"""What annotations say, and which types Handrail takes.
-
-`Annotated`, `Final`, `NewType` and type aliases decorate or name a type; type variables stand for what `Page[Item]`
-makes of the annotations that `Page`, and the classes above it, wrote with `T`.
+"""Annotations, and which types Handrail takes.
 
 `accept_type` walks the annotations of a type before pydantic sees it, because pydantic takes much that would leave a
 schema open (models of unknown fields, and dataclasses with a configuration of their own) or that JSON could not restore
@@ -24,23 +21,7 @@ from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from functools import partial
 from types import NoneType
-from typing import (
-    Annotated,
-    Any,
-    Final,
-    Literal,
-    NamedTuple,
-    NewType,
-    NotRequired,
-    Required,
-    TypeGuard,
-    TypeVar,
-    Union,
-    cast,
-    get_args,
-    get_origin,
-    get_type_hints,
-)
+from typing import Annotated, Any, Final, NamedTuple, TypeGuard, TypeVar, cast, get_args, get_origin, get_type_hints
 from uuid import UUID
 
 from pydantic import BaseModel, ValidationError
@@ -55,7 +36,7 @@ from handrail.serde.json_schema import SHAPING, WORDS, TypeFault, word_faults
 from handrail.serde.json_values import escape_surrogates, parts_of_value
 
 _ALIASES: tuple[type[Any], ...] = (TypeAliasType, getattr(typing, "TypeAliasType", TypeAliasType))
-_UNIONS = (Union, types.UnionType)
+_UNIONS = (typing.Union, types.UnionType)
 
 Bindings = Mapping[object, object]
 """What stands for each type variable inside one class."""
@@ -78,18 +59,15 @@ def _refuse_attribute(_: object, name: str, _value: object) -> None:
 def known_type(annotation: object, *names: Mapping[str, Any]) -> Any:  # noqa: ANN401 - a type
     """The type that an annotation means, if that is seen without the time of `get_type_hints`; otherwise `None`.
 
-    Args:
-        annotation: a type, or its text.
-        names: the names that text may refer to, those first that hide the others.
+    A text may refer to `names`, those first that hide the others.
     """
     if isinstance(annotation, str):
-        found = next((scope[annotation] for scope in (*names, vars(builtins)) if annotation in scope), None)
-        return found if _is_class(found) else None
+        binding = next((scope[annotation] for scope in (*names, vars(builtins)) if annotation in scope), None)
+        return binding if _is_class(binding) else None
     return annotation if _is_resolved(annotation) else None
 
 
 def _is_resolved(hint: object) -> bool:
-    """Whether a type is known to hold no text."""
     if _is_class(hint):
         return True
     args = get_args(hint)
@@ -123,7 +101,7 @@ def options_around(kind: object) -> tuple[tuple[object, ...], object]:
             options = (*options, *own)
         elif origin is Final:
             kind = get_args(kind)[0]
-        elif isinstance(kind, NewType):
+        elif isinstance(kind, typing.NewType):
             kind = kind.__supertype__
         elif isinstance(alias, _ALIASES):
             kind = substitute_variables(
@@ -146,7 +124,7 @@ def _alias_value(alias: Any) -> object:  # noqa: ANN401 - an alias of either mod
 
 
 def is_union(kind: object) -> bool:
-    """Whether `kind` is written `A | B`, `Union[A, B]` or `Optional[A]`."""
+    """Returns whether `kind` is written `A | B`, `Union[A, B]` or `Optional[A]`."""
     return type(kind) is not type and get_origin(kind) in _UNIONS
 
 
@@ -162,48 +140,39 @@ def substitute_variables(hint: Any, bindings: Bindings) -> object:  # noqa: ANN4
 
 
 def bindings_by_class(cls: type[Any], args: Sequence[object]) -> Mapping[type[Any], Bindings]:
-    """For `cls[args]` and each generic class above it, what stands for that class's own type variables.
+    """For `cls[args]` and each generic class above it, the types in place of that class's own type variables.
 
-    One variable may mean different things in a class and in its base (`class B(A[list[T]], Generic[T])`), so each class
-    has bindings of its own.
+    One variable may mean different things in a class and in its base: `class B(A[list[T]], Generic[T])`.
     """
     own: Bindings = dict(zip(getattr(cls, "__parameters__", ()), args, strict=False))
-    found: dict[type[Any], Bindings] = {cls: own}
+    by_class: dict[type[Any], Bindings] = {cls: own}
     # From `vars`: a subclass that is not generic inherits the attribute of its base, which says nothing about its own
     # bases.
     for base in vars(cls).get("__orig_bases__", cls.__bases__):
         origin = get_origin(base) or base
         if isinstance(origin, type) and origin is not object:
-            found |= bindings_by_class(origin, [substitute_variables(arg, own) for arg in get_args(base)])
-    return found
+            by_class |= bindings_by_class(origin, [substitute_variables(arg, own) for arg in get_args(base)])
+    return by_class
 
 
-_QUALIFIERS: Final = frozenset({Required, NotRequired, ReadOnly})
+_QUALIFIERS: Final = frozenset({typing.Required, typing.NotRequired, ReadOnly})
 """What a TypedDict writes around the type of a field."""
 
 
 def is_record(kind: object) -> TypeGuard[type[Any]]:
-    """Whether it is a class of objects with named fields; a generic one without its arguments."""
+    """Returns whether it is a class of objects with named fields; a generic one without its arguments."""
     cls = cast("type[object]", kind)  # if it is a class
     return isinstance(kind, type) and (is_dataclass(cls) or is_model(cls) or is_typeddict(cls))
 
 
 def is_model(kind: object) -> TypeGuard[type[BaseModel]]:
-    """Whether it is a class of pydantic models."""
+    """Returns whether it is a class of pydantic models."""
     return isinstance(kind, type) and issubclass(kind, BaseModel)
 
 
 @cached
 def record_types(kind: object, path: str = "$") -> Mapping[str, Any]:
-    """The types of the fields of a dataclass, a model or a TypedDict, with type variables replaced.
-
-    Args:
-        kind: the class, with its arguments if it is generic.
-        path: where it stands.
-
-    Raises:
-        SchemaError: an annotation cannot be resolved.
-    """
+    """The types of the fields of a record class, with type variables replaced; raises `SchemaError`."""
     cls = cast("type[Any]", get_origin(kind) or kind)
     if is_dataclass(cls):
         bindings = bindings_by_class(cls, get_args(kind))
@@ -219,7 +188,6 @@ def record_types(kind: object, path: str = "$") -> Mapping[str, Any]:
 
 
 def _owner(cls: type[Any], field: Field[Any]) -> type[Any]:
-    """The class that wrote the field: its module gives the annotation its names, its variables their meaning."""
     # A subclass holds the very same `Field` object as the base, so that the topmost class with it has written it.
     return next(
         base for base in reversed(cls.__mro__) if vars(base).get("__dataclass_fields__", {}).get(field.name) is field
@@ -231,8 +199,8 @@ def _field_type(field: Field[Any], owner: type[Any], path: str) -> object:
     names = {owner.__name__: owner} | {p.__name__: p for p in getattr(owner, "__type_params__", ())}
     module = sys.modules.get(owner.__module__)
     global_names = vars(module) if module else {}
-    if (known := known_type(field.type, names, global_names)) is not None:
-        return known
+    if (hint_type := known_type(field.type, names, global_names)) is not None:
+        return hint_type
     # One field at a time: `get_type_hints` of the class would fail as a whole, and not say for which field.
     try:
         return _evaluated(field.name, field.type, global_names, names)
@@ -291,11 +259,7 @@ _REFUSED: Final[Sequence[tuple[Callable[[Any], bool], str, str]]] = (
         "{} carries a pydantic configuration of its own",
         _PLAIN,
     ),
-    (
-        lambda cls: issubclass(cls, enum.Flag),
-        "{} is a Flag, which JSON cannot restore",
-        "use a frozenset of an Enum",
-    ),
+    (lambda cls: issubclass(cls, enum.Flag), "{} is a Flag, which JSON cannot restore", "use a frozenset of an Enum"),
     (lambda cls: issubclass(cls, enum.Enum) and not len(cls), "{} has no members, so no value fits", "give it members"),
     (lambda cls: cls is type, "a class has no form in JSON", "use a Literal or an Enum of the names to choose from"),
     (
@@ -326,25 +290,14 @@ _FIELD_MODULE = "pydantic.fields"  # not imported, because it takes longer than 
 
 
 class AcceptedType(NamedTuple):
-    """A dataclass, a pydantic model or a TypedDict that stands somewhere in a type.
-
-    Attributes:
-        cls: the class.
-        hints: the types of its fields, with type variables replaced.
-    """
+    """A dataclass, a pydantic model or a TypedDict in a type, with the types of its fields."""
 
     cls: type[Any]
     hints: Mapping[str, Any]
 
 
 class TypePlace(NamedTuple):
-    """A place in a type.
-
-    Attributes:
-        path: where it is.
-        kind: the type that is written there.
-        metadata: that of the field, if it is one of a dataclass.
-    """
+    """A place in a type: its path, the type there, and the metadata of a field of a dataclass."""
 
     path: str
     kind: object
@@ -353,43 +306,29 @@ class TypePlace(NamedTuple):
 
 @cached
 def accept_type(kind: object) -> tuple[AcceptedType, ...]:
-    """The dataclasses in `kind`, outermost first, once all of it has been found fit.
+    """The dataclasses in `kind`, outermost first, if all of it is accepted.
 
     Raises:
-        SchemaError: something in it cannot be closed, or JSON cannot give it back; `path` says where.
+        SchemaError: a part of it cannot be closed, or JSON cannot restore it; `path` says where.
     """
     return tuple(TypeWalk(kind, "$").records)
 
 
 def refuse_first(faults: Iterable[TypeFault], kind: object, path: str) -> None:
-    """Raises the `SchemaError` that names the place, the first thing that is wrong there, and what to write instead."""
+    """Raises the `SchemaError` of the first fault, if there is one: the place, the fault, and what to write instead."""
     for fault, cure in faults:
         raise SchemaError(f"{path}: {fault}; {cure}", type=kind, path=path)
 
 
 class TypeWalk:
-    """A walk through a type that is fit; remembers what it has seen, because types may be recursive.
+    """A walk through a type that is fit; remembers what it has seen, because types may be recursive."""
 
-    Attributes:
-        records: the dataclasses, models and TypedDicts, outermost first.
-        places: all places, each before those inside of it.
-    """
-
-    __slots__ = ("_seen", "places", "records")
+    __slots__ = ("_visited", "places", "records")
 
     def __init__(self, kind: object, path: str) -> None:
-        """Goes through a type.
-
-        Args:
-            kind: the type.
-            path: where it stands.
-
-        Raises:
-            SchemaError: it is not fit; `path` says where.
-        """
-        self.records: list[AcceptedType] = []
-        self.places: list[TypePlace] = []
-        self._seen: list[object] = []
+        self.records: list[AcceptedType] = []  # the dataclasses, models and TypedDicts, outermost first
+        self.places: list[TypePlace] = []  # all places, each before those inside of it
+        self._visited: list[object] = []
         self._visit(kind, path)
 
     def _visit(self, kind: object, path: str, depth: int = 0, field: Field[Any] | None = None) -> None:
@@ -412,9 +351,9 @@ class TypeWalk:
 
     def _is_new(self, kind: object) -> bool:
         # A list, because an annotation may hold options that have no hash.
-        if kind in self._seen:
+        if kind in self._visited:
             return False
-        self._seen.append(kind)
+        self._visited.append(kind)
         return True
 
     def _class(self, cls: type[Any], kind: object, path: str, depth: int) -> None:
@@ -449,7 +388,6 @@ class TypeWalk:
 
 
 def _member_faults(cls: type[Any], own: Mapping[str, Field[Any]]) -> Iterator[tuple[str, TypeFault]]:
-    """What is wrong with members of a record that have no type to look at, each with its name."""
     # Not those of `dataclasses.fields`, which leaves an `InitVar` out.
     for name, field in own.items():
         if isinstance(field.type, InitVar) or (isinstance(field.type, str) and "InitVar" in field.type):
@@ -469,26 +407,25 @@ def _class_faults(cls: type[Any], args: Sequence[object]) -> Iterator[TypeFault]
         # Two keys that mean the same would be one, and no key is masked.
         is_changed = any(getattr(option, word, None) for option in options for word in (*CHANGING, "json_schema_extra"))
         texts = [isinstance(value, str) for value in _choices(key)]
-        if is_changed or not (all(texts) if texts else any(key is each for each in _KEYS)):
+        if is_changed or not (all(texts) if texts else any(key is key_type for key_type in _KEYS)):
             yield f"its keys are of type {type_name(args[0])}, but a key in JSON is a string", "use str keys"
 
 
 def _choice_faults(kind: object) -> Iterator[TypeFault]:
     # Exact types: a `bool` for an enum, or a subclass, would come back as another value.
-    restored = {str, int, bool, NoneType} if get_origin(kind) is Literal else {str, int, float}
+    exact = {str, int, bool, NoneType} if get_origin(kind) is typing.Literal else {str, int, float}
     for value in _choices(kind):
-        if type(value) not in restored:
+        if type(value) not in exact:
             yield f"{type_name(kind)} has the choice {value!r}, which JSON cannot restore", "use strings or numbers"
 
 
 def _choices(kind: object) -> tuple[object, ...]:
     if isinstance(kind, type) and issubclass(kind, enum.Enum):
         return tuple(member.value for member in kind)
-    return get_args(kind) if get_origin(kind) is Literal else ()
+    return get_args(kind) if get_origin(kind) is typing.Literal else ()
 
 
 def _item_faults(kind: object) -> Iterator[TypeFault]:
-    """Refuses an item of a set that has no hash: what the schema takes could not be read."""
     inner = strip_annotated(kind)
     cls: Any = get_origin(inner) or inner
     if is_union(inner) or (isinstance(cls, type) and issubclass(cls, tuple)):
@@ -517,17 +454,16 @@ def _field_faults(field: Field[Any], hint: object) -> Iterator[TypeFault]:
         yield from _shared_faults(field.default)
 
 
-def _described_faults(said: Callable[[str, None], object]) -> Iterator[TypeFault]:
-    """What is wrong with what a `Field` says, or the metadata of a field."""
+def _described_faults(read_word: Callable[[str, None], object]) -> Iterator[TypeFault]:
     for word, (why, cure) in _RENAMING.items():
-        if said(word, None) is not None:
+        if read_word(word, None) is not None:
             yield f"{word} is not taken, because {why}", cure
     for word in ("title", "description"):
-        text = said(word, None)
+        text = read_word(word, None)
         if text is not None and (not isinstance(text, str) or escape_surrogates(text) is not text):
             yield f"its {word} is not a string, or has a lone surrogate in it", "write a string"
     # A format describes, in JSON Schema too.
-    extra: object = said("json_schema_extra", None)
+    extra: object = read_word("json_schema_extra", None)
     if callable(extra):  # it may mark the field as secret
         yield "a function in json_schema_extra is not taken", "write a dictionary"
     extra_words = cast("Mapping[object, object]", extra) if isinstance(extra, Mapping) else ()
@@ -546,7 +482,7 @@ def _shared_faults(default: object) -> Iterator[TypeFault]:
 
 
 def is_mutable(value: object) -> bool:
-    """Whether a default can be changed, itself or in what it holds; a hash by identity does not say that it cannot."""
+    """Returns whether a default can be changed, itself or in what it holds, whatever its hash."""
     cls = type(value)
     if is_dataclass(cls):
         is_changed = not cast("Any", cls).__dataclass_params__.frozen
@@ -557,17 +493,16 @@ def is_mutable(value: object) -> bool:
 
 
 def default_fault(default: object, hint: object) -> TypeFault | None:
-    """Why `default` cannot be what a field of this type holds; `None` if it can."""
+    """The reason why `default` does not fit a field of this type; `None` if it does."""
     why = _unfit_default(default, hint)
-    shown = type_name(strip_annotated(hint))
-    return (f"its default does not fit {shown} ({why})", "change the default or the type") if why else None
+    type_text = type_name(strip_annotated(hint))
+    return (f"its default does not fit {type_text} ({why})", "change the default or the type") if why else None
 
 
 _field_adapter: Final = cached(closed_adapter)
 
 
 def _unfit_default(default: object, hint: Any) -> str:  # noqa: ANN401 - an annotation may be any object
-    """Why `default` cannot be what the field holds, or nothing; a contradiction here would reach the model's schema."""
     # The commonest defaults, for which no adapter has to be made; some text JSON cannot say.
     is_plain = type(default) is hint and (hint is int or hint is bool or (hint is str and str(default).isascii()))
     if is_plain or (default is None and NoneType in (hint, *get_args(hint))):
@@ -591,7 +526,6 @@ _READ_BY_PYDANTIC: Final = frozenset({"pydantic", "annotated_types", "typing", "
 
 
 def _option_faults(option: object) -> Iterator[TypeFault]:
-    """What is wrong with an option of `Annotated` that gives a second name, hides, or constrains nothing."""
     cls = type(option)
     if isinstance(option, Mapping):
         yield from word_faults(cast("Mapping[object, object]", option), "in a dictionary inside Annotated", WORDS)

@@ -1,15 +1,12 @@
-"""What is built once for a type: its validator, its serializer, its JSON Schema; or why it cannot be built.
+"""Building of the validator, the serializer and the JSON Schema of a type; or why they cannot be built.
 
 Making a validator and a JSON Schema takes long, and most programs declare more tools than a run calls. Of a simple
 type, a dataclass of scalars, lists and optional values with plain bounds and descriptions, the annotations show that no
-part of either can be at fault, once `accept_type` has found no fault in them. So they are made at their first use.
+part of either can be at fault. So they are made at their first use.
 
-Arguments are read for keys by a reader of their own, in which what a default makes up for each call, and the model did
-not send, is `None`. A `default_factory` makes another value for each call, an id or a time, and two equal requests
-would differ by it. One that makes equal values (`list`, or the copy of a default) is like any other default. No
-`__post_init__` and no validator of a whole record runs in that reader: they have run when the arguments were read.
-
-Places are secret, and those that pydantic does not know are written and read otherwise:
+Arguments are read for keys by a reader of their own, in which defaults that a `default_factory` makes anew for each
+call, as an id or a time, are `None`: two equal requests would differ by them. No `__post_init__` and no validator of a
+whole record runs there: they have run when the arguments were read.
 
 | a place is secret | by |
 |---|---|
@@ -18,9 +15,9 @@ Places are secret, and those that pydantic does not know are written and read ot
 | if its type is `Annotated[T, Field(json_schema_extra={"writeOnly": True})]`, or says `"format": "password"` | a mark |
 | if `handrail.redaction` lists the name of its field | the operator |
 
-pydantic writes the first kind as asterisks. The others are written as `MASK`. What is shown, stored and returned has
-the mask there, and so has what is read of it, whatever the type of the place: an `int` that is marked is read as
-asterisks. Only null stays null. Parameters of a tool are read as they are.
+pydantic writes the first kind as asterisks. The others are written as `MASK`. Results, records and messages have the
+mask there, and are read with it, whatever the type of the place. Only null stays null. Parameters of a tool are read as
+they are.
 """
 
 from __future__ import annotations
@@ -64,30 +61,29 @@ from handrail.serde.core_schemas import (
     OF_FIELDS,
     Core,
     check_read_unions,
-    choices_of,
     core_definitions,
-    fields_of,
     innermost,
     is_bound,
-    label_of,
+    iter_parts,
+    iter_places,
+    list_choices,
+    list_fields,
+    make_label,
+    make_serializer,
+    make_validator,
     makes_secret,
-    parts_of,
-    places_of,
     rebuilt,
     replacing,
     secret_parts,
-    serializer_of,
-    validator_of,
     whole,
 )
-from handrail.serde.faults import MEMBERS
-from handrail.serde.formatting import shorten, type_name
+from handrail.serde.formatting import MEMBERS, shorten, type_name
 from handrail.serde.json_schema import (
     JSON_SCALARS,
     Node,
     SchemaMode,
     TypeFault,
-    facts_of,
+    find_facts,
     is_object,
     is_secret_schema,
     json_schema,
@@ -99,35 +95,21 @@ _LONGEST_REASON = 200
 
 
 class Built(NamedTuple):
-    """What pydantic made of a type.
-
-    Attributes:
-        kind: the type.
-        adapter: its validator and serializer.
-        facts: what is known of its JSON Schema, as `facts_of` has it.
-        parsed: the JSON Schema of what is parsed, by which faults are explained.
-        shown: that for the model, as JSON: `parsed` for parameters, that of what is dumped for results.
-        is_exact: whether a value is known at little cost to be well typed: a dataclass of scalars.
-        hides: whether a place is secret by its type or by a mark.
-        is_marked: whether a field is secret, and pydantic does not know it.
-    """
+    """The parts of a codec that pydantic made."""
 
     kind: object
-    adapter: Adapter
-    facts: tuple[int, bool, bool]
-    parsed: Node
-    shown: bytes
+    adapter: Adapter  # its validator and serializer
+    facts: tuple[int, bool, bool]  # of its JSON Schema, as `find_facts` returns them
+    schema: Node  # the JSON Schema of what is parsed, by which faults are explained
+    shown_json: bytes  # that for the model, as JSON: `schema` for parameters, that of what is dumped for results
+    # Whether a value is known at little cost to be well typed: a dataclass of scalars.
     is_exact: Callable[[object], bool]
-    hides: bool = False
-    is_marked: bool = False
+    hides: bool = False  # whether a place is secret by its type or by a mark
+    is_marked: bool = False  # whether a field is secret, and pydantic does not know it
 
 
 def can_be_deferred(kind: object) -> bool:
-    """Whether a type of parameters is known to have no fault, so that `build` may be called when it is first read.
-
-    Raises:
-        SchemaError: as `build`.
-    """
+    """Returns whether a type of parameters has no fault for sure, so that `build` may wait; raises `SchemaError`."""
     _check_root(kind, "validation")
     records = accept_type(kind)
     is_class = isinstance(kind, type) and get_origin(kind) is None
@@ -149,24 +131,19 @@ _OF_FIELD: Final = frozenset({"annotation", "required", "description", "metadata
 
 
 def is_surely_simple(cls: type[Any], hints: Mapping[str, Any]) -> bool:
-    """Whether a class is known to be a simple type by its annotations, so that pydantic can build what reads it.
-
-    Args:
-        cls: the class, in which `accept_type` has found no fault.
-        hints: the types of its fields.
-    """
+    """Returns whether a class, which `accept_type` accepts, is known to be simple by the types of its fields."""
     # pydantic calls methods that it knows by name or mark, so a class has no names beside those of its fields.
     if not is_dataclass(cls) or any(hasattr(cls, hook) for hook in _HOOKS):
         return False
     names = {name for base in cls.__mro__[:-1] for name in vars(base) if not name.startswith("__")}
     return names <= hints.keys() and all(
         # pydantic resolves text by itself, and may fail where `accept_type` does not.
-        each.type is hints[each.name]
-        and not each.name.startswith("_")
-        and (each.default is MISSING or type(each.default) in JSON_SCALARS)
-        and all(word == "description" and isinstance(text, str) for word, text in each.metadata.items())
-        and _is_plain(hints[each.name])
-        for each in fields(cls)
+        field.type is hints[field.name]
+        and not field.name.startswith("_")
+        and (field.default is MISSING or type(field.default) in JSON_SCALARS)
+        and all(word == "description" and isinstance(text, str) for word, text in field.metadata.items())
+        and _is_plain(hints[field.name])
+        for field in fields(cls)
     )
 
 
@@ -188,7 +165,7 @@ def _is_plain_option(option: Any, inner: object) -> bool:  # noqa: ANN401 - what
     words = {word for word, _ in option.__repr_args__()}
     may = _BOUNDED.get(get_origin(inner) or inner, ())
     is_plain = words <= _OF_FIELD and isinstance(option.description, str | None)
-    return is_plain and all(_is_plain_bound(each, may) for each in option.metadata)
+    return is_plain and all(_is_plain_bound(bound, may) for bound in option.metadata)
 
 
 def _is_plain_bound(bound: object, may: Collection[str]) -> bool:
@@ -201,10 +178,10 @@ def _is_plain_bound(bound: object, may: Collection[str]) -> bool:
 
 
 def build(kind: object, mode: SchemaMode) -> Built:
-    """Builds what `kind` needs; `"validation"` for parameters, `"serialization"` for results.
+    """Builds the parts of a codec; `"validation"` for parameters, `"serialization"` for results.
 
     Raises:
-        SchemaError: the type cannot be closed, or JSON cannot give it back; `path` says where in it.
+        SchemaError: the type cannot be closed, or JSON cannot restore it; `path` says where in it.
     """
     _check_root(kind, mode)
     # Before pydantic sees the type: it would take much of what is refused here.
@@ -212,50 +189,49 @@ def build(kind: object, mode: SchemaMode) -> Built:
     try:
         adapter = closed_adapter(kind, published=mode == "validation")
         _check_parts(kind, adapter, mode)
-        parsed, shown = _made_schemas(adapter, mode)
+        schema, shown_json = _make_schemas(adapter, mode)
     except SchemaError:
         raise
     except BUILD_ERRORS as error:
         raise _blamed(kind, error) from error
     # Only now: pydantic's own type is what the schemas and the checks are made of.
     masked = adapter if mode == "validation" else masking_adapter(adapter)
-    hides = any(mark in shown for mark in _MARKS)
+    hides = any(mark in shown_json for mark in _MARKS)
     is_marked = hides and has_marks(adapter.core)
-    return Built(kind, masked, facts_of(parsed), parsed, shown, is_exact, hides, is_marked)
+    return Built(kind, masked, find_facts(schema), schema, shown_json, is_exact, hides, is_marked)
 
 
-def _made_schemas(adapter: Adapter, mode: SchemaMode) -> tuple[Node, bytes]:
+def _make_schemas(adapter: Adapter, mode: SchemaMode) -> tuple[Node, bytes]:
     # From what pydantic made: the rebuilt core schema holds functions, of which no JSON Schema can be made.
-    parsed = json_schema(adapter.core, mode="validation")
-    shown = parsed if mode == "validation" else json_schema(adapter.core, mode=mode)
+    schema = json_schema(adapter.core, mode="validation")
+    shown_json = schema if mode == "validation" else json_schema(adapter.core, mode=mode)
     # Only in the schema by which faults are explained; the model gets `shown`.
     members = _member_schemas(adapter.core) if "union" in adapter.kinds else {}
-    return {**parsed, MEMBERS: members}, to_json(shown)
+    return {**schema, MEMBERS: members}, to_json(shown_json)
 
 
 def _check_root(kind: object, mode: SchemaMode) -> None:
     inner = strip_annotated(kind)
     members = [strip_annotated(member) for member in (get_args(inner) if is_union(inner) else [inner])]
-    wanted, cure = "a dataclass, a pydantic model or a TypedDict", "declare @dataclass(frozen=True, slots=True)"
+    expected, cure = "a dataclass, a pydantic model or a TypedDict", "declare @dataclass(frozen=True, slots=True)"
     is_fit = mode == "serialization" or (len(members) == 1 and is_record(get_origin(members[0]) or members[0]))
     # pydantic takes a variable for any type, and cannot resolve a name here.
     if is_fit and any(isinstance(member, str | TypeVar) for member in members):
-        is_fit, wanted, cure = False, "a type", "write the type itself"
+        is_fit, expected, cure = False, "a type", "write the type itself"
     if is_dataclass(kind) and not isinstance(kind, type):
-        is_fit, wanted, cure = False, "a type", f"pass {type(kind).__name__} itself"
+        is_fit, expected, cure = False, "a type", f"pass {type(kind).__name__} itself"
     if not is_fit:
-        raise SchemaError(f"{shorten(type_name(kind), _LONGEST_REASON)} is not {wanted}; {cure}", type=kind)
+        raise SchemaError(f"{shorten(type_name(kind), _LONGEST_REASON)} is not {expected}; {cure}", type=kind)
 
 
 def _member_schemas(core: Core) -> dict[str, Node]:
-    """The JSON Schemas of the members of unions, by the labels that they have in the locations of faults."""
     definitions = core_definitions(core)
     schemas: dict[str, Node] = {}
-    for _, part in places_of(core, definitions):
-        for choice in choices_of(part) if part["type"] == "union" else ():
+    for _, part in iter_places(core, definitions):
+        for choice in list_choices(part) if part["type"] == "union" else ():
             # One schema serves for a member that stands in several unions. Within a type of pydantic's own, such as
             # SecretStr, a member may be an instance, which has no schema.
-            label = label_of(choice, definitions)
+            label = make_label(choice, definitions)
             if label not in schemas:
                 with suppress(PydanticInvalidForJsonSchema):
                     schemas[label] = json_schema(whole(choice, definitions), mode="validation")
@@ -269,7 +245,9 @@ def _exactness(kind: object) -> Callable[[object], bool]:
     inner = [strip_annotated(hint) for hint in hints.values()]
     fields = [[*map(strip_annotated, get_args(hint))] if is_union(hint) else [hint] for hint in inner]
     are_scalars = all(
-        isinstance(each, type) and (each in SCALARS or issubclass(each, Enum)) for field in fields for each in field
+        isinstance(member, type) and (member in SCALARS or issubclass(member, Enum))
+        for field in fields
+        for member in field
     )
     # Each union multiplies the number of shapes; beyond the limit the lookup would cost more than it saves.
     is_small = are_scalars and 0 < math.prod(map(len, fields)) <= _MOST_SHAPES
@@ -281,7 +259,6 @@ def _exactness(kind: object) -> Callable[[object], bool]:
 
 
 def _blamed(kind: object, error: Exception) -> SchemaError:
-    """The error that names the innermost place at fault: each is tried alone, because that of pydantic names none."""
     for place in reversed(TypeWalk(kind, "$").places):
         # As the only field of a dataclass.
         part = dataclasses.make_dataclass("Part", [("part", place.kind, dataclasses.field(metadata=place.metadata))])
@@ -299,9 +276,9 @@ def _unfit(place: TypePlace, error: Exception) -> SchemaError:
     reason = lines[-1].strip() if isinstance(error, CoreSchemaError) else lines[0].partition(". ")[0]
     constraints = [part for option in options for part in getattr(option, "metadata", None) or [option]]
     words = ", ".join(re.sub(r"^_\w+", "Field", repr(part)) for part in (*constraints, *place.metadata))
-    shown = f"{shorten(words, _LONGEST_REASON)} of {type_name(inner)}" if words else type_name(inner)
+    text = f"{shorten(words, _LONGEST_REASON)} of {type_name(inner)}" if words else type_name(inner)
     cure = "correct it, rename metadata not meant for pydantic, or use a plain dataclass, or a type that JSON can say"
-    text = f"{place.path}: {shown} cannot be used here ({shorten(reason, _LONGEST_REASON)}); {cure}"
+    text = f"{place.path}: {text} cannot be used here ({shorten(reason, _LONGEST_REASON)}); {cure}"
     return SchemaError(text, type=place.kind, path=place.path)
 
 
@@ -312,9 +289,8 @@ _WITH_LENGTH: Final = frozenset({"list", "str", "url", "multi-host-url"})
 
 
 def _check_parts(kind: object, adapter: Adapter, mode: SchemaMode) -> None:
-    """Refuses what JSON cannot say, and constraints that do not act or that the JSON Schema would misstate."""
     definitions = core_definitions(adapter.core)
-    for path, part in places_of(adapter.core, definitions):
+    for path, part in iter_places(adapter.core, definitions):
         refuse_first(_part_faults(part, definitions), kind, path)
     if "union" in adapter.kinds:
         check_read_unions(kind, adapter.core, parameters=mode == "validation")
@@ -332,11 +308,6 @@ def _part_faults(part: Core, definitions: Mapping[str, Core]) -> Iterator[TypeFa
 
 
 def _idle_constraints(part: Core, definitions: Mapping[str, Core]) -> Iterator[str]:
-    """The constraints that do not act.
-
-    pydantic puts a constraint that it cannot build into a type behind it, as a function or a step for texts. Such a
-    function raises `TypeError` when the first value arrives that it cannot compare or measure.
-    """
     if part["type"] == "tuple" and "variadic_item_index" not in part:
         yield from (word for word in LENGTHS if word in part)
     words: list[str] = []
@@ -349,9 +320,9 @@ def _idle_constraints(part: Core, definitions: Mapping[str, Core]) -> Iterator[s
         words.extend(part["function"]["function"].keywords)
         part = part["schema"]
     if words:
-        around = [each for path, each in places_of(part, definitions) if path == "$" and "function" in each]
+        around = [inner for path, inner in iter_places(part, definitions) if path == "$" and "function" in inner]
         # A secret of pydantic's has the length of what it holds.
-        has_secret = any(hasattr(each["function"]["function"], "get_secret_value") for each in around)
+        has_secret = any(hasattr(inner["function"]["function"], "get_secret_value") for inner in around)
         is_sized = has_secret or innermost(part, definitions)["type"] in _WITH_LENGTH
         yield from (word for word in words if not (is_sized and word in LENGTHS))
 
@@ -363,14 +334,10 @@ _CONSTANT: Final = (dict, frozenset, list, set, tuple)
 
 
 def reader_for_keys(adapter: Adapter) -> Callable[..., Any] | None:
-    """The `validate_json` of a parameter type for keys; `None` if no default of the type is made up.
-
-    Args:
-        adapter: the adapter of the type.
-    """
+    """The `validate_json` of a parameter type for keys; `None` if no default of the type is made up."""
     made_up: list[Core] = []
 
-    def change(part: Core, _was: Core, _made: bool) -> Core:  # noqa: FBT001 - of an edit
+    def change(part: Core, _was: Core, _coded: bool) -> Core:  # noqa: FBT001 - of an edit
         # The program's checks of a whole record need its values, and these have been checked already.
         if part["type"] == "function-after" and part["schema"]["type"] in OF_CLASSES:
             return replacing(part, part["schema"])
@@ -382,11 +349,11 @@ def reader_for_keys(adapter: Adapter) -> Callable[..., Any] | None:
     if "default" not in adapter.kinds:
         return None
     core = rebuilt(agreeing(adapter.core, core_config(), published=True), change)
-    return validator_of(core, core_config()).validate_json if made_up else None
+    return make_validator(core, core_config()).validate_json if made_up else None
 
 
 def is_made_up(factory: object) -> bool:
-    """Whether a `default_factory` may make another value for each call."""
+    """Returns whether a `default_factory` may make another value for each call."""
     is_copy = isinstance(factory, partial) and factory.func is copy.deepcopy
     # `list[str]` makes what `list` makes.
     return factory is not None and not is_copy and not any((get_origin(factory) or factory) is x for x in _CONSTANT)
@@ -396,24 +363,22 @@ def is_made_up(factory: object) -> bool:
 
 
 def has_marks(core: Core) -> bool:
-    """Whether a field in a type, or all of it, is secret, and pydantic does not know it."""
-    return _is_marked(core) or bool(_marked_fields(core)) or any(map(has_marks, parts_of(core)))
+    """Returns whether a field in a type, or all of it, is secret, and pydantic does not know it."""
+    return _is_marked(core) or bool(_marked_fields(core)) or any(map(has_marks, iter_parts(core)))
 
 
 def _marked_fields(part: Core) -> frozenset[str]:
-    """The fields of a class or a TypedDict that are secret, and of which pydantic does not know it."""
     if part["type"] not in OF_FIELDS:
         return frozenset()
     hides, cls = current_redaction().hides_name, part.get("cls")
     own = dataclasses.fields(cls) if isinstance(cls, type) and is_dataclass(cls) else ()
-    marked = {field.name for field in own if field.metadata.get("secret")}
+    own_names = {field.name for field in own if field.metadata.get("secret")}
     return frozenset(
-        name for name, field in fields_of(part).items() if name in marked or hides(name) or _is_marked(field)
+        name for name, field in list_fields(part).items() if name in own_names or hides(name) or _is_marked(field)
     )
 
 
 def _is_marked(core: Core) -> bool:
-    """Whether a place is secret by a mark, or may hold one of pydantic's secrets beside something else."""
     return _has_mark(core) or len({*secret_parts(core)}) > 1
 
 
@@ -421,24 +386,17 @@ def _has_mark(core: Core) -> bool:
     extra: object = core.get("metadata", {}).get("pydantic_js_extra")
     if is_object(extra) and is_secret_schema(extra):
         return True
-    return core["type"] not in OF_FIELDS and any(map(_has_mark, parts_of(core)))
+    return core["type"] not in OF_FIELDS and any(map(_has_mark, iter_parts(core)))
 
 
 def masking_adapter(adapter: Adapter) -> Adapter:
-    """The adapter of a type that writes the mask for what is marked, and reads it back.
+    """The adapter that writes the mask for marked places, and reads it back; the same one if there are none."""
 
-    Args:
-        adapter: that of the type.
-
-    Returns:
-        The same, if nothing is marked, and there are no secrets of pydantic's that are not text.
-    """
-
-    def change(part: Core, was: Core, _made: bool) -> Core:  # noqa: FBT001 - of an edit
+    def change(part: Core, was: Core, _coded: bool) -> Core:  # noqa: FBT001 - of an edit
         mask = core_schema.literal_schema([MASK])
         if was["type"] == "function-after" and makes_secret(was["function"]["function"]):
-            held: object = MASK.encode() if part["schema"]["type"] == "bytes" else MASK
-            read = core_schema.no_info_after_validator_function(lambda _: held, mask)
+            mask_value: object = MASK.encode() if part["schema"]["type"] == "bytes" else MASK
+            read = core_schema.no_info_after_validator_function(lambda _: mask_value, mask)
             return {**part, "schema": core_schema.union_schema([read, part["schema"]], mode="left_to_right")}
         if names := _marked_fields(was):
             _mask_fields(part, names)
@@ -451,12 +409,13 @@ def masking_adapter(adapter: Adapter) -> Adapter:
     if core == adapter.core:
         return adapter
     agreed = agreeing(core, config)
-    return adapter._replace(core=core, validator=validator_of(agreed, config), serializer=serializer_of(core, config))
+    return adapter._replace(
+        core=core, validator=make_validator(agreed, config), serializer=make_serializer(core, config)
+    )
 
 
 def _mask_fields(part: Core, names: Collection[str]) -> None:
-    """Mask the fields of these names in the copy of a class, or of what is inside of it around its fields."""
-    for name, field in fields_of(part).items():
+    for name, field in list_fields(part).items():
         # A default is that of the field, so it stays outside.
         holder = field["schema"] if field["schema"]["type"] == "default" else field
         if name in names:
@@ -464,8 +423,8 @@ def _mask_fields(part: Core, names: Collection[str]) -> None:
 
 
 def _masked(inner: Core) -> Core:
-    written = core_schema.plain_serializer_function_ser_schema(lambda _: MASK, when_used="unless-none")
-    read = core_schema.no_info_wrap_validator_function(_read_mask, cast("CoreSchema", inner), serialization=written)
+    write_mask = core_schema.plain_serializer_function_ser_schema(lambda _: MASK, when_used="unless-none")
+    read = core_schema.no_info_wrap_validator_function(_read_mask, cast("CoreSchema", inner), serialization=write_mask)
     return cast("Core", read)
 
 

@@ -1,14 +1,13 @@
-"""One JSON text for equal values, to be hashed.
+"""Canonical JSON: one text for equal values, to be hashed.
 
 Two values of one type that are equal have the same text, in every process and on every platform:
 
 * an object's keys are sorted by code point, a set's members by their text; no white space; UTF-8, nothing escaped that
   JSON lets stand.
 * Numbers that are equal are written the same, be they `int`, `float` or `Decimal`: `1.0`, `Decimal("1.00")` and `1` are
-  `1`, and `-0.0` is `0`. Booleans are not numbers here: `True` is `true`, though Python holds it equal to `1`.
+  `1`, and `-0.0` is `0`. Booleans are not numbers here.
 * Moments that are equal are written the same: an aware `datetime` in UTC.
-* A dataclass is an object of the fields that take part in its equality: one with `compare=False` is left out. The name
-  of its class is not part of it.
+* A dataclass is an object of the fields that take part in its equality; the name of its class is not part of it.
 * A list and a tuple are written the same, as are an enum and its value, and other things that JSON has one form for.
 * A `SecretStr` and its like are written as asterisks, so that the text may be shown. A digest with a key is of what
   they hold: it distinguishes two secrets, and they cannot be guessed without the key.
@@ -34,7 +33,7 @@ from pydantic_core import from_json
 
 from handrail.errors import DumpError
 from handrail.serde.formatting import quote
-from handrail.serde.json_values import MOST_DIGITS, field_values, innermost_fault, is_secret_value, json_of
+from handrail.serde.json_values import MOST_DIGITS, encode_json, field_values, innermost_fault, is_secret
 
 _DEEPEST: Final = 200
 
@@ -47,36 +46,29 @@ _encode = json.JSONEncoder(
 ).encode
 
 
-def canonical_json(value: object) -> bytes:
-    """The one JSON text, in UTF-8, of `value` and of all that are equal to it (rules: see the module).
+def canonical_json(value: object, *, reveals: bool = False) -> bytes:
+    """The one JSON text, in UTF-8, of `value` and of all that are equal to it; `reveals` writes what secrets hold.
 
     Raises:
         DumpError: a part of it is not finite, not Unicode, nested more than 200 levels deep (or in a cycle), or has no
             form in JSON.
     """
-    return _written(value)
-
-
-def json_with_secrets(value: object) -> bytes:
-    """Canonical JSON in which secrets are written as what they hold.
-
-    Raises:
-        DumpError: as `canonical_json`.
-    """
-    return _written(value, reveals=True)
+    try:
+        return _encoded(value, reveals)
+    except RecursionError:
+        # Without the place, which would be a path of 200 segments.
+        fault = "$", f"nested too deeply, or in a cycle: the limit is a depth of {_DEEPEST} levels"
+    except ValueError:
+        fault = innermost_fault(value, partial(_encoded, reveals=reveals)) or ("$", "JSON cannot say it")
+    raise DumpError(": ".join(fault), faults=(fault,))
 
 
 def digest(value: object, *, key: bytes | None = None) -> str:
-    """The SHA-256 of `canonical_json(value)`, as 64 hexadecimal digits.
+    """The SHA-256 of `canonical_json(value)`, as 64 hexadecimal digits; raises as that.
 
-    Args:
-        value: what to hash.
-        key: makes it an HMAC with this key, over canonical JSON in which secrets are written as what they hold.
-
-    Raises:
-        DumpError: as `canonical_json`.
+    With a `key` it is an HMAC, over canonical JSON in which secrets are written as what they hold.
     """
-    return bytes_digest(_written(value) if key is None else json_with_secrets(value), key)
+    return bytes_digest(canonical_json(value, reveals=key is not None), key)
 
 
 def bytes_digest(data: bytes, key: bytes | None = None) -> str:
@@ -90,29 +82,11 @@ def bytes_digest(data: bytes, key: bytes | None = None) -> str:
     return hmac.digest(key, data, "sha256").hex()
 
 
-def _written(value: object, *, reveals: bool = False) -> bytes:
-    try:
-        return _encoded(value, reveals)
-    except RecursionError:
-        # Without the place, which would be a path of 200 segments.
-        fault = "$", f"nested too deeply, or in a cycle: the limit is a depth of {_DEEPEST} levels"
-    except ValueError:
-        fault = innermost_fault(value, partial(_encoded, reveals=reveals)) or ("$", "JSON cannot say it")
-    raise DumpError(": ".join(fault), faults=(fault,))
-
-
 def _encoded(value: object, reveals: bool) -> bytes:  # noqa: FBT001 - of the functions below
     return _encode(_plain(value, 0, reveals)).encode()
 
 
 def _plain(value: object, depth: int, reveals: bool) -> object:  # noqa: FBT001 - as above
-    """`value` as the Python that the encoder takes, with all that is equal made the same.
-
-    Args:
-        value: the value.
-        depth: how many levels are above it.
-        reveals: whether secrets are written as what they hold.
-    """
     # By the exact type first: most values are of one, and the tests below take longer.
     kind: Any = type(value)
     if (write := _SCALARS.get(kind)) is not None:
@@ -126,14 +100,14 @@ def _plain(value: object, depth: int, reveals: bool) -> object:  # noqa: FBT001 
     if isinstance(value, Enum):
         return _plain(value.value, depth, reveals)
     # In the order of the table, where a class precedes those that it is a subclass of: `datetime` is a `date`.
-    write = next((write for known, write in _SCALARS.items() if isinstance(value, known)), None)
+    write = next((write for kind_above, write in _SCALARS.items() if isinstance(value, kind_above)), None)
     if write is not None:
         return write(value)
     # By default pydantic writes asterisks for it below, which hide it.
-    if reveals and is_secret_value(value):
+    if reveals and is_secret(value):
         return _plain(value.get_secret_value(), depth, reveals)
     try:
-        return _plain(from_json(json_of(value)), depth, reveals)
+        return _plain(from_json(encode_json(value)), depth, reveals)
     except DumpError as error:
         raise ValueError(error.faults[0][1]) from None
 
@@ -154,7 +128,6 @@ def _float(value: float) -> float:
 
 
 def _decimal(value: Decimal) -> object:
-    """A number where a float says it exactly, and otherwise its digits as a string, without zeros at the end."""
     if not value.is_finite():
         raise ValueError(f"{value} is not finite, and JSON has no such number")
     # Before `int`, which would write out all the zeros of `Decimal("1e1000000000")`.
@@ -265,6 +238,5 @@ _COMPOSED: Final[Mapping[type[Any], Callable[[Any, int, bool], object]]] = {
 
 @lru_cache(maxsize=1024)
 def _compared(cls: type[Any]) -> tuple[str, ...]:
-    """The fields that take part in equality."""
     # Kept by class: this is asked for every value that is hashed, and `fields` builds its tuple anew each time.
     return tuple(field.name for field in fields(cls) if field.compare)

@@ -1,9 +1,7 @@
-"""Core schemas, which are what pydantic makes of a type before it builds a validator: how one is walked and rebuilt.
+"""Core schemas, which pydantic makes of a type before it builds a validator: how one is walked, rebuilt and checked.
 
 A core schema is a dictionary with a `type`; `pydantic_core.core_schema` documents every kind. A part that several
 places share stands under `definitions`, and is referred to by `definition-ref`.
-
-A type may hold unions whose members JSON distinguishes:
 
 | two members of a union are distinguished by | as in a union of |
 |---|---|
@@ -12,13 +10,13 @@ A type may hold unions whose members JSON distinguishes:
 | the form of their texts | `datetime`, `date`, `timedelta`, `UUID` |
 | a field that only one of two classes has, or of distinguished types | `Circle`, `Square` with `Literal` fields |
 
-All others are alike; bounds and patterns are not looked at, and the same JSON may be an empty collection. A store and a
-ledger refuse a union of members that are alike, `datetime | str`, unless JSON restores both without a type:
-`str | Literal["a"]`. What is written has all fields of a class. A model may leave out those with a default, so two
-members of parameters that hold classes are distinguished by the others alone.
+All others are alike; bounds and patterns are not looked at. A store and a ledger refuse a union of members that are
+alike, `datetime | str`, unless JSON restores both without a type: `str | Literal["a"]`. What is written has all fields
+of a class. A model may leave out those with a default, so two members of parameters that hold classes are distinguished
+by the others alone.
 
-pydantic tries each member of a union, and each member what it holds. Where two members hold the union itself, attempts
-double with every level of the input. So a recursive union needs a discriminator, in parameters as well.
+Where two members of a union hold the union itself, pydantic's attempts double with every level of the input. So a
+recursive union needs a discriminator, in parameters as well.
 """
 
 from __future__ import annotations
@@ -71,43 +69,43 @@ made the value that it is given, where JSON would be.
 """
 
 
-def parts_of(core: Core) -> Iterator[Core]:
+def iter_parts(core: Core) -> Iterator[Core]:
     """The parts that stand directly in a core schema."""
     for name in _ALL_PARTS:
         if name in core:
-            yield from _each(core[name])
+            yield from _iter_items(core[name])
 
 
 def kinds_in(core: Core) -> frozenset[str]:
     """The types of all parts of a core schema, itself included."""
-    return frozenset({core["type"]}).union(*map(kinds_in, parts_of(core)))
+    return frozenset({core["type"]}).union(*map(kinds_in, iter_parts(core)))
 
 
-def places_of(core: Core, definitions: Mapping[str, Core]) -> Iterator[tuple[str, Core]]:
+def iter_places(core: Core, definitions: Mapping[str, Core]) -> Iterator[tuple[str, Core]]:
     """Every part of a whole core schema with the place of the data that it is of, each shared part once."""
     yield from _places(core, definitions, "$", set())
 
 
-def _places(core: Core, definitions: Mapping[str, Core], path: str, seen: set[str]) -> Iterator[tuple[str, Core]]:
+def _places(core: Core, definitions: Mapping[str, Core], path: str, visited: set[str]) -> Iterator[tuple[str, Core]]:
     if core["type"] == "definition-ref":
-        if core["schema_ref"] not in seen and core["schema_ref"] in definitions:
-            seen.add(core["schema_ref"])
-            yield from _places(definitions[core["schema_ref"]], definitions, path, seen)
+        if core["schema_ref"] not in visited and core["schema_ref"] in definitions:
+            visited.add(core["schema_ref"])
+            yield from _places(definitions[core["schema_ref"]], definitions, path, visited)
         return
     yield path, core
     if core["type"] == "dataclass-field":
         path = f"{path}.{core['name']}"
     if core["type"] in _NAMING:
         for name, part in core["fields"].items():
-            yield from _places(part, definitions, f"{path}.{name}", seen)
+            yield from _places(part, definitions, f"{path}.{name}", visited)
         return
     for name in _ALL_PARTS:
         # A shared part is met where it is referred to, where its place is known; what writes a value has none.
         if name in core and name not in {"definitions", "serialization"}:
             inner = f"{path}{_BELOW.get(name, '')}"
-            for position, part in enumerate(_each(core[name])):
+            for position, part in enumerate(_iter_items(core[name])):
                 is_fixed = name == "items_schema" and isinstance(core[name], list) and "variadic_item_index" not in core
-                yield from _places(part, definitions, f"{path}[{position}]" if is_fixed else inner, seen)
+                yield from _places(part, definitions, f"{path}[{position}]" if is_fixed else inner, visited)
 
 
 _NAMING: Final = frozenset({"model-fields", "typed-dict"})
@@ -116,29 +114,26 @@ _NAMING: Final = frozenset({"model-fields", "typed-dict"})
 _BELOW: Final = {"items_schema": "[*]", "values_schema": ".*", "keys_schema": ".*"}
 
 
-def rebuilt(core: Core, change: SchemaEdit, *, made: bool = False) -> Core:
+def rebuilt(core: Core, change: SchemaEdit, *, coded: bool = False) -> Core:
     """A copy in which `change` has replaced every part, innermost first.
 
-    Args:
-        core: what is to be rebuilt.
-        change: makes the replacement of each.
-        made: whether the program's own code may have made the value that `core` is given.
+    `coded` says whether the program's own code may have made the value that `core` is given.
     """
     # A function before a part gives that part whatever it returns, and so it does to all below.
-    inner = made or core["type"] in _CALLING
+    inner = coded or core["type"] in _CALLING
     copy = dict(core)
     for name in _PARTS:
         if name in copy:
-            copy[name] = _mapped(copy[name], lambda part: rebuilt(part, change, made=inner))
+            copy[name] = _map_items(copy[name], lambda part: rebuilt(part, change, coded=inner))
     if "steps" in core:  # each is given what the one before it has made
         first, *others = core["steps"]
-        copy["steps"] = [rebuilt(first, change, made=made), *(rebuilt(part, change, made=True) for part in others)]
-    return change(copy, core, made)
+        copy["steps"] = [rebuilt(first, change, coded=coded), *(rebuilt(part, change, coded=True) for part in others)]
+    return change(copy, core, coded)
 
 
-def replacing(core: Core, made: Mapping[str, Any]) -> Core:
-    """`made`, to which those refer who referred to `core`."""
-    return dict(made, ref=core["ref"]) if "ref" in core else dict(made)
+def replacing(core: Core, replacement: Mapping[str, Any]) -> Core:
+    """The replacement of `core`, to which those refer who referred to `core`."""
+    return dict(replacement, ref=core["ref"]) if "ref" in core else dict(replacement)
 
 
 def without_name(core: Core) -> CoreSchema:
@@ -146,14 +141,14 @@ def without_name(core: Core) -> CoreSchema:
     return cast("CoreSchema", {key: value for key, value in core.items() if key != "ref"})
 
 
-def validator_of(core: Core, config: CoreConfig) -> SchemaValidator:
-    """The validator of a core schema, of all of it: what pydantic has built for a model itself is not used instead."""
-    # pydantic has no public name for this, `_use_prebuilt`; `tests/serde/test_core_schemas.py` holds what it means.
+def make_validator(core: Core, config: CoreConfig) -> SchemaValidator:
+    """Makes the validator of all of a core schema, without what pydantic has built for a model itself."""
+    # pydantic has no public name for this, `_use_prebuilt`; `tests/serde/test_types.py` holds what it means.
     return SchemaValidator(cast("CoreSchema", core), config, False)  # noqa: FBT003 - it has no other name
 
 
-def serializer_of(core: Core, config: CoreConfig) -> SchemaSerializer:
-    """The serializer of a core schema, of all of it, as for `validator_of`."""
+def make_serializer(core: Core, config: CoreConfig) -> SchemaSerializer:
+    """Makes the serializer of all of a core schema, as `make_validator`."""
     return SchemaSerializer(cast("CoreSchema", core), config, False)  # noqa: FBT003 - as above
 
 
@@ -176,7 +171,7 @@ def referred(core: Core, definitions: Mapping[str, Core]) -> Core:
     return core
 
 
-def choices_of(union: Core) -> list[Core]:
+def list_choices(union: Core) -> list[Core]:
     """The choices of a union, without their labels."""
     choices: list[Any] = union["choices"]
     return [cast("Core", choice[0] if isinstance(choice, tuple) else choice) for choice in choices]
@@ -187,14 +182,13 @@ def innermost(core: Core, definitions: Mapping[str, Core]) -> Core:
     while True:
         core = referred(core, definitions)
         # pydantic's own secrets and paths are unions: a value of the class, or what makes one.
-        inner = choices_of(core)[0] if "custom_error_type" in core and core["type"] == "union" else _inside(core)
+        inner = list_choices(core)[0] if "custom_error_type" in core and core["type"] == "union" else _inside(core)
         if inner is None:
             return core
         core = inner
 
 
 def _inside(core: Core) -> Core | None:
-    """What a part only checks, converts or names; `None` if it is a type itself."""
     kind = core["type"]
     if kind == "json-or-python":
         # A `Sequence` is read as a list, and a path as a value of its class.
@@ -204,7 +198,7 @@ def _inside(core: Core) -> Core | None:
     return None if kind in OF_CLASSES or not isinstance(core.get("schema"), dict) else cast("Core", core["schema"])
 
 
-def fields_of(part: Core) -> dict[str, Core]:
+def list_fields(part: Core) -> dict[str, Core]:
     """The parts of the fields of a class or a TypedDict, by their names."""
     core = part if part["type"] == "typed-dict" else part["schema"]
     # Validators of the program may stand around the fields of a model.
@@ -214,24 +208,24 @@ def fields_of(part: Core) -> dict[str, Core]:
     return cast("dict[str, Core]", fields) if isinstance(fields, dict) else {field["name"]: field for field in fields}
 
 
-def label_of(core: Core, definitions: Mapping[str, Core], above: tuple[Core, ...] = ()) -> str:
-    """A type as a message names it, with what it holds; a `Sequence` is named by the list that it is read as."""
+def make_label(core: Core, definitions: Mapping[str, Core], above: tuple[Core, ...] = ()) -> str:
+    """The name of a type in messages, with what it holds; a `Sequence` is named by the list that it is read as."""
     view = innermost(core, definitions)
     if view["type"] == "literal":
         return f"Literal[{', '.join(map(repr, view['expected']))}]"
     cls = view.get("cls")
     name = str(view.get("cls_repr", view["type"]))
     name = str(view.get("cls_name", cls.__name__)) if isinstance(cls, type) else name
-    if view["type"] in OF_CLASSES or any(view is each for each in above):
+    if view["type"] in OF_CLASSES or any(view is outer for outer in above):
         return name
-    parts = view["choices"] if view["type"] == "union" else [view.get(each, ()) for each in _HELD]
-    inner = [label_of(part, definitions, (*above, view)) for part in _each(parts)]
+    parts = view["choices"] if view["type"] == "union" else [view.get(key, ()) for key in _INNER_PARTS]
+    inner = [make_label(part, definitions, (*above, view)) for part in _iter_items(parts)]
     if view["type"] == "union":
         return " | ".join(inner)
     return f"{name}[{', '.join(inner)}]" if inner else name
 
 
-_HELD: Final = ("keys_schema", "values_schema", "items_schema")
+_INNER_PARTS: Final = ("keys_schema", "values_schema", "items_schema")
 
 _LIBRARIES: Final = frozenset({"pydantic", "pydantic_core", "handrail", "ipaddress", "operator"})
 _BOUNDS_OF: Final = "pydantic._internal._validators"
@@ -251,21 +245,17 @@ HOLDING: Final = (*BOUNDS, *LENGTHS, *CHANGING, "pattern", "max_digits", "decima
 
 
 def is_of_the_program(function: object) -> bool:
-    """Whether what checks, converts or writes values is a function of the program, and not of pydantic's or Handrail's.
-
-    Args:
-        function: what a part of a core schema has as `function`.
-    """
-    return (_module_of(function) or "pydantic").partition(".")[0] not in _LIBRARIES
+    """Returns whether the `function` of a part is one of the program, and not of pydantic's or Handrail's."""
+    return (_find_module(function) or "pydantic").partition(".")[0] not in _LIBRARIES
 
 
 def is_bound(function: object) -> bool:
-    """Whether it is a function by which pydantic holds a value to a bound."""
-    return _module_of(function) == _BOUNDS_OF
+    """Returns whether pydantic holds a value to a bound by it."""
+    return _find_module(function) == _BOUNDS_OF
 
 
 def secret_parts(core: Core) -> Iterator[bool]:
-    """Whether each thing that a place holds itself, not in a field of a class, is a secret of pydantic's.
+    """Returns of each thing that a place holds itself, not in a field of a class, whether it is a secret of pydantic's.
 
     A bound counts as something that is not: the mask may not keep to it.
     """
@@ -277,7 +267,7 @@ def secret_parts(core: Core) -> Iterator[bool]:
     elif inner is not None:
         yield from secret_parts(inner)
     else:
-        parts = [] if core["type"] in OF_FIELDS else [part for part in parts_of(core) if part["type"] != "none"]
+        parts = [] if core["type"] in OF_FIELDS else [part for part in iter_parts(core) if part["type"] != "none"]
         for part in parts:
             yield from secret_parts(part)
         if not parts:
@@ -285,39 +275,41 @@ def secret_parts(core: Core) -> Iterator[bool]:
 
 
 def makes_secret(function: object) -> bool:
-    """Whether it makes a value of one of pydantic's secrets, other than a text, from what it holds."""
+    """Returns whether it makes a value of one of pydantic's secrets, other than a text, from what it holds."""
     # `SecretBytes` is a class, and `Secret` calls a function that is nested in one of its methods: both are known by
     # module and name.
-    own = [each for each in (*getattr(function, "__mro__", ()), function) if _module_of(each) == "pydantic.types"]
-    return any(getattr(each, "__qualname__", "").partition(".")[0] in {"SecretBytes", "Secret"} for each in own)
+    own = [owner for owner in (*getattr(function, "__mro__", ()), function) if _find_module(owner) == "pydantic.types"]
+    return any(getattr(owner, "__qualname__", "").partition(".")[0] in {"SecretBytes", "Secret"} for owner in own)
 
 
-def _module_of(function: object) -> str | None:
-    called: object = cast("Core", function).get("function") if isinstance(function, dict) else function
-    return getattr(getattr(called, "func", called), "__module__", None)
+def _find_module(function: object) -> str | None:
+    callable_: object = cast("Core", function).get("function") if isinstance(function, dict) else function
+    return getattr(getattr(callable_, "func", callable_), "__module__", None)
 
 
-def _each(value: object) -> Iterator[Core]:
+def _iter_items(value: object) -> Iterator[Core]:
     if isinstance(value, dict):
-        held = cast("dict[object, object]", value)
+        node = cast("dict[object, object]", value)
         # Of a mapping of fields one may be called `type`: that entry is a part, and not a text.
-        if isinstance(held.get("type"), str):
-            yield cast("Core", held)
+        if isinstance(node.get("type"), str):
+            yield cast("Core", node)
         else:
-            for inner in held.values():
-                yield from _each(inner)
+            for inner in node.values():
+                yield from _iter_items(inner)
     elif isinstance(value, list | tuple):
         for inner in cast("list[object]", value):
-            yield from _each(inner)
+            yield from _iter_items(inner)
 
 
-def _mapped(value: Any, change: Callable[[Core], Core]) -> Any:  # noqa: ANN401 - a part, or several
+def _map_items(value: Any, change: Callable[[Core], Core]) -> Any:  # noqa: ANN401 - a part, or several
     if isinstance(value, dict):
-        held = cast("Core", value)
-        return change(held) if isinstance(held.get("type"), str) else {k: _mapped(v, change) for k, v in held.items()}
+        node = cast("Core", value)
+        return (
+            change(node) if isinstance(node.get("type"), str) else {k: _map_items(v, change) for k, v in node.items()}
+        )
     if not isinstance(value, list | tuple):
         return value
-    several = [_mapped(inner, change) for inner in cast("list[Any]", value)]
+    several = [_map_items(inner, change) for inner in cast("list[Any]", value)]
     return several if isinstance(value, list) else tuple(several)  # a tuple is a choice of a union, with its label
 
 
@@ -363,45 +355,36 @@ _RESTORED: Final = frozenset({"none", "bool", "int", "float", "str", "literal", 
 class _Fields(NamedTuple):
     types: Mapping[str, Core]
     required: frozenset[str]
-    written: frozenset[str]
+    always: frozenset[str]
 
 
 class _Comparison:
-    """One comparison; it remembers which pairs it is about to compare, because types may be recursive.
+    __slots__ = ("_definitions", "_pairs", "stores")
 
-    Attributes:
-        stored: whether what is written is compared, or what a model may write.
-    """
-
-    __slots__ = ("_definitions", "_pairs", "stored")
-
-    def __init__(self, definitions: Mapping[str, Core], *, stored: bool) -> None:
-        self.stored = stored
+    def __init__(self, definitions: Mapping[str, Core], *, stores: bool) -> None:
+        self.stores = stores
         self._definitions = definitions
         self._pairs: set[tuple[int, int]] = set()
 
     def are_alike(self, one: Core, other: Core) -> bool:
-        """Whether the same JSON may be read as two values, of which something depends on which it is."""
         return any(
             self._overlap(*pair, is_inside=False) and self._matters(*pair)
             for pair in product(self._leaves(one), [*self._leaves(other)])
         )
 
     def _matters(self, one: Core, other: Core) -> bool:
-        if self.stored:
+        if self.stores:
             return not {one["type"], other["type"]} <= _RESTORED
         return self._holds_class(one) and self._holds_class(other)
 
     def _holds_class(self, core: Core) -> bool:
-        return any(part["type"] in OF_CLASSES for _, part in places_of(core, self._definitions))
+        return any(part["type"] in OF_CLASSES for _, part in iter_places(core, self._definitions))
 
     def meet(self, one: Core, other: Core) -> bool:
-        """Whether both may read an array, or an object."""
-        kinds = [{kind for leaf in self._leaves(each) for kind in self._kinds(leaf)} for each in (one, other)]
+        kinds = [{kind for leaf in self._leaves(member) for kind in self._kinds(leaf)} for member in (one, other)]
         return bool(kinds[0] & kinds[1] & {"array", "object"})
 
     def _common(self, one: Core, other: Core) -> bool:
-        """Whether both may read the same JSON."""
         # By identity: the core schema holds its parts as long as the comparison takes.
         pair = id(referred(one, self._definitions)), id(referred(other, self._definitions))
         if pair in self._pairs:
@@ -409,12 +392,11 @@ class _Comparison:
         self._pairs.add(pair)
         try:
             pairs = product(self._leaves(one), [*self._leaves(other)])
-            return any(self._overlap(*each, is_inside=True) for each in pairs)
+            return any(self._overlap(*leaves, is_inside=True) for leaves in pairs)
         finally:
             self._pairs.discard(pair)
 
     def _leaves(self, core: Core) -> Iterator[Core]:
-        """What a type may be, without what only checks it."""
         kind = core["type"]
         if kind == "definition-ref":
             yield from self._leaves(referred(core, self._definitions))
@@ -425,7 +407,7 @@ class _Comparison:
             yield from self._leaves(core["schema"])
         elif kind == "union":
             # pydantic's own secrets and paths: a value of the class, or what makes one.
-            for choice in choices_of(core)[:1] if "custom_error_type" in core else choices_of(core):
+            for choice in list_choices(core)[:1] if "custom_error_type" in core else list_choices(core):
                 yield from self._leaves(choice)
         elif kind == "tagged-union":
             for choice in core["choices"].values():
@@ -436,21 +418,21 @@ class _Comparison:
 
     def _kinds(self, leaf: Core, *, is_inside: bool = True) -> set[str]:
         if (choices := _choices(leaf)) is not None:
-            return {JSON_KINDS.get(type(each), "string") for each in choices}
+            return {JSON_KINDS.get(type(choice), "string") for choice in choices}
         # pydantic prefers the exact one of two members that are numbers, and not that of two classes which holds it.
-        if leaf["type"] in _NUMBERS and (is_inside or not self.stored):
+        if leaf["type"] in _NUMBERS and (is_inside or not self.stores):
             return {"integer", "number"} if leaf["type"] in {"int", "float"} else {"integer", "number", "string"}
         return {_KINDS[leaf["type"]]} if leaf["type"] in _KINDS else {*_KINDS.values()}
 
     def _overlap(self, one: Core, other: Core, *, is_inside: bool) -> bool:
         kinds = self._kinds(one, is_inside=is_inside) & self._kinds(other, is_inside=is_inside)
-        ours, theirs = _choices(one), _choices(other)
-        if ours is not None and theirs is not None:
+        own, theirs = _choices(one), _choices(other)
+        if own is not None and theirs is not None:
             return any(
-                each == beside and isinstance(each, bool) is isinstance(beside, bool)
-                for each, beside in product(ours, theirs)
+                member == beside and isinstance(member, bool) is isinstance(beside, bool)
+                for member, beside in product(own, theirs)
             )
-        groups = {_TEXTS.get(each["type"]) for each in (one, other)}
+        groups = {_TEXTS.get(member["type"]) for member in (one, other)}
         if kinds == {"string"}:
             return None in groups or len(groups) == 1
         if {one["type"], other["type"]} <= OF_FIELDS:
@@ -459,8 +441,7 @@ class _Comparison:
         return bool(kinds)
 
     def _reads(self, one: _Fields, other: _Fields) -> bool:
-        """Whether an object that is written as the one may be read as the other."""
-        names = (one.written if self.stored else one.required) | other.required
+        names = (one.always if self.stores else one.required) | other.required
         return names <= one.types.keys() & other.types.keys() and all(
             self._common(one.types[name], other.types[name]) for name in names
         )
@@ -471,19 +452,17 @@ def _is_written_by_program(core: Core) -> bool:
 
 
 def _choices(leaf: Core) -> list[object] | None:
-    """The choices of a `Literal` or an enum."""
     if leaf["type"] == "enum":
-        return [each.value for each in leaf["members"]]
+        return [member.value for member in leaf["members"]]
     return list(leaf["expected"]) if leaf["type"] == "literal" else None
 
 
 def _fields(leaf: Core) -> _Fields:
-    """The fields of a class or a TypedDict."""
-    named = fields_of(leaf)
-    types = {name: cast("Core", field["schema"]) for name, field in named.items()}
+    field_parts = list_fields(leaf)
+    types = {name: cast("Core", field["schema"]) for name, field in field_parts.items()}
     # Of a TypedDict a field may be missing in what is written, too.
     required = frozenset(
-        name for name, field in named.items() if field.get("required", types[name]["type"] != "default")
+        name for name, field in field_parts.items() if field.get("required", types[name]["type"] != "default")
     )
     return _Fields(types, required, required if leaf["type"] == "typed-dict" else frozenset(types))
 
@@ -492,36 +471,19 @@ def _fields(leaf: Core) -> _Fields:
 
 
 def check_read_unions(kind: object, core: Core, *, parameters: bool) -> None:
-    """Refuse unions that take too long to be read, and classes of parameters of which a model cannot say one.
-
-    Args:
-        kind: the type, as the error names it.
-        core: what pydantic made of it.
-        parameters: whether a model writes its values.
-
-    Raises:
-        SchemaError: there is one; `path` says where.
-    """
+    """Refuses unions that are read too slowly, and parameters that a model cannot say; raises `SchemaError`."""
     definitions = core_definitions(core)
     for path, union in _unions(core, definitions):
         _refuse(kind, path, _recursive_pair(union, definitions), definitions, _RECURSIVE)
         if parameters:
-            _refuse(kind, path, _alike(union, definitions, stored=False), definitions, _UNSAID)
+            _refuse(kind, path, _alike(union, definitions, stores=False), definitions, _UNSAID)
 
 
 def check_stored_unions(kind: object, core: Core) -> None:
-    """Refuse unions whose members the JSON in a store does not distinguish.
-
-    Args:
-        kind: the type, as the error names it.
-        core: what pydantic made of it.
-
-    Raises:
-        SchemaError: there is one; `path` says where.
-    """
+    """Refuses unions whose members the JSON in a store does not distinguish; raises `SchemaError`."""
     definitions = core_definitions(core)
     for path, union in _unions(core, definitions):
-        _refuse(kind, path, _alike(union, definitions, stored=True), definitions, _UNSTORED)
+        _refuse(kind, path, _alike(union, definitions, stores=True), definitions, _UNSTORED)
 
 
 _CURE: Final = (
@@ -543,29 +505,26 @@ def _refuse(
     kind: object, path: str, pair: tuple[Core, Core] | None, definitions: Mapping[str, Core], fault: str
 ) -> None:
     if pair is not None:
-        text = fault.format(*(label_of(each, definitions) for each in pair))
+        text = fault.format(*(make_label(member, definitions) for member in pair))
         raise SchemaError(f"{path}: {text}", type=kind, path=path)
 
 
 def _unions(core: Core, definitions: Mapping[str, Core]) -> Iterator[tuple[str, Core]]:
-    """The unions of the program in a type, with their places."""
-    for path, part in places_of(core, definitions):
+    for path, part in iter_places(core, definitions):
         # Paths and secrets of pydantic's are unions too.
-        is_pydantics = "custom_error_type" in part or any(each["type"] == "is-instance" for each in parts_of(part))
+        is_pydantics = "custom_error_type" in part or any(inner["type"] == "is-instance" for inner in iter_parts(part))
         if part["type"] == "union" and not is_pydantics:
             yield path, part
 
 
-def _alike(union: Core, definitions: Mapping[str, Core], *, stored: bool) -> tuple[Core, Core] | None:
-    """Two members of a union that the same JSON may be read as."""
-    comparison = _Comparison(definitions, stored=stored)
-    return next((pair for pair in combinations(choices_of(union), 2) if comparison.are_alike(*pair)), None)
+def _alike(union: Core, definitions: Mapping[str, Core], *, stores: bool) -> tuple[Core, Core] | None:
+    comparison = _Comparison(definitions, stores=stores)
+    return next((pair for pair in combinations(list_choices(union), 2) if comparison.are_alike(*pair)), None)
 
 
 def _recursive_pair(union: Core, definitions: Mapping[str, Core]) -> tuple[Core, Core] | None:
-    """Two members of a union that may read the same kind of JSON, arrays or objects, and hold the union again."""
-    comparison = _Comparison(definitions, stored=True)
-    recursive = [each for each in choices_of(union) if any(part is union for _, part in places_of(each, definitions))]
+    comparison = _Comparison(definitions, stores=True)
+    recursive = [one for one in list_choices(union) if any(part is union for _, part in iter_places(one, definitions))]
     return next((pair for pair in combinations(recursive, 2) if comparison.meet(*pair)), None)
 
 
@@ -580,13 +539,10 @@ MAX_CACHED: Final = 1024
 
 
 def cached(make: Callable[P, V]) -> Callable[P, V]:
-    """What makes something of a type, made to do so once for each; of the values the one that is least used goes.
+    """Decorates a function that makes something of a type, so that it does so once for each; the least used value goes.
 
-    A type that is made at run time, as that of the arguments of a function, would stay for ever otherwise. Two types
-    that are equal share what was made of one of them.
-
-    Safe to use from any thread: those that ask for a new type at once each get what they made. No lock is held, because
-    building a codec runs functions of the program. What raised is asked again, when a name may be defined.
+    Types that are made at run time would stay for ever otherwise. Equal types share a value. Safe to use from any
+    thread, without a lock, because building a codec runs functions of the program. A failure is not kept.
     """
     lookup = cast("Callable[P, V]", lru_cache(maxsize=MAX_CACHED)(make))
 

@@ -1,19 +1,13 @@
-r"""Reading a document that people write: a regular file of no great size, in UTF-8, with YAML in it.
+"""Reading of documents that people write: regular files of at most a million bytes, in UTF-8, with YAML in them.
 
-A folder, a pipe or a device in place of a document is refused at once; no read waits for it.
-
-The parts of a YAML document are read one by one; every fault has file, line and column, and known keys a near miss.
-YAML 1.2 is read as a tree in which every part knows its line and column. A date is text, as in JSON.
-
-What is read is what JSON can say:
+A folder, a pipe or a device in place of a document is refused at once. YAML 1.2 is read as a tree in which every part
+knows its line and column, and which holds what JSON can say:
 
 - one document; no aliases, no tags (`!!int`), no directives but `%YAML 1.2`;
 - a key has at most 1024 characters with its quotes and escapes, as in YAML, unless it is written after `? `;
 - `on`, `yes` and dates are text; numbers may have underscores between their digits;
 - U+0085, U+2028 and U+2029 break lines, as in YAML 1.1, because ruamel.yaml reads them so; escaped, they do not;
-- values nest at most `MAX_YAML_DEPTH` deep.
-
-The text is read event by event, and refused where it nests too deeply, so that it cannot exhaust the stack.
+- values nest at most `MAX_YAML_DEPTH` deep; a deeper text is refused before it exhausts the stack.
 """
 
 from __future__ import annotations
@@ -32,14 +26,7 @@ from handrail.waiting import check_blocking
 try:
     from ruamel.yaml import YAML
     from ruamel.yaml.error import MarkedYAMLError
-    from ruamel.yaml.events import (
-        AliasEvent,
-        CollectionEndEvent,
-        DocumentStartEvent,
-        MappingStartEvent,
-        NodeEvent,
-        ScalarEvent,
-    )
+    from ruamel.yaml.events import AliasEvent, CollectionEndEvent, DocumentStartEvent, MappingStartEvent, ScalarEvent
 except ModuleNotFoundError as _error:
     raise ModuleNotFoundError(
         f"reading YAML needs {_error.name}, which is not installed: pip install 'handrail[agents]'", name=_error.name
@@ -107,15 +94,14 @@ ErrorFactory = Callable[..., DocumentError]
 
 
 def read_document(path: Path, *, file: str, what: str, refusal: ErrorFactory = DocumentError, suffix: str = "") -> str:
-    """The text of a document.
+    """Reads the text of a document.
 
     Args:
-        path: where it lies.
-        file: what errors call it.
+        path: of the file.
+        file: the file in errors.
         what: what it is to be, as a sentence without its stop: `an agent file is a text file`.
         refusal: makes the error.
-        suffix: how the names of such documents end, e.g. `.agent`, for proposals; empty if they have no suffix of their
-            own.
+        suffix: the ending of the names of such documents, e.g. `.agent`, for proposals.
 
     Raises:
         DocumentError: as `refusal` makes it: the file does not exist, or cannot be read; or as for `document_text`.
@@ -135,17 +121,17 @@ def read_document(path: Path, *, file: str, what: str, refusal: ErrorFactory = D
         # `DocumentError` is a ValueError, and has said already what is wrong.
         if isinstance(error, DocumentError):
             raise
-        shown = shorten(repr(file), 120)  # a NUL in the path
-        raise refusal(f"this cannot be the path of a file: {error}", file=shown) from error
+        path_text = shorten(repr(file), 120)  # a NUL in the path
+        raise refusal(f"this cannot be the path of a file: {error}", file=path_text) from error
 
 
 def document_text(path: Path, *, file: str, what: str, refusal: ErrorFactory = DocumentError, suffix: str = "") -> str:
-    """As `read_document`, for callers who know what to do with a file that is not there or cannot be opened.
+    """As `read_document`, for callers who handle a file that does not exist or cannot be opened.
 
     Raises:
         DocumentError: as `refusal` makes it: it is not a regular file, has more than a million bytes, or is not UTF-8.
         OSError: it cannot be opened.
-        ValueError: the path is none.
+        ValueError: the path is invalid.
     """
     # Before the file is opened: opening a pipe waits until another process writes to it.
     mode = path.stat().st_mode
@@ -154,9 +140,9 @@ def document_text(path: Path, *, file: str, what: str, refusal: ErrorFactory = D
             raise refusal(f"this is a device or pipe; {what}", file=file)
         inside = files_in(path, suffix=suffix) if suffix else ""
         raise refusal(f"this is a folder; {what}{f'. Name one of those in it: {inside}' if inside else ''}", file=file)
-    with path.open("rb") as opened:
+    with path.open("rb") as handle:
         # One byte more than is allowed shows that there is more. The size that `stat` gives may have changed since.
-        content = opened.read(LARGEST + 1)
+        content = handle.read(LARGEST + 1)
     if len(content) > LARGEST:
         raise refusal(f"the file has more than {LARGEST:,} bytes; {what} of that size at most", file=file)
     try:
@@ -169,13 +155,10 @@ def document_text(path: Path, *, file: str, what: str, refusal: ErrorFactory = D
 
 
 class DocumentReader:
-    """Reads the parts of one document: mappings, lists, texts.
+    """Reads the parts of one document, which errors call `file`: mappings, lists, texts.
 
     A fault raises `DocumentError`, or what `refusal` makes of it. With a list of `faults`, those of single keys, items
-    and attempts are put there instead, and the rest is read; what was at fault is left out.
-
-    Attributes:
-        file: what errors call the document.
+    and attempts are added there, and the rest is read.
     """
 
     def __init__(
@@ -186,33 +169,33 @@ class DocumentReader:
         self._faults = faults
 
     def fault(self, tree: YamlNode, message: str) -> DocumentError:
-        """The error for what stands at `tree`."""
+        """The error for a place."""
         return self._refusal(message, file=self.file, line=tree.line, column=tree.column)
 
     def key_fault(self, tree: YamlNode, key: str, message: str) -> DocumentError:  # noqa: ARG002 - for readers that report more
-        """The error for a key that stands twice, or where it is not known; `tree` is where the key stands."""
+        """The error for a key that stands twice, or is unknown; `tree` is where the key stands."""
         return self.fault(tree, message)
 
     def fail(self, tree: YamlNode, message: str) -> NoReturn:
-        """Refuse what stands at `tree`."""
+        """Refuses what stands at `tree`."""
         raise self.fault(tree, message)
 
     def note(self, fault: DocumentError) -> None:
-        """Keep a fault, so that the rest is read too; without a list of faults, raise it."""
+        """Adds a fault, so that the rest is read too; without a list of faults, raises it."""
         if self._faults is None:
             raise fault
         self._faults.append(fault)
 
     def attempt(self, tree: YamlNode, read: Callable[[YamlNode], T]) -> T | None:
-        """What `read` makes of a part; `None` if it was at fault, and the fault is noted."""
+        """Reads a part by `read`; `None` if it was at fault, and the fault is noted."""
         try:
             return read(tree)
         except DocumentError as fault:
             self.note(fault)
             return None
 
-    def mapping(self, tree: YamlNode, what: str, known: Sequence[str] = ()) -> dict[str, YamlNode]:
-        """The entries of a mapping, each key once, and among those known if there are such."""
+    def mapping(self, tree: YamlNode, what: str, known_keys: Sequence[str] = ()) -> dict[str, YamlNode]:
+        """The entries of a mapping, each key once, and among the known ones if there are such."""
         if not isinstance(tree, YamlMap):
             self.fail(tree, f"{what} is a mapping, 'key: value'")
         entries: dict[str, YamlNode] = {}
@@ -223,47 +206,43 @@ class DocumentReader:
                 continue
             if key in entries:
                 self.note(self.key_fault(key_tree, key, f"the key {quote_value(key)} stands here twice"))
-            elif known and key not in known:
-                self.note(self.key_fault(key_tree, key, f"{what} has no key {quote_value(key)}.{_hint(key, known)}"))
+            elif known_keys and key not in known_keys:
+                self.note(
+                    self.key_fault(key_tree, key, f"{what} has no key {quote_value(key)}.{_hint(key, known_keys)}")
+                )
             else:
                 entries[key] = value
         return entries
 
     def items(self, tree: YamlNode, what: str, read: Callable[[YamlNode], T]) -> tuple[T, ...]:
-        """What `read` makes of each item of a list; `what` is the key that the list stands under."""
+        """Reads each item of a list by `read`; `what` is the key of the list."""
         if not isinstance(tree, YamlList):
             self.fail(tree, f"{what} is a list; write {what}: [...]")
         values = [self.attempt(item, read) for item in tree.items]
         return tuple(value for value in values if value is not None)
 
     def text(self, tree: YamlNode) -> str:
-        """A single value as text, as it is written; nothing is the empty text."""
+        """A single value as text, as it is written; null is the empty text."""
         if not isinstance(tree, YamlScalar):
             self.fail(tree, "text is due here")
         return "" if tree.value is None else tree.text
 
     def read(self, keys: dict[str, YamlNode], name: str, read: Callable[[YamlNode], T]) -> T | None:
-        """What `read` makes of what stands under a key, if it is there, and is not at fault."""
+        """Reads the value of a key by `read`, if it is there, and is not at fault."""
         return self.attempt(keys[name], read) if name in keys else None
 
 
-def _hint(key: str, known: Sequence[str]) -> str:
-    near = nearest(key, known)
+def _hint(key: str, known_keys: Sequence[str]) -> str:
+    near = nearest(key, known_keys)
     hint = f" Did you mean {near!r}?" if near else ""
-    return f"{hint} The keys are {', '.join(known)}."
+    return f"{hint} The keys are {', '.join(known_keys)}."
 
 
 # ----------------------------------------------------------------------------------------------------------- the tree
 
 
 def read_tree(text: str, *, name: str, first_line: int = 1, refusal: ErrorFactory = DocumentError) -> YamlNode | None:
-    """The tree of a text that holds one document; `None` if it holds nothing.
-
-    Args:
-        text: the text, or a part of a file.
-        name: what errors call the file.
-        first_line: the line of the file that the text begins with.
-        refusal: makes the errors.
+    """The tree of a text, which begins at `first_line` of its file and holds one document; `None` if it is empty.
 
     Raises:
         DocumentError: it is not YAML, or more than is read here; made by `refusal`.
@@ -278,37 +257,31 @@ def read_tree(text: str, *, name: str, first_line: int = 1, refusal: ErrorFactor
 
 
 def first_unprintable(text: str) -> tuple[int, int, str] | None:
-    """Line, column, and in words the first character that YAML does not allow: NUL, other control characters."""
-    found = _UNPRINTABLE.search(text)
-    if found is None:
+    """The first character that YAML does not allow, as NUL: line, column and words."""
+    match = _UNPRINTABLE.search(text)
+    if match is None:
         return None
-    lines = re.split("\r\n?|\n", text[: found.start()])
-    return len(lines), len(lines[-1]) + 1, f"the character U+{ord(found[0]):04X} is not allowed in YAML"
+    lines = re.split("\r\n?|\n", text[: match.start()])
+    return len(lines), len(lines[-1]) + 1, f"the character U+{ord(match[0]):04X} is not allowed in YAML"
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """The part of a file that is read; lines and columns count from 1."""
-
     file: str
     first_line: int
     refusal: ErrorFactory
 
     def fault(self, message: str, line: int, column: int) -> DocumentError:
-        """The error at a line and column of the text."""
         return self.refusal(message, file=self.file, line=line + self.first_line - 1, column=column)
 
     def of(self, mark: Any) -> tuple[int, int]:  # noqa: ANN401 - ruamel.yaml declares no types for marks
-        """Line and column in the file."""
         return mark.line + self.first_line, mark.column + 1
 
     def fault_at(self, mark: Any, message: str) -> DocumentError:  # noqa: ANN401 - as above
-        """The error at a mark."""
         return self.fault(message, mark.line + 1, mark.column + 1)
 
 
 def _events(text: str, place: _Place) -> Iterator[Any]:
-    """What ruamel.yaml meets in the text, one by one; its errors as ours."""
     yaml: Any = YAML(typ="safe", pure=True)  # `parse` declares no types
     events = yaml.parse(text)
     mark: Any = None
@@ -317,9 +290,9 @@ def _events(text: str, place: _Place) -> Iterator[Any]:
             mark = event.start_mark
             yield event
     except MarkedYAMLError as error:
-        known: Any = error  # nor do the errors
-        at = known.problem_mark or known.context_mark or mark
-        raise place.fault_at(at, _problem(text, known, at)) from error
+        known_keys: Any = error  # nor do the errors
+        at = known_keys.problem_mark or known_keys.context_mark or mark
+        raise place.fault_at(at, _problem(text, known_keys, at)) from error
     # These have no mark, so that the last event stands for the place.
     except (ValueError, OverflowError) as error:  # an escape beyond Unicode, a version of thousands of digits
         raise place.fault_at(mark, "an escape or a directive from here on is out of range") from error
@@ -338,8 +311,6 @@ def _problem(text: str, error: Any, mark: Any) -> str:  # noqa: ANN401 - as in `
 
 
 class _Reader:
-    """Makes the tree of one document of its events."""
-
     def __init__(self, place: _Place, events: Iterator[Any]) -> None:
         self._place = place
         self._events = events
@@ -349,7 +320,7 @@ class _Reader:
         for event in self._events:
             if isinstance(event, DocumentStartEvent):
                 self._begin(event, root)
-            elif isinstance(event, NodeEvent):
+            elif hasattr(event, "anchor"):  # of a node
                 root = self._node(event, 0, None)
         return root
 
@@ -361,7 +332,6 @@ class _Reader:
             raise self._place.fault_at(event.start_mark, fault)
 
     def _node(self, event: Any, above: int, key: YamlNode | None) -> YamlNode:  # noqa: ANN401 - ruamel.yaml declares no types
-        """What begins with an event, so many levels deep; `key` is what it stands behind."""
         anchor, mark = event.anchor, event.start_mark
         if isinstance(event, AliasEvent):
             fault = f"the alias *{shorten(anchor, 60)} is not read here; write the value again, or put text in quotes"
@@ -400,7 +370,6 @@ class _Reader:
 
 
 def _value(text: str) -> str | int | float | bool | None:
-    """What plain text means, by the core schema of YAML 1.2."""
     if text in _NULL:
         return None
     # `yes` and `on` are text in YAML 1.2, so that they are not here.

@@ -1,12 +1,11 @@
-"""The JSON Schema that a model sees, and the check that it leaves nothing open.
+"""The JSON Schema that a model sees, and the check that its words constrain what they seem to.
 
-What is not a string and is written in a string of JSON, as a value or as a key of an object, has a pattern here. The
-patterns are regular expressions of the dialect that JSON Schema recommends. Those of decimals, fractions and keys are
-published as `pattern`; those of the others are what their `format` stands for.
+Values and keys that are written in a string of JSON without being one have a pattern here, in the dialect that JSON
+Schema recommends. Those of decimals, fractions and keys are published as `pattern`; the others are what their `format`
+stands for.
 
-pydantic passes over words that it does not know, so that a constraint in the spelling of JSON Schema, or in a
-dictionary inside `Annotated`, would constrain nothing, without a word. Such words are refused; all other metadata is
-the program's own, and is left alone. What pydantic makes of the words that it reads is looked at by `build`.
+pydantic ignores words that it does not know, so that a constraint in the spelling of JSON Schema, or in a dictionary
+inside `Annotated`, would constrain nothing. Such words are refused; all other metadata is the program's own.
 """
 
 from __future__ import annotations
@@ -52,13 +51,9 @@ FORMATS: Final[Mapping[str, str]] = {
 
 
 def json_schema(core: Core, *, mode: SchemaMode) -> JsonSchemaValue:
-    """The JSON Schema of a type: every class closed, descriptions from `field(metadata={"description": ...})`.
+    """The JSON Schema of a closed type: every class closed, descriptions from `field(metadata={"description": ...})`.
 
     A recursive dataclass stands at the root in full, as providers ask, and once more under `$defs`.
-
-    Args:
-        core: the core schema of the type, which is closed.
-        mode: what the schema describes.
     """
     schema = _Terse().generate(cast("core_schema.CoreSchema", core), mode=mode)
     # Providers refuse a root that is only a reference, which pydantic makes of a recursive dataclass.
@@ -74,30 +69,26 @@ def resolve_ref(node: Node, root: Node) -> Node:
 
 
 def is_secret_schema(node: Node) -> bool:
-    """Whether a JSON Schema marks a place as secret, as pydantic's does for its secrets."""
+    """Returns whether a JSON Schema marks a place as secret, as pydantic's does for its secrets."""
     return node.get("writeOnly") is True or node.get("format") == "password"
 
 
 def is_object(value: object) -> TypeGuard[dict[str, Any]]:
-    """Whether a piece of decoded JSON is an object."""
+    """Returns whether a piece of decoded JSON is an object."""
     return isinstance(value, dict)
 
 
 def is_array(value: object) -> TypeGuard[list[Any]]:
-    """Whether a piece of decoded JSON is an array."""
+    """Returns whether a piece of decoded JSON is an array."""
     return isinstance(value, list)
 
 
 class _Terse(GenerateJsonSchema):
-    """Leaves out titles that only repeat a name: they cost the model tokens and add nothing."""
-
     def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ANN401 - pydantic's type for it is private
-        """No field gets a title made from its name."""
         del schema
         return False
 
     def dataclass_schema(self, schema: core_schema.DataclassSchema) -> JsonSchemaValue:
-        """A dataclass, whose fields that are marked as secret are `writeOnly`."""
         node = super().dataclass_schema(schema)
         for field in fields(schema["cls"]):
             if field.metadata.get("secret") and field.name in node["properties"]:
@@ -105,36 +96,30 @@ class _Terse(GenerateJsonSchema):
         return node
 
     def json_or_python_schema(self, schema: core_schema.JsonOrPythonSchema) -> JsonSchemaValue:
-        """A part that is read from JSON; a secret of pydantic's as such."""
         node = super().json_or_python_schema(schema)
-        made: Any = schema["json_schema"].get("function", {})
-        return {**node, "writeOnly": True} if makes_secret(made.get("function")) else node
+        function: Any = schema["json_schema"].get("function", {})
+        return {**node, "writeOnly": True} if makes_secret(function.get("function")) else node
 
     def model_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:
-        """A model; closed, as the validator of one is."""
         return {**super().model_schema(schema), "additionalProperties": False}
 
     def generate(self, schema: core_schema.CoreSchema, mode: SchemaMode = "validation") -> JsonSchemaValue:
-        """The whole schema, without the titles that repeat the names of classes."""
         whole = super().generate(schema, mode)
         core = cast("Core", schema)
         root: Any = innermost(core, core_definitions(core)).get("cls")
-        named = [(getattr(root, "__name__", ""), whole), *whole.get("$defs", {}).items()]
-        for name, node in named:
+        nodes = [(getattr(root, "__name__", ""), whole), *whole.get("$defs", {}).items()]
+        for name, node in nodes:
             if self.normalize_name(node.get("title", "")) == self.normalize_name(name):
                 node.pop("title", None)
         return whole
 
     def decimal_schema(self, schema: core_schema.DecimalSchema) -> JsonSchemaValue:
-        """A decimal with the form that it has in a string."""
         return _with_pattern(super().decimal_schema(schema), DECIMAL)
 
     def fraction_schema(self, schema: core_schema.FractionSchema) -> JsonSchemaValue:
-        """A fraction with the form that it has in a string."""
         return _with_pattern(super().fraction_schema(schema), FRACTION)
 
     def bytes_schema(self, schema: core_schema.BytesSchema) -> JsonSchemaValue:
-        """Bytes with their bounds in characters of base64: four for three bytes, and fewer without padding."""
         node = super().bytes_schema(schema)
         node["format"] = "base64url"  # a model's own configuration may say otherwise, and does not count
         if "minLength" in node:
@@ -144,7 +129,6 @@ class _Terse(GenerateJsonSchema):
         return node
 
     def dict_schema(self, schema: Any) -> JsonSchemaValue:  # noqa: ANN401 - of each kind of mapping
-        """A mapping with the form of its keys."""
         node = super().dict_schema(schema)
         keys = self.generate_inner(schema["keys_schema"]) if "keys_schema" in schema else {}
         while "$ref" in keys:  # a key that an alias names
@@ -153,16 +137,15 @@ class _Terse(GenerateJsonSchema):
         if pattern is None:
             return node
         names = {word: value for word, value in node.get("propertyNames", {}).items() if word != "$ref"}
-        named = {**names, "pattern": pattern}
+        key_names = {**names, "pattern": pattern}
         # pydantic publishes the pattern of keys as one of properties, which leaves the object open to others.
         items = node.get("additionalProperties", next(iter(node.get("patternProperties", {}).values()), True))
-        made = {key: value for key, value in node.items() if key != "patternProperties"}
-        return {**made, "additionalProperties": items, "propertyNames": named}
+        rest = {key: value for key, value in node.items() if key != "patternProperties"}
+        return {**rest, "additionalProperties": items, "propertyNames": key_names}
 
     ordered_dict_schema = counter_schema = dict_schema
 
     def encode_default(self, dft: Any) -> Any:  # noqa: ANN401 - a default may be anything
-        """A default as JSON; a set in the order of its members' JSON, which is the same in every process."""
         # pydantic makes an adapter of the type of a default, which takes as long as one of all fields.
         if type(dft) in JSON_SCALARS:
             return dft
@@ -172,7 +155,6 @@ class _Terse(GenerateJsonSchema):
 
 
 def _with_pattern(node: JsonSchemaValue, pattern: str) -> JsonSchemaValue:
-    """The schema of a number that is written as a string, or as an integer, with the form of that string."""
     for option in (node, *node.get("anyOf", ())):
         if option.get("type") == "string":
             option.setdefault("pattern", pattern)
@@ -181,40 +163,34 @@ def _with_pattern(node: JsonSchemaValue, pattern: str) -> JsonSchemaValue:
     return node
 
 
-def _nodes(node: object, root: Node, path: str, seen: set[str]) -> Iterator[tuple[str, Node]]:
-    """Every schema below `node` with its path, each definition once."""
+def _nodes(node: object, root: Node, path: str, visited: set[str]) -> Iterator[tuple[str, Node]]:
     if not is_object(node):
         return
     reference = node.get("$ref")
     if isinstance(reference, str):
         # By the reference and not by the path: a recursive type has no end of paths.
-        if reference not in seen:
-            seen.add(reference)
-            yield from _nodes(resolve_ref(node, root), root, path, seen)
+        if reference not in visited:
+            visited.add(reference)
+            yield from _nodes(resolve_ref(node, root), root, path, visited)
         return
     yield path, node
     for name, child in node.get("properties", {}).items():
-        yield from _nodes(child, root, f"{path}.{name}", seen)
-    yield from _nodes(node.get("items"), root, f"{path}[*]", seen)
-    yield from _nodes(node.get("additionalProperties"), root, f"{path}.*", seen)
+        yield from _nodes(child, root, f"{path}.{name}", visited)
+    yield from _nodes(node.get("items"), root, f"{path}[*]", visited)
+    yield from _nodes(node.get("additionalProperties"), root, f"{path}.*", visited)
     for position, child in enumerate(node.get("prefixItems", ())):
-        yield from _nodes(child, root, f"{path}[{position}]", seen)
+        yield from _nodes(child, root, f"{path}[{position}]", visited)
     for child in (*node.get("anyOf", ()), *node.get("oneOf", ()), *node.get("allOf", ())):
-        yield from _nodes(child, root, path, seen)
+        yield from _nodes(child, root, path, visited)
 
 
-def options_of(node: Node) -> list[Node]:
+def list_options(node: Node) -> list[Node]:
     """The alternatives of `node`, if it is a union."""
     return node.get("anyOf") or node.get("oneOf") or []
 
 
-def facts_of(schema: Node) -> tuple[int, bool, bool]:
-    """What a reader needs to know of a JSON Schema.
-
-    Returns:
-        How many fields must be given; whether a place in it takes any value, so that no type refuses what JSON cannot
-        say; whether a value may hold NaN or an infinity.
-    """
+def find_facts(schema: Node) -> tuple[int, bool, bool]:
+    """The number of required fields, whether a place takes any value, and whether one may hold NaN or an infinity."""
     nodes = [*_nodes(schema, schema, "$", set())]
     is_untyped = any(not node.keys() - _DESCRIBING or node.get("additionalProperties") is True for _, node in nodes)
     holds_numbers = is_untyped or any(node.get("type") == "number" for _, node in nodes)
@@ -262,12 +238,10 @@ SHAPING: Final = frozenset(
 """Words of JSON Schema that a type says."""
 
 
-def word_faults(
-    words: Iterable[object], where: str, refused: Collection[object] = WORDS - ACTING
-) -> Iterator[TypeFault]:
-    """What is wrong with words that stand where they constrain nothing."""
+def word_faults(words: Iterable[object], where: str, inert: Collection[object] = WORDS - ACTING) -> Iterator[TypeFault]:
+    """The faults of words that stand where they constrain nothing."""
     for word in words:
-        if word in refused:
+        if word in inert:
             acting = _SPELLINGS.get(str(word))
             by_type = "a type that says it: a Literal, a set, datetime, int | str, or StringConstraints of pydantic"
             cure = f"Annotated[..., Field({acting}=...)] with pydantic's Field" if acting else by_type

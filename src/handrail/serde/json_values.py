@@ -1,15 +1,12 @@
 r"""JSON without a declared type: a text as it arrives, and values written by what they are.
 
-A model, or a client in between, writes the text; whatever it holds, the answer is a value or a fault in words: it is
-too large, it is not JSON, or it has numbers that JSON does not have.
+A model, or a client in between, writes the text; the answer is a value or a fault in words: it is too large, it is not
+JSON, or it has numbers that JSON does not have. Text that a model reads, or that is stored, has the escapes of Python
+and JSON in place of lone surrogates, which UTF-8 cannot encode: `\ud800`.
 
-A lone surrogate is a character that a string of Python may hold and UTF-8 cannot encode. Text that a model reads, or
-that is stored, has the escapes of Python and JSON in their place: `\ud800`.
-
-A value that is written for a store has to be readable, because a row that cannot be read loses a session. What the JSON
-shows is looked at in the JSON: digits, depth, lone surrogates. A value of a type that checks what it
-reads, by bounds, a `Literal`, a validator or a `__post_init__`, is read back when it is stored. All values are where
-the environment has `HANDRAIL_CHECK_STORED=1`.
+A stored value has to be readable, because a row that cannot be read loses a session. Digits, depth and lone surrogates
+are checked in the JSON. A value of a type that checks what it reads, by bounds, a `Literal`, a validator or a
+`__post_init__`, is read back when it is stored; with `HANDRAIL_CHECK_STORED=1` all values are.
 """
 
 from __future__ import annotations
@@ -34,9 +31,17 @@ from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from handrail.errors import DumpError
 from handrail.serde.adapter import BYTES_AS, inexact_numbers
-from handrail.serde.core_schemas import HOLDING, Core, core_definitions, is_bound, is_of_the_program, places_of
-from handrail.serde.faults import MOST_FAULTS, NOT_FINITE, Fault, Path, fault_message
-from handrail.serde.formatting import format_path, shorten, type_name
+from handrail.serde.core_schemas import HOLDING, Core, core_definitions, is_bound, is_of_the_program, iter_places
+from handrail.serde.formatting import (
+    MOST_FAULTS,
+    NOT_FINITE,
+    DataPath,
+    Fault,
+    fault_message,
+    format_path,
+    shorten,
+    type_name,
+)
 from handrail.serde.json_schema import is_array, is_object
 
 T = TypeVar("T")
@@ -98,10 +103,7 @@ def number_faults(data: Text) -> tuple[Fault, ...]:
 
 
 def repeated_keys(data: Text) -> tuple[Fault, ...]:
-    """A fault for each object in `data`, which is JSON, that holds a key more than once.
-
-    Readers of JSON do not agree on which of the values counts.
-    """
+    """A fault for each object in JSON that holds a key more than once: readers do not agree on which counts."""
     text = data if isinstance(data, str) else data.decode()
     # Where no text stands twice, no key does; found out in a fraction of the time that reading takes. Several objects
     # most often have keys in common.
@@ -113,14 +115,14 @@ def repeated_keys(data: Text) -> tuple[Fault, ...]:
         _have_keys_once(text)
     except _RepeatedKeyError:
         # The paths take a second reading, which only a refused text pays for.
-        marked = walk_value(json.loads(text, object_pairs_hook=_marked))
-        paths = (format_path((*path, part)) for path, part in marked if isinstance(part, _RepeatedKey))
+        parts = walk_value(json.loads(text, object_pairs_hook=_mark_repeated))
+        paths = (format_path((*path, part)) for path, part in parts if isinstance(part, _RepeatedKey))
         return tuple((path, _TWICE) for path in islice(paths, MOST_FAULTS))
     return ()
 
 
-def json_syntax_fault(reason: str, data: Text) -> str:
-    """Why `data` is not JSON, from pydantic's reason, and what to send instead."""
+def syntax_fault(reason: str, data: Text) -> str:
+    """The reason why `data` is not JSON, from pydantic's, and what to send instead."""
     detail = reason.removeprefix("Invalid JSON: ")
     where = detail[detail.rfind(" at line ") :]
     if not data.strip():
@@ -131,18 +133,13 @@ def json_syntax_fault(reason: str, data: Text) -> str:
 
 
 def lone_surrogate(data: str) -> str:
-    """That `data` holds a lone surrogate, and where."""
+    """The fault of a lone surrogate, with its position."""
     at = next(position for position, character in enumerate(data, start=1) if "\ud800" <= character <= "\udfff")
     return f"not Unicode: character {at} is one half of a surrogate pair; send the whole character or leave it out"
 
 
 def decoded_text(text: str, kinds: Collection[str]) -> list[Any] | dict[str, Any] | None:
-    """The array or object that a text holds as JSON, where one is asked for and no text; `None` if it holds neither.
-
-    Args:
-        text: the text.
-        kinds: the JSON types that its place takes.
-    """
+    """The array or object that a text holds as JSON, if its place takes `kinds` and no text."""
     if "string" in kinds or not ("array" in kinds or "object" in kinds):
         return None
     try:
@@ -158,7 +155,7 @@ _TWICE: Final = "this key is given twice in one object; give it once"
 
 
 class _RepeatedKeyError(Exception):
-    """An object holds a key twice."""
+    pass
 
 
 def _check_pairs(pairs: list[tuple[str, object]]) -> None:
@@ -170,24 +167,22 @@ _have_keys_once: Final = json.JSONDecoder(object_pairs_hook=_check_pairs).decode
 
 
 class _RepeatedKey(str):
-    """A key that an object holds twice, in the place of that object."""
-
     __slots__ = ()
 
 
-def _marked(pairs: list[tuple[str, object]]) -> object:
+def _mark_repeated(pairs: list[tuple[str, object]]) -> object:
     counts = Counter(key for key, _ in pairs).most_common(1)
     return _RepeatedKey(counts[0][0]) if counts and counts[0][1] > 1 else dict(pairs)
 
 
-def json_of(value: object) -> bytes:
-    """`value` as JSON; a float that is not finite is written as Python does, for the reader to refuse.
+def encode_json(value: object) -> bytes:
+    """Writes any value as JSON; a float that is not finite is written as Python does, for the reader to refuse.
 
     Raises:
-        DumpError: something in it is not Unicode, endless, or of a type that JSON has no form for.
+        DumpError: something in it is not Unicode, endless, or of a type without a form in JSON.
     """
     try:
-        return _written(value)
+        return _write(value)
     except PydanticSerializationError:
         faults = (find_unserializable(value) or ("$", "JSON cannot say it"),)
     raise DumpError(fault_message(faults), faults=faults)
@@ -196,17 +191,11 @@ def json_of(value: object) -> bytes:
 def find_unserializable(value: object) -> Fault | None:
     """The innermost part of `value` that JSON cannot say, if there is one."""
     # Before the walk, which would not end in a cycle.
-    return endless(value) or innermost_fault(value, _written)
+    return endless(value) or innermost_fault(value, _write)
 
 
-def innermost_fault(value: object, write: Callable[[object], object], path: Path = ()) -> Fault | None:
-    """The innermost part of a value that cannot be written, if there is one.
-
-    Args:
-        value: the value, which has an end.
-        write: writes a value, or raises a `ValueError`.
-        path: the path of the value.
-    """
+def innermost_fault(value: object, write: Callable[[object], object], path: DataPath = ()) -> Fault | None:
+    """The innermost part of a value, which has an end, that `write` refuses by a `ValueError`, if there is one."""
     try:
         write(value)
     except ValueError as error:
@@ -217,11 +206,11 @@ def innermost_fault(value: object, write: Callable[[object], object], path: Path
 
 
 def endless(value: object, levels: int = MOST_WRITTEN) -> Fault | None:
-    """That a value contains itself, or nests more than so many levels deep, at its place; `None` if it does not."""
+    """The place of a cycle, or of what nests more than so many levels deep, if there is one."""
     # Level by level, each part once: lists that each hold the next one twice would take 2 ** depth steps.
-    level: dict[int, tuple[Path, object, frozenset[int]]] = {id(value): ((), value, frozenset({id(value)}))}
+    level: dict[int, tuple[DataPath, object, frozenset[int]]] = {id(value): ((), value, frozenset({id(value)}))}
     for _ in range(levels + 1):
-        below: dict[int, tuple[Path, object, frozenset[int]]] = {}
+        below: dict[int, tuple[DataPath, object, frozenset[int]]] = {}
         for path, part, above in level.values():
             for segment, child in parts_of_value(part):
                 if id(child) in above:
@@ -233,10 +222,7 @@ def endless(value: object, levels: int = MOST_WRITTEN) -> Fault | None:
 
 
 def is_decoded(value: object) -> bool:
-    """Whether `value` is what decoded JSON is made of, exactly; found out far sooner than where something else stands.
-
-    Like `foreign_faults`, for values that `json_of` could write: those have an end.
-    """
+    """Returns whether `value` is exactly what decoded JSON is made of; faster than `foreign_faults`."""
     if type(value) in _PLAIN:
         return True
     if type(value) is dict:
@@ -248,7 +234,7 @@ def is_decoded(value: object) -> bool:
 
 
 def foreign_faults(value: object) -> Iterator[Fault]:
-    """Where a value that `json_of` could write holds what decoded JSON does not: a moment, bytes, a path."""
+    """The places of what decoded JSON does not hold: a moment, bytes, a path; of a value that has an end."""
     for path, part in walk_value(value):
         plain: object = part.value if isinstance(part, Enum) else part
         if isinstance(plain, _FOREIGN):
@@ -257,11 +243,11 @@ def foreign_faults(value: object) -> Iterator[Fault]:
             yield format_path(path), "wrong key: expected a string, got a value of type bytes"
 
 
-def _written(value: object) -> bytes:
-    return to_json(value, bytes_mode=BYTES_AS, fallback=_known)
+def _write(value: object) -> bytes:
+    return to_json(value, bytes_mode=BYTES_AS, fallback=_convert)
 
 
-def _known(value: object) -> object:
+def _convert(value: object) -> object:
     if isinstance(value, Mapping):
         return dict(cast("Mapping[object, object]", value))
     if isinstance(value, PurePath):  # pydantic knows the paths of this machine only
@@ -277,7 +263,7 @@ def _explained(error: ValueError) -> str:
 
 
 def parts_of_value(value: object) -> Iterator[tuple[str | int, object]]:
-    """What a value holds directly, with the key, position or name of each; nothing for a scalar."""
+    """The direct parts of a value, with the key, position or name of each; nothing for a scalar."""
     if isinstance(value, Mapping):
         yield from ((_key_text(key), child) for key, child in cast("Mapping[object, object]", value).items())
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -294,7 +280,7 @@ def field_values(value: BaseModel) -> Iterator[tuple[str, object]]:
     return ((name, getattr(value, name)) for name in type(value).model_fields)
 
 
-def walk_value(value: object, path: Path = ()) -> Iterator[tuple[Path, object]]:
+def walk_value(value: object, path: DataPath = ()) -> Iterator[tuple[DataPath, object]]:
     """A value that has an end, and all that it holds, each with its path."""
     yield path, value
     for segment, child in parts_of_value(value):
@@ -320,11 +306,9 @@ def escape_surrogates(text: str) -> str:
 
 
 def escaped_within(value: Any, within: tuple[int, ...] = ()) -> Any:  # noqa: ANN401 - a value of any type
-    """The same for all texts of mappings, lists and tuples; the very same value if none of them holds any.
+    """The same for all texts of mappings, lists and tuples; the very same value if nothing is to be escaped.
 
-    Args:
-        value: the value; what is nested more than 200 deep, or in itself, is left as it is.
-        within: the ids of what it is in.
+    What is nested more than 200 deep, or in itself (`within` has the ids of what it is in), is left as it is.
     """
     if isinstance(value, str):
         return escape_surrogates(value)
@@ -369,24 +353,20 @@ CHECKS_ALL: Final = os.environ.get("HANDRAIL_CHECK_STORED") == "1"
 
 
 def is_read_back(core: Core) -> bool:
-    """Whether only reading shows that a value can be read.
-
-    Args:
-        core: what pydantic made of the type.
-    """
-    return CHECKS_ALL or any(_checks(part) for _, part in places_of(core, core_definitions(core)))
+    """Returns whether only reading shows that a value of the type can be read."""
+    return CHECKS_ALL or any(_checks(part) for _, part in iter_places(core, core_definitions(core)))
 
 
 def _checks(part: Core) -> bool:
     configured = any(word.startswith("str_") for word in part.get("config", ()))
-    held = any(part.get(name) is not None for name in HOLDING)
-    if part["type"] == "literal" or part.get("post_init") or configured or held:
+    is_constrained = any(part.get(name) is not None for name in HOLDING)
+    if part["type"] == "literal" or part.get("post_init") or configured or is_constrained:
         return True
     # Keys are written without a look at their type.
     if part.get("keys_schema", {}).get("type", "str") not in {"str", "any"}:
         return True
     functions = [part.get("function"), cast("Core", part.get("serialization", {})).get("function")]
-    return any(is_of_the_program(each) or is_bound(each) for each in functions)
+    return any(is_of_the_program(function) or is_bound(function) for function in functions)
 
 
 def unreadable(value: object, data: bytes) -> Fault | None:
@@ -400,21 +380,20 @@ def unreadable(value: object, data: bytes) -> Fault | None:
     if len(data) <= MOST_LEVELS:
         return None
     # A number of too many digits has one at such a position. Texts may have too, so that reading has to decide.
-    if not _DIGITS.isdisjoint(data[MOST_DIGITS :: MOST_DIGITS + 1]) and _fault_of(data) == "number out of range":
-        place, _ = innermost_fault(value, lambda part: from_json(_written(part))) or ("$", "")
+    if not _DIGITS.isdisjoint(data[MOST_DIGITS :: MOST_DIGITS + 1]) and _syntax_fault(data) == "number out of range":
+        place, _ = innermost_fault(value, lambda part: from_json(_write(part))) or ("$", "")
         return place, f"an integer of more than {MOST_DIGITS:,} digits cannot be read back; declare str"
     # The number of brackets is an upper bound of the depth, and takes no walk through the value.
     if data.count(b"[") + data.count(b"{") > MOST_LEVELS:
         # So many brackets around the JSON leave the parser exactly the levels that a value may have; a bracket within a
         # text counts for nothing then.
         around = _LEVELS_OF_PARSER - MOST_LEVELS
-        if _fault_of(b"[" * around + data + b"]" * around):
+        if _syntax_fault(b"[" * around + data + b"]" * around):
             return (endless(value, MOST_LEVELS) or ("$", ""))[0], _TOO_DEEP
     return None
 
 
-def _fault_of(data: bytes) -> str:
-    """Why JSON cannot be read; empty if it can."""
+def _syntax_fault(data: bytes) -> str:
     try:
         from_json(data)
     except ValueError as error:
@@ -430,20 +409,20 @@ _MODULE: Final = "pydantic.types"  # not imported, because it takes long; a prog
 
 
 class SecretValue(Protocol):
-    """One of pydantic's secrets: an object that holds the secret and does not show it."""
+    """A secret of pydantic's: an object that holds the secret and does not show it."""
 
     def get_secret_value(self) -> object:
-        """What it holds."""
+        """The secret."""
         ...
 
 
-def is_secret_value(value: object) -> TypeGuard[SecretValue]:
-    """Whether a value is one of pydantic's secrets."""
+def is_secret(value: object) -> TypeGuard[SecretValue]:
+    """Returns whether a value is a secret of pydantic's."""
     cls: type[Any] = type(value)
     return is_secret_class(cls)
 
 
 def is_secret_class(cls: type[Any]) -> bool:
-    """Whether its values are secrets of pydantic's."""
+    """Returns whether its values are secrets of pydantic's."""
     # A subclass that the program defines is a secret too.
     return any(base.__module__ == _MODULE and base.__name__ in _SECRETS for base in cls.__mro__)

@@ -17,27 +17,21 @@ from typing import Any, Final, NoReturn, cast
 from pydantic_core import from_json
 
 from handrail.errors import DumpError, SchemaError
-from handrail.serde.faults import (
+from handrail.serde.formatting import (
     KIND_NAMES,
     MOST_FAULTS,
+    DataPath,
     Fault,
-    Path,
     fault_message,
+    format_path,
     got_kind,
     join_alternatives,
     join_choices,
+    shorten,
     unknown_field,
 )
-from handrail.serde.formatting import format_path, shorten
 from handrail.serde.json_schema import is_array, is_object
-from handrail.serde.json_values import (
-    Text,
-    json_of,
-    json_syntax_fault,
-    lone_surrogate,
-    number_faults,
-    repeated_keys,
-)
+from handrail.serde.json_values import Text, encode_json, lone_surrogate, number_faults, repeated_keys, syntax_fault
 from handrail.serde.typed import Codec, parse_error
 
 try:
@@ -54,30 +48,23 @@ except ModuleNotFoundError as _error:
 
 
 class _SchemaCodec(Codec[dict[str, Any]]):
-    """Parses and writes objects of a JSON Schema."""
-
     __slots__ = ("_validator",)
 
     def __init__(self, validator: Any, schema: Mapping[str, Any]) -> None:  # noqa: ANN401 - of the library
         self.kind = dict
         self.hides = self.is_marked = False
-        self.parsed_json = json_of
-        self._shown = json_of(schema)
+        self.parsed_json = encode_json
+        self._shown_json = encode_json(schema)
         self._validator = validator
 
     def for_keys(self) -> None:
-        """No other codec: no default is filled in."""
+        pass
 
     def parse_json(self, data: Text) -> dict[str, Any]:
-        """The object that `data` says.
-
-        Raises:
-            ParseError: it does not fit; `faults` has all that is wrong with it.
-        """
         try:
             value: object = from_json(data)
         except ValueError as error:
-            raise parse_error([("$", json_syntax_fault(str(error), data))]) from None
+            raise parse_error([("$", syntax_fault(str(error), data))]) from None
         except TypeError:  # pydantic's reader takes a lone surrogate for no text at all
             raise parse_error([("$", lone_surrogate(str(data)))]) from None
         if faults := (*_faults(self._validator, value), *number_faults(data), *repeated_keys(data)):
@@ -85,12 +72,7 @@ class _SchemaCodec(Codec[dict[str, Any]]):
         return cast("dict[str, Any]", value)  # the schema takes objects alone
 
     def dump_json(self, value: object) -> bytes:
-        """An object as JSON.
-
-        Raises:
-            DumpError: JSON cannot say it, or it does not fit the schema.
-        """
-        data = json_of(value)
+        data = encode_json(value)
         if faults := number_faults(data) or _faults(self._validator, from_json(data)):
             raise DumpError(fault_message(faults), faults=faults)
         return data
@@ -105,10 +87,7 @@ _REFERENCES: Final = frozenset({"$ref", "$dynamicRef", "$recursiveRef"})
 
 
 def schema_codec(schema: object) -> Codec[dict[str, Any]]:
-    """The codec of arguments that a JSON Schema describes.
-
-    Args:
-        schema: the schema of an object, as decoded JSON. Where it says nothing of other fields, it takes them.
+    """Makes the codec of arguments of a JSON Schema; it takes unknown fields unless the schema says otherwise.
 
     Raises:
         SchemaError: it is not a JSON Schema of an object, or refers to another document; `path` is a JSON pointer.
@@ -132,8 +111,7 @@ def schema_codec(schema: object) -> Codec[dict[str, Any]]:
 
 
 def _of_openapi(schema: dict[str, Any]) -> dict[str, Any]:
-    """A copy of a schema, with the `components` of an OpenAPI document as its `$defs`, where every reader looks."""
-    copy: Any = json.loads(json_of(schema).replace(_COMPONENTS, b'"#/$defs/'), object_hook=_with_null)
+    copy: Any = json.loads(encode_json(schema).replace(_COMPONENTS, b'"#/$defs/'), object_hook=_with_null)
     components, own = copy.pop("components", {}).get("schemas", {}), copy.get("$defs", {})
     if twice := sorted(components.keys() & own.keys()):
         _refuse(f"#/components/schemas/{twice[0]}", "$defs has this name too; rename one of them", schema)
@@ -141,13 +119,11 @@ def _of_openapi(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _with_null(node: dict[str, Any]) -> dict[str, Any]:
-    """A part of a schema whose `nullable` is a type, because models know no `nullable`."""
     is_nullable = node.get("nullable") is True and isinstance(node.get("type"), str)
     return {**node, "type": [node["type"], "null"]} if is_nullable else node
 
 
 def _check_references(validator: Any, node: object, pointer: str) -> None:  # noqa: ANN401 - of the library
-    """Refuse a reference that leads out of the document, nowhere, or back to itself."""
     for name, value in node.items() if is_object(node) else enumerate(node) if is_array(node) else ():
         here = f"{pointer}/{_escape(name)}"
         if name in _REFERENCES and isinstance(value, str):
@@ -171,8 +147,7 @@ def _escape(segment: str | int) -> str:
 # ----------------------------------------------------------------------------------------------------------- the check
 
 
-def _multiple_of(validator: Any, factor: Any, value: Any, schema: Any) -> Iterator[Any]:  # noqa: ANN401 - of the library
-    """`multipleOf` for the decimal numbers that were written: 0.3 is a multiple of 0.1, though their floats are not."""
+def _check_multiple(validator: Any, factor: Any, value: Any, schema: Any) -> Iterator[Any]:  # noqa: ANN401 - of the library
     del schema
     is_finite = validator.is_type(value, "number") and (isinstance(value, int) or math.isfinite(value))
     if is_finite and Fraction(str(value)) % Fraction(str(factor)):
@@ -181,18 +156,15 @@ def _multiple_of(validator: Any, factor: Any, value: Any, schema: Any) -> Iterat
 
 # The stub of `extend` has no types.
 _DRAFTS: Final[Mapping[str, Any]] = {
-    str(each.META_SCHEMA["$schema"]).rstrip("#"): cast("Any", validators).extend(each, {"multipleOf": _multiple_of})
-    for each in (Draft7Validator, Draft201909Validator, Draft202012Validator)
+    str(draft.META_SCHEMA["$schema"]).rstrip("#"): cast("Any", validators).extend(
+        draft, {"multipleOf": _check_multiple}
+    )
+    for draft in (Draft7Validator, Draft201909Validator, Draft202012Validator)
 }
 _LATEST: Final = _DRAFTS["https://json-schema.org/draft/2020-12/schema"]
 
 
 def _errors(validator: Any, value: Any, most: int | None = None) -> list[Any]:  # noqa: ANN401 - of the library
-    """What the library finds wrong with decoded JSON, and so much of it at most.
-
-    Raises:
-        RecursionError: the value, or the schema, is nested too deeply.
-    """
     try:
         return list(islice(validator.iter_errors(value), most))
     except BaseException as error:
@@ -203,7 +175,6 @@ def _errors(validator: Any, value: Any, most: int | None = None) -> list[Any]:  
 
 
 def _faults(validator: Any, value: Any) -> tuple[Fault, ...]:  # noqa: ANN401 - as above
-    """All that is wrong with a value, with its path; nothing if it fits."""
     try:
         every = chain.from_iterable(map(_explain, _errors(validator, value, MOST_FAULTS)))
     except RecursionError:
@@ -218,9 +189,8 @@ def _faults(validator: Any, value: Any) -> tuple[Fault, ...]:  # noqa: ANN401 - 
 _LONGEST_RULE: Final = 200
 
 
-def _explain(error: Any) -> Iterator[tuple[Path, str]]:  # noqa: ANN401 - of the library
-    """The faults that an error of the library stands for."""
-    path: Path = tuple(error.absolute_path)
+def _explain(error: Any) -> Iterator[tuple[DataPath, str]]:  # noqa: ANN401 - of the library
+    path: DataPath = tuple(error.absolute_path)
     keyword, rule, value = error.validator, error.validator_value, error.instance
     if keyword is None:  # the schema `false`, of which the library does not say where it stands
         yield path, "a field or an item is here that the schema excludes; leave it out"
@@ -232,40 +202,37 @@ def _explain(error: Any) -> Iterator[tuple[Path, str]]:  # noqa: ANN401 - of the
                 expected = f"; expected {_expected(word, field[word])}" if word else ""
                 yield (*path, name), f"missing field {name}{expected}"
     elif keyword == "additionalProperties":
-        known: list[str] = list(error.schema.get("properties", ()))
+        names: list[str] = list(error.schema.get("properties", ()))
         patterns: list[str] = list(error.schema.get("patternProperties", ()))
         for name in value:
-            if name not in known and not any(re.search(pattern, name) for pattern in patterns):
-                yield (*path, name), unknown_field(name, known)
+            if name not in names and not any(re.search(pattern, name) for pattern in patterns):
+                yield (*path, name), unknown_field(name, names)
     elif error.context:
         yield from _explain_union(error)
     elif "propertyNames" in error.absolute_schema_path and "propertyNames" not in path:
         yield (*path, value), f"wrong key: expected {_expected(keyword, rule)}"
     else:
-        got = got_kind(value, _kinds(rule)[0]) if keyword == "type" else "got another value"
-        yield path, f"expected {_expected(keyword, rule)}, {got}"
+        actual = got_kind(value, _kinds(rule)[0]) if keyword == "type" else "got another value"
+        yield path, f"expected {_expected(keyword, rule)}, {actual}"
 
 
-def _explain_union(error: Any) -> Iterator[tuple[Path, str]]:  # noqa: ANN401 - as above
-    """The faults of the alternatives that the value can have meant; of all, if it can have meant none."""
-    groups = groupby(error.context, lambda each: each.relative_schema_path[0])
+def _explain_union(error: Any) -> Iterator[tuple[DataPath, str]]:  # noqa: ANN401 - as above
+    groups = groupby(error.context, lambda error_: error_.relative_schema_path[0])
     alternatives = [list(errors) for _, errors in groups]
-    meant = [errors for errors in alternatives if not any(map(_means_another, errors))] or alternatives
-    for number, errors in enumerate(meant, start=1):
+    likely = [errors for errors in alternatives if not any(map(_means_another, errors))] or alternatives
+    for number, errors in enumerate(likely, start=1):
         for place, text in chain.from_iterable(map(_explain, errors)):
-            yield place, text if len(meant) == 1 else f"{text} (in reading {number} of {len(meant)})"
+            yield place, text if len(likely) == 1 else f"{text} (in reading {number} of {len(likely)})"
 
 
 def _means_another(error: Any) -> bool:  # noqa: ANN401 - as above
-    """Whether the value is altogether another one, or has another mark than the alternative."""
     depth = len(error.relative_path)
     return (depth == 0 and error.validator == "type") or (depth == 1 and error.validator in {"const", "enum"})
 
 
 def _expected(keyword: str, rule: Any) -> str:  # noqa: ANN401 - the value of a keyword
-    """What a keyword expects, with its article."""
     if keyword == "type":
-        return join_alternatives(KIND_NAMES[each] for each in _kinds(rule))
+        return join_alternatives(KIND_NAMES[kind] for kind in _kinds(rule))
     if keyword in {"enum", "const"}:
         return join_choices(rule if keyword == "enum" else [rule])
     return f"a value that fits {shorten(json.dumps({keyword: rule}, ensure_ascii=False), _LONGEST_RULE)}"

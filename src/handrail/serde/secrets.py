@@ -1,13 +1,11 @@
 """Values without their secrets, for people to read, and the texts by which a secret is found elsewhere.
 
-The JSON Schema of a type says which places are secret, as `handrail.serde.build` has it, by `"writeOnly"` and
-`"format": "password"`: pydantic writes both for its secrets, and `handrail.serde.json_schema` the first for marked
-fields. A place is worked out once for each schema. A secret place is replaced by `MASK` whole, a list of secrets too;
-only null stays null. What is beside secrets and does not fit the type is masked as well: a field of another name may be
-a secret whose name was misspelled.
+The JSON Schema of a type marks secret places by `"writeOnly"` and `"format": "password"`. A secret place is replaced by
+`MASK` whole, a list of secrets too; only null stays null. What is beside secrets and does not fit the type is masked as
+well: a field of another name may be a secret whose name was misspelled.
 
-A handler has values, not JSON: what it raises shows `repr(b"...")`, `datetime.date(1947, 11, 8)` or `ident.hex`. So the
-texts of a secret are looked for beside its JSON:
+What a handler raises shows values, not JSON: `repr(b"...")`, `datetime.date(1947, 11, 8)`, `ident.hex`. So these texts
+of a secret are looked for:
 
 | a secret is | its texts |
 |---|---|
@@ -39,54 +37,41 @@ from handrail.errors import SchemaError
 from handrail.redaction import MASK, SHORTEST_WORD, current_redaction
 from handrail.serde.annotations import accept_type, is_model, is_record
 from handrail.serde.core_schemas import cached
-from handrail.serde.faults import Path
-from handrail.serde.formatting import format_path
+from handrail.serde.formatting import DataPath, format_path
 from handrail.serde.json_schema import Node, is_array, is_object, is_secret_schema
-from handrail.serde.json_values import (
-    COLLECTIONS,
-    escaped_within,
-    is_secret_value,
-    json_of,
-    parts_of_value,
-    walk_value,
-)
+from handrail.serde.json_values import COLLECTIONS, encode_json, escaped_within, is_secret, parts_of_value, walk_value
 from handrail.serde.typed import codec, result_codec
 
 
 class _Place:
-    """What may stand in a place: nodes of one schema. A reference that leads nowhere is a place without secrets.
-
-    Attributes:
-        is_secret: whether what stands there must not be shown.
-        reaches: whether it is secret, or a place below it.
-    """
-
     __slots__ = ("_below", "_nodes", "_root", "is_secret", "reaches")
 
     def __init__(self, root: Node, nodes: Sequence[object]) -> None:
         self._root = root
         # By identity: the nodes are parts of one schema, and have no hash.
-        self._nodes = list({id(each): each for node in nodes for each in _options(root, node, set())}.values())
+        self._nodes = list({id(option): option for node in nodes for option in _options(root, node, set())}.values())
         self._below: dict[str | None, _Place | None] = {}
         self.is_secret: bool = any(_leads_to_secret(root, node, _collected, set()) for node in self._nodes)
         self.reaches: bool = any(_leads_to_secret(root, node, _below, set()) for node in self._nodes)
 
     def below(self, at: str | int) -> _Place | None:
-        """The place of an item of that name, or of the items of an array; `None` if it is not declared."""
         name = at if isinstance(at, str) else None
         if name not in self._below:
             if len(self._below) > _MOST_NAMES:
                 self._below.clear()  # of a mapping, whose keys come from outside
-            nodes = [child for node in self._nodes for child in (_items(node) if name is None else _named(node, name))]
+            nodes = [
+                child
+                for node in self._nodes
+                for child in (_items(node) if name is None else _property_schemas(node, name))
+            ]
             self._below[name] = _Place(self._root, nodes) if nodes else None
         return self._below[name]
 
 
-def _leads_to_secret(root: Node, node: object, inside: Callable[[Node], Sequence[object]], seen: set[int]) -> bool:
-    """Whether a node, or what is inside of it, is secret."""
+def _leads_to_secret(root: Node, node: object, inside: Callable[[Node], Sequence[object]], visited: set[int]) -> bool:
     return any(
-        is_secret_schema(option) or any(_leads_to_secret(root, child, inside, seen) for child in inside(option))
-        for option in _options(root, node, seen)
+        is_secret_schema(option) or any(_leads_to_secret(root, child, inside, visited) for child in inside(option))
+        for option in _options(root, node, visited)
     )
 
 
@@ -100,21 +85,19 @@ def _below(node: Node) -> Sequence[object]:
     return (*_properties(node).values(), *_others(node), *_items(node))
 
 
-def _options(root: Node, place: object, seen: set[int]) -> Iterator[Node]:
-    """The nodes that a place refers to or is made of, each once."""
-    if not is_object(place) or id(place) in seen:
+def _options(root: Node, place: object, visited: set[int]) -> Iterator[Node]:
+    if not is_object(place) or id(place) in visited:
         return
-    seen.add(id(place))
+    visited.add(id(place))
     yield place
     if isinstance(reference := place.get("$ref"), str):
-        yield from _options(root, _target(root, reference), seen)
+        yield from _options(root, _target(root, reference), visited)
     for word in ("anyOf", "oneOf", "allOf"):
         for option in _list(place.get(word)):
-            yield from _options(root, option, seen)
+            yield from _options(root, option, visited)
 
 
 def _target(root: Node, reference: str) -> object:
-    """What a pointer of the form `#/$defs/Name` leads to; `None` if it leads nowhere."""
     if not reference.startswith("#"):
         return None
     target: object = root
@@ -125,34 +108,29 @@ def _target(root: Node, reference: str) -> object:
 
 
 def _properties(node: Node) -> Mapping[str, object]:
-    found: object = node.get("properties")
-    if not is_object(found):
+    properties: object = node.get("properties")
+    if not is_object(properties):
         return {}
     hides = current_redaction().hides_name
-    return {name: _SECRET_SCHEMA if hides(name) else schema for name, schema in found.items()}
+    return {name: _SECRET_SCHEMA if hides(name) else schema for name, schema in properties.items()}
 
 
 def _others(node: Node) -> tuple[object, ...]:
-    """The schemas of properties that are not named."""
     patterns: object = node.get("patternProperties")
     return (*(patterns.values() if is_object(patterns) else ()), node.get("additionalProperties"))
 
 
-def _named(node: Node, name: str) -> tuple[object, ...]:
-    """The schemas that a property may have; none if its name is not declared, and not any name is.
-
-    Patterns of names are not matched: they are untrusted regular expressions. Each of them may apply.
-    """
-    named = _properties(node)
-    if name in named:
-        return tuple(schema for schema in (named[name],) if is_object(schema))
+def _property_schemas(node: Node, name: str) -> tuple[object, ...]:
+    properties = _properties(node)
+    if name in properties:
+        return tuple(schema for schema in (properties[name],) if is_object(schema))
     *patterns, others = _others(node)
     return (*patterns, others) if is_object(others) else ()
 
 
 def _items(node: Node) -> tuple[object, ...]:
-    found = (node.get("items"), *_list(node.get("prefixItems")))
-    return tuple(schema for schema in found if is_object(schema))
+    items = (node.get("items"), *_list(node.get("prefixItems")))
+    return tuple(schema for schema in items if is_object(schema))
 
 
 def _list(value: object) -> Sequence[object]:
@@ -162,20 +140,12 @@ def _list(value: object) -> Sequence[object]:
 # ------------------------------------------------------------------------------------------------------------ the walk
 
 
-def _walk(value: object, place: _Place | None, path: Path, secrets: list[tuple[Path, object]]) -> object:
-    """A value without its secrets, as decoded JSON; they are added to the list, with their places.
-
-    Args:
-        value: a value of the type, or decoded JSON.
-        place: its place; without one its name is not declared, and it counts as secret.
-        path: where it is.
-        secrets: the list.
-    """
+def _walk(value: object, place: _Place | None, path: DataPath, secrets: list[tuple[DataPath, object]]) -> object:
     if value is None:
         return None
     if place is not None and not place.reaches:
         return value  # it is not copied, and an undeclared name in it stays
-    if place is None or place.is_secret or is_secret_value(value) or not _is_composed(value):
+    if place is None or place.is_secret or is_secret(value) or not _is_composed(value):
         secrets.append((path, value))
         return MASK
     items = [(at, _walk(item, place.below(at), (*path, at), secrets)) for at, item in parts_of_value(value)]
@@ -187,21 +157,20 @@ def _is_composed(value: object) -> bool:
 
 
 def _texts_in(value: object) -> Iterator[str]:
-    """The texts of a secret, and of all that it holds."""
-    if is_secret_value(value):
+    if is_secret(value):
         yield from _texts_in(value.get_secret_value())
     elif isinstance(value, bytes | bytearray | memoryview):
         yield from _texts_of_bytes(bytes(cast("bytes", value)))
     elif isinstance(value, Enum):
         yield from _texts_in(value.value)
-        yield from _shown(value)
+        yield from _display_texts(value)
     elif isinstance(value, str):
         yield str.__str__(value)  # a subclass may show another text
     elif _is_composed(value):
         for _, item in parts_of_value(value):
             yield from _texts_in(item)
     elif value is not None and not isinstance(value, bool):
-        yield from _shown(value)
+        yield from _display_texts(value)
 
 
 def _texts_of_bytes(value: bytes) -> Iterator[str]:
@@ -219,7 +188,7 @@ def _texts_of_bytes(value: bytes) -> Iterator[str]:
         yield encoded.rstrip("=")
 
 
-def _shown(value: object) -> Iterator[str]:
+def _display_texts(value: object) -> Iterator[str]:
     with suppress(Exception):  # code of the program; what cannot be shown is in no text
         if len(str(value)) < SHORTEST_WORD:
             return
@@ -239,46 +208,36 @@ class Masking:
 
     Attributes:
         hides: whether the type has secrets. If not, nothing is ever masked.
-        hides_plain: whether some are values of Python that show themselves, as a marked `str` does; one of pydantic's
-            secrets does not.
-        json: the JSON of a value that was parsed as the type. The value is not checked once more, so that this costs
-            next to nothing for a type without secrets; it raises what a serializer raises for a value that has been
-            changed since.
+        hides_plain: whether some are values of Python that show themselves, as a marked `str` does.
+        json: writes a value that was parsed as the type, without another check; it raises what a serializer raises for
+            a value that has been changed since.
     """
 
     __slots__ = ("_place", "hides", "hides_plain", "json")
 
-    def __init__(self, schema: Node, to_json: Callable[[Any], bytes] = json_of, *, plain: bool = True) -> None:
-        """Look at a schema once; `masking_of` and `schema_masking` do."""
+    def __init__(self, schema: Node, to_json: Callable[[Any], bytes] = encode_json, *, plain: bool = True) -> None:
         self._place = _Place(schema, [schema])
         self.hides: bool = self._place.reaches
         self.hides_plain: bool = self.hides and plain
         self.json: Callable[[Any], bytes] = to_json
         if self.hides:
-            self.json = lambda parsed: _encode(self.mask(json.loads(to_json(parsed)))).encode()
+            self.json = lambda value: _encode(self.mask(json.loads(to_json(value)))).encode()
 
     def mask(self, plain: object) -> object:
-        """Decoded JSON without the secrets that it holds if it is of the type, and without what does not fit."""
+        """Decoded JSON of the type without its secrets, and without what does not fit."""
         return _walk(plain, self._place, (), [])
 
-    def _secrets(self, value: object) -> list[tuple[Path, object]]:
-        secrets: list[tuple[Path, object]] = []
+    def _secrets(self, value: object) -> list[tuple[DataPath, object]]:
+        secrets: list[tuple[DataPath, object]] = []
         _walk(value, self._place, (), secrets)
         return secrets
 
     def masks_in(self, plain: object) -> tuple[str, ...]:
-        """The places of secrets that hold the mask itself, as paths: `$.password`.
-
-        Args:
-            plain: decoded JSON, in which a secret may also be one of pydantic's.
-        """
+        """The places of secrets in decoded JSON that hold the mask itself, as paths: `$.password`."""
         return tuple(format_path(path) for path, secret in self._secrets(plain) if holds_mask(secret))
 
     def texts_in(self, value: object) -> Iterator[str]:
-        """The texts that a program may show of the secrets in a value: `str`, `repr` and more.
-
-        Args:
-            value: a value of the type, or decoded JSON.
+        """The texts that a program may show of the secrets in a value, or in its decoded JSON: `str`, `repr` and more.
 
         Raises:
             RecursionError: it is nested too deeply, or in a cycle.
@@ -287,78 +246,63 @@ class Masking:
             yield from _texts_in(secret)
 
 
-def masking_of(kind: object) -> Masking:
-    """How values of a type are shown. It is made once for a type."""
+def type_masking(kind: object) -> Masking:
+    """The masking of a type; made once."""
     return _masking(kind, of_results=not is_record(get_origin(kind) or kind))
 
 
 def result_masking(kind: object) -> Masking:
-    """How values of a type of results are shown; JSON need not distinguish the members of its unions."""
+    """The masking of a type of results; JSON need not distinguish the members of its unions."""
     return _masking(kind, of_results=True)
 
 
 def schema_masking(schema: Mapping[str, Any]) -> Masking:
-    """How decoded JSON of a JSON Schema is shown; for parameters of which there is nothing but the schema."""
+    """The masking of decoded JSON, for parameters that have only a JSON Schema."""
     return Masking(schema)
 
 
 @cached
 def _masking(kind: object, *, of_results: bool) -> Masking:
     try:
-        found = accept_type(kind)
-        made = result_codec(kind) if of_results else codec(cast("type[Any]", kind))
+        records = accept_type(kind)
+        value_codec = result_codec(kind) if of_results else codec(cast("type[Any]", kind))
     except SchemaError:  # it is not taken, so nothing is of it
         return Masking({})
-    names = [name for one in found for name in one.hints]
+    names = [name for one in records for name in one.hints]
     # Of a type without secrets no schema is made for this, and the codec of plain parameters is not built.
     hides_names = any(map(current_redaction().hides_name, names))
-    schema = made.schema if made.hides or hides_names else {}
-    plain = hides_names or (made.hides and made.is_marked)
+    schema = value_codec.schema if value_codec.hides or hides_names else {}
+    plain = hides_names or (value_codec.hides and value_codec.is_marked)
     if of_results:
         return Masking(schema, plain=plain)
     # A `__post_init__` may put a value of another type into a field. Without the checks of `dump_json` it would be
     # written by a type that it does not have.
-    if any(hasattr(one.cls, "__post_init__") or is_model(one.cls) for one in found):
-        return Masking(schema, made.dump_json, plain=plain)
+    if any(hasattr(one.cls, "__post_init__") or is_model(one.cls) for one in records):
+        return Masking(schema, value_codec.dump_json, plain=plain)
     # Asked for in the function, because asking for it builds the codec.
-    return Masking(schema, lambda parsed: made.parsed_json(parsed), plain=plain)  # noqa: PLW0108
+    return Masking(schema, lambda value: value_codec.parsed_json(value), plain=plain)  # noqa: PLW0108
 
 
 class PartialJson(NamedTuple):
-    """The JSON of what JSON can say of a value, without secrets.
+    """The JSON of as much of a value as JSON can say, without secrets."""
 
-    Attributes:
-        text: the JSON, with null in the place of the rest.
-        gaps: where that is, and why: `$.mean is NaN`.
-        is_escaped: whether it has the escapes of lone surrogates.
-    """
-
-    text: str
-    gaps: tuple[str, ...]
-    is_escaped: bool
+    text: str  # the JSON, with null in the place of the rest
+    gaps: tuple[str, ...]  # where that is, and why: `$.mean is NaN`
+    is_escaped: bool  # whether it has the escapes of lone surrogates
 
 
 def partial_json(value: object) -> PartialJson:
-    """The JSON of as much of any value as JSON can say, a hundred levels deep and ten thousand parts long."""
+    """Writes as much of any value as JSON can say, a hundred levels deep and ten thousand parts long."""
     gaps: list[str] = []
     try:
         plain = _sayable(value, (), (), count(), gaps)
-        escaped = escaped_within(plain)
-        return PartialJson(_encode(escaped), tuple(gaps), escaped is not plain)
+        escape_free = escaped_within(plain)
+        return PartialJson(_encode(escape_free), tuple(gaps), escape_free is not plain)
     except Exception:  # noqa: BLE001 - code of the program, such as a property
         return PartialJson("null", (f"$ is of type {type(value).__name__}",), is_escaped=False)
 
 
-def _sayable(value: object, path: Path, above: tuple[int, ...], numbers: Iterator[int], gaps: list[str]) -> object:
-    """A value as decoded JSON.
-
-    Args:
-        value: the value.
-        path: where it is.
-        above: the ids of what holds it.
-        numbers: counts the parts.
-        gaps: where JSON cannot say it; they are added here.
-    """
+def _sayable(value: object, path: DataPath, above: tuple[int, ...], numbers: Iterator[int], gaps: list[str]) -> object:
     kind: type[Any] = type(value)
     if isinstance(value, str):
         return value
@@ -371,7 +315,7 @@ def _sayable(value: object, path: Path, above: tuple[int, ...], numbers: Iterato
         if is_record(kind):
             accept_type(kind)  # of any other class it is not known what is secret
         elif not gap and not issubclass(kind, _COMPOSED):
-            return from_json(json_of(value), allow_inf_nan=False)
+            return from_json(encode_json(value), allow_inf_nan=False)
     except Exception:  # noqa: BLE001 - code of the program may run
         gap = f"is of type {kind.__name__}"
     if gap:
@@ -398,9 +342,9 @@ def mask_places(plain: object) -> tuple[str, ...]:
 
 
 def holds_mask(plain: object) -> bool:
-    """Whether a value is the mask of a secret, or has one in it."""
+    """Returns whether a value is the mask of a secret, or has one in it."""
     return any(_is_mask(part) for _, part in walk_value(plain))
 
 
 def _is_mask(part: object) -> bool:
-    return (part.get_secret_value() if is_secret_value(part) else part) in (MASK, MASK.encode())
+    return (part.get_secret_value() if is_secret(part) else part) in (MASK, MASK.encode())

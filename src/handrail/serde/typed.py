@@ -1,14 +1,13 @@
-"""Values with a declared type: a codec parses, dumps and describes them; it is built once for a type, and kept.
+"""Codecs: they parse, dump and describe values of a declared type; made once for a type.
 
-`codec` is for parameters, `result_codec` for results. What JSON leaves open:
+`codec` is for parameters, `result_codec` for results. Where JSON leaves it open:
 
 * An object of the parameters that holds a key twice is refused, because readers of JSON do not agree on what it means.
 * `bytes` are base64 with the alphabet that is safe in URLs (RFC 4648, section 5), a `Decimal` is a string, an enum its
   value, a set an array. A moment's offset from UTC is written in whole minutes (RFC 3339).
-* The limit on nesting, some two hundred levels, is the parser's own.
-* A number with a fraction of zero is an integer in JSON Schema: `5.0` is `5`, and so is `5e0`. pydantic's strict
-  integers refuse it. Models send an array or object as a text that holds its JSON; it is read where no text is taken.
-  Both are looked for only in arguments that do not fit, so that it costs those nothing that do.
+* A number with a fraction of zero is an integer in JSON Schema: `5.0` is `5`. pydantic's strict integers refuse it.
+  Models send an array or object as a text that holds its JSON; it is read where no text is taken. Both are looked for
+  only in arguments that do not fit, so that others cost nothing.
 """
 
 from __future__ import annotations
@@ -30,17 +29,17 @@ from handrail.redaction import MASK
 from handrail.serde.adapter import closed_adapter, inexact_numbers
 from handrail.serde.build import Built, build, can_be_deferred, reader_for_keys
 from handrail.serde.core_schemas import Core, cached, check_stored_unions
-from handrail.serde.faults import (
+from handrail.serde.formatting import (
     MOST_FAULTS,
+    DataPath,
     Fault,
-    Path,
     fault_message,
-    faults_of,
+    format_path,
+    format_reason,
     kinds_asked,
     locate,
-    reason_of,
+    report_faults,
 )
-from handrail.serde.formatting import format_path
 from handrail.serde.json_schema import Node, SchemaMode
 from handrail.serde.json_values import (
     CHECKS_ALL,
@@ -51,17 +50,17 @@ from handrail.serde.json_values import (
     TOO_DEEPLY,
     Text,
     decoded_text,
+    encode_json,
     endless,
     find_unserializable,
     foreign_faults,
     is_decoded,
     is_read_back,
-    json_of,
-    json_syntax_fault,
     lone_surrogate,
     number_faults,
     repeated_keys,
     size_faults,
+    syntax_fault,
     unreadable,
 )
 
@@ -80,35 +79,31 @@ class Codec(Generic[T]):
     """
 
     __slots__ = (
-        *("_colons", "_has_any", "_is_exact", "_is_settled", "_may_hold_numbers", "_parsed", "_reads_back", "_shown"),
-        *("_stored", "_validate", "hides", "is_marked", "kind", "parsed_json"),
+        *("_colons", "_has_any", "_is_exact", "_is_settled", "_may_hold_numbers", "_reads_back", "_schema"),
+        *("_for_store", "_shown_json", "_validate", "hides", "is_marked", "kind", "parsed_json"),
     )
 
-    def __init__(self, built: Built, mode: SchemaMode, *, stored: bool = False) -> None:
-        self.kind: type[T] = cast("type[T]", built.kind)
-        self.hides: bool = built.hides
-        self.is_marked: bool = built.is_marked
-        self._stored = stored
-        self._reads_back = stored and is_read_back(built.adapter.core)
-        required, self._has_any, self._may_hold_numbers = built.facts
+    def __init__(self, build_: Built, mode: SchemaMode, *, for_store: bool = False) -> None:
+        self.kind: type[T] = cast("type[T]", build_.kind)
+        self.hides: bool = build_.hides
+        self.is_marked: bool = build_.is_marked
+        self._for_store = for_store
+        self._reads_back = for_store and is_read_back(build_.adapter.core)
+        required, self._has_any, self._may_hold_numbers = build_.facts
         # Whether an exact value is written as it is, if it is not long.
         self._is_settled = not self._may_hold_numbers and not self._reads_back
-        self._is_exact = built.is_exact
+        self._is_exact = build_.is_exact
         # As many colons as a text has keys at least: with no more of them, none of its keys can be there twice.
         self._colons = required if mode == "validation" else None
-        self._validate: Callable[..., T] = built.adapter.validator.validate_json
-        self.parsed_json: Callable[..., bytes] = built.adapter.serializer.to_json
-        self._parsed = built.parsed
-        self._shown = built.shown
+        self._validate: Callable[..., T] = build_.adapter.validator.validate_json
+        self.parsed_json: Callable[..., bytes] = build_.adapter.serializer.to_json
+        self._schema = build_.schema
+        self._shown_json = build_.shown_json
 
     def with_schema(self, schema: Mapping[str, Any]) -> Codec[T]:
-        """The codec of the same type that shows another schema; it parses and explains faults as this one does.
-
-        Args:
-            schema: the schema of the type with other descriptions.
-        """
+        """The codec of the same type that shows another schema, with other descriptions."""
         # The validators are those of this codec, so nothing is built again.
-        return self._with(_shown=to_json(schema))
+        return self._with(_shown_json=to_json(schema))
 
     def _with(self, **attributes: object) -> Codec[T]:
         changed = copy.copy(self)
@@ -119,19 +114,19 @@ class Codec(Generic[T]):
     @property
     def schema(self) -> dict[str, Any]:
         """The JSON Schema for the model; a new one each time, so that a caller may change it."""
-        return cast("dict[str, Any]", from_json(self._shown))
+        return cast("dict[str, Any]", from_json(self._shown_json))
 
     def for_keys(self) -> Codec[T] | None:
-        """The codec that reads what a key is made of, if that differs: see `handrail.serde.build`."""
+        """The codec that reads arguments for keys, if that differs: see `handrail.serde.build`."""
         read = _reader_for_keys(self.kind)
         return None if read is None else self._with(_validate=read)
 
     def parse_json(self, data: Text) -> T:
-        """The value that `data` says, strictly: `"7"` is not an integer, and `true` is not a number.
+        """Parses strictly: `"7"` is not an integer, and `true` is not a number.
 
         Raises:
-            ParseError: it does not fit; `faults` has all that is wrong with it.
-            Exception: what the dataclass's own `__post_init__` raises, if it is no `ValueError`.
+            ParseError: the data does not fit; `faults` has all that is wrong with it.
+            Exception: what the dataclass's own `__post_init__` raises, if it is not a `ValueError`.
         """
         if self._has_any and (faults := number_faults(data)):
             raise parse_error(faults)
@@ -152,14 +147,10 @@ class Codec(Generic[T]):
         return value
 
     def parse(self, data: Text | Mapping[str, object], *, max_bytes: int | None = None) -> T:
-        """The value that `data` says, be it JSON or decoded already; otherwise as `parse_json`.
-
-        Args:
-            data: JSON, or decoded JSON.
-            max_bytes: the most that it may take as JSON in UTF-8; nothing larger is looked into.
+        """Parses JSON or decoded JSON, of at most `max_bytes` as JSON in UTF-8; otherwise as `parse_json`.
 
         Raises:
-            ParseError: it does not fit, or a part of it is not what JSON could have held: bytes, a moment.
+            ParseError: the data does not fit, or a part of it is not what JSON could have held: bytes, a moment.
         """
         text = data if isinstance(data, str | bytes | bytearray) else _encoded(data)
         if max_bytes is not None and (faults := size_faults(text, max_bytes)):
@@ -167,11 +158,11 @@ class Codec(Generic[T]):
         return self.parse_json(text)
 
     def dump_json(self, value: T) -> bytes:
-        """`value` as JSON in UTF-8, without white space.
+        """Writes a value as JSON in UTF-8, without white space.
 
         Raises:
-            DumpError: a part of it is not of its declared type, not finite, not Unicode, or endless; or this is how
-                values are stored, and it could not be read back.
+            DumpError: a part of it is not of its declared type, not finite, not Unicode, or endless; or it is to be
+                stored, and could not be read back.
             Exception: what a dataclass's own `__post_init__` raises when the fields are checked once more.
         """
         try:
@@ -191,13 +182,12 @@ class Codec(Generic[T]):
         return data
 
     def _check_dumped(self, value: T, data: bytes) -> None:
-        """Refuse a value whose JSON is not that of a value, or could not be read back."""
         if self._may_hold_numbers and (data.find(b"NaN") >= 0 or data.find(b"Infinity") >= 0):
             if faults := number_faults(data):
                 raise _unsayable(faults)
             # A `Decimal` is written as a string, so that its NaN is not among the numbers of the JSON.
             self._refuse_misfits(value, lambda line: line["type"] == "finite_number")
-        if self._stored:
+        if self._for_store:
             if fault := unreadable(value, data):
                 raise _unsayable([fault])
             # Last, because it parses the whole value once more: the checks above refuse most values for less.
@@ -205,9 +195,8 @@ class Codec(Generic[T]):
                 self._read_back(value, data)
 
     def _doubted(self, value: T) -> bytes:
-        """The JSON of a value that is of its type, though the serializer doubts it: an `int` in `float | str`."""
         # First, because pydantic's validator has words of its own for a cycle, which name neither JSON nor a limit.
-        if fault := endless(value, MOST_LEVELS if self._stored else MOST_WRITTEN):
+        if fault := endless(value, MOST_LEVELS if self._for_store else MOST_WRITTEN):
             raise _unsayable([fault]) from None
         # A lone surrogate is in a value of the right type: the next check reports it, with its place.
         self._refuse_misfits(value, lambda line: line["type"] != "string_unicode")
@@ -221,7 +210,6 @@ class Codec(Generic[T]):
         raise _unsayable([("$", doubt)]) from None
 
     def _read_back(self, value: T, data: bytes) -> None:
-        """Refuse a value that cannot be read, or is changed by being read."""
         try:
             read = self.parse_json(data)
         except ParseError as error:
@@ -238,7 +226,7 @@ class Codec(Generic[T]):
             raise _unsayable([("$", fault)], is_mistyped=True)
 
     def dump(self, value: T) -> Any:  # noqa: ANN401 - decoded JSON
-        """`value` as JSON-ready Python, of dict, list, str, int, float, bool and None alone.
+        """Returns JSON-ready Python, of dict, list, str, int, float, bool and None alone.
 
         Raises:
             DumpError: as `dump_json`, or it holds an integer with too many digits to be read back.
@@ -246,36 +234,34 @@ class Codec(Generic[T]):
         return _decoded(self.dump_json(value))
 
     def _repaired(self, error: ValidationError, data: Text) -> tuple[Text, tuple[Fault, ...]]:
-        """`data` with what `repair` changes, and what is wrong with it then."""
         lines = error.errors(include_url=False, include_input=False)
         if lines[0]["type"] == "json_invalid":
-            return data, (("$", json_syntax_fault(lines[0]["msg"], data)),)
+            return data, (("$", syntax_fault(lines[0]["msg"], data)),)
         if lines[0]["type"] == "string_unicode" and isinstance(data, str):
             return data, (("$", lone_surrogate(data)),)
         decoded: object = from_json(data)
-        if not repair(lines, self._parsed, decoded, inexact_numbers(data)):
-            return data, faults_of(lines, self._parsed, decoded)
+        if not repair(lines, self._schema, decoded, inexact_numbers(data)):
+            return data, report_faults(lines, self._schema, decoded)
         # A repeated key is in what is decoded only one time; two values for one key are a fault all the same.
-        meant, repeated = to_json(decoded, inf_nan_mode="constants"), repeated_keys(data)
+        repaired, repeated = to_json(decoded, inf_nan_mode="constants"), repeated_keys(data)
         try:
-            self._validate(meant, strict=True)
+            self._validate(repaired, strict=True)
         except ValidationError as again:
             # A text that held JSON may have held such numbers or texts again.
-            whole, faults = self._repaired(again, meant)
+            whole, faults = self._repaired(again, repaired)
             return whole, (*faults, *repeated)
-        return meant, repeated
+        return repaired, repeated
 
     def _refuse_misfits(self, value: object, which: Callable[[ErrorDetails], bool]) -> None:
-        """Refuses `value` where it is not of its declared type; pydantic's serializer overlooks some of that."""
         # Made at the first doubt: building it costs as much as the codec, and most programs never need it.
         recheck = _recheck(self.kind).validator
         try:
             recheck.validate_python(value, strict=True)
         except ValidationError as error:
             lines = [line for line in error.errors(include_url=False) if which(line)]
-            spots = locate((line["loc"] for line in lines[:MOST_FAULTS]), self._parsed, None)
+            spots = locate((line["loc"] for line in lines[:MOST_FAULTS]), self._schema, None)
             places = [format_path(spot.path) for spot in spots]
-            words = [f"{reason_of(line)}, got {type(line['input']).__name__}" for line in lines[:MOST_FAULTS]]
+            words = [f"{format_reason(line)}, got {type(line['input']).__name__}" for line in lines[:MOST_FAULTS]]
             # Or of what a value of the right type holds.
             is_mistyped = any(line["type"].endswith("_type") or line["type"] == "is_instance_of" for line in lines)
             if lines:
@@ -283,8 +269,6 @@ class Codec(Generic[T]):
 
 
 class _DeferredCodec(Codec[Any]):
-    """A codec of a type that has neither fault nor mark; it is built when it is first used, and then is a `Codec`."""
-
     __slots__ = ()
 
     def __init__(self, kind: object) -> None:
@@ -297,7 +281,7 @@ class _DeferredCodec(Codec[Any]):
         def __getattr__(self, name: str) -> object:
             if not name.startswith("__"):
                 # Two threads may do so at once, and set the same. `super` refuses what is a `Codec` by then.
-                Codec.__init__(self, _built(self.kind, "validation"), "validation")
+                Codec.__init__(self, _build(self.kind, "validation"), "validation")
                 # A class with this method is slower at each attribute.
                 self.__class__ = Codec
             return object.__getattribute__(self, name)
@@ -305,15 +289,12 @@ class _DeferredCodec(Codec[Any]):
 
 @cached
 def codec(cls: type[T]) -> Codec[T]:
-    """The codec of a parameter type: a plain dataclass, a pydantic model or a TypedDict; also a generic one.
-
-    Args:
-        cls: the type, a generic one with its arguments (`Page[Item]`).
+    """The codec of a parameter type: a dataclass, a pydantic model or a TypedDict; also a generic one, `Page[Item]`.
 
     Raises:
-        SchemaError: the type cannot be closed, or JSON cannot give its values back.
+        SchemaError: the type cannot be closed, or JSON cannot restore its values.
     """
-    return _DeferredCodec(cls) if can_be_deferred(cls) else Codec(_built(cls, "validation"), "validation")
+    return _DeferredCodec(cls) if can_be_deferred(cls) else Codec(_build(cls, "validation"), "validation")
 
 
 @overload
@@ -325,9 +306,9 @@ def result_codec(kind: object) -> Codec[Any]:
     """The codec of a result type: any type whose values JSON can say, or a union of such types.
 
     Raises:
-        SchemaError: it cannot be closed, or JSON cannot give its values back.
+        SchemaError: the type cannot be closed, or JSON cannot restore its values.
     """
-    return Codec(_built(kind, "serialization"), "serialization")
+    return Codec(_build(kind, "serialization"), "serialization")
 
 
 @overload
@@ -338,40 +319,33 @@ def stored_codec(kind: object, *, unambiguous: bool = True) -> Codec[Any]: ...
 def stored_codec(kind: object, *, unambiguous: bool = True) -> Codec[Any]:
     """The codec of a type whose values are stored: it writes what that of `result_codec` does, if it can be read back.
 
-    Args:
-        kind: the type.
-        unambiguous: whether JSON has to distinguish the members of its unions.
-
     Raises:
-        SchemaError: as `result_codec`; or JSON does not distinguish the members of a union.
+        SchemaError: as `result_codec`; or, if it has to be `unambiguous`, JSON does not distinguish the members of a
+            union.
     """
-    built = _built(kind, "serialization")
-    if unambiguous and "union" in built.adapter.kinds:
-        check_stored_unions(kind, cast("Core", built.adapter.made.core_schema))
-    return Codec(built, "serialization", stored=True)
+    build_ = _build(kind, "serialization")
+    if unambiguous and "union" in build_.adapter.kinds:
+        check_stored_unions(kind, cast("Core", build_.adapter.type_adapter.core_schema))
+    return Codec(build_, "serialization", for_store=True)
 
 
 def parse(cls: type[T], data: Text | Mapping[str, object]) -> T:
-    """The value of the dataclass `cls` that `data` says, as JSON or decoded already.
+    """Parses a value of the dataclass `cls` from JSON, or from decoded JSON.
 
     Raises:
         ParseError: the data does not fit; `faults` has all that is wrong with it.
-        SchemaError: the type cannot be closed, or JSON cannot give its values back.
+        SchemaError: the type cannot be closed, or JSON cannot restore its values.
     """
     return codec(cls).parse(data)
 
 
 def schema(cls: type[Any]) -> dict[str, Any]:
-    """The JSON Schema of the dataclass `cls`, as a model sees it; a new one each time.
-
-    Raises:
-        SchemaError: the type cannot be closed, or JSON cannot give its values back.
-    """
+    """The JSON Schema of the dataclass `cls`, as a model sees it; a new one each time. Raises `SchemaError`."""
     return codec(cls).schema
 
 
 def dump(value: object) -> Any:  # noqa: ANN401 - decoded JSON
-    """`value` as JSON-ready Python, of dict, list, str, int, float, bool and None alone.
+    """Returns JSON-ready Python, of dict, list, str, int, float, bool and None alone.
 
     A dataclass is written by its declared types, so that `parse(type(x), dump(x)) == x`; anything else by what it is.
 
@@ -381,7 +355,7 @@ def dump(value: object) -> Any:  # noqa: ANN401 - decoded JSON
     """
     if is_dataclass(value) and not isinstance(value, type):
         return result_codec(type(value)).dump(value)
-    data = json_of(value)
+    data = encode_json(value)
     if faults := number_faults(data):
         raise _unsayable(faults)
     return _decoded(data)
@@ -389,10 +363,10 @@ def dump(value: object) -> Any:  # noqa: ANN401 - decoded JSON
 
 def _encoded(data: Mapping[str, object]) -> bytes:
     try:
-        encoded = json_of(data)
+        encoded = encode_json(data)
     except DumpError as error:
         raise parse_error(error.faults) from None
-    # After `json_of`, which refuses a cycle: the two walks through the data below have no bound of their own.
+    # After `encode_json`, which refuses a cycle: the two walks through the data below have no bound of their own.
     if not is_decoded(data) and (foreign := tuple(islice(foreign_faults(data), MOST_FAULTS))):
         raise parse_error(foreign)
     return encoded
@@ -418,46 +392,37 @@ def _unsayable(faults: Iterable[Fault], *, is_mistyped: bool = False) -> DumpErr
     return DumpError(fault_message(text), faults=text, is_mistyped=is_mistyped)
 
 
-_built: Final = cached(build)
+_build: Final = cached(build)
 _recheck: Final = cached(partial(closed_adapter, recheck=True))
 
 
 @cached
 def _reader_for_keys(kind: object) -> Callable[..., Any] | None:
-    return reader_for_keys(_built(kind, "validation").adapter)
+    return reader_for_keys(_build(kind, "validation").adapter)
 
 
 def repair(lines: Sequence[ErrorDetails], schema: Node, data: object, inexact: frozenset[float]) -> bool:
-    """Write in `data`, in place, what is asked for where the same is said in another form.
+    """Replaces in `data` numbers with a fraction of zero by integers, and texts that hold an array or object by that.
 
-    That is an integer for a number with a fraction of zero, and an array or object for a text that holds it as JSON.
-
-    Args:
-        lines: what pydantic found wrong.
-        schema: the JSON Schema that the data does not fit.
-        data: the decoded input.
-        inexact: the floats that the reader has rounded, of which none is made whole: `inexact_numbers`.
-
-    Returns:
-        Whether there was one, and no number that the reader has rounded is at fault.
+    Returns whether there was one, and no number that the reader has rounded (`inexact`) is at fault.
     """
     spots = locate((line["loc"] for line in lines), schema, data)
     # Of every branch of a union, for each has reported why it does not take the value.
-    asked: dict[Path, set[str]] = {}
+    kinds_at: dict[DataPath, set[str]] = {}
     for spot in spots:
-        asked.setdefault(spot.path, set()).update(kind for node in spot.nodes for kind in kinds_asked(node, schema))
-    meant: dict[Path, object] = {}
+        kinds_at.setdefault(spot.path, set()).update(kind for node in spot.nodes for kind in kinds_asked(node, schema))
+    repairs: dict[DataPath, object] = {}
     for spot in spots:
-        value, kinds = spot.value, asked[spot.path]
+        value, kinds = spot.value, kinds_at[spot.path]
         if isinstance(value, float) and value.is_integer() and "integer" in kinds:
             # What is written for the second reading has no more digits of it.
             if value in inexact:
                 return False
-            meant[spot.path] = int(value)
+            repairs[spot.path] = int(value)
         elif isinstance(value, str) and not spot.is_key and (decoded := decoded_text(value, kinds)) is not None:
-            meant[spot.path] = decoded
+            repairs[spot.path] = decoded
     # A number by itself is only read from a store, where an integer is written as one.
-    meant.pop((), None)
-    for path, value in meant.items():
+    repairs.pop((), None)
+    for path, value in repairs.items():
         reduce(getitem, path[:-1], cast("Any", data))[path[-1]] = value
-    return bool(meant)
+    return bool(repairs)

@@ -1,14 +1,8 @@
-"""Tool calls as the model asks for them, what names them within a session, and which of them have been recorded.
-
-A tool call as the model asks for it, and what names it within its session.
+"""Tool calls: how the model asks for them, what identifies them in a session, and which are recorded, open or masked.
 
 The identity of a call is (session, reply, call id). The id alone does not name a call: some servers count from 0 in
-each reply. The reply is a permanent name of one answer of the model, such as the id that the provider gave it.
-
-A call that the handler of another one makes has for its reply the identity of that one, behind a mark that no reply of
-a model begins with.
-
-Which calls of a session have been recorded, and which are open.
+each reply. The reply is a permanent name of one answer of the model, such as the id that the provider gave it. A nested
+call has for its reply the identity of its parent, behind a mark that no reply of a model begins with.
 """
 
 from __future__ import annotations
@@ -29,7 +23,7 @@ from handrail.redaction import MASK
 from handrail.serde import Masking
 from handrail.serde.canonical import bytes_digest
 from handrail.serde.formatting import shorten
-from handrail.serde.json_values import repeated_keys, walk_value
+from handrail.serde.json_values import escape_surrogates, repeated_keys, walk_value
 
 MAX_IDENTITY_CHARACTERS = 500
 """The most characters that the reply or the id of a call may have to be looked up by."""
@@ -47,15 +41,14 @@ _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """What the model asked for.
+    """A request of the model.
 
     Attributes:
         id: names the call within its reply; the message that answers it carries the same id. Without a reply it names
             the call within its session, unless it is empty.
         name: the tool's name, as the model wrote it.
-        arguments: the arguments as the JSON text of an object, or already decoded.
-        written: the arguments as the model wrote them, where a person or a hook has changed them since; `None` where
-            `arguments` are what the model wrote.
+        arguments: the JSON text of an object, or the decoded object.
+        written: the arguments as the model wrote them, if a person or a hook has changed them.
     """
 
     id: str
@@ -65,16 +58,16 @@ class ToolCall:
 
     @property
     def words(self) -> str | bytes | Mapping[str, Any]:
-        """The arguments as the model wrote them; they are equal for the same call."""
+        """The arguments as the model wrote them; equal for the same call."""
         return self.arguments if self.written is None else self.written
 
 
 class CallRef(NamedTuple):
-    """Names a call within its session.
+    """The identity of a call within its session.
 
     Attributes:
-        reply: the reply of the model that asked for the call; `None` if the program did not say. For a nested call,
-            unless a reply was stated: `@` and the call in whose handler it is made.
+        reply: the reply of the model; `None` if the program did not say; of a nested call, by default, `@` and its
+            parent.
         call_id: the id of the call, as the model gave it.
     """
 
@@ -83,7 +76,7 @@ class CallRef(NamedTuple):
 
     @staticmethod
     def nested(parent: CallRef, call_id: str) -> CallRef:
-        """A call that the handler of another one makes, without stating a reply."""
+        """The identity of a call that a handler makes without stating a reply."""
         return CallRef(f"{NESTED_SEPARATOR}{parent}", call_id)
 
     @property
@@ -93,16 +86,12 @@ class CallRef(NamedTuple):
         return CallRef.parse(reply[1:]) if reply is not None and reply.startswith(NESTED_SEPARATOR) else None
 
     def __str__(self) -> str:
-        """The call in one word: `reply/id`, or `id`; `/`, `%` and what is not printable ASCII are percent-encoded."""
         reply, call_id = self
-        return _quoted(call_id) if reply is None else f"{_quoted(reply)}/{_quoted(call_id)}"
+        return _quote(call_id) if reply is None else f"{_quote(reply)}/{_quote(call_id)}"
 
     @property
-    def stored(self) -> CallRef:
-        """The call as a store names it: a part that no store can look up is replaced by its digest.
-
-        A model may send any id: an empty one, one of a megabyte, one that is not valid Unicode.
-        """
+    def storable(self) -> CallRef:
+        """The identity in a store: a part that no store can look up becomes its digest."""
         reply, call_id = self
         if is_storable_id(call_id) and (reply is None or is_storable_id(reply)):
             return self
@@ -112,16 +101,13 @@ class CallRef(NamedTuple):
 
     @property
     def key(self) -> str:
-        """The call in one word of at most 600 ASCII characters, for keys in a database: `str` of it, or its digest.
-
-        A database refuses to index longer ones, and the names of nested calls hold those of their parents.
-        """
+        """The identity for keys in a database: `str` of it, or its digest if it is longer than 600 characters."""
         text = str(self)
         return text if len(text) <= _LONGEST_KEY else _digest(text)
 
     @property
     def is_named(self) -> bool:
-        """Whether another call cannot have the same name: without a reply, an empty id names nothing."""
+        """Returns whether it is unique: without a reply, an empty id names nothing."""
         return self.reply is not None or bool(self.call_id)
 
     @property
@@ -139,7 +125,7 @@ class CallRef(NamedTuple):
 
     @staticmethod
     def parse(text: str) -> CallRef:
-        """The call that `str` wrote; text that cannot be decoded is the id of a call without a reply."""
+        """Parses what `str` wrote; text that cannot be decoded is the id of a call without a reply."""
         # `str` percent-encodes `/` in both parts, so the text of a call has at most one.
         reply, slash, call_id = text.rpartition("/")
         try:
@@ -149,61 +135,48 @@ class CallRef(NamedTuple):
             return CallRef(None, text)
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     return text if _NEEDS_NO_QUOTES(text) else quote(text, safe=_SAFE, errors="surrogatepass")
 
 
 def is_storable_id(text: object) -> bool:
-    """Whether text can be stored and looked up: 1 to 500 characters of valid Unicode without a zero."""
+    """Returns whether text can be stored and looked up: 1 to 500 characters of valid Unicode without a zero."""
     if not isinstance(text, str):
         return False
-    # The fast path: printable ASCII of permitted length needs none of the checks below.
+    # The fast path: printable ASCII of permitted length needs none of the other checks.
     if _COMMON_ID(text):
         return True
-    if not text or len(text) > MAX_IDENTITY_CHARACTERS or "\0" in text:
-        return False
-    # A lone surrogate cannot be encoded. `ignore` drops it, so the text differs.
-    return text.encode(errors="ignore").decode() == text
+    return 0 < len(text) <= MAX_IDENTITY_CHARACTERS and "\0" not in text and escape_surrogates(text) is text
 
 
 def is_reply(text: object) -> bool:
-    """Whether text can name a reply of the model: it can be stored, and is not marked as that of a nested call."""
+    """Returns whether text can name a reply of the model: it is storable, and not marked as that of a nested call."""
     return is_storable_id(text) and not str(text).startswith(NESTED_SEPARATOR)
 
 
-def distinct_id(call_id: str, taken: set[str]) -> str:
-    """What names a call among those of its reply: its id, or `call` for an empty one; with a number if that is taken.
+def distinct_id(call_id: str, names: set[str]) -> str:
+    """Names a call uniquely within its reply: its id, or `call` for an empty one; with a number if that is taken.
 
-    Some models give several calls of a reply one id, or none.
-
-    Args:
-        call_id: the id of the call.
-        taken: what names the calls before it; the result is added.
+    Some models give several calls of a reply one id, or none. The result is added to `names`, those of the calls before
+    it.
     """
     first, number = call_id or "call", 1
     name = first
-    while name in taken:
+    while name in names:
         number += 1
         name = f"{first}_{number}"
-    taken.add(name)
+    names.add(name)
     return name
 
 
 def shown_id(text: object) -> str:
-    """The reply or the id of a call as messages show it: quoted, and cut if it is long."""
+    """The reply or the id of a call for messages: quoted and shortened."""
     return shorten(repr(text), _LONGEST_SHOWN)
 
 
 def storable_id(text: object, mark: str = "") -> str:
-    """The reply or the id of a call as a store names it: itself, or its digest where no store could look it up.
-
-    Args:
-        text: the reply or the id.
-        mark: what the digest begins with.
-    """
-    if is_storable_id(text):
-        return str(text)
-    return f"{mark}{_digest(str(text))}"
+    """The reply or the id of a call as a store names it: itself or, if it cannot be looked up, `mark` and a digest."""
+    return str(text) if is_storable_id(text) else f"{mark}{_digest(str(text))}"
 
 
 def _digest(text: str) -> str:
@@ -211,11 +184,7 @@ def _digest(text: str) -> str:
 
 
 def checked_reply(reply: object) -> str:
-    """What names a reply of the model in a session: the text, or its digest where no store could look it up.
-
-    Raises:
-        ValueError: it cannot name one: anything but text, no text, and what is marked as the reply of nested calls.
-    """
+    """Returns the storable name of a reply of the model; raises `ValueError`."""
     if not isinstance(reply, str) or not reply or reply.startswith(NESTED_SEPARATOR):
         raise ValueError(
             f"reply is {reply!r:.80}; it names a reply of the model, as text that is not empty and does not begin with "
@@ -225,23 +194,20 @@ def checked_reply(reply: object) -> str:
     return storable_id(reply)
 
 
-def identified(call: ToolCall, reply: str | None, taken: set[str]) -> ToolCall:
-    """The call under an id that no call before it in its reply has.
+def distinct_call(call: ToolCall, reply: str | None, ids: set[str]) -> ToolCall:
+    """Returns the call under an id that no call before it in its reply has; without a reply, the call itself.
 
-    Args:
-        call: the call, as the provider said it.
-        reply: its reply; without one, its id names it within the session.
-        taken: the ids of the calls before it; that of the result is added.
+    The id is added to `ids`, those of the calls before it.
     """
     # What is not a call, or has no text for an id, is refused where it is executed.
     if reply is None or type(call) is not ToolCall or type(call.id) is not str:
         return call
-    name = distinct_id(call.id, taken)
+    name = distinct_id(call.id, ids)
     return call if name == call.id else replace(call, id=name)
 
 
 class CallRecord(Protocol):
-    """What a session has to know of an event that records a call."""
+    """An event that records a call: `ToolInvoked` of the layer above."""
 
     @property
     def session_id(self) -> str:
@@ -250,41 +216,36 @@ class CallRecord(Protocol):
 
     @property
     def final(self) -> bool:
-        """Whether the same call, asked again, is answered from this record."""
+        """Returns whether the same call, asked again, is answered from this record."""
         ...
 
     @property
     def summary(self) -> tuple[str, bool, datetime]:
-        """The tool, whether the call succeeded, and when it ended, aware; stores show them beside the record."""
+        """The tool, whether the call succeeded, and when it ended, aware; stores keep them beside the record."""
         ...
 
 
 class CallRecords:
-    """The records of a session's calls, by identity; see `handrail.session.persistence.loading.StoredCallRecords`.
+    """The records of a session's calls, by identity; `lock` is the session's."""
 
-    Args:
-        session_id: the session.
-        lock: guards them; that of the session.
-    """
-
-    __slots__ = ("_known", "_lock", "_session_id")
+    __slots__ = ("_lock", "_records", "_session_id")
 
     def __init__(self, session_id: str, lock: threading.RLock) -> None:
         self._session_id = session_id
         self._lock = lock
-        self._known: dict[CallRef, CallRecord] = {}
+        self._records: dict[CallRef, CallRecord] = {}
 
     def add(self, ref: CallRef, record: CallRecord) -> None:
-        """Take note of a record that has been committed, or of one that a fork takes over from its original."""
+        """Adds a committed record, or one that a fork takes over."""
         with self._lock:
-            self._known[ref.stored] = record
+            self._records[ref.storable] = record
 
     def is_at_hand(self, _ref: CallRef, /) -> bool:
-        """Whether `find` reads nothing from the store. Without the lock: what is at hand stays so."""
+        """Returns whether `find` reads nothing from the store. Without the lock: what is at hand stays so."""
         return True
 
     def find(self, ref: CallRef, *, own: bool = True) -> CallRecord | None:
-        """The event that recorded a call last; `None` if there is none.
+        """The newest record of a call; `None` if there is none.
 
         A session in memory finds only calls that have a reply, and a fork with `own` only calls of its own.
 
@@ -292,11 +253,11 @@ class CallRecords:
             StoreError: the store cannot be read.
         """
         with self._lock:
-            record = self._known.get(ref.stored)
+            record = self._records.get(ref.storable)
         return None if record is None or (own and record.session_id != self._session_id) else record
 
     def is_final(self, ref: CallRef) -> bool:
-        """Whether a call is answered from its record when it is asked again; raises as `find`."""
+        """Returns whether a call is answered from its record when it is asked again; raises as `find`."""
         record = self.find(ref)
         return record is not None and record.final
 
@@ -316,22 +277,19 @@ _STATES_IN_WORDS: Final[dict[OpenState, str]] = {
 
 
 class OpenCall(NamedTuple):
-    """A call of a session that has not come to its end.
+    """A call of a session that has not ended.
 
     Attributes:
         call: the identity of the call.
         tool: name of the tool.
-        state: `"running"`: its effect is claimed, and the lease of the claim has not been settled; `"unknown"`: its
-            effect may have happened; `"unapplied"`: its effect has happened, and the session has not applied the
-            result; `"postponed"`: it waits for an approval; `"unrecorded"`: the model asked for it, and it was not
-            carried out.
-        key: the key of its effect; `None` if it has none.
-        lease_until: when the lease of the claim ends, aware; `None` unless `"running"`, or if the process that holds
-            the claim is proved dead: then nothing is waited for.
+        state: `"running"`: its effect is claimed; `"unknown"`: its effect may have happened; `"unapplied"`: its effect
+            has happened, and the session has not applied the result; `"postponed"`: it waits for an approval;
+            `"unrecorded"`: the model asked for it, and it was not carried out.
+        key: the key of its effect, if any.
+        lease_until: when the lease of the claim ends, aware; `None` unless `"running"`, or if the owner is proved dead.
         owner: the process that holds the claim, in words; empty unless `"running"`.
-        claimed_at: when its effect was first claimed, aware; `None` if that was not done.
-        awaits_apply: whether its result is kept until the `apply` of its tool has run. Then the call is open even if it
-            has a final record, or is nested in a call that has one.
+        claimed_at: when its effect was first claimed, aware; `None` if never.
+        awaits_apply: whether its result waits for the `apply` of its tool. Then it is open in spite of a final record.
     """
 
     call: CallRef
@@ -344,7 +302,6 @@ class OpenCall(NamedTuple):
     awaits_apply: bool = False
 
     def __str__(self) -> str:
-        """The call and why it is open, for people."""
         what = f"call {self.call} of {self.tool}"
         if self.state != "running":
             return f"{what} {_STATES_IN_WORDS[self.state]}"
@@ -357,30 +314,28 @@ class OpenCall(NamedTuple):
 
 
 def still_open(
-    claimed: Iterable[OpenCall], listed: Iterable[OpenCall], is_settled: Callable[[CallRef], bool]
+    claims: Iterable[OpenCall], requests: Iterable[OpenCall], is_settled: Callable[[CallRef], bool]
 ) -> tuple[OpenCall, ...]:
     """The calls that are open, each once: of several claims of a call the one that is waited for longest counts.
 
-    What the ledger knows of a call counts more than what a conversation lists.
-
     Args:
-        claimed: calls whose effects the ledger does not know to be settled.
-        listed: calls that the model asked for, or that were postponed.
+        claims: calls whose effects the ledger does not know to be settled; they count more than requests.
+        requests: calls that the model asked for, or that were postponed.
         is_settled: whether a call has a record that answers it.
     """
-    found: dict[CallRef, OpenCall] = {}
-    for each in (*claimed, *sorted(listed, key=lambda one: one.state == "unrecorded")):
-        standing = found.get(each.call)
-        if standing is None or _weight(each) > _weight(standing):
-            found[each.call] = each
+    calls: dict[CallRef, OpenCall] = {}
+    for call in (*claims, *sorted(requests, key=lambda one: one.state == "unrecorded")):
+        other = calls.get(call.call)
+        if other is None or _weight(call) > _weight(other):
+            calls[call.call] = call
 
-    def is_open(each: OpenCall) -> bool:
-        if each.state in {"running", "unknown"} or each.awaits_apply:
+    def is_open(call: OpenCall) -> bool:
+        if call.state in {"running", "unknown"} or call.awaits_apply:
             return True
         # A nested call is made with the outermost one, which alone has a record that answers it.
-        return not any(map(is_settled, (each.call, *each.call.ancestors)))
+        return not any(map(is_settled, (call.call, *call.call.ancestors)))
 
-    return tuple(each for each in found.values() if is_open(each))
+    return tuple(call for call in calls.values() if is_open(call))
 
 
 def _weight(call: OpenCall) -> tuple[int, float]:
@@ -389,31 +344,22 @@ def _weight(call: OpenCall) -> tuple[int, float]:
 
 @dataclass(slots=True, eq=False)
 class CallMasking:
-    """Which arguments of the calls of a session are secret. Executors add their tools; threads may share it.
+    """The secret arguments of the calls of a session. Executors add their tools; threads may share it."""
 
-    Attributes:
-        tools: the tools that have secrets, by their names as a model says them; several of one name, in the prompts of
-            one session, are all heeded.
-        on_added: called when a tool with secrets was added: what waits to be stored is masked once more.
-    """
-
+    # The tools that have secrets; several of one name, in the prompts of one session, all count.
     tools: dict[str, tuple[Masking, ...]] = field(default_factory=dict[str, tuple[Masking, ...]])
+    # Called when a tool with secrets was added: items that wait to be stored are masked again.
     on_added: Callable[[], object] = bool  # does nothing
 
     def add(self, tool: str, masking: Masking) -> None:
-        """Take note of a tool.
-
-        Args:
-            tool: its name.
-            masking: which of its parameters are secret.
-        """
-        known = self.of(tool)
-        if masking.hides and masking not in known:
-            self.tools[tool] = (*known, masking)
+        """Adds a tool, if `masking` finds secrets in its parameters."""
+        maskings = self.of(tool)
+        if masking.hides and masking not in maskings:
+            self.tools[tool] = (*maskings, masking)
             self.on_added()
 
     def of(self, tool: str) -> tuple[Masking, ...]:
-        """What is known of a tool of that name; empty if it has no secrets."""
+        """The maskings of a tool; empty if it has no secrets."""
         return self.tools.get(tool, ())
 
     def arguments(self, tool: str, words: Any, secrets: set[str]) -> Any:  # noqa: ANN401 - decoded JSON
@@ -430,18 +376,13 @@ class CallMasking:
 
 
 def masked_call(call: ToolCall, masking: Masking) -> ToolCall:
-    """A call without its secret arguments, as it is recorded.
-
-    Args:
-        call: the call.
-        masking: which parameters of its tool are secret.
-    """
-    written = None if call.written is None else masked_words(call.written, masking)
-    return replace(call, arguments=masked_words(call.arguments, masking), written=written)
+    """The call without its secret arguments, as it is recorded."""
+    words = None if call.written is None else masked_words(call.written, masking)
+    return replace(call, arguments=masked_words(call.arguments, masking), written=words)
 
 
 def masked_words(words: Any, masking: Masking) -> Any:  # noqa: ANN401 - an adapter may hand over anything
-    """Arguments without secrets, in the form that they have; the same object if they have none.
+    """The arguments without secrets, in their own form; the same object if they have none.
 
     Text that is not JSON is masked whole.
     """
@@ -468,14 +409,13 @@ def _decoded(words: Any) -> Any:  # noqa: ANN401 - as above
 
 
 def _replaced_values(words: Any) -> set[str]:  # noqa: ANN401 - as above
-    """The texts in JSON whose name is given once more in the same object, so that decoding loses them."""
-    lost: set[str] = set()
+    texts: set[str] = set()
 
     def take(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         last = dict(pairs)
-        lost.update(p for name, item in pairs if item != last[name] for _, p in walk_value(item) if isinstance(p, str))
+        texts.update(p for name, item in pairs if item != last[name] for _, p in walk_value(item) if isinstance(p, str))
         return last
 
     with suppress(ValueError, TypeError, RecursionError):  # not JSON, or decoded already
         json.loads(words, object_pairs_hook=take)
-    return lost
+    return texts

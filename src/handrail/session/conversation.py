@@ -1,14 +1,13 @@
-"""The conversation of a session with a model: its messages, kept so that another process can continue it.
+"""The conversation of a session with a model: its messages, stored so that another process can continue it.
 
 Theory of operation
-    A message is JSON in the form of the provider. Handrail stores it and does not interpret it. What has to be known of
-    a reply is which calls it asks for: they are stated when it is appended. A part is an item of a LOG: the messages
-    that were appended together. A session may have several conversations: that of the program's own loop, that of an
-    agent, and one for each prompt. Each part states whose it is.
+    A message is JSON in the form of the provider. Handrail stores it and does not interpret it: which calls a reply
+    asks for is stated when it is appended. A part is an item of a LOG: the messages that were appended together. A
+    session may have several conversations: that of the program's own loop, that of an agent, and one for each prompt.
 
-    A reply with calls is *open* until something is appended after it. Then each of its calls has a record, or else it
-    is listed by `Session.open_calls`. A process that resumes the session finishes the open reply first, with
-    `ToolExecutor.answer`: calls with a final record are answered from it, and only the others run.
+    A reply with calls is *open* until something is appended after it. Each of its calls has a record, or is listed by
+    `Session.open_calls`. A process that resumes the session finishes the open reply first, with `ToolExecutor.answer`:
+    calls with a final record are answered from it, and only the others run.
 
     | appended | stored |
     |---|---|
@@ -18,22 +17,15 @@ Theory of operation
 
     So a turn of the conversation costs no unit of its own.
 
-    This process has the messages as they were appended. What is stored has no secret arguments
-    (`handrail.session.conversation`), so a conversation that is resumed has the mask in their place.
+Secrets
+    The process that runs a call has its arguments as the model wrote them, for the handler and for the next request.
+    What is stored, and what listeners are notified of, has `MASK` in place of each secret. A call that another process
+    resumes with the mask is refused, and the model reads that it has to ask again (`handrail.runtime.steps`).
 
-Secret arguments are masked in what is stored of a call: in the conversation that asks for it, and in its record.
-
-The process that runs a call has its arguments as the model wrote them: the handler gets them, and so does the provider
-with the next request. What is stored, and what listeners are notified of, has `MASK` in place of each secret, from the
-first write on. A call that another process resumes has the mask, which is not the secret: it is refused, and the model
-reads that it has to ask again (`handrail.runtime.steps`).
-
-Which arguments are secret is known by the name of the tool. In the messages of a provider a call is an object that has
-the name of the tool beside its arguments; it is recognized by the names that providers give these two. What else the
-messages of the same part say of a secret is replaced where it has at least eight characters.
-
-Instructions come from a file of the operator or from the program, so they are stored without the secrets that a
-`Redaction` recognizes. What a user or the model says is not changed.
+    The name of the tool says which arguments are secret. In the messages of a provider a call is an object that has
+    that name beside its arguments. Other texts of the same part that repeat a secret of at least eight characters are
+    masked too. Instructions are stored without the secrets that a `Redaction` recognizes; the words of a user or of the
+    model are not changed.
 """
 
 from __future__ import annotations
@@ -46,7 +38,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import lru_cache
 from itertools import chain
-from typing import Any, ClassVar, Final, Literal, NamedTuple, Protocol, TypeVar, cast
+from typing import Any, ClassVar, Final, Literal, NamedTuple, cast
 
 from pydantic_core import PydanticSerializationError, to_json
 
@@ -56,21 +48,11 @@ from handrail.errors.developer import check_argument
 from handrail.redaction import Redaction, current_redaction
 from handrail.serde.json_schema import is_array, is_object
 from handrail.serde.json_values import escape_surrogates, escaped_within
-from handrail.session.calls import (
-    CallMasking,
-    CallRecords,
-    CallRef,
-    OpenCall,
-    ToolCall,
-    checked_reply,
-    distinct_id,
-)
+from handrail.session.calls import CallMasking, CallRecords, CallRef, OpenCall, ToolCall, checked_reply, distinct_id
 from handrail.session.persistence.stored_types import stored_as
 from handrail.session.reducers import Slice
 from handrail.session.slices import SlicePolicy
 from handrail.waiting import asynchronous
-
-T = TypeVar("T")
 
 Speaker = Literal["loop", "agent", "prompt"]
 """Whose conversation it is: that of the program's own loop, of an agent, or of a prompt that is evaluated."""
@@ -82,13 +64,7 @@ REPLY_KEY = "handrail_reply"
 @stored_as("handrail.requested_call")
 @dataclass(frozen=True, slots=True)
 class RequestedCall:
-    """A call that a reply of a conversation asks for.
-
-    Attributes:
-        id: as of `ToolCall`; several calls of a reply may have one, see `ConversationPart.call_refs`.
-        name: as of `ToolCall`.
-        arguments: as of `ToolCall`.
-    """
+    """A call that a reply of a conversation asks for, as `ToolCall`; several calls of a reply may have one id."""
 
     id: str
     name: str
@@ -98,38 +74,25 @@ class RequestedCall:
 @stored_as("handrail.said")
 @dataclass(frozen=True, slots=True)
 class ConversationPart:
-    """Messages that were appended together. Its slice is a LOG.
-
-    Attributes:
-        messages: in order, each in the form of its provider, or of PydanticAI.
-        reply: the reply whose calls they ask for; `None` if they ask for none, or its name is not known.
-        calls: what they ask for and do not answer, in order.
-        answers: the ids of those calls of the open reply that they answer while others stay open; `None` if they end
-            the open reply.
-        speaker: whose conversation it is.
-        name: the agent or prompt; empty for the program's own loop.
-        ended: whether a run ended with these messages, with an answer.
-        restarts: whether they begin another conversation, to which earlier parts do not belong.
-        unchecked: whether they end with an answer that is still to be checked: by the completion check of the run.
-        at: when they were appended.
-    """
+    """Messages that were appended together. Its slice is a LOG."""
 
     slice_policy: ClassVar[SlicePolicy] = SlicePolicy.LOG
 
-    messages: tuple[Any, ...]
-    reply: str | None = None
-    calls: tuple[RequestedCall, ...] = ()
+    messages: tuple[Any, ...]  # in order, each in the form of its provider, or of PydanticAI
+    reply: str | None = None  # the reply whose calls they ask for; `None` if there are none, or its name is unknown
+    calls: tuple[RequestedCall, ...] = ()  # the calls that they ask for and do not answer, in order
+    # The ids of the calls of the open reply that they answer while others stay open; `None` if they end it.
     answers: tuple[str, ...] | None = None
     speaker: Speaker = "loop"
-    name: str = ""
-    ended: bool = False
-    restarts: bool = False
-    at: datetime | None = None
-    unchecked: bool = False
+    name: str = ""  # the agent or prompt; empty for the program's own loop
+    ended: bool = False  # whether a run ended with these messages, with an answer
+    restarts: bool = False  # whether they begin another conversation, to which earlier parts do not belong
+    at: datetime | None = None  # when they were appended
+    unchecked: bool = False  # whether they end with an answer that the completion check of the run has yet to check
 
     @property
     def is_unfinished(self) -> bool:
-        """Whether a conversation that ends with it waits for the model, for its calls, or for a check of its answer."""
+        """Returns whether a conversation that ends with it waits for the model, its calls, or a check of its answer."""
         if self.ended:
             return False
         last = cast("dict[str, Any]", self.messages[-1]) if isinstance(self.messages[-1], dict) else {}
@@ -140,8 +103,8 @@ class ConversationPart:
     @property
     def call_refs(self) -> tuple[CallRef, ...]:
         """The identities of its calls, in order; each call has one of its own, also if it shares its id."""
-        taken: set[str] = set()
-        return tuple(CallRef(self.reply, distinct_id(call.id, taken) if self.reply else call.id) for call in self.calls)
+        names: set[str] = set()
+        return tuple(CallRef(self.reply, distinct_id(call.id, names) if self.reply else call.id) for call in self.calls)
 
     @staticmethod
     def listed_calls(items: Sequence[Any]) -> Iterable[OpenCall]:
@@ -154,32 +117,24 @@ class ConversationPart:
 
 
 class OpenReply(NamedTuple):
-    """The reply of a conversation that no part has ended.
+    """The reply of a conversation that no part has ended."""
 
-    Attributes:
-        name: its name; `None` if none is open, or its name is not known.
-        calls: its calls that no message of the conversation answers, each with its identity.
-    """
-
-    name: str | None
+    name: str | None  # its name; `None` if none is open, or its name is unknown
+    # Its calls that no message of the conversation answers, each with its identity.
     calls: tuple[tuple[CallRef, RequestedCall], ...]
 
 
 def open_reply(parts: Iterable[ConversationPart]) -> OpenReply:
-    """The open reply of a conversation.
-
-    Args:
-        parts: its parts, the newest first; no more of them are taken than are needed.
-    """
-    answered: set[str] = set()
+    """The open reply of a conversation; `parts` are the newest first, and no more of them are read than needed."""
+    answered_ids: set[str] = set()
     for part in parts:
         if part.ended:
             break
         if part.answers is None:
             pairs = zip(part.call_refs, part.calls, strict=True)
-            calls = tuple((ref, call) for ref, call in pairs if call.id not in answered)
+            calls = tuple((ref, call) for ref, call in pairs if call.id not in answered_ids)
             return OpenReply(part.reply if calls else None, calls)
-        answered.update(part.answers)
+        answered_ids.update(part.answers)
     return OpenReply(None, ())
 
 
@@ -189,80 +144,70 @@ def last_turns(parts: Iterable[ConversationPart], turns: int) -> list[Conversati
     A turn begins with a part that answers no call. The answers of its calls belong to it.
 
     Args:
-        parts: the parts of the conversation, the newest first; no more of them are taken than are needed.
-        turns: how many turns, at least 1.
+        parts: the newest first; no more of them are read than needed.
+        turns: at least 1.
     """
-    found: list[ConversationPart] = []
-    begun = 0
+    turn_parts: list[ConversationPart] = []
+    count = 0
     for part in parts:
         # After a part that asks for calls, or answers some of those that are open, comes an answer.
         is_open = not part.ended and bool(part.calls or part.answers is not None)
-        begun += bool(found) and not is_open
-        if begun == turns:
+        count += bool(turn_parts) and not is_open
+        if count == turns:
             break
-        found.append(part)
+        turn_parts.append(part)
         if part.restarts:
             break
-    return found[::-1]
+    return turn_parts[::-1]
 
 
 Message = Any
 """A message in the form of its provider: what JSON restores, mostly a dictionary."""
 
 
-class RecordedSession(Protocol):
-    """A session with its slices and the records of its calls, for what is below it."""
-
-    session_id: str
-    calls: CallRecords
-
-    @property
-    def kinds(self) -> tuple[type[Any], ...]:
-        """The types that have a slice with something in it."""
-        ...
-
-    def __getitem__(self, kind: type[T], /) -> Slice[T]:
-        """The slice of a type."""
-        ...
-
-
 class Conversation:
     """The messages of a session, in order; `Session.conversation` is that of the program's own loop.
 
     Args:
-        session: the session.
+        items: the parts of all conversations of a session.
+        calls: the records of its calls.
         speaker: whose conversation it is.
         name: the agent or prompt; empty for the program's own loop.
         clock: the source of the time.
     """
 
-    __slots__ = ("_clock", "_name", "_session", "_speaker")
+    __slots__ = ("_calls", "_clock", "_items", "_name", "_speaker")
 
     def __init__(
-        self, session: RecordedSession, speaker: Speaker = "loop", name: str = "", *, clock: Clock = SYSTEM_CLOCK
+        self,
+        items: Slice[ConversationPart],
+        calls: CallRecords,
+        speaker: Speaker = "loop",
+        name: str = "",
+        *,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        self._session = session
+        self._items = items
+        self._calls = calls
         self._speaker: Speaker = speaker
         self._name = name
         self._clock = clock
 
     def __len__(self) -> int:
-        """How many messages there are."""
         return sum(len(part.messages) for part in self.parts)
 
     def __bool__(self) -> bool:
-        """Whether there is a message. Mostly no more than the newest part is read."""
-        newest = self._session[ConversationPart].latest()
+        newest = self._items.latest()
         return newest is not None and ((self._is_mine(newest) and bool(newest.messages)) or len(self) > 0)
 
     @property
     def parts(self) -> tuple[ConversationPart, ...]:
-        """The parts in which the messages are stored, in order; those since the last restart.
+        """The parts since the last restart, in order.
 
         Raises:
             StoreError: they cannot be read.
         """
-        mine = [part for part in self._session[ConversationPart].all() if self._is_mine(part)]
+        mine = [part for part in self._items.all() if self._is_mine(part)]
         start = max((place for place, part in enumerate(mine) if part.restarts), default=0)
         return tuple(mine[start:])
 
@@ -276,27 +221,23 @@ class Conversation:
         return [copy.deepcopy(message) for part in self.parts for message in part.messages]
 
     def last(self, turns: int) -> list[Message]:
-        """Copies of the messages of the last turns; no older ones are read.
+        """Returns copies of the messages of the last turns, at least 1; no older ones are read.
 
-        A turn begins with messages that answer no call: those of the user, or a reply of the model. The answers of its
-        calls belong to it, so the messages never begin with an answer whose call is missing.
-
-        Args:
-            turns: how many, at least 1; if there are fewer, all are returned.
+        A turn begins with messages that answer no call, so the messages never begin with an answer whose call is
+        missing.
 
         Raises:
-            InvalidArgumentError: `turns` is something else.
+            InvalidArgumentError: `turns` is not a positive number.
             StoreError: they cannot be read.
         """
-        asked: object = turns
-        if type(asked) is not int or turns < 1:
+        number: object = turns
+        if type(number) is not int or turns < 1:
             expected = "a number of turns, at least 1"
-            raise InvalidArgumentError(function="Conversation.last", argument="turns", value=asked, expected=expected)
-        stored = self._session[ConversationPart]
-        length = len(stored)
+            raise InvalidArgumentError(function="Conversation.last", argument="turns", value=number, expected=expected)
+        items, length = self._items, len(self._items)
         # A turn mostly has two parts, and the part before it says that it begins: these are read at once.
         first = max(length - 2 * turns - 1, 0)
-        newest_first = chain(reversed(stored[first:length]), (stored[place] for place in reversed(range(first))))
+        newest_first = chain(reversed(items[first:length]), (items[place] for place in reversed(range(first))))
         parts = last_turns(filter(self._is_mine, newest_first), turns)
         return [copy.deepcopy(message) for part in parts for message in part.messages]
 
@@ -308,66 +249,63 @@ class Conversation:
     @property
     def calls(self) -> tuple[ToolCall, ...]:
         """The calls of the open reply, with and without a record; empty if none is open."""
-        asked = self._open_reply().calls
-        return tuple(ToolCall(call.id, call.name, copy.deepcopy(call.arguments)) for _, call in asked)
+        requests = self._open_reply().calls
+        return tuple(ToolCall(call.id, call.name, copy.deepcopy(call.arguments)) for _, call in requests)
 
     def append(self, *messages: Message, calls: Iterable[ToolCall] = (), reply: str | None = None) -> None:
-        """Append messages. Those after an open reply end it, so append the answers of all its calls together.
+        """Appends messages. Those after an open reply end it, so append the answers of all its calls together.
 
-        That all of them are there is not checked, because messages are not interpreted.
+        Completeness of the answers is not checked, because messages are not interpreted.
 
         Args:
             messages: in order, each what JSON restores. They are copied; a lone surrogate is replaced by its escape.
-            calls: the calls that they ask for, all of the reply, with the ids of the provider, of which several may be
-                equal. Then the reply is open.
-            reply: names the reply that asks for the calls, as for `ToolExecutor.execute`; required with calls. A name
-                of more than 500 characters is replaced by its digest.
+            calls: the calls that they ask for, all of the reply, with the ids of the provider. Then the reply is open.
+            reply: names the reply, as for `ToolExecutor.execute`; required with calls. A name of more than 500
+                characters is replaced by its digest.
 
         Raises:
             InvalidArgumentError: `calls` has something that is not a `ToolCall`.
             ValueError: there are calls and no valid `reply`; or there are calls or a reply, and no message.
-            SessionUseError: the session is stored, and a message is not JSON (NaN is not); or a call of the open reply
-                has no record, so that the messages cannot be its answers; or an earlier reply of that name has asked
-                for a call of the same id, whose record would answer the new one; or it may not wait on an event loop.
-                Nothing was appended.
+            SessionUseError: a message is not JSON; a call of the open reply has no record; an earlier reply of that
+                name has a record of a call of the same id; or it may not wait on an event loop. Nothing was appended.
             SessionError: the session is closed, or has passed to another process.
             StoreError: the store does not take messages that are stored at once. They are in the conversation of this
                 process, and are stored with its next unit: do not append them again.
             CommitInDoubtError: it is unknown whether they were stored; open the session again.
         """
-        asked = tuple(calls)
-        for call in asked:
+        requests = tuple(calls)
+        for call in requests:
             check_argument("Conversation.append", "calls", call, ToolCall, "calls: ToolCall(id, name, arguments)")
-        name = checked_reply(reply) if asked else None
-        if not messages and (asked or reply is not None):
+        name = checked_reply(reply) if requests else None
+        if not messages and (requests or reply is not None):
             raise ValueError(
                 "calls and the name of a reply belong to a message, and none was given: append the message of the "
                 "model that asks for the calls"
             )
         answers = self._check_answered()
         if messages:
-            part = ConversationPart(copy.deepcopy(messages), name, tuple(map(_requested, asked)))
+            part = ConversationPart(copy.deepcopy(messages), name, tuple(map(_request, requests)))
             self._check_new(part)
-            self.add(part, written="deferred" if answers or asked else "surely")
+            self.add(part, write="deferred" if answers or requests else "surely")
 
     append_async: Final = asynchronous(append)
 
-    def add(self, part: ConversationPart, *, written: Literal["now", "deferred", "surely"] = "now") -> None:
-        """Append a part, without any check of what it answers; speaker, name and time are those of the conversation.
+    def add(self, part: ConversationPart, *, write: Literal["now", "deferred", "surely"] = "now") -> None:
+        """Appends a part, without a check of what it answers; speaker, name and time are those of the conversation.
 
         Raises:
             SessionUseError: the session is stored, and a message is not JSON. Nothing was appended.
             SessionError: the session is closed, or has passed to another process.
         """
         storable = _storable(part.messages)
-        stored = replace(part, messages=storable, speaker=self._speaker, name=self._name, at=self._clock.now())
+        item = replace(part, messages=storable, speaker=self._speaker, name=self._name, at=self._clock.now())
         try:
-            self._session[ConversationPart].log(stored, written=written)
+            self._items.log(item, write=write)
         except SessionError as error:
             if not isinstance(error.__cause__, DumpError):
                 raise
             raise SessionUseError(
-                f"nothing was appended to the conversation of session {self._session.session_id!r}, because it is not "
+                f"nothing was appended to the conversation of session {self._items.session_id!r}, because it is not "
                 f"JSON: {error.__cause__}"
             ) from error.__cause__
 
@@ -375,52 +313,37 @@ class Conversation:
         return part.speaker == self._speaker and part.name == self._name
 
     def _open_reply(self) -> OpenReply:
-        newest = self._session[ConversationPart].latest()
+        newest = self._items.latest()
         # The fast path reads no other part: the newest one is mostly of this conversation, and says what is open.
         if newest is None or (self._is_mine(newest) and newest.answers is None):
             return open_reply(() if newest is None else (newest,))
         return open_reply(reversed(self.parts))
 
     def _check_new(self, part: ConversationPart) -> None:
-        """Check that no call of a reply that is appended has a final record, from which it would be answered.
-
-        Raises:
-            SessionUseError: one has; an earlier reply has the same name.
-        """
         for ref in part.call_refs:
-            if self._session.calls.is_final(ref):
+            if self._calls.is_final(ref):
                 raise SessionUseError(
-                    f"session {self._session.session_id!r} has a record of call {ref} already, so an earlier reply had "
+                    f"session {self._items.session_id!r} has a record of call {ref} already, so an earlier reply had "
                     "the same name, and this call would be answered from that record. Some servers give each response "
                     "the same id: name the reply yourself then, reply=f'reply-{len(conversation)}'"
                 )
 
     def _check_answered(self) -> bool:
-        """Whether a reply is open, all of whose calls have a record.
-
-        Raises:
-            SessionUseError: one has none.
-        """
         calls = self._open_reply().calls
         for ref, call in calls:
-            if self._session.calls.find(ref) is None:
+            if self._calls.find(ref) is None:
                 raise SessionUseError(
                     f"call {ref} of {call.name} has not been answered, so no message can follow it in the conversation "
-                    f"of session {self._session.session_id!r}; finish the reply first, with ToolExecutor.answer"
+                    f"of session {self._items.session_id!r}; finish the reply first, with ToolExecutor.answer"
                 )
         return bool(calls)
 
 
-def _requested(call: ToolCall) -> RequestedCall:
-    """A call as it is stored. Lone surrogates are escaped, so that it is the same when it is loaded."""
-    return RequestedCall(escape_surrogates(call.id), escape_surrogates(call.name), _written(call.words))
+def _request(call: ToolCall) -> RequestedCall:
+    return RequestedCall(escape_surrogates(call.id), escape_surrogates(call.name), _storable_arguments(call.words))
 
 
-def _written(words: str | bytes | Mapping[str, Any]) -> str | Mapping[str, Any]:
-    """Arguments as the model wrote them; as text where a mapping holds what JSON has not, as NaN.
-
-    As text they are stored, and the call is refused with a message that the model reads.
-    """
+def _storable_arguments(words: str | bytes | Mapping[str, Any]) -> str | Mapping[str, Any]:
     if isinstance(words, bytes | bytearray):
         words = bytes(words).decode(errors="backslashreplace")
     if isinstance(words, str):
@@ -434,7 +357,6 @@ def _written(words: str | bytes | Mapping[str, Any]) -> str | Mapping[str, Any]:
 
 
 def _storable(messages: tuple[Message, ...]) -> tuple[Message, ...]:
-    """Messages in which a lone surrogate, which a model may write and no store takes, is replaced by its escape."""
     try:
         to_json(messages)
     except PydanticSerializationError:
@@ -451,60 +373,54 @@ _INSTRUCTIONS: Final = "instructions"
 
 
 def masked_item(item: Any, masking: CallMasking) -> Any:  # noqa: ANN401 - of any LOG
-    """An item of a LOG as it leaves the process: a part of a conversation without secrets, and any other as it is.
-
-    Args:
-        item: the item.
-        masking: which arguments of the calls of a conversation are secret.
-    """
+    """An item of a LOG as it leaves the process: a part of a conversation without secrets, any other as it is."""
     return masked_part(item, masking) if isinstance(item, ConversationPart) else item
 
 
 def masked_part(part: ConversationPart, masking: CallMasking) -> ConversationPart:
     """A part of a conversation as it is stored; the same object if it has no secrets."""
-    messages, calls = tuple(map(_instructed, part.messages)), part.calls
+    messages, calls = tuple(map(_redact_instructions, part.messages)), part.calls
     if masking.tools:
         secrets: set[str] = set()
-        messages = tuple(_masked(message, masking, secrets) for message in messages)
+        messages = tuple(_mask_node(message, masking, secrets) for message in messages)
         calls = tuple(replace(call, arguments=masking.arguments(call.name, call.arguments, secrets)) for call in calls)
         if secrets:
             spoken = Redaction(values=secrets, forms=())
-            messages = tuple(_without(message, spoken) for message in messages)
+            messages = tuple(_redact_node(message, spoken) for message in messages)
     masked = replace(part, messages=messages, calls=calls)
     return part if masked == part else masked
 
 
-def _masked(node: Any, masking: CallMasking, secrets: set[str]) -> Any:  # noqa: ANN401 - decoded JSON
+def _mask_node(node: Any, masking: CallMasking, secrets: set[str]) -> Any:  # noqa: ANN401 - decoded JSON
     if is_array(node):
-        return [_masked(item, masking, secrets) for item in node]
+        return [_mask_node(item, masking, secrets) for item in node]
     if not is_object(node):
         return node
     tool = next((name for key in _NAMES if isinstance(name := node.get(key), str) and name in masking.tools), None)
     return {
-        key: _masked(item, masking, secrets)
+        key: _mask_node(item, masking, secrets)
         if tool is None or key not in _ARGUMENTS
         else masking.arguments(tool, item, secrets)
         for key, item in node.items()
     }
 
 
-def _instructed(message: Any) -> Any:  # noqa: ANN401 - decoded JSON
-    """A message without secrets in its instructions; the same object if there are none."""
-    said = message.get(_INSTRUCTIONS) if is_object(message) else None
-    if not isinstance(said, str):
+def _redact_instructions(message: Any) -> Any:  # noqa: ANN401 - decoded JSON
+    text = message.get(_INSTRUCTIONS) if is_object(message) else None
+    if not isinstance(text, str):
         return message
-    shown = _shown(said, current_redaction())
-    return message if shown == said else {**message, _INSTRUCTIONS: shown}
+    redacted = _redact(text, current_redaction())
+    return message if redacted == text else {**message, _INSTRUCTIONS: redacted}
 
 
 @lru_cache(maxsize=32)  # each request has them, mostly the same
-def _shown(instructions: str, redaction: Redaction) -> str:
+def _redact(instructions: str, redaction: Redaction) -> str:
     return redaction.text(instructions)
 
 
-def _without(node: Any, spoken: Redaction) -> Any:  # noqa: ANN401 - as above
+def _redact_node(node: Any, spoken: Redaction) -> Any:  # noqa: ANN401 - as above
     if isinstance(node, str):
         return spoken.text(node)
     if is_object(node):
-        return {key: _without(item, spoken) for key, item in node.items()}
-    return [_without(item, spoken) for item in node] if is_array(node) else node
+        return {key: _redact_node(item, spoken) for key, item in node.items()}
+    return [_redact_node(item, spoken) for item in node] if is_array(node) else node

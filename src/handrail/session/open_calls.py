@@ -1,12 +1,10 @@
-"""The calls of a session that have not come to their end: those that its LOGs list, and those that wait for an answer.
+"""The open calls of a session: those that its LOGs list, and postponed ones that wait for the answer of a person.
 
 Calls that have claimed an effect are in the ledger; `Session.open_calls` puts all of them together.
 
-An approver that leaves a question open postpones the call. A stored session then holds the question, so that it can be
-shown and answered by another process (`handrail approvals`). When the call is made again, its approval step looks for
-the answer here before it asks the approver.
-
-The slice is a LOG, and the last item of a call is the one that holds:
+An approver that leaves a question open postpones the call. A stored session then holds the question, so that another
+process can show and answer it (`handrail approvals`). When the call is made again, its approval step looks for the
+answer here before it asks the approver. The slice is a LOG, and the last item of a call holds:
 
 | the last item has | the call |
 |---|---|
@@ -14,29 +12,26 @@ The slice is a LOG, and the last item of a call is the one that holds:
 | a question and an answer | is to be made again, with that answer |
 | neither | waits for something else: a nested call, an agent that it has called, what its handler waits for |
 
-The answers of people are rows of a store: they are given while a run holds the session. A row names its call, and holds
-what was answered and what was asked. It changes nothing about the session. Its holder looks for the row when the call
-comes to its approval step, and appends the answer to the session (`PostponedCall`, or the `ApprovalRecord` of agents).
-The row stays: where it is found again, the session has the answer already. It is replaced when a person answers another
-question about the same call.
+The answers of people are rows of a store, because they are given while a run holds the session. The holder looks for
+the row when the call comes to its approval step, and appends the answer to the session (`PostponedCall`, or the
+`ApprovalRecord` of agents). The row stays until a person answers another question about the same call.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, Literal
 
 from handrail.errors import HandrailError, SessionError, StoreCorruptError
 from handrail.serde import codec
 from handrail.session.calls import CallRef, OpenCall, still_open
-from handrail.session.conversation import ConversationPart, RecordedSession
+from handrail.session.conversation import ConversationPart
 from handrail.session.persistence.protocol import AnswerRow, SessionRow, SessionStore
 from handrail.session.persistence.stored_types import stored_as
+from handrail.session.reducers import Slice
 from handrail.session.slices import SlicePolicy
-
-T = TypeVar("T")
 
 RememberedFor = Literal["nothing", "arguments", "rule"]
 """What an answer holds for; see `handrail.agents.approval.decisions.Remember`."""
@@ -44,21 +39,13 @@ RememberedFor = Literal["nothing", "arguments", "rule"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GivenAnswer:
-    """The answer of a person.
+    """The answer of a person."""
 
-    Attributes:
-        approved: whether the call may run.
-        reason: why, as it is typed; in an answer that is stored, with the verdict, as the model reads a no.
-        by: who has answered; empty if that is not known.
-        at: when it was given; `None` if that is not known.
-        remember: what else it holds for.
-    """
-
-    approved: bool
-    reason: str = ""
-    by: str = ""
-    at: datetime | None = None
-    remember: RememberedFor = "nothing"
+    approved: bool  # whether the call may run
+    reason: str = ""  # as it is typed; in an answer that is stored, with the verdict, as the model reads a no
+    by: str = ""  # who has answered; empty if unknown
+    at: datetime | None = None  # when it was given; `None` if unknown
+    remember: RememberedFor = "nothing"  # what else it holds for
 
     @property
     def word(self) -> str:
@@ -68,28 +55,22 @@ class GivenAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedAnswer:
-    """An answer with what it is about.
+    """An answer with its question."""
 
-    Attributes:
-        given: the answer, its reason as it was typed.
-        digest: names exactly the tool and the arguments that were asked about.
-        asks: what policies asked.
-        last_attempt: when the newest attempt of the call was recorded that came before the answer; `None` if there was
-            none, and for calls of agents, where an answer holds for every attempt.
-        first_asked: when the question was first stored in its session; `None` if that was not noted. After a reset of
-            the session the same question is another one.
-    """
-
-    given: GivenAnswer
-    digest: str
-    asks: tuple[str, ...] = ()
+    given: GivenAnswer  # the answer, its reason as it was typed
+    digest: str  # names exactly the tool and the arguments
+    asks: tuple[str, ...] = ()  # the questions of policies
+    # When the newest attempt of the call before the answer was recorded; `None` if there was none, and for calls of
+    # agents, where an answer holds for every attempt.
     last_attempt: datetime | None = None
+    # When the question was first stored in its session, if known. After a reset of the session the same question is
+    # another one.
     first_asked: datetime | None = None
 
     def is_about(
         self, digest: str, asks: Sequence[str], last_attempt: datetime | None = None, *, first_asked: datetime | None
     ) -> bool:
-        """Whether it answers a question: the same arguments, nothing else that is asked, and no attempt since."""
+        """Returns whether it answers a question: the same arguments and asks, and no attempt since."""
         # Compared for equality: the process that has answered may have had another clock.
         if None not in {self.first_asked, first_asked} and self.first_asked != first_asked:
             return False
@@ -97,28 +78,13 @@ class RecordedAnswer:
 
 
 def answer_row(session_id: str, call: CallRef, answer: RecordedAnswer, at: datetime) -> AnswerRow:
-    """The row of an answer.
-
-    Args:
-        session_id: the session of the call.
-        call: the call.
-        answer: the answer; its time is that of the row.
-        at: when it is given, by the clock of the store.
-    """
-    ref = call.stored
+    """The row of an answer that is given at that time of the store's clock."""
+    ref = call.storable
     return AnswerRow(session_id, ref.reply or "", ref.call_id, at, codec(RecordedAnswer).dump_json(answer))
 
 
 def answer_in(row: AnswerRow, *, store: str) -> RecordedAnswer:
-    """The answer of a row.
-
-    Args:
-        row: the row.
-        store: names the store, for the error.
-
-    Raises:
-        StoreCorruptError: it cannot be read.
-    """
+    """Parses the answer of a row; `store` names the store for the error; raises `StoreCorruptError`."""
     try:
         answer = codec(RecordedAnswer).parse_json(row.answer)
     except HandrailError as error:
@@ -131,73 +97,50 @@ def answer_in(row: AnswerRow, *, store: str) -> RecordedAnswer:
 
 
 def find_answer(store: SessionStore, session_id: str, call: CallRef) -> RecordedAnswer | None:
-    """The answer that a person has given to a call; `None` if there is none.
-
-    Raises:
-        StoreError: it cannot be read.
-    """
-    row = next((row for row in store.answers(session_id) if row.call == call.stored), None)
+    """The answer that a person has given to a call; `None` if there is none; raises `StoreError`."""
+    row = next((row for row in store.answers(session_id) if row.call == call.storable), None)
     return None if row is None else answer_in(row, store=store.url)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallQuestion:
-    """What was asked about a call.
+    """A question about a call."""
 
-    Attributes:
-        arguments: the arguments of the call as JSON, without secrets; see `handrail.runtime.ledger.records`.
-        digest: names exactly the tool and these arguments.
-        asks: the questions of the policies, each with the name of its policy.
-        effect: what the tool does to the world.
-        description: what the model reads of the tool.
-        reason: why the call was postponed, as the approver says.
-    """
-
-    arguments: str
-    digest: str
-    asks: tuple[str, ...]
-    effect: str
-    description: str = ""
-    reason: str = ""
+    arguments: str  # as JSON, without secrets; see `handrail.runtime.ledger.records`
+    digest: str  # names exactly the tool and these arguments
+    asks: tuple[str, ...]  # the questions of the policies, each with the name of its policy
+    effect: str  # what the tool does to the world
+    description: str = ""  # what the model reads of the tool
+    reason: str = ""  # why the call was postponed, as the approver says
 
     def is_same(self, other: CallQuestion | None) -> bool:
-        """Whether the same is asked about the same arguments; an approver may say it in other words each time."""
+        """Returns whether the question is the same; an approver may give another reason each time."""
         return other is not None and (self.digest, self.asks) == (other.digest, other.asks)
 
 
 @stored_as("handrail.postponed_call")
 @dataclass(frozen=True, slots=True)
 class PostponedCall:
-    """A call was postponed: an approver has left the question open. Its slice is a LOG; see the head of this module.
-
-    Attributes:
-        session_id: the session of the call.
-        reply: the reply of the model that asked for the call; `None` if the program did not say.
-        call_id: the id of the call.
-        tool: name of the tool.
-        at: when it was first postponed with this question.
-        question: what was asked; `None` if the call waits for something else.
-        answer: what a person has answered, its reason with the verdict; `None` as long as the question is open. It is
-            for one attempt of the call with these arguments.
-        last_attempt: when the newest attempt of the call was recorded that came before the answer; `None` if there was
-            none. Once there is another one, the answer has been used.
-    """
+    """A call whose approver has left the question open. Its slice is a LOG; see this module."""
 
     slice_policy: ClassVar[SlicePolicy] = SlicePolicy.LOG
 
     session_id: str
-    reply: str | None
+    reply: str | None  # the reply of the model; `None` if the program did not say
     call_id: str
     tool: str
-    at: datetime
-    question: CallQuestion | None = None
+    at: datetime  # when it was first postponed with this question
+    question: CallQuestion | None = None  # the question; `None` if the call waits for something else
+    # The answer, its reason with the verdict; `None` while the question is open. It is for one attempt of the call with
+    # these arguments.
     answer: GivenAnswer | None = None
+    # When the newest attempt before the answer was recorded, if any. A newer one has used the answer.
     last_attempt: datetime | None = None
 
-    def answered(self, given: GivenAnswer, last_attempt: datetime | None) -> PostponedCall:
+    def with_answer(self, answer: GivenAnswer, last_attempt: datetime | None) -> PostponedCall:
         """The same with an answer, whose reason is as it was typed."""
-        said = replace(given, reason=answer_in_words(given.approved, given.reason))
-        return replace(self, answer=said, last_attempt=last_attempt)
+        verdict = replace(answer, reason=describe_answer(answer.approved, answer.reason))
+        return replace(self, answer=verdict, last_attempt=last_attempt)
 
     @property
     def call(self) -> CallRef:
@@ -206,18 +149,18 @@ class PostponedCall:
 
     @staticmethod
     def listed_calls(items: Sequence[PostponedCall]) -> Iterable[OpenCall]:
-        """The calls that were postponed, whether or not they have been recorded since."""
+        """The postponed calls, whether or not they have been recorded since."""
         for item in last_postponed(items).values():
             # An answered call waits only for its program to make it again.
             yield OpenCall(call=item.call, tool=item.tool, state="postponed" if item.answer is None else "unrecorded")
 
 
-def note_postponed(
-    session: RecordedSession, ref: CallRef, tool: str, at: datetime, question: CallQuestion | None = None
+def record_postponed(
+    items: Slice[PostponedCall], ref: CallRef, tool: str, at: datetime, question: CallQuestion | None = None
 ) -> None:
-    """Append a postponed call to the LOG of a stored session, unless it is there with the same question.
+    """Appends a postponed call to the LOG of a stored session, unless it is there with the same question.
 
-    Nothing is appended for a call without reply and id: no record of it could be found later.
+    A call without reply and id is not appended: no record of it could be found later.
 
     Raises:
         SessionError: the session is closed.
@@ -225,24 +168,20 @@ def note_postponed(
     """
     if not ref.is_named:
         return
-    stored = ref.stored if ref.call_id else ref  # an empty id is listed as it is
-    last = postponed_call(session, stored)
+    call = ref.storable if ref.call_id else ref  # an empty id is listed as it is
+    last = postponed_call(items, call)
     # A question that was answered is open again: the answer did not fit, or the call has been made with it.
     if last is None or last.answer is not None or (question is not None and not question.is_same(last.question)):
-        session[PostponedCall].append(PostponedCall(session.session_id, *stored, tool, at, question))
+        items.append(PostponedCall(items.session_id, *call, tool, at, question))
 
 
-def postponed_call(session: RecordedSession, stored: CallRef) -> PostponedCall | None:
-    """The item that holds for a call of a session; `None` if it was not postponed.
-
-    Args:
-        session: the session.
-        stored: the call, as a store names it.
+def postponed_call(items: Slice[PostponedCall], call: CallRef) -> PostponedCall | None:
+    """The item that holds for a call, which is named as a store names it; `None` if it was not postponed.
 
     Raises:
         StoreError: the store cannot be read.
     """
-    return last_postponed(own_items(session[PostponedCall].all(), session.session_id)).get(stored)
+    return last_postponed(own_items(items.all(), items.session_id)).get(call)
 
 
 def last_postponed(items: Iterable[PostponedCall]) -> dict[CallRef, PostponedCall]:
@@ -250,29 +189,33 @@ def last_postponed(items: Iterable[PostponedCall]) -> dict[CallRef, PostponedCal
     return {item.call: item for item in items}
 
 
-def answer_in_words(approved: bool, reason: str) -> str:  # noqa: FBT001 - a yes or a no
+def describe_answer(approved: bool, reason: str) -> str:  # noqa: FBT001 - a yes or a no
     """The answer of a person as it is recorded, and as the model reads a no."""
-    said = f"a person said {'yes' if approved else 'no'}"
-    return f"{said}: {reason.strip()}" if reason.strip() else said
+    text = f"a person said {'yes' if approved else 'no'}"
+    return f"{text}: {reason.strip()}" if reason.strip() else text
 
 
 def own_items(items: Sequence[Any], session_id: str) -> list[Any]:
-    """The items that belong to a session, and not to the one that it was forked from."""
+    """The items of a session itself, without those of the session that it was forked from."""
     return [item for item in items if getattr(item, "session_id", session_id) == session_id]
 
 
-def open_calls_of(session: RecordedSession, claimed: Iterable[OpenCall]) -> tuple[OpenCall, ...]:
-    """The open calls of a session.
+def list_open_calls(
+    items: Mapping[type[Any], Sequence[Any]],
+    session_id: str,
+    claims: Iterable[OpenCall],
+    is_settled: Callable[[CallRef], bool],
+) -> tuple[OpenCall, ...]:
+    """The open calls of a session; see `still_open`.
 
     Args:
-        session: the session.
-        claimed: those of its calls whose effects the ledger does not know to be settled.
-
-    Raises:
-        StoreError: the store cannot be read.
+        items: of the slices whose class has `listed_calls`. Items with a `session_id` count for that session alone.
+        session_id: the session.
+        claims: calls whose effects the ledger does not know to be settled.
+        is_settled: whether a call has a record that answers it.
     """
-    items = {kind: session[kind].all() for kind in session.kinds if hasattr(kind, "listed_calls")}
-    return still_open(claimed, _listed(items, session.session_id), session.calls.is_final)
+    requests = [call for kind, values in items.items() for call in kind.listed_calls(own_items(values, session_id))]
+    return still_open(claims, requests, is_settled)
 
 
 def open_calls_in_store(store: SessionStore, row: SessionRow) -> tuple[OpenCall, ...]:
@@ -283,7 +226,7 @@ def open_calls_in_store(store: SessionStore, row: SessionRow) -> tuple[OpenCall,
 def open_work_in_store(store: SessionStore, row: SessionRow) -> tuple[tuple[OpenCall, ...], bool]:
     """The open calls of a stored session, and whether a conversation of it is unfinished; it need not be opened.
 
-    Items of classes that are not known here are passed over.
+    Items of unknown classes are ignored.
 
     Raises:
         StoreError: the store cannot be read.
@@ -291,32 +234,22 @@ def open_work_in_store(store: SessionStore, row: SessionRow) -> tuple[tuple[Open
     from handrail.session.persistence.loading import known_items, recorded_item  # noqa: PLC0415
 
     def is_settled(ref: CallRef) -> bool:
-        number = store.record_of_call(row.session_id, ref.stored)
+        number = store.record_of_call(row.session_id, ref.storable)
         record = None if number is None else recorded_item(store, row.session_id, number)
         return record is not None and record.session_id == row.session_id and record.final
 
     items = known_items(store, row, lambda kind: hasattr(kind, "listed_calls"))
-    calls = still_open(store.open_claims(row.session_id), _listed(items, row.session_id), is_settled)
+    calls = list_open_calls(items, row.session_id, store.open_claims(row.session_id), is_settled)
     newest = {(part.speaker, part.name): part for part in items.get(ConversationPart, ())}
     return calls, any(part.is_unfinished for part in newest.values())
 
 
 def check_resettable(session_id: str, open_calls: Iterable[OpenCall]) -> None:
-    """Check that a session has no open call, which `Session.reset` would forget.
-
-    Raises:
-        SessionError: there is one; the message names it.
-    """
-    if found := [str(call) for call in open_calls]:
+    """Checks that a session has no open call, which `Session.reset` would forget; raises `SessionError`."""
+    if texts := [str(call) for call in open_calls]:
         raise SessionError(
-            f"session {session_id!r} cannot be reset before its calls have come to their end: {'; '.join(found)}. "
+            f"session {session_id!r} cannot be reset before its calls have come to their end: {'; '.join(texts)}. "
             "Ask these calls again, with ToolExecutor.answer if they are those of an open reply; "
             "ToolExecutor.settle_open applies results that are not applied; handrail ledger reconcile resolves an "
             "effect that is unknown, and records what was applied by hand; reset(with_open_calls=True) abandons them"
         )
-
-
-def _listed(items: Mapping[type[Any], Sequence[Any]], session_id: str) -> list[OpenCall]:
-    # A class whose LOG items say which calls the model has asked for, recorded or not, has `listed_calls`. Items that
-    # have a `session_id` are listed for that session alone, and not for its forks.
-    return [call for kind, all_of in items.items() for call in kind.listed_calls(own_items(all_of, session_id))]

@@ -1,15 +1,12 @@
-"""Reducers: pure functions that compute the next state of a slice when an event arrives.
+"""Reducers, the rules that register them, and the slices that a session writes through.
 
-A reducer takes the slice as it is and the event, and returns `Append`, `Replace` or `Unchanged`. A state slice is a
-dataclass whose methods, marked with `@reducer(on=Event)`, take the event and return the next value of the class.
+A reducer is a pure function: it takes the slice as it is and the event, and returns `Append`, `Replace` or `Unchanged`.
+A state slice is a dataclass whose methods, marked with `@reducer(on=Event)`, take the event and return the next value
+of the class.
 
-`SliceRules` says which slices of a session are LOGs, and which reducers take which events. `SessionSlices` is what a
-session and its slices write through.
-
-Writes from outside of calls
-    Each is a transaction of its own, and none waits for a call. They wait for each other, so that threads of the
-    program need no lock of theirs. A call holds the session for as long as its handler takes, which may be a request to
-    a model. So a write that meets one is refused, and the program decides.
+Writes from outside of calls are transactions of their own. They wait for each other, so that threads of the program
+need no lock. None waits for a call, which may hold the session as long as a request to a model takes: such a write is
+refused, and the program decides.
 """
 
 from __future__ import annotations
@@ -47,7 +44,7 @@ from handrail.session.slices import (
     appended,
     check_change,
     check_items,
-    resettable,
+    list_resettable,
     shorten_logs,
 )
 from handrail.transaction import Snapshotable, Transaction, current, is_rolling_back
@@ -69,12 +66,8 @@ Reducers: TypeAlias = Mapping[type[Any], Reducer[Any, Any]]
 """Reducers of one event, by the slice that each decides on."""
 
 
-def decided_changes(event: object, reducers: Reducers, state: StateSlices) -> SliceChanges:
-    """What all reducers make of an event; nothing is applied before all have answered.
-
-    Raises:
-        ReducerError: one returned what no slice can become, or wrote to the session.
-    """
+def decide_changes(event: object, reducers: Reducers, state: StateSlices) -> SliceChanges:
+    """Collects what all reducers make of an event, before any of it is applied; raises `ReducerError`."""
     now = state.now
     changes: list[tuple[type[Any], SliceChange]] = []
     for into, reducer in reducers.items():
@@ -88,65 +81,61 @@ def decided_changes(event: object, reducers: Reducers, state: StateSlices) -> Sl
 
 
 def append_all(_view: SliceView[S], event: S) -> Append[S]:
-    """Keep every event: the slice gets it as its newest item. What a slice does when nothing else is registered."""
+    """Appends every event to the slice: the default."""
     return Append(event)
 
 
 def replace_latest(_view: SliceView[S], event: S) -> Replace[S]:
-    """Keep the newest event only."""
+    """Keeps the newest event only."""
     return Replace((event,))
 
 
 def upsert_by(key: Callable[[S], Hashable]) -> Reducer[S, S]:
-    """Keep the newest event of each key, in the place where its key first appeared. Costs what the slice holds."""
+    """Keeps the newest event of each key, in the place where its key first appeared. Costs what the slice holds."""
 
     def upsert(view: SliceView[S], event: S) -> Change[S]:
-        wanted = key(event)
-        others = [item for item in view if key(item) != wanted]  # a seed may hold several of the key
+        new_key = key(event)
+        others = [item for item in view if key(item) != new_key]  # a seed may hold several of the key
         if len(others) == len(view):
             return Append(event)
-        first = next(place for place, item in enumerate(view) if key(item) == wanted)
+        first = next(place for place, item in enumerate(view) if key(item) == new_key)
         return Replace((*others[:first], event, *others[first:]))
 
     return upsert
 
 
 def reducer(*, on: type[object]) -> Callable[[M], M]:
-    """Mark a method of a state slice as the reducer of an event type; a method may be marked for several.
+    """Marks a method of a state slice as the reducer of an event type; a method may be marked for several.
 
     The method takes the event and returns the next value of the slice (an instance of its class), or a `Change`.
     """
 
     def mark(method: M) -> M:
-        setattr(method, _MARK, (on, *_marks_of(method)))
+        setattr(method, _MARK, (on, *_list_marks(method)))
         return method
 
     return mark
 
 
-def methods_of(state: type[S], initial: Callable[[], S] | None) -> dict[type[Any], Reducer[S, Any]]:
-    """The reducers that a state slice declares or inherits, by their event type.
-
-    Raises:
-        ReducerError: the class marks no method, or two for one event.
-    """
-    found: dict[type[Any], Reducer[S, Any]] = {}
+def collect_methods(state: type[S], initial: Callable[[], S] | None) -> dict[type[Any], Reducer[S, Any]]:
+    """The reducers that a state slice declares or inherits, by their event type; raises `ReducerError`."""
+    reducers: dict[type[Any], Reducer[S, Any]] = {}
     # From the class itself a name is looked up once, so a method that overrides a marked one replaces it.
     names = dict.fromkeys(name for cls in reversed(state.__mro__) for name in vars(cls))
     for name in names:
         # Looked up statically, because `getattr` would run properties of the class.
-        for event_type in _marks_of(inspect.getattr_static(state, name)):
-            if event_type in found:
+        for event_type in _list_marks(inspect.getattr_static(state, name)):
+            if event_type in reducers:
                 raise ReducerError(
                     f"{state.__name__}.{name} reduces {event_type.__name__}, which another of its methods does already"
                 )
-            found[event_type] = _method_reducer(state, name, initial)
-    if not found:
+            reducers[event_type] = _method_reducer(state, name, initial)
+    if not reducers:
         raise ReducerError(f"{state.__name__} has no method marked @reducer(on=Event), so there is nothing to install")
-    return found
+    return reducers
 
 
-def _marks_of(method: object) -> tuple[type[Any], ...]:
+def _list_marks(method: object) -> tuple[type[Any], ...]:
     return cast("tuple[type[Any], ...]", getattr(method, _MARK, ()))  # as `reducer` has set it
 
 
@@ -174,9 +163,9 @@ _NO_REDUCERS: Final[Reducers] = MappingProxyType({})
 
 @dataclass(slots=True)
 class SliceRules:
-    """The rules of one session, which guards their changing with its lock; looking them up needs none.
+    """The policies of slices and the reducers of events of one session, whose lock guards changes; reading needs none.
 
-    They are made of dictionaries that the caller hands over; a class that is not among the policies declares its own.
+    A class that is not among the policies declares its own.
     """
 
     _policies: dict[type[Any], SlicePolicy]
@@ -187,30 +176,26 @@ class SliceRules:
         return SliceRules(dict(self._policies), dict(self._reducers))
 
     def policy(self, kind: type[Any]) -> SlicePolicy:
-        """What a rollback does to the slice of a type.
-
-        Raises:
-            SessionUseError: `kind` is not a dataclass.
-        """
-        return self._policies.get(kind) or self._policies.setdefault(kind, _policy_of(kind))
+        """The effect of a rollback on the slice of a type; raises `SessionUseError`."""
+        return self._policies.get(kind) or self._policies.setdefault(kind, _declared_policy(kind))
 
     def is_log(self, kind: type[Any]) -> bool:
-        """Whether the slice of a type is a LOG; raises as `policy`."""
+        """Returns whether the slice of a type is a LOG; raises as `policy`."""
         return (self._policies.get(kind) or self.policy(kind)) is SlicePolicy.LOG
 
     def reducers(self, event_type: type[Any]) -> Reducers:
-        """Those that are called for an event; without any, and without a LOG, it is appended to its own slice."""
+        """The reducers of an event; without any, and without a LOG, it is appended to its own slice."""
         return self._reducers.get(event_type, _NO_REDUCERS)
 
     def declare(self, kind: type[Any], policy: SlicePolicy) -> None:
-        """Set the policy of a slice, which is empty; see `Session.declare`."""
+        """Sets the policy of an empty slice; see `Session.declare`."""
         self.policy(kind)  # raises for what is not a dataclass
         if policy is SlicePolicy.LOG and self._decides_on(kind):
             raise _no_log(kind)
         self._policies[kind] = policy
 
     def register(self, event_type: type[E], reducer: Reducer[T, E], *, into: type[T]) -> None:
-        """Add a reducer; see `Session.register`."""
+        """Adds a reducer; see `Session.register`."""
         self.policy(event_type)  # raises for what is not a dataclass
         if self.is_log(into):
             raise _no_log(into)
@@ -220,10 +205,10 @@ class SliceRules:
         self._reducers[event_type] = {**reducers, into: reducer}
 
     def install(self, state: type[T], initial: Callable[[], T] | None) -> None:
-        """Add the reducers that a state slice declares; see `Session.install`."""
+        """Adds the reducers of a state slice; see `Session.install`."""
         if self._decides_on(state):
             raise ReducerError(f"{state.__name__} has reducers in this session already")
-        methods = methods_of(state, initial)
+        methods = collect_methods(state, initial)
         for kind in (state, *methods):
             self.policy(kind)  # all must be dataclasses before anything is registered
         for event_type, reducer in methods.items():
@@ -240,7 +225,7 @@ def _no_log(kind: type[Any]) -> ReducerError:
     )
 
 
-def _policy_of(kind: object) -> SlicePolicy:
+def _declared_policy(kind: object) -> SlicePolicy:
     if not (isinstance(kind, type) and is_dataclass(kind)):
         msg = f"a slice holds values of a dataclass, and {kind!r:.100} is none; name a class decorated with @dataclass"
         raise SessionUseError(msg)
@@ -252,55 +237,38 @@ def _policy_of(kind: object) -> SlicePolicy:
 
 
 class SessionSlices:
-    """The slices of one session, and how they are written to; all but a LOG that is appended to belongs to a call.
-
-    Attributes:
-        owner: stands for the session in its slices.
-        lock: guards rules, records and slices.
-        state: the STATE slices.
-        log: the LOG slices.
-        rules: which slices are LOGs, and which reducers take which events.
-        calls: the records of calls.
-        recorder: writes the session to its store; `None` for one in memory.
-    """
+    """The slices of one session, and how they are written to; all but appending to a LOG belongs to a call."""
 
     def __init__(self, session: Snapshotable[Any], turn: Turn, dispatcher: Dispatcher, session_id: str) -> None:
-        """Begin with empty slices.
-
-        Args:
-            session: takes part in the calls that write.
-            turn: the turn that calls take on it.
-            dispatcher: notifies subscribers of events.
-            session_id: the id of the session.
-        """
-        self._session, self._turn, self._dispatcher, self._session_id = session, turn, dispatcher, session_id
+        self._session, self._turn, self._dispatcher = session, turn, dispatcher
         self._outside = threading.RLock()  # writes from outside of calls wait for each other
-        self.owner: SliceOwner = SliceOwner(session_id)
-        self.lock: threading.RLock = threading.RLock()
-        self.calls: CallRecords = CallRecords(session_id, self.lock)
-        self.recorder: SessionRecorder | None = None
+        self.owner: SliceOwner = SliceOwner(session_id)  # stands for the session in its slices
+        self.lock: threading.RLock = threading.RLock()  # guards rules, records and slices
+        self.calls: CallRecords = CallRecords(session_id, self.lock)  # the records of calls
+        self.recorder: SessionRecorder | None = None  # writes the session to its store; `None` in memory
         self.adopt({}, {})
 
     def adopt(self, state: Versions, log: Versions, rules: SliceRules | None = None) -> None:
-        """Become what these slices are, with those rules; before the session is used."""
+        """Takes over slices and rules; before the session is used."""
         policies = dict.fromkeys(state, SlicePolicy.STATE) | dict.fromkeys(log, SlicePolicy.LOG)
         self.state: StateSlices = StateSlices(self.owner, state)
         self.log: dict[type[Any], Version[Any]] = dict(log)
+        # Which slices are LOGs, and which reducers take which events.
         self.rules: SliceRules = SliceRules(policies, {}) if rules is None else rules.copy()
 
     def listens(self, event_type: type[Any]) -> bool:
-        """Whether events of this type have a reducer or a subscriber."""
+        """Returns whether events of this type have a reducer or a subscriber."""
         dispatcher = self._dispatcher
         return bool(self.rules.reducers(event_type)) or (not dispatcher.is_quiet and dispatcher.listens(event_type))
 
     def dispatch(self, event: object) -> None:
-        """Take an event in; see `Session.dispatch`."""
+        """Passes on an event; see `Session.dispatch`."""
         if is_log := self.rules.is_log(type(event)):
             self.log_item(type(event), event)
         self.announce(event, is_log=is_log)
 
     def announce(self, event: object, *, is_log: bool = True) -> None:
-        """The same for an event that is in its LOG already; see `dispatch`."""
+        """Passes on an event that is in its LOG already."""
         reducers, call = self.rules.reducers(type(event)), current()
         if is_log and not reducers:
             self._dispatcher.dispatch(event)
@@ -310,84 +278,77 @@ class SessionSlices:
             self._take_in(event, reducers, call)
 
     def record(self, event: CallRecord, ref: CallRef, *, nested: bool = False) -> None:
-        """Append the event that records a call to its LOG, on its own: the call has done nothing, or is inside another.
+        """Appends the event that records a call to its LOG, on its own: the call has done nothing, or is nested.
 
-        A store that fails is logged, and gets the event with the next unit. That of a call which is `nested` is not
-        found among `calls`, because it may still be undone.
+        A store that fails is logged, and gets the event with the next unit. That of a `nested` call may still be
+        undone, so it is not among `calls`.
         """
-        self.log_item(type(event), event, ref, written="record")
+        self.log_item(type(event), event, ref, write="record")
         if not nested and ref.is_named and not (ref[0] is None and self.recorder is None):
             self.calls.add(ref, event)
 
     def record_with(self, event: CallRecord, ref: CallRef, transaction: Transaction) -> None:
-        """Have the LOG of a stored session get the event that records a call, in one unit with what the call has done.
-
-        Its transaction is about to commit, and is nested in no other.
+        """Stores the event that records a call with what the call has done, when its outermost transaction commits.
 
         Raises:
             SessionError: the store cannot hold the event.
         """
         if self.recorder is not None:
             with self.lock:
-                self.recorder.part_of(transaction).record = self.recorder.noting(type(event), event, ref)
+                self.recorder.join(transaction).record = self.recorder.dump_item(type(event), event, ref)
 
     def undo(self, snapshot: SessionSnapshot) -> None:
-        """Become again what a snapshot of this session holds; see `Session.restore`."""
+        """Restores a snapshot of this session; see `Session.restore`."""
         # A rollback has no current transaction, and its call still holds the turn: `_write` would be refused.
         if is_rolling_back():
             with self.lock:
-                self.state.undo(snapshot.slices, snapshot.taken)
+                self.state.undo(snapshot.slices, snapshot.event_count)
         else:
             self.write("restore a snapshot", partial(self.state.restore, snapshot.slices), current())
 
     def reset(self, check: Callable[[], None]) -> None:
-        """Empty the slices that a reset empties, in one unit of work; `check` may refuse it. See `Session.reset`."""
+        """Empties slices in one unit of work, unless `check` refuses it; see `Session.reset`."""
         if current() is not None:
             raise SessionUseError("a session is reset between calls, not by one: its record would be removed with it")
-        gone: list[tuple[type[Any], int]] = []
+        lengths: list[tuple[type[Any], int]] = []
 
         def empty(call: Transaction) -> None:
             check()
             with self.lock:
                 self._open(call, "reset the session")
-                self.state.apply([(kind, Replace(())) for kind, _ in resettable(self.state.now[1])])
-                gone.extend(resettable(self.log))
+                self.state.apply([(kind, Replace(())) for kind, _ in list_resettable(self.state.now[1])])
+                lengths.extend(list_resettable(self.log))
                 if self.recorder is not None:
-                    self.recorder.part_of(call).emptied = tuple(kind for kind, _ in gone)
+                    self.recorder.join(call).emptied = tuple(kind for kind, _ in lengths)
 
         self._write_outside("reset the session", empty)
         if self.recorder is None:
             with self.lock:
-                shorten_logs(self.log, self.owner, gone)
+                shorten_logs(self.log, self.owner, lengths)
 
-    def log_item(self, kind: type[T], item: T, ref: CallRef | None = None, *, written: LogWrite = "now") -> None:
-        """Append an item of a call to the LOG of a type, past reducers and subscribers; see `LogWrite`.
-
-        Raises:
-            SessionError: it cannot be stored, the session is closed, or it may not wait here. Nothing was appended.
-            StoreError: it was to be written surely, and was not; or `CommitInDoubtError`.
-        """
-        if (kept := self.recorder) is None:
+    def log_item(self, kind: type[T], item: T, ref: CallRef | None = None, *, write: LogWrite = "now") -> None:
+        """Appends an item to the LOG of a type; see `Slice.log`."""
+        if (recorder := self.recorder) is None:
             with self.lock:
                 self.log[kind] = appended(self.log.get(kind), self.owner, item)
             return
         caller = current()
         # One of a call that writes to this session goes with the unit of the call.
         in_call = caller is not None and caller.root.state != "ended" and caller.holds(self._turn)
-        if written != "record":
-            kept.check_open()
-            if not (in_call or written == "deferred"):
-                kept.check_wait()
+        if write != "record":
+            recorder.check_open()
+            if not (in_call or write == "deferred"):
+                recorder.check_wait()
         with self.lock:
             # The item is dumped first: one that cannot be stored is refused before the LOG has it.
-            kept.note(kind, item, ref, deferred=written == "deferred")
+            recorder.record_item(kind, item, ref, deferred=write == "deferred")
             self.log[kind] = appended(self.log.get(kind), self.owner, item)
-        error = None if in_call or written == "deferred" else kept.flush()
-        if error is not None and (written == "surely" or isinstance(error, SessionLostError)):
+        error = None if in_call or write == "deferred" else recorder.flush()
+        if error is not None and (write == "surely" or isinstance(error, SessionLostError)):
             raise error
 
     def write(self, what: str, act: Callable[[], None], call: Transaction | None) -> None:
-        """Have STATE slices changed by `act` in a call, or outside of calls in a transaction of its own."""
+        """Changes STATE slices by `act` in a call, or outside of calls in a transaction of its own."""
         if call is None:
             self._write_outside(what, partial(self.write, what, act))
         else:
@@ -396,12 +357,6 @@ class SessionSlices:
                 act()
 
     def _write_outside(self, what: str, write: Callable[[Transaction], None]) -> None:
-        """Have `write` called in a transaction, and commit it; `what` names the act in errors.
-
-        Raises:
-            SessionBusyError: a call holds the session. Nothing was written.
-            Exception: what `write`, or the commit, raises. It has been rolled back.
-        """
         if not self._outside.acquire(blocking=False):
             if self.recorder is not None:
                 self.recorder.queue.check_wait()
@@ -410,7 +365,7 @@ class SessionSlices:
             ticket = draw_ticket((self._turn,), exclusive=True)
             try:
                 if ticket.waiter is not None:
-                    raise SessionBusyError(self._session_id)
+                    raise SessionBusyError(self.owner.session_id)
                 with Transaction(what, ticket=ticket, writes=True) as transaction:
                     write(transaction)
                     transaction.commit()
@@ -421,18 +376,18 @@ class SessionSlices:
 
     def _open(self, call: Transaction, what: str) -> None:
         if self.state.open(self._session, call, what) and self.recorder is not None:
-            self.recorder.part_of(call.root)
+            self.recorder.join(call.root)
 
     def _take_in(self, event: object, reducers: Reducers, call: Transaction) -> None:
         kind = type(event)
         with self.lock:
             self._open(call, f"dispatch {kind.__name__}")
             if reducers:
-                self.state.apply(decided_changes(event, reducers, self.state))
+                self.state.apply(decide_changes(event, reducers, self.state))
             else:
                 self.state.append(kind, event)
             if self.recorder is not None and not self.rules.is_log(kind):
-                self.state.taken.append(event)
+                self.state.events.append(event)
         # Outside of the lock, because a subscriber may wait for a thread that uses the session.
         if not self._dispatcher.is_quiet:
             self._dispatcher.dispatch(event)
@@ -441,26 +396,30 @@ class SessionSlices:
 class Slice(SliceView[T], Generic[T]):
     """The values of one type in a session: `session[Plan]`.
 
-    Reading takes no turn; writing follows the session's rules. Items are values: change a slice by giving it others,
-    not by changing an item, which nothing could undo.
+    Reading takes no turn; writing follows the session's rules. Items are values: replace an item, do not change it,
+    which could not be undone.
     """
 
     __slots__ = ("_kind", "_slices")
 
     def __init__(self, slices: SessionSlices, kind: type[T]) -> None:
-        """Made by `session[kind]`."""
         self._slices = slices
         self._kind = kind
+
+    @property
+    def session_id(self) -> str:
+        """The id of the session."""
+        return self._slices.owner.session_id
 
     @property
     def version(self) -> Version[T] | None:
         """The version that this context sees now."""
         slices, kind = self._slices, self._kind
-        both = slices.log if slices.rules.is_log(kind) else slices.state.seen()
+        both = slices.log if slices.rules.is_log(kind) else slices.state.visible()
         return both.get(kind)
 
     def append(self, item: T) -> None:
-        """Add one item, past all reducers and subscribers; use `Session.dispatch` for events."""
+        """Appends an item, past reducers and subscribers; use `Session.dispatch` for events."""
         slices, kind = self._slices, self._kind
         check_items((item,), kind)
         if slices.rules.is_log(kind):
@@ -468,39 +427,39 @@ class Slice(SliceView[T], Generic[T]):
         else:
             slices.write(f"append to {kind.__name__}", partial(slices.state.append, kind, item), current())
 
-    def log(self, item: T, ref: CallRef | None = None, *, written: LogWrite = "now") -> None:
-        """Append an item of a call to the slice, which is a LOG, past reducers and subscribers; see `LogWrite`.
+    def log(self, item: T, ref: CallRef | None = None, *, write: LogWrite = "now") -> None:
+        """Appends an item of a call to the slice, which is a LOG, past reducers and subscribers; see `LogWrite`.
 
         Raises:
             SessionError: it cannot be stored, the session is closed, or it may not wait here. Nothing was appended.
-            StoreError: it was to be written surely, and was not; or `CommitInDoubtError`.
+            StoreError: `write` is `"surely"`, and it was not stored; or `CommitInDoubtError`.
         """
-        self._slices.log_item(self._kind, item, ref, written=written)
+        self._slices.log_item(self._kind, item, ref, write=write)
 
     @overload
     def seed(self, items: Iterable[T], /) -> None: ...
     @overload
     def seed(self, *items: T) -> None: ...
     def seed(self, *items: T | Iterable[T]) -> None:
-        """Make the slice hold just these items: `seed(a, b)`, or those of one iterable, `seed([a, b])`.
+        """Replaces the items of the slice: `seed(a, b)`, or by those of one iterable, `seed([a, b])`.
 
-        A dataclass instance is always an item, also if its class is iterable: `seed(path)` seeds one item.
+        A dataclass instance is always an item, also if its class is iterable.
 
         Raises:
-            ReducerError: something is not an item of the slice.
+            ReducerError: a value is not an item of the slice.
             SessionUseError: the slice is a LOG.
         """
-        given: Any = items[0] if len(items) == 1 else items
-        holds_items = isinstance(given, Iterable) and not hasattr(cast("object", given), "__dataclass_fields__")
-        self._change(Replace(tuple(cast("Iterable[Any]", given) if holds_items else items)), "seed")
+        argument: Any = items[0] if len(items) == 1 else items
+        holds_items = isinstance(argument, Iterable) and not hasattr(cast("object", argument), "__dataclass_fields__")
+        self._change(Replace(tuple(cast("Iterable[Any]", argument) if holds_items else items)), "seed")
 
     def clear(self, *, where: Callable[[T], bool] | None = None) -> None:
-        """Remove the items for which `where` is true; without it, all.
+        """Removes the items for which `where` is true; without it, all.
 
         Raises:
-            InvalidArgumentError: `where` is not a function. Nothing is removed.
-            SessionUseError: the slice is a LOG, from which nothing is removed, or the predicate writes to the session.
-            Exception: what the predicate raises; nothing is removed then.
+            InvalidArgumentError: `where` is not a function.
+            SessionUseError: the slice is a LOG, or the predicate writes to the session.
+            Exception: what the predicate raises; nothing is removed.
         """
         expected = "a function of an item that returns a bool: lambda note: note.text == 'milk'"
         check_argument("Slice.clear", "where", where, (cast("type[object]", Callable), NoneType), expected)
@@ -511,7 +470,7 @@ class Slice(SliceView[T], Generic[T]):
     clear_async: Final = asynchronous(clear)
 
     def register(self, event_type: type[E], reducer: Reducer[T, E]) -> None:
-        """Register a reducer for this slice; see `Session.register`."""
+        """Registers a reducer for this slice; see `Session.register`."""
         with self._slices.lock:
             self._slices.rules.register(event_type, reducer, into=self._kind)
 

@@ -1,10 +1,9 @@
-"""A session: events go in, reducers decide, slices come out; it can be kept in a store, or saved as JSON for people.
+"""Sessions: events go in, reducers decide, slices come out; a store keeps them, and JSON shows them to people.
 
-Who may write
-    Inside a call, writes belong to the call's transaction (see `handrail.transaction`), however the session was
-    reached. Until the call has committed, readers outside it see what was there before.
-    Outside of calls each write is a transaction of its own, and needs the session's turn to be free.
-    A LOG takes events from any caller at any time. Rules are not state: what is registered inside a call stays.
+Inside a call, writes belong to the call's transaction (see `handrail.transaction`), however the session was reached.
+Readers outside see what was there before, until the call has committed. Outside of calls each write is a transaction of
+its own, and needs the session's turn to be free. A LOG takes events from any caller at any time. Rules are not state:
+what is registered inside a call stays.
 """
 
 from __future__ import annotations
@@ -21,9 +20,10 @@ from handrail.errors import InvalidArgumentError, SessionError, SessionUseError,
 from handrail.errors.developer import check_argument
 from handrail.events import Dispatcher
 from handrail.interrupts import HeldInterrupts
+from handrail.serde.json_values import escape_surrogates
 from handrail.session.calls import CallMasking, CallRecords, OpenCall
 from handrail.session.reducers import SessionSlices, Slice, SliceRules
-from handrail.session.slices import Reducer, SessionSnapshot, SlicePolicy, filled, versions_of
+from handrail.session.slices import Reducer, SessionSnapshot, SlicePolicy, list_items, make_versions
 from handrail.transaction import current
 from handrail.turns import Turn
 from handrail.waiting import asynchronous, closing_after, loop_future, run_in_thread
@@ -46,19 +46,6 @@ _TAGS = "a mapping from text to text: {'customer': '7'}"
 def _check(
     function: str, session_id: str | None, tags: object = None, parent: object = None, dispatcher: object = None
 ) -> None:
-    """Refuse an id or tags that no store could hold, and what cannot be the parent or the dispatcher of a session.
-
-    Args:
-        function: who was given them.
-        session_id: the id; `None` for one that is yet to be made.
-        tags: the tags; `None` for none.
-        parent: given as the parent.
-        dispatcher: given as the dispatcher.
-
-    Raises:
-        InvalidArgumentError: the id or a tag is not text, or has a lone surrogate; the id is empty, or has a zero
-            character; or something is of another type.
-    """
     check_argument(function, "tags", tags, (Mapping, NoneType), _TAGS)
     check_argument(function, "parent", parent, (Session, NoneType), "a Session, or None")
     check_argument(function, "dispatcher", dispatcher, (Dispatcher, NoneType), "a Dispatcher, or None")
@@ -67,18 +54,18 @@ def _check(
     for name, value in cast("Mapping[Any, Any]", tags or {}).items():
         texts.append(("a name in tags", name, _is_text(name), _TAGS))
         texts.append((f"tags[{name!r}]", value, _is_text(value), "text of valid Unicode; write str(...) around it"))
-    for argument, given, fits, expected in texts:
+    for argument, value, fits, expected in texts:
         if not fits:
-            raise InvalidArgumentError(function=function, argument=argument, value=given, expected=expected)
+            raise InvalidArgumentError(function=function, argument=argument, value=value, expected=expected)
 
 
-def _is_text(given: object) -> bool:
+def _is_text(value: object) -> bool:
     # A lone surrogate has no UTF-8, so stores cannot hold it: it is dropped, and the text differs.
-    return isinstance(given, str) and given.encode(errors="ignore").decode() == given
+    return isinstance(value, str) and escape_surrogates(value) is value
 
 
 class OpenOptions(TypedDict, total=False):
-    """What `Session.open` takes beside the store and the id; see there."""
+    """The arguments of `Session.open` beside the store, the id and the parent."""
 
     types: Iterable[type[object]]
     tags: Mapping[str, str] | None
@@ -90,24 +77,18 @@ class OpenOptions(TypedDict, total=False):
 
 
 async def _open_on_thread(opening: Callable[[], SessionT]) -> SessionT:
-    """Open a session on a thread; one that is opened after this task has been cancelled is closed again.
-
-    Raises:
-        CancelledError: the task was cancelled; the session may be held for as long as the opening still waits.
-        Exception: what `opening` raises.
-    """
-    opened = run_in_thread(opening)
+    opening_future = run_in_thread(opening)
     try:
-        await loop_future(opened)
+        await loop_future(opening_future)
     except BaseException:
-        opened.add_done_callback(_close_again)
+        opening_future.add_done_callback(_close_again)
         raise
-    return opened.result()
+    return opening_future.result()
 
 
-def _close_again(opened: Future[SessionT]) -> None:
-    if opened.exception() is None:  # else it was not opened, and no caller waits for the reason
-        opened.result().close()
+def _close_again(future: Future[SessionT]) -> None:
+    if future.exception() is None:  # else it was not opened, and no caller waits for the reason
+        future.result().close()
 
 
 class Session:
@@ -115,16 +96,19 @@ class Session:
 
     Attributes:
         session_id: names the session in keys, events and stores.
-        tags: what the program wants to find it by.
-        parent: the session that this one was made for, by `child`.
+        tags: by which the program finds it.
+        parent: the session that made this one with `child`.
         dispatcher: notifies subscribers of every dispatched event.
         turn: the turn that calls take on this session.
-        slices: its slices, as what is above sessions writes to them.
+        slices: its slices, for the layers above.
         calls: the records of its calls.
-        call_masking: which arguments of its calls are secret, and so are not stored or exported.
-        recorder: writes it to its store; `None` for one in memory.
-        unbound: the session itself, where this is the view of it that the handler of a call has.
-        attached: what layers above have for this session alone, as long as it lives, each by a key of its own.
+        call_masking: the arguments of its calls that are secret: neither stored nor exported.
+        recorder: writes it to its store; `None` in memory.
+        unbound: the session itself; of a view for the handler of a call, the session behind it.
+        attached: objects of the layers above that live as long as the session, each under its own key.
+
+    Raises:
+        InvalidArgumentError: an id, a tag, the parent or the dispatcher is invalid. `new_id` makes a missing id.
     """
 
     def __init__(
@@ -136,11 +120,6 @@ class Session:
         dispatcher: Dispatcher | None = None,
         new_id: Callable[[], str] = lambda: uuid.uuid4().hex,
     ) -> None:
-        """Make an empty session in memory; `new_id` names it when no `session_id` is given.
-
-        Raises:
-            InvalidArgumentError: something is of another type: an id is text, and so are tags.
-        """
         _check("Session", session_id, tags, parent, dispatcher)
         self.session_id: str = session_id if session_id is not None else new_id()
         self.dispatcher: Dispatcher = dispatcher if dispatcher is not None else Dispatcher()
@@ -172,28 +151,28 @@ class Session:
         checkpoint_every: int = 1000,
         evict: bool = False,
     ) -> Self:
-        """Resume the session of that id in a store, or begin it: its values are there, and changes are stored.
+        """Resumes the session of that id in a store, or creates it.
 
-        It is this program's until it is closed or the process ends, however it ends. Register reducers and subscribers
-        as for a new session; no reducer is run again. Values are read when they are first asked for.
+        It belongs to this program until it is closed or the process ends. Register reducers and subscribers as for a
+        new session; no reducer is run again. Values are read at their first use.
 
         Args:
             store: from `handrail.store.open`.
             session_id: the id.
             types: classes of values in it that the program has not imported or named by `stored_as`.
             tags: the tags of a new session; one that exists keeps its own.
-            parent: the session that a new one is made for; in the store, its id.
+            parent: the session that a new one is made for.
             dispatcher: notifies subscribers of every event; nothing is dispatched for what is read.
-            create: whether to begin a session that is not there.
+            create: whether to create a session that does not exist.
             wait: how long to wait for another process that has the session open.
-            checkpoint_every: after how many entries the store gets a checkpoint, from which opening begins.
-            evict: whether to take it from one that lives and has it open, whose next write is refused.
+            checkpoint_every: the number of entries between two checkpoints; opening reads from the newest one.
+            evict: whether to take the session from a live holder, whose next write is refused.
 
         Raises:
-            InvalidArgumentError: an argument is of another type. Nothing was written.
+            InvalidArgumentError: an argument is invalid. Nothing was written.
             SessionNotFoundError: the session does not exist, and `create` is false.
-            SessionLockedError: it is open elsewhere, and stays so for longer than `wait`.
-            UnknownTypeError: it holds values of a class that is not known here.
+            SessionLockedError: it is open elsewhere for longer than `wait`.
+            UnknownTypeError: it holds values of an unknown class.
             StoreError: the store cannot be used.
         """
         from handrail.session.persistence.loading import LoadedSession  # noqa: PLC0415
@@ -207,14 +186,13 @@ class Session:
     async def open_async(
         cls, store: SessionStore, session_id: str, *, parent: Session | None = None, **options: Unpack[OpenOptions]
     ) -> Self:
-        """As `open`, on a thread: the event loop runs meanwhile. One opened for a cancelled task is closed again."""
+        """As `open`, on a thread. A session that opens after the task was cancelled is closed again."""
         return await _open_on_thread(partial(cls.open, store, session_id, parent=parent, **options))
 
     def __repr__(self) -> str:
         return f"Session({self.session_id!r})"
 
     def __enter__(self) -> Self:
-        """Close it at the end of the block."""
         return self
 
     def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
@@ -222,7 +200,6 @@ class Session:
             self.close()
 
     async def __aenter__(self) -> Self:
-        """Close it at the end of the block, by `close_async`."""
         return self
 
     async def __aexit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
@@ -234,48 +211,49 @@ class Session:
 
     @property
     def store(self) -> SessionStore | None:
-        """Where the session is kept; `None` for one in memory alone."""
+        """The store of the session; `None` in memory."""
         return None if self.recorder is None else self.recorder.store
 
     @property
     def kinds(self) -> tuple[type[Any], ...]:
-        """The types that have a slice with something in it, STATE first."""
+        """The types whose slices hold items, STATE first."""
         with self.slices.lock:
-            both = (self.slices.state.seen(), self.slices.log)
+            both = (self.slices.state.visible(), self.slices.log)
             return tuple(kind for slices in both for kind in slices if slices[kind].length)
 
     def close(self) -> None:
-        """Let others open the session, and refuse what is written later. Only stored sessions need it. Idempotent."""
+        """Releases the session and refuses later writes. Only stored sessions need it. Idempotent."""
         if self.recorder is not None:
             self.recorder.close()
 
     @cached_property
     def conversation(self) -> Conversation:
         """The messages of a model; see `handrail.session.conversation`."""
-        from handrail.session.conversation import Conversation  # noqa: PLC0415
+        from handrail.session.conversation import Conversation, ConversationPart  # noqa: PLC0415
 
-        return Conversation(self)
+        return Conversation(self[ConversationPart], self.calls)
 
     @property
     def open_calls(self) -> tuple[OpenCall, ...]:
-        """The calls that have not come to their end, each once; for those who resume a session.
+        """The calls that have not ended, each once; for programs that resume a session.
 
-        These are the calls whose effect is running, unknown or not applied in the store of the session, the calls that
-        were postponed, and where the session holds a conversation, the calls of the last reply that have no final
-        record. A session in memory knows of the last kind alone.
+        These are calls whose effect is running, unknown or not applied, postponed calls, and calls of the last reply of
+        a conversation that have no final record. A session in memory knows the last kind alone.
 
         Raises:
             StoreError: the store cannot be read.
         """
-        from handrail.session.open_calls import open_calls_of  # noqa: PLC0415
+        from handrail.session.open_calls import list_open_calls  # noqa: PLC0415
 
-        return open_calls_of(self, () if self.recorder is None else self.recorder.store.open_claims(self.session_id))
+        items = {kind: self[kind].all() for kind in self.kinds if hasattr(kind, "listed_calls")}
+        claims = () if self.recorder is None else self.recorder.store.open_claims(self.session_id)
+        return list_open_calls(items, self.session_id, claims, self.calls.is_final)
 
     def connection(self) -> DatabaseConnection:
-        """The database of the session's store, inside the transaction of the call; `context.connection` reads better.
+        """The database of the store, inside the transaction of the call; `context.connection` reads better.
 
         Raises:
-            SessionError: the session is kept in no database, or no call runs here.
+            SessionError: the session has no database, or no call runs here.
         """
         if self.recorder is None:
             raise SessionUseError(
@@ -285,19 +263,17 @@ class Session:
         return self.recorder.store.connection()
 
     def fork(self, *, session_id: str | None = None, at: tuple[str | None, str] | None = None) -> Session:
-        """A session that starts with everything this one holds and goes its own way.
+        """Returns a session that starts with everything this one holds and goes its own way.
 
-        Its reducers are the same, its dispatcher is its own: it has no subscribers yet. The fork of a session in
-        memory costs what `snapshot` costs; that of a stored one is stored beside it, which copies the entries.
+        It has the same reducers, and a dispatcher without subscribers. In memory it costs what `snapshot` costs; a
+        stored session is copied in its store.
 
         Args:
             session_id: the id of the fork; a new one by default.
-            at: a call of a stored session, as `(reply, call id)`: the fork holds what there was when that call had been
-                recorded.
+            at: a call of a stored session, as `(reply, call id)`, whose record ends the copy.
 
         Raises:
-            SessionError: `at` names no call of it, or the session is in memory and has no history; or a stored session
-                is forked in the middle of a call, or to an id that is taken.
+            SessionError: `at` names no recorded call, a call runs here, or the id is taken.
         """
         _check("Session.fork", session_id)
         new_id = self._new_id() if session_id is None else session_id
@@ -305,29 +281,29 @@ class Session:
             from handrail.session.persistence.loading import copy_for_fork  # noqa: PLC0415
 
             opening, note = copy_for_fork(self.recorder, self._opening, new_id, at)
-            stored = self._resume(opening, new_id, parent=self.parent, rules=self.slices.rules)
-            stored[type(note)].append(note)
-            return stored
+            copy = self._resume(opening, new_id, parent=self.parent, rules=self.slices.rules)
+            copy[type(note)].append(note)
+            return copy
         if at is not None:
             raise SessionError("a session in memory keeps no history to go back to; fork(at=...) needs Session.open")
         fork = Session(session_id=new_id, tags=self.tags, parent=self.parent, new_id=self._new_id)
         with self.slices.lock:
-            fork.slices.adopt(self.slices.state.held(), self.slices.log, self.slices.rules)
+            fork.slices.adopt(self.slices.state.share(), self.slices.log, self.slices.rules)
         return fork
 
     async def fork_async(self, *, session_id: str | None = None, at: tuple[str | None, str] | None = None) -> Session:
-        """As `fork`, on a thread; a fork that is made for a task which has been cancelled is closed again."""
+        """As `fork`, on a thread. A fork that is made after the task was cancelled is closed again."""
         return await _open_on_thread(partial(self.fork, session_id=session_id, at=at))
 
     def child(self, *, session_id: str | None = None, tags: Mapping[str, str] | None = None) -> Session:
-        """An empty session for work done on behalf of this one, as an agent used as a tool does; stored beside it.
+        """Returns an empty session for work on behalf of this one, as of an agent used as a tool.
 
-        It lives longer than the call that makes it; only what it is given is undone.
+        It is stored beside this one, lives longer than the call that makes it, and is not rolled back with it.
 
         Raises:
-            InvalidArgumentError: an id is text, and so are tags.
+            InvalidArgumentError: the id or a tag is invalid.
             TransactionClosedError: the call that makes it has ended.
-            StoreError: this session is stored, and its store cannot be used.
+            StoreError: the store cannot be used.
         """
         _check("Session.child", session_id, tags)
         call = current()
@@ -339,38 +315,38 @@ class Session:
         return self._resume(self._opening._replace(create=True), new_id, tags, self)
 
     async def child_async(self, *, session_id: str | None = None, tags: Mapping[str, str] | None = None) -> Session:
-        """As `child`, on a thread; a child that is opened for a task which has been cancelled is closed again."""
+        """As `child`, on a thread. A child that is made after the task was cancelled is closed again."""
         return await _open_on_thread(partial(self.child, session_id=session_id, tags=tags))
 
     def to_json(self) -> str:
-        """Id, tags and slices as this context sees them, as JSON for people; no reducers, subscribers or parent.
+        """Returns id, tags and slices as this context sees them, as JSON for people.
 
         Raises:
-            SnapshotError: an item cannot be said in JSON, or would not come back the same; it names slice and item.
+            SnapshotError: an item cannot be written, or would not be restored as it is; it names slice and item.
         """
         from handrail.session.conversation import masked_item  # noqa: PLC0415
-        from handrail.session.export import dump_session_json  # noqa: PLC0415
+        from handrail.session.persistence.stored_types import dump_session_json  # noqa: PLC0415
 
         with self.slices.lock:
-            state, log = filled(self.slices.state.seen()), filled(self.slices.log)
+            state, log = list_items(self.slices.state.visible()), list_items(self.slices.log)
         mask = partial(masked_item, masking=self.call_masking)
         masked = {kind: tuple(map(mask, items)) for kind, items in log.items()}
         return dump_session_json(self.session_id, self.tags, state, masked)
 
     @staticmethod
     def from_json(data: str | bytes, *, types: Iterable[type[Any]], parent: Session | None = None) -> Session:
-        """The session that `to_json` wrote, as a new one in memory; register reducers and subscribers again.
+        """Restores a session that `to_json` wrote, in memory; register reducers and subscribers again.
 
         Raises:
             SnapshotError: the data is not a saved session, or has values of other types than `types`.
-            InvalidArgumentError: it has an id that no session can have.
+            InvalidArgumentError: its id is invalid.
         """
-        from handrail.session.export import load_session_json  # noqa: PLC0415
+        from handrail.session.persistence.stored_types import load_session_json  # noqa: PLC0415
 
         session_id, tags, state, log = load_session_json(data, types=types)
         session = Session(session_id=session_id, tags=tags, parent=parent)
         owner = session.slices.owner
-        session.slices.adopt(versions_of(state, owner), versions_of(log, owner))
+        session.slices.adopt(make_versions(state, owner), make_versions(log, owner))
         return session
 
     @classmethod
@@ -387,27 +363,26 @@ class Session:
         from handrail.session.persistence import loading  # noqa: PLC0415
 
         with HeldInterrupts():  # where Ctrl-C came, the session is collected, which releases it
-            kept = loading.load_session(opening, session_id, tags or {}, None if parent is None else parent.session_id)
-            session = cls(session_id=session_id, tags=kept.session_lock.row.tags, parent=parent, dispatcher=dispatcher)
+            recorder = loading.load_session(
+                opening, session_id, tags or {}, None if parent is None else parent.session_id
+            )
+            session = cls(
+                session_id=session_id, tags=recorder.session_lock.row.tags, parent=parent, dispatcher=dispatcher
+            )
             slices = session.slices
-            slices.adopt(*loading.stored_slices(kept, slices.owner), rules)
-            session.recorder, session._opening = kept, opening
+            slices.adopt(*loading.stored_slices(recorder, slices.owner), rules)
+            session.recorder, session._opening = recorder, opening
             # One lock guards the slices and what the recorder knows of them.
-            kept.lock, kept.state, kept.log = slices.lock, slices.state, slices.log
-            slices.recorder, kept.mask = kept, partial(masked_item, masking=session.call_masking)
-            if kept.head:
-                session.calls = slices.calls = loading.StoredCallRecords(kept)
-            kept.calls = session.calls
-            session.call_masking.on_added = kept.mask_noted
-            loading.release_with(session, opening.store, kept.session_lock)
+            recorder.lock, recorder.state, recorder.log = slices.lock, slices.state, slices.log
+            slices.recorder, recorder.mask = recorder, partial(masked_item, masking=session.call_masking)
+            if recorder.head:
+                session.calls = slices.calls = loading.StoredCallRecords(recorder)
+            recorder.calls = session.calls
+            session.call_masking.on_added = recorder.mask_pending
+            loading.release_with(session, opening.store, recorder.session_lock)
         return session
 
     def __getitem__(self, kind: type[T]) -> Slice[T]:
-        """The slice of a type; empty when nothing of that type has come in.
-
-        Raises:
-            SessionUseError: `kind` is not a dataclass.
-        """
         access = self._access.get(kind)
         if access is None:
             self.slices.rules.policy(kind)
@@ -415,10 +390,10 @@ class Session:
         return cast("Slice[T]", access)  # the mapping cannot say that key and value belong together
 
     def declare(self, kind: type[Any], policy: SlicePolicy) -> None:
-        """Declare what a rollback does to a type's slice in this session, before anything is in it.
+        """Declares what a rollback does to the slice of a type, before anything is in it.
 
         Raises:
-            SessionUseError: the slice holds something already, or something that has not been committed yet.
+            SessionUseError: the slice holds items, committed or not.
             ReducerError: it would be a LOG, and reducers decide on it.
         """
         slices = self.slices
@@ -428,65 +403,63 @@ class Session:
             slices.rules.declare(kind, policy)
 
     def install(self, state: type[T], *, initial: Callable[[], T] | None = None) -> None:
-        """Register the methods of a state slice that are marked `@reducer(on=Event)`.
+        """Registers the methods of a state slice that are marked `@reducer(on=Event)`.
 
-        `initial` makes the value that the first event meets; without it, events are passed over until there is one.
+        `initial` makes the value that the first event meets; without it, events are ignored until there is a value.
 
         Raises:
-            ReducerError: no method is marked, or the slice has reducers already, or is a LOG. Nothing is registered.
-            SessionUseError: the class or one of the events is not a dataclass. Nothing is registered.
+            ReducerError: no method is marked, or the slice has reducers, or is a LOG. Nothing is registered.
+            SessionUseError: the class or an event is not a dataclass. Nothing is registered.
         """
         with self.slices.lock:
             self.slices.rules.install(state, initial)
 
     def register(self, event_type: type[E], reducer: Reducer[T, E], *, into: type[T]) -> None:
-        """Register a reducer that computes slice `into` when an event of that type is dispatched. Idempotent.
+        """Registers a reducer that computes slice `into` from events of that type. Idempotent.
 
         Raises:
-            ReducerError: another reducer of the slice takes events of that type already, or the slice is a LOG.
+            ReducerError: another reducer of the slice takes these events, or the slice is a LOG.
         """
         self[into].register(event_type, reducer)
 
     def dispatch(self, event: object) -> None:
-        """Take an event in: its reducers decide (by default it is appended to its own slice), then subscribers hear.
+        """Passes an event to its reducers (by default it is appended to its own slice), then to subscribers.
 
-        Inside a call, all of it belongs to the call. Outside, the event is taken in whole or, when one of them raises,
-        not at all. An event whose slice is a LOG is kept in either case; if no reducer takes it, it needs no turn.
+        Inside a call, all of it belongs to the call. Outside, all of it happens or, when one of them raises, nothing.
+        An event whose slice is a LOG stays in either case; if no reducer takes it, it needs no turn.
 
         Raises:
-            SessionError: the event is not a dataclass instance, or the session's store cannot hold it.
+            SessionError: the event is not a dataclass instance, or cannot be stored.
             SessionBusyError: outside of calls, while a call holds the session.
-            StoreUnavailableError: outside of calls, the session's store does not answer; nothing is taken in.
+            StoreUnavailableError: outside of calls, the store does not answer.
             DispatchError: subscribers raised.
-            ReducerError: a reducer returned what no slice can become, or wrote to the session.
-            Exception: what a reducer raises.
+            ReducerError: a reducer returned an invalid change, or wrote to the session.
         """
         self.slices.dispatch(event)
 
     def reset(self, *, with_open_calls: bool = False) -> None:
-        """Empty all slices, STATE and LOG, in one unit of work; the conversation is in one of them.
+        """Empties all slices, STATE and LOG, in one unit of work; the conversation is one of them.
 
-        The ledger, the records of calls and slices with `survives_reset`, such as `EffectApplied`, stay: no effect
-        happens twice, and a call with a final record is answered from it. With `with_open_calls` calls are abandoned
-        that are open, as `open_calls` lists them; those whose effects are in the ledger stay there.
+        The ledger, the records of calls and slices with `survives_reset` stay: no effect happens twice, and a call with
+        a final record is answered from it. `with_open_calls` abandons open calls; their effects stay in the ledger.
 
         Raises:
             SessionError: a call is open, and is named; nothing was changed.
             SessionUseError: a call runs in this context, or the session is closed.
             SessionBusyError: a call holds the session.
-            StoreError: the session's store cannot be used.
+            StoreError: the store cannot be used.
         """
         from handrail.session.open_calls import check_resettable  # noqa: PLC0415
 
         self.slices.reset(lambda: check_resettable(self.session_id, () if with_open_calls else self.open_calls))
 
     def snapshot(self) -> SessionSnapshot:
-        """The STATE slices as this context sees them; costs the same however much they hold."""
+        """Returns the STATE slices as this context sees them, in constant time."""
         with self.slices.lock:
-            return SessionSnapshot(self.slices.owner, self.slices.state.held())
+            return SessionSnapshot(self.slices.owner, self.slices.state.share())
 
     def restore(self, snapshot: SessionSnapshot) -> None:
-        """Put the STATE slices back; LOG slices stay. It is a write like any other, and undone with its call.
+        """Restores the STATE slices; LOG slices stay. It is a write like any other, and undone with its call.
 
         Raises:
             SnapshotError: the snapshot belongs to another session.

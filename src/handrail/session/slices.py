@@ -1,40 +1,28 @@
-"""Slices: what a program sees of the values of one type, what may become of them, and the versions under them.
+"""Slices: their versions, the changes of reducers, items that stay in a store until they are read, and STATE slices.
 
-A `Version` is a list and a length: the first `length` items are the slice. Appending at the end of the list by its
-owner grows the list in place and gives a version that is one longer; every older version stays as it was, because it
-looks at fewer items. So appending costs O(1), and keeping a version costs nothing. Anything else (replacing, appending
-to an old version, appending by another owner, as a fork does) makes a new list.
+Versions
+    A `Version` is a list and a length: the first `length` items are the slice. Its owner appends in place, which gives
+    a version that is one longer; older versions stay as they were. So appending costs O(1), and keeping a version costs
+    nothing. Any other change makes a new list. The slices of a session are a mapping from type to `Version` that is
+    replaced, never changed. A snapshot is that mapping.
 
-Going back may cut off the end of the list, so that the next append grows it in place again. Only a caller that knows
-that nothing holds a version that looks at what is cut off may do that: see `handrail.session.session`.
-
-A slice gets an item more, becomes other items, or stays as it is (`Append`, `Replace`, `Unchanged`). The beginning of
-its items may stay in the store until they are read (`StoredItems`); reading the end of a slice reads
-no more than that.
-
-A session is opened without reading an item. Most programs look at the newest items of a slice, so what has been read is
-always an end of it: asking for an item reads that item and those after it, and a later question for an older one
-reads the items in between. No item is read twice.
-
-STATE slices: what their writer sees, what other readers see, and how a call is rolled back. LOG slices only grow.
-
-The slices are a mapping from type to `Version` that is replaced, never changed. A snapshot is that mapping, so it costs
-nothing; going back is putting the mapping back.
+What is read of a store
+    A session is opened without reading an item. What has been read is always an end of the slice: asking for an item
+    reads that item and those after it. No item is read twice.
 
 What a reader sees
-    Readers take no lock: all they need is in one tuple, which is replaced atomically. It holds the outermost
-    transaction that wrote last, the slices as it has left them so far, and the slices as they were before it. The
-    latter are what readers outside of it see, until it has been committed. A reader that finds that it has been
-    looks again whether the tuple is still the same, because the writer may have replaced it before it was committed.
+    Readers take no lock: one tuple, replaced atomically, holds the outermost transaction that wrote last, the slices as
+    it has left them, and the slices as they were before it, which others see until it has been committed. A reader that
+    finds it committed looks again whether the tuple is still the same, because the writer may have replaced it before.
 
 When an end is cut off
     Undoing a call cuts off what it appended to lists that are still there, so that the next append can grow them in
-    place. Nothing outside of the call can hold a version that looks at those items, but a handler inside can, which has
-    taken a snapshot, made a fork, or gone back to a snapshot of an earlier call. Then nothing is cut off until the
-    outermost transaction has ended, and the next append copies the list instead.
+    place. Only a handler inside the call can hold a version with these items: it has taken a snapshot, made a fork, or
+    restored a snapshot of an earlier call. Then nothing is cut off until the outermost transaction has ended, and the
+    next append copies the list instead.
 
-LOG slices are not part of this: each grows with every writer, whatever the outcome of the call, and only
-`Session.reset` empties it. Their list is never copied, but for the first item that a fork adds.
+A LOG grows with every writer, whatever the outcome of the call, and only `Session.reset` empties it. Its list is never
+copied, but for the first item that a fork adds.
 """
 
 from __future__ import annotations
@@ -56,53 +44,45 @@ T = TypeVar("T")
 
 
 class StoredItems(Generic[T]):
-    """As much of a list as a slice needs. Items are read when one of them is asked for, from there to the end.
+    """The part of a list that a slice needs. Items are read when one of them is asked for, from there to the end.
 
-    Appending reads nothing, so a slice of a hundred thousand items costs nothing to a program that only appends. A
-    program that goes back from the end, item by item, reads twice as many with each question to the store.
+    Appending reads nothing. Going back from the end, item by item, reads twice as many with each question to the store.
 
     Args:
         count: how many items are in the store.
-        read: reads those from one place up to another, without the latter; and maybe more, those before the first
-            place that stand in the same entries. If it raises, nothing has changed, and the next caller tries again.
+        read: reads those from one place up to another, and maybe some before the first place. If it raises, nothing has
+            changed, and the next caller tries again.
     """
 
-    __slots__ = ("_held", "_lock", "_read", "_taken")
+    __slots__ = ("_buffer", "_loaded_count", "_lock", "_read")
 
     def __init__(self, count: int, read: Callable[[int, int], list[T]]) -> None:
         self._read = read
         self._lock = threading.RLock()
-        self._taken = 0  # how many items have come from the store
+        self._loaded_count = 0  # how many items have come from the store
         # How many items at the beginning have not been read, and those after them. In one tuple, which is replaced when
         # items are read: an interrupt leaves all of it or nothing, and the length is known without the lock.
-        self._held: tuple[int, list[T]] = (count, [])
+        self._buffer: tuple[int, list[T]] = (count, [])
 
     @property
     def is_loaded(self) -> bool:
-        """Whether nothing is left to be read from the store."""
-        return not self._held[0]
+        """Returns whether nothing is left to be read from the store."""
+        return not self._buffer[0]
 
     def __len__(self) -> int:
-        """How many items there are, read or not."""
-        unread, items = self._held
+        unread, items = self._buffer
         return unread + len(items)
 
     def append(self, item: T) -> None:
-        """Add an item at the end."""
+        """Appends an item."""
         with self._lock:
-            self._held[1].append(item)
+            self._buffer[1].append(item)
 
     @overload
     def __getitem__(self, place: int) -> T: ...
     @overload
     def __getitem__(self, place: slice) -> list[T]: ...
     def __getitem__(self, place: int | slice) -> T | list[T]:
-        """An item, or a list of those from one place up to another.
-
-        Raises:
-            IndexError: there is no item at that place.
-            StoreError: items had to be read and could not be.
-        """
         if isinstance(place, slice):
             start, stop, _ = place.indices(len(self))
             if start >= stop:
@@ -116,23 +96,21 @@ class StoredItems(Generic[T]):
         return items[start - unread]
 
     def __delitem__(self, place: slice) -> None:
-        """Cut the end off: `del items[length:]`. Nothing is read."""
         with self._lock:
-            unread, items = self._held
+            unread, items = self._buffer
             if place.start < unread:
-                self._held = (place.start, [])
+                self._buffer = (place.start, [])
             else:
                 del items[place.start - unread :]
 
     def _from(self, start: int) -> tuple[int, list[T]]:
-        """How many items are not read, once those from `start` on are; and the items after these."""
         with self._lock:
-            unread, items = self._held
+            unread, items = self._buffer
             if start < unread:
-                read = self._read(max(min(start, unread - self._taken), 0), unread)
-                self._taken += len(read)
-                self._held = (unread - len(read), [*read, *items])
-            return self._held
+                read = self._read(max(min(start, unread - self._loaded_count), 0), unread)
+                self._loaded_count += len(read)
+                self._buffer = (unread - len(read), [*read, *items])
+            return self._buffer
 
 
 LogWrite: TypeAlias = Literal["now", "deferred", "record", "surely"]
@@ -145,9 +123,9 @@ raised, too.
 
 
 class SlicePolicy(Enum):
-    """What a rollback does to a slice.
+    """The effect of a rollback on a slice.
 
-    A dataclass says which by a class variable: `slice_policy: ClassVar[SlicePolicy] = SlicePolicy.LOG`.
+    A dataclass declares it by a class variable: `slice_policy: ClassVar[SlicePolicy] = SlicePolicy.LOG`.
     """
 
     STATE = "state"
@@ -158,28 +136,21 @@ class SlicePolicy(Enum):
 
 @dataclass(slots=True, eq=False)
 class SliceOwner:
-    """Who may grow a list in place: stands for one session, and does not keep it alive."""
+    """The right to grow a list in place: stands for one session, and does not keep it alive."""
 
     session_id: str
 
 
 class Version(Generic[T]):
-    """One state of a slice; treat it as a value.
-
-    Attributes:
-        owner: who may grow the list in place.
-        items: the list; only the first `length` items belong to this version. In a stored session its beginning may
-            not have been read yet.
-        length: how many items the slice has.
-    """
+    """One state of a slice; treat it as a value."""
 
     __slots__ = ("items", "length", "owner")
 
     def __init__(self, owner: SliceOwner, items: list[T] | StoredItems[T], length: int) -> None:
-        """Make a version of a list that the caller hands over."""
-        self.owner: SliceOwner = owner
+        self.owner: SliceOwner = owner  # may grow the list in place
+        # The list; only the first `length` items belong to this version. Its beginning may still be in the store.
         self.items: list[T] | StoredItems[T] = items
-        self.length: int = length
+        self.length: int = length  # how many items the slice has
 
     def append(self, owner: SliceOwner, item: T) -> Version[T]:
         """The version with one item more; O(1) for the owner of the newest version."""
@@ -194,7 +165,7 @@ class Version(Generic[T]):
 
 
 def appended(version: Version[T] | None, owner: SliceOwner, item: T) -> Version[T]:
-    """The version with one item more; `None` is the slice that nothing has come into."""
+    """The version with one item more; `None` is the empty slice."""
     return Version(owner, [item], 1) if version is None else version.append(owner, item)
 
 
@@ -203,17 +174,11 @@ Versions: TypeAlias = Mapping[type[Any], Version[Any]]
 
 
 class SessionSnapshot(NamedTuple):
-    """The STATE slices of a session at one moment; made by `Session.snapshot`, taken by `Session.restore`.
+    """The STATE slices of a session at one moment; made by `Session.snapshot`, for `Session.restore`."""
 
-    Attributes:
-        owner: stands for the session that it belongs to.
-        slices: the version of every slice.
-        taken: how many events the call that is writing had taken in.
-    """
-
-    owner: SliceOwner
-    slices: Versions
-    taken: int = 0
+    owner: SliceOwner  # stands for the session that it belongs to
+    slices: Versions  # the version of every slice
+    event_count: int = 0  # how many events the call that is writing had dispatched
 
 
 class SliceView(Sequence[T], Generic[T]):
@@ -222,16 +187,14 @@ class SliceView(Sequence[T], Generic[T]):
     __slots__ = ("_version",)
 
     def __init__(self, version: Version[T] | None) -> None:
-        """Look at a version, which stays the same whatever becomes of the slice; `None` is the empty slice."""
         self._version = version
 
     @property
     def version(self) -> Version[T] | None:
-        """The version that is looked at; `None` for a slice that nothing has come into."""
+        """The version that is looked at; `None` for the empty slice."""
         return self._version
 
     def __len__(self) -> int:
-        """How many items the slice has."""
         version = self.version
         return 0 if version is None else version.length
 
@@ -240,14 +203,6 @@ class SliceView(Sequence[T], Generic[T]):
     @overload
     def __getitem__(self, index: slice) -> tuple[T, ...]: ...
     def __getitem__(self, index: int | slice) -> T | tuple[T, ...]:
-        """The item at an index, or the items of a range as a tuple: `session[Plan][-10:]` are the newest ten.
-
-        In a stored session an item is read when it is first asked for, with those after it; older ones are not.
-
-        Raises:
-            IndexError: no item has that index.
-            StoreError: the items cannot be read.
-        """
         version = self.version
         length = 0 if version is None else version.length
         if isinstance(index, slice):
@@ -263,7 +218,6 @@ class SliceView(Sequence[T], Generic[T]):
         return version.items[position]
 
     def __iter__(self) -> Iterator[T]:
-        """The items, oldest first, as they are at this moment."""
         return iter(self.all())
 
     def latest(self) -> T | None:
@@ -282,12 +236,12 @@ class SliceView(Sequence[T], Generic[T]):
 
 
 class SliceChange:
-    """What `Append`, `Replace` and `Unchanged` have in common."""
+    """Base of `Append`, `Replace` and `Unchanged`."""
 
     __slots__ = ()
 
     def apply(self, version: Version[Any] | None, _owner: SliceOwner, /) -> Version[Any] | None:
-        """The version that the change leads to; `None` is the slice that nothing has come into."""
+        """The version that the change leads to; `None` is the empty slice."""
         return version
 
 
@@ -299,7 +253,7 @@ class Append(SliceChange, Generic[T]):
     item: T
 
     def apply(self, version: Version[Any] | None, owner: SliceOwner, /) -> Version[Any]:
-        """Grow the version's list in place where `Version.append` does."""
+        """Grows the version's list in place where `Version.append` does."""
         return appended(version, owner, self.item)
 
 
@@ -311,21 +265,21 @@ class Replace(SliceChange, Generic[T]):
     items: tuple[T, ...]
 
     def apply(self, _version: Version[Any] | None, owner: SliceOwner, /) -> Version[Any]:
-        """Make a new list."""
+        """Makes a new list."""
         return Version(owner, list(self.items), len(self.items))
 
 
 @dataclass(frozen=True, slots=True)
 class Remove(SliceChange):
-    """The slice loses the items for which the predicate is true. Not for reducers, which know the items."""
+    """A change that removes the items for which the predicate is true. Not for reducers, which know the items."""
 
     where: Callable[[Any], bool]
 
     def apply(self, version: Version[Any] | None, owner: SliceOwner, /) -> Version[Any] | None:
-        """Make a new list, unless no item goes."""
+        """Makes a new list, unless no item goes."""
         items = SliceView(version).all()
-        left = [item for item in items if not self.where(item)]
-        return version if len(left) == len(items) else Version(owner, left, len(left))
+        rest = [item for item in items if not self.where(item)]
+        return version if len(rest) == len(items) else Version(owner, rest, len(rest))
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,11 +292,7 @@ Change: TypeAlias = Append[T] | Replace[T] | Unchanged
 
 
 def check_change(change: object, slice_type: type[object]) -> None:
-    """Check what a reducer has returned.
-
-    Raises:
-        ReducerError: it is not a `Change`, or brings something that is not an item of the slice.
-    """
+    """Checks what a reducer has returned; raises `ReducerError`."""
     if not isinstance(change, SliceChange):
         raise ReducerError(
             f"a reducer of slice {slice_type.__name__} returned {change!r:.100}; return Append(item), "
@@ -353,7 +303,7 @@ def check_change(change: object, slice_type: type[object]) -> None:
 
 
 def check_items(items: Iterable[object], slice_type: type[object]) -> None:
-    """Check that these are items of a slice; raises as `check_change`."""
+    """Checks that these are items of a slice; raises as `check_change`."""
     for item in items:
         if not isinstance(item, slice_type):
             raise ReducerError(f"slice {slice_type.__name__} cannot hold a {type(item).__name__}: {item!r:.100}")
@@ -363,34 +313,34 @@ Reducer: TypeAlias = Callable[[SliceView[S], E], Change[S]]
 """Takes the slice and the event; returns the change of the slice. Has no effects."""
 
 
-def resettable(slices: Versions) -> list[tuple[type[Any], int]]:
-    """The types whose slices have items and are emptied by `Session.reset`, with how many items they have.
+def list_resettable(slices: Versions) -> list[tuple[type[Any], int]]:
+    """The types whose slices `Session.reset` empties, with how many items they have.
 
-    A class whose items are to stay says so by a class variable: `survives_reset: ClassVar[bool] = True`.
+    A class whose items stay declares `survives_reset: ClassVar[bool] = True`.
     """
     lengths = [(kind, version.length) for kind, version in slices.items() if version.length]
     return [(kind, length) for kind, length in lengths if not getattr(kind, "survives_reset", False)]
 
 
 def shorten_logs(log: dict[Any, Version[Any]], owner: SliceOwner, lengths: list[tuple[type[Any], int]]) -> None:
-    """Remove so many of the oldest items of some LOGs; with the session's lock held."""
+    """Removes so many of the oldest items of some LOGs; with the session's lock held."""
     for kind, length in lengths:
-        left = SliceView(log[kind])[length:]
-        log[kind] = Version(owner, list(left), len(left))
+        rest = SliceView(log[kind])[length:]
+        log[kind] = Version(owner, list(rest), len(rest))
 
 
 Items: TypeAlias = Mapping[type[Any], tuple[Any, ...]]
 """What slices hold, by their type."""
 
 
-def filled(slices: Versions) -> Items:
+def list_items(slices: Versions) -> Items:
     """The items of the slices that have any, by their type."""
     return {kind: SliceView(version).all() for kind, version in slices.items() if version.length}
 
 
-def versions_of(items: Items, owner: SliceOwner) -> Versions:
+def make_versions(items: Items, owner: SliceOwner) -> Versions:
     """The slices that hold these items, by their type; `owner` may grow them in place."""
-    return {kind: Version(owner, list(held), len(held)) for kind, held in items.items()}
+    return {kind: Version(owner, list(values), len(values)) for kind, values in items.items()}
 
 
 SliceChanges: TypeAlias = Iterable[tuple[type[Any], SliceChange]]
@@ -398,24 +348,18 @@ SliceChanges: TypeAlias = Iterable[tuple[type[Any], SliceChange]]
 
 
 class StateSlices:
-    """The STATE slices of one session. All methods but `seen` are called with the session's lock held.
+    """The STATE slices of one session. All methods but `visible` are called with the session's lock held."""
 
-    Attributes:
-        owner: stands for the session.
-        now: who wrote last, the slices as they are for the writer, and as they were before it.
-        taken: the events that the writer has taken in so far, in a stored session.
-    """
-
-    __slots__ = ("_end_is_held", "now", "owner", "taken")
+    __slots__ = ("_end_is_shared", "events", "now", "owner")
 
     def __init__(self, owner: SliceOwner, slices: Versions) -> None:
-        """Make the state of a session without values."""
         self.owner: SliceOwner = owner
+        # The last writer, the slices as they are for it, and as they were before it.
         self.now: tuple[Transaction | None, Versions, Versions] = (None, slices, slices)
-        self.taken: list[object] = []
-        self._end_is_held = False
+        self.events: list[object] = []  # the events that the writer has dispatched so far
+        self._end_is_shared = False
 
-    def seen(self) -> Versions:
+    def visible(self) -> Versions:
         """The slices as this context sees them: its call's own changes, or what has been committed."""
         while True:
             now = self.now
@@ -427,20 +371,20 @@ class StateSlices:
                 return working
 
     def is_used(self, kind: type[Any]) -> bool:
-        """Whether a slice holds something, for its writer or for other readers."""
+        """Returns whether a slice holds something, for its writer or for other readers."""
         writer, working, before = self.now
         views = (working,) if writer is None or writer.committed else (working, before)
         return any(kind in slices and slices[kind].length for slices in views)
 
-    def held(self) -> Versions:
+    def share(self) -> Versions:
         """The slices as this context sees them, for a caller that may hold them for ever."""
-        slices = self.seen()
+        slices = self.visible()
         # The slices from before the writer are never cut off, so a holder of these needs no protection.
-        self._end_is_held |= slices is not self.now[2]
+        self._end_is_shared |= slices is not self.now[2]
         return slices
 
     def open(self, participant: Snapshotable[Any], call: Transaction, what: str) -> bool:
-        """Make sure that a call may write to the participant whose state this is, and keep apart what it writes.
+        """Makes sure that a call may write, and separates its changes from what others see.
 
         Args:
             participant: the session.
@@ -463,29 +407,24 @@ class StateSlices:
         if root is not writer:
             committed = working if writer is None or writer.committed else before
             self.now = (root, committed, committed)
-            self._end_is_held = False
-            self.taken = []
+            self._end_is_shared = False
+            self.events = []
             return True
         return False
 
     def _snapshot(self) -> SessionSnapshot:
-        """What a call that joins is rolled back to; unlike that of `Session.snapshot`, it is dropped with the call."""
         call = current()
-        taken = len(self.taken) if call is not None and call.root is self.now[0] else 0
-        return SessionSnapshot(self.owner, self.seen(), taken)
+        count = len(self.events) if call is not None and call.root is self.now[0] else 0
+        return SessionSnapshot(self.owner, self.visible(), count)
 
     def append(self, kind: type[Any], item: object) -> None:
-        """Let a slice get an item more, for the writer that `open` admitted."""
+        """Appends an item for the writer that `open` admitted."""
         writer, working, before = self.now
         # A copy, because snapshots and readers without the lock hold the mapping that is replaced.
         self.now = (writer, {**working, kind: appended(working.get(kind), self.owner, item)}, before)
 
     def apply(self, changes: SliceChanges) -> None:
-        """Change slices, all atomically, for the writer that `open` admitted.
-
-        Raises:
-            SessionUseError: a predicate that removes items has written to the session.
-        """
+        """Changes slices atomically for the writer that `open` admitted; raises `SessionUseError`."""
         now = self.now
         writer, working, before = now
         becomes = dict(working)
@@ -498,18 +437,18 @@ class StateSlices:
         self.now = (writer, becomes, before)
 
     def restore(self, slices: Versions) -> None:
-        """Restore what a snapshot holds, for the writer that `open` admitted."""
+        """Restores a snapshot for the writer that `open` admitted."""
         writer, _, before = self.now
         # The caller holds the snapshot, whose versions may count items at the end of lists that an undo would cut off.
-        self._end_is_held = True
+        self._end_is_shared = True
         self.now = (writer, slices, before)
 
-    def undo(self, slices: Versions, taken: int) -> None:
-        """Become again what a transaction held when it joined; costs what has changed since."""
+    def undo(self, slices: Versions, event_count: int) -> None:
+        """Restores the snapshot of a transaction; costs what has changed since."""
         writer, working, before = self.now
-        del self.taken[taken:]
+        del self.events[event_count:]
         # Otherwise a snapshot or a fork may look at the items at the end of the list.
-        if not self._end_is_held:
+        if not self._end_is_shared:
             for kind, version in slices.items():
                 later = working.get(kind)
                 # A version with another list was replaced or copied, so this list has no items of it.

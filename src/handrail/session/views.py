@@ -1,13 +1,9 @@
-"""Sessions as others have them: bound to a call, as `context.session`, and those above, which may not be open.
-
-The session as the handler of one call has it: `context.session`.
+"""Views of a session: bound to a call, as `context.session`, and the sessions above it, which may not be open.
 
 A view is a session: it has the class of the session, its methods and attributes, and is equal to it. Each method runs
-in the session itself, with the call of the view as the current one (`handrail.transaction.in_call`), in whatever thread
-or task it is called. So a write through it belongs to the call while that is open, and is refused with
-`TransactionClosedError` when it has ended; a read sees what the call has written. The slices and the conversation of a
-view write through the view. Every session that is reached from a view is a view of the same call: its parent, the
-parent of that, a child, a fork.
+in the session itself, with the call of the view as the current one (`handrail.transaction.in_call`), in any thread or
+task. The slices and the conversation of a view write through the view. Every session that is reached from a view is a
+view of the same call: its parent, a child, a fork.
 
 | through a view | while the call is open | after its end |
 |---|---|---|
@@ -19,9 +15,7 @@ parent of that, a child, a fork.
 | a call on a child, by `ToolExecutor` | is nested; in a `concurrent` call independent | `TransactionClosedError` |
 | rules, subscribers, `close`, `close_async` | as of the session | as of the session |
 
-Views exist only where they are asked for, so that nothing is spent on them in the session itself.
-
-Which sessions another one works for: its parent, the parent of that, and so on, whether they are open or not.
+Views are made only where they are asked for, so that the session itself costs nothing for them.
 """
 
 from __future__ import annotations
@@ -55,8 +49,8 @@ class BoundSession(Session):
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - any attribute of a session
         if "unbound" not in vars(self):  # as while it is being copied
             raise AttributeError(name)
-        found = getattr(self.unbound, name)
-        return bound_session(found, self.bound_to) if isinstance(found, Session) else found  # the parent
+        value = getattr(self.unbound, name)
+        return bound_session(value, self.bound_to) if isinstance(value, Session) else value  # the parent
 
     def __setattr__(self, name: str, value: object) -> None:
         setattr(self.unbound, name, value)
@@ -85,23 +79,21 @@ class BoundSlice(Slice[Any]):
         self.bound_to: Transaction = call
 
 
-def _forwarded(owner: type[object], name: str) -> Callable[..., Any]:
-    """A method that runs that method of the session or slice in the call."""
-
+def _forward_method(owner: type[object], name: str) -> Callable[..., Any]:
     @wraps(getattr(owner, name))
     def run(self: BoundSession | BoundSlice, *args: object, **kwargs: object) -> object:
         method, call = getattr(self.unbound, name), self.bound_to
         if current() is call:  # in the handler itself, which is nearly always so
-            made = method(*args, **kwargs)
+            result = method(*args, **kwargs)
         else:
             with in_call(call):
-                made = method(*args, **kwargs)
-        return bound_session(made, call) if isinstance(made, Session) else made  # a child, a fork
+                result = method(*args, **kwargs)
+        return bound_session(result, call) if isinstance(result, Session) else result  # a child, a fork
 
     return run
 
 
-def _forwarded_property(owner: type[object], name: str) -> property:
+def _forward_property(owner: type[object], name: str) -> property:
     def read(self: BoundSession | BoundSlice) -> object:
         with in_call(self.bound_to):
             return getattr(self.unbound, name)
@@ -110,14 +102,13 @@ def _forwarded_property(owner: type[object], name: str) -> property:
 
 
 def _forward(owner: type[object], view: type[object]) -> None:
-    """Give a view what its owner has and it has not; the asynchronous methods are made of others."""
     for name, member in list(vars(owner).items()):
         if name in vars(view) or (name.startswith("__") and name != "__repr__"):
             continue
         if isinstance(member, property):
-            setattr(view, name, _forwarded_property(owner, name))
+            setattr(view, name, _forward_property(owner, name))
         elif isinstance(member, FunctionType) and not iscoroutinefunction(member):
-            setattr(view, name, _forwarded(owner, name))
+            setattr(view, name, _forward_method(owner, name))
         elif isinstance(member, MemberDescriptorType) or not hasattr(member, "__get__"):
             # Data of a class of the program, of which a view would find the default.
             setattr(view, name, property(attrgetter(f"unbound.{name}")))
@@ -135,38 +126,29 @@ def bound_session(session: Session, call: Transaction) -> BoundSession:
     itself = session.unbound
     kind = type(itself)
     if kind not in _CLASSES:
-        made = cast("type[BoundSession]", type(kind.__name__, (BoundSession, kind), {}))  # its first base is the view
-        for each in kind.__mro__[: kind.__mro__.index(Session)]:
-            _forward(each, made)
-        _CLASSES[kind] = made
+        view = cast("type[BoundSession]", type(kind.__name__, (BoundSession, kind), {}))  # its first base is the view
+        for base in kind.__mro__[: kind.__mro__.index(Session)]:
+            _forward(base, view)
+        _CLASSES[kind] = view
     return _CLASSES[kind](itself, call)
 
 
 class UnopenedSession(NamedTuple):
-    """A session in its store, which another process may have open.
-
-    Attributes:
-        store: where it is kept.
-        row: its row.
-    """
+    """A session in its store, which another process may have open."""
 
     store: SessionStore
     row: SessionRow
 
     def log(self, kind: type[T]) -> tuple[T, ...]:
-        """The items of a LOG, the oldest first.
-
-        Raises:
-            StoreError: the store cannot be read.
-        """
+        """The items of a LOG, the oldest first; raises `StoreError`."""
         from handrail.session.persistence.loading import known_items  # noqa: PLC0415
 
-        found = known_items(self.store, self.row, lambda each: each is kind)
-        return tuple(cast("list[T]", found.get(kind, [])))
+        value = known_items(self.store, self.row, lambda cls: cls is kind)
+        return tuple(cast("list[T]", value.get(kind, [])))
 
 
 def reads_above(session: Session) -> bool:
-    """Whether `sessions_above` may read the store. Most sessions have been made for none, or in this process."""
+    """Returns whether `sessions_above` may read the store; most sessions have no parent, or one in this process."""
     last = session.unbound
     while last.parent is not None:
         last = last.parent
@@ -174,9 +156,9 @@ def reads_above(session: Session) -> bool:
 
 
 def sessions_above(session: Session) -> Iterator[Session | UnopenedSession]:
-    """The sessions that a session works for, the nearest first. One that is no longer in the store ends the list.
+    """Iterates over the sessions that a session works for, the nearest first; one that was deleted ends the list.
 
-    A parent that this process has made the session for is that object, and any other one is read from the store.
+    A parent that this process has made the session for is that object; any other one is read from the store.
 
     Raises:
         StoreError: the store cannot be read.
@@ -190,11 +172,11 @@ def sessions_above(session: Session) -> Iterator[Session | UnopenedSession]:
         return
     from handrail.session.persistence.protocol import ForkedFrom, works_for  # noqa: PLC0415
 
-    store, seen = recorder.store, {last.session_id}
+    store, ids = recorder.store, {last.session_id}
     above = works_for(recorder.session_lock.row, last[ForkedFrom].all())
     # A session may have been deleted, and its id used again for one that is made for its former child.
-    while above is not None and above not in seen and (row := store.find(above)) is not None:
-        seen.add(above)
+    while above is not None and above not in ids and (row := store.find(above)) is not None:
+        ids.add(above)
         unopened = UnopenedSession(store, row)
         yield unopened
         above = works_for(row, unopened.log(ForkedFrom))

@@ -160,7 +160,7 @@ class TaintIndex:
         for place in range(start, len(items)):
             self._places[items[place].provenance.ref] = place
             self._read = place + 1
-        return self._places.get(ref.stored)
+        return self._places.get(ref.storable)
 
 
 def taint(
@@ -186,7 +186,7 @@ def taint(
     session = index.session
     session_secret(session, secret)
     item = Tainted(provenance, after)
-    session[Tainted].log(item, provenance.ref, written=durability)
+    session[Tainted].log(item, provenance.ref, write=durability)
     # By identity, from the end: another thread may have appended an equal one.
     items = session[Tainted]
     return next(place for place in reversed(range(len(items))) if items[place] is item)
@@ -195,7 +195,7 @@ def taint(
 def session_secret(session: Session, secret: Callable[[], str] = new_secret) -> str:
     """The secret of a session; a new one if it has none, as one that was read from JSON."""
     if not len(session[DelimiterSecret]):
-        session[DelimiterSecret].log(DelimiterSecret(secret()), written="deferred")
+        session[DelimiterSecret].log(DelimiterSecret(secret()), write="deferred")
     return session[DelimiterSecret][0].secret
 
 
@@ -217,7 +217,7 @@ def taint_by_answer(session: Session, child: Session, *, tool: str, ref: CallRef
     if not len(child[Tainted]):
         return
     through = tuple(str(taint_.provenance) for taint_ in child[Tainted][:_MOST_THROUGH])
-    taint(TaintIndex(session), Provenance(tool, *ref.stored, shown_arguments(arguments), through))
+    taint(TaintIndex(session), Provenance(tool, *ref.storable, shown_arguments(arguments), through))
 
 
 def shown_arguments(arguments: str) -> str:
@@ -290,5 +290,5 @@ def find_marks(index: TaintIndex, ref: CallRef, place: int | None = None) -> Con
 def make_delimiter(session: Session, ref: CallRef, place: int | None = None) -> str:
     """The delimiter of the content of a call in a tainted session."""
     # With the session, because a fork has the secret of its origin, and may have calls of the same names.
-    identity = repr((session.session_id, *ref.stored, place))
+    identity = repr((session.session_id, *ref.storable, place))
     return bytes_digest(identity.encode(errors="surrogatepass"), session_secret(session).encode())[:_DIGITS]

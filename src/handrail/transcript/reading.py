@@ -36,7 +36,7 @@ from handrail.serde.json_schema import is_array
 from handrail.session.calls import CallRef, OpenCall
 from handrail.session.conversation import ConversationPart
 from handrail.session.open_calls import PostponedCall
-from handrail.session.persistence.loading import corrupt, decoded_items
+from handrail.session.persistence.loading import corrupt, decode_items
 from handrail.session.persistence.protocol import SessionEntry, SessionStore
 from handrail.session.persistence.stored_types import stored_type
 from handrail.transcript.messages import (
@@ -166,8 +166,8 @@ class PendingCall:
         """Returns whether an identity, as a record has it, names this call; some messages do not know the reply."""
         mine = self.call.call
         if None in {ref.reply, mine.reply}:
-            return ref.call_id in {mine.call_id, mine.stored.call_id}
-        return ref.stored == mine.stored
+            return ref.call_id in {mine.call_id, mine.storable.call_id}
+        return ref.storable == mine.storable
 
     def report(self, claim: OpenCall | None) -> TranscriptCall:
         """The call with its outcome; `claim` is what the ledger has of an effect that has not come to its end."""
@@ -267,7 +267,7 @@ class TranscriptReader:
         row = self._store.find(self._session_id)
         if row is None:  # deleted
             return
-        self._claims = {claim.call.stored: claim for claim in self._store.open_claims(self._session_id)}
+        self._claims = {claim.call.storable: claim for claim in self._store.open_claims(self._session_id)}
         while self._place < row.head:
             end = min(self._place + _PAGE_ENTRIES, row.head)
             for entry in self._store.entries(self._session_id, after=self._place, until=end):
@@ -290,7 +290,7 @@ class TranscriptReader:
             if entry.removed:
                 self._close(*self._last.values(), self._alone.values())
                 self._queue.append(TranscriptBreak(conversation=None, kind="removed", count=entry.removed))
-            for part in decoded_items(part_type, entry, self._session_id, self._store):
+            for part in decode_items(part_type, entry, self._session_id, self._store):
                 self._add_part(part)
         elif name == stored_type(ToolInvoked).name:
             for report in self._decode(entry, lambda item: (call_report(item),)):
@@ -433,7 +433,7 @@ class TranscriptReader:
                 yield item
 
     def _report(self, open_call: PendingCall) -> Iterator[TranscriptCall]:
-        call = open_call.report(self._claims.get(open_call.call.call.stored))
+        call = open_call.report(self._claims.get(open_call.call.call.storable))
         nested = tuple(
             replace(inner, conversation=call.conversation, child=self._child(inner)) for inner in call.nested
         )

@@ -277,7 +277,9 @@ def test_a_reply_that_no_store_can_look_up_names_its_calls_by_its_digest(world: 
             if not session.conversation:
                 session.conversation.append({}, calls=asked[:1], reply=reply)
             door = world.executor(session)
-            assert [event.call for event in session.open_calls] == ([] if world.done else [CallRef(reply, "1").stored])
+            assert [event.call for event in session.open_calls] == (
+                [] if world.done else [CallRef(reply, "1").storable]
+            )
             assert door.execute(asked[0], reply=reply).success
             assert door.answer() == door.execute_all(asked[:1], reply=reply)
             assert door.execute(asked[1], reply=f"{reply}2").success

@@ -12,7 +12,7 @@ from handrail.runtime.ledger.effects import Busy, Conflict, ToolEffect, Unknown
 from handrail.runtime.ledger.records import load_result
 from handrail.store import ClaimOwner, EffectRow
 from tests.kit import tool
-from tests.serde.shapes import Json
+from tests.serde.kit import Json
 from tests.wording import Wording
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

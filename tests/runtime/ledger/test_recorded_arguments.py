@@ -22,7 +22,7 @@ from handrail.runtime.ledger.records import (
     recorded_arguments,
     started_params,
 )
-from handrail.serde import MASK, Masking, masking_of, parse
+from handrail.serde import MASK, Masking, parse, type_masking
 from tests.kit import Note
 from tests.runtime.test_masked_records import Login
 from tests.wording import Wording
@@ -46,7 +46,7 @@ class Sly:
 def recorded(params: object, written: str | bytes | Mapping[str, Any] | None = None) -> RecordedArguments:
     """What is recorded of a call with these parameters, read again."""
     kind = type(params)
-    data = recorded_arguments(ToolCall("c1", "do", "{}", written), params, masking_of(kind))
+    data = recorded_arguments(ToolCall("c1", "do", "{}", written), params, type_masking(kind))
     assert len(data) <= MOST_BYTES
     return read_arguments(data)
 
@@ -54,8 +54,8 @@ def recorded(params: object, written: str | bytes | Mapping[str, Any] | None = N
 def test_arguments_are_recorded_as_they_were_parsed() -> None:
     """With their defaults, as an object; a tool without parameters has an empty one."""
     call = ToolCall("c1", "log", '{"user": "ada"}')
-    assert recorded_arguments(call, Note("Zoë"), masking_of(Note)) == '{"text":"Zoë"}'.encode()
-    assert recorded_arguments(call, None, masking_of(None)) == b"{}"
+    assert recorded_arguments(call, Note("Zoë"), type_masking(Note)) == '{"text":"Zoë"}'.encode()
+    assert recorded_arguments(call, None, type_masking(None)) == b"{}"
 
 
 def test_what_the_model_wrote_is_not_recorded_twice() -> None:
@@ -127,7 +127,7 @@ HUGE = 100_000
 def test_what_is_too_long_is_cut_visibly(part: str, wording: Wording) -> None:
     """What is stored is JSON: the beginning as a string, with a mark and the full length."""
     text = part * HUGE
-    whole = masking_of(Note).json(Note(text))
+    whole = type_masking(Note).json(Note(text))
     cut = recorded(Note(text)).arguments
     beginning, dots, mark = str(cut).rpartition("... (")
     assert dots + mark == wording

@@ -1,21 +1,41 @@
-"""Going on with a stored session: what is read, what is refused, and what is said of it."""
+"""Opening a stored session: indexes, items on demand, damage."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from random import Random
 from string import printable
 from typing import Any
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
-from handrail.errors import SessionLockedError, SessionNotFoundError, StoreCorruptError, UnknownTypeError
+from handrail.errors import (
+    SessionLockedError,
+    SessionNotFoundError,
+    StoreCorruptError,
+    StoreUnavailableError,
+    UnknownTypeError,
+)
 from handrail.session import Session
-from handrail.session.persistence.protocol import Checkpoint, SessionEntry, SessionRow
+from handrail.session.persistence.loading import ItemReader, entry_ranges
+from handrail.session.persistence.protocol import (
+    Checkpoint,
+    EntryIndex,
+    ItemRange,
+    SessionEntry,
+    SessionRow,
+    dump_indexes,
+    find_index,
+    load_indexes,
+)
 from handrail.session.persistence.recorder import MOST_UNCOVERED_BYTES
+from handrail.session.persistence.stored_types import stored_type
 from handrail.store import MemoryStore
 from handrail.testing import FakeClock
+from tests.kit import refusal
 from tests.session.faulty_stores import FaultyStore
 from tests.session.samples import Add, Happened, Note, Total
 from tests.store.kit import append
@@ -78,9 +98,7 @@ def test_a_session_has_one_writer(store: FaultyStore) -> None:
 
 def test_a_checkpoint_covers_one_entry_at_least(memory: FaultyStore, wording: Wording) -> None:
     """Anything else is a mistake of the program, told before anything is done."""
-    with pytest.raises(ValueError) as raised:
-        Session.open(memory, "s", checkpoint_every=0)
-    assert str(raised.value) == wording
+    assert str(refusal(ValueError, Session.open, memory, "s", checkpoint_every=0)) == wording
     assert memory.find("s") is None
 
 
@@ -213,10 +231,9 @@ def test_an_unknown_type_names_itself(store: FaultyStore) -> None:
 def test_a_checkpoint_that_cannot_be_read_says_which(memory: FaultyStore, wording: Wording) -> None:
     """And that nothing is lost with it."""
     write(memory, note(1, 0), checkpoint=Checkpoint(1, b"{"))
-    with pytest.raises(StoreCorruptError) as caught:
-        Session.open(memory, "s")
-    assert str(caught.value) == wording
-    assert caught.value.store == "memory:"
+    error = refusal(StoreCorruptError, Session.open, memory, "s")
+    assert str(error) == wording
+    assert error.store == "memory:"
 
 
 @pytest.mark.parametrize(
@@ -229,9 +246,7 @@ def test_an_entry_that_does_not_fit_is_named(
 ) -> None:
     """The session is not opened as something that it was not."""
     write(memory, *entries)
-    with pytest.raises(StoreCorruptError) as raised:
-        Session.open(memory, "s")
-    assert str(raised.value) == wording
+    assert str(refusal(StoreCorruptError, Session.open, memory, "s")) == wording
 
 
 class Forgetful(MemoryStore):
@@ -246,9 +261,7 @@ def test_a_missing_entry_is_named(last: int, wording: Wording) -> None:
     """In the middle or at the end."""
     store = FaultyStore(Forgetful(clock=FakeClock()))
     write(store, *(note(number, number - 1) for number in range(1, last + 1)))
-    with pytest.raises(StoreCorruptError) as raised:
-        Session.open(store, "s")
-    assert str(raised.value) == wording
+    assert str(refusal(StoreCorruptError, Session.open, store, "s")) == wording
 
 
 @pytest.mark.parametrize("items", [b"[{", b"{}", b"\xff"])
@@ -263,10 +276,7 @@ def test_items_that_are_no_json_are_named(memory: FaultyStore, items: bytes, wor
 def test_items_of_another_number_are_named(memory: FaultyStore, wording: Wording) -> None:
     """A slice is never shorter than it was."""
     write(memory, note(1, 0), note(2, 1, items=b"[]"))
-    with (
-        Session.open(memory, "s") as session,
-        pytest.raises(StoreCorruptError) as raised,
-    ):
+    with Session.open(memory, "s") as session, pytest.raises(StoreCorruptError) as raised:
         session[Note].all()
     assert str(raised.value) == wording
 
@@ -277,3 +287,253 @@ def test_items_that_no_longer_fit_say_so(memory: FaultyStore, wording: Wording) 
     with Session.open(memory, "s") as session, pytest.raises(UnknownTypeError) as raised:
         session[Note].all()
     assert str(raised.value) == wording
+
+
+NOTE_TYPE = stored_type(Note)
+
+
+def entry(number: int, texts: list[str], *, start: int, removed: int = 0, role: Any = "state") -> SessionEntry:
+    """An entry of notes."""
+    items = NOTE_TYPE.dump(tuple(map(Note, texts)))
+    return SessionEntry(number, "", "", role, NOTE_TYPE.name, 1, start, removed, len(texts), items)
+
+
+def reader(store: FaultyStore, *entries: SessionEntry) -> tuple[ItemReader, EntryIndex]:
+    """A reader of the notes of these entries, which are written, and their layout."""
+    write(store, *entries)
+    layout = EntryIndex("state")
+    for each in entries:
+        if each.role != "event":
+            layout = layout.after(each)
+    return ItemReader(store, "s", layout, NOTE_TYPE), layout
+
+
+def grown(count: int) -> list[SessionEntry]:
+    """Entries of one note each, with an event between each two."""
+    entries: list[SessionEntry] = []
+    for place in range(count):
+        entries.append(entry(2 * place + 1, [str(place)], start=place))
+        entries.append(entry(2 * place + 2, ["event"], start=0, role="event"))
+    return entries
+
+
+def test_the_end_of_a_slice_costs_what_its_items_cost(store: FaultyStore) -> None:
+    """In every store, and however many there are before them; each is read once."""
+    with Session.open(store, "s") as session:
+        for number in range(50):
+            session.dispatch(Happened(str(number)))
+            session[Note].append(Note(str(number)))
+    with Session.open(store, "s") as session:
+        store.rows_read = 0
+        assert session[Note].latest() == Note("49")
+        assert store.rows_read == 1
+        assert session[Happened][-10:] == tuple(Happened(str(number)) for number in range(40, 50))
+        assert store.rows_read == 11
+        assert session[Happened][-20:] == tuple(Happened(str(number)) for number in range(30, 50))
+        assert session[Happened][-1:-20:-9] == (Happened("49"), Happened("40"), Happened("31"))
+        assert store.rows_read == 21
+        assert session[Happened][60:] == session[Happened][5:5] == ()
+        assert session.kinds == (Note, Happened)
+        assert store.rows_read == 21
+        assert session[Happened].all() == tuple(Happened(str(number)) for number in range(50))
+        assert len(session[Happened].where(lambda event: event.what == "3")) == 1
+        assert store.rows_read >= 51
+
+
+def test_what_is_appended_later_stands_behind_what_was_stored(store: FaultyStore) -> None:
+    """Nothing of the store is read for it."""
+    with Session.open(store, "s") as session:
+        session[Note].seed(*(Note(str(number)) for number in range(9)))
+    with Session.open(store, "s") as session:
+        store.rows_read = 0
+        session[Note].append(Note("9"))
+        assert session[Note][-1:] == (Note("9"),)
+        assert store.rows_read == 0
+        assert session[Note][-3:] == (Note("7"), Note("8"), Note("9"))
+        assert store.rows_read == 1
+        assert session[Note][0] == Note("0")  # of the same entry
+        assert store.rows_read == 1
+
+
+def test_more_entries_than_are_asked_for_at_once_are_read_in_pages(
+    memory: FaultyStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A long end of a slice."""
+    monkeypatch.setattr("handrail.session.persistence.loading._MOST_AT_ONCE", 3)
+    read, layout = reader(memory, *grown(20))
+    assert read(12, layout.length) == [Note(str(place)) for place in range(12, 20)]
+    assert read(0, 12) == [Note(str(place)) for place in range(12)]
+    assert read(0, 0) == []
+
+
+CHANGES = st.lists(
+    st.none() | st.tuples(st.integers(0, 12), st.integers(0, 4), st.integers(0, 4), st.booleans()), max_size=25
+)
+
+
+@example(changes=[(0, 0, 3, False), (3, 0, 1, False), (1, 1, 0, False)], ends=[1], fails=[])  # two runs of one entry
+@example(changes=[(0, 0, 2, False)], ends=[0, 1], fails=[])  # an end of no items
+@given(changes=CHANGES, ends=st.lists(st.integers(0, 9), max_size=6), fails=st.lists(st.booleans(), max_size=6))
+def test_the_ends_of_any_slice_make_up_the_whole(
+    changes: list[tuple[int, int, int, bool] | None], ends: list[int], fails: list[bool]
+) -> None:
+    """Whatever has become of the slice, in whichever steps it is read, whether or not the store fails between."""
+    store = FaultyStore(MemoryStore(clock=FakeClock()))
+    items: list[str] = []
+    entries: list[SessionEntry] = []
+    for number, change in enumerate(changes, 1):
+        if change is None:
+            entries.append(entry(number, ["event"], start=0, role="event"))
+            continue
+        start, removed, come, at_end = change
+        start = len(items) if at_end else min(start, len(items))
+        removed = min(removed, len(items) - start)
+        new = [f"{number}-{place}" for place in range(come)]
+        items[start : start + removed] = new
+        entries.append(entry(number, new, start=start, removed=removed))
+    read, layout = reader(store, *entries)
+    found: list[Note] = []
+    for end, fail in zip([*ends, len(items)], [*fails, *[False] * 7], strict=False):
+        stop = layout.length - len(found)
+        if fail and stop:
+            store.go_down("read")
+            refusal(StoreUnavailableError, read, max(stop - end - 1, 0), stop)
+            store.come_back()
+        more = read(max(stop - end, 0), stop)
+        assert len(more) >= min(end, stop)
+        found = [*more, *found]
+    assert [note.text for note in found] == items
+
+
+@pytest.mark.parametrize("place", [0, 8, 12, 14, 16])
+@pytest.mark.parametrize("first", [3, 6, 9])
+def test_an_entry_that_is_lost_is_noticed_when_it_is_due(place: int, first: int) -> None:
+    """Whether what is read begins or ends with it; the entries before it are not read to find that out."""
+    entries = grown(9)
+    _, layout = reader(FaultyStore(MemoryStore(clock=FakeClock())), *entries)
+    entries[place] = entry(place + 1, ["event"], start=0, role="event")
+    damaged = FaultyStore(MemoryStore(clock=FakeClock()))
+    write(damaged, *entries)
+    read = ItemReader(damaged, "s", layout, NOTE_TYPE)
+
+    def read_all() -> list[list[Note]]:
+        return [read(start, stop) for start, stop in ((first - 1, 9), (first - 3, first - 1), (0, first - 3))]
+
+    refusal(StoreCorruptError, read_all)
+
+
+@pytest.mark.parametrize("kind", ["lost", "shortened", "emptied"])
+def test_damage_within_what_is_read_names_the_entries(memory: FaultyStore, kind: str, wording: Wording) -> None:
+    """An entry that is lost, or has other items than it should."""
+    entries = grown(9)
+    _, layout = reader(memory, *entries)
+    damaged = FaultyStore(MemoryStore(clock=FakeClock()))
+    if kind == "lost":
+        entries[14] = entry(15, ["event"], start=0, role="event")
+    elif kind == "shortened":
+        entries[14] = entries[14]._replace(items=b"[]")
+    else:
+        entries = [each._replace(role="event") for each in entries]
+    write(damaged, *entries)
+    assert str(refusal(StoreCorruptError, ItemReader(damaged, "s", layout, NOTE_TYPE), 5, 9)) == wording
+
+
+@dataclass
+class History:
+    """A slice as a plain list, with the entries that made it and what its layout has become."""
+
+    items: list[int] = field(default_factory=list[int])
+    brought: dict[int, list[int]] = field(default_factory=dict[int, list[int]])
+    layout: EntryIndex = field(default_factory=lambda: EntryIndex("state"))
+    number: int = 0
+
+    def change(self, start: int, removed: int, come: int) -> None:
+        """Take some items away, and put others in their place."""
+        self.number += 1
+        start = min(start, len(self.items))
+        removed = min(removed, len(self.items) - start)
+        new = [self.number * 100 + place for place in range(come)]
+        self.items[start : start + removed] = new
+        self.brought[self.number] = new
+        entry = SessionEntry(self.number, "", "", "state", "T", 1, start, removed, come, b"")
+        self.layout = self.layout.after(entry)
+
+    def something_else(self) -> None:
+        """An entry of another slice."""
+        self.number += 1
+
+    def read(self) -> list[int]:
+        """The items by the layout, as opening a session reads them."""
+        items: list[int] = []
+        for run in self.layout.runs:
+            within = [item for number in range(run.first, run.last + 1) for item in self.brought.get(number, [])]
+            assert len(within) == run.total
+            items += within[run.offset : run.offset + run.size]
+        return items
+
+
+@given(changes=st.lists(st.none() | st.tuples(st.integers(0, 12), st.integers(0, 4), st.integers(0, 4)), max_size=30))
+def test_a_layout_says_where_every_item_stands(changes: list[tuple[int, int, int] | None]) -> None:
+    """Whatever becomes of the slice, and whatever stands between its entries; also after it was stored and read."""
+    history = History()
+    for change in changes:
+        if change is None:
+            history.something_else()
+        else:
+            history.change(*change)
+        assert history.layout.length == len(history.items)
+        assert history.read() == history.items
+    assert load_indexes(dump_indexes({"T": history.layout})) == {"T": history.layout}
+
+
+def test_what_only_grew_is_one_run() -> None:
+    """A checkpoint of it is small, however many entries there are."""
+    history = History()
+    for _ in range(100):
+        history.change(len(history.items), 0, 2)
+        history.something_else()
+    assert history.layout.runs == (ItemRange(1, 199, 0, 200, 200),)
+
+
+def test_a_change_in_the_middle_cuts_a_run_in_two() -> None:
+    """What is before it, what has come, and what is behind it."""
+    history = History()
+    history.change(0, 0, 5)
+    history.change(2, 1, 1)
+    assert history.layout.runs == (ItemRange(1, 1, 0, 2, 5), ItemRange(2, 2, 0, 1, 1), ItemRange(1, 1, 3, 2, 5))
+
+
+def test_an_empty_slice_may_become_one_of_the_other_role() -> None:
+    """One with items may not: that is for whoever reads it to refuse."""
+    empty, full = EntryIndex("state", (), 3), EntryIndex("state", (ItemRange(1, 1, 0, 1, 1),), 1)
+    assert find_index({"T": empty}, "T", "log") == EntryIndex("log")
+    assert find_index({"T": empty}, "T", "state") is empty
+    assert find_index({"T": full}, "T", "log") is full
+    assert find_index({}, "T", "log") == EntryIndex("log")
+
+
+WRONG = {
+    "no JSON": b"{",
+    "of another format": b'{"format":"handrail.checkpoint/2","slices":{}}',
+    "without slices": b'{"format":"handrail.checkpoint/1"}',
+    "with a slice of too few fields": b'{"format":"handrail.checkpoint/1","slices":{"T":["state",1]}}',
+    "with a slice of another role": b'{"format":"handrail.checkpoint/1","slices":{"T":["event",1,[]]}}',
+    "with a number below zero": b'{"format":"handrail.checkpoint/1","slices":{"T":["state",1,[[1,1,-1,1,1]]]}}',
+    "with more items than there are": b'{"format":"handrail.checkpoint/1","slices":{"T":["log",1,[[1,1,1,1,1]]]}}',
+    "with a run that ends too early": b'{"format":"handrail.checkpoint/1","slices":{"T":["log",2,[[2,1,0,1,1]]]}}',
+}
+
+
+@pytest.mark.parametrize("data", WRONG.values(), ids=list(WRONG))
+def test_what_is_no_checkpoint_is_refused(data: bytes) -> None:
+    """It is never taken for one that says something else."""
+    with pytest.raises(ValueError, match=r"checkpoint|format|Expecting"):
+        load_indexes(data)
+
+
+def test_few_stretches_are_read_for_many_runs() -> None:
+    """More than are read one by one are read together, with what stands between them."""
+    runs = tuple(ItemRange(number, number, 0, 1, 1) for number in (9, 1, 2, 20, 9))
+    assert entry_ranges(runs, most=9) == ((1, 1), (2, 2), (9, 9), (20, 20))
+    assert entry_ranges(runs, most=2) == ((1, 20),)
+    assert entry_ranges((), most=2) == ()

@@ -13,6 +13,7 @@ from handrail.errors import SessionLostError, StoreUnavailableError
 from handrail.session import Append, Session, SliceView
 from handrail.store import MemoryStore
 from handrail.testing import FakeClock
+from tests.kit import refusal
 from tests.session.faulty_stores import FaultyStore
 from tests.session.samples import Add, Happened, Note, Task
 from tests.store.kit import claim_conditions
@@ -49,12 +50,9 @@ def test_a_session_that_was_taken_over_is_told(
     store.release(store.holds[-1])
     with reopened(store) as other:
         other[Note].append(Note("b"))
-        with pytest.raises(SessionLostError):
-            claim_conditions(session, None)
-        with pytest.raises(SessionLostError):
-            session[Note].append(Note("c"))
-        with pytest.raises(SessionLostError):
-            session.dispatch(Happened("x"))
+        refusal(SessionLostError, claim_conditions, session, None)
+        refusal(SessionLostError, session[Note].append, Note("c"))
+        refusal(SessionLostError, session.dispatch, Happened("x"))
         assert caplog.messages == wording
         assert session[Note].all() == (Note("a"),)
         other[Note].append(Note("d"))

@@ -72,7 +72,7 @@ from handrail.prompt import Approval, ApprovalRequest
 from handrail.runtime.execution import ASYNC
 from handrail.runtime.steps import not_run
 from handrail.serde import schema_masking
-from handrail.serde.faults import fault_message
+from handrail.serde.formatting import fault_message
 from handrail.serde.json_values import repeated_keys
 
 OnAsk = Literal["deny", "defer"]

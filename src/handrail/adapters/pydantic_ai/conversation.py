@@ -98,7 +98,7 @@ class StoredHistory:
         self._name = name
         self._owner: Owner = of
         self._is_held = is_held
-        self._conversation = Conversation(session, of, name)
+        self._conversation = Conversation(session[ConversationPart], session.calls, of, name)
         self._load()
 
     def _load(self) -> None:
@@ -316,7 +316,7 @@ class StoredHistory:
         has_calls = bool(part.calls) and isinstance(new[-1], ModelResponse) and not has_ended
         failure: Exception | None = None
         try:
-            self._conversation.add(part, written="deferred" if has_calls else "surely")
+            self._conversation.add(part, write="deferred" if has_calls else "surely")
         except (SessionLostError, StoreError) as error:
             failure = error  # the session has the part, and writes it with its next unit
         # Only after the append: if the session refuses it, the next call stores the same messages again.

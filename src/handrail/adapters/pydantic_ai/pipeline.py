@@ -52,7 +52,7 @@ from handrail.runtime import ToolInvoked, ToolMessage
 from handrail.runtime.environment import Environment
 from handrail.runtime.execution import ASYNC
 from handrail.serde import schema_masking
-from handrail.serde.faults import fault_message, faults_of
+from handrail.serde.formatting import fault_message, report_faults
 from handrail.session.calls import CallRef
 
 _log = redacted_logger("handrail.adapters")
@@ -290,5 +290,5 @@ def _parse_error(definition: ToolDefinition, args: RawToolArgs, error: Exception
     if lines[0]["type"] == "json_invalid":
         return ParseError(f"the arguments are not JSON: {lines[0]['msg']}")
     data: object = from_json(args or "{}") if isinstance(args, str) else args
-    faults = faults_of(lines, definition.parameters_json_schema, data)
+    faults = report_faults(lines, definition.parameters_json_schema, data)
     return ParseError(fault_message(faults), faults=faults)

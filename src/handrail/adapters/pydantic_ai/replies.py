@@ -319,7 +319,7 @@ async def _taint(environment: Environment, tool: ToolDefinition | None, call: Ca
     if tool is not None and index.find_place(call.ref) is None:
         plain = _decode(call.words)
         text = canonical_json(schema_masking(tool.parameters_json_schema).mask(plain)).decode()
-        provenance = Provenance(tool.name, *call.ref.stored, shown_arguments(text))
+        provenance = Provenance(tool.name, *call.ref.storable, shown_arguments(text))
         await ASYNC.run(partial(taint, index, provenance, durability="surely"), is_async=False, seconds=None)
     return find_marks(index, call.ref)
 

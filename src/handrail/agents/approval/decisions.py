@@ -17,7 +17,7 @@ from handrail.redaction import redacted
 from handrail.serde import digest
 from handrail.session import Session, SlicePolicy, stored_as
 from handrail.session.calls import CallRef, OpenCall
-from handrail.session.open_calls import GivenAnswer, answer_in_words, find_answer
+from handrail.session.open_calls import GivenAnswer, describe_answer, find_answer
 
 Verdict = Literal["allow", "ask", "deny"]
 """The verdict of rules on a call. Where several apply, `deny` wins over `ask`, and `ask` over `allow`."""
@@ -184,7 +184,7 @@ def resolve_answer(
     `by` and `at` say who has given the answer outside of a run, and when.
     """
     verdict: Literal["allow", "deny"] = "allow" if answer.verdict == "yes" else "deny"
-    reason = redacted(answer_in_words(answer.verdict == "yes", answer.reason))
+    reason = redacted(describe_answer(answer.verdict == "yes", answer.reason))
     grant = None
     if answer.remember != "nothing":
         digest = call.digest if answer.remember == "arguments" else None

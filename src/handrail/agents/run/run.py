@@ -273,7 +273,7 @@ class AgentRun:
             raise AgentDepthError(limit=limit, path=self.path, attempted=name)
         agents = self.agents
         if name not in agents:
-            there = enumerated(tuple(agents), limit=_MOST_LISTED, wanted=name) or "none"
+            there = enumerated(tuple(agents), limit=_MOST_LISTED, near=name) or "none"
             raise AgentError(f"the agent {shorten(name, _LONGEST_NAME)!r} does not exist; the agents are: {there}")
         agent = resolve(agents[name], self.tree.project.registry)
         if (call := current()) is not None and call.writes and self.session.store is not None:

@@ -164,7 +164,7 @@ async def _call(ctx: RunContext[Any], agent: str, input: Annotated[str, Field(mi
         name = shorten(agent, _LONGEST_NAME)
         near = nearest(name, agents)
         hint = f" Did you mean {near}?" if near else ""
-        there = enumerated(agents, limit=_MOST_LISTED, wanted=name) or "none; make one with agent_create"
+        there = enumerated(agents, limit=_MOST_LISTED, near=name) or "none; make one with agent_create"
         raise ToolValidationError(f"you may not call an agent {name!r}.{hint} The agents are: {there}.")
     return await run.call_agent(agent, input, ctx)
 
@@ -174,7 +174,7 @@ def _missing(field: str, names: Sequence[str], own: Sequence[str]) -> list[str]:
     if not missing:
         return []
     text = enumerated(missing, limit=_MOST_LISTED)
-    there = enumerated(own, limit=_MOST_LISTED, wanted=missing[0]) or "none"
+    there = enumerated(own, limit=_MOST_LISTED, near=missing[0]) or "none"
     return [f"{field}: {text} cannot be given, because you have only {there}."]
 
 

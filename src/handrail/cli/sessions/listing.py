@@ -214,4 +214,4 @@ def is_named_by(call: CallRef, text: str) -> bool:
     ref = CallRef.parse(text)
     if ref.reply is None:
         return call.call_id in {text, ref.call_id, storable_id(text)}
-    return call == CallRef(ref.reply or None, ref.call_id).stored or call.call_id == text
+    return call == CallRef(ref.reply or None, ref.call_id).storable or call.call_id == text

@@ -219,7 +219,7 @@ def with_updated_step(plan: Plan, event: UpdateStep) -> Plan:
         missing = shorten(str(event.step_id), _LONGEST_SHOWN)
         # The number comes from the model and the list from the plan; both are bounded, because a plan may have
         # thousands of steps.
-        text = enumerated([str(number) for number in numbers], limit=_MOST_LISTED, wanted=missing)
+        text = enumerated([str(number) for number in numbers], limit=_MOST_LISTED, near=missing)
         raise ToolValidationError(f"$.step_id: the plan has no step {missing}. Its steps are {text}.")
     if event.title is None and event.status is None:
         raise ToolValidationError(

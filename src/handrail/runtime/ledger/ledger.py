@@ -27,7 +27,7 @@ from handrail.runtime.ledger import effects
 from handrail.runtime.ledger.effects import ClaimAnswer, Claimed, ClaimRequest, EffectResult, Finding, NotKnown
 from handrail.runtime.ledger.lease_renewal import LeaseRenewer
 from handrail.runtime.ledger.records import recorded_arguments
-from handrail.serde import digest, dump, masking_of
+from handrail.serde import digest, dump, type_masking
 from handrail.session.calls import ToolCall
 from handrail.store.locks import LIVE_CLAIMS, NEW_CLAIMS
 from handrail.store.protocol import EffectChange, EffectInsert, EffectRow, LedgerStore, RefusedWrite, prove_owner
@@ -206,7 +206,7 @@ class EffectLedger:
 
     def unread_below(self, row: EffectRow) -> tuple[EffectRow, ...]:
         """The unread effects of the calls nested in the one of a row, whose message stands for them."""
-        caller, slots = row.owner.call.stored, self.store.unresolved_slots(row.owner.session_id)
+        caller, slots = row.owner.call.storable, self.store.unresolved_slots(row.owner.session_id)
         return tuple(each for each in slots if each.is_unread and caller in each.owner.call.ancestors)
 
     def leave_unread(self, effect: EffectRow, until: datetime | None, *, ttl: timedelta | None = None) -> bool:
@@ -379,7 +379,7 @@ class EffectLedger:
         with suppress(DumpError, SchemaError):
             value = to_json(dump(result.value))
         outcome = EffectResult(result.message, value, result.exclude_value_from_context)
-        masking = masking_of(type(params))
+        masking = type_masking(type(params))
         hashed = digest(params, key=self.store.hash_key() if masking.hides else None)
         arguments = recorded_arguments(ToolCall("", tool_name), params, masking)
         request = ClaimRequest(partition, idempotency_key, tool_name, hashed, arguments=arguments)

@@ -1,6 +1,6 @@
-"""Opening a session that is in a store: what is read at once, and what only when it is asked for.
+"""Opening a stored session: what is read at once, and what on demand.
 
-`Session.open` needs every class of which the session holds a value. A command that records what a person has decided
+`Session.open` needs every class of which the session holds a value. A command that records the decision of a person
 knows only its own classes: it acquires the session, reads what it needs (`known_items`), and appends.
 """
 
@@ -30,7 +30,7 @@ from handrail.session.persistence.protocol import (
     SessionLock,
     SessionRow,
     SessionStore,
-    index_of,
+    find_index,
     load_indexes,
     runs_between,
     works_for,
@@ -68,51 +68,35 @@ _MOST_AT_ONCE = 1000
 
 
 class ItemReader:
-    """Reads the items of a slice as its store had them when the session was opened; for one `StoredItems`.
+    """Reads the items of a slice as its store had them when the session was opened; for one `StoredItems`."""
 
-    Args:
-        store: where the session is kept.
-        session_id: the session.
-        layout: where the items stand.
-        stored: how values of their type are stored.
-    """
+    __slots__ = ("_form", "_partial_run", "_runs", "_session_id", "_store")
 
-    __slots__ = ("_begun", "_runs", "_session_id", "_store", "_stored")
-
-    def __init__(self, store: SessionStore, session_id: str, layout: EntryIndex, stored: StoredType) -> None:
+    def __init__(self, store: SessionStore, session_id: str, layout: EntryIndex, form: StoredType) -> None:
         self._store = store
         self._session_id = session_id
-        self._stored = stored
+        self._form = form
         self._runs = layout.runs  # of the items that have not been read
         # The first and the last entry of a run of which the end was read, and where in the slice that begins.
-        self._begun: tuple[tuple[int, int], int] | None = None
+        self._partial_run: tuple[tuple[int, int], int] | None = None
 
     def __call__(self, start: int, stop: int) -> list[Any]:
-        """The items from `start` up to `stop`, and those before them that stand in the same entries.
-
-        Items from `stop` on are not asked for any more; they were read, or were cut off.
-
-        Raises:
-            StoreCorruptError: they cannot be read.
-            UnknownTypeError: they do not fit their class.
-            StoreUnavailableError: the store does not answer. The next call reads them.
-        """
+        """Reads the items from `start` up to `stop`, and those before them that stand in the same entries."""
         runs = runs_between(self._runs, 0, stop)
-        left, begun = runs[:-1], None
-        if runs and start > sum(run.size for run in left):  # no more is needed than the end of the last run
-            items, rest, begun = self._end_of(runs[-1], stop - start)
-            left = (*left, rest) if rest.size else left
+        rest_runs, partial_run = runs[:-1], None
+        if runs and start > sum(run.size for run in rest_runs):  # no more is needed than the end of the last run
+            items, rest, partial_run = self._read_end(runs[-1], stop - start)
+            rest_runs = (*rest_runs, rest) if rest.size else rest_runs
         else:
-            items, left = self._all_of(runs), ()
-        self._runs, self._begun = left, begun  # last: if the store fails, the next call reads the same
+            items, rest_runs = self._read_all(runs), ()
+        self._runs, self._partial_run = rest_runs, partial_run  # last: if the store fails, the next call reads the same
         return items
 
-    def _all_of(self, runs: Sequence[ItemRange]) -> list[Any]:
-        """All items of some runs."""
+    def _read_all(self, runs: Sequence[ItemRange]) -> list[Any]:
         entries: list[SessionEntry] = []
         for first, last in entry_ranges(tuple(runs), most=_MOST_QUERIES):
-            found = self._store.entries(self._session_id, after=first - 1, until=last, type_name=self._stored.name)
-            entries.extend(entry for entry in found if entry.role != "event")
+            changes = self._store.entries(self._session_id, after=first - 1, until=last, type_name=self._form.name)
+            entries.extend(entry for entry in changes if entry.role != "event")
         numbers = [entry.number for entry in entries]
         read: dict[int, list[Any]] = {}
         items: list[Any] = []
@@ -122,7 +106,7 @@ class ItemReader:
             for entry in entries[bisect_left(numbers, run.first) : bisect_left(numbers, run.last + 1)]:
                 # A change in the middle of an entry leaves two runs of it: it is decoded once.
                 if entry.number not in read:
-                    read[entry.number] = decoded_items(self._stored, entry, self._session_id, self._store)
+                    read[entry.number] = decode_items(self._form, entry, self._session_id, self._store)
                 of_run.extend(read[entry.number])
             if len(of_run) != run.total:
                 fault = f"hold {len(of_run)} items where {run.total} are due"
@@ -130,51 +114,49 @@ class ItemReader:
             items.extend(of_run[run.offset : run.offset + run.size])
         return items
 
-    def _end_of(self, run: ItemRange, size: int) -> tuple[list[Any], ItemRange, tuple[tuple[int, int], int] | None]:
-        """At least the last `size` items of a run; the run without them, and where that ends, if any were read."""
+    def _read_end(self, run: ItemRange, size: int) -> tuple[list[Any], ItemRange, tuple[tuple[int, int], int] | None]:
         behind = run.total - run.offset - run.size  # items of its newest entries that are not in the slice any more
         pages: list[list[Any]] = []
         read, last = 0, run.last
-        end = self._begun[1] if self._begun is not None and self._begun[0] == (run.first, run.last) else None
+        end = (
+            self._partial_run[1]
+            if self._partial_run is not None and self._partial_run[0] == (run.first, run.last)
+            else None
+        )
         while read < size + behind:
             most = min(size + behind - read, _MOST_AT_ONCE)
             entries = self._store.newest_changes(
-                self._session_id, self._stored.name, after=run.first - 1, until=last, limit=most
+                self._session_id, self._form.name, after=run.first - 1, until=last, limit=most
             )
             if not entries or (end is None and entries[-1].number != run.last):
                 fault = f"hold {read} items where {run.total} are due"
                 raise corrupt(fault, run.first, run.last, self._session_id, self._store)
             for entry in reversed(entries):
-                items = decoded_items(self._stored, entry, self._session_id, self._store)
+                items = decode_items(self._form, entry, self._session_id, self._store)
                 if len(items) != entry.added or end not in {None, entry.start + entry.added}:
                     fault = "its items do not end where those of the next entry of its slice begin"
                     raise corrupt(fault, entry.number, entry.number, self._session_id, self._store)
                 pages.append(items)
                 read, last, end = read + len(items), entry.number - 1, entry.start
         items = [item for page in reversed(pages) for item in page]
-        left = run.total - read
+        rest_total = run.total - read
         # Of the first of these entries some items may have been removed from the beginning of the run.
-        wanted = items[max(run.offset - left, 0) : len(items) - behind]
-        rest = run._replace(last=last, size=run.size - len(wanted), total=left)
-        return wanted, rest, None if end is None else ((rest.first, rest.last), end)
+        tail = items[max(run.offset - rest_total, 0) : len(items) - behind]
+        rest = run._replace(last=last, size=run.size - len(tail), total=rest_total)
+        return tail, rest, None if end is None else ((rest.first, rest.last), end)
 
 
-def decoded_items(stored: StoredType, entry: SessionEntry, session_id: str, store: SessionStore) -> list[Any]:
-    """The items of an entry.
-
-    Raises:
-        StoreCorruptError: they cannot be read.
-        UnknownTypeError: they do not fit their class.
-    """
+def decode_items(form: StoredType, entry: SessionEntry, session_id: str, store: SessionStore) -> list[Any]:
+    """The items of an entry; raises `StoreCorruptError` or `UnknownTypeError`."""
     try:
-        return stored.load(entry.items, entry.type_version)
+        return form.load(entry.items, entry.type_version)
     except ValueError as error:
         fault = f"cannot be read as JSON: {error}"
         raise corrupt(fault, entry.number, entry.number, session_id, store) from error
 
 
 def corrupt(fault: str, first: int, last: int, session_id: str, store: SessionStore) -> StoreCorruptError:
-    """What to raise for entries that cannot be read."""
+    """The error for entries that cannot be read."""
     entries = f"entry {first}" if first == last else f"entries {first} to {last}"
     return StoreCorruptError(
         f"{entries} of session {session_id!r} in {store.url}: {fault}. Restore the store from a copy.", store=store.url
@@ -182,16 +164,7 @@ def corrupt(fault: str, first: int, last: int, session_id: str, store: SessionSt
 
 
 class LoadedSession(NamedTuple):
-    """How a session is opened, and how its forks and children are.
-
-    Attributes:
-        store: where it is kept.
-        types: classes that the program names.
-        create: whether to begin a session that is not there.
-        wait: how long to wait for another holder.
-        checkpoint_every: after how many entries there is another checkpoint.
-        evict: whether another holder is evicted.
-    """
+    """The arguments with which a session, its forks and its children are opened; see `Session.open`."""
 
     store: SessionStore
     types: Iterable[type[Any]]
@@ -201,11 +174,7 @@ class LoadedSession(NamedTuple):
     evict: bool
 
     def checked(self) -> LoadedSession:
-        """The same, once it is known to be of the right types: it is what `Session.open` was given.
-
-        Raises:
-            InvalidArgumentError: something is of another type.
-        """
+        """The same with valid arguments; raises `InvalidArgumentError`."""
         name, dataclasses = "Session.open", "dataclasses: types=[Plan]"
         check_argument(name, "wait", self.wait, timedelta, "a span with its unit: timedelta(seconds=5)")
         check_argument(name, "create", self.create, bool, "True or False")
@@ -214,27 +183,27 @@ class LoadedSession(NamedTuple):
         kinds = tuple(self.types)
         # `type(...) is int`, because a bool is an int, and no number of entries.
         is_number = type(self.checkpoint_every) is int and self.checkpoint_every >= 1
-        for argument, given, fits, expected in (
+        for argument, value, fits, expected in (
             ("store", self.store, hasattr(self.store, "acquire"), "a store: handrail.store.open('sqlite:///desk.db')"),
             ("wait", self.wait, self.wait >= timedelta(0), "zero or more"),
             ("checkpoint_every", self.checkpoint_every, is_number, "a whole number of entries, 1 or more: 1000"),
             *(("one of types", kind, inspect.isclass(kind) and is_dataclass(kind), dataclasses) for kind in kinds),
         ):
             if not fits:
-                raise InvalidArgumentError(function=name, argument=argument, value=given, expected=expected)
+                raise InvalidArgumentError(function=name, argument=argument, value=value, expected=expected)
         return self._replace(types=kinds)
 
 
 def load_session(
     opening: LoadedSession, session_id: str, tags: Mapping[str, str], parent: str | None
 ) -> SessionRecorder:
-    """Become the one who writes to a session, and learn where its items stand; begin it if it is not there.
+    """Acquires a session and learns where its items stand; creates it if it does not exist.
 
     Raises:
-        SessionNotFoundError: it is not there, and is not to be begun.
-        SessionLockedError: another process writes to it.
-        StoreCorruptError: what is stored of it makes no sense; the message names the entry.
-        UnknownTypeError: it holds values of a class that is not known here.
+        SessionNotFoundError: it does not exist, and is not to be created.
+        SessionLockedError: another process holds it.
+        StoreCorruptError: its entries are invalid; the message names the entry.
+        UnknownTypeError: it holds values of an unknown class.
     """
     store = opening.store
     try:
@@ -256,15 +225,15 @@ def load_session(
         kinds = _kinds(opening, layouts, session_id)
         # A class whose project folder was moved is stored under its former name, which this session keeps.
         types = {kind: StoredType(kind, name) for name, kind in kinds.items() if stored_type(kind).name != name}
-        kept = SessionRecorder(
+        recorder = SessionRecorder(
             store, lock, row.head, layouts, covered, uncovered, opening.checkpoint_every, kinds, types
         )
-        kept.queue.check_wait = partial(store.check_wait, queued=True)
+        recorder.queue.check_wait = partial(store.check_wait, queued=True)
     # Also for Ctrl-C: the lock would be held until the process ends.
     except BaseException:
         store.release(lock)
         raise
-    return kept
+    return recorder
 
 
 def _not_found(store: SessionStore, session_id: str) -> SessionNotFoundError:
@@ -274,16 +243,16 @@ def _not_found(store: SessionStore, session_id: str) -> SessionNotFoundError:
     )
 
 
-def stored_slices(kept: SessionRecorder, owner: SliceOwner) -> tuple[Versions, Versions]:
+def stored_slices(recorder: SessionRecorder, owner: SliceOwner) -> tuple[Versions, Versions]:
     """The STATE slices and the LOG slices of a session as its store has them; no item is read."""
     state: dict[type[Any], Version[Any]] = {}
     log: dict[type[Any], Version[Any]] = {}
-    for name, layout in kept.layouts.items():
-        kind = kept.kinds.get(name)
+    for name, layout in recorder.layouts.items():
+        kind = recorder.kinds.get(name)
         if kind is None:  # empty, and of a class that does not exist any more
             continue
         # Of this layout, which is a value: items that are appended later are in memory, and are not read again.
-        read = ItemReader(kept.store, kept.session_lock.session_id, layout, kept.named(kind))
+        read = ItemReader(recorder.store, recorder.session_lock.session_id, layout, recorder.stored_type(kind))
         items: StoredItems[Any] = StoredItems(layout.length, read)
         (state if layout.role == "state" else log)[kind] = Version(owner, items, layout.length)
     return state, log
@@ -292,13 +261,12 @@ def stored_slices(kept: SessionRecorder, owner: SliceOwner) -> tuple[Versions, V
 class StoredCallRecords(CallRecords):
     """The records of the calls of a session that had some when it was opened."""
 
-    __slots__ = ("_head", "_is_complete", "_kept", "_numbers")
+    __slots__ = ("_head", "_is_complete", "_numbers", "_recorder")
 
-    def __init__(self, kept: SessionRecorder) -> None:
-        """Begin with what was read with the session."""
-        super().__init__(kept.session_lock.session_id, kept.lock)
-        self._kept = kept
-        self._head = kept.head  # when the session was opened
+    def __init__(self, recorder: SessionRecorder) -> None:
+        super().__init__(recorder.session_lock.session_id, recorder.lock)
+        self._recorder = recorder
+        self._head = recorder.head  # when the session was opened
         # The numbers of their entries, of which the newest counts; a record is read when it is first asked for. `None`
         # for a call that the store was asked for, and that has none.
         self._numbers: dict[CallRef, int | None] = {}
@@ -306,82 +274,74 @@ class StoredCallRecords(CallRecords):
 
     def is_at_hand(self, ref: CallRef, /) -> bool:
         """As of `CallRecords`; the store was asked for it, or all are known."""
-        stored = ref.stored
-        number = self._numbers.get(stored, None if self._is_complete else 0)
-        return number is None or stored in self._known
+        key = ref.storable
+        number = self._numbers.get(key, None if self._is_complete else 0)
+        return number is None or key in self._records
 
     def find(self, ref: CallRef, *, own: bool = True) -> CallRecord | None:
-        """As of `CallRecords`; what was recorded since the opening is newer than what is stored."""
-        stored = ref.stored
+        """As of `CallRecords`; records since the opening are newer than stored ones."""
+        key = ref.storable
         with self._lock:
-            if stored not in self._known and (number := self._number_of(stored)) is not None:
-                kept, session_id = self._kept, self._session_id
-                self._known[stored] = recorded_item(kept.store, session_id, number, kinds=kept.kinds)
-        return super().find(stored, own=own)
+            if key not in self._records and (number := self._find_number(key)) is not None:
+                recorder, session_id = self._recorder, self._session_id
+                self._records[key] = recorded_item(recorder.store, session_id, number, kinds=recorder.kinds)
+        return super().find(key, own=own)
 
-    def _number_of(self, ref: CallRef) -> int | None:
-        """The number of the entry with the record of a call; asks the store at most once for each."""
-        kept = self._kept
+    def _find_number(self, ref: CallRef) -> int | None:
+        recorder = self._recorder
         if not self._is_complete and self._head <= MANY_ENTRIES:
-            newest = kept.store.recorded_calls(self._session_id, limit=kept.head)
+            newest = recorder.store.recorded_calls(self._session_id, limit=recorder.head)
             # What has been recorded since is known to the caller, unless it is the record of a nested call.
             self._numbers |= {call: number for call, number in reversed(newest) if number <= self._head}
             # Set last: if the store fails, the next call tries again.
             self._is_complete = True
         if not (self._is_complete or ref in self._numbers):
-            self._numbers[ref] = kept.store.record_of_call(self._session_id, ref)
+            self._numbers[ref] = recorder.store.record_of_call(self._session_id, ref)
         return self._numbers.get(ref)
 
 
 def slice_indexes(store: SessionStore, row: SessionRow) -> dict[str, EntryIndex]:
-    """Where the items of each slice of a stored session stand, by the names of their types; the session stays closed.
+    """The places of the items of each slice of a stored session, by the names of their types; it is not opened.
 
     Raises:
-        StoreCorruptError: what is stored of it makes no sense; the message names the entry.
+        StoreCorruptError: its entries are invalid; the message names the entry.
     """
     return _layouts(store, row)[0]
 
 
 def known_items(
-    store: SessionStore, row: SessionRow, wanted: Callable[[type[Any]], bool]
+    store: SessionStore, row: SessionRow, is_wanted: Callable[[type[Any]], bool]
 ) -> dict[type[Any], list[Any]]:
-    """The items of those slices of a stored session whose class is known here and wanted; the session stays closed.
+    """The items of those slices of a stored session whose class is known and wanted; it is not opened.
 
     Raises:
         StoreCorruptError: they cannot be read.
     """
-    found: dict[type[Any], list[Any]] = {}
+    values: dict[type[Any], list[Any]] = {}
     for name, layout in slice_indexes(store, row).items():
-        if (kind := find_type(name)) is not None and wanted(kind):
-            found[kind] = ItemReader(store, row.session_id, layout, StoredType(kind, name))(0, layout.length)
-    return found
+        if (kind := find_type(name)) is not None and is_wanted(kind):
+            values[kind] = ItemReader(store, row.session_id, layout, StoredType(kind, name))(0, layout.length)
+    return values
 
 
 def recorded_item(
     store: SessionStore, session_id: str, number: int, *, kinds: Mapping[str, type[Any]] | None = None
 ) -> Any:  # noqa: ANN401 - of the class that the entry names
-    """The record of a call in an entry; `None` if its class is not known here.
-
-    Args:
-        store: where the session is kept.
-        session_id: the session.
-        number: of the entry.
-        kinds: the classes of an open session; then one that is not known is an error.
+    """The record of a call in an entry; `None` if its class is unknown, unless `kinds` are those of an open session.
 
     Raises:
         StoreCorruptError: it cannot be read.
-        UnknownTypeError: its class is not known here.
+        UnknownTypeError: its class is unknown.
     """
     (entry,) = store.entries(session_id, after=number - 1, until=number)
     # `kinds` lacks the class of a slice that was empty when the session was opened, as after a reset.
     kind = (kinds or {}).get(entry.type_name) or find_type(entry.type_name)
     if kind is None and kinds is not None:
         raise unknown_type(entry.type_name, f"session {session_id!r} in {store.url}")
-    return None if kind is None else decoded_items(stored_type(kind), entry, session_id, store)[0]
+    return None if kind is None else decode_items(stored_type(kind), entry, session_id, store)[0]
 
 
 def _layouts(store: SessionStore, row: SessionRow) -> tuple[dict[str, EntryIndex], int, int]:
-    """The layouts by the names of types, the newest entry that the checkpoint covers, and the bytes after that."""
     layouts: dict[str, EntryIndex] = {}
     covered = uncovered_bytes = 0
     checkpoint, positions = store.contents(row)
@@ -403,7 +363,7 @@ def _layouts(store: SessionStore, row: SessionRow) -> tuple[dict[str, EntryIndex
         number = entry.number
         uncovered_bytes += entry.size
         if entry.role != "event":
-            layout = index_of(layouts, entry.type_name, entry.role)
+            layout = find_index(layouts, entry.type_name, entry.role)
             if layout.role != entry.role or entry.start + entry.removed > layout.length:
                 fault = f"does not fit the slice {entry.type_name} as the entries before it have left it"
                 raise corrupt(fault, number, number, row.session_id, store)
@@ -428,16 +388,9 @@ def _kinds(opening: LoadedSession, layouts: Mapping[str, EntryIndex], session_id
 def copy_for_fork(
     recorder: SessionRecorder, opening: LoadedSession, new_id: str, at: tuple[str | None, str] | None
 ) -> tuple[LoadedSession, ForkedFrom]:
-    """Copy a session, up to the end of a call, or to its own.
+    """Copies a session for its fork, up to the end of the call `at`, or to its own.
 
-    Args:
-        recorder: of the session.
-        opening: how it was opened.
-        new_id: the id of its fork.
-        at: the reply and the id of the call; `None` for all of the session.
-
-    Returns:
-        How the copy is opened, and what it is to record of itself.
+    Returns how the copy is opened, and what it is to record of itself.
 
     Raises:
         SessionNotFoundError: the session is not in the store.
@@ -456,7 +409,7 @@ def copy_for_fork(
     row = store.find(session_id)
     if row is None:
         raise _not_found(store, session_id)
-    end = row.head if at is None else store.record_of_call(session_id, CallRef(*at).stored)
+    end = row.head if at is None else store.record_of_call(session_id, CallRef(*at).storable)
     if end is None:
         raise SessionError(f"session {session_id!r} has recorded no call {shown_id(at)}, so it cannot be forked there")
     fork = row._replace(session_id=new_id, parent=session_id, created_at=store.now(), head=end)
@@ -467,7 +420,7 @@ def copy_for_fork(
 
 
 def release_with(session: object, store: SessionStore, lock: SessionLock) -> None:
-    """Have a session released that is collected without having been closed. A process that ends releases its locks."""
+    """Releases a session that is collected without having been closed. A process that ends releases its locks."""
     # The arguments must not refer to the session: the finalizer holds them, and it would never be collected.
     weakref.finalize(session, _release, store, lock).atexit = False
 
@@ -479,11 +432,11 @@ def _release(store: SessionStore, lock: SessionLock) -> None:
 
 @contextmanager
 def held_session(store: SessionStore, session_id: str, *, wait: timedelta) -> Generator[SessionLock]:
-    """Hold a session for the time of the block; no other process can open it.
+    """Holds a session for the time of the block, in which no other process can open it.
 
     Raises:
         SessionNotFoundError: it does not exist.
-        SessionLockedError: another process holds it, and does so for longer than `wait`.
+        SessionLockedError: another process holds it for longer than `wait`.
     """
     lock = store.acquire(session_id, wait=wait)
     try:
@@ -496,12 +449,7 @@ def held_session(store: SessionStore, session_id: str, *, wait: timedelta) -> Ge
 
 
 def append_to_logs(store: SessionStore, lock: SessionLock, items: Sequence[object]) -> None:
-    """Append items to the LOGs of a session that is held, in one unit; they belong to no call.
-
-    Args:
-        store: the store.
-        lock: the right to write to the session, with which nothing has been written yet.
-        items: in order, each of a class whose slice is a LOG.
+    """Appends items to the LOGs of a held session, in one unit; they belong to no call.
 
     Raises:
         SessionError: an item cannot be stored, or the session has passed to another process. Nothing was written.
@@ -509,7 +457,7 @@ def append_to_logs(store: SessionStore, lock: SessionLock, items: Sequence[objec
     """
     draft = EntryDraft(lock.row.head, slice_indexes(store, lock.row))
     for item in items:
-        stored = stored_type(type(item))
+        form = stored_type(type(item))
         # Without a call: an entry of a LOG that names one is its record.
-        draft.append(stored, None, item, stored.dump((item,)))
+        draft.append(form, None, item, form.dump((item,)))
     store.apply(UnitOfWork((SessionAppend(lock, lock.row.head, tuple(draft.entries)),)))

@@ -1,23 +1,24 @@
-"""What a session needs of a store: rows of sessions, entries in order, checkpoints, and the right to write.
+"""The port of a store for sessions: rows, entries in order, checkpoints, the right to write, and where items stand.
 
-The store decides nothing. It stores what it is given and changes a session only for its holder; what entries mean is
-the session's affair (`handrail.session.persistence.recorder`).
+The store decides nothing: what entries mean is the session's affair (`handrail.session.persistence.recorder`).
 
 The rules that every store keeps:
 
 1. A session has one row, and entries numbered 1, 2, 3, ... without gaps; `head` is the number of the newest.
-2. At most one `SessionLock` of a session is valid. A process that dies loses its locks at once, without any lease
-running out; one that lives, to who evicts it.
+2. At most one `SessionLock` of a session is valid. A process that dies loses its locks at once, without a lease; one
+   that lives, to the process that evicts it.
 3. A unit of work (`handrail.transaction.UnitOfWork`) is written atomically. A `SessionAppend` in it counts only if the
    lock is still valid and `head` is the number of the newest entry.
-4. A store that cannot answer raises `StoreUnavailableError`, and then nothing has been written; the one exception is
-   a connection lost in the very moment of a commit. So a unit can be repeated: one that the store has written already
-   changes nothing and succeeds.
+4. A store that cannot answer raises `StoreUnavailableError`, and nothing has been written, unless the connection was
+   lost in the very moment of a commit. So a unit can be repeated: one that the store has written already changes
+   nothing and succeeds.
 5. What cannot be read raises `StoreCorruptError`, which names session and entry; it is never left out.
-6. A session is deleted by its holder. It does not exist from the moment at which the deletion has begun, although its
-   rows are removed in several transactions; a process that dies in between leaves them to `finish_deletion`, and to
-   `create` with the same id.
+6. A session is deleted by its holder. It does not exist from the beginning of the deletion on, although its rows are
+   removed in several transactions; a process that dies in between leaves them to `finish_deletion`, and to `create`.
 """
+
+# pyright: reportReturnType=false
+# The methods of a protocol have a docstring and no body; mypy checks what the functions below return.
 
 from __future__ import annotations
 
@@ -37,34 +38,26 @@ Role = Literal["state", "log", "event"]
 
 
 class SessionRow(NamedTuple):
-    """What a store keeps of one session beside its entries.
-
-    Attributes:
-        session_id: the id.
-        tags: what the program wants to find it by.
-        parent: the id of the session that it was made for or forked from, if there is one.
-        created_at: when it was created, aware and in UTC.
-        head: the number of its newest entry; 0 while it has none.
-    """
+    """The row of one session."""
 
     session_id: str
-    tags: Mapping[str, str]
-    parent: str | None
-    created_at: datetime
-    head: int = 0
+    tags: Mapping[str, str]  # by which the program finds it
+    parent: str | None  # the id of the session that it was made for or forked from, if there is one
+    created_at: datetime  # aware and in UTC
+    head: int = 0  # the number of its newest entry; 0 while it has none
 
 
 @stored_as("handrail.forked_from")
 @dataclass(frozen=True, slots=True)
 class ForkedFrom:
-    """A session is a fork. Its slice is a LOG, and survives a reset; a fork of a fork has the items of both.
+    """Marks a session as a fork. Its slice is a LOG, and survives a reset; a fork of a fork has the items of both.
 
-    The row of a session names the session that it was made for, or that it was forked from; this item says which. A row
-    without one is read as that of a child: also a fork whose process died before it was written.
+    The row of a session names its parent or its original; this item says which. A row without one is read as that of a
+    child: also a fork whose process died before it was written.
 
     Attributes:
         session_id: the fork.
-        works_for: the session that the one worked for that it was forked from; `None` for none.
+        works_for: the parent of the original, if it has one.
     """
 
     slice_policy: ClassVar[SlicePolicy] = SlicePolicy.LOG
@@ -75,84 +68,46 @@ class ForkedFrom:
 
 
 def works_for(row: SessionRow, forks: Sequence[ForkedFrom]) -> str | None:
-    """The session that another one was made for; `None` for none.
-
-    Args:
-        row: the row of the other one.
-        forks: its items of that type.
-    """
-    own = next((each for each in reversed(forks) if each.session_id == row.session_id), None)
+    """The parent of the session of a row, which has these items; `None` for none."""
+    own = next((item for item in reversed(forks) if item.session_id == row.session_id), None)
     return row.parent if own is None else own.works_for
 
 
 class SessionSize(NamedTuple):
-    """What a session takes in its store.
-
-    Attributes:
-        entries: how many entries it has.
-        calls: how many of them record a call.
-        effects: how many effects belong to it alone.
-        bytes: the bytes of its items, and of the arguments, messages and values of these effects.
-    """
+    """The size of a session in its store."""
 
     entries: int
-    calls: int
-    effects: int
-    bytes: int
+    calls: int  # how many of them record a call
+    effects: int  # how many effects belong to it alone
+    bytes: int  # of its items, and of the arguments, messages and values of these effects
 
 
 class SessionEntry(NamedTuple):
-    """One change of a session, or one event that it has taken in.
+    """One change of a session, or one event that it has taken in."""
 
-    Attributes:
-        number: its place among the session's entries, from 1.
-        reply: the reply whose call it belongs to; `""` where none was stated.
-        call_id: the call that it belongs to; `""` for what was written outside of calls.
-        role: what it is.
-        type_name: the stable name of the items' type.
-        type_version: the version of that type, from 1.
-        start: for a slice, the index in the slice at which the change begins; else 0.
-        removed: how many items of the slice, from `start` on, it takes away.
-        added: how many items it brings in their place.
-        items: those items as a JSON array in UTF-8.
-        tool: the tool of the call that it records; empty for other entries.
-        success: whether that call succeeded; `None` for other entries.
-        at: when that call ended, aware and in UTC; `None` for other entries.
-    """
-
-    number: int
-    reply: str
-    call_id: str
+    number: int  # its place among the session's entries, from 1
+    reply: str  # the reply whose call it belongs to; `""` if not stated
+    call_id: str  # the call that it belongs to; `""` outside of calls
     role: Role
-    type_name: str
-    type_version: int
-    start: int
-    removed: int
-    added: int
-    items: bytes
-    tool: str = ""
+    type_name: str  # the stable name of the items' type
+    type_version: int  # the version of that type, from 1
+    start: int  # for a slice, the index at which the change begins; else 0
+    removed: int  # how many items of the slice, from `start` on, it removes
+    added: int  # how many items it puts in their place
+    items: bytes  # those items as a JSON array in UTF-8
+    tool: str = ""  # the tool of the call that it records, as `success` and `at`, which is aware and in UTC; else empty
     success: bool | None = None
     at: datetime | None = None
 
     @property
     def position(self) -> EntryPosition:
         """The entry without its items."""
-        number, _, _, role, type_name, _, start, removed, added, items, *_ = self
-        return EntryPosition(number, role, type_name, start, removed, added, len(items))
+        change = self.start, self.removed, self.added, len(self.items)
+        return EntryPosition(self.number, self.role, self.type_name, *change)
 
 
 class EntryPosition(NamedTuple):
-    """What opening a session reads of an entry: which items of a slice it changes, without these; see `SessionEntry`.
-
-    Attributes:
-        number: its place among the session's entries, from 1.
-        role: what it is.
-        type_name: the stable name of the items' type.
-        start: the index in the slice at which the change begins.
-        removed: how many items of the slice, from `start` on, it takes away.
-        added: how many items it brings in their place.
-        size: how many bytes are stored of these.
-    """
+    """A `SessionEntry` without its items, whose bytes are `size`: what opening a session reads."""
 
     number: int
     role: Role
@@ -164,31 +119,19 @@ class EntryPosition(NamedTuple):
 
 
 class Checkpoint(NamedTuple):
-    """Where the items of every slice stand among the entries, so that opening need not look at what lies before.
+    """The places of the items of every slice among the entries, so that opening need not read what lies before."""
 
-    Attributes:
-        number: the newest entry that it covers.
-        data: what the session has written, JSON in UTF-8.
-    """
-
-    number: int
-    data: bytes
+    number: int  # the newest entry that it covers
+    data: bytes  # what the session has written, JSON in UTF-8
 
 
 class SessionLock(NamedTuple):
-    """The right to write to one session, as `SessionStore.acquire` gave it.
-
-    Attributes:
-        session_id: the session.
-        token: 32 random hexadecimal digits; the store compares them at each write.
-        row: the row of the session when it was acquired.
-        was_released: whether the holder before released the session; if not, its process may have died.
-    """
+    """The right to write to one session, as `SessionStore.acquire` gave it."""
 
     session_id: str
-    token: str
-    row: SessionRow
-    was_released: bool = True
+    token: str  # 32 random hexadecimal digits; the store compares them at each write
+    row: SessionRow  # the row of the session when it was acquired
+    was_released: bool = True  # whether the holder before released the session; if not, its process may have died
 
 
 SessionContents: TypeAlias = tuple[Checkpoint | None, Iterable[EntryPosition]]
@@ -203,37 +146,22 @@ class SessionHeld(NamedTuple):
 
 
 class SessionAppend(NamedTuple):
-    """Entries to be added to a session, in a unit of work; without entries, the lock and `head` are compared alone.
-
-    Attributes:
-        lock: the right to write.
-        head: the number of the newest entry before.
-        entries: numbered from `head + 1` on.
-        checkpoint: is kept if it is given; covers the last of them.
-    """
+    """Entries to be added to a session, in a unit of work; without entries, the lock and `head` are compared alone."""
 
     lock: SessionLock
-    head: int
-    entries: tuple[SessionEntry, ...] = ()
-    checkpoint: Checkpoint | None = None
+    head: int  # the number of the newest entry before
+    entries: tuple[SessionEntry, ...] = ()  # numbered from `head + 1` on
+    checkpoint: Checkpoint | None = None  # is kept if it is given; covers the last of them
 
 
 class AnswerRow(NamedTuple):
-    """The answer of a person to a call that waits. Any process may write it; the holder of the session reads it.
-
-    Attributes:
-        session_id: the session of the call.
-        reply: the reply whose call it is; `""` where none was stated.
-        call_id: the id of the call.
-        given_at: when it was given, aware and in UTC.
-        answer: the answer as JSON in UTF-8; see `handrail.session.open_calls`.
-    """
+    """The answer of a person to a call that waits. Any process may write it; the holder of the session reads it."""
 
     session_id: str
-    reply: str
+    reply: str  # the reply whose call it is; `""` where none was stated
     call_id: str
-    given_at: datetime
-    answer: bytes
+    given_at: datetime  # when it was given, aware and in UTC
+    answer: bytes  # the answer as JSON in UTF-8; see `handrail.session.open_calls`
 
     @property
     def call(self) -> CallRef:
@@ -242,15 +170,10 @@ class AnswerRow(NamedTuple):
 
 
 class AnswerChange(NamedTuple):
-    """An answer that a unit of work writes, if the row of its call is the one seen, and the session exists.
+    """An answer that a unit of work writes, if the row of its call is the expected one, and the session exists."""
 
-    Attributes:
-        seen: the row of the call as it was seen; `None` for none.
-        row: what comes in its place.
-    """
-
-    seen: AnswerRow | None
-    row: AnswerRow
+    expected: AnswerRow | None
+    row: AnswerRow  # what comes in its place
 
 
 class DatabaseCursor(Protocol):
@@ -258,31 +181,27 @@ class DatabaseCursor(Protocol):
 
     @property
     def rowcount(self) -> int:
-        """How many rows the statement changed or found; -1 where the database does not report it."""
-        ...
+        """The number of rows that the statement changed or found; -1 where the database does not report it."""
 
     def fetchone(self) -> Any:  # noqa: ANN401 - a row is what the driver makes of it
         """The next row as a tuple, or `None`."""
-        ...
 
     def fetchall(self) -> list[Any]:
         """All rows that are left."""
-        ...
 
 
 class DatabaseConnection(Protocol):
     """The store's database, inside the transaction that commits the call: what `context.connection` is."""
 
     def execute(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> DatabaseCursor:
-        """Execute one statement; what it writes is committed with the call, and undone with it.
+        """Executes one statement; what it writes is committed with the call, and undone with it.
 
         Raises:
             ModelVisibleError: the call may not write (see `handrail.transaction.check_write`).
-            SessionError: the statement would begin or end a transaction, which is the call's to do; or the call would
-                wait for another one, and with it the event loop of this thread.
-            Exception: what the database says, as its driver raises it.
+            SessionError: the statement would begin or end a transaction; or the call would wait for another one, and
+                with it the event loop of this thread.
+            Exception: what the driver raises.
         """
-        ...
 
     async def execute_async(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> DatabaseCursor:
         """As `execute`, for `async def` handlers: the event loop runs while the database is waited for.
@@ -291,7 +210,6 @@ class DatabaseConnection(Protocol):
             CancelledError: the task was cancelled. The statement has ended by then, or has not begun.
             Exception: as of `execute`.
         """
-        ...
 
 
 class SessionStore(UnitStore, Protocol):
@@ -299,147 +217,117 @@ class SessionStore(UnitStore, Protocol):
 
     @property
     def url(self) -> str:
-        """What names the store to people, without any password; for a file by its absolute path."""
-        ...
+        """The name of the store for people, without any password; for a file its absolute path."""
 
     def now(self) -> datetime:
         """The store's time, aware and in UTC."""
-        ...
 
     def check_wait(self, *, queued: bool) -> None:
-        """Refuse a write on the thread of an event loop if it would wait for a call that may need the loop to end.
+        """Refuses a write on the thread of an event loop if it would wait for a call that may need the loop to end.
 
         It may do so if it is `queued` behind another write of its session, too.
 
         Raises:
             SessionUseError: it would. Nothing was written.
         """
-        ...
 
     def create(self, row: SessionRow) -> bool:
-        """Add a session without entries; returns whether there was none of that id."""
-        ...
+        """Adds a session without entries; returns whether there was none of that id."""
 
     def find(self, session_id: str) -> SessionRow | None:
-        """The present row of a session; `None` if there is none."""
-        ...
+        """The present row of a session, if it exists."""
 
     def sessions(self) -> Iterator[SessionRow]:
         """All sessions, the newest first."""
-        ...
 
     def acquire(self, session_id: str, *, wait: timedelta, evict: bool = False) -> SessionLock:
-        """Acquire the right to write to a session; waits for another holder to release it, or evicts it.
+        """Acquires the right to write to a session; waits for another holder to release it, or evicts it.
 
         Raises:
             SessionNotFoundError: the session does not exist.
             SessionLockedError: another process, or another `Session` of this one, still holds it after `wait`.
         """
-        ...
 
     def release(self, lock: SessionLock) -> None:
-        """Release the session; a lock that is no longer valid, or a store that is down, is not an error."""
-        ...
+        """Releases the session; a lock that is no longer valid, or a store that is down, is not an error."""
 
     def check_lock(self, lock: SessionLock, head: int) -> None:
-        """Make sure that the store answers and that the lock is valid.
+        """Checks that the store answers and that the lock is valid.
 
         Raises:
             SessionLostError: another process has taken the session over, or has written to it.
             StoreUnavailableError: the store does not answer.
         """
-        ...
 
     def contents(self, row: SessionRow) -> SessionContents:
-        """What is read of a session when it is opened: in one question, unless there are very many entries.
-
-        What has been added since its row was read is left out.
-        """
-        ...
+        """Reads what opening needs, in one question unless there are very many entries; nothing newer than the row."""
 
     def checkpoint(self, session_id: str, *, until: int | None = None) -> Checkpoint | None:
         """The newest checkpoint that covers no entry after `until`."""
-        ...
 
     def entries(
         self, session_id: str, *, after: int = 0, until: int | None = None, type_name: str | None = None
     ) -> Iterator[SessionEntry]:
         """The entries with `after < number <= until`, in order; of one type, if it is named."""
-        ...
 
     def newest_changes(
         self, session_id: str, type_name: str, *, after: int, until: int, limit: int
     ) -> list[SessionEntry]:
-        """The newest entries with `after < number <= until` that change the slice of a type, at most `limit`, in order.
-
-        Those of the role `"event"` are left out.
-        """
-        ...
+        """The newest entries with `after < number <= until` that change a slice, at most `limit`, in order."""
 
     def recorded_calls(self, session_id: str, *, limit: int) -> list[tuple[CallRef, int]]:
-        """The identities of the newest recorded calls with the numbers of their entries, the newest first.
+        """The newest recorded calls with the numbers of their entries, the newest first.
 
         An entry records a call if its role is `"log"` and it has a call id.
         """
-        ...
 
     def record_of_call(self, session_id: str, ref: CallRef) -> int | None:
-        """The number of the newest entry that records a call; `None` if there is none."""
-        ...
+        """The number of the newest entry that records a call, if there is one."""
 
     def open_claims(self, session_id: str) -> tuple[OpenCall, ...]:
         """The effects of a session's calls that are running, unknown, or done without having been applied."""
-        ...
 
     def end_leases_of_dead(self, session_id: str) -> tuple[OpenCall, ...]:
-        """End the leases of the session's running effects whose owner is proved dead.
+        """Ends the leases of running effects whose owner is proved dead; the next claim decides their outcome.
 
-        Their outcome is decided by the next claim, as after any lease that has expired. Returned are the
-        running effects whose lease has not expired: their owners may be alive, so the leases are waited for.
+        Returns the running effects whose lease has not expired: their owners may be alive, so the leases are waited
+        for.
         """
-        ...
 
     def answers(self, session_id: str) -> tuple[AnswerRow, ...]:
-        """The answers that people have given to calls of a session, the oldest first; a fork has none of them."""
-        ...
+        """The answers of people to calls of a session, the oldest first; a fork has none of them."""
 
     def copy(self, source: str, row: SessionRow) -> bool:
-        """Add the session `row` with a copy of the first `row.head` entries of another, and of their checkpoints.
+        """Adds the session `row` with a copy of the first `row.head` entries of another, and of their checkpoints.
 
         Returns whether there was no session of that id.
 
         Raises:
             SessionNotFoundError: the session `source` does not exist.
         """
-        ...
 
     def held_sessions(self) -> frozenset[str]:
         """The sessions that a process holds at this moment, this process or another one."""
-        ...
 
     def session_size(self, session_id: str) -> SessionSize:
-        """What a session takes in the store."""
-        ...
+        """The size of a session."""
 
     def delete_session(self, lock: SessionLock) -> None:
-        """Delete a session: its row, its entries, checkpoints and answers, and the effects that belong to it alone.
+        """Deletes a session: its row, entries, checkpoints and answers, and the effects of its partition.
 
-        These are the effects whose partition it is: the slots of its calls, and the keys of the scope "session". Keys
-        that sessions share stay. Whether a call of it is open is not looked at. The lock remains to be released.
+        These are the slots of its calls, and the keys of the scope "session". Open calls are not looked for. The lock
+        remains to be released.
 
         Raises:
             SessionLostError: the lock is not valid. Nothing was deleted.
             StoreUnavailableError: the store does not answer; `finish_deletion` completes what has begun.
         """
-        ...
 
     def unfinished_deletions(self) -> tuple[str, ...]:
         """The sessions whose deletion has begun and not ended: it is under way, or its process has died."""
-        ...
 
     def finish_deletion(self, session_id: str) -> bool:
-        """Remove what a deletion has left; returns whether there was anything. Two may do so at the same time."""
-        ...
+        """Removes what a deletion has left; returns whether there was anything. Two processes may do so at once."""
 
     def connection(self) -> DatabaseConnection:
         """The database of the store, inside the transaction of the call that runs in this context.
@@ -447,63 +335,48 @@ class SessionStore(UnitStore, Protocol):
         Raises:
             SessionError: no call runs here, or the store has no database.
         """
-        ...
 
 
 _FORMAT = "handrail.checkpoint/1"
 
 
 class ItemRange(NamedTuple):
-    """Neighbouring items of a slice.
+    """A run of neighbouring items of a slice."""
 
-    Attributes:
-        first: the number of the first entry that they come from.
-        last: the number of the last one. The slice has no other entries between the two.
-        offset: how many of the items of these entries come before them.
-        size: how many items the run has.
-        total: how many items these entries have brought together.
-    """
-
-    first: int
-    last: int
-    offset: int
-    size: int
-    total: int
+    first: int  # the number of the first entry that they come from
+    last: int  # the number of the last one. The slice has no other entries between the two.
+    offset: int  # how many of the items of these entries come before them
+    size: int  # how many items the run has
+    total: int  # how many items these entries have together
 
 
 class EntryIndex(NamedTuple):
-    """Where the items of one slice stand.
+    """The places of the items of one slice."""
 
-    Attributes:
-        role: whether the slice is STATE or LOG.
-        runs: the runs, in the order of the items.
-        last: the number of the newest entry of the slice.
-    """
-
-    role: Literal["state", "log"]
-    runs: tuple[ItemRange, ...] = ()
-    last: int = 0
+    role: Literal["state", "log"]  # whether the slice is STATE or LOG
+    runs: tuple[ItemRange, ...] = ()  # in the order of the items
+    last: int = 0  # the number of the newest entry of the slice
 
     @property
     def length(self) -> int:
-        """How many items the slice has."""
+        """The number of items of the slice."""
         runs = self.runs
         return runs[0].size if len(runs) == 1 else sum([run.size for run in runs])
 
     def after(self, entry: EntryPosition | SessionEntry) -> EntryIndex:
-        """The layout once an entry of the slice has changed it."""
-        number, added = entry.number, entry.added
+        """The index once an entry of the slice has changed it."""
+        number, size = entry.number, entry.added
         # The fast path: an append, which is nearly every entry, makes the newest run longer.
         if not entry.removed and self.runs and entry.start == self.length:
             newest = self.runs[-1]
             # Only a run that ends with the newest entry of the slice, and of which no item at the end has been removed:
             # a longer run would count the items in between.
             if newest.last == self.last and newest.offset + newest.size == newest.total:
-                grown = ItemRange(newest.first, number, newest.offset, newest.size + added, newest.total + added)
+                grown = ItemRange(newest.first, number, newest.offset, newest.size + size, newest.total + size)
                 return EntryIndex(self.role, (*self.runs[:-1], grown) if len(self.runs) > 1 else (grown,), number)
         before = runs_between(self.runs, 0, entry.start)
         behind = runs_between(self.runs, entry.start + entry.removed, self.length)
-        come = (ItemRange(number, number, 0, added, added),) if added else ()
+        come = (ItemRange(number, number, 0, size, size),) if size else ()
         return EntryIndex(self.role, (*before, *come, *behind), number)
 
 
@@ -512,32 +385,28 @@ def runs_between(runs: tuple[ItemRange, ...], start: int, stop: int) -> tuple[It
     between: list[ItemRange] = []
     position = 0
     for run in runs:
-        cut = max(start - position, 0)
+        begin = max(start - position, 0)
         end = min(stop - position, run.size)
-        if cut < end:
-            between.append(run._replace(offset=run.offset + cut, size=end - cut))
+        if begin < end:
+            between.append(run._replace(offset=run.offset + begin, size=end - begin))
         position += run.size
     return tuple(between)
 
 
-def index_of(layouts: Mapping[str, EntryIndex], name: str, role: Literal["state", "log"]) -> EntryIndex:
-    """The layout of a slice before a change; an empty slice may become one of the other role."""
+def find_index(layouts: Mapping[str, EntryIndex], name: str, role: Literal["state", "log"]) -> EntryIndex:
+    """The index of a slice before a change; an empty slice may become one of the other role."""
     layout = layouts.get(name)
     return EntryIndex(role) if layout is None or (layout.role != role and not layout.runs) else layout
 
 
 def dump_indexes(layouts: Mapping[str, EntryIndex]) -> bytes:
-    """The layouts of a session's slices, by the names of their types, as JSON for a checkpoint."""
+    """The indexes of a session's slices, by the names of their types, as JSON for a checkpoint."""
     slices = {name: [layout.role, layout.last, layout.runs] for name, layout in layouts.items()}
     return json.dumps({"format": _FORMAT, "slices": slices}, separators=(",", ":")).encode()
 
 
 def load_indexes(data: bytes) -> dict[str, EntryIndex]:
-    """What `dump_indexes` wrote.
-
-    Raises:
-        ValueError: it is something else.
-    """
+    """Parses what `dump_indexes` wrote; raises `ValueError`."""
     try:
         read: Any = json.loads(data)
         if read["format"] != _FORMAT:
@@ -550,11 +419,11 @@ def load_indexes(data: bytes) -> dict[str, EntryIndex]:
 
 
 def _layout(role: object, last: object, runs: list[list[int]]) -> EntryIndex:
-    parsed = tuple(ItemRange(*run) for run in runs)
-    numbers = [last, *(number for run in parsed for number in run)]
+    ranges = tuple(ItemRange(*run) for run in runs)
+    numbers = [last, *(number for run in ranges for number in run)]
     # `type(number) is int`, because JSON `true` is a `bool`, which is an `int` in Python.
     if role not in {"state", "log"} or not all(type(number) is int and number >= 0 for number in numbers):
         raise ValueError("it is not a checkpoint: a slice is neither state nor log, or is not described in numbers")
-    if not all(run.first <= run.last and run.size and run.offset + run.size <= run.total for run in parsed):
+    if not all(run.first <= run.last and run.size and run.offset + run.size <= run.total for run in ranges):
         raise ValueError("it is not a checkpoint: a slice has more items than its entries bring")
-    return EntryIndex("log" if role == "log" else "state", parsed, cast("int", last))  # an int: checked above
+    return EntryIndex("log" if role == "log" else "state", ranges, cast("int", last))  # an int: checked above

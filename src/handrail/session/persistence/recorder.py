@@ -2,22 +2,21 @@
 
 Theory of operation
     The store gets *entries*: one for each event and each change of a slice, in order. A change says where in the slice
-    it begins, how many items it takes away and which ones it brings, so that reading needs no reducer and runs no code
-    of the program. What a call has done to the STATE slices is found by comparing them, when its transaction commits,
-    with what they were before it: nothing is written before, so nothing of a call that fails ever reaches the store.
+    it begins, how many items it removes and which ones it adds, so that reading runs no code of the program. The
+    changes of a call to STATE slices are found by comparing them, when its transaction commits, with what they were
+    before it: nothing of a call that fails ever reaches the store.
 
-    A `SessionCommit` is enlisted in the outermost transaction of each call that writes
-    (`handrail.transaction.CommitParticipant`). Its entries go into the unit of work of the call, beside whatever else
-    is settled with it: the row of the ledger, the decision about files. What a LOG gets while no call is being settled
-    goes with the next unit, or at once if no call runs here.
+    A `SessionCommit` is enlisted in the outermost transaction of each call that writes. Its entries go into the unit of
+    work of the call, beside the row of the ledger and the decision about files. Items that a LOG gets while no call is
+    being settled go with the next unit, or at once if no call runs here.
 
-    What a unit writes is put together before the store is asked to begin it, and is the same in every attempt: then a
-    unit that was committed although the store said otherwise is known again. From then on until its outcome is known,
-    it has the turn of the session's `queue`. Locks are taken in this order: the session's, the store's; so a reducer
-    may read items from the store with the session's lock held.
+    The content of a unit is the same in every attempt: then a unit that was committed although the store said otherwise
+    is recognized. From its assembly until its outcome is known, it has the turn of the session's `queue`. Locks are
+    taken in this order: the session's, the store's; so a reducer may read items from the store with the session's lock
+    held.
 
-    The numbers of entries are dense, and only the holder of the session may add some, so a store that has moved on
-    without this process learns that, and what another process has written is not lost.
+    The numbers of entries are dense, and only the holder of the session may add some, so a process learns that the
+    store has moved on without it, and what another process has written is not lost.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ from handrail.session.persistence.protocol import (
     SessionLock,
     SessionStore,
     dump_indexes,
-    index_of,
+    find_index,
 )
 from handrail.session.persistence.stored_types import StoredType, stored_type
 from handrail.session.slices import SliceView, StateSlices, StoredItems, Version, appended, shorten_logs
@@ -70,109 +69,75 @@ _MOST_RUNS = 512
 
 
 class PendingItem(NamedTuple):
-    """An item that a LOG has got and the store has not.
-
-    Attributes:
-        kind: its type.
-        call: the call that it belongs to, as a store names it; `None` for none, or for one without reply and id.
-        item: the item.
-        data: the same as a JSON array of one, so that what cannot be written is refused before it is kept.
-    """
+    """An item of a LOG that the store does not have yet."""
 
     kind: type[Any]
-    call: CallRef | None
+    call: CallRef | None  # the call that it belongs to, as a store names it, if any
     item: Any
-    data: bytes
+    data: bytes  # the same as a JSON array of one, made at once, so that an item that cannot be written is refused
 
 
 class EntryDraft:
-    """What a unit of work writes of a session, while it is put together and until it is committed.
-
-    Attributes:
-        number: of the newest entry.
-        layouts: where the items of every slice stand once it is committed.
-        entries: the entries.
-        size: how many bytes are stored of them.
-        checkpoint: what is kept with them.
-        noted: how many of the items that LOGs have got are among them.
-        emptied: the LOGs that lose items, with how many.
-    """
+    """The entries of a unit of work until it is committed."""
 
     def __init__(self, head: int, layouts: Mapping[str, EntryIndex]) -> None:
-        """Begin after the newest entry of the session."""
-        self.number: int = head
-        self.layouts: dict[str, EntryIndex] = dict(layouts)
+        self.number: int = head  # of the newest entry
+        self.layouts: dict[str, EntryIndex] = dict(layouts)  # the places of the items of every slice after the commit
         self.entries: list[SessionEntry] = []
-        self.size: int = 0
-        self.checkpoint: Checkpoint | None = None
-        self.noted: int = 0
-        self.emptied: list[tuple[type[Any], int]] = []
+        self.size: int = 0  # of the entries, in bytes
+        self.checkpoint: Checkpoint | None = None  # stored with them, if any
+        self.pending: int = 0  # how many of the recorder's pending items are among them
+        self.emptied: list[tuple[type[Any], int]] = []  # the LOGs that lose items, with how many
 
-    def append(self, stored: StoredType, call: CallRef | None, item: object, data: bytes) -> None:
-        """Add an item of a LOG, with its JSON array of one; it is the record of a call if one is named."""
-        length = index_of(self.layouts, stored.name, "log").length
-        self.add(stored, call, SliceDifference(length, 0, (item,), "log"), data)
+    def append(self, form: StoredType, call: CallRef | None, item: object, data: bytes) -> None:
+        """Adds an item of a LOG, with its JSON array of one; it is the record of a call if one is named."""
+        length = find_index(self.layouts, form.name, "log").length
+        self.add(form, call, SliceDifference(length, 0, (item,), "log"), data)
 
-    def add(self, stored: StoredType, call: CallRef | None, change: SliceDifference, data: bytes) -> None:
-        """Add an entry; `data` are the items of the change as JSON."""
+    def add(self, form: StoredType, call: CallRef | None, change: SliceDifference, data: bytes) -> None:
+        """Adds an entry; `data` are the items of the change as JSON."""
         self.number += 1
         self.size += len(data)
         ref = ("", "") if call is None else (call.reply or "", call.call_id)
-        name, (start, removed, items, role) = stored.name, change
+        name, (start, count, items, role) = form.name, change
         summary = getattr(items[0], "summary", ()) if role == "log" and call is not None else ()
-        entry = SessionEntry(self.number, *ref, role, name, stored.version, start, removed, len(items), data, *summary)
+        entry = SessionEntry(self.number, *ref, role, name, form.version, start, count, len(items), data, *summary)
         self.entries.append(entry)
         if role != "event":
-            self.layouts[name] = index_of(self.layouts, name, role).after(entry)
+            self.layouts[name] = find_index(self.layouts, name, role).after(entry)
 
 
 @dataclass(slots=True, eq=False)
 class SessionRecorder:
-    """What a session knows of its store.
-
-    Attributes:
-        store: the store.
-        session_lock: the right to write.
-        head: the number of the newest entry.
-        layouts: where the items of every slice stand, by the names of their types.
-        covered: the newest entry that a checkpoint covers.
-        uncovered_bytes: how many bytes are stored of the entries after it.
-        checkpoint_every: after how many entries there is another checkpoint.
-        kinds: the types of the slices, by their names.
-        types: how the values of each type are stored, determined at its first use. A type that the session has under
-            another name than its own, because its project folder was moved, is in it from the beginning.
-        queue: the unit that adds entries has its turn, until its outcome is known.
-        closed: why nothing is written any more; empty while something is.
-        lock: the session's; guards everything here. Set by the session when it is opened, as the four that follow.
-        state: its STATE slices.
-        log: its LOG slices.
-        calls: the records of its calls.
-        mask: makes of an item what is stored of it, without secrets.
-        deferred: whether the next unit brings what must be stored before a handler starts: the reply that asks for it.
-        noted: what LOGs have got and the store has not, in order.
-    """
+    """The stored side of an open session; its lock guards everything here."""
 
     store: SessionStore
     session_lock: SessionLock
-    head: int
-    layouts: dict[str, EntryIndex]
-    covered: int
-    uncovered_bytes: int
-    checkpoint_every: int
-    kinds: dict[str, type[Any]]
+    head: int  # the number of the newest entry
+    layouts: dict[str, EntryIndex]  # the places of the items of every slice, by the names of their types
+    covered: int  # the newest entry that a checkpoint covers
+    uncovered_bytes: int  # the size of the entries after it
+    checkpoint_every: int  # after how many entries there is another checkpoint
+    kinds: dict[str, type[Any]]  # the types of the slices, by their names
+    # How the values of each type are stored. A type that the session has under another name than its own, because its
+    # project folder was moved, is in it from the beginning.
     types: dict[type[Any], StoredType]
+    # The unit that adds entries has its turn, until its outcome is known.
     queue: WriteQueue = field(default_factory=WriteQueue)
-    closed: str = ""
+    closed: str = ""  # why nothing is written any more; empty while something is
+    # Whether the next unit brings the reply that asks for a call, which is stored before its handler starts.
     deferred: bool = False
+    # The session's own; set when it is opened, as the four that follow.
     lock: threading.RLock = field(init=False)
     state: StateSlices = field(init=False)
     log: dict[type[Any], Version[Any]] = field(init=False)
     calls: CallRecords = field(init=False)
-    mask: Callable[[object], object] = field(init=False)
-    noted: list[PendingItem] = field(default_factory=list[PendingItem])
+    mask: Callable[[object], object] = field(init=False)  # returns an item as it is stored, without secrets
+    # The items of LOGs that the store does not have yet, in order.
+    pending: list[PendingItem] = field(default_factory=list[PendingItem])
 
     def claim_conditions(self, store: object) -> tuple[SessionHeld, ...]:
-        """What a claim in a store compares, so that only the holder of the session claims; none outside of its store.
+        """The condition of a claim in this session's store, that the session is held; none in another store.
 
         Raises:
             SessionUseError: the session has been closed.
@@ -194,78 +159,65 @@ class SessionRecorder:
             except SessionLostError:
                 with self.queue.turn():  # a unit of this session may have been committed meanwhile
                     # In its turn no unit is between its commit and `advance`: a head that differs explains the refusal.
-                    lost = self.head == head
-                if lost:
+                    is_lost = self.head == head
+                if is_lost:
                     raise
             else:
                 return
 
     def check_open(self) -> None:
-        """Refuse further writes to a session that is closed.
-
-        Raises:
-            SessionUseError: the program has closed it.
-            SessionError: it was closed because its store was lost.
-        """
+        """Refuses further writes to a closed session; raises `SessionUseError` or `SessionError`."""
         if self.closed:
             kind = SessionUseError if self.closed == CLOSED else SessionError
             raise kind(f"session {self.session_lock.session_id!r} {self.closed}; open it again to continue")
 
     def check_wait(self) -> None:
-        """Refuse to write now, on the thread of an event loop, if that would wait; see `SessionStore.check_wait`."""
+        """Refuses to write now, on the thread of an event loop, if that would wait; see `SessionStore.check_wait`."""
         self.store.check_wait(queued=bool(self.queue.waiting))
 
     def close(self) -> None:
-        """Write what LOGs have got, refuse further writes, and release the session. Idempotent."""
+        """Writes pending items, refuses further writes, and releases the session. Idempotent."""
         if not self.closed:
-            if self.noted:
+            if self.pending:
                 self.check_wait()  # if it may not wait here, nothing is lost, and the session stays open
             self.flush()
             # Set after the flush, which a closed session would refuse.
             self.closed = CLOSED
         self.store.release(self.session_lock)
 
-    def noting(self, kind: type[Any], item: object, ref: CallRef | None = None) -> PendingItem:
-        """What the store is to get of an item of a LOG.
+    def dump_item(self, kind: type[Any], item: object, ref: CallRef | None = None) -> PendingItem:
+        """Prepares an item of a LOG for the store; raises `SessionError`."""
+        call = ref.storable if ref is not None and ref.is_named else None
+        return PendingItem(kind, call, item, self.stored_type(kind).dump((self.mask(item),)))
 
-        Raises:
-            SessionError: it cannot be stored.
-        """
-        named = ref.stored if ref is not None and ref.is_named else None
-        return PendingItem(kind, named, item, self.named(kind).dump((self.mask(item),)))
-
-    def note(self, kind: type[Any], item: object, ref: CallRef | None = None, *, deferred: bool = False) -> None:
-        """Have the store get an item of a LOG with the next unit; raises as `noting`."""
-        self.noted.append(self.noting(kind, item, ref))
+    def record_item(self, kind: type[Any], item: object, ref: CallRef | None = None, *, deferred: bool = False) -> None:
+        """Queues an item of a LOG for the next unit; raises as `dump_item`."""
+        self.pending.append(self.dump_item(kind, item, ref))
         self.deferred |= deferred
 
-    def mask_noted(self) -> None:
-        """Mask anew what the store has not got yet: more is known of what is secret in it."""
+    def mask_pending(self) -> None:
+        """Masks pending items anew: more is known of what is secret in them."""
         with self.lock:
-            for place, (kind, call, item, _) in enumerate(self.noted):
+            for place, (kind, call, item, _) in enumerate(self.pending):
                 if self.mask(item) is not item:
-                    self.noted[place] = self.noting(kind, item, call)
+                    self.pending[place] = self.dump_item(kind, item, call)
 
-    def named(self, kind: type[Any]) -> StoredType:
-        """How values of a type are stored.
-
-        Raises:
-            SessionError: they cannot be, or another type has the same name.
-        """
-        stored = self.types.get(kind)
-        if stored is not None:
-            return stored
-        stored = stored_type(kind)
-        if self.kinds.setdefault(stored.name, kind) is not kind:
+    def stored_type(self, kind: type[Any]) -> StoredType:
+        """The stored form of a type in this session; raises `SessionError`."""
+        form = self.types.get(kind)
+        if form is not None:
+            return form
+        form = stored_type(kind)
+        if self.kinds.setdefault(form.name, kind) is not kind:
             raise SessionError(
-                f"two classes are stored as {stored.name!r}, so they could not be distinguished: name one of them with "
+                f"two classes are stored as {form.name!r}, so they could not be distinguished: name one of them with "
                 "@stored_as"
             )
-        self.types[kind] = stored
-        return stored
+        self.types[kind] = form
+        return form
 
-    def part_of(self, root: Transaction) -> SessionCommit:
-        """What is enlisted in an outermost transaction for this session; one for each."""
+    def join(self, root: Transaction) -> SessionCommit:
+        """The part of this session in an outermost transaction; enlisted once."""
         for part in root.enlisted:
             if isinstance(part, SessionCommit) and part.recorder is self:
                 return part
@@ -274,10 +226,10 @@ class SessionRecorder:
         return part
 
     def flush(self) -> Exception | None:
-        """Write what LOGs have got; if the store fails, that is logged and returned, and it goes with the next unit."""
+        """Writes pending items; an error of the store is logged and returned, and they go with the next unit."""
         # Read without the lock: an item that is added meanwhile is flushed by the thread that adds it, or goes with its
         # call.
-        if not self.noted:
+        if not self.pending:
             return None
         error: Exception
         try:
@@ -295,28 +247,18 @@ class SessionRecorder:
         _log.error("what session %s has logged %s: %s", self.session_lock.session_id, text, error, exc_info=cause)
         return error
 
-    async def write_noted(self, apply: Apply | None) -> None:
-        """Write what LOGs have got.
+    async def write_pending(self, apply: Apply | None) -> None:
+        """Writes pending items.
 
         Raises:
             SessionError: the session is closed, or has passed to another process.
-            StoreUnavailableError: the store does not answer. It goes with the next unit.
-            CommitInDoubtError: it is unknown whether it was written.
+            StoreUnavailableError: the store does not answer. They go with the next unit.
+            CommitInDoubtError: it is unknown whether they were written.
         """
         await commit_participants((SessionCommit(self, None),), apply=apply)
 
     async def write_claim(self, apply: Apply | None, store: UnitStore, unit: UnitOfWork) -> Refusal | None:
-        """Write a claim in one unit with what LOGs have got, in the turn of the session's units.
-
-        Args:
-            apply: how it is written; `None` for by this thread.
-            store: the store of the session.
-            unit: of the claim.
-
-        Raises:
-            SessionError: the session is closed, or has passed to another process. Nothing was written.
-            StoreUnavailableError: the store does not answer.
-        """
+        """Writes a claim in one unit with pending items, in the turn of the session; raises as `write_pending`."""
         who, part = object(), SessionCommit(self, None)
         try:
             if (turn := self.queue.enter(who)) is not None:
@@ -327,36 +269,36 @@ class SessionRecorder:
             claim = [write for write in unit.writes if not (appended and isinstance(write, SessionHeld))]
             whole = UnitOfWork((*claim, *appended))
             try:
-                refused = store.apply(whole) if apply is None else await apply(store, whole)
+                refusal = store.apply(whole) if apply is None else await apply(store, whole)
             except StoreUnavailableError as error:
                 # What is in doubt here is in doubt for the session too. It is looked up before its next unit otherwise.
                 if error.in_doubt and appended:
                     part.in_doubt()
                 raise
-            if refused is None:
+            if refusal is None:
                 part.after_commit()
             elif appended:
                 self.queue.unsure = False  # refused as a whole, so nothing of it was written
-            return refused
+            return refusal
         finally:
             self.queue.leave(who)
 
     def plan(self, part: SessionCommit) -> EntryDraft:
-        """What a part is to write now."""
+        """Assembles the entries of a part."""
         draft = EntryDraft(self.head, self.layouts)
-        for kind, call, item, data in self.noted:
-            draft.append(self.named(kind), call, item, data)
-        draft.noted = len(self.noted)
+        for kind, call, item, data in self.pending:
+            draft.append(self.stored_type(kind), call, item, data)
+        draft.pending = len(self.pending)
         for kind in part.emptied:
-            stored = self.named(kind)
-            length = index_of(draft.layouts, stored.name, "log").length
+            form = self.stored_type(kind)
+            length = find_index(draft.layouts, form.name, "log").length
             draft.emptied.append((kind, length))
-            draft.add(stored, None, SliceDifference(0, length, (), "log"), stored.dump(()))
+            draft.add(form, None, SliceDifference(0, length, (), "log"), form.dump(()))
         record = part.record
         self._add_state(draft, part.root, None if record is None else record.call)
         # The record comes last: a fork that ends with it has everything that the call has changed.
         if record is not None:
-            draft.append(self.named(record.kind), record.call, record.item, record.data)
+            draft.append(self.stored_type(record.kind), record.call, record.item, record.data)
         uncovered = self.uncovered_bytes + draft.size
         if draft.number - self.covered >= self.checkpoint_every or uncovered >= MOST_UNCOVERED_BYTES:
             draft.checkpoint = Checkpoint(draft.number, dump_indexes(draft.layouts))
@@ -369,135 +311,119 @@ class SessionRecorder:
             return
         changed = [kind for kind in {**working, **before} if before.get(kind) is not working.get(kind)]
         differences = {kind: slice_difference(before.get(kind), working.get(kind)) for kind in changed}
-        for kind, change in order_differences(self.state.taken, differences):
-            stored = self.named(kind)
-            layout = draft.layouts.get(stored.name)
+        for kind, change in order_differences(self.state.events, differences):
+            form = self.stored_type(kind)
+            layout = draft.layouts.get(form.name)
             # Each change in the middle adds runs, which later changes copy and each checkpoint lists: a slice of too
             # many runs is written anew as one.
             if layout is not None and change.start < layout.length and len(layout.runs) > _MOST_RUNS:
                 change = SliceDifference(0, layout.length, SliceView(working.get(kind)).all())  # noqa: PLW2901
-            draft.add(stored, call, change, stored.dump(change.items))
+            draft.add(form, call, change, form.dump(change.items))
 
 
 class SessionCommit:
-    """What one outermost transaction writes of a session; see `handrail.transaction.CommitParticipant`.
-
-    Attributes:
-        recorder: of the session.
-        store: where the session is kept.
-        queue: the units of the session.
-        root: the transaction; `None` for what is written outside of any.
-        record: of the call that the changes belong to; its LOG gets it if and only if all is committed.
-        emptied: the LOGs that lose all items that they have now.
-    """
+    """The part of a session in one outermost transaction; see `handrail.transaction.CommitParticipant`."""
 
     __slots__ = ("_draft", "emptied", "queue", "record", "recorder", "root", "store")
 
     waits = False
 
-    def __init__(self, kept: SessionRecorder, root: Transaction | None) -> None:
-        """Made by `SessionRecorder`."""
-        self.recorder: SessionRecorder = kept
-        self.store: SessionStore = kept.store
-        self.queue: WriteQueue = kept.queue
-        self._draft = EntryDraft(kept.head, kept.layouts)
-        self.root: Transaction | None = root
-        self.record: PendingItem | None = None
-        self.emptied: tuple[type[Any], ...] = ()
+    def __init__(self, recorder: SessionRecorder, root: Transaction | None) -> None:
+        self.recorder: SessionRecorder = recorder
+        self.store: SessionStore = recorder.store  # where the session is stored
+        self.queue: WriteQueue = recorder.queue  # the units of the session
+        self._draft = EntryDraft(recorder.head, recorder.layouts)
+        self.root: Transaction | None = root  # the transaction; `None` for pending items alone
+        self.record: PendingItem | None = None  # of the call; its LOG gets it if and only if all is committed
+        self.emptied: tuple[type[Any], ...] = ()  # the LOGs that lose all items that they have now
 
     def prepare(self) -> None:
-        """Put the entries together.
-
-        Raises:
-            SessionError: the session is closed or has passed to another process, or a value cannot be stored.
-            StoreUnavailableError: the outcome of the unit before has to be determined, and the store does not answer.
-        """
-        kept = self.recorder
-        kept.check_open()  # now, because the unit before may have closed the session (`in_doubt`)
-        if kept.queue.unsure:  # if it was committed, entries of the same number would be taken for those that it wrote
-            kept.store.check_lock(kept.session_lock, kept.head)
-            kept.queue.unsure = False
-        with kept.lock:
-            self._draft = kept.plan(self)
+        """Assembles the entries; raises `SessionError` or `StoreUnavailableError`."""
+        recorder = self.recorder
+        recorder.check_open()  # now, because the unit before may have closed the session (`in_doubt`)
+        if (
+            recorder.queue.unsure
+        ):  # if it was committed, entries of the same number would be taken for those that it wrote
+            recorder.store.check_lock(recorder.session_lock, recorder.head)
+            recorder.queue.unsure = False
+        with recorder.lock:
+            self._draft = recorder.plan(self)
 
     def write(self) -> Sequence[SessionAppend]:
         """The entries."""
-        kept, draft = self.recorder, self._draft
+        recorder, draft = self.recorder, self._draft
         if not draft.entries:
             return ()
         # Set first: an interrupt from here on may come after the store has taken the entries.
-        kept.queue.unsure = True
-        return (SessionAppend(kept.session_lock, kept.head, tuple(draft.entries), draft.checkpoint),)
+        recorder.queue.unsure = True
+        return (SessionAppend(recorder.session_lock, recorder.head, tuple(draft.entries), draft.checkpoint),)
 
     def after_commit(self) -> None:
-        """Take note of how far the store has come, and let the LOGs have what closes the call."""
-        kept, draft, record = self.recorder, self._draft, self.record
-        kept.queue.unsure = False
-        with kept.lock:
-            kept.head, kept.layouts = draft.number, draft.layouts
-            kept.uncovered_bytes += draft.size
+        """Records how far the store has come, and appends the record of the call to its LOG."""
+        recorder, draft, record = self.recorder, self._draft, self.record
+        recorder.queue.unsure = False
+        with recorder.lock:
+            recorder.head, recorder.layouts = draft.number, draft.layouts
+            recorder.uncovered_bytes += draft.size
             if draft.checkpoint is not None:
-                kept.covered, kept.uncovered_bytes = draft.number, 0
+                recorder.covered, recorder.uncovered_bytes = draft.number, 0
             # Only what was planned: LOGs may have got others since, which go with the next unit.
-            del kept.noted[: draft.noted]
-            kept.deferred &= bool(kept.noted)
-            shorten_logs(kept.log, kept.state.owner, draft.emptied)
+            del recorder.pending[: draft.pending]
+            recorder.deferred &= bool(recorder.pending)
+            shorten_logs(recorder.log, recorder.state.owner, draft.emptied)
             if record is not None:
-                kept.log[record.kind] = appended(kept.log.get(record.kind), kept.state.owner, record.item)
+                recorder.log[record.kind] = appended(recorder.log.get(record.kind), recorder.state.owner, record.item)
                 if record.call is not None:
-                    kept.calls.add(record.call, record.item)
+                    recorder.calls.add(record.call, record.item)
 
     def in_doubt(self) -> None:
-        """Require that the session is opened again before it is used."""
+        """Requires that the session is opened again before it is used."""
         self.recorder.closed = "was being written when its store was lost"
 
     def after_rollback(self) -> None:
-        """Write nothing."""
+        """Does nothing."""
 
 
 class SliceDifference(NamedTuple):
-    """From `start` on, `removed` items have gone, and `items` have come in their place."""
+    """A change of a slice: from `start` on, `items` replace `removed_count` others."""
 
     start: int
-    removed: int
+    removed_count: int
     items: Sequence[Any]
     role: Role = "state"
 
 
 def slice_difference(before: Version[Any] | None, after: Version[Any] | None) -> SliceDifference | None:
-    """How a slice has changed, by the identity of its items; `None` if it has not.
-
-    What is read of `before` is no more than what has been read already.
-    """
+    """The change of a slice, by the identity of its items; `None` if there is none. No item is read from the store."""
     was, now = (0 if version is None else version.length for version in (before, after))
-    start, removed, come = 0, was, [] if after is None else after.items
+    start, count, come = 0, was, [] if after is None else after.items
     if before is not None and after is not None:
-        stored = before.items
+        items = before.items
         # The same list: items were appended, or were cut off at the end. None of them is compared.
-        if come is stored:
+        if come is items:
             start = min(was, now)
-            removed, come = was - start, come[start:now]
+            count, come = was - start, come[start:now]
         # A comparison would read all of the slice from the store, so it is replaced as a whole.
-        elif not isinstance(stored, StoredItems) or stored.is_loaded:
-            old, come = stored[:was], come[:now]
+        elif not isinstance(items, StoredItems) or items.is_loaded:
+            old, come = items[:was], come[:now]
             shorter = min(was, now)
             start = next((place for place in range(shorter) if old[place] is not come[place]), shorter)
-            left = shorter - start
+            rest = shorter - start
             # Only up to `left` from the end, so that no item is counted at both ends: [a, a] to [a] removes one.
-            same_end = next((place for place in range(left) if old[-1 - place] is not come[-1 - place]), left)
-            removed, come = was - start - same_end, come[start : now - same_end]
+            same_end = next((place for place in range(rest) if old[-1 - place] is not come[-1 - place]), rest)
+            count, come = was - start - same_end, come[start : now - same_end]
     come = come[: now - start]
-    return SliceDifference(start, removed, come) if removed or come else None
+    return SliceDifference(start, count, come) if count or come else None
 
 
 def order_differences(
-    taken: Sequence[object], differences: Mapping[type[Any], SliceDifference | None]
+    events: Sequence[object], differences: Mapping[type[Any], SliceDifference | None]
 ) -> Iterator[tuple[type[Any], SliceDifference]]:
-    """The differences, and after them, in their order, the events that no slice has kept."""
+    """The differences, and after them, in their order, the events that are in no slice."""
     changes = [(kind, change) for kind, change in differences.items() if change]
     # By identity: a reducer may have appended an equal value, which is not the event that was taken in.
-    kept = {id(item) for _, change in changes for item in change.items}
+    appended_ids = {id(item) for _, change in changes for item in change.items}
     yield from changes
-    for event in taken:
-        if id(event) not in kept:
+    for event in events:
+        if id(event) not in appended_ids:
             yield type(event), SliceDifference(0, 0, (event,), "event")

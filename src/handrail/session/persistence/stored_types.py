@@ -1,9 +1,13 @@
-"""What the values of a session are called in a store, and how they get there and back.
+"""Names, versions and forms of stored types, and a session as JSON for people.
 
 A type is stored under a stable name and a version. The name is `module:QualifiedName` unless `stored_as` gives another,
-which is what types that are kept for long should have: then the class may be renamed and moved. Reading knows the
-classes that it is given, those that `stored_as` has named, and those of modules that the program has imported; it
-imports nothing but modules of Handrail (`name_late`), and nothing is pickled.
+so that the class may be renamed and moved. Reading knows the classes that it is given, those that `stored_as` has
+named, and those of imported modules; it imports only modules of Handrail (`name_late`), and nothing is pickled.
+
+The JSON of a session, for which reading knows only the types that it is given::
+
+    {"format": "handrail.session/1", "session_id": "...", "tags": {...},
+     "state": {"module:Class": [item, ...], ...}, "log": {"module:Class": [item, ...], ...}}
 """
 
 from __future__ import annotations
@@ -11,17 +15,28 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import is_dataclass
 from importlib import import_module
 from types import GenericAlias, MappingProxyType, NoneType
-from typing import Any, NamedTuple, Protocol, TypeVar, cast
+from typing import Any, Literal, NamedTuple, TypeVar, cast
 
 from pydantic_core import from_json
+from typing_extensions import TypedDict
 
-from handrail.errors import DumpError, ParseError, SchemaError, SessionError, SessionUseError, UnknownTypeError
+from handrail.errors import (
+    DumpError,
+    HandrailError,
+    ParseError,
+    SchemaError,
+    SessionError,
+    SessionUseError,
+    SnapshotError,
+    UnknownTypeError,
+)
 from handrail.errors.developer import check_argument
-from handrail.serde import Codec, stored_codec
+from handrail.serde import Codec, codec, stored_codec
+from handrail.session.slices import Items
 
 C = TypeVar("C", bound=type[Any])
 
@@ -45,16 +60,11 @@ _LATE: dict[str, str] = {
 }
 
 
-class StoredForm(Protocol):
-    """Writes and reads the values of a class that has no declared form in JSON of its own."""
+class StoredForm(NamedTuple):
+    """Functions that write and read the values of a class that has no declared form in JSON of its own."""
 
-    def dump(self, value: Any, /) -> bytes:  # noqa: ANN401 - a value of the class
-        """The value as one JSON object in UTF-8; raises `DumpError` if it cannot be said."""
-        ...
-
-    def load(self, data: dict[str, Any], /) -> Any:  # noqa: ANN401 - a value of the class
-        """What `dump` wrote; raises `ParseError` or `ValueError` if it is something else."""
-        ...
+    dump: Callable[[Any], bytes]  # returns a value as one JSON object in UTF-8; raises `DumpError`
+    load: Callable[[dict[str, Any]], Any]  # returns the value of such an object; raises `ParseError` or `ValueError`
 
 
 class _Mark(NamedTuple):
@@ -67,18 +77,16 @@ class _Mark(NamedTuple):
 def stored_as(
     name: str, *, version: int = 1, upgrades: Mapping[int, Upgrade] | None = None, form: StoredForm | None = None
 ) -> Callable[[C], C]:
-    """Give a dataclass a stable name in stores; write it above `@dataclass`.
-
-    The names are one namespace for all of a process, whichever module or project a class is in.
+    """Gives a dataclass a stable name in stores; write it above `@dataclass`. The names are one namespace in a process.
 
     Args:
-        name: what values of the class are called in stores, e.g. `"desk.plan"`. Never change it.
+        name: e.g. `"desk.plan"`. Never change it.
         version: one more each time the fields change in a way that older values no longer fit.
         upgrades: for each older version a function that makes its JSON that of the version after it.
         form: writes and reads the values, instead of their declared fields.
 
     Raises:
-        SessionError: the name is none, or another class has it; or an upgrade is missing.
+        SessionError: the name is invalid, or another class has it; or an upgrade is missing.
         InvalidArgumentError: an argument is of another type.
     """
     expected = "text, given in brackets above @dataclass: @stored_as('desk.plan')"
@@ -104,7 +112,7 @@ def stored_as(
         other = _NAMED.get(name)
         if other is not None and _derived(other) != _derived(cls):  # a module that is reloaded names its class again
             raise SessionError(
-                f"{_placed(cls)} and {_placed(other)} would both be stored as {name!r}, and these names are one "
+                f"{_derived(cls)} and {_derived(other)} would both be stored as {name!r}, and these names are one "
                 "namespace for all of a process; give one of them another name with @stored_as"
             )
         setattr(cls, _STORED_AS, _Mark(name, version, ways, form))
@@ -115,56 +123,37 @@ def stored_as(
 
 
 def name_late(modules: Mapping[str, str]) -> None:
-    """Name the modules of stored types that are imported when a session that has values of them is read.
-
-    Args:
-        modules: the stored names of each module, with blanks between them.
-    """
+    """Names modules, by their stored names, that are imported when a session with values of these types is read."""
     _LATE.update({name: module for module, names in modules.items() for name in names.split()})
 
 
-def forget_types(gone: Callable[[str], bool]) -> None:
-    """Forget the names that `stored_as` gave to classes of modules that were removed.
-
-    Args:
-        gone: takes the name of a module, and says whether it is one of those.
-    """
+def forget_types(is_gone: Callable[[str], bool]) -> None:
+    """Forgets the names of classes of removed modules, which `is_gone` recognizes by their names."""
     for name, kind in list(_NAMED.items()):
-        if gone(kind.__module__):
+        if is_gone(kind.__module__):
             del _NAMED[name]
             # A module that is imported again has new classes; the cached entry would keep the old one alive.
             _TYPES.pop(kind, None)
 
 
 class StoredType:
-    """How the values of one class are stored.
+    """The stored form of one class.
 
-    Attributes:
-        kind: the class.
-        name: its stable name.
-        version: its present version.
-        tag: what a value with the name and version of its class begins with; the value and a closing brace follow.
+    Raises:
+        SessionUseError: the class has no form in JSON.
     """
 
     __slots__ = ("_dump", "_form", "_items", "_upgrades", "kind", "name", "tag", "version")
 
     def __init__(self, kind: type[Any], name: str | None = None) -> None:
-        """Determine how the values of a class are stored.
-
-        Args:
-            kind: the class.
-            name: the name that a session already has for it; that of the class by default.
-
-        Raises:
-            SessionUseError: it has no form in JSON.
-        """
         if not is_dataclass(kind):
             raise SessionUseError(f"{_derived(kind)} cannot be stored, because it is not a dataclass")
         # Not inherited: a subclass is another type.
         mark: _Mark = vars(kind).get(_STORED_AS) or _Mark(_derived(kind), 1)
         self.kind: type[Any] = kind
         self.name: str = name or mark.name
-        self.version: int = mark.version
+        self.version: int = mark.version  # its present version
+        # The beginning of a value with the name and version of its class; the value and a closing brace follow.
         self.tag: bytes = f'{{"type":"{self.name}","version":{self.version},"value":'.encode()
         self._upgrades = mark.upgrades
         self._form = mark.form
@@ -175,15 +164,15 @@ class StoredType:
             raise SessionUseError(f"{self.name} cannot be stored: {error}") from error
 
     def dump(self, items: Sequence[object]) -> bytes:
-        """Items as a JSON array in UTF-8; raises as `dump_item`."""
+        """Writes items as a JSON array in UTF-8; raises as `dump_item`."""
         return b"[%s]" % b",".join(map(self.dump_item, items))
 
     def dump_item(self, item: object) -> bytes:
-        """An item as JSON in UTF-8.
+        """Writes an item as JSON in UTF-8.
 
         Raises:
-            SessionError: it cannot be said in JSON, or would not come back as what it is; the message names it. It is
-                a `SessionUseError`, the developer's mistake, if its type is at fault.
+            SessionError: it cannot be written, or would not be restored as it is; the message names it. It is a
+                `SessionUseError`, the developer's mistake, if its type is at fault.
         """
         if type(item) is not self.kind:
             raise SessionUseError(
@@ -197,12 +186,7 @@ class StoredType:
             raise kind(f"a value of {self.name} cannot be stored: {error}") from error
 
     def load(self, data: bytes, version: int) -> list[Any]:
-        """What `dump` wrote, in this version or an older one.
-
-        Raises:
-            ValueError: it is not a JSON array.
-            UnknownTypeError: it is of a newer version, or does not fit the class.
-        """
+        """Reads what `dump` wrote, in this version or an older one; raises `ValueError` or `UnknownTypeError`."""
         if version < 1:
             raise ValueError(f"its version is {version}, and versions count from 1")
         try:
@@ -223,7 +207,7 @@ class StoredType:
             ) from error
 
     def load_item(self, item: Any, version: int) -> Any:  # noqa: ANN401 - decoded JSON in, a value of the class out
-        """The value of the JSON of an item of a version.
+        """Reads the JSON of an item of a version.
 
         Raises:
             ParseError: it does not fit the class.
@@ -233,17 +217,13 @@ class StoredType:
         item = self.upgrade(item, version)
         if self._form is None:
             return stored_codec(self.kind).parse(item)
-        loaded: object = item
-        if not isinstance(loaded, dict):  # a form is promised an object, and no codec has looked before it
+        value: object = item
+        if not isinstance(value, dict):  # a form is promised an object, and no codec has looked before it
             raise ValueError(f"an item of {self.name} is not an object")  # noqa: TRY004 - wrong data, no wrong call
         return self._form.load(item)
 
     def upgrade(self, item: dict[str, Any], version: int) -> dict[str, Any]:
-        """The JSON of an item of a version as that of the present version.
-
-        Raises:
-            UnknownTypeError: the version is newer than the class, or an upgrade failed.
-        """
+        """Upgrades the JSON of an item of a version to the present version; raises as `load`."""
         if version > self.version:
             raise UnknownTypeError(
                 f"the store holds values of {self.name} in version {version}, and this program knows it up to version "
@@ -265,7 +245,7 @@ class StoredType:
 
 
 def is_versioned(kind: object) -> bool:
-    """Whether `stored_as` gave a class a version after the first, so that older values of it are upgraded."""
+    """Returns whether `stored_as` gave a class a version after the first, so that older values of it are upgraded."""
     return isinstance(kind, type) and getattr(vars(kind).get(_STORED_AS), "version", 1) > 1
 
 
@@ -274,11 +254,7 @@ _TYPES: dict[type[Any], StoredType] = {}
 
 
 def stored_type(kind: type[Any]) -> StoredType:
-    """How the values of a class are stored; looked at once.
-
-    Raises:
-        SessionUseError: it has no form in JSON.
-    """
+    """The stored form of a class; made once; raises `SessionUseError`."""
     return _TYPES.get(kind) or _TYPES.setdefault(kind, StoredType(kind))
 
 
@@ -288,14 +264,10 @@ def loaded_type(name: str) -> type[Any] | None:
 
 
 def find_type(name: str, types: Iterable[type[Any]] = ()) -> type[Any] | None:
-    """The dataclass of a stored name, if the program knows it; nothing is imported but by `name_late`.
+    """The dataclass of a stored name, if the program knows it; `types` are looked at first.
 
     The name of a class in a project folder has the path of the folder in it, unless `stored_as` gave one. If no class
     has it, it is that of the same module in another project folder, because the project may have been moved.
-
-    Args:
-        name: the stable name.
-        types: classes that the caller knows of, looked at first.
     """
     for kind in types:
         if stored_type(kind).name == name:
@@ -308,13 +280,12 @@ def find_type(name: str, types: Iterable[type[Any]] = ()) -> type[Any] | None:
         return own
     module, _, path = place.partition(":")
     packages = [package for package in list(sys.modules) if package.startswith(PROJECT_PACKAGE) and "." not in package]
-    known = [each for package in packages if (each := _type_at(f"{package}.{module}:{path}")) is not None]
-    known = [kind for kind in types if _place_in_project(stored_type(kind).name) == place] or known
-    return known[0] if len(known) == 1 else None
+    matches = [match for package in packages if (match := _type_at(f"{package}.{module}:{path}")) is not None]
+    matches = [kind for kind in types if _place_in_project(stored_type(kind).name) == place] or matches
+    return matches[0] if len(matches) == 1 else None
 
 
 def _type_at(name: str) -> type[Any] | None:
-    """The dataclass that a name `module:Class` names, if the module is imported and no other name was given to it."""
     module, _, path = name.partition(":")
     value: object = sys.modules.get(module)
     for part in path.split("."):
@@ -323,19 +294,18 @@ def _type_at(name: str) -> type[Any] | None:
 
 
 def _place_in_project(name: str) -> str | None:
-    """The `module:Class` from the project folder of the name of a class in one; `None` for other names."""
     return name.partition(".")[2] if name.startswith(PROJECT_PACKAGE) else None
 
 
 def unknown_type(name: str, where: str) -> UnknownTypeError:
-    """What to say of a name that no class is known for; `where` names the session."""
+    """The error for a name without a known class; `where` names the session."""
     module, _, path = name.partition(":")
     if module.startswith("handrail.") and not path:
         cure = "Import what the session was used with before it is opened: handrail.agents, or handrail.contrib.tools."
     else:
-        named = f"import {module} before" if path else f'name the class with @stored_as("{name}")'
+        cure_import = f"import {module} before" if path else f'name the class with @stored_as("{name}")'
         cure = (
-            f"Open it with the class among types=(...,), or {named}. If the class was renamed, put "
+            f"Open it with the class among types=(...,), or {cure_import}. If the class was renamed, put "
             f"@stored_as({name!r}) on the new one."
         )
     msg = f"{where} holds values of {name!r}, and no class of that name is known here. {cure}"
@@ -356,7 +326,89 @@ def _derived(kind: type[Any]) -> str:
     return f"{kind.__module__}:{kind.__qualname__}"
 
 
-def _placed(kind: type[Any]) -> str:
-    """A class with its file, where two of them could be meant."""
-    file = getattr(sys.modules.get(kind.__module__), "__file__", None)
-    return _derived(kind) if file is None else f"{_derived(kind)} ({file})"
+# ---------------------------------------------------------------------------------------------------------------- JSON
+
+
+class _File(TypedDict):
+    format: Literal["handrail.session/1"]
+    session_id: str
+    tags: dict[str, str]
+    state: dict[str, list[dict[str, Any]]]
+    log: dict[str, list[dict[str, Any]]]
+
+
+def dump_session_json(session_id: str, tags: Mapping[str, str], state: Items, log: Items) -> str:
+    """Writes a session as JSON: its id, its tags, the items of its STATE slices and of its LOG slices.
+
+    Raises:
+        SnapshotError: an item cannot be written; the message names the slice and the item.
+    """
+    # Called for its error: two types of one name would overwrite each other below.
+    _by_name((*state, *log))
+    slices = {"state": _dump_slices(state), "log": _dump_slices(log)}
+    file: Any = {"format": "handrail.session/1", "session_id": session_id, "tags": dict(tags), **slices}
+    return codec(_File).dump_json(file).decode()
+
+
+def load_session_json(data: str | bytes, *, types: Iterable[type[Any]]) -> tuple[str, dict[str, str], Items, Items]:
+    """Reads what `dump_session_json` wrote: the same four.
+
+    Raises:
+        SnapshotError: the data is not a saved session, names a type that is not among `types`, or holds an item that
+            does not fit its type.
+        InvalidArgumentError: `data` is not text, or `types` is one class.
+    """
+    check_argument("Session.from_json", "data", data, (str, bytes), "the text that Session.to_json returned")
+    check_argument("Session.from_json", "types", types, Iterable, "the classes of the slices: types=[Order]")
+    classes = _by_name(types)
+    try:
+        file = codec(_File).parse_json(data)
+    except ParseError as error:
+        msg = f"this is not a saved session, or not the whole of one; pass what Session.to_json returned. {error}"
+        raise SnapshotError(msg) from error
+    state, log = _parse_slices(file["state"], classes), _parse_slices(file["log"], classes)
+    return file["session_id"], file["tags"], state, log
+
+
+def _dump_slices(slices: Items) -> dict[str, list[Any]]:
+    # A secret of the session itself: what is read back makes another one when it needs one.
+    exported = {kind: items for kind, items in slices.items() if not getattr(kind, "is_not_exported", False)}
+    return {
+        _derived(kind): list(_convert(kind, items, "saved", lambda form, item: from_json(form.dump_item(item))))
+        for kind, items in exported.items()
+    }
+
+
+def _parse_slices(slices: Mapping[str, list[dict[str, Any]]], kinds: Mapping[str, type[Any]]) -> Items:
+    if unknown := sorted(name for name in slices if name not in kinds):
+        raise SnapshotError(
+            f"the saved session has slices of {', '.join(unknown)}, which no given type is called; pass the classes: "
+            "Session.from_json(data, types=(TheClass, ...))"
+        )
+    return {
+        kinds[name]: tuple(_convert(kinds[name], items, "read", lambda form, item: form.load_item(item, form.version)))
+        for name, items in slices.items()
+    }
+
+
+def _convert(
+    kind: type[Any], items: Iterable[Any], done: str, convert: Callable[[StoredType, Any], Any]
+) -> Iterator[Any]:
+    try:
+        form = stored_type(kind)
+    except SessionUseError as error:
+        raise SnapshotError(f"slice {_derived(kind)} has no form in JSON: {error.__cause__ or error}") from error
+    for place, item in enumerate(items):
+        try:
+            yield convert(form, item)
+        except (HandrailError, ValueError) as error:
+            raise SnapshotError(f"slice {_derived(kind)} cannot be {done}: item {place}: {error}") from error
+
+
+def _by_name(kinds: Iterable[type[Any]]) -> dict[str, type[Any]]:
+    classes: dict[str, type[Any]] = {}
+    for kind in kinds:
+        if classes.setdefault(_derived(kind), kind) is not kind:
+            msg = f"two types are called {_derived(kind)}, so a saved session could not distinguish them; rename one"
+            raise SnapshotError(msg)
+    return classes

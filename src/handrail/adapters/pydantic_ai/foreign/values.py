@@ -45,7 +45,7 @@ from handrail.serde.json_values import (
     escape_surrogates,
     escaped_within,
     is_decoded,
-    is_secret_value,
+    is_secret,
     stated_arguments,
 )
 from handrail.serde.secrets import schema_masking
@@ -348,7 +348,7 @@ def holds_secret(value: object, depth: int = 0) -> bool:
     """Whether one of pydantic's secrets is in a value: in dicts, lists, sets, models and dataclasses."""
     if type(value) in _SIMPLE or depth > _DEEPEST:
         return False
-    if is_secret_value(value):
+    if is_secret(value):
         return True
     items = cast("Iterable[object]", value) if isinstance(value, list | tuple | AbstractSet) else _parts(value).values()
     return any(holds_secret(item, depth + 1) for item in items)
@@ -359,7 +359,7 @@ def secrets_put_back(plain: object, value: object) -> Any:  # noqa: ANN401 - dec
 
     Two calls that differ only in a secret differ in it. A set of secrets becomes a sorted list of them.
     """
-    if is_secret_value(value):
+    if is_secret(value):
         return value
     if is_object(plain):
         parts = _parts(value)
@@ -399,7 +399,7 @@ def _parts(value: object) -> Mapping[object, object]:
 def _items(value: object) -> Sequence[object]:
     if isinstance(value, AbstractSet):
         members = cast("AbstractSet[object]", value)  # each is checked
-        return sorted(filter(is_secret_value, members), key=_reveal)
+        return sorted(filter(is_secret, members), key=_reveal)
     return cast("Sequence[object]", value) if isinstance(value, list | tuple) else ()
 
 

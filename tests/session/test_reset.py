@@ -1,4 +1,4 @@
-"""`Session.reset`: what it empties, what stays, when it is refused, and that it is one unit of work."""
+"""Resetting a session, and removing items of a slice."""
 
 from __future__ import annotations
 
@@ -22,11 +22,12 @@ from handrail.prompt import External, IdempotencyConfig, Tool, ToolContext, Tool
 from handrail.runtime import EffectApplied, ToolCall, ToolInvoked
 from handrail.session import Session
 from handrail.session.calls import CallRef
-from handrail.session.open_calls import note_postponed
+from handrail.session.open_calls import PostponedCall, record_postponed
 from handrail.store.urls import open as open_store
 from handrail.testing import Crashed, Finished
 from tests import kit
 from tests.crash.forks import fork_to_crash
+from tests.kit import refusal
 from tests.session.faulty_stores import FaultyStore, Point
 from tests.session.samples import A, Add, B, C, Happened, Note, Task, Total
 from tests.transaction.notebooks import call
@@ -148,15 +149,11 @@ def test_session_with_an_open_call_is_not_reset(store: FaultyStore, wording: Wor
     with Session.open(store, "s") as session:
         Desk(session, []).ask("c1", "?")
         before = held(session)
-        with pytest.raises(SessionError) as raised:
-            session.reset()
-        assert str(raised.value) == wording
+        assert str(refusal(SessionError, session.reset)) == wording
         assert held(session) == before
     with Session.open(store, "s2") as session:
-        note_postponed(session, CallRef("r1", "c1"), "pay", store.now())
-        with pytest.raises(SessionError) as raised:
-            session.reset()
-        assert str(raised.value) == wording
+        record_postponed(session[PostponedCall], CallRef("r1", "c1"), "pay", store.now())
+        assert str(refusal(SessionError, session.reset)) == wording
 
 
 @pytest.mark.parametrize("is_stored", [True, False])
@@ -170,9 +167,7 @@ def test_open_reply_is_abandoned_only_if_that_is_asked_for(
         session.conversation.append({"role": "assistant"}, calls=asked, reply="r1")
         desk.ask("c1", "A-1")
         assert [call.state for call in session.open_calls] == ["unrecorded"]
-        with pytest.raises(SessionError) as raised:
-            session.reset()
-        assert str(raised.value) == wording
+        assert str(refusal(SessionError, session.reset)) == wording
         session.reset(with_open_calls=True)
         assert (session.open_calls, session.conversation.messages, desk.paid) == ((), [], ["A-1"])
         session.conversation.append({"role": "user"})
@@ -191,16 +186,12 @@ def test_session_is_not_reset_while_a_call_runs(store: FaultyStore, wording: Wor
     for session in (fill(Session()), fill(Session.open(store, "s"))):
         before = held(session)
         with call(session) as transaction:
-            with pytest.raises(SessionUseError) as raised:
-                session.reset()
-            assert str(raised.value) == wording
-            with pytest.raises(SessionBusyError):
-                Context().run(session.reset)
+            assert str(refusal(SessionUseError, session.reset)) == wording
+            refusal(SessionBusyError, Context().run, session.reset)
             transaction.commit()
         assert held(session) == before
     session.close()
-    with pytest.raises(SessionUseError):
-        session.reset()
+    refusal(SessionUseError, session.reset)
 
 
 @pytest.mark.parametrize("point", ["begin", "append", "commit"])
@@ -209,8 +200,7 @@ def test_reset_that_the_store_does_not_take_changes_nothing(store: FaultyStore, 
     session = fill(Session.open(store, "s"))
     before = held(session)
     store.go_down(point)
-    with pytest.raises(StoreUnavailableError):
-        session.reset()
+    refusal(StoreUnavailableError, session.reset)
     assert held(session) == before
     store.come_back()
     session.reset()
@@ -277,9 +267,7 @@ def test_predicate_is_a_function(store: FaultyStore) -> None:
     no_function: Any = 3
     with fill(Session.open(store, "s")) as session:
         before = held(session)
-        with pytest.raises(InvalidArgumentError) as raised:
-            session[Note].clear(where=no_function)
-        assert raised.value.argument == "where"
+        assert refusal(InvalidArgumentError, session[Note].clear, where=no_function).argument == "where"
         assert held(session) == before
 
 
@@ -312,12 +300,8 @@ def test_predicate_that_fails_removes_nothing(wording: Wording) -> None:
 
     with pytest.raises(ZeroDivisionError):
         session[Note].clear(where=lambda note: note == A or 1 // 0 == 0)
-    with pytest.raises(SessionUseError) as raised:
-        session[Note].clear(where=writes)
-    assert str(raised.value) == wording
-    with pytest.raises(SessionUseError) as raised:
-        session[Happened].clear(where=bool)
-    assert str(raised.value) == wording
+    assert str(refusal(SessionUseError, session[Note].clear, where=writes)) == wording
+    assert str(refusal(SessionUseError, session[Happened].clear, where=bool)) == wording
     assert held(session) == before
 
 

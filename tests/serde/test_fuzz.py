@@ -1,4 +1,4 @@
-"""Whatever comes in, there is a value or a fault."""
+"""Random input for codecs: a value or faults, never a crash."""
 
 from __future__ import annotations
 
@@ -11,9 +11,18 @@ from hypothesis import strategies as st
 
 from handrail.errors import ParseError
 from handrail.serde import Codec, codec, dump
-from handrail.serde.faults import Path
+from handrail.serde.formatting import DataPath
 from handrail.serde.json_schema import is_array, is_object
-from tests.serde.shapes import Drawing, Everything, Json, Loose, Page, Plan, Tree, everything
+from tests.serde.kit import (
+    Drawing,
+    Everything,
+    Json,
+    Loose,
+    Page,
+    Plan,
+    Tree,
+    everything,
+)
 
 CODECS: list[Codec[Any]] = [codec(kind) for kind in (Drawing, Everything, Loose, Page[Tree], Plan, Tree)]
 
@@ -63,12 +72,12 @@ def children(value: Json) -> list[tuple[str | int, Json]]:
     return list(enumerate(value)) if is_array(value) else []
 
 
-def places(value: Json, path: Path = ()) -> list[Path]:
+def places(value: Json, path: DataPath = ()) -> list[DataPath]:
     """Every place inside a JSON value."""
     return [path, *(place for key, child in children(value) for place in places(child, (*path, key)))]
 
 
-def mutated(value: Json, path: Path, change: Callable[[Json], Json]) -> Json:
+def mutated(value: Json, path: DataPath, change: Callable[[Json], Json]) -> Json:
     """A copy in which `change` has been made to what stands at `path`."""
     if not path:
         return change(value)

@@ -1,17 +1,22 @@
-"""Sessions outside of calls: what each method does, and what a failure leaves behind."""
+"""Sessions in memory, their forks, and the sessions above them."""
 
 from __future__ import annotations
 
 import threading
 from contextvars import Context
+from pathlib import Path
 from types import MappingProxyType
 
 import pytest
 
-from handrail.errors import DispatchError, ReducerError, SessionBusyError, SessionError
+import handrail.store
+from handrail.errors import DispatchError, ReducerError, SessionBusyError, SessionError, SnapshotError
 from handrail.events import Dispatcher
 from handrail.session import Append, Change, Replace, Session, SliceView
+from handrail.session.persistence.protocol import ForkedFrom, SessionStore
+from handrail.session.views import UnopenedSession, sessions_above
 from handrail.turns import HasTurn, draw_ticket
+from tests.kit import refusal
 from tests.session.samples import A, B, C, D, Happened, Note, Task, Total
 from tests.transaction.notebooks import PATIENCE, call
 from tests.wording import Wording
@@ -80,12 +85,8 @@ def test_a_log_only_grows(wording: Wording) -> None:
     session = Session()
     session[Happened].append(Happened("a"))
     session.dispatch(Happened("b"))
-    with pytest.raises(SessionError) as raised:
-        session[Happened].clear()
-    assert str(raised.value) == wording
-    with pytest.raises(SessionError) as raised:
-        session[Happened].seed(Happened("c"))
-    assert str(raised.value) == wording
+    assert str(refusal(SessionError, session[Happened].clear)) == wording
+    assert str(refusal(SessionError, session[Happened].seed, Happened("c"))) == wording
     with pytest.raises(ReducerError) as another:
         session[Happened].append(A)  # type: ignore[arg-type]  # the fault under test
     assert str(another.value) == wording
@@ -123,9 +124,7 @@ def test_a_reducer_that_returns_no_change_is_told(wording: Wording) -> None:
     session = Session()
     session[Note].register(Note, lambda _view, event: Append(event))
     session[Task].register(Note, lambda _view, _event: None)  # type: ignore[arg-type,return-value]  # the fault
-    with pytest.raises(ReducerError) as raised:
-        session.dispatch(A)
-    assert str(raised.value) == wording
+    assert str(refusal(ReducerError, session.dispatch, A)) == wording
     assert session.kinds == ()
 
 
@@ -138,9 +137,7 @@ def test_a_reducer_that_writes_itself_is_told(wording: Wording) -> None:
         return Append(event)
 
     session[Note].register(Note, write)
-    with pytest.raises(ReducerError) as raised:
-        session.dispatch(A)
-    assert str(raised.value) == wording
+    assert str(refusal(ReducerError, session.dispatch, A)) == wording
     assert session.kinds == ()
 
 
@@ -183,12 +180,10 @@ def test_an_event_of_a_log_is_kept_whatever_becomes_of_it() -> None:
         raise ValueError("no")
 
     session.dispatcher.subscribe(Happened, fail)
-    with pytest.raises(DispatchError):
-        session.dispatch(Happened("a"))
+    refusal(DispatchError, session.dispatch, Happened("a"))
     assert session[Happened].all() == (Happened("a"),)
     session[Note].register(Happened, lambda _view, event: Append(Note(event.what)))
-    with pytest.raises(DispatchError):
-        session.dispatch(Happened("b"))
+    refusal(DispatchError, session.dispatch, Happened("b"))
     assert session[Happened].all() == (Happened("a"), Happened("b"))
     assert session[Note].all() == ()
 
@@ -201,8 +196,7 @@ def test_an_event_of_a_log_needs_no_turn() -> None:
     session.dispatch(Happened("a"))
     session[Happened].append(Happened("b"))
     session[Note].register(Happened, lambda _view, event: Append(Note(event.what)))
-    with pytest.raises(SessionBusyError):
-        session.dispatch(Happened("c"))
+    refusal(SessionBusyError, session.dispatch, Happened("c"))
     assert session[Happened].all() == (Happened("a"), Happened("b"), Happened("c"))
     assert heard == [Happened("a")]
 
@@ -229,14 +223,11 @@ def test_a_write_from_outside_is_refused_while_a_call_holds_the_session(exclusiv
     session.dispatch(B)
     ticket = draw_ticket((session.turn,), exclusive=exclusive)
     for write in (session.dispatch, session[Note].append, session[Note].seed):
-        with pytest.raises(SessionBusyError) as caught:
-            write(C)
-        assert str(caught.value) == wording
-        assert caught.value.session_id == "s1"
-    with pytest.raises(SessionBusyError):
-        session[Note].clear()
-    with pytest.raises(SessionBusyError):
-        session.restore(before)
+        error = refusal(SessionBusyError, write, C)
+        assert str(error) == wording
+        assert error.session_id == "s1"
+    refusal(SessionBusyError, session[Note].clear)
+    refusal(SessionBusyError, session.restore, before)
     assert session[Note].all() == (A, B)
     assert session.turn.queue == [ticket]
     ticket.release()
@@ -273,3 +264,132 @@ def test_a_write_from_outside_inside_another_of_the_same_thread_is_refused() -> 
     with pytest.raises(DispatchError, match="SessionBusyError"):
         session.dispatch(A)
     assert session.kinds == ()
+
+
+def test_a_child_is_an_empty_session_with_a_parent() -> None:
+    """It is made for work done on behalf of the other; it takes neither state nor rules with it."""
+    session = Session(session_id="s", tags={"run": "1"}, new_id=lambda: "made")
+    session.install(Total)
+    session.dispatch(A)
+    child = session.child(tags={"agent": "x"})
+    assert (child.session_id, child.parent, child.kinds) == ("made", session, ())
+    assert child.tags == {"agent": "x"}
+    assert child.turn is not session.turn
+    assert session.child(session_id="c").session_id == "c"
+
+
+def test_a_fork_starts_with_everything_and_goes_its_own_way() -> None:
+    """STATE and LOG; neither sees what the other does afterwards."""
+    session = Session(tags={"run": "1"}, parent=Session(), new_id=iter(("s", "f")).__next__)
+    session.dispatch(A)
+    session.dispatch(Happened("a"))
+    fork = session.fork()
+    session.dispatch(B)
+    session.dispatch(Happened("b"))
+    fork.dispatch(C)
+    fork.dispatch(Happened("c"))
+    fork.dispatch(Happened("d"))
+    assert (session[Note].all(), fork[Note].all()) == ((A, B), (A, C))
+    assert [event.what for event in session[Happened]] == ["a", "b"]
+    assert [event.what for event in fork[Happened]] == ["a", "c", "d"]
+    assert (fork.session_id, fork.parent, fork.tags) == ("f", session.parent, session.tags)
+    assert session.fork(session_id="g").session_id == "g"
+
+
+def test_nobody_has_subscribed_to_a_fork() -> None:
+    """Its dispatcher is its own."""
+    session, heard = Session(), list[Note]()
+    session.dispatcher.subscribe(Note, heard.append)
+    session.fork().dispatch(A)
+    assert heard == []
+
+
+def test_a_snapshot_is_a_moment_to_come_back_to() -> None:
+    """As often as one likes, and forwards too; a LOG stays."""
+    session = Session()
+    session.dispatch(A)
+    one = session.snapshot()
+    session.dispatch(B)
+    session.dispatch(Happened("a"))
+    session[Task].append(Task("k", "t"))
+    two = session.snapshot()
+    session.restore(one)
+    assert session.kinds == (Note, Happened)
+    assert session[Note].all() == (A,)
+    session.dispatch(C)
+    assert session[Note].all() == (A, C)
+    session.restore(two)
+    assert session[Note].all() == (A, B)
+    session.restore(one)
+    assert session[Note].all() == (A,)
+
+
+def test_a_snapshot_of_another_session_is_refused(wording: Wording) -> None:
+    """Also between a session and its fork; the message names both."""
+    session = Session(session_id="s")
+    fork = session.fork(session_id="f")
+    assert str(refusal(SnapshotError, fork.restore, session.snapshot())) == wording
+
+
+def above(store: SessionStore, session_id: str) -> list[str]:
+    """The ids of the sessions that a session works for, which is opened alone."""
+    with Session.open(store, session_id, create=False) as session:
+        found = list(sessions_above(session))
+        assert all(isinstance(each, UnopenedSession) for each in found)
+        return [each.row.session_id for each in found if isinstance(each, UnopenedSession)]
+
+
+def test_the_rows_name_the_sessions_above(tmp_path: Path) -> None:
+    """A fork works for those for whom its origin works, also once that is deleted, and not for its origin."""
+    with handrail.store.open(f"sqlite:///{tmp_path}/s.db") as store:
+        with Session.open(store, "a") as top, top.child(session_id="b") as middle:
+            middle.child(session_id="c").close()
+            with middle.fork(session_id="fork") as fork:
+                assert list(sessions_above(fork)) == [top]
+                fork.fork(session_id="again").close()
+                fork.child(session_id="d").close()
+            top.fork(session_id="early").close()
+        assert above(store, "a") == []
+        assert above(store, "c") == ["b", "a"]
+        assert above(store, "d") == ["fork", "a"]
+        assert [above(store, each) for each in ("fork", "again", "early")] == [["a"], ["a"], []]
+        with Session.open(store, "fork") as fork:
+            fork.reset()
+            recorder = fork.recorder
+            assert recorder is not None
+            store.delete_session(recorder.session_lock)
+        assert above(store, "again") == ["a"]
+        assert above(store, "d") == []
+
+
+def test_a_row_without_a_note_is_that_of_a_child(tmp_path: Path) -> None:
+    """A fork of a version that wrote none is asked about once too often, rather than never."""
+    with handrail.store.open(f"sqlite:///{tmp_path}/s.db") as store:
+        with Session.open(store, "a") as top:
+            row = store.find("a")
+            assert row is not None
+            store.copy("a", row._replace(session_id="old", parent="a"))
+            assert list(sessions_above(top)) == []
+        assert above(store, "old") == ["a"]
+
+
+def test_sessions_that_name_each_other_end() -> None:
+    """A deleted session's id may be given to one that is made for its former child."""
+    with handrail.store.open("memory:") as store:
+        with Session.open(store, "a") as one:
+            one.child(session_id="b").close()
+            recorder = one.recorder
+            assert recorder is not None
+            store.delete_session(recorder.session_lock)
+        with Session.open(store, "b") as other:
+            other.child(session_id="a").close()
+        assert above(store, "b") == ["a"]
+
+
+def test_the_note_of_a_fork_survives_a_reset(tmp_path: Path) -> None:
+    """Else it would become a child of its origin."""
+    with handrail.store.open(f"sqlite:///{tmp_path}/s.db") as store:
+        with Session.open(store, "a") as top, top.fork(session_id="b") as fork:
+            fork.reset()
+            assert fork[ForkedFrom].all() == (ForkedFrom("b", None),)
+        assert above(store, "b") == []

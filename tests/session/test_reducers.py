@@ -1,4 +1,4 @@
-"""The rules of a session: policies, registering and installing."""
+"""Reducers and the rules of slices."""
 
 from __future__ import annotations
 
@@ -9,10 +9,140 @@ from typing import Any
 import pytest
 
 from handrail.errors import ReducerError, SessionError
-from handrail.session import Append, Replace, Session, SlicePolicy, Unchanged, append_all, reducer, replace_latest
+from handrail.session import (
+    Append,
+    Replace,
+    Session,
+    SlicePolicy,
+    SliceView,
+    Unchanged,
+    append_all,
+    reducer,
+    replace_latest,
+    upsert_by,
+)
+from handrail.session.reducers import collect_methods
+from handrail.session.slices import SliceOwner, Version
+from tests.kit import refusal
 from tests.session.samples import A, Add, B, Happened, Note, Reset, Task, Total
 from tests.transaction.notebooks import call
 from tests.wording import Wording
+
+
+def view_of(*items: Task) -> SliceView[Task]:
+    """A slice that holds the items."""
+    return SliceView(Version(SliceOwner("me"), list(items), len(items)))
+
+
+def key_of(task: Task) -> str:
+    """What a task is known by."""
+    return task.key
+
+
+def test_upsert_appends_an_event_with_a_new_key() -> None:
+    """It is the newest of its key."""
+    upsert = upsert_by(key_of)
+    assert upsert(view_of(Task("a", "1")), Task("b", "2")) == Append(Task("b", "2"))
+    assert upsert(view_of(), Task("b", "2")) == Append(Task("b", "2"))
+
+
+def test_upsert_puts_an_event_in_the_place_of_its_key() -> None:
+    """Of several with its key, the place of the first."""
+    upsert = upsert_by(key_of)
+    view = view_of(Task("a", "1"), Task("b", "2"), Task("c", "3"), Task("b", "4"))
+    assert upsert(view, Task("b", "5")) == Replace((Task("a", "1"), Task("b", "5"), Task("c", "3")))
+
+
+def test_upsert_leaves_items_of_other_keys_as_they_are() -> None:
+    """Also several of one key, as a seed may have them; those of its own key become one."""
+    view = view_of(Task("a", "1"), Task("b", "1"), Task("a", "2"), Task("c", "1"), Task("b", "2"))
+    assert upsert_by(key_of)(view, Task("b", "3")) == Replace(
+        (Task("a", "1"), Task("b", "3"), Task("a", "2"), Task("c", "1"))
+    )
+
+
+def test_a_state_slice_becomes_what_its_method_returns() -> None:
+    """An instance of the class, or a change."""
+    methods = collect_methods(Total, None)
+    view = SliceView(Version(SliceOwner("me"), [Total(2)], 1))
+    assert list(methods) == [Add, Reset]
+    assert methods[Add](view, Add(3)) == Replace((Total(5),))
+    assert methods[Reset](view, Reset()) == Append(Total(0))
+
+
+def test_an_empty_state_slice_passes_events_over() -> None:
+    """Until it is seeded, or if it says what it begins with, from there."""
+    empty = SliceView[Total](None)
+    assert collect_methods(Total, None)[Add](empty, Add(3)) == Unchanged()
+    assert collect_methods(Total, lambda: Total(10))[Add](empty, Add(3)) == Replace((Total(13),))
+
+
+def test_a_method_may_take_several_events() -> None:
+    """One mark for each."""
+
+    @dataclass(frozen=True)
+    class Count:
+        seen: int = 0
+
+        @reducer(on=Add)
+        @reducer(on=Reset)
+        def count(self, _event: Add | Reset) -> Count:
+            return Count(self.seen + 1)
+
+    methods = collect_methods(Count, Count)
+    assert list(methods) == [Add, Reset]
+    assert methods[Reset](SliceView(None), Reset()) == Replace((Count(1),))
+
+
+def test_methods_are_inherited_and_overridden() -> None:
+    """As methods are: what a subclass writes anew counts, marked or not."""
+
+    @dataclass(frozen=True)
+    class Doubled(Total):
+        @reducer(on=Add)
+        def add(self, event: Add) -> Doubled:
+            return Doubled(self.amount + 2 * event.amount)
+
+        def reset(self, _event: Reset) -> Unchanged:
+            return Unchanged()
+
+    methods = collect_methods(Doubled, lambda: Doubled(0))
+    assert list(methods) == [Add]
+    assert methods[Add](SliceView(None), Add(3)) == Replace((Doubled(6),))
+
+
+def test_a_method_that_returns_nothing_is_told(wording: Wording) -> None:
+    """The message names the method and what to return."""
+
+    @dataclass(frozen=True)
+    class Forgetful:
+        @reducer(on=Add)
+        def add(self, event: Add) -> None:
+            pass
+
+    reduce = collect_methods(Forgetful, Forgetful)[Add]
+    assert str(refusal(ReducerError, reduce, SliceView(None), Add(1))) == wording
+
+
+def test_two_methods_for_one_event_are_refused(wording: Wording) -> None:
+    """Nothing would say which one decides."""
+
+    @dataclass(frozen=True)
+    class Torn:
+        @reducer(on=Add)
+        def one(self, _event: Add) -> Torn:
+            return self
+
+        @reducer(on=Add)
+        def other(self, _event: Add) -> Torn:
+            return self
+
+    assert str(refusal(ReducerError, collect_methods, Torn, None)) == wording
+
+
+def test_a_class_without_marked_methods_is_refused(wording: Wording) -> None:
+    """There would be nothing to install."""
+    assert str(refusal(ReducerError, collect_methods, Note, None)) == wording
 
 
 class Plain:
@@ -34,9 +164,7 @@ def test_only_instances_of_dataclasses_are_events(wording: Wording) -> None:
     """Nothing is taken in."""
     session = Session()
     for event in ("text", Note, Plain()):
-        with pytest.raises(SessionError) as raised:
-            session.dispatch(event)
-        assert str(raised.value) == wording
+        assert str(refusal(SessionError, session.dispatch, event)) == wording
     assert session.kinds == ()
 
 
@@ -95,9 +223,7 @@ def test_a_slice_in_use_keeps_its_policy(wording: Wording) -> None:
     """Also one that only an open call has written to, which nobody else sees yet."""
     session = Session()
     session.dispatch(Happened("a"))
-    with pytest.raises(SessionError) as raised:
-        session.declare(Happened, SlicePolicy.STATE)
-    assert str(raised.value) == wording
+    assert str(refusal(SessionError, session.declare, Happened, SlicePolicy.STATE)) == wording
     with call(session):
         session.dispatch(A)
     session.declare(Note, SlicePolicy.LOG)
@@ -109,9 +235,7 @@ def test_a_slice_that_an_open_call_has_written_to_is_in_use(wording: Wording) ->
     with call(session):
         session.dispatch(A)
         for context in (copy_context(), Context()):
-            with pytest.raises(SessionError) as raised:
-                context.run(session.declare, Note, SlicePolicy.LOG)
-            assert str(raised.value) == wording
+            assert str(refusal(SessionError, context.run, session.declare, Note, SlicePolicy.LOG)) == wording
 
 
 def test_a_registered_reducer_decides_instead_of_appending() -> None:
@@ -148,9 +272,7 @@ def test_another_reducer_of_a_slice_for_the_same_event_is_refused(wording: Wordi
     """Nothing would say which one decides; the first stays."""
     session = Session()
     session[Note].register(Note, append_all)
-    with pytest.raises(ReducerError) as raised:
-        session[Note].register(Note, replace_latest)
-    assert str(raised.value) == wording
+    assert str(refusal(ReducerError, session[Note].register, Note, replace_latest)) == wording
     session.dispatch(A)
     session.dispatch(B)
     assert session[Note].all() == (A, B)
@@ -179,13 +301,9 @@ def test_events_and_slices_of_reducers_are_dataclasses() -> None:
 def test_no_reducer_decides_on_a_log(wording: Wording) -> None:
     """It gets every event of its own type; neither registering nor declaring brings the two together."""
     session = Session()
-    with pytest.raises(ReducerError) as raised:
-        session[Happened].register(Happened, replace_latest)
-    assert str(raised.value) == wording
+    assert str(refusal(ReducerError, session[Happened].register, Happened, replace_latest)) == wording
     session[Note].register(Note, replace_latest)
-    with pytest.raises(ReducerError) as raised:
-        session.declare(Note, SlicePolicy.LOG)
-    assert str(raised.value) == wording
+    assert str(refusal(ReducerError, session.declare, Note, SlicePolicy.LOG)) == wording
     session.declare(Note, SlicePolicy.STATE)
 
 
@@ -220,9 +338,7 @@ def test_a_slice_with_reducers_is_not_installed(wording: Wording) -> None:
     """Neither twice nor beside others."""
     session = Session()
     session[Total].register(Add, lambda _view, _event: Unchanged())
-    with pytest.raises(ReducerError) as raised:
-        session.install(Total)
-    assert str(raised.value) == wording
+    assert str(refusal(ReducerError, session.install, Total)) == wording
     assert not session.slices.listens(Reset)
 
 

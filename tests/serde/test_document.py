@@ -1,27 +1,156 @@
-"""`handrail.serde.document`: YAML as a tree with places, and what is refused."""
+"""Documents that people write: files, mappings and lists, and YAML."""
 
 from __future__ import annotations
 
 import importlib
 import json
 import math
+import os
 import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from handrail.errors import AgentFileError, DocumentError
+from handrail.errors import AgentFileError, ApprovalRulesError, DocumentError
 from handrail.serde.document import (
+    LARGEST,
     MAX_YAML_DEPTH,
+    DocumentReader,
     YamlList,
     YamlMap,
     YamlNode,
     YamlScalar,
+    document_text,
     first_unprintable,
+    read_document,
     read_tree,
 )
+from handrail.serde.formatting import join_names, quote_value
+from tests.kit import refusal
 from tests.wording import Wording
+
+WHAT = "a note is a text file"
+
+
+def refused(path: Path) -> str:
+    """Why a file is no document."""
+    error = refusal(DocumentError, read_document, path, file="note", what=WHAT)
+    cause = error.__cause__  # of which Python has other words in each version
+    return str(error).replace(str(cause), "<cause>") if type(cause) is ValueError else str(error)
+
+
+def test_a_document_is_its_text_up_to_the_largest_size(tmp_path: Path) -> None:
+    """Line breaks and a byte order mark stay; also through a link."""
+    (tmp_path / "note").write_bytes("\ufeffcaf\u00e9\r\n".encode())
+    (tmp_path / "link").symlink_to("note")
+    (tmp_path / "large").write_bytes(b"x" * LARGEST)
+    assert read_document(tmp_path / "link", file="note", what=WHAT) == "\ufeffcaf\u00e9\r\n"
+    assert len(read_document(tmp_path / "large", file="note", what=WHAT)) == LARGEST
+
+
+def test_what_is_no_document_is_told_at_once(tmp_path: Path, wording: Wording) -> None:
+    """Nobody waits for a pipe, and nothing without an end is read."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "gone").symlink_to("nowhere")
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "large").write_bytes(b"x" * (LARGEST + 1))
+    (tmp_path / "latin").write_bytes(b"a\r\nb\xe9")
+    assert refused(tmp_path) == wording
+    assert refused(tmp_path / "pipe") == wording
+    assert refused(Path("/dev/zero")) == wording
+    assert refused(tmp_path / "none") == wording
+    assert refused(tmp_path / "gone") == wording
+    assert refused(tmp_path / "loop") == wording
+    assert refused(tmp_path / "a\0b") == wording
+    assert refused(tmp_path / "latin") == wording
+    assert refused(tmp_path / "large") == wording
+
+
+def test_callers_who_know_what_to_do_get_the_systems_error(tmp_path: Path) -> None:
+    """A file that is not there is no fault of a document."""
+    refusal(FileNotFoundError, document_text, tmp_path / "none", file="note", what=WHAT)
+
+
+KNOWN = ("allow", "ask", "deny")
+
+
+def tree(text: str) -> YamlNode:
+    """The tree of a text that holds something."""
+    found = read_tree(text, name="rules")
+    assert found is not None
+    return found
+
+
+def told(text: str, faults: list[DocumentError] | None = None) -> str:
+    """The error that a mapping of lists of texts raises."""
+    reader = DocumentReader("rules", faults=faults)
+    return str(refusal(DocumentError, read, reader, text))
+
+
+def read(reader: DocumentReader, text: str) -> dict[str, tuple[str, ...] | None]:
+    """Reads a mapping of lists of texts."""
+    keys = reader.mapping(tree(text), "the file", KNOWN)
+    return {key: reader.read(keys, key, lambda found: reader.items(found, "a rule", reader.text)) for key in KNOWN}
+
+
+def test_a_document_is_read_key_by_key() -> None:
+    """Nothing is the empty text, a number is text as it is written, and a key that is not there is None."""
+    assert read(DocumentReader("rules"), "allow: [a, 010, ~]\nask: []") == {
+        "allow": ("a", "010", ""),
+        "ask": (),
+        "deny": None,
+    }
+
+
+def test_a_mapping_without_known_keys_takes_any() -> None:
+    """Each once."""
+    assert list(DocumentReader("rules").mapping(tree("{x: 1, y: 2}"), "this")) == ["x", "y"]
+
+
+FAULTS = {
+    "no mapping": "[a]",
+    "no list": "allow: a",
+    "no text": "allow: [[a]]",
+    "no text for a key": "? [a]\n: b",
+    "near": "alow: []",
+    "far": "x: []",
+    "twice": "ask: []\nask: []",
+}
+
+
+@pytest.mark.parametrize("text", FAULTS.values(), ids=FAULTS)
+def test_the_first_fault_is_raised_with_its_place(text: str, wording: Wording) -> None:
+    """Where no list of faults is given."""
+    assert told(text) == wording
+
+
+def test_a_huge_key_is_cut_in_messages() -> None:
+    """And escaped, if it cannot be printed."""
+    assert len(told(f"{'k' * 100_000}: []")) < 200
+    assert quote_value("a\x1b[2J") == r"'a\x1b[2J'"
+
+
+def test_with_a_list_of_faults_reading_goes_on(wording: Wording) -> None:
+    """What is at fault is left out, and all the rest is read."""
+    faults: list[DocumentError] = []
+    text = "alow: []\nask: [a, [b], {c: d}, e]\nask: []\n? [k]\n: v\ndeny: none"
+    assert read(DocumentReader("rules", faults=faults), text) == {"allow": None, "ask": ("a", "e"), "deny": None}
+    assert [(fault.line, fault.column) for fault in faults] == [(1, 1), (3, 1), (4, 3), (2, 10), (2, 15), (6, 7)]
+    assert join_names(faults[:2]) == wording
+
+
+def test_a_document_that_is_no_mapping_ends_the_reading_all_the_same(wording: Wording) -> None:
+    """There is nothing to go on with."""
+    assert told("[a]", faults=[]) == wording
+
+
+def test_the_errors_are_the_callers_own() -> None:
+    """Of the class that it asks for."""
+    with pytest.raises(ApprovalRulesError, match="rules:1:1: no") as caught:
+        DocumentReader("rules", refusal=ApprovalRulesError).fail(tree("a"), "no")
+    assert (caught.value.file, caught.value.line, caught.value.column) == ("rules", 1, 1)
 
 
 def value(tree: YamlNode | None) -> object:
@@ -44,11 +173,9 @@ def longest_key(text: str, *, ascii_only: bool) -> int:
     return max(lengths)
 
 
-def refused(text: str) -> str:
+def yaml_fault(text: str) -> str:
     """The error for a text that is refused."""
-    with pytest.raises(DocumentError) as caught:
-        read_tree(text, name="desk")
-    return str(caught.value)
+    return str(refusal(DocumentError, read_tree, text, name="desk"))
 
 
 def test_every_part_knows_its_line_and_column() -> None:
@@ -56,10 +183,7 @@ def test_every_part_knows_its_line_and_column() -> None:
     assert read_tree("a:\n  - 1\nb: {c: x}", name="desk") == YamlMap(
         (
             (YamlScalar("a", "a", 1, 1), YamlList((YamlScalar("1", 1, 2, 5),), 2, 3)),
-            (
-                YamlScalar("b", "b", 3, 1),
-                YamlMap(((YamlScalar("c", "c", 3, 5), YamlScalar("x", "x", 3, 8)),), 3, 4),
-            ),
+            (YamlScalar("b", "b", 3, 1), YamlMap(((YamlScalar("c", "c", 3, 5), YamlScalar("x", "x", 3, 8)),), 3, 4)),
         ),
         1,
         1,
@@ -145,7 +269,7 @@ def test_json_is_yaml(data: object, ascii_only: bool) -> None:
         assert value(tree) == data
 
 
-FAULTS = {
+YAML_FAULTS = {
     "nothing closed": "a: [",
     "no place of the problem": "a: 'b",
     "colon": "a: b: c",
@@ -172,10 +296,10 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize("text", FAULTS.values(), ids=FAULTS)
+@pytest.mark.parametrize("text", YAML_FAULTS.values(), ids=YAML_FAULTS)
 def test_what_is_no_yaml_or_too_much_of_it_is_told_with_its_place(text: str, wording: Wording) -> None:
     """File, line and column, and the cure."""
-    assert refused(text) == wording
+    assert yaml_fault(text) == wording
 
 
 @pytest.mark.parametrize(
@@ -191,7 +315,7 @@ def test_long_text_that_begins_like_a_number_is_text(text: str) -> None:
 def test_values_may_stand_as_deep_as_is_said(wording: Wording) -> None:
     """One level more is refused, however it comes about."""
     assert read_tree("[" * MAX_YAML_DEPTH + "]" * MAX_YAML_DEPTH, name="desk") is not None
-    assert refused("[" * (MAX_YAML_DEPTH + 1) + "]" * (MAX_YAML_DEPTH + 1)) == wording
+    assert yaml_fault("[" * (MAX_YAML_DEPTH + 1) + "]" * (MAX_YAML_DEPTH + 1)) == wording
 
 
 def test_a_part_of_a_file_is_told_by_the_lines_of_the_file() -> None:
@@ -200,9 +324,8 @@ def test_a_part_of_a_file_is_told_by_the_lines_of_the_file() -> None:
     assert tree is not None
     assert (tree.line, tree.column) == (5, 1)
     for text in ("a: [", "a: \0", "a: *b"):
-        with pytest.raises(AgentFileError) as caught:
-            read_tree(text, name="desk", first_line=5, refusal=AgentFileError)
-        assert (caught.value.file, caught.value.line) == ("desk", 5)
+        error = refusal(AgentFileError, read_tree, text, name="desk", first_line=5, refusal=AgentFileError)
+        assert (error.file, error.line) == ("desk", 5)
 
 
 @given(st.text(st.sampled_from("ab:- [],{}\n\t'\"&*!|>%#?~\\U0x1_.\ud800\x07\r\x85é"), max_size=30) | st.text())
@@ -219,6 +342,4 @@ def test_a_missing_ruamel_is_named(monkeypatch: pytest.MonkeyPatch, wording: Wor
     """The error says what to install."""
     monkeypatch.delitem(sys.modules, "handrail.serde.document")
     monkeypatch.setitem(sys.modules, "ruamel.yaml", None)
-    with pytest.raises(ImportError) as raised:
-        importlib.import_module("handrail.serde.document")
-    assert str(raised.value) == wording
+    assert str(refusal(ImportError, importlib.import_module, "handrail.serde.document")) == wording

@@ -1,4 +1,4 @@
-"""Sessions against plain tuples: forks, snapshots and calls in any order, and nobody's items ever change."""
+"""A session against a model, by Hypothesis: calls, rollbacks, forks and snapshots in any order."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from handrail.session import Append, Change, Session, SessionSnapshot, SliceView
 from handrail.transaction import Transaction
 from handrail.turns import Ticket, draw_ticket, turn_of
 from tests.extent import examples
+from tests.kit import refusal
 from tests.session.samples import Add, Happened, Note, Task
 
 Items = dict[type[Any], tuple[Any, ...]]
@@ -128,8 +129,7 @@ class SessionMachine(RuleBasedStateMachine):
         """Everything goes, the LOG too; a session that a call writes to is not reset, from inside or from outside."""
         one = self.all[pick % len(self.all)]
         if one.group is not None:
-            with pytest.raises(SessionUseError if within else SessionBusyError):
-                one.run(one.session.reset, within=within)
+            refusal(SessionUseError if within else SessionBusyError, one.run, one.session.reset, within=within)
             return
         one.session.reset()
         one.become({Note: (), Task: ()})

@@ -1,19 +1,43 @@
-"""Codecs: built once, kept, shared between threads."""
+"""Codecs: parsing, dumping, round trips and caching."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+import json
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, make_dataclass, replace
 from datetime import date
 from decimal import Decimal
 from types import MappingProxyType
 from typing import Annotated, Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from handrail.errors import DumpError, ParseError, SchemaError
-from handrail.serde import codec, dump, parse, result_codec
-from tests.serde.refused import HasOpenModel, OpenModel
-from tests.serde.shapes import Circle, Drawing, Empty, Inner, Json, Loose, Page, Plan, Status, Step
+from handrail.serde import Codec, codec, dump, parse, result_codec, schema
+from handrail.serde.core_schemas import MAX_CACHED, cached
+from tests.kit import refusal
+from tests.serde.kit import (
+    Circle,
+    Drawing,
+    Empty,
+    Everything,
+    Inner,
+    Json,
+    Loose,
+    OpenModel,
+    Page,
+    Plan,
+    Square,
+    Status,
+    Step,
+    everything,
+    held,
+    inners,
+)
 from tests.wording import Wording
 
 
@@ -49,15 +73,12 @@ def test_parsing_is_strict() -> None:
         Step("b", Status.DONE),
     )
     for slip in ('{"objective": 1}', '{"objective": "a", "limit": 1.5}', '{"objective": "a", "limit": true}'):
-        with pytest.raises(ParseError):
-            parse(Plan, slip)
+        refusal(ParseError, parse, Plan, slip)
 
 
 def test_keys_of_a_mapping_that_json_writes_the_same_are_a_fault(wording: Wording) -> None:
     """A mapping is read as the JSON that it would be."""
-    with pytest.raises(ParseError) as raised:
-        parse(Loose, {"anything": {1: "a", "1": "b"}})
-    assert str(raised.value) == wording
+    assert str(refusal(ParseError, parse, Loose, {"anything": {1: "a", "1": "b"}})) == wording
 
 
 @pytest.mark.parametrize("wrap", [dict, MappingProxyType])
@@ -80,9 +101,7 @@ def test_a_mapping_is_parsed_as_the_json_that_it_would_be(wrap: Json) -> None:
 )
 def test_what_could_not_have_come_from_json_is_a_fault(data: Json, wording: Wording) -> None:
     """Also a value that is no mapping at all."""
-    with pytest.raises(ParseError) as caught:
-        parse(Plan, data)
-    assert str(caught.value) == wording
+    assert str(refusal(ParseError, parse, Plan, data)) == wording
 
 
 def test_what_a_dataclass_raises_itself_is_not_hidden() -> None:
@@ -108,10 +127,9 @@ def test_a_value_that_is_not_of_its_declared_type_is_not_dumped(wording: Wording
     ]
     told: list[str] = []
     for kind, value in wrong:
-        with pytest.raises(DumpError) as caught:
-            result_codec(kind).dump_json(value)
-        assert caught.value.faults
-        told += str(caught.value).splitlines()
+        error = refusal(DumpError, result_codec(kind).dump_json, value)
+        assert error.faults
+        told += str(error).splitlines()
     assert told == wording
 
 
@@ -136,17 +154,14 @@ def test_a_value_that_json_cannot_say_is_not_dumped(wording: Wording) -> None:
     ]
     told: list[str] = []
     for value in unsayable:
-        with pytest.raises(DumpError) as caught:
-            dump(value)
-        told += str(caught.value).splitlines()
+        error = refusal(DumpError, dump, value)
+        told += str(error).splitlines()
     assert told == wording
 
 
 def test_an_integer_that_could_not_be_read_back_is_not_dumped_to_python(wording: Wording) -> None:
     """Python and pydantic read some thousands of digits and no more."""
-    with pytest.raises(DumpError) as raised:
-        dump(Loose(anything=10**5000))
-    assert str(raised.value) == wording
+    assert str(refusal(DumpError, dump, Loose(anything=10**5000))) == wording
 
 
 def test_anything_without_a_declared_type_is_dumped_by_what_it_is() -> None:
@@ -164,14 +179,12 @@ def test_anything_without_a_declared_type_is_dumped_by_what_it_is() -> None:
 @pytest.mark.parametrize("value", [[float("nan")], {"a": object()}, Plan, "\ud800"])
 def test_without_a_declared_type_the_same_is_refused(value: object) -> None:
     """A class is no value either."""
-    with pytest.raises(DumpError):
-        dump(value)
+    refusal(DumpError, dump, value)
 
 
 def test_a_dataclass_that_is_not_taken_cannot_be_dumped() -> None:
     """It could not be read back."""
-    with pytest.raises(SchemaError):
-        dump(HasOpenModel([OpenModel(name="a")]))
+    refusal(SchemaError, dump, held(list[OpenModel])([OpenModel(name="a")]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,6 +246,147 @@ def test_an_array_or_object_in_a_text_is_read(sent: dict[str, Any], value: Sheet
 )
 def test_a_text_that_does_not_say_all_of_it_is_refused(sent: dict[str, Any]) -> None:
     """Nothing is lost: neither digits nor one of two values for a key."""
-    with pytest.raises(ParseError) as raised:
-        codec(Sheet).parse(sent)
-    assert {path.split(".")[1].partition("[")[0] for path, _ in raised.value.faults} == set(sent)
+    error = refusal(ParseError, codec(Sheet).parse, sent)
+    assert {path.split(".")[1].partition("[")[0] for path, _ in error.faults} == set(sent)
+
+
+def test_a_value_is_made_once() -> None:
+    """Asked for again, the first one is given."""
+    made: Callable[[str], list[str]] = cached(lambda name: [name])
+    assert made("a") is made("a")
+
+
+def test_a_type_that_cannot_be_hashed_is_not_kept() -> None:
+    """Its value is made each time."""
+    made: Callable[[list[int]], list[int]] = cached(lambda _: [1])
+    key: list[int] = []
+    assert made(key) == made(key)
+    assert made(key) is not made(key)
+
+
+def test_one_goes_when_there_are_too_many() -> None:
+    """So that types made at run time do not fill the memory."""
+    made: Callable[[int], list[int]] = cached(lambda number: [number])
+    first, last = made(-1), [made(number) for number in range(MAX_CACHED)][-1]
+    assert made(-1) == first
+    assert made(-1) is not first
+    assert made(MAX_CACHED - 1) is last
+
+
+def test_what_could_not_be_made_is_asked_again() -> None:
+    """A name may be defined by then."""
+    names: dict[str, int] = {}
+    made: Callable[[str], int] = cached(lambda name: names[name])
+    refusal(KeyError, made, "a")
+    names["a"] = 1
+    assert made("a") == 1
+
+
+def test_two_caches_may_ask_each_other() -> None:
+    """No lock is held while a value is made: what makes it is code of the program, which may ask for another one."""
+    both_make = threading.Barrier(2)
+
+    def ask(name: str, others: list[Callable[[str], str]]) -> str:
+        if name == "inner":
+            return "made"
+        both_make.wait(timeout=30)
+        return others[0]("inner")
+
+    one: Callable[[str], str] = cached(lambda name: ask(name, [other]))
+    other: Callable[[str], str] = cached(lambda name: ask(name, [one]))
+    with ThreadPoolExecutor(2) as pool:
+        asked = [pool.submit(one, "a"), pool.submit(other, "b")]
+        assert [each.result() for each in asked] == ["made", "made"]
+
+
+def is_built(made: Codec[Any]) -> bool:
+    """Whether there is a validator."""
+    try:
+        object.__getattribute__(made, "_validate")
+    except AttributeError:
+        return False
+    return True
+
+
+def test_a_simple_type_is_built_when_it_is_first_used(wording: Wording) -> None:
+    """Many functions are made tools, and few are called; the threads that use one first agree."""
+    kind: type[Any] = make_dataclass("Order", [("number", str), ("cents", int)])
+    made: Codec[Any] = codec(kind)
+    assert not is_built(made)
+    ready = threading.Barrier(4)
+
+    def parsed(cents: int) -> object:
+        ready.wait(timeout=30)
+        return made.parse({"number": "a", "cents": cents})
+
+    with ThreadPoolExecutor(4) as threads:
+        assert [*threads.map(parsed, range(4))] == [kind("a", cents) for cents in range(4)]
+    assert is_built(made)
+    assert codec(kind) is made
+    with pytest.raises(AttributeError) as raised:
+        getattr(made, "other")  # noqa: B009 - checkers know that there is none
+    assert str(raised.value) == wording
+
+
+def test_a_thread_that_comes_late_to_a_first_use_finds_all_there() -> None:
+    """Another one has built the codec since this one asked for what was not there."""
+    made: Codec[Any] = codec(make_dataclass("Order", [("number", str)]))
+    ask: Any = type(made).__dict__["__getattr__"]
+    value = made.parse({"number": "a"})
+    assert ask(made, "kind") is type(value)
+
+
+def test_a_type_that_may_be_at_fault_is_built_at_once() -> None:
+    """So that its fault is reported where it is declared."""
+    kind: type[Any] = make_dataclass("Order", [("day", date)])
+    assert is_built(codec(kind))
+    wrong: type[Any] = make_dataclass("Order", [("number", complex)])
+    refusal(SchemaError, codec, wrong)
+
+
+@given(everything())
+def test_every_type_survives_a_round_trip(value: Everything) -> None:
+    """`parse(type(x), dump(x)) == x`, through Python and through JSON."""
+    assert parse(Everything, dump(value)) == value
+    parameters = codec(Everything)
+    assert parameters.parse_json(parameters.dump_json(value)) == value
+
+
+@given(everything())
+def test_what_is_dumped_is_json(value: Everything) -> None:
+    """`dump` gives the Python that the standard library writes and reads without loss."""
+    dumped = dump(value)
+    assert json.loads(json.dumps(dumped, allow_nan=False)) == dumped
+
+
+@given(everything())
+def test_what_is_dumped_has_the_fields_of_the_schema(value: Everything) -> None:
+    """The model is shown exactly the fields that a value has, and is asked for those without a default."""
+    shown: dict[str, Any] = schema(Everything)
+    assert list(shown["properties"]) == list(dump(value))
+    assert set(shown["required"]) == set(dump(value)) - {"nothing", "default"}
+
+
+@given(st.lists(inners(), max_size=4))
+def test_a_generic_dataclass_survives_a_round_trip(items: list[Inner]) -> None:
+    """`Page[Inner]` makes its items of type `Inner`, though `Page` alone does not know them."""
+    page = Page(items, Page(items))
+    assert parse(Page[Inner], dump(page)) == page
+
+
+@pytest.mark.parametrize(
+    "kind, value",
+    [
+        (dict[str, int], {"a": 1}),
+        (list[Circle | Square], [Circle("circle", 1.5), Square("square", 2.0)]),
+        (tuple[Circle, ...], (Circle("circle", 1.5),)),
+        (str, "text"),
+        (frozenset[int], frozenset({1, 2})),
+        (Circle | None, None),
+        (Page[int], Page([1, 2])),
+    ],
+)
+def test_a_result_survives_a_round_trip(kind: object, value: object) -> None:
+    """A result may also be a mapping, a sequence, a set or a string, or nothing."""
+    results = result_codec(kind)
+    assert results.parse_json(results.dump_json(value)) == value

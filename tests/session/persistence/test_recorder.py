@@ -1,19 +1,36 @@
-"""What is written of a session, when, and what becomes of it if the store fails."""
+"""Entries of calls, changes and LOGs in a store."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from handrail.errors import CommitInDoubtError, SessionError, StoreUnavailableError
-from handrail.session import Session, stored_as
+from handrail.errors import (
+    CommitInDoubtError,
+    SessionError,
+    SessionLockedError,
+    SessionLostError,
+    SessionNotFoundError,
+    SessionUseError,
+    StoreUnavailableError,
+)
+from handrail.session import Session, SlicePolicy, stored_as
 from handrail.session.calls import CallRef
+from handrail.session.persistence.loading import append_to_logs, held_session
+from handrail.session.persistence.protocol import SessionEntry, SessionLock, SessionRow
+from handrail.session.persistence.recorder import SliceDifference, order_differences, slice_difference
+from handrail.session.slices import SliceOwner, StoredItems, Version
+from handrail.store import Store
+from tests.kit import refusal
 from tests.session.faulty_stores import FaultyStore, Point
-from tests.session.samples import Happened, Note
-from tests.store.kit import claim_conditions
+from tests.session.samples import NOTES, A, Add, B, C, Happened, Note
+from tests.store.kit import append, claim_conditions
 from tests.transaction.notebooks import call, raising
 from tests.wording import Wording
 
@@ -105,12 +122,8 @@ def test_what_would_come_back_as_something_else_undoes_its_call(store: FaultySto
         pass
 
     with Session.open(store, "s") as session:
-        with pytest.raises(SessionError) as raised:
-            session[Note].append(LongNote("x"))
-        assert str(raised.value) == wording
-        with pytest.raises(SessionError) as raised:
-            session[Happened].append(BigNews("x"))
-        assert str(raised.value) == wording
+        assert str(refusal(SessionError, session[Note].append, LongNote("x"))) == wording
+        assert str(refusal(SessionError, session[Happened].append, BigNews("x"))) == wording
         assert (session[Note].all(), session[Happened].all()) == ((), ())
         session[Note].append(Note("y"))
     with reopened(store) as again:
@@ -130,9 +143,7 @@ def test_two_classes_of_one_name_are_told_apart_by_a_name(store: FaultyStore, wo
     first, second = make(), make()
     with Session.open(store, "s") as session:
         session[first].append(first(1))
-        with pytest.raises(SessionError) as raised:
-            session[second].append(second(1))
-        assert str(raised.value) == wording
+        assert str(refusal(SessionError, session[second].append, second(1))) == wording
         session[stored_as("tests.second")(second)].clear()
         session[first].append(first(2))
 
@@ -174,8 +185,7 @@ def test_a_store_that_is_down_takes_no_state_in(store: FaultyStore) -> None:
     """What could not be stored has not happened; when it answers again, the session goes on."""
     with Session.open(store, "s") as session:
         store.go_down("begin")
-        with pytest.raises(StoreUnavailableError):
-            session[Note].append(Note("a"))
+        refusal(StoreUnavailableError, session[Note].append, Note("a"))
         assert session[Note].all() == ()
         store.come_back()
         session[Note].append(Note("b"))
@@ -207,15 +217,10 @@ def test_a_commit_in_doubt_ends_the_session(store: FaultyStore, logs: bool, word
     if logs:
         session.dispatch(Happened("x"))
     else:
-        with pytest.raises(CommitInDoubtError):
-            session[Note].append(Note("a"))
+        refusal(CommitInDoubtError, session[Note].append, Note("a"))
     store.come_back()
-    with pytest.raises(SessionError) as raised:
-        claim_conditions(session, None)
-    assert str(raised.value) == wording
-    with pytest.raises(SessionError) as raised:
-        session.dispatch(Happened("y"))
-    assert str(raised.value) == wording
+    assert str(refusal(SessionError, claim_conditions, session, None)) == wording
+    assert str(refusal(SessionError, session.dispatch, Happened("y"))) == wording
     session.close()
     with reopened(store) as again:
         assert (len(again[Note]), len(again[Happened])) == (0 if logs else 1, 1 if logs else 0)
@@ -226,14 +231,167 @@ def test_an_interrupt_while_a_unit_is_written_loses_nothing(store: FaultyStore, 
     """It goes on when the commit has come to its end: this process and the store hold the same."""
     session = Session.open(store, "s")
     store.at(point, raising(KeyboardInterrupt()))
-    with pytest.raises(KeyboardInterrupt):
-        session[Note].append(Note("a"))
+    refusal(KeyboardInterrupt, session[Note].append, Note("a"))
     store.at(point, raising(KeyboardInterrupt()))
-    with pytest.raises(KeyboardInterrupt):
-        session.dispatch(Happened("x"))
+    refusal(KeyboardInterrupt, session.dispatch, Happened("x"))
     session[Note].append(Note("b"))
     held = (session[Note].all(), session[Happened].all())
     assert held == ((Note("a"), Note("b")), (Happened("x"),))
     session.close()
     with reopened(store) as again:
         assert (again[Note].all(), again[Happened].all()) == held
+
+
+OWNER = SliceOwner("s")
+notes = st.lists(st.sampled_from(NOTES), max_size=8)
+
+
+def version(items: Sequence[Note]) -> Version[Note]:
+    """A slice of these items."""
+    return Version(OWNER, list(items), len(items))
+
+
+@given(before=notes, after=notes)
+def test_a_difference_makes_the_one_of_the_other(before: list[Note], after: list[Note]) -> None:
+    """And there is none between what is the same."""
+    found = slice_difference(version(before), version(after))
+    assert (found is None) == (before == after)
+    if found is not None:
+        before[found.start : found.start + found.removed_count] = found.items
+    assert before == after
+
+
+@given(items=notes, first=st.integers(0, 8), second=st.integers(0, 8))
+def test_versions_of_one_list_differ_in_their_ends(items: list[Note], first: int, second: int) -> None:
+    """Nothing is compared: the list has only grown between the two."""
+    first, second = min(first, len(items)), min(second, len(items))
+    found = slice_difference(Version(OWNER, items, first), Version(OWNER, items, second))
+    if first == second:
+        assert found is None
+    else:
+        shorter = min(first, second)
+        assert found is not None
+        assert (found.start, found.removed_count, [*found.items]) == (shorter, first - shorter, items[shorter:second])
+
+
+def test_what_nobody_has_read_is_not_read_to_compare() -> None:
+    """It is replaced as a whole."""
+
+    def load(_start: int, _stop: int) -> list[Note]:
+        raise AssertionError("it was read")
+
+    unread: StoredItems[Note] = StoredItems(3, load)
+    assert slice_difference(Version(OWNER, unread, 3), version([A])) == SliceDifference(0, 3, [A])
+    unread.append(B)
+    assert slice_difference(Version(OWNER, unread, 3), Version(OWNER, unread, 4)) == SliceDifference(3, 0, [B])
+
+
+def test_what_has_been_read_is_compared() -> None:
+    """Then the change is as small as it is."""
+    read: StoredItems[Note] = StoredItems(2, lambda start, stop: [A, B][start:stop])
+    assert read[0] is A
+    assert slice_difference(Version(OWNER, read, 2), version([A, C])) == SliceDifference(1, 1, [C])
+
+
+def test_events_stand_after_the_changes_in_the_order_in_which_they_were_taken_in() -> None:
+    """Those that reducers took for themselves; others are items of the slice that has kept them."""
+    one, other = Add(1), Add(2)
+    kept = SliceDifference(4, 0, [A, B, C])
+    assert list(order_differences([A, one, B, other], {Note: kept, Add: None})) == [
+        (Note, kept),
+        (Add, SliceDifference(0, 0, (one,), "event")),
+        (Add, SliceDifference(0, 0, (other,), "event")),
+    ]
+
+
+def test_an_event_that_its_slice_has_not_kept_is_told_for_itself() -> None:
+    """It was cleared away, or something else has come in its place, which may be equal."""
+    equal = Note(A.text)
+    for change in (SliceDifference(0, 2, [equal]), SliceDifference(0, 0, [B])):
+        assert list(order_differences([A], {Note: change})) == [
+            (Note, change),
+            (Note, SliceDifference(0, 0, (A,), "event")),
+        ]
+
+
+@stored_as("tests.stored_logs.line")
+@dataclass(frozen=True)
+class Line:
+    """An item of a LOG."""
+
+    slice_policy: ClassVar[SlicePolicy] = SlicePolicy.LOG
+
+    text: str
+
+
+@stored_as("tests.stored_logs.mark")
+@dataclass(frozen=True)
+class Mark:
+    """An item of another one."""
+
+    slice_policy: ClassVar[SlicePolicy] = SlicePolicy.LOG
+
+    number: int
+
+
+def written(store: Store, *items: object) -> None:
+    """Append items to the session."""
+    with held_session(store, "s", wait=NOW) as lock:
+        append_to_logs(store, lock, items)
+
+
+def test_items_are_appended_in_their_order(store: Store) -> None:
+    """After those that are there, and before those that come; they belong to no call."""
+    with Session.open(store, "s") as session:
+        session[Line].append(Line("a"))
+    written(store, Line("b"), Mark(1), Line("c"))
+    with Session.open(store, "s") as session:
+        session[Line].append(Line("d"))
+        assert [item.text for item in session[Line]] == ["a", "b", "c", "d"]
+        assert list(session[Mark]) == [Mark(1)]
+    assert store.recorded_calls("s", limit=10) == []
+    with Session.open(store, "s", checkpoint_every=1) as session:
+        session[Line].append(Line("e"))
+    written(store, Line("f"))
+    with Session.open(store, "s") as session:
+        assert [item.text for item in session[Line]] == list("abcdef")
+
+
+def test_classes_of_other_values_need_not_be_known(store: Store) -> None:
+    """Such a session cannot be opened here."""
+    Session.open(store, "s").close()
+    lock = store.acquire("s", wait=NOW)
+    append(store, lock, 0, [SessionEntry(1, "", "", "state", "nobody.knows", 1, 0, 0, 1, b'[{"a":1}]')], None)
+    store.release(lock)
+    written(store, Line("a"))
+    assert [entry.type_name for entry in store.entries("s")] == ["nobody.knows", "tests.stored_logs.line"]
+
+
+def test_session_is_held_meanwhile_and_released_after(store: Store) -> None:
+    """Also if the block raises."""
+    Session.open(store, "s").close()
+    with held_session(store, "s", wait=NOW), pytest.raises(SessionLockedError):
+        Session.open(store, "s", wait=NOW)
+    with pytest.raises(ZeroDivisionError), held_session(store, "s", wait=NOW):
+        raise ZeroDivisionError
+    Session.open(store, "s", wait=NOW).close()
+
+
+def test_session_that_another_holds_or_that_is_not_there_is_refused(store: Store) -> None:
+    """Before anything is written."""
+    with Session.open(store, "s"), pytest.raises(SessionLockedError):
+        written(store, Line("a"))
+    with pytest.raises(SessionNotFoundError), held_session(store, "nobody", wait=NOW):
+        pass
+    with pytest.raises(SessionLostError):
+        append_to_logs(store, SessionLock("nobody", "0" * 32, SessionRow("nobody", {}, None, store.now())), [Line("a")])
+
+
+def test_lock_that_is_not_valid_any_more_writes_nothing(store: Store) -> None:
+    """Nor does an item that cannot be stored."""
+    Session.open(store, "s").close()
+    with held_session(store, "s", wait=NOW) as lock:
+        pass
+    refusal(SessionLostError, append_to_logs, store, lock, [Line("a")])
+    refusal(SessionUseError, written, store, Line("a"), 7)
+    assert list(store.entries("s")) == []

@@ -1,0 +1,148 @@
+"""Faults of data that does not fit, and names and paths that are near."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from handrail.errors import ParseError
+from handrail.serde import parse
+from handrail.serde.formatting import did_you_mean, files_in, nearest_path
+from tests.kit import refusal
+from tests.serde.kit import SLIPS, Drawing, Json, Plan, Wide, told
+from tests.wording import Wording
+
+
+def test_all_faults_of_one_input_are_told_at_once(wording: Wording) -> None:
+    """The model can mend its call in one turn."""
+    data: Json = {
+        "limit": "10",
+        "steps": [{"title": "a"}, {}, {"title": "", "status": "finished", "wieght": 2}],
+        "note": {},
+    }
+    assert told(Plan, data) == wording
+
+
+def test_of_a_union_only_the_branch_that_was_meant_is_told(wording: Wording) -> None:
+    """A marking field, or a fault within one branch alone, says which."""
+    assert told(Drawing, {"shapes": [{"kind": "square"}], "size": [1, "a"]}) == wording
+    assert told(Drawing, {"marked": {"kind": "square", "radius": 1}}) == wording
+    assert told(Drawing, {"marked": {"kind": "cube"}}) == wording
+    assert told(Drawing, {"marked": {"side": 1}}) == wording
+
+
+def test_where_a_union_leaves_it_open_every_branch_is_told(wording: Wording) -> None:
+    """Each fault says what it holds for."""
+    empty: dict[str, int] = {}
+    assert told(Drawing, {"shapes": [empty]}) == wording
+
+
+@pytest.mark.parametrize("data", ["[1]", "3", "null", '"text"', '"{\\"objective\\": 1}"'])
+def test_what_is_no_object_is_told_so(data: str, wording: Wording) -> None:
+    """Also an object that was encoded twice."""
+    assert str(refusal(ParseError, parse, Plan, data)) == wording
+
+
+def test_keys_are_shown_shortened_and_printable(wording: Wording) -> None:
+    """A key may be anything, so it is quoted, and cut."""
+    long, odd = "k" * 500, "a\n\u202eb"
+    assert told(Plan, {"objective": "a", long: 1, odd: 2, "notes": {"é è": 1}}) == wording
+
+
+def test_the_number_of_faults_told_is_bounded(wording: Wording) -> None:
+    """A hundred are enough to mend; the last line says that there are more."""
+    with pytest.raises(ParseError) as caught:
+        parse(Plan, {"objective": "a", "notes": {str(number): number for number in range(1000)}})
+    assert len(caught.value.faults) == 101
+    assert caught.value.faults[-1] == ("$", wording)
+
+
+def test_nothing_of_what_was_sent_is_repeated() -> None:
+    """A value may be a secret, and the error goes into logs; pydantic's own error, which holds it, is not chained."""
+    with pytest.raises(ParseError) as caught:
+        parse(Wide, {"whole": "s3cret", "code": "S3CRET", "room": "s3cret", "day": "s3cret", "raw": "s3cret!"})
+    assert "s3cret" not in str(caught.value).lower()
+    assert caught.value.__cause__ is None
+    assert caught.value.__suppress_context__
+
+
+def test_a_missing_field_that_takes_anything_is_told_so(wording: Wording) -> None:
+    """There is no type to name."""
+    assert told(dataclasses.make_dataclass("Held", [("value", object)]), {}) == wording
+
+
+@pytest.mark.parametrize("name", SLIPS)
+def test_every_slip_is_told_with_its_path_and_what_would_be_right(name: str, wording: Wording) -> None:
+    """No value that was sent is among the words, and no address of documentation."""
+    assert [line for value in SLIPS[name] for line in told(Wide, {name: value})] == wording
+
+
+FILES = ("desk.agent", "desk.py", "refunds/night.agent", "refunds/day.agent", "other/x.txt")
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a few files, which is the current one."""
+    for name in FILES:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.usefixtures("place")
+@pytest.mark.parametrize(
+    "typed, meant",
+    [
+        ("desk", "desk.agent"),
+        ("dsk.agent", "desk.agent"),
+        ("desk.agnet", "desk.agent"),
+        ("Desk.agent", "desk.agent"),
+        ("refund/night.agent", "refunds/night.agent"),
+        ("refund/nigt.agent", "refunds/night.agent"),
+        ("refunds/night", "refunds/night.agent"),
+        ("refunds/../dsk.agent", "refunds/../desk.agent"),
+        ("desk.txt", "desk.agent"),
+        ("letters.agent", None),
+        ("elsewhere/desk.agent", None),
+        ("refunds/zebra.agent", None),
+        ("", None),
+        ("a\0b", None),
+    ],
+)
+def test_the_nearest_path_is_proposed(typed: str, meant: str | None) -> None:
+    """Part by part, among the files of that kind; one that is like no other has none."""
+    near = nearest_path(Path(typed), suffix=".agent")
+    assert near == (None if meant is None else Path(meant))
+
+
+def test_a_path_keeps_its_form(place: Path) -> None:
+    """An absolute one stays absolute."""
+    assert nearest_path(place / "refunds" / "dya.agent", suffix=".agent") == place / "refunds" / "day.agent"
+
+
+@pytest.mark.usefixtures("place")
+def test_a_folder_is_proposed_where_one_was_meant() -> None:
+    """And no file."""
+    assert nearest_path(Path("refund"), folder=True) == Path("refunds")
+    assert nearest_path(Path("desk.agnt"), folder=True) is None
+
+
+@pytest.mark.usefixtures("place")
+def test_a_proposal_is_a_sentence(wording: Wording) -> None:
+    """Which may be nothing."""
+    assert did_you_mean(Path("desk"), suffix=".agent") == wording
+    assert did_you_mean(Path("zebra"), suffix=".agent") == ""
+
+
+def test_the_files_of_a_folder_are_listed_up_to_a_few(tmp_path: Path) -> None:
+    """With the number of the others."""
+    for number in range(7):
+        (tmp_path / f"{number}.agent").touch()
+    (tmp_path / "tools.py").touch()
+    named = ", ".join(str(tmp_path / f"{number}.agent") for number in range(4))
+    assert files_in(tmp_path, suffix=".agent") == f"{named} and 3 more"
+    assert files_in(tmp_path, suffix=".yaml") == ""
+    assert files_in(tmp_path / "nowhere", suffix=".yaml") == ""
