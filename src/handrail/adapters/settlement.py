@@ -32,7 +32,7 @@ from handrail.errors.developer import first_mistake, mistakes_in, note_mistakes
 from handrail.prompt import ApprovalRequest, Tool, ToolResult
 from handrail.redaction import MASK, redacted_logger
 from handrail.runtime.call import CallState
-from handrail.runtime.calls import ToolInvoked, ToolMessage
+from handrail.runtime.calls import ToolInvoked, ToolMessage, masks_in
 from handrail.runtime.claim_step import settle_unknown
 from handrail.runtime.environment import Environment
 from handrail.runtime.execution import ExecutionMode
@@ -40,7 +40,6 @@ from handrail.runtime.failures import SECRETS_GONE, CallRefusedError, cannot_app
 from handrail.runtime.invoke import invoke
 from handrail.runtime.ledger.effects import lease_expired
 from handrail.runtime.ledger.records import is_record_of, read_arguments
-from handrail.runtime.masked_records import masks_in
 from handrail.runtime.steps import parse_arguments
 from handrail.session.calls import CallRef, OpenCall, ToolCall
 from handrail.session.session import Session

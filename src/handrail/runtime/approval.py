@@ -57,11 +57,10 @@ from handrail.prompt import Approval, ApprovalRequest, PolicyDecision, PolicyQue
 from handrail.prompt.signature import is_async
 from handrail.redaction import redacted, redacted_logger
 from handrail.runtime.call import CallState
-from handrail.runtime.calls import Step, ToolInvoked, ToolMessage, written_arguments
+from handrail.runtime.calls import Step, ToolInvoked, ToolMessage, reused_id, written_arguments
 from handrail.runtime.environment import Environment
 from handrail.runtime.execution import ExecutionMode, ExecutionTimeoutError, drop_unawaited, run_to_end
 from handrail.runtime.failures import CallRefusedError, FinalRefusal, describe_error
-from handrail.runtime.messages import reused_id
 from handrail.serde import digest
 from handrail.serde.canonical import bytes_digest
 from handrail.session import Session, open_calls

@@ -20,30 +20,41 @@ wherever the function is defined, and `Tool.parse` reads them.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, is_dataclass, replace
 from datetime import datetime
 from enum import StrEnum, auto
+from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
 
 from pydantic_core import from_json, to_json
 
-from handrail.errors import ParseError, SessionError, ToolValidationError
+from handrail.errors import (
+    CallIdReusedError,
+    DumpError,
+    ParseError,
+    SchemaError,
+    SessionError,
+    StoreError,
+    ToolValidationError,
+)
 from handrail.prompt import Tool, ToolResult
 from handrail.prompt.content_parts import ContentPart, dump_parts, load_parts
 from handrail.prompt.tool_declaration import Arguments
-from handrail.redaction import MASK, redacted_logger
-from handrail.serde import codec, dump, parse, result_codec
+from handrail.redaction import MASK, CallSecrets, redacted_logger
+from handrail.serde import Codec, Masking, codec, digest, dump, parse, result_codec, stored_codec
+from handrail.serde.canonical import json_with_secrets
 from handrail.serde.json_schema import is_array, is_object
 from handrail.serde.secrets import partial_json
 from handrail.session import SlicePolicy, stored_as
-from handrail.session.calls import CallRef, ToolCall
+from handrail.session.calls import CallRef, ToolCall, masked_call, shown_id
 from handrail.session.persistence.stored_types import find_type, stored_type
 
 if TYPE_CHECKING:
     from handrail.limits import RunContext
+    from handrail.runtime.environment import Environment
     from handrail.taint.state import ContentMarks
 
 _log = redacted_logger("handrail.runtime")
@@ -341,6 +352,39 @@ class ToolInvoked:
         return f"{self.call.name}", self.result.success, self.at  # the name may be of any type that a program has sent
 
 
+@dataclass(frozen=True, slots=True)
+class CallEvent:
+    """What subscribers of a session are notified of beside the record of a call; it is not stored, and has no slice."""
+
+    session_id: str
+    reply: str | None
+    call_id: str
+    tool: str
+
+    @property
+    def ref(self) -> CallRef:
+        """The identity of the call within its session."""
+        return CallRef(self.reply, self.call_id)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolRaised(CallEvent):
+    """A call has failed by an exception of which the model reads only the type and message; carries the exception.
+
+    Subscribers of the session are notified before the call is recorded, after it has been rolled back. It is not
+    stored, and has no slice. Refusals, and exceptions that a handler raises for the model, are not reported.
+
+    Attributes:
+        session_id: the session of the call.
+        reply: the reply of the model that asked for it; `None` if it was not given.
+        call_id: the id of the call.
+        tool: name of its tool.
+        error: the exception, with its traceback.
+    """
+
+    error: BaseException
+
+
 def written_arguments(call: ToolCall) -> object:
     """The arguments as the model wrote them, decoded; as they are if they are not JSON."""
     words: Any = call.words  # an adapter may hand over anything
@@ -370,6 +414,33 @@ def _is_same(value: object, recorded: object) -> bool:
     return value == recorded and isinstance(value, bool) is isinstance(recorded, bool)
 
 
+def reused_id(recorded: ToolInvoked, call: ToolCall | None = None) -> CallIdReusedError:
+    """The error for a call whose identity belongs to another call, or has a final record.
+
+    Args:
+        recorded: the record of that identity.
+        call: the call that differs from it; `None` if a call without a reply has a final record.
+    """
+    when = f"recorded at {recorded.at.isoformat(timespec='seconds')}"
+    if call is None:
+        msg = (
+            f"call {shown_id(recorded.call_id)} of session {recorded.session_id!r} (tool {recorded.name}) has a final "
+            f"record, {when}. State the reply: execute(call, reply=...) answers a call that is asked again from its "
+            "record; a new call needs an id of its own"
+        )
+    else:
+        other = f"tool {call.name}" if call.name != recorded.name else "other arguments"
+        msg = (
+            f"call {shown_id(recorded.call_id)} of reply {shown_id(recorded.reply)} in session "
+            f"{recorded.session_id!r} belongs to a call of {recorded.name}, {when}, and was repeated with "
+            f"{other}. Give each reply of the model a name of its own; if the model gave several calls of it one id, "
+            "pass all of them together to ToolExecutor.answer or execute_all"
+        )
+    return CallIdReusedError(
+        msg, call_id=recorded.call_id, reply=recorded.reply, recorded_at=recorded.at, tool=recorded.name
+    )
+
+
 def declared_result(tool: Tool[Any, Any] | None, event: ToolInvoked) -> ToolResult[Any]:
     """The result in a record, with its value as the tool declares it.
 
@@ -382,3 +453,89 @@ def declared_result(tool: Tool[Any, Any] | None, event: ToolInvoked) -> ToolResu
     except (ParseError, ValueError):
         _log.warning("the recorded value of %s no longer matches its type; it is returned as JSON", tool.name)
         return event.result
+
+
+_log = redacted_logger("handrail.runtime")
+
+
+def masked_record(
+    call: ToolCall, params: object, masking: Masking, environment: Environment
+) -> tuple[ToolCall, Any, str | None]:
+    """What is recorded of a call: the call and its parameters without secrets, and the digest of its arguments.
+
+    Never raises: a call does not fail because it cannot be shown. Without a key the digest is `None`.
+
+    Args:
+        call: the call.
+        params: its parsed arguments; `None` if there are none.
+        masking: which of them are secret.
+        environment: the run.
+    """
+    if params is not None and masking.hides_plain:
+        is_plain = is_object(params)
+        params = masking.mask(params) if is_plain else _masked(params, stored_codec(type(params), unambiguous=False))
+    return masked_call(call, masking), params, _digest(call, environment)
+
+
+def masked_result(result: ToolResult[Any], tool: Tool[Any, Any] | None) -> ToolResult[Any]:
+    """A result as it is shown and recorded, if its type has secrets that show themselves, as a marked `str` does."""
+    if result.value is None or tool is None or tool.value_codec is None or not tool.result_masking.hides_plain:
+        return result
+    return replace(result, value=_masked(result.value, tool.value_codec))
+
+
+def has_same_secrets(call: ToolCall, recorded: ToolInvoked, tool: Tool[Any, Any] | None, run: Environment) -> bool:
+    """Whether the secrets of a call are those of a call that was recorded and is the same otherwise, or are unknown."""
+    if recorded.arguments_digest is None or tool is None or masks_in(call, tool):
+        return True
+    return _digest(call, run) in {None, recorded.arguments_digest}
+
+
+def masks_in(call: ToolCall, tool: Tool[Any, Any]) -> tuple[str, ...]:
+    """The places of secrets in what the model wrote that hold the mask, because the call was resumed."""
+    return tool.masking.masks_in(written_arguments(call)) if tool.masking.hides else ()
+
+
+def secrets_in(value: object, masking: Masking) -> Iterator[str]:
+    """The texts that are secret in arguments or in the value of a result, in JSON and as Python shows them.
+
+    Args:
+        value: decoded JSON, or a value of the type.
+        masking: which parts of it are secret.
+    """
+    with suppress(DumpError, SchemaError, RecursionError):  # a value without a form in JSON has none there
+        yield from masking.texts_in(from_json(json_with_secrets(value)))
+    with suppress(SchemaError, RecursionError):
+        yield from masking.texts_in(value)
+
+
+def secrets_of(call: ToolCall, params: object, tool: Tool[Any, Any], outer: CallSecrets | None) -> CallSecrets | None:
+    """The secrets of a call before it is made, and those of the call that it is made in; the latter if it has none."""
+    if not tool.masking.hides:
+        return outer
+    secrets = CallSecrets(outer)
+    secrets.add(partial(secrets_in, written_arguments(call), tool.masking))
+    secrets.add(partial(secrets_in, tool.with_secrets(params), tool.masking))
+    return secrets
+
+
+def _masked(value: object, held: Codec[Any]) -> Any:  # noqa: ANN401 - of the type of the codec
+    """A value with the mask in place of its secrets, as it is when it has been stored and loaded.
+
+    It is `None` if it cannot be stored: code of the program refuses the mask, or changes what it reads.
+    """
+    try:
+        return held.parse_json(held.dump_json(value))
+    except Exception as error:  # noqa: BLE001 - logged; the type may have code of the program
+        _log.warning("a value of %s is not recorded: %s", type(value).__name__, type(error).__name__)
+        return None
+
+
+def _digest(call: ToolCall, environment: Environment) -> str | None:
+    store, ledger = environment.session.store, environment.effect_ledger
+    if store is not None and store is not ledger.units:  # another process may have another ledger, with another key
+        return None
+    try:
+        return digest(written_arguments(call), key=ledger.store.hash_key())
+    except (DumpError, SchemaError, StoreError, RecursionError):  # not JSON, or no key
+        return None

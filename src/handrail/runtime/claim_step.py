@@ -29,10 +29,10 @@ from __future__ import annotations
 
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from handrail.crash_points import reached
 from handrail.errors import CallIdReusedError, DumpError, InvalidReturnError, RunAbortedError, UnknownTypeError
@@ -43,14 +43,14 @@ from handrail.prompt.idempotency import EffectKey, slot_effect_key
 from handrail.prompt.signature import annotation_name, is_async, takes_context
 from handrail.redaction import redacted_logger
 from handrail.runtime.call import CallState
-from handrail.runtime.calls import written_arguments
+from handrail.runtime.calls import CallEvent, written_arguments
 from handrail.runtime.execution import ExecutionTimeoutError, run_to_end
 from handrail.runtime.failures import CallRefusedError, FinalRefusal, describe_error
 from handrail.runtime.ledger import effects, records, replays
 from handrail.runtime.ledger.claim import EffectClaim, unknown_outcome
 from handrail.runtime.ledger.ledger import EffectLedger
 from handrail.serde import digest
-from handrail.session import Session
+from handrail.session import Session, stored_as
 from handrail.session.calls import CallRef, shown_id
 from handrail.session.views import UnopenedSession, sessions_above
 from handrail.store.owners import RUNNING_HANDLERS
@@ -407,8 +407,6 @@ def _note_wait(run: CallState, row: EffectRow, holder: Ticket | None, waits: set
     if wait in waits or row.lease_until is None:
         return
     waits.add(wait)
-    from handrail.runtime.call_events import EffectAwaited  # noqa: PLC0415
-
     event = EffectAwaited(session.session_id, *run.ref, run.call.name, row.key, row.owner, row.lease_until)
     if holder is not None and (row.owner.session_id != session.session_id or session.turn in holder.turns):
         _log.debug("session %s: %s", session.session_id, event)
@@ -572,3 +570,66 @@ def _checked(answer: object, tool: Tool[Any, Any]) -> ToolResult[Any]:
         "None if it certainly has not; it raises if it does not know"
     )
     raise InvalidReturnError(function="reconcile", tool=tool.name, returned=answer, expected=expected, fault=fault)
+
+
+@dataclass(frozen=True, slots=True)
+class EffectAwaited(CallEvent):
+    """A call waits for an effect that another process, or a handler left behind in this one, has claimed.
+
+    Subscribers of the session are notified once for each wait, before it begins. It is not stored, and has no slice.
+
+    Attributes:
+        session_id: the session of the call that waits.
+        reply: the reply of the model that asked for it; `None` if it was not given.
+        call_id: the id of the call that waits.
+        tool: name of its tool.
+        key: the key of the effect.
+        owner: the call that has claimed the effect, and its process; possibly an earlier attempt of the waiting call.
+        until: when the lease of the claim ends, aware, unless its owner renews it.
+    """
+
+    key: str
+    owner: ClaimOwner
+    until: datetime
+
+    def __str__(self) -> str:
+        """The effect, its owner and the end of its lease, for people."""
+        owner, until = self.owner.in_words or "another call", self.until.isoformat(timespec="seconds")
+        return (
+            f"call {self.ref} of {self.tool} waits for effect {self.key}, which {owner} has claimed; its lease ends at "
+            f"{until}, unless it is renewed"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class EffectUnsettled(CallEvent):
+    """A call has failed, and its effect may have been applied: it is unknown, or its outcome could not be recorded.
+
+    Subscribers of the session are notified before `ToolInvoked` of the same call, if anything listens to that. It is
+    not stored, and has no slice.
+
+    Attributes:
+        session_id: the session of the call.
+        reply: the reply of the model that asked for it; `None` if it was not given.
+        call_id: the id of the call.
+        tool: name of its tool.
+        key: the key of the effect.
+    """
+
+    key: str
+
+
+@stored_as("handrail.effect_applied")
+@dataclass(frozen=True, slots=True)
+class EffectApplied:
+    """This session has applied the result of an effect; its slice prevents a replay from applying it twice.
+
+    Attributes:
+        key: the effect's key.
+        effect_id: the effect's identity; an expired key that runs again gets a new one.
+    """
+
+    survives_reset: ClassVar[bool] = True
+
+    key: str
+    effect_id: str

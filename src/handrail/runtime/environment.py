@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 name_late(
     {
         "handrail.prompt.read_before_write": "handrail.files_known",
-        "handrail.runtime.call_events": "handrail.effect_applied",
+        "handrail.runtime.claim_step": "handrail.effect_applied",
         "handrail.adapters.hooks": "handrail.feedback_given handrail.sent_back",
         "handrail.runtime.long_results": "handrail.cut_result handrail.read_result",
         "handrail.taint.policy": "handrail.sanitized",

@@ -26,14 +26,26 @@ from handrail.errors import (
     ParseError,
     SessionBusyError,
     SessionLostError,
+    StoreError,
     VisibilityExpansionRequired,
 )
 from handrail.interrupts import allow_interrupts
 from handrail.prompt import Tool, ToolContext, ToolResult
+from handrail.prompt.content_parts import BinaryPart, TextPart
 from handrail.prompt.context import CALL_CONTEXT
-from handrail.redaction import MASK, redacted_logger
+from handrail.redaction import MASK, current_redaction, redacted_logger
 from handrail.runtime.call import CallState
-from handrail.runtime.calls import ToolInvoked, written_arguments
+from handrail.runtime.calls import (
+    ToolInvoked,
+    ToolMessage,
+    declared_result,
+    has_same_secrets,
+    is_same_call,
+    masked_result,
+    masks_in,
+    reused_id,
+    written_arguments,
+)
 from handrail.runtime.execution import ExecutionTimeoutError, await_result, drop_unawaited, is_cancellation, run_to_end
 from handrail.runtime.failures import (
     SECRETS_GONE,
@@ -46,7 +58,6 @@ from handrail.runtime.failures import (
 )
 from handrail.runtime.ledger.records import started_params
 from handrail.runtime.ledger.replays import Claim, UnappliedResult, is_result
-from handrail.runtime.masked_records import masks_in
 from handrail.serde.formatting import enumerated, nearest, shorten
 from handrail.session import OpenCall
 from handrail.transaction import Transaction, current
@@ -391,7 +402,7 @@ async def _apply_effect(run: CallState, tool: Tool[Any, Any], claim: Claim, resu
 
 async def _note_applied(run: CallState, claim: Claim, effect: EffectRow) -> bool:
     """Record that the session applies an effect; returns `False` if it has applied it before."""
-    from handrail.runtime.call_events import EffectApplied  # noqa: PLC0415
+    from handrail.runtime.claim_step import EffectApplied  # noqa: PLC0415
 
     session, effect_id = run.environment.session, effect.effect_id
     # From the end: a replay mostly repeats a recent effect. A session that was resumed reads them from its store.
@@ -450,7 +461,7 @@ def notify_listeners(run: CallState, event: ToolInvoked) -> None:
     session, turn, effect = run.environment.session, run.turn, run.claim.effect
     try:
         if run.claim.unsettled and effect is not None:
-            from handrail.runtime.call_events import EffectUnsettled  # noqa: PLC0415
+            from handrail.runtime.claim_step import EffectUnsettled  # noqa: PLC0415
 
             session.dispatcher.dispatch(EffectUnsettled(event.session_id, *run.ref, event.name, effect.key))
         if turn.is_first and turn.ticket.runs and (turn.outer is None or turn.outer.is_open()):
@@ -468,3 +479,77 @@ def notify_listeners(run: CallState, event: ToolInvoked) -> None:
             session.dispatcher.dispatch(event)
     except Exception:  # noqa: BLE001 - logged, because the call is over
         _log.exception("%s was recorded, but a reducer or subscriber failed", run.call.name)
+
+
+async def answer_from_record(run: CallState) -> ToolMessage | None:
+    """The message of a call that has a final record; `None` for one that goes through the pipeline.
+
+    Calls whose repeats are not recognized have none.
+
+    Raises:
+        CallIdReusedError: the identity belongs to another call, or a call without a reply has a final record.
+        RecordingError: the store is unavailable.
+    """
+    session = run.environment.session
+    if not run.has_identity:
+        return None
+    reads = None if session.calls.is_at_hand(run.ref) else session.store
+    return await run.mode.write_to(reads, partial(_recorded, run))
+
+
+def _recorded(run: CallState) -> ToolMessage | None:
+    ref, environment = run.ref, run.environment
+    try:
+        event = environment.session.calls.find(ref)
+    except StoreError as error:  # also after the handler of a call that shares its turn
+        raise run.recording_error(error, "was not answered, because its record cannot be read") from error
+    if not isinstance(event, ToolInvoked):
+        return None
+    if ref.reply is None and event.final:
+        raise reused_id(event)
+    is_same = is_same_call(run.call, event.call) and has_same_secrets(run.call, event, run.tool, environment)
+    if ref.reply is not None and not is_same:
+        raise reused_id(event, run.call)
+    return _rendered(run, declared_result(run.tool, event), replayed=True) if event.final else None
+
+
+def render_message(run: CallState, result: ToolResult[Any]) -> ToolMessage:
+    """Step 13: the message to the model.
+
+    Raises:
+        BaseException: the failure that ends the run, if the call had one.
+    """
+    if run.raises is not None:
+        raise run.raises
+    render = partial(_rendered, run, result, replayed=run.claim.stored is not None)
+    message = render() if run.secrets is None else run.secrets.during(render)  # one that fails is logged
+    return message if run.refusal is None else message._replace(refusal=run.refusal)
+
+
+def _rendered(run: CallState, result: ToolResult[Any], *, replayed: bool) -> ToolMessage:
+    environment = run.environment
+    masked = result if run.plan.result_masking is None else masked_result(result, run.tool)
+    text = masked.render()
+    most = run.plan.most_characters
+    parts = masked.all_parts() if result.parts else ()
+    redaction = current_redaction()
+    if redaction.results:
+        hide = redaction.text if run.secrets is None else run.secrets.with_those_of(redaction)
+        text = hide(text)
+        parts = tuple(TextPart(hide(part.text)) if isinstance(part, TextPart) else part for part in parts)
+    is_cut = len(text) > most
+    if is_cut:
+        from handrail.runtime.long_results import cut_text, note_cut  # noqa: PLC0415
+
+        note_cut(environment.session, run.ref, run.call.name, len(text))
+        text = cut_text(text, most, run.ref, environment.reader_name)
+        # The cut text names all parts.
+        parts = (TextPart(text), *(part for part in parts if isinstance(part, BinaryPart))) if parts else ()
+    marks = None
+    if environment.is_tainted:
+        from handrail.taint.state import marks_of  # noqa: PLC0415
+
+        marks = marks_of(environment.taints, run.ref, run.taint_place)
+    if marks is not None:
+        text, parts = marks.around(text), marks.around_parts(parts)
+    return ToolMessage(run.call.id, text, result.success, result, replayed, is_cut, parts, marks=marks)

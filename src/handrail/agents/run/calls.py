@@ -51,9 +51,9 @@ from handrail.prompt.policy import policy_may_block
 from handrail.redaction import current_call_secrets, redacted, redacted_logger, use_call_secrets
 from handrail.runtime import ToolCall
 from handrail.runtime.approval import ask_policy
+from handrail.runtime.calls import masks_in, secrets_of
 from handrail.runtime.environment import Environment
 from handrail.runtime.execution import ASYNC
-from handrail.runtime.masked_records import masks_in, secrets_of
 from handrail.runtime.plan import find_plan
 from handrail.serde import Masking, dump, schema_masking
 from handrail.session import Session
