@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from handrail.turns import HasTurn, Turn, own_turn, turn_of
+from handrail.turns import HasTurn, Turn, find_turn, own_turn
 
 
 class Plain:
@@ -22,19 +22,19 @@ def test_a_participant_that_carries_a_turn_takes_it() -> None:
     """It is always the same one."""
     carrier = Carrier()
     assert isinstance(carrier, HasTurn)
-    assert own_turn(carrier) is turn_of(carrier) is carrier.turn
+    assert own_turn(carrier) is find_turn(carrier) is carrier.turn
 
 
 def test_a_turn_is_kept_for_a_participant_that_carries_none() -> None:
     """By identity, and for as long as it lives."""
     one, other = Plain(), Plain()
-    turn = turn_of(one)
-    assert turn_of(one) is turn
-    assert turn_of(other) is not turn
+    turn = find_turn(one)
+    assert find_turn(one) is turn
+    assert find_turn(other) is not turn
     assert own_turn(one) is None
     del one
     heirs = [Plain() for _ in range(50)]
-    assert all(turn_of(heir) is not turn for heir in heirs)
+    assert all(find_turn(heir) is not turn for heir in heirs)
 
 
 def test_an_attribute_of_that_name_which_is_no_turn_is_not_taken_for_one() -> None:
@@ -45,7 +45,7 @@ def test_an_attribute_of_that_name_which_is_no_turn_is_not_taken_for_one() -> No
 
     game = Game()
     assert own_turn(game) is None
-    assert turn_of(game) is turn_of(game)
+    assert find_turn(game) is find_turn(game)
 
 
 def test_a_participant_for_which_no_turn_can_be_kept_is_refused() -> None:
@@ -55,4 +55,4 @@ def test_a_participant_for_which_no_turn_can_be_kept_is_refused() -> None:
         __slots__ = ()
 
     with pytest.raises(TypeError, match="weak reference"):
-        turn_of(Closed())
+        find_turn(Closed())

@@ -39,7 +39,7 @@ from handrail.runtime.execution import ExecutionMode
 from handrail.runtime.failures import SECRETS_GONE, CallRefusedError, cannot_apply
 from handrail.runtime.invoke import invoke
 from handrail.runtime.ledger.effects import lease_expired
-from handrail.runtime.ledger.records import is_record_of, read_arguments
+from handrail.runtime.ledger.records import is_recorded_as, read_arguments
 from handrail.runtime.steps import parse_arguments
 from handrail.session.calls import CallRef, OpenCall, ToolCall
 from handrail.session.session import Session
@@ -256,7 +256,7 @@ def _arguments_of(
         candidates.append(cast("dict[str, Any]", recorded))  # decoded JSON
     for arguments in candidates:
         try:
-            if is_record_of(row.arguments, tool.parse(arguments), tool.masking):
+            if is_recorded_as(row.arguments, tool.parse(arguments), tool.masking):
                 return arguments
         except ParseError:
             continue

@@ -30,7 +30,7 @@ from handrail.prompt.template import check_bound
 from handrail.resources import ResourceRegistry
 from handrail.runtime import ToolCall, ToolMessage
 from handrail.runtime.environment import Environment
-from handrail.runtime.execution import ASYNC, BESIDE, BLOCKING, ExecutionMode, run_to_completion
+from handrail.runtime.execution import ASYNC, BLOCKING, SIDE_BY_SIDE, ExecutionMode, run_to_completion
 from handrail.runtime.invoke import invoke
 from handrail.session import Session
 from handrail.session.calls import checked_reply, identified
@@ -440,7 +440,7 @@ class ToolExecutor:
                 from handrail.runtime.handler_loop import run_beside  # noqa: PLC0415
 
                 shared = for_neighbours(run, reply)
-                yield from run_beside([partial(_outcome, each, reply, shared, BESIDE) for each in neighbours])
+                yield from run_beside([partial(_outcome, each, reply, shared, SIDE_BY_SIDE) for each in neighbours])
             else:
                 yield from (partial(_run_here, _outcome, call, reply, run) for call in neighbours)
 

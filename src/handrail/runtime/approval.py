@@ -108,8 +108,8 @@ async def check_policies(run: CallState, tool: Tool[Any, Any]) -> tuple[PolicyQu
 
 
 async def _ask_each(run: CallState, tool: Tool[Any, Any], context: ToolContext) -> tuple[PolicyQuestion, ...]:
-    asked = [await ask_policy(policy, tool, run.params, context, run.by_policy) for policy in run.plan.policies]
-    return tuple(question for question in asked if question is not None)
+    questions = [await ask_policy(policy, tool, run.params, context, run.by_policy) for policy in run.plan.policies]
+    return tuple(question for question in questions if question is not None)
 
 
 async def ask_policy(
@@ -175,24 +175,24 @@ async def request_approval(run: CallState, tool: Tool[Any, Any], questions: tupl
     if answer is None:
         approver = run.environment.approver
         if approver is None:
-            asked = "; ".join(_asks(request))
+            texts = "; ".join(_asks(request))
             raise CallRefusedError(
-                f"{tool.name} needs approval ({asked}), and no approver is available here. Do without it."
+                f"{tool.name} needs approval ({texts}), and no approver is available here. Do without it."
             )
-        with run.asking(request):
+        with run.ask_approver(request):
             answer = await _answer(run, approver, request)
         # Of two answers the first stands: one that was recorded while the approver was asked.
         answer = await recorded_answer(run, tool, request) or answer
     if not answer.approved:
-        raise refusal_of(tool.name, answer)
+        raise approval_refusal(tool.name, answer)
     return True
 
 
-def refusal_of(tool_name: str, answer: Approval) -> CallRefusedError:
+def approval_refusal(tool_name: str, answer: Approval) -> CallRefusedError:
     """What a no makes of a call; the model reads its reason."""
     reason = f": {answer.reason.removesuffix('.')}" if answer.reason else ""
-    refused = f"approval of {tool_name} was refused{reason}. Do not request it again; do without it."
-    return FinalRefusal(refused) if answer.final else CallRefusedError(refused)
+    message = f"approval of {tool_name} was refused{reason}. Do not request it again; do without it."
+    return FinalRefusal(message) if answer.final else CallRefusedError(message)
 
 
 async def _answer(run: CallState, approver: Approver, request: ApprovalRequest) -> Approval:
@@ -225,8 +225,8 @@ async def _answer(run: CallState, approver: Approver, request: ApprovalRequest) 
 
 def pending_message(call: ToolCall, postponed: CallPostponed) -> ToolMessage:
     """The message of a call that waits: it says what for, and whether the call has begun."""
-    asked = postponed.question
-    if isinstance(asked, ApprovalRequest) and asked.tool.name == call.name:
+    question = postponed.question
+    if isinstance(question, ApprovalRequest) and question.tool.name == call.name:
         why = f" has not run yet: {postponed}. Its result follows when it has."
     else:  # its handler has postponed it, or a call that this has made
         why = f" waits, and what it had changed was undone: {postponed}. Its result follows when it has run to its end."
@@ -234,10 +234,10 @@ def pending_message(call: ToolCall, postponed: CallPostponed) -> ToolMessage:
     return ToolMessage(call.id, result.render(), result.success, result, pending=True)
 
 
-def invalid_answer(function: str, tool: Tool[Any, Any], returned: object, expected: str) -> InvalidReturnError:
+def invalid_answer(function: str, tool: Tool[Any, Any], answer: object, expected: str) -> InvalidReturnError:
     """The error for a function of the program that returned something else than it must."""
-    drop_unawaited(returned)
-    return InvalidReturnError(function=function, tool=tool.name, returned=returned, expected=expected)
+    drop_unawaited(answer)
+    return InvalidReturnError(function=function, tool=tool.name, returned=answer, expected=expected)
 
 
 # ------------------------------------------------------------------------------------- calls that wait
@@ -338,7 +338,7 @@ async def recorded_answer(run: CallState, tool: Tool[Any, Any], request: Approva
     if not has_pending(session) or not run.ref.is_named:
         return None
     try:
-        answer = await run.mode.write_to(session.store, partial(_recorded, run, tool, request))
+        answer = await run.mode.write_to(session.store, partial(_find_answer, run, tool, request))
     except StoreError as error:
         raise CallRefusedError(
             f"{tool.name} was not run, because the store cannot be read for its approval: {describe_error(error)}"
@@ -346,7 +346,7 @@ async def recorded_answer(run: CallState, tool: Tool[Any, Any], request: Approva
     return None if answer is None or (request is None and answer.approved) else Approval(answer.approved, answer.reason)
 
 
-def _recorded(run: CallState, tool: Tool[Any, Any], request: ApprovalRequest | None) -> GivenAnswer | None:
+def _find_answer(run: CallState, tool: Tool[Any, Any], request: ApprovalRequest | None) -> GivenAnswer | None:
     session = run.environment.session
     item = open_calls.postponed_call(session, run.ref.stored)
     question = None if item is None else item.question
@@ -369,14 +369,14 @@ def _recorded(run: CallState, tool: Tool[Any, Any], request: ApprovalRequest | N
     return item.answer if item.last_attempt == last_attempt else None
 
 
-async def note_open_call(run: CallState, raised: BaseException) -> None:
+async def note_open_call(run: CallState, error: BaseException) -> None:
     """List a call that stays open among the open calls of a stored session, with the question that was left open.
 
     A nested call is repeated with its parent, and listed only if it is the one that was asked about. There is no
     question if the call waits for something else, or if the approver records its questions itself.
     """
     session, tool, request, question = run.environment.session, run.tool, run.open_question, None
-    is_postponed = isinstance(raised, CallPostponed)
+    is_postponed = isinstance(error, CallPostponed)
     if request is not None and tool is not None and not run.environment.records_questions:
         question = CallQuestion(
             arguments=run.plan.dump(run.call, run.params).decode(),
@@ -384,13 +384,13 @@ async def note_open_call(run: CallState, raised: BaseException) -> None:
             asks=_asks(request),
             effect=tool.effect,
             description=tool.description,
-            reason=redacted(str(raised)) if is_postponed else "",
+            reason=redacted(str(error)) if is_postponed else "",
         )
     if question is None and (run.turn.outer is not None or not is_postponed):
         return
     try:
-        named = run.ref, run.call.name, run.environment.clock.now()
-        await run.mode.write_to(session.store, partial(open_calls.note_postponed, session, *named, question))
+        row = run.ref, run.call.name, run.environment.clock.now()
+        await run.mode.write_to(session.store, partial(open_calls.note_postponed, session, *row, question))
     except Exception:  # noqa: BLE001 - logged; the caller must be notified that the call stays open
         _log.exception("%s was postponed, and could not be listed among the open calls", run.call.name)
 
@@ -406,10 +406,10 @@ def _digest(run: CallState, tool: Tool[Any, Any]) -> str:
     """
     call, params = run.call, tool.key_params(run.call.arguments, run.params)
     arguments = written_arguments(ToolCall(call.id, call.name, call.arguments))
-    named = {"tool": call.name, "parsed": params, "given": arguments, "written": written_arguments(call)}
+    parts = {"tool": call.name, "parsed": params, "given": arguments, "written": written_arguments(call)}
     # With the key of the store, a short secret cannot be found out from the digest.
     key = run.environment.effect_ledger.store.hash_key() if tool.masking.hides else None
     try:
-        return digest(named, key=key)
+        return digest(parts, key=key)
     except (DumpError, SchemaError, RecursionError):  # not JSON
-        return bytes_digest(repr(named).encode(errors="backslashreplace"), key)
+        return bytes_digest(repr(parts).encode(errors="backslashreplace"), key)

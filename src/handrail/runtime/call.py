@@ -36,7 +36,7 @@ from handrail.serde import Masking
 from handrail.session.calls import CallRef, ToolCall
 from handrail.transaction import Transaction, current
 from handrail.transaction.transaction import NestedCall, NestedCalls
-from handrail.turns import Ticket, Turn, draw_ticket, turn_of
+from handrail.turns import Ticket, Turn, draw_ticket, find_turn
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -131,7 +131,7 @@ class CallState:
         self.params = params
 
     @contextmanager
-    def asking(self, question: ApprovalRequest) -> Generator[None]:
+    def ask_approver(self, question: ApprovalRequest) -> Generator[None]:
         """A block in which the approver is asked; if it is interrupted or postpones the call, the question stays open.
 
         Calls of the reply wait behind a question whose approver was interrupted (`Environment.is_held_back`).
@@ -160,7 +160,7 @@ class CallState:
         """Take note of how long the handler ran."""
         self.handler_seconds = seconds
 
-    def note_taint(self) -> None:
+    def record_taint(self) -> None:
         """Record that the session has read what an untrusted tool returns, however its handler has ended.
 
         Raises:
@@ -282,8 +282,8 @@ class CallState:
         if recorder is None:
             return
         store: object = self.environment.effect_ledger.units if self.plan.claims else recorder.store
-        asked = None if store is recorder.store else recorder.store
-        self.claim_conditions = await self.mode.write_to(asked, partial(recorder.claim_conditions, store))
+        other_store = None if store is recorder.store else recorder.store
+        self.claim_conditions = await self.mode.write_to(other_store, partial(recorder.claim_conditions, store))
 
     async def store_deferred(self) -> Claim:
         """Step 7, for a call without a claim: store its reply, if that was deferred until now.
@@ -303,13 +303,13 @@ class CallState:
         session_id, tool = self.environment.session.session_id, self.call.name
         return RecordingError(f"{tool} {what}", error, session_id=session_id, tool=tool)
 
-    def is_unrecorded(self, raised: BaseException) -> bool:
+    def is_unrecorded(self, error: BaseException) -> bool:
         """Whether a call that raises has no record: it is still open, or its identity belongs to another call."""
-        if isinstance(raised, CallPostponed | CallIdReusedError):
+        if isinstance(error, CallPostponed | CallIdReusedError):
             return True
         # Nothing of it has run by then, so that it was interrupted is not its outcome.
         is_held_back = self.refused_at is Step.TURN and self.environment.is_held_back(self.reply, self.reply_end)
-        return not isinstance(raised, Exception) and (self.open_question is not None or is_held_back)
+        return not isinstance(error, Exception) and (self.open_question is not None or is_held_back)
 
     def begin(self, tool: Tool[Any, Any], claim: Claim) -> Transaction:
         """Step 8: the transaction of this call, to be entered; a savepoint for a nested call.
@@ -365,7 +365,7 @@ class CallState:
         try:
             await self.mode.commit(transaction)
         except STORE_GONE as error:
-            claim.not_recorded(error)
+            claim.check_recorded(error)
             raise self.undone(error) from error
         finally:
             # The event was not stored, or it is unknown whether it was: `record_call` appends another.
@@ -396,7 +396,7 @@ class CallState:
         self.is_final = self.turn.outer is None
         self.resources = self.environment.resources.call_scope()
 
-    def not_taken_effect(self, failed: ToolResult[Any]) -> ToolResult[Any]:
+    def drop_claim(self, failed: ToolResult[Any]) -> ToolResult[Any]:
         """A failed result, once it is known that the effect has not happened; the claim has ended."""
         message = failed.message.removesuffix(self.claim.unresolved_note())
         self.claim = NO_CLAIM
@@ -428,20 +428,20 @@ class CallState:
             self.handler_seconds,
             environment.clock.monotonic() - self.arrived,
             self.effect_key,
-            self.claim.stored is not None,
+            self.claim.result is not None,
             self.is_final and not self.claim.unsettled,
             None,
             arguments_digest,
         )
 
-    def note_failed_result(self, result: ToolResult[Any]) -> ToolResult[Any]:
+    def fail_in_handler(self, result: ToolResult[Any]) -> ToolResult[Any]:
         """Take a failed result from the handler; returns it with the note on its effect, if there is one."""
         self.refused_at = Step.HANDLER
         return self.with_aftermath(replace(result, message=redacted(result.message)))
 
     def effect_notes(self) -> tuple[str, ...]:
         """Sentences for the model, if the call fails: its effect and those of nested calls that are done or unknown."""
-        nested = dict.fromkeys(note for each in tuple(self.nested_calls.values()) for note in each.notes())
+        nested = dict.fromkeys(note for call in tuple(self.nested_calls.values()) for note in call.notes())
         if nested:
             nested[f"The same holds for {self.call.name}, which calls it."] = None
         return tuple(filter(None, (*nested, self.claim.unresolved_note())))
@@ -470,11 +470,11 @@ class CallTurn:
         is_first: whether no other call writes concurrently, once the turn is acquired.
     """
 
-    __slots__ = ("_before", "_refused", "caller", "is_first", "outer", "shared", "ticket")
+    __slots__ = ("_before", "_refusal", "caller", "is_first", "outer", "shared", "ticket")
 
     def __init__(self, tool: Tool[Any, Any] | None, environment: Environment) -> None:
         """Decide what the call belongs to."""
-        self._refused: Exception | None = None
+        self._refusal: Exception | None = None
         # A call that writes runs alone, so it is first as soon as it runs.
         writes = tool is not None and tool.writes
         self.is_first: bool = writes
@@ -496,7 +496,7 @@ class CallTurn:
             turns = self._turns(tool, environment)
             self.ticket: Ticket = draw_ticket(turns, exclusive=not self.shared, inside=inside)
         except (ReadOnlyViolation, TransactionClosedError, TurnConflictError) as error:
-            self._refused = error
+            self._refusal = error
             self.is_first = False
             self.ticket = draw_ticket((), exclusive=False)
         _WITHIN.set(self.ticket)
@@ -510,7 +510,7 @@ class CallTurn:
     @property
     def waits(self) -> bool:
         """Whether the call waits for its turn, has waited for it, or is refused it."""
-        return self.ticket.began != self.ticket.number or self._refused is not None
+        return self.ticket.began != self.ticket.number or self._refusal is not None
 
     async def acquire(self, mode: ExecutionMode, deadline: Deadline | None) -> None:
         """Wait for the turn.
@@ -520,8 +520,8 @@ class CallTurn:
             ModelVisibleError: the call is not permitted here.
         """
         # Raised here and not in the constructor, so that the refused call is recorded like any other.
-        if self._refused is not None:
-            raise self._refused
+        if self._refusal is not None:
+            raise self._refusal
         await _wait(mode, self.ticket.waiter, deadline)
 
     async def wait_for_earlier_calls(self, mode: ExecutionMode, deadline: Deadline | None) -> None:
@@ -530,7 +530,7 @@ class CallTurn:
             return
         # The results of a nested call are applied in its ancestors, so these must be first too; one that writes is.
         outer = () if self.outer is None else self.outer.chain()
-        for ticket in (self.ticket, *(each.ticket for each in outer)):
+        for ticket in (self.ticket, *(transaction.ticket for transaction in outer)):
             if not ticket.exclusive:
                 await _wait(mode, ticket.request_first(), deadline)
         self.is_first = True
@@ -554,7 +554,7 @@ class CallTurn:
             return turns
         if not (self.shared or caller.writes):
             raise caller.read_only_violation(f"call {name}, which writes")
-        return (turn_of(caller), *(turn for turn in turns if not caller.holds(turn)))
+        return (find_turn(caller), *(turn for turn in turns if not caller.holds(turn)))
 
 
 async def _wait(mode: ExecutionMode, waiter: Future[None] | None, deadline: Deadline | None) -> None:

@@ -112,7 +112,7 @@ class ToolMessage(NamedTuple):
         return self.is_cut or self.is_untrusted
 
 
-def as_recorded(value: object) -> Any:  # noqa: ANN401 - decoded JSON
+def to_record(value: object) -> Any:  # noqa: ANN401 - decoded JSON
     """Arguments as recorded: text as it is, other values as JSON, and values that JSON cannot represent as text."""
     if isinstance(value, str | bytes):
         return value if isinstance(value, str) else value.decode(errors="backslashreplace")
@@ -152,8 +152,8 @@ def _tagged(value: object) -> bytes:
             return b'{"value":%s}' % (result_codec(type(value)) if own.is_marked else own).dump_json(value)
         if is_dataclass(value):
             with suppress(SessionError):  # it holds a value that JSON does not restore exactly
-                stored = stored_type(type(value))
-                return b"%s%s}" % (stored.tag, stored.dump_item(value))
+                kind = stored_type(type(value))
+                return b"%s%s}" % (kind.tag, kind.dump_item(value))
         return b'{"value":%s}' % to_json(dump(value))
     except Exception as error:  # noqa: BLE001 - logged; whatever the value is, the call is recorded
         partial_value = partial_json(value)
@@ -215,8 +215,8 @@ class _Column(NamedTuple):
 _COLUMNS = (
     _Column("id", "call.id"),
     _Column("name", "call.name"),
-    _Column("arguments", "call.arguments", as_recorded),
-    _Column("written", "call.written", as_recorded),
+    _Column("arguments", "call.arguments", to_record),
+    _Column("written", "call.written", to_record),
     _Column("params", "params", _tagged, _untagged),
     _Column("message", "result.message"),
     _Column("value", "result.value", _tagged, _untagged),
@@ -248,13 +248,13 @@ class _Form:
         plain: dict[str, Any] = {}
         members: list[bytes] = []  # what is JSON already, and is appended in place of the closing brace
         for (name, _, write, _), value in zip(_COLUMNS, _VALUES(event), strict=True):
-            written = value if value is None or write is None else write(value)
-            if written is None:
+            value_json = value if value is None or write is None else write(value)
+            if value_json is None:
                 continue
             if write is not _tagged:
-                plain[name] = written
+                plain[name] = value_json
             else:
-                text = _without_arguments(written, plain.get("arguments")) if name == "params" else written
+                text = _without_arguments(value_json, plain.get("arguments")) if name == "params" else value_json
                 members.append(b',"%s":%s' % (name.encode(), text))
         try:
             head = to_json(plain)
@@ -269,9 +269,9 @@ class _Form:
         try:
             data = {**data, "params": _with_arguments(data.get("params"), data.get("arguments"))}
             for name, path, _, read in _COLUMNS:
-                written = data[name] if name in _IN_EACH else data.get(name)
+                item = data[name] if name in _IN_EACH else data.get(name)
                 owner, _, field = path.rpartition(".")
-                fields[owner][field] = written if written is None or read is None else read(written)
+                fields[owner][field] = item if item is None or read is None else read(item)
             value, call, result = data.get("value"), ToolCall(**fields["call"]), ToolResult(**fields["result"])
             value_read = None if value is None or "type" in value else value.get("value")
             return ToolInvoked(call=call, result=result, value_read=value_read, **fields[""])
@@ -392,53 +392,51 @@ def written_arguments(call: ToolCall) -> object:
         return dict(cast("Mapping[object, object]", words)) if isinstance(words, Mapping) else words
     with suppress(ValueError, TypeError):  # the latter for a lone surrogate
         return from_json(words)
-    return as_recorded(words)
+    return to_record(words)
 
 
-def is_same_call(call: ToolCall, recorded: ToolCall) -> bool:
+def is_same_call(call: ToolCall, record: ToolCall) -> bool:
     """Whether a call is the same as the one recorded under its identity, which may have the mask for its secrets."""
     # Different text may be equal JSON, with other spaces or another order of keys.
-    is_same = call.words == recorded.words or _is_same(
-        as_recorded(written_arguments(call)), as_recorded(written_arguments(recorded))
+    is_same = call.words == record.words or _is_same(
+        to_record(written_arguments(call)), to_record(written_arguments(record))
     )
-    return call.name == recorded.name and is_same
+    return call.name == record.name and is_same
 
 
-def _is_same(value: object, recorded: object) -> bool:
-    if recorded == MASK:
+def _is_same(value: object, record: object) -> bool:
+    if record == MASK:
         return True
-    if is_object(recorded) and is_object(value):
-        return recorded.keys() == value.keys() and all(_is_same(value[name], item) for name, item in recorded.items())
-    if is_array(recorded) and is_array(value):
-        return len(recorded) == len(value) and all(map(_is_same, value, recorded))
-    return value == recorded and isinstance(value, bool) is isinstance(recorded, bool)
+    if is_object(record) and is_object(value):
+        return record.keys() == value.keys() and all(_is_same(value[name], item) for name, item in record.items())
+    if is_array(record) and is_array(value):
+        return len(record) == len(value) and all(map(_is_same, value, record))
+    return value == record and isinstance(value, bool) is isinstance(record, bool)
 
 
-def reused_id(recorded: ToolInvoked, call: ToolCall | None = None) -> CallIdReusedError:
+def reused_id(record: ToolInvoked, call: ToolCall | None = None) -> CallIdReusedError:
     """The error for a call whose identity belongs to another call, or has a final record.
 
     Args:
         recorded: the record of that identity.
         call: the call that differs from it; `None` if a call without a reply has a final record.
     """
-    when = f"recorded at {recorded.at.isoformat(timespec='seconds')}"
+    when = f"recorded at {record.at.isoformat(timespec='seconds')}"
     if call is None:
         msg = (
-            f"call {shown_id(recorded.call_id)} of session {recorded.session_id!r} (tool {recorded.name}) has a final "
+            f"call {shown_id(record.call_id)} of session {record.session_id!r} (tool {record.name}) has a final "
             f"record, {when}. State the reply: execute(call, reply=...) answers a call that is asked again from its "
             "record; a new call needs an id of its own"
         )
     else:
-        other = f"tool {call.name}" if call.name != recorded.name else "other arguments"
+        other = f"tool {call.name}" if call.name != record.name else "other arguments"
         msg = (
-            f"call {shown_id(recorded.call_id)} of reply {shown_id(recorded.reply)} in session "
-            f"{recorded.session_id!r} belongs to a call of {recorded.name}, {when}, and was repeated with "
+            f"call {shown_id(record.call_id)} of reply {shown_id(record.reply)} in session "
+            f"{record.session_id!r} belongs to a call of {record.name}, {when}, and was repeated with "
             f"{other}. Give each reply of the model a name of its own; if the model gave several calls of it one id, "
             "pass all of them together to ToolExecutor.answer or execute_all"
         )
-    return CallIdReusedError(
-        msg, call_id=recorded.call_id, reply=recorded.reply, recorded_at=recorded.at, tool=recorded.name
-    )
+    return CallIdReusedError(msg, call_id=record.call_id, reply=record.reply, recorded_at=record.at, tool=record.name)
 
 
 def declared_result(tool: Tool[Any, Any] | None, event: ToolInvoked) -> ToolResult[Any]:
@@ -484,11 +482,11 @@ def masked_result(result: ToolResult[Any], tool: Tool[Any, Any] | None) -> ToolR
     return replace(result, value=_masked(result.value, tool.value_codec))
 
 
-def has_same_secrets(call: ToolCall, recorded: ToolInvoked, tool: Tool[Any, Any] | None, run: Environment) -> bool:
+def has_same_secrets(call: ToolCall, record: ToolInvoked, tool: Tool[Any, Any] | None, run: Environment) -> bool:
     """Whether the secrets of a call are those of a call that was recorded and is the same otherwise, or are unknown."""
-    if recorded.arguments_digest is None or tool is None or masks_in(call, tool):
+    if record.arguments_digest is None or tool is None or masks_in(call, tool):
         return True
-    return _digest(call, run) in {None, recorded.arguments_digest}
+    return _digest(call, run) in {None, record.arguments_digest}
 
 
 def masks_in(call: ToolCall, tool: Tool[Any, Any]) -> tuple[str, ...]:
@@ -509,7 +507,9 @@ def secrets_in(value: object, masking: Masking) -> Iterator[str]:
         yield from masking.texts_in(value)
 
 
-def secrets_of(call: ToolCall, params: object, tool: Tool[Any, Any], outer: CallSecrets | None) -> CallSecrets | None:
+def gather_secrets(
+    call: ToolCall, params: object, tool: Tool[Any, Any], outer: CallSecrets | None
+) -> CallSecrets | None:
     """The secrets of a call before it is made, and those of the call that it is made in; the latter if it has none."""
     if not tool.masking.hides:
         return outer
@@ -519,13 +519,13 @@ def secrets_of(call: ToolCall, params: object, tool: Tool[Any, Any], outer: Call
     return secrets
 
 
-def _masked(value: object, held: Codec[Any]) -> Any:  # noqa: ANN401 - of the type of the codec
+def _masked(value: object, codec: Codec[Any]) -> Any:  # noqa: ANN401 - of the type of the codec
     """A value with the mask in place of its secrets, as it is when it has been stored and loaded.
 
     It is `None` if it cannot be stored: code of the program refuses the mask, or changes what it reads.
     """
     try:
-        return held.parse_json(held.dump_json(value))
+        return codec.parse_json(codec.dump_json(value))
     except Exception as error:  # noqa: BLE001 - logged; the type may have code of the program
         _log.warning("a value of %s is not recorded: %s", type(value).__name__, type(error).__name__)
         return None

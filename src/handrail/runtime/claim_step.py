@@ -101,20 +101,20 @@ async def claim_effect(run: CallState, tool: Tool[Any, Any], *, is_decided: bool
     reached("before-claim")
     ledger = run.environment.effect_ledger
     if run.environment.settles is not None:
-        return await _settled(run, tool, run.environment.settles)
-    key = await effect_key_of(run, tool)
+        return await _answer_settled(run, tool, run.environment.settles)
+    key = await find_effect_key(run, tool)
     run.name_effect(key.key)
-    request = _request_of(run, tool, key)
+    request = _build_request(run, tool, key)
     waits: set[_Wait] = set()
     while True:
-        settled = await _repeated_effect(run, tool, key, request.arguments) if tool.idempotency is None else None
-        apply = None if settled else await _apply_of(run, ledger)
-        answer = effects.Hit(settled) if settled else await ledger.claim_in(apply, request, run.mode.in_thread)
-        stored: replays.ReplayedResult | None = None
+        row = await _repeated_effect(run, tool, key, request.arguments) if tool.idempotency is None else None
+        apply = None if row else await _choose_apply(run, ledger)
+        answer = effects.Hit(row) if row else await ledger.claim_in(apply, request, run.mode.in_thread)
+        replay: replays.ReplayedResult | None = None
         if isinstance(answer, effects.Claimed):
             reached("after-claim")
             if is_decided:
-                return _granted(run, tool, answer)
+                return _grant(run, tool, answer)
             # Released, because a person may take long to answer.
             finding = effects.NotApplied("it has not happened, and is asked again whether it may run")
             await run.mode.write_to(ledger.units, partial(ledger.end, answer, finding))
@@ -124,36 +124,36 @@ async def claim_effect(run: CallState, tool: Tool[Any, Any], *, is_decided: bool
         if isinstance(answer, effects.Unknown):
             await settle_unknown(run, tool, answer.row)
         elif isinstance(answer, effects.Hit):
-            stored = await _replayed(run, tool, answer.row, request)
-        elif (stored := _held_by_caller(answer)) is None:
-            stored = await _wait_for(run, tool, answer, request, waits)
-        if stored is not None:
-            return stored
+            replay = await _replayed(run, tool, answer.row, request)
+        elif (replay := _held_by_caller(answer)) is None:
+            replay = await _wait_for(run, tool, answer, request, waits)
+        if replay is not None:
+            return replay
 
 
-async def effect_key_of(run: CallState, tool: Tool[Any, Any]) -> EffectKey:
+async def find_effect_key(run: CallState, tool: Tool[Any, Any]) -> EffectKey:
     """The key of the effect of a call: the declared one, or the slot of the call.
 
     Raises:
         CallRefusedError: the call has no id that would name its slot.
     """
     session_id, ledger = run.environment.session.session_id, run.environment.effect_ledger
-    config, hash_key, declared = tool.idempotency, None, None
+    config, hash_key, key = tool.idempotency, None, None
     if tool.masking.hides:  # the event loop is not held while the store is read for the key of its hashes
         hash_key = await run.mode.write_to(ledger.units, ledger.store.hash_key)
     if config is not None:
         params = tool.with_secrets(run.params) if tool.masking.hides else run.params
         params = tool.key_params(run.call.arguments, params)
-        declared = config.effect_key(tool.name, params, session_id=session_id, hash_key=hash_key)
-    if declared is None:
+        key = config.effect_key(tool.name, params, session_id=session_id, hash_key=hash_key)
+    if key is None:
         if not run.call.id:
             why = "has external effects, and this call has no id that would identify a repeat. Give it one."
             raise CallRefusedError(f"{tool.name} {why}")
         return slot_effect_key(run.ref, written_arguments(run.call), session_id=session_id, hash_key=hash_key)
-    if run.secrets is not None and run.secrets.text(declared.key) != declared.key:  # what `key_fn` has returned
-        scope, _, own = declared.key.partition(":")
-        return declared._replace(key=f"{scope}:{digest(own, key=hash_key)}")
-    return declared
+    if run.secrets is not None and run.secrets.text(key.key) != key.key:  # what `key_fn` has returned
+        scope, _, own = key.key.partition(":")
+        return key._replace(key=f"{scope}:{digest(own, key=hash_key)}")
+    return key
 
 
 async def has_started(run: CallState, tool: Tool[Any, Any]) -> bool:
@@ -170,8 +170,8 @@ async def has_started(run: CallState, tool: Tool[Any, Any]) -> bool:
     if not run.plan.claims or not run.ref.is_named:
         return False
     ledger = environment.effect_ledger
-    key = await effect_key_of(run, tool)
-    row = await run.mode.write_to(ledger.units, partial(_started, ledger, key))
+    key = await find_effect_key(run, tool)
+    row = await run.mode.write_to(ledger.units, partial(_find_started, ledger, key))
     if row is None:
         return False
     # Another call with the same key was decided, not this one.
@@ -207,18 +207,18 @@ async def _repeated_effect(
     others = [row for row in rows if not (_is_meant(run, row) if row.status == "done" else repeats)]
     equal = [row for row in others if row[:2] != slot[:2] and _is_equal(row, slot, arguments, tool)]
     # A slot that is unknown, running or done is answered from its row.
-    if not equal or await run.mode.write_to(ledger.units, partial(_started, ledger, slot)) is not None:
+    if not equal or await run.mode.write_to(ledger.units, partial(_find_started, ledger, slot)) is not None:
         return None
     notes = (unknown_outcome(tool.name),)
     for row in equal:
         try:
-            settled = row if row.status == "done" else await settle_unknown(run, tool, row)
+            effect = row if row.status == "done" else await settle_unknown(run, tool, row)
         except CallRefusedError as error:
             if run.turn.caller is not None:  # its message, if it fails, says that the effect is unknown
                 run.turn.caller.nested_calls[row.effect_id] = NestedCall(lambda: notes, lambda: False)
             raise FinalRefusal(str(error)) from error
-        if await _take(run, settled):
-            return settled
+        if await _take(run, effect):
+            return effect
     return None
 
 
@@ -226,11 +226,11 @@ def _is_meant(run: CallState, row: EffectRow) -> bool:
     """Whether a done effect was meant beside that of a call: it is part of a call that runs, or of the same reply."""
     callers = () if run.turn.caller is None else tuple(run.turn.caller.chain())
     if row.owner.session_id == run.environment.session.session_id:
-        asked = {run.ref.stored.outermost}
+        calls = {run.ref.stored.outermost}
     else:  # that of an agent, which has a session of its own
-        asked = {each.call.stored.outermost for each in callers if isinstance(each.call, CallRef)}
+        calls = {transaction.call.stored.outermost for transaction in callers if isinstance(transaction.call, CallRef)}
     other = row.owner.call.outermost
-    is_same = other not in asked and other.reply is not None and other.reply in {each.reply for each in asked}
+    is_same = other not in calls and other.reply is not None and other.reply in {call.reply for call in calls}
     return is_same or replays.is_in_use(row)
 
 
@@ -240,8 +240,8 @@ async def _take(run: CallState, row: EffectRow) -> bool:
         return row.is_unread  # which is marked at once
     if not replays.take_unread(row, run.turn.ticket):
         return False
-    standing = await standing_row(run, row)
-    if standing is not None and standing.is_unread:
+    current_row = await read_row(run, row)
+    if current_row is not None and current_row.is_unread:
         return True
     replays.drop_holder(row, run.turn.ticket)
     return False
@@ -268,13 +268,13 @@ def _outermost_id(session: Session) -> str:
     return name
 
 
-def _started(ledger: EffectLedger, key: EffectKey) -> EffectRow | None:
+def _find_started(ledger: EffectLedger, key: EffectKey) -> EffectRow | None:
     """The row of an effect that has been started, and may have happened; it answers a claim of its key."""
     row = ledger.row(key.key, partition=key.partition)
     return None if row is None or row.status == "failed" or effects.key_expired(row, ledger.store.now()) else row
 
 
-async def _apply_of(run: CallState, ledger: EffectLedger) -> Apply | None:
+async def _choose_apply(run: CallState, ledger: EffectLedger) -> Apply | None:
     """How a claim is written: with what the session has deferred, because the reply of the call may be part of it."""
     session, mode = run.environment.session, run.mode
     recorder = session.recorder
@@ -285,15 +285,15 @@ async def _apply_of(run: CallState, ledger: EffectLedger) -> Apply | None:
     return None if mode.inline or not ledger.store.waits else lambda store, unit: outlast(store.submit(unit))
 
 
-def _granted(run: CallState, tool: Tool[Any, Any], claimed: effects.Claimed) -> replays.Claim:
+def _grant(run: CallState, tool: Tool[Any, Any], grant: effects.Claimed) -> replays.Claim:
     ledger = run.environment.effect_ledger
     # A nested call commits nothing itself, and a call that shares its turn may be rolled back after the effect: their
     # effects are recorded at once.
     shares = run.shares_store  # where session and ledger are in one store, session and effect are committed together
     in_unit = shares and run.turn.outer is None and not run.turn.shared
-    claim = EffectClaim(ledger, claimed, tool, run.turn.ticket, shares=shares, in_unit=in_unit)
+    claim = EffectClaim(ledger, grant, tool, run.turn.ticket, shares=shares, in_unit=in_unit)
     run.hold(claim)
-    ledger.leases.add(claimed)
+    ledger.leases.add(grant)
     return claim
 
 
@@ -309,17 +309,17 @@ def _conflict(run: CallState, tool: Tool[Any, Any], answer: effects.Conflict) ->
     return CallIdReusedError(text, call_id=run.call.id, reply=run.ref.reply, recorded_at=row.created_at, tool=row.tool)
 
 
-def _request_of(run: CallState, tool: Tool[Any, Any], key: EffectKey) -> effects.ClaimRequest:
+def _build_request(run: CallState, tool: Tool[Any, Any], key: EffectKey) -> effects.ClaimRequest:
     deadline = run.environment.deadline
     config = tool.idempotency or _SLOT
-    said = tool.external or config
+    options = tool.external or config
     return effects.ClaimRequest(
         partition=key.partition,
         key=key.key,
         tool=tool.name,
         params_hash=key.params_hash,
         owner=ClaimOwner(run.environment.session.session_id, run.ref[0], run.ref[1]),
-        lease=said.lease,
+        lease=options.lease,
         on_orphan=tool.on_orphan,
         beat_until=None if deadline is None else deadline.expires_at,
         arguments=run.plan.dump(run.call, run.params, words=tool.key_codec is not None),
@@ -336,36 +336,36 @@ async def _replayed(
     if request is not None and row.params_hash != request.params_hash:
         note = records.other_arguments(row.arguments, request.arguments)
     try:
-        stored = records.load_result(tool, row)
+        result = records.load_result(tool, row)
         # A part, because a value with a `render` is shown without the message.
-        stored = replace(stored, parts=(*stored.parts, TextPart(note))) if note else stored
+        result = replace(result, parts=(*result.parts, TextPart(note))) if note else result
     except Exception as error:
         raise _unreadable(tool, row, error) from error
     ledger, settles = run.environment.effect_ledger, run.environment.settles is not None
     run.name_effect(row.key)
-    standing, below = row, tuple[EffectRow, ...]()
+    current_row, below = row, tuple[EffectRow, ...]()
     ticket: Ticket | None = run.turn.ticket
     if not settles and (row.is_unread or (run.shares_store and row.applied_at is None)):
         below = await run.mode.write_to(ledger.units, partial(ledger.unread_below, row))
     if row.is_unread and not settles and not run.shares_store:
-        marked = await run.mode.write_to(ledger.units, partial(ledger.mark_read, row, below))
-        if marked is None:
+        row_read = await run.mode.write_to(ledger.units, partial(ledger.mark_read, row, below))
+        if row_read is None:
             return None
-        ticket, standing, below = None, marked, ()
+        ticket, current_row, below = None, row_read, ()
     waits = row.applied_at is None and (tool.apply is not None or settles)
     # Applied once in the transaction of the outermost call: a call that is nested beside this one may do it.
     above = [claim.effect.effect_id for claim in replays.claims_above() if claim.effect is not None]
     if not (waits or row.is_unread or below) or row.effect_id in above:
-        return replays.ReplayedResult(row, stored, tool)
-    return replays.UnappliedResult(ledger, standing, tool, stored, ticket=ticket, below=below, settles=settles)
+        return replays.ReplayedResult(row, result, tool)
+    return replays.UnappliedResult(ledger, current_row, tool, result, ticket=ticket, below=below, settles=settles)
 
 
-async def _settled(run: CallState, tool: Tool[Any, Any], seen: EffectRow) -> replays.ReplayedResult | None:
+async def _answer_settled(run: CallState, tool: Tool[Any, Any], effect: EffectRow) -> replays.ReplayedResult | None:
     """The result of the effect that is settled; nothing is claimed, so that no handler can run."""
-    run.name_effect(seen.key)
-    row = await standing_row(run, seen)
-    if row is None or row.tool != tool.name or (row.effect_id, row.status) != (seen.effect_id, "done"):
-        raise CallRefusedError(f"the effect {seen.key} of {tool.name} is no longer done: its entry has been changed.")
+    run.name_effect(effect.key)
+    row = await read_row(run, effect)
+    if row is None or row.tool != tool.name or (row.effect_id, row.status) != (effect.effect_id, "done"):
+        raise CallRefusedError(f"the effect {effect.key} of {tool.name} is no longer done: its entry has been changed.")
     return await _replayed(run, tool, row)
 
 
@@ -391,9 +391,9 @@ def _held_by_caller(busy: effects.Busy) -> replays.ReplayedResult | None:
     """
     for claim in replays.claims_above():
         if isinstance(claim, EffectClaim) and claim.name == busy.row.claim:
-            if (stored := claim.finished()) is None:
+            if (replay := claim.finished()) is None:
                 raise CallRefusedError(busy.message)
-            return stored
+            return replay
     return None
 
 
@@ -446,13 +446,13 @@ async def _wait_for(
             watch.cancel()
         if holder is not None:
             ticket.stop_waiting_on(holder)
-    row = await standing_row(run, busy.row)
+    row = await read_row(run, busy.row)
     if row is None or (row.effect_id, row.status) != (busy.row.effect_id, "done"):
         return None
     return await _replayed(run, tool, row, request)
 
 
-async def standing_row(run: CallState, row: EffectRow) -> EffectRow | None:
+async def read_row(run: CallState, row: EffectRow) -> EffectRow | None:
     """The row as it stands now; `None` if it has been removed."""
     ledger = run.environment.effect_ledger
     return await run.mode.write_to(ledger.units, partial(ledger.row, row.key, partition=row.partition))
@@ -464,7 +464,7 @@ async def settle_at_once(run: CallState, tool: Tool[Any, Any], effect: EffectRow
     Raises:
         DeveloperMistake: as for `settle_unknown`.
     """
-    row = await standing_row(run, effect)
+    row = await read_row(run, effect)
     with suppress(CallRefusedError):
         if row is not None and row.status == "unknown":
             return await settle_unknown(run, tool, row, at_once=True)
@@ -499,12 +499,12 @@ async def settle_unknown(run: CallState, tool: Tool[Any, Any], row: EffectRow, *
     ttl = UNTIL_APPLIED if tool.apply is not None else (tool.idempotency or _SLOT).ttl
     await run.mode.write_to(ledger.units, partial(ledger.resolve, row, finding, ttl=ttl))
     # Read again: another caller may have resolved it meanwhile.
-    standing = await standing_row(run, row)
-    if standing is None:  # removed by force
+    current_row = await read_row(run, row)
+    if current_row is None:  # removed by force
         return row._replace(status="failed")
-    if standing.status not in {"done", "failed"}:
-        raise CallRefusedError(effects.Unknown(standing).message)
-    return standing
+    if current_row.status not in {"done", "failed"}:
+        raise CallRefusedError(effects.Unknown(current_row).message)
+    return current_row
 
 
 async def _ask_reconciler(
@@ -512,7 +512,7 @@ async def _ask_reconciler(
 ) -> effects.EffectResult | None:
     """The outcome of an unknown effect; `None` if it has not happened. Raises as `settle_unknown` does."""
     # The message quotes how the effect failed, in whatever session, and what a reconciler raises.
-    run.note_taint()
+    run.record_taint()
     reconcile: Any = tool.reconcile
     if reconcile is None:
         raise CallRefusedError(message)
@@ -522,14 +522,14 @@ async def _ask_reconciler(
         why = "the parameters that it started with cannot be restored from their record"
         _log.error("the reconciler of %s was not asked about %s: %s", tool.name, row.key, why)
         raise CallRefusedError(f"{message} The reconciler was not asked: {why}.")
-    named = {"context": run.context()} if takes_context(reconcile) else {}
+    keywords = {"context": run.context()} if takes_context(reconcile) else {}
     # Never committed: a reconciler may only read, so there is nothing to keep.
     reading = Transaction(
         tool.name, ticket=run.turn.ticket, writes=False, parent=run.turn.outer, call=run.ref, cure=_CURE
     )
     try:
         with reading:
-            asks = partial(reconcile, params[0], row.key, **named)
+            asks = partial(reconcile, params[0], row.key, **keywords)
             answer: object = await run_to_end(run.mode, asks, is_async=is_async(reconcile), seconds=seconds)
     except ExecutionTimeoutError:
         raise CallRefusedError(f"{message} The reconciler took too long.") from None

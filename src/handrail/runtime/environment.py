@@ -115,12 +115,12 @@ class Environment:
         unbound = session.unbound
         # Also beside the tools of closed sections, which may be opened later.
         placed, offered = prompt.template.placed_tools(), rendering.seen_by().tools
-        taken = {tool.name for tool in (*(tool for tool, _ in placed), *offered)}
+        names = {tool.name for tool in (*(tool for tool, _ in placed), *offered)}
         return cls(
             prompt=prompt,
             rendering=rendering,
             session=unbound,
-            reader_name=free_name(READER, taken),
+            reader_name=free_name(READER, names),
             within=getattr(session, "bound_to", None),  # a call's view has one
             **shared,
         )
@@ -156,9 +156,9 @@ class Environment:
         """The prompt as the model receives it with the next request."""
         return self.rendering.seen_by()
 
-    def with_rendered(self, rendered: RenderedPrompt[Any]) -> Environment:
+    def with_rendered(self, prompt: RenderedPrompt[Any]) -> Environment:
         """The same run with another prompt, which shows what it shows whatever is opened."""
-        return replace(self, rendering=self.rendering.showing(rendered))
+        return replace(self, rendering=self.rendering.showing(prompt))
 
     @property
     def tools(self) -> tuple[Tool[Any, Any], ...]:
@@ -204,7 +204,7 @@ class Environment:
         """
         if reply is None and None not in self.reply_ends:
             return False
-        asks = any(asked.reply == reply for asked in tuple(self.open_questions))
+        asks = any(call.reply == reply for call in tuple(self.open_questions))
         return asks or self.reply_ends.get(reply) is not reply_end
 
     def for_reply(self, reply: str | None) -> Environment:

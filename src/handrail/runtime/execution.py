@@ -15,7 +15,7 @@ A bounded handler that overruns is abandoned: a task is cancelled and given a mo
 stopped. Its later writes are rejected by its closed transaction (`handrail.transaction`). What it returns or raises in
 the end is passed to `late`, if the caller gives one.
 
-Calls of one reply that may run side by side do so through the synchronous entry, too (`BESIDE`): as by `ASYNC`, on
+Calls of one reply that may run side by side do so through the synchronous entry, too (`SIDE_BY_SIDE`): as by `ASYNC`, on
 the loop of this thread's handlers. A handler that is bounded there runs as by `BLOCKING`, on a thread of its own.
 
 A thread of its own is a daemon thread that runs nothing else meanwhile, not one of a pool (`handrail.threads`).
@@ -134,14 +134,14 @@ class ExecutionMode:
 
     async def _on_thread(self, body: Callable[[], T], seconds: float | None, late: Late | None) -> T:
         with _Cancellation():
-            ended = run_in_thread(body)
+            future = run_in_thread(body)
             try:
-                await self.wait(ended, seconds=seconds, for_body=True)
+                await self.wait(future, seconds=seconds, for_body=True)
             except ExecutionTimeoutError:
                 # If the body has ended since the timeout, `late` is called at once.
-                ended.add_done_callback(partial(_notify, late))
+                future.add_done_callback(partial(_notify, late))
                 raise
-            return ended.result()
+            return future.result()
 
     async def _on_own_loop(self, body: Callable[[], Any], seconds: float, late: Late | None) -> Any:  # noqa: ANN401 - as above
         # On a thread, because a loop waits for its threads and tasks, even for those that overran.
@@ -213,7 +213,7 @@ class Blocking(ExecutionMode):
         return run_on_handler_loop(partial(ASYNC.run, body, is_async=True, seconds=None))
 
 
-class Beside(ExecutionMode):
+class SideBySide(ExecutionMode):
     """As `ASYNC`, for calls of the synchronous entry, on the loop of this thread's handlers."""
 
     async def run(
@@ -244,7 +244,7 @@ BLOCKING = Blocking()
 ASYNC = ExecutionMode()
 """The mode of the asynchronous entry."""
 
-BESIDE = Beside()
+SIDE_BY_SIDE = SideBySide()
 """The mode of calls that the synchronous entry runs side by side."""
 
 
@@ -260,16 +260,16 @@ async def run_to_end(
     """
     if is_async:
         return await mode.run(body, is_async=True, seconds=seconds, late=late)
-    started = time.monotonic()
-    returned = await mode.run(body, is_async=False, seconds=seconds, late=late)
-    if not inspect.isawaitable(returned):
-        return returned
-    left = None if seconds is None else seconds - (time.monotonic() - started)
-    return await await_result(mode, returned, seconds=left, late=late)
+    start = time.monotonic()
+    result = await mode.run(body, is_async=False, seconds=seconds, late=late)
+    if not inspect.isawaitable(result):
+        return result
+    remaining = None if seconds is None else seconds - (time.monotonic() - start)
+    return await await_result(mode, result, seconds=remaining, late=late)
 
 
 async def await_result(
-    mode: ExecutionMode, returned: Awaitable[Any], *, seconds: float | None, late: Late | None = None
+    mode: ExecutionMode, result: Awaitable[Any], *, seconds: float | None, late: Late | None = None
 ) -> Any:  # noqa: ANN401 - as above
     """Await what a handler has returned; see `ExecutionMode.run`.
 
@@ -279,15 +279,15 @@ async def await_result(
     try:
         if seconds is not None and seconds <= 0:
             raise ExecutionTimeoutError
-        return await mode.run(lambda: returned, is_async=True, seconds=seconds, late=late)
+        return await mode.run(lambda: result, is_async=True, seconds=seconds, late=late)
     finally:
-        drop_unawaited(returned)
+        drop_unawaited(result)
 
 
-def drop_unawaited(returned: object) -> None:
+def drop_unawaited(result: object) -> None:
     """Close a coroutine that has not started, so that Python does not warn of it."""
-    if inspect.iscoroutine(returned) and inspect.getcoroutinestate(returned) == inspect.CORO_CREATED:
-        returned.close()
+    if inspect.iscoroutine(result) and inspect.getcoroutinestate(result) == inspect.CORO_CREATED:
+        result.close()
 
 
 def run_to_completion(coroutine: Coroutine[Any, Any, T]) -> T:
@@ -296,23 +296,23 @@ def run_to_completion(coroutine: Coroutine[Any, Any, T]) -> T:
         return allow_waiting(partial(run_blocking, coroutine))
 
 
-def _notify(late: Late | None, ended: Future[Any] | asyncio.Future[Any]) -> None:
+def _notify(late: Late | None, future: Future[Any] | asyncio.Future[Any]) -> None:
     """Call `late` in an empty context, if the body was not cancelled and has ended; what it raises is logged."""
     # A body that was stopped on a loop of its own has been passed on there, when its task ended.
-    stopped = ExecutionTimeoutError, CancelledElsewhereError
-    if ended.cancelled() or is_cancellation(ended.exception()) or isinstance(ended.exception(), stopped):
+    stops = ExecutionTimeoutError, CancelledElsewhereError
+    if future.cancelled() or is_cancellation(future.exception()) or isinstance(future.exception(), stops):
         return None
-    if ended.exception() is None and inspect.isawaitable(ended.result()):  # of this it has to be awaited
-        return drop_unawaited(ended.result())
+    if future.exception() is None and inspect.isawaitable(future.result()):  # of this it has to be awaited
+        return drop_unawaited(future.result())
     try:
-        Context().run(late or _log_late, cast("Future[Any]", ended))  # those of asyncio have the same methods
+        Context().run(late or _log_late, cast("Future[Any]", future))  # those of asyncio have the same methods
     except Exception:  # noqa: BLE001 - logged, because the caller has gone
         _log.exception("the late outcome of a handler that had timed out could not be recorded")
 
 
-def _log_late(ended: Future[Any]) -> None:
-    if ended.exception() is not None:
-        _log.warning("a handler that had timed out ended with %r", ended.exception())
+def _log_late(future: Future[Any]) -> None:
+    if future.exception() is not None:
+        _log.warning("a handler that had timed out ended with %r", future.exception())
 
 
 async def raise_interrupt(mode: ExecutionMode) -> None:

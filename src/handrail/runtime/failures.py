@@ -133,7 +133,7 @@ class FinalRefusal(CallRefusedError):
 _NOT_APPLIED = (ToolValidationError, EffectNotApplied, VisibilityExpansionRequired, CallPostponed, HandlerMismatchError)
 
 
-def failure_of(error: BaseException, tool_name: str) -> tuple[ToolResult[Any], BaseException | None]:
+def describe_outcome(error: BaseException, tool_name: str) -> tuple[ToolResult[Any], BaseException | None]:
     """The outcome of an exception, by the table above. `tool_name` is for the log and the message.
 
     Returns:
@@ -148,8 +148,8 @@ def failure_of(error: BaseException, tool_name: str) -> tuple[ToolResult[Any], B
     if isinstance(error, RunAbortedError | CallPostponed) or not isinstance(error, Exception) or mistakes_in(error):
         return ToolResult.error(f"{tool_name} was ended by {describe_error(error)}"), error
     # What Handrail raises says what to do; the program's own exceptions stand at the end of the traceback.
-    said = f": {error}" if isinstance(error, HandrailError) else ""
-    _log.error("%s failed with %s%s", tool_name, type(error).__name__, said, exc_info=error)
+    reason = f": {error}" if isinstance(error, HandrailError) else ""
+    _log.error("%s failed with %s%s", tool_name, type(error).__name__, reason, exc_info=error)
     return ToolResult.error(f"{tool_name} failed: {describe_error(error)}"), None
 
 
@@ -160,13 +160,13 @@ def is_for_model(error: BaseException) -> bool:
 
 def safe_refusal(error: ToolValidationError) -> ToolValidationError:
     """What a handler raised to fail its call; a copy with the mask, if a text of it or of its causes has a secret."""
-    said = "\n".join(text for each in _raised_with(error) for text in _texts_of(each))
-    if redacted(said) == said:
+    texts = "\n".join(text for cause in _list_chain(error) for text in _list_texts(cause))
+    if redacted(texts) == texts:
         return error
-    shown = ToolValidationError(redacted(str(error)))
+    refusal = ToolValidationError(redacted(str(error)))
     if error.__cause__ is not None and (kind := _kind_of_pydantic_ai(error.__cause__, _REFUSALS)) is not None:
-        shown.__cause__ = kind(redacted(str(error.__cause__)))
-    return shown
+        refusal.__cause__ = kind(redacted(str(error.__cause__)))
+    return refusal
 
 
 def handler_mismatch(tool: Tool[Any, Any], error: TypeError) -> HandlerMismatchError:
@@ -202,37 +202,37 @@ def text_for_model(error: BaseException, text: str | None = None) -> str:
         if isinstance(error, HandrailError) and not isinstance(error, DeveloperMistake):
             text = error.text_for_model or text
     # What it was raised from, or while it was handled: developer's mistakes and errors of the store.
-    for hidden in _raised_with(error)[1:]:
+    for hidden in _list_chain(error)[1:]:
         if not isinstance(hidden, HandrailError) or not hidden.text_for_model:
             continue
-        quoted = str(hidden)
+        hidden_text = str(hidden)
         # As text, and in the form inside quotes: the text of a `KeyError` is the `repr` of its argument.
-        for form in (quoted, repr(quoted)[1:-1]):
+        for form in (hidden_text, repr(hidden_text)[1:-1]):
             text = text.replace(form, hidden.text_for_model) if form else text
     return redacted(text)
 
 
-def _raised_with(error: BaseException) -> list[BaseException]:
+def _list_chain(error: BaseException) -> list[BaseException]:
     """An exception, and those that it was raised from, or while they were handled, or that it groups."""
-    found: list[BaseException] = []
+    errors: list[BaseException] = []
     # A program may set `__context__` itself, so chains may share exceptions or be circular.
-    seen = {id(error)}
+    ids = {id(error)}
     unseen: list[BaseException] = [error]
     while unseen:
-        each = unseen.pop()
-        found.append(each)
-        behind = [each.__cause__, each.__context__]
-        if isinstance(each, BaseExceptionGroup):
-            behind += cast("BaseExceptionGroup[BaseException]", each).exceptions  # of whatever it is
-        if isinstance(each, DispatchError):
-            behind += [failure for _, failure in each.failures]
-        new = [one for one in behind if one is not None and id(one) not in seen]
-        seen.update(map(id, new))
+        current = unseen.pop()
+        errors.append(current)
+        behind = [current.__cause__, current.__context__]
+        if isinstance(current, BaseExceptionGroup):
+            behind += cast("BaseExceptionGroup[BaseException]", current).exceptions  # of whatever it is
+        if isinstance(current, DispatchError):
+            behind += [failure for _, failure in current.failures]
+        new = [one for one in behind if one is not None and id(one) not in ids]
+        ids.update(map(id, new))
         unseen += new
-    return found
+    return errors
 
 
-def _texts_of(error: BaseException) -> list[str]:
+def _list_texts(error: BaseException) -> list[str]:
     """What a program may log of an exception without its traceback."""
     with suppress(Exception):  # as above; what cannot be formatted is not logged either
         return [str(error), repr(error), *map(str, getattr(error, "__notes__", ()))]
@@ -258,14 +258,14 @@ def unknown_because(error: BaseException, tool: Tool[Any, Any]) -> str | None:
     return None if _was_not_applied(error, tool.external.not_applied_on) else _described(error)
 
 
-def _was_not_applied(error: BaseException, declared: tuple[type[Exception], ...]) -> bool:
+def _was_not_applied(error: BaseException, types: tuple[type[Exception], ...]) -> bool:
     if isinstance(error, BaseExceptionGroup):
         group = cast("BaseExceptionGroup[BaseException]", error)  # of whatever it is
-        return all(_was_not_applied(member, declared) for member in group.exceptions)
+        return all(_was_not_applied(member, types) for member in group.exceptions)
     if isinstance(error, EffectUncertain):
         return False
     steers = _kind_of_pydantic_ai(error, _REFUSALS | _POSTPONING) is not None
-    return steers or isinstance(error, (*_NOT_APPLIED, *declared))
+    return steers or isinstance(error, (*_NOT_APPLIED, *types))
 
 
 def raise_as_meant(error: BaseException, tool_name: str) -> None:

@@ -93,12 +93,12 @@ async def _outcomes(calls: Sequence[Callable[[], Coroutine[Any, Any, T]]]) -> li
 
 async def _outcome(call: Callable[[], Coroutine[Any, Any, T]]) -> Future[T]:
     """Not raised: a task that raises `KeyboardInterrupt` would end its loop at once."""
-    ended: Future[T] = Future()
+    future: Future[T] = Future()
     try:
-        ended.set_result(await call())
+        future.set_result(await call())
     except BaseException as error:  # noqa: BLE001 - raised where the outcome is read
-        ended.set_exception(error)
-    return ended
+        future.set_exception(error)
+    return future
 
 
 async def cancel_all(tasks: Collection[asyncio.Future[Any]]) -> None:
@@ -176,8 +176,8 @@ def _run(runner: asyncio.Runner, body: Callable[[], Coroutine[Any, Any, T]]) -> 
     try:
         return runner.run(body(), context=copy_context())
     finally:
-        while left := asyncio.all_tasks(loop):
-            _cancel(loop, left)
+        while tasks := asyncio.all_tasks(loop):
+            _cancel(loop, tasks)
         loop.set_exception_handler(None)
 
 
@@ -189,10 +189,10 @@ def _end_tasks(loop: asyncio.AbstractEventLoop) -> None:
             task.get_coro().close()
 
 
-def _cancel(loop: asyncio.AbstractEventLoop, left: set[asyncio.Task[Any]]) -> None:
+def _cancel(loop: asyncio.AbstractEventLoop, tasks: set[asyncio.Task[Any]]) -> None:
     """Cancel what a handler has left, and await it; as `asyncio.run` does."""
-    loop.run_until_complete(cancel_all(left))
-    for task in left:
+    loop.run_until_complete(cancel_all(tasks))
+    for task in tasks:
         if not task.cancelled() and (error := task.exception()) is not None:
             message = "a task that a handler had left failed when it was cancelled"
             loop.call_exception_handler({"message": message, "exception": error, "task": task})

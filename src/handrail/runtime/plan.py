@@ -62,9 +62,9 @@ class ToolPlan:
     most_characters: int = MAX_RESULT_CHARS
     is_straight: bool = False
 
-    def __init__(self, tool: Tool[Any, Any] | None, rendered: RenderedPrompt[Any], environment: Environment) -> None:
+    def __init__(self, tool: Tool[Any, Any] | None, prompt: RenderedPrompt[Any], environment: Environment) -> None:
         """Work out what the calls of a tool need in a run."""
-        self.rendered: RenderedPrompt[Any] = rendered
+        self.prompt: RenderedPrompt[Any] = prompt
         self.tool: Tool[Any, Any] | None = tool
         resources, beside = environment.resources, tool is not None and tool.concurrent
         self.open_scope: Callable[[], CallScope] = resources.concurrent_call_scope if beside else resources.call_scope
@@ -78,7 +78,7 @@ class ToolPlan:
     def _take(self, tool: Tool[Any, Any], environment: Environment) -> None:
         self.parse = partial(tool.parse, max_bytes=environment.max_argument_bytes)
         self.dump = partial(recorded_arguments, masking=tool.masking)
-        self.policies = self.rendered.policies.get(tool.name, self.rendered.prompt_policies)
+        self.policies = self.prompt.policies.get(tool.name, self.prompt.prompt_policies)
         self.claims, self.is_async, self.most_characters = tool.claims, tool.is_async, tool.max_result_chars
         if tool.timeout is not None or environment.deadline is not None:
             from handrail.limits import time_limit  # noqa: PLC0415
@@ -101,10 +101,10 @@ def find_plan(environment: Environment, name: str, reply: str | None) -> ToolPla
 
     Two threads that meet a new tool may make two equal plans.
     """
-    rendered = environment.rendering.seen_by(reply)
+    prompt = environment.rendering.seen_by(reply)
     plan: ToolPlan | None = environment.plans.get(name)
-    if plan is None or plan.rendered is not rendered:
-        plan = ToolPlan(environment.tool(name, reply), rendered, environment)
-        if rendered.tool(name) is not None:  # others come and go while the prompt stays the same
+    if plan is None or plan.prompt is not prompt:
+        plan = ToolPlan(environment.tool(name, reply), prompt, environment)
+        if prompt.tool(name) is not None:  # others come and go while the prompt stays the same
             environment.plans[name] = plan
     return plan

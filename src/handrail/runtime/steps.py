@@ -86,10 +86,10 @@ async def unknown_tool(run: CallState) -> Never:
         CallRefusedError: a closed section brings the tool; or the call was started before, when there was such a tool,
             and its outcome is not known.
     """
-    asked = repr(run.call.name)
-    asked = asked if len(asked) <= _LONGEST_NAME else f"{asked[:_LONGEST_NAME]}..."
-    if await _started(run) is not None:
-        raise _in_doubt(f"there is no tool {asked} now. This call was started before")
+    name = repr(run.call.name)
+    name = name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}..."
+    if await _find_started(run) is not None:
+        raise _in_doubt(f"there is no tool {name} now. This call was started before")
     section = run.environment.rendering.closed_section_of(run.call.name, run.ref.reply)
     if section is not None:
         opener = run.environment.rendering.names.open
@@ -97,18 +97,18 @@ async def unknown_tool(run: CallState) -> Never:
             f"{run.call.name} was not run: it is a tool of the section {section}, which was closed when this reply "
             f'began. Open it with {opener}(paths=["{section}"]), and call {run.call.name} after that.'
         )
-    wanted = asked.strip("'")
-    known = [tool.name for tool in run.environment.tools]
-    if not known:
-        raise FinalRefusal(f"there is no tool {asked}: this prompt has no tools. Answer without calling one.")
-    near = nearest(wanted, known)
+    searched = name.strip("'")
+    names = [tool.name for tool in run.environment.tools]
+    if not names:
+        raise FinalRefusal(f"there is no tool {name}: this prompt has no tools. Answer without calling one.")
+    near = nearest(searched, names)
     hint = f" Did you mean {shorten(near, _LONGEST_NAME)}?" if near else ""
-    text = f"there is no tool {asked}.{hint} The tools are: "
-    left = _LONGEST_MESSAGE - len(f"{text}.".encode(errors="surrogatepass"))
-    raise FinalRefusal(f"{text}{enumerated(known, limit=left, wanted=wanted)}.")
+    text = f"there is no tool {name}.{hint} The tools are: "
+    room = _LONGEST_MESSAGE - len(f"{text}.".encode(errors="surrogatepass"))
+    raise FinalRefusal(f"{text}{enumerated(names, limit=room, wanted=searched)}.")
 
 
-async def _started(run: CallState) -> OpenCall | None:
+async def _find_started(run: CallState) -> OpenCall | None:
     """The effect of the call that the store of the session holds and that is not settled; `None` if there is none."""
     recorder = run.environment.session.recorder
     if recorder is None or not run.has_identity:
@@ -146,7 +146,7 @@ def read_params(run: CallState, tool: Tool[Any, Any]) -> None:
     try:
         run.take_params(run.plan.parse(run.call.arguments))
     except ParseError as error:
-        raise ParseError(f"{not_run(tool.name, error)}{_example_of(tool)}", faults=error.faults) from error
+        raise ParseError(f"{not_run(tool.name, error)}{_format_example(tool)}", faults=error.faults) from error
 
 
 async def _refuse_masks(run: CallState, tool: Tool[Any, Any]) -> None:
@@ -154,21 +154,21 @@ async def _refuse_masks(run: CallState, tool: Tool[Any, Any]) -> None:
     masked = masks_in(run.call, tool)
     if not masked:
         return
-    started = await _started(run)
-    if started is not None and started.state == "unapplied":
+    effect = await _find_started(run)
+    if effect is not None and effect.state == "unapplied":
         raise CallRefusedError(cannot_apply(tool.name, SECRETS_GONE))
-    if started is not None:
+    if effect is not None:
         raise _in_doubt(f"{tool.name} was interrupted after it had started")
     if await _has_taken_effect(run, tool):
         raise FinalRefusal(
             f"{tool.name} took effect before it was interrupted, and was not run again. Its result has been applied by "
             "hand. Do not ask for it again."
         )
-    from handrail.runtime.approval import recorded_answer, refusal_of  # noqa: PLC0415
+    from handrail.runtime.approval import approval_refusal, recorded_answer  # noqa: PLC0415
 
     no = await recorded_answer(run, tool, None)
     if no is not None:
-        raise refusal_of(tool.name, no)
+        raise approval_refusal(tool.name, no)
     raise FinalRefusal(
         f"{tool.name} was interrupted and not run: its arguments have {MASK} at {', '.join(masked)}, which stands for "
         "a secret that is not stored. Ask for it again, with the value itself."
@@ -203,7 +203,7 @@ def not_run(name: str, error: ParseError) -> str:
     return f"{name} was not run: {error}"
 
 
-def _example_of(tool: Tool[Any, Any]) -> str:
+def _format_example(tool: Tool[Any, Any]) -> str:
     if tool.params_type is None:
         return "\nIt takes no arguments: send {}."
     return f"\nA call that is right: {tool.codec.dump_json(tool.examples[0].input).decode()}" if tool.examples else ""
@@ -223,56 +223,56 @@ async def run_handler(run: CallState, tool: Tool[Any, Any], claim: Claim) -> Too
         DeadlineExceededError: it overran the deadline.
         BaseException: what the handler raises.
     """
-    if claim.stored is not None:
-        run.note_taint()
-        return claim.stored
+    if claim.result is not None:
+        run.record_taint()
+        return claim.result
     if tool.handler is None:
         raise CallRefusedError(f"{tool.name} is declared without a handler, so it cannot be run here. Do without it.")
     now = run.environment.clock.monotonic
-    started = now()
+    start = now()
     context = run.context(claim)
     token = CALL_CONTEXT.set(context)
     try:
         reached("before-handler")
-        returned = await _run_bounded(run, tool, claim, partial(_call, run, tool, claim, context))
+        result = await _run_bounded(run, tool, claim, partial(_call, run, tool, claim, context))
         reached("after-handler")
     # Also for Ctrl-C and cancellation: the effect may have happened, whatever ended the handler.
     except BaseException as error:
         # These prove that nothing was done, unless a call that the handler has made has raised them.
         is_proof = isinstance(error, CallPostponed | VisibilityExpansionRequired)
         is_nested = run.nested_calls and tool.external is not None and is_proof
-        claim.raised(error, unknown="a call that its handler made has ended it" if is_nested else "")
+        claim.take_error(error, unknown="a call that its handler made has ended it" if is_nested else "")
         raise_as_meant(error, tool.name)
         raise
     finally:
         CALL_CONTEXT.reset(token)
-        run.end_handler(now() - started)
-        run.note_taint()
+        run.end_handler(now() - start)
+        run.record_taint()
     # Before the result is checked: an effect that has happened is recorded, however invalid its result is.
     if claim.records_at_once:
-        await run.mode.write_to(run.environment.effect_ledger.units, partial(claim.returned, returned))
+        await run.mode.write_to(run.environment.effect_ledger.units, partial(claim.take_result, result))
     else:
-        claim.returned(returned)
-    return _checked_result(tool, returned, stored=run.plan.is_stored)
+        claim.take_result(result)
+    return _check_result(tool, result, is_stored=run.plan.is_stored)
 
 
-def _checked_result(tool: Tool[Any, Any], returned: object, *, stored: bool) -> ToolResult[Any]:
+def _check_result(tool: Tool[Any, Any], result: object, *, is_stored: bool) -> ToolResult[Any]:
     """What a handler returned, if it is a result of the tool; `stored` is whether the session is in a store.
 
     Raises:
         CallRefusedError: it is not.
     """
-    if not is_result(returned):
-        drop_unawaited(returned)
-        raise _invalid_result(tool, f"returned a value of type {type(returned).__name__} instead of a ToolResult")
+    if not is_result(result):
+        drop_unawaited(result)
+        raise _invalid_result(tool, f"returned a value of type {type(result).__name__} instead of a ToolResult")
     # Nearly all results are so.
-    fits = type(returned.value) is tool.result_type or (returned.value is None and returned.success is False)
-    fits = fits and type(returned.message) is str and type(returned.success) is bool
-    fault = None if fits and not returned.parts else tool.fault_of(returned, stored=stored)
+    fits = type(result.value) is tool.result_type or (result.value is None and result.success is False)
+    fits = fits and type(result.message) is str and type(result.success) is bool
+    fault = None if fits and not result.parts else tool.fault_of(result, stored=is_stored)
     if fault:
-        drop_unawaited(returned.value)
+        drop_unawaited(result.value)
         raise _invalid_result(tool, fault)
-    return returned
+    return result
 
 
 async def _run_bounded(
@@ -283,16 +283,20 @@ async def _run_bounded(
     is_async = inspect.iscoroutinefunction(claim.apply) if applies else run.plan.is_async
     # The fast path: nothing to bound and no event loop to spare, so the handler is a plain call on this thread.
     if seconds is None and run.mode.inline and not is_async:
-        returned: Any = body()
-        if returned.__class__ is not ToolResult and inspect.isawaitable(returned):
-            returned = await await_result(run.mode, returned, seconds=None)
-        return returned
+        result: Any = body()
+        if result.__class__ is not ToolResult and inspect.isawaitable(result):
+            result = await await_result(run.mode, result, seconds=None)
+        return result
     if by_deadline and not seconds:
         raise DeadlineExceededError("the deadline has passed; it was not run")
     late: Late | None = None
     if claim.effect is not None and not applies:  # what has overrun says nothing of the secrets of the call
         secrets = run.secrets
-        late = claim.ended_late if secrets is None else lambda ended: secrets.during(claim.ended_late, ended)
+        late = (
+            claim.take_late_outcome
+            if secrets is None
+            else lambda future: secrets.during(claim.take_late_outcome, future)
+        )
     try:
         return await run_to_end(run.mode, body, is_async=is_async, seconds=seconds, late=late)
     except ExecutionTimeoutError as overrun:
@@ -313,7 +317,7 @@ def _call(run: CallState, tool: Tool[Any, Any], claim: Claim, context: ToolConte
     try:
         return allow_interrupts(partial(_call_handler, tool, claim, run.params, context))
     finally:
-        claim.left()
+        claim.end_handler()
 
 
 def _call_handler(tool: Tool[Any, Any], claim: Claim, params: object, context: ToolContext) -> Any:  # noqa: ANN401 - as above
@@ -406,7 +410,7 @@ async def _note_applied(run: CallState, claim: Claim, effect: EffectRow) -> bool
 
     session, effect_id = run.environment.session, effect.effect_id
     # From the end: a replay mostly repeats a recent effect. A session that was resumed reads them from its store.
-    if claim.stored is not None and await run.mode.write_to(
+    if claim.result is not None and await run.mode.write_to(
         session.store, lambda: any(one.effect_id == effect_id for one in reversed(session[EffectApplied]))
     ):
         return False
@@ -465,8 +469,8 @@ def notify_listeners(run: CallState, event: ToolInvoked) -> None:
 
             session.dispatcher.dispatch(EffectUnsettled(event.session_id, *run.ref, event.name, effect.key))
         if turn.is_first and turn.ticket.runs and (turn.outer is None or turn.outer.is_open()):
-            record_of = f"record {run.call.name}"
-            with Transaction(record_of, ticket=turn.ticket, writes=not turn.shared, parent=turn.outer) as transaction:
+            title = f"record {run.call.name}"
+            with Transaction(title, ticket=turn.ticket, writes=not turn.shared, parent=turn.outer) as transaction:
                 transaction.open_for_results(session)
                 session.slices.announce(event)
                 transaction.commit()
@@ -494,10 +498,10 @@ async def answer_from_record(run: CallState) -> ToolMessage | None:
     if not run.has_identity:
         return None
     reads = None if session.calls.is_at_hand(run.ref) else session.store
-    return await run.mode.write_to(reads, partial(_recorded, run))
+    return await run.mode.write_to(reads, partial(_find_message, run))
 
 
-def _recorded(run: CallState) -> ToolMessage | None:
+def _find_message(run: CallState) -> ToolMessage | None:
     ref, environment = run.ref, run.environment
     try:
         event = environment.session.calls.find(ref)
@@ -510,7 +514,7 @@ def _recorded(run: CallState) -> ToolMessage | None:
     is_same = is_same_call(run.call, event.call) and has_same_secrets(run.call, event, run.tool, environment)
     if ref.reply is not None and not is_same:
         raise reused_id(event, run.call)
-    return _rendered(run, declared_result(run.tool, event), replayed=True) if event.final else None
+    return _build_message(run, declared_result(run.tool, event), replayed=True) if event.final else None
 
 
 def render_message(run: CallState, result: ToolResult[Any]) -> ToolMessage:
@@ -521,12 +525,12 @@ def render_message(run: CallState, result: ToolResult[Any]) -> ToolMessage:
     """
     if run.raises is not None:
         raise run.raises
-    render = partial(_rendered, run, result, replayed=run.claim.stored is not None)
+    render = partial(_build_message, run, result, replayed=run.claim.result is not None)
     message = render() if run.secrets is None else run.secrets.during(render)  # one that fails is logged
     return message if run.refusal is None else message._replace(refusal=run.refusal)
 
 
-def _rendered(run: CallState, result: ToolResult[Any], *, replayed: bool) -> ToolMessage:
+def _build_message(run: CallState, result: ToolResult[Any], *, replayed: bool) -> ToolMessage:
     environment = run.environment
     masked = result if run.plan.result_masking is None else masked_result(result, run.tool)
     text = masked.render()

@@ -183,7 +183,7 @@ async def commit_participants(
     queues = sorted((part.queue for part in parts if part.queue is not None), key=id)
     try:
         outcome: CommitOutcome = "committed"
-        raised: BaseException | None = None
+        failure: BaseException | None = None
         try:
             for queue in queues:
                 turn = queue.enter(who)
@@ -195,14 +195,14 @@ async def commit_participants(
                 await prepare_in_turn(part, apply)
             await writing.run(attempts)
         except BaseException as error:  # noqa: BLE001 - raised when what follows from it has been done
-            raised = error
+            failure = error
             outcome = await writing.outcome_after(error)
         if outcome != "rolled back":
             if settle is not None:
                 settle(outcome)
-            notify_participants(parts, kept=outcome == "committed")
-        if raised is not None:
-            raise raised
+            notify_participants(parts, is_committed=outcome == "committed")
+        if failure is not None:
+            raise failure
     finally:
         for queue in queues:
             queue.leave(who)
@@ -262,13 +262,13 @@ class _Writing:
 
     def _may_try_again(self, error: Exception, attempt: int, attempts: int) -> bool:
         """Whether another attempt may gain something: not if it would wait as long again for a store that is busy."""
-        lost = error if isinstance(error, StoreUnavailableError) and self._store is not None else None
+        outage = error if isinstance(error, StoreUnavailableError) and self._store is not None else None
         # The first doubt remains: that a later attempt was not committed does not prove that the first one was not.
-        if lost is not None and lost.in_doubt:
-            self._doubt = self._doubt or lost
+        if outage is not None and outage.in_doubt:
+            self._doubt = self._doubt or outage
         self._may_be_kept = self._doubt is not None
         # In doubt, only another attempt can determine the outcome, so a smaller limit of the caller does not count.
-        return lost is not None and attempt < (ATTEMPTS if self._doubt else 1 if lost.waited else attempts)
+        return outage is not None and attempt < (ATTEMPTS if self._doubt else 1 if outage.waited else attempts)
 
 
 async def prepare_in_turn(part: CommitParticipant, apply: Apply | None) -> None:
@@ -297,7 +297,7 @@ def _attempt(who: object, act: Callable[[], object], failures: _Failures) -> Non
         failures.append((who, error))
 
 
-def notify_participants(parts: Sequence[CommitParticipant], *, kept: bool) -> None:
+def notify_participants(parts: Sequence[CommitParticipant], *, is_committed: bool) -> None:
     """Notify every part that it was committed, or that this is in doubt; each even if one before it raised.
 
     Raises:
@@ -305,12 +305,12 @@ def notify_participants(parts: Sequence[CommitParticipant], *, kept: bool) -> No
     """
     failures: _Failures = []
     for part in parts:
-        _attempt(part, part.after_commit if kept else part.in_doubt, failures)
+        _attempt(part, part.after_commit if is_committed else part.in_doubt, failures)
     # An interrupt comes last, and ends this.
     for who, error in sorted(failures, key=lambda failure: not isinstance(failure[1], Exception)):
         if not isinstance(error, Exception):
             raise error
-        word, name = "committed" if kept else "in doubt", type(getattr(who, "wraps", who)).__name__
+        word, name = "committed" if is_committed else "in doubt", type(getattr(who, "wraps", who)).__name__
         _log.error("a call is %s, and its %s failed to note that", word, name, exc_info=error)
 
 
@@ -360,7 +360,7 @@ async def restore_participants(tool: str, steps: Iterable[Undoing], in_thread: I
 
 def _raise(tool: str, failures: _Failures, cancelled: BaseException | None) -> None:
     errors = [(who, error) for who, error in failures if isinstance(error, Exception)]
-    interrupts = [each for each in failures if not isinstance(each[1], Exception)]
+    interrupts = [pair for pair in failures if not isinstance(pair[1], Exception)]
     failure = RollbackError(tool, errors) if errors else None
     if interrupts:
         cancelled, names = interrupts[0][1], ", ".join(type(who).__name__ for who, _ in interrupts)

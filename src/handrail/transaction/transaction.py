@@ -34,7 +34,7 @@ from handrail.transaction.commit import (
     settling_waits,
 )
 from handrail.transaction.unit_of_work import UnitStore
-from handrail.turns import Ticket, Turn, own_turn, turn_of
+from handrail.turns import Ticket, Turn, find_turn, own_turn
 from handrail.waiting import run_blocking, run_detached, run_in_thread_or_here
 
 T = TypeVar("T")
@@ -109,7 +109,7 @@ def check_write(participant: Snapshotable[Any], what: str, *, call: Transaction 
 class Transaction:
     """One call's unit of work: open, then committed or rolled back. It is current from `with` on.
 
-    Calls that are made inside it take turns on it among themselves (`turn_of`).
+    Calls that are made inside it take turns on it among themselves (`find_turn`).
 
     Attributes:
         tool: name of the tool whose call this is, for messages.
@@ -155,7 +155,7 @@ class Transaction:
     participants: tuple[Snapshotable[Any], ...] = field(default=(), init=False)
     inner: Transaction | None = field(default=None, init=False)
     undo_lock: threading.Lock | None = field(default=None, init=False)
-    saved: dict[int, tuple[Snapshotable[Any], object]] = field(default_factory=dict, init=False)  # pyright: ignore[reportUnknownVariableType] - of the factory
+    snapshots: dict[int, tuple[Snapshotable[Any], object]] = field(default_factory=dict, init=False)  # pyright: ignore[reportUnknownVariableType] - of the factory
     _token: Token[Transaction | None] = field(init=False)
 
     def __enter__(self) -> Self:
@@ -263,7 +263,7 @@ class Transaction:
         if not self.writes and participant is not self.writer:
             raise self.read_only_violation(what)
         self._check_not_suspended(what)
-        if id(participant) not in self.saved:
+        if id(participant) not in self.snapshots:
             self._enroll(participant, what, snapshot)
 
     def read_only_violation(self, what: str) -> ReadOnlyViolation:
@@ -277,7 +277,7 @@ class Transaction:
             TransactionClosedError: this transaction has ended. Nothing has been written.
             TurnConflictError: another call holds its turn. It has not joined.
         """
-        if id(participant) not in self.saved:
+        if id(participant) not in self.snapshots:
             self._enroll(participant, f"use a {type(participant).__name__}", None)
 
     def commit(self) -> None:
@@ -344,7 +344,7 @@ class Transaction:
             # The last one to join first; a late write may still join meanwhile.
             steps: list[Undoing] = [
                 (who, partial(self._restore, who, snapshot), getattr(who, "restore_waits", False))
-                for who, snapshot in reversed(tuple(self.saved.values()))
+                for who, snapshot in reversed(tuple(self.snapshots.values()))
             ]
             steps += [(part, part.after_rollback, settling_waits(part)) for part in reversed(self.enlisted)]
             await restore_participants(self.tool, steps, in_thread)
@@ -352,7 +352,7 @@ class Transaction:
             UNDOING.reset(tokens[1])
             _CURRENT.reset(tokens[0])
             self.state = "ended"
-            self.saved.clear()
+            self.snapshots.clear()
 
     def _begin(self) -> None:
         untracked, parent = self.untracked, self.parent
@@ -361,24 +361,24 @@ class Transaction:
                 raise TransactionClosedError(parent.tool, f"call {self.tool}")
             if self.writes:
                 parent.suspend_for(self)
-            untracked += tuple(each for each in parent.participants if own_turn(each) is None)
+            untracked += tuple(participant for participant in parent.participants if own_turn(participant) is None)
         if self.writes:
             for participant in untracked:
                 self.join(participant)
 
     def _enroll(self, participant: Snapshotable[Any], what: str, snapshot: Callable[[], object] | None) -> None:
         if getattr(participant, "turn", None) not in self.ticket.turns:  # what `holds` would come to, at less cost
-            turn = turn_of(participant)
+            turn = find_turn(participant)
             if not self.holds(turn) and not self.root.ticket.extend(turn):
                 raise TurnConflictError(
                     f"{self.tool} cannot {what}: another call is using that {type(participant).__name__}. Bind it as a "
                     "resource of the prompt, so that calls which need it take their turn."
                 )
-        saved = (participant, participant.snapshot() if snapshot is None else snapshot())
+        entry = (participant, participant.snapshot() if snapshot is None else snapshot())
         for transaction in self.chain():
-            if id(participant) not in transaction.saved:  # or else its snapshot is older
+            if id(participant) not in transaction.snapshots:  # or else its snapshot is older
                 transaction.participants = (*transaction.participants, participant)
-                transaction.saved[id(participant)] = saved
+                transaction.snapshots[id(participant)] = entry
         # Checked once more after the registration: a rollback that began meanwhile may have passed this participant by,
         # so the write must not follow.
         if not self.is_open():
@@ -409,7 +409,7 @@ class Transaction:
     def _end(self, outcome: str) -> None:
         self.must_roll_back = False
         self.enlisted = ()
-        self.saved.clear()
+        self.snapshots.clear()
         # Set before `state`: a session whose writer has ended takes the slices from before it, unless it is committed.
         self.committed = outcome == "committed"
         self.state = "ended"
@@ -464,17 +464,17 @@ def enlist(participant: TwoPhaseParticipant) -> None:
         SecondStoreError: the participant names another store than that of the call.
         TransactionClosedError: the call has ended.
     """
-    refused = partial(InvalidArgumentError, function="transaction.enlist", argument="participant", given=participant)
+    refuse = partial(InvalidArgumentError, function="transaction.enlist", argument="participant", given=participant)
     if isinstance(participant, type) or not all(callable(getattr(participant, name, None)) for name in _METHODS):
-        raise refused(expected=f"an object with the methods {', '.join(_METHODS)}, and the attribute store")
+        raise refuse(expected=f"an object with the methods {', '.join(_METHODS)}, and the attribute store")
     transaction = current()
     if transaction is None:
         raise SessionUseError("no call runs here, so nothing is committed; use transaction.enlist inside a handler")
     if not transaction.writes:
         raise transaction.read_only_violation(f"enlist a {type(participant).__name__}")
-    parts = (part for each in transaction.chain() for part in each.enlisted)
+    parts = (part for outer in transaction.chain() for part in outer.enlisted)
     if any(isinstance(part, _Enlisted) and part.wraps is participant for part in parts):
-        raise refused(expected="a participant that is not enlisted yet: each is committed once, or rolled back once")
+        raise refuse(expected="a participant that is not enlisted yet: each is committed once, or rolled back once")
     transaction.enlist(_Enlisted(participant))
 
 

@@ -77,7 +77,7 @@ class Turn:
 
     def blockers(self, ticket: Ticket) -> Iterator[Ticket]:
         """The tickets that hold back one that waits, but for those that one of them waits for here."""
-        running = islice((each for each in self.calls if each.began), self.calls_running())
+        running = islice((call for call in self.calls if call.began), self.calls_running())
         others = list(running if ticket.ancestors else self.nested)
         for other in reversed(self.nested if ticket.ancestors else self.calls):
             if other.number < ticket.number:
@@ -90,10 +90,10 @@ class Turn:
         """The tickets before one that runs (rule 5)."""
         if not self.nested and next(iter(self.calls)) is ticket:
             return ()
-        ahead = takewhile(lambda each: each is not ticket, self.nested if ticket.ancestors else self.calls)
+        ahead = takewhile(lambda other: other is not ticket, self.nested if ticket.ancestors else self.calls)
         if ticket.ancestors:
-            return chain(ahead, (each for each in self.calls if 0 < each.began < ticket.number))
-        return chain(ahead, takewhile(lambda each: each.number < ticket.began, self.nested))
+            return chain(ahead, (other for other in self.calls if 0 < other.began < ticket.number))
+        return chain(ahead, takewhile(lambda other: other.number < ticket.began, self.nested))
 
     def may_continue(self, ticket: Ticket, *, nested: bool) -> list[Ticket]:
         """The calls, or nested tickets, that it held back, and may not hold back since a ticket has left it."""
@@ -101,8 +101,8 @@ class Turn:
         free = [*islice(exclusive, 1)]
         # A shared one has held back no shared ones; and what holds back the first of these holds back all.
         if ticket.exclusive and shared and not self.holds_back(next(iter(shared))):
-            end = next((each.number for each in exclusive), float("inf"))
-            free += takewhile(lambda each: each.number < end, shared)
+            end = next((other.number for other in exclusive), float("inf"))
+            free += takewhile(lambda other: other.number < end, shared)
         for first in self.nested if nested else self.calls:
             free.append(first)
             # Only a ticket that is excused is before one that is first.
@@ -235,11 +235,11 @@ class Ticket:
         for ancestor in self.ancestors:
             ancestor.inside = ancestor.inside or set()
             ancestor.inside.add(self)
-        _TIED.update(asking := [ancestor for ancestor in self.ancestors if ancestor.held_at])
+        _TIED.update(waiting_ancestors := [ancestor for ancestor in self.ancestors if ancestor.held_at])
         self.began = 0
         if self.is_free():
             self.began = self.number
-            if asking:
+            if waiting_ancestors:
                 _give_way(self)
             return
         self._waiter = Future()
@@ -248,11 +248,13 @@ class Ticket:
         if self.ancestors:
             _TIED.add(self)
             # Those inside the same call wait for none of its ancestors: this has been refused to them.
-            are_inside = all(self.ancestors[0] in each.ancestors for turn in self.turns for each in turn.blockers(self))
+            are_inside = all(self.ancestors[0] in it.ancestors for turn in self.turns for it in turn.blockers(self))
             if not are_inside and _search(self, requests=False)[self]:
                 self.leave()
                 raise TurnConflictError(_CIRCLE)
-            if not are_inside or any(turn.waiting[False, each] for turn in self.turns for each in (False, True)):
+            if not are_inside or any(
+                turn.waiting[False, exclusive] for turn in self.turns for exclusive in (False, True)
+            ):
                 _give_way(self)
 
     def leave(self) -> bool:
@@ -328,7 +330,7 @@ def _give_way(start: Ticket, *, own: bool = False) -> None:
     for ticket in to_visit:
         to_visit += [other for other in waits[ticket] if other not in circle]
         circle.update(waits[ticket])
-    for ticket in [start] if own else [each for each in waits if each.began and each.held_at]:
+    for ticket in [start] if own else [other for other in waits if other.began and other.held_at]:
         ticket.excused |= {other for turn in ticket.turns for other in turn.before(ticket)} & circle
         for other in ticket.excused:
             other.is_excused = True
@@ -396,7 +398,7 @@ def own_turn(participant: object) -> Turn | None:
     return turn if isinstance(turn, Turn) else None
 
 
-def turn_of(participant: object) -> Turn:
+def find_turn(participant: object) -> Turn:
     """The turn of a participant: its own, or one that is kept for it.
 
     Raises:

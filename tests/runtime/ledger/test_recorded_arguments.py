@@ -17,7 +17,7 @@ from handrail.runtime import ToolCall
 from handrail.runtime.ledger.records import (
     MOST_BYTES,
     RecordedArguments,
-    is_record_of,
+    is_recorded_as,
     read_arguments,
     recorded_arguments,
     started_params,
@@ -168,7 +168,7 @@ def test_parameters_that_cannot_be_written_do_not_fail_the_call(
 
     assert recorded_arguments(ToolCall("c", "do"), Note("a"), Broken()).decode() == wording
     caplog.clear()
-    assert not is_record_of(b'{"text":"a"}', Note("a"), Broken())
+    assert not is_recorded_as(b'{"text":"a"}', Note("a"), Broken())
     assert caplog.messages == wording
 
 

@@ -132,11 +132,11 @@ def test_everybody_is_told(kept: bool, word: str, caplog: pytest.LogCaptureFixtu
         in_doubt = after_commit
 
     last = Receipt()
-    notify_participants([Failing(), last], kept=kept)
+    notify_participants([Failing(), last], is_committed=kept)
     assert last.settled == [word]
     assert caplog.messages == wording
     with pytest.raises(KeyboardInterrupt):
-        notify_participants([Interrupted(), last], kept=kept)
+        notify_participants([Interrupted(), last], is_committed=kept)
     assert last.settled == [word, word]
 
 

@@ -273,8 +273,8 @@ class Unknown(NamedTuple):
         """The message for the model."""
         note = self.row.note.partition("\n")[0]
         reason = f" ({note})" if note else ""
-        started = f"an earlier call of {self.row.tool} with the idempotency key {self.row.key} was started"
-        return f"{started}, and it is not known whether it took effect{reason}. It was not run again. {FOR_A_PERSON}"
+        text = f"an earlier call of {self.row.tool} with the idempotency key {self.row.key} was started"
+        return f"{text}, and it is not known whether it took effect{reason}. It was not run again. {FOR_A_PERSON}"
 
 
 Rejection = Hit | Busy | Conflict | Unknown
@@ -363,7 +363,9 @@ def fault(row: EffectRow) -> str:
     return ""
 
 
-def claimed(row: EffectRow | None, fresh: EffectRow, request: ClaimRequest) -> tuple[type[Rejection] | None, EffectRow]:
+def answer_claim(
+    row: EffectRow | None, fresh: EffectRow, request: ClaimRequest
+) -> tuple[type[Rejection] | None, EffectRow]:
     """Answer a claim: why it is not granted, and the row to be written for it; `row` itself if nothing changes.
 
     Args:
@@ -481,10 +483,10 @@ def is_left_by(row: EffectRow, claimed_row: EffectRow) -> bool:
     return row.effect_id == claimed_row.effect_id and row.fence - claimed_row.fence == later
 
 
-def same_outcome(standing: EffectRow | None, row: EffectRow) -> bool:
+def same_outcome(current: EffectRow | None, row: EffectRow) -> bool:
     """Whether a row is there, and equal to another one except for the times of its lease, its end and its expiry."""
     # Times are left out, because each attempt to write an outcome reads the clock anew.
-    return standing is not None and standing[:9] + standing[12:17] == row[:9] + row[12:17]
+    return current is not None and current[:9] + current[12:17] == row[:9] + row[12:17]
 
 
 def removable(row: EffectRow) -> bool:

@@ -153,7 +153,7 @@ class LeaseRenewer:
         now = self._clock.monotonic()
         # A copy, because other threads schedule tasks meanwhile, and a dictionary must not change while it is iterated.
         due = [(task, entry) for task, entry in list(self._due.items()) if entry[0][0] <= now]
-        for (task, entry), again in [(each, self._attempt(each[1][1])) for each in due]:
+        for (task, entry), again in [(item, self._attempt(item[1][1])) for item in due]:
             delay = self._attempt(again) if callable(again) else again
             if delay is not None:
                 # Into the entry, not into the dictionary: a task that was unscheduled meanwhile must not be scheduled
@@ -188,17 +188,17 @@ class LeaseRenewer:
             if row is not None and row.owner.process and EffectChange(claim.row, None).fits(row):
                 change_effect(self._store, row, disowned(row))
 
-    def _poll(self, future: Future[None], seen: EffectRow) -> _Due:
+    def _poll(self, future: Future[None], claimed_row: EffectRow) -> _Due:
         """Look at a watched row; returns in how many seconds to look again, `None` if the watch has ended."""
-        row, now = self._store.get(seen.partition, seen.key), self._store.now()
+        row, now = self._store.get(claimed_row.partition, claimed_row.key), self._store.now()
         until = None if row is None else proved(self._store, row, now).lease_until
-        _look(future, seen, row if until is not None and until > now else None)
+        _look(future, claimed_row, row if until is not None and until > now else None)
         if future.done() or until is None:
             return None
-        left = (until - now).total_seconds()
+        seconds = (until - now).total_seconds()
         poll_every = self._store.poll_every
         # Between half of the interval and one and a half, so that many processes do not poll a store together.
-        return left if poll_every is None else min(left, poll_every.total_seconds() * (0.5 + self._jitter()))
+        return seconds if poll_every is None else min(seconds, poll_every.total_seconds() * (0.5 + self._jitter()))
 
     def _attempt(self, act: Callable[[], T]) -> T | float:
         try:
@@ -224,9 +224,9 @@ class LeaseRenewer:
             wake = min(wake, time.monotonic() + ring)
 
 
-def _look(future: Future[None], seen: EffectRow, row: EffectRow | None) -> None:
+def _look(future: Future[None], claimed_row: EffectRow, row: EffectRow | None) -> None:
     """Resolve the future of a watch if the row no longer belongs to its owner."""
-    if not EffectChange(seen, None).fits(row):
+    if not EffectChange(claimed_row, None).fits(row):
         with suppress(InvalidStateError):  # another thread has seen the change, or the waiter has cancelled
             future.set_result(None)
 

@@ -120,50 +120,50 @@ class EffectLedger:
             act, make = in_thread if self.store.claim_waits else None, partial(self._fresh, request)
             fresh = make() if act is None else cast("EffectRow", await act(make))
             # Insert before reading: most keys are new, and the insert decides atomically between two callers.
-            refused = await self._written(apply, None, fresh, request)
-            if refused is None:
+            conflict = await self._write(apply, None, fresh, request)
+            if conflict is None:
                 return Claimed(fresh, request.lease, request.beat_until)
-            standing = refused.standing
-            if standing is None:  # removed meanwhile
+            current = conflict.standing
+            if current is None:  # removed meanwhile
                 continue
-            if standing.status == "running":
-                look = partial(proved, self.store, standing, fresh.created_at)
-                standing = look() if in_thread is None else cast("EffectRow", await in_thread(look))
-            refusal, row = effects.claimed(standing, fresh, request)
+            if current.status == "running":
+                look = partial(proved, self.store, current, fresh.created_at)
+                current = look() if in_thread is None else cast("EffectRow", await in_thread(look))
+            refusal, row = effects.answer_claim(current, fresh, request)
             # The store compares id, fence and status of `standing`. If it refuses, another process has changed the row:
             # decide again.
-            if row is standing or await self._written(apply, standing, row, request) is None:
+            if row is current or await self._write(apply, current, row, request) is None:
                 if refusal is not None:
                     return refusal(row)
-                retried = standing.status in {"running", "unknown"}
+                retried = current.status in {"running", "unknown"}
                 return Claimed(row, request.lease, request.beat_until, retried=retried)
 
-    async def _written(
-        self, apply: Apply | None, seen: EffectRow | None, row: EffectRow, request: ClaimRequest
+    async def _write(
+        self, apply: Apply | None, current: EffectRow | None, row: EffectRow, request: ClaimRequest
     ) -> RefusedWrite | None:
         """Write a row that may be a claim, in place of the one seen; `None` if it was not refused."""
-        unit = UnitOfWork((EffectInsert(row) if seen is None else EffectChange(seen, row), *request.conditions))
+        unit = UnitOfWork((EffectInsert(row) if current is None else EffectChange(current, row), *request.conditions))
         if row.status == "running":  # before others can read it, and find no owner
             NEW_CLAIMS[row.claim] = time.monotonic() + request.lease.total_seconds()
-        refused: object = row
+        answer: object = row
         try:
-            refused = self.store.apply(unit) if apply is None else await apply(self.store, unit)
-            return cast("RefusedWrite | None", refused)
+            answer = self.store.apply(unit) if apply is None else await apply(self.store, unit)
+            return cast("RefusedWrite | None", answer)
         except BaseException as interrupt:
             if not isinstance(interrupt, Exception):  # Ctrl-C, a cancellation: it may have been written
                 # A coroutine that is being closed with its loop cannot await anything.
-                await self._withdraw(None if isinstance(interrupt, GeneratorExit) else apply, seen, row)
+                await self._withdraw(None if isinstance(interrupt, GeneratorExit) else apply, current, row)
             raise
         finally:
-            if refused is not None:
+            if answer is not None:
                 NEW_CLAIMS.pop(row.claim, None)
 
-    async def _withdraw(self, apply: Apply | None, seen: EffectRow | None, row: EffectRow) -> None:
+    async def _withdraw(self, apply: Apply | None, current: EffectRow | None, row: EffectRow) -> None:
         """Undo a claim whose handler will not start, if it was granted; the store is not asked for the time again."""
         if row.status != "running":
             return
         finding: effects.OwnerFinding = effects.NotApplied("the call was cancelled before it started")
-        if seen is not None and seen.status in {"running", "unknown"}:
+        if current is not None and current.status in {"running", "unknown"}:
             finding = NotKnown("a later attempt was cancelled before it started")
         try:
             unit = UnitOfWork((EffectChange(row, effects.ended_row(row, finding, now=row.created_at)),))
@@ -201,13 +201,13 @@ class EffectLedger:
     def mark_read(self, row: EffectRow, below: Iterable[EffectRow]) -> EffectRow | None:
         """Record at once that a call has an effect, and those below that it stands for; `None` if another has it."""
         now = self.store.now()
-        marks = [effects.mark_applied(each, now=now, ttl=DAY) for each in (row, *below)]
+        marks = [effects.mark_applied(effect, now=now, ttl=DAY) for effect in (row, *below)]
         return marks[0].row if self.store.apply(UnitOfWork(tuple(marks))) is None else None
 
     def unread_below(self, row: EffectRow) -> tuple[EffectRow, ...]:
         """The unread effects of the calls nested in the one of a row, whose message stands for them."""
         caller, slots = row.owner.call.stored, self.store.unresolved_slots(row.owner.session_id)
-        return tuple(each for each in slots if each.is_unread and caller in each.owner.call.ancestors)
+        return tuple(slot for slot in slots if slot.is_unread and caller in slot.owner.call.ancestors)
 
     def leave_unread(self, effect: EffectRow, until: datetime | None, *, ttl: timedelta | None = None) -> bool:
         """Have an equal call answered with a slot whose own call had no success; `False` if another call has had it.
@@ -262,11 +262,11 @@ class EffectLedger:
             LedgerError: the row is running and not an orphan, already done or failed, or has no result to be applied.
         """
         now = self.store.now()
-        resolved = effects.resolved_row(proved(self.store, row, now), finding, now=now, ttl=ttl)
+        changed = effects.resolved_row(proved(self.store, row, now), finding, now=now, ttl=ttl)
         if row.status != "done":
-            return self._change(row, resolved)
+            return self._change(row, changed)
         # The mark is refused if the result has been applied meanwhile, and the change that follows it takes it away.
-        return self.store.apply(UnitOfWork((effects.mark_applied(row, now=now), EffectChange(row, resolved)))) is None
+        return self.store.apply(UnitOfWork((effects.mark_applied(row, now=now), EffectChange(row, changed)))) is None
 
     def settle_late(self, claim: Claimed, finding: Finding, *, accept: bool, ttl: timedelta | None = DAY) -> bool:
         """Settle an effect by what its owner has learnt after it had lost the claim, or its handler had timed out.
@@ -288,8 +288,8 @@ class EffectLedger:
                 log(_LATE, claim.key, claim.row.tool, outcome, claim.fence)
                 return False
             unknown = effects.unknown_row(row, "") if row.status == "running" else row
-            settled = effects.resolved_row(unknown, finding, now=self.store.now(), ttl=ttl)
-            if self._change(row, settled):
+            changed = effects.resolved_row(unknown, finding, now=self.store.now(), ttl=ttl)
+            if self._change(row, changed):
                 self.leases.drop(claim)
                 return True
 
@@ -317,8 +317,8 @@ class EffectLedger:
         slots = self.store.unresolved_slots(partition, tool)
         rows = {row[:2]: row for row in slots if row.status != "running" or not _is_owned(row)}
         given_up = [row for row in tuple(self._given_up) if row.is_below(partition) and row.tool == tool]
-        standing = (self.store.get(row.partition, row.key) for row in given_up)
-        rows |= {row[:2]: row for row in standing if row is not None and row.is_unresolved_slot}
+        rows_now = (self.store.get(row.partition, row.key) for row in given_up)
+        rows |= {row[:2]: row for row in rows_now if row is not None and row.is_unresolved_slot}
         return tuple(proved(self.store, row, self.store.now()) for row in rows.values())
 
     def has_no_slots(self, partition: str, tool: str) -> bool:
@@ -384,14 +384,14 @@ class EffectLedger:
         arguments = recorded_arguments(ToolCall("", tool_name), params, masking)
         request = ClaimRequest(partition, idempotency_key, tool_name, hashed, arguments=arguments)
         while True:
-            fresh, standing = self._fresh(request), self.store.get(partition, idempotency_key)
-            refusal, row = effects.claimed(standing, fresh, request)
+            fresh, current = self._fresh(request), self.store.get(partition, idempotency_key)
+            refusal, row = effects.answer_claim(current, fresh, request)
             if refusal is effects.Hit:
                 return effects.ToolEffect.of(row)
-            if standing is not None and refusal is not None:
-                raise effects.refusal(standing, "so nothing was recorded for this call")
+            if current is not None and refusal is not None:
+                raise effects.refusal(current, "so nothing was recorded for this call")
             row = effects.ended_row(row, outcome, now=fresh.created_at, ttl=ttl)
-            write = EffectInsert(row) if standing is None else EffectChange(standing, row)
+            write = EffectInsert(row) if current is None else EffectChange(current, row)
             if self.store.apply(UnitOfWork((write,))) is None:
                 return effects.ToolEffect.of(row)
 
@@ -430,11 +430,11 @@ class EffectLedger:
         identity = (partition, key, self._new_id(), tool, params_hash, owner)
         return EffectRow(*identity, "running", 1, now, now + lease, arguments=arguments)
 
-    def _change(self, seen: EffectRow, row: EffectRow | None) -> bool:
-        return self.store.apply(UnitOfWork((EffectChange(seen, row),))) is None
+    def _change(self, current: EffectRow, row: EffectRow | None) -> bool:
+        return self.store.apply(UnitOfWork((EffectChange(current, row),))) is None
 
-    def _remove(self, wanted: Callable[[EffectRow], bool]) -> int:
-        return sum(self._change(row, None) for row in self.store.rows() if wanted(row))
+    def _remove(self, matches: Callable[[EffectRow], bool]) -> int:
+        return sum(self._change(row, None) for row in self.store.rows() if matches(row))
 
 
 def _is_owned(row: EffectRow) -> bool:

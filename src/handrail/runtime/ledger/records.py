@@ -107,31 +107,31 @@ def same_arguments(first: bytes | None, second: bytes | None, tool: Tool[Any, An
 
 def _digest(record: RecordedArguments, tool: Tool[Any, Any]) -> str:
     """The digest of recorded arguments, as that of a key; empty if they are not there in full."""
-    sent = record.arguments if record.written is None else record.written
+    arguments = record.arguments if record.written is None else record.written
     try:
-        return digest(tool.parse(record.arguments) if tool.key_codec is None else tool.key_params(sent, None))
+        return digest(tool.parse(record.arguments) if tool.key_codec is None else tool.key_params(arguments, None))
     except (DumpError, ParseError):
         return ""
 
 
-def other_arguments(recorded: bytes | None, asked: bytes | None) -> str:
+def other_arguments(record_json: bytes | None, own_json: bytes | None) -> str:
     """The sentence to the model that a result is of other arguments, with those that differ, as they are recorded."""
-    record, ours = read_arguments(recorded), read_arguments(asked)
+    record, ours = read_arguments(record_json), read_arguments(own_json)
     differing = ""
     if is_object(record.arguments) and is_object(ours.arguments):
         # What the model has not written may be a default that was made up for the call.
-        sent, own = record.written if is_object(record.written) else record.arguments, ours.arguments
-        others = {name: _sorted(value) for name, value in record.arguments.items() if name in sent}
+        names, own = record.written if is_object(record.written) else record.arguments, ours.arguments
+        others = {name: _sorted(value) for name, value in record.arguments.items() if name in names}
         others = {name: text for name, text in others.items() if name not in own or _sorted(own[name]) != text}
         differing = "".join(f", {name}={shorten(text, _LONGEST_SHOWN)}" for name, text in others.items())
     return f"(This was done before with other arguments{differing}, and is not done again.)"
 
 
-def is_record_of(record: bytes, params: object, masking: Masking) -> bool:
+def is_recorded_as(record: bytes, params: object, masking: Masking) -> bool:
     """Whether these parameters would be recorded like this, whatever the model wrote; false if the record was cut."""
-    recorded = read_arguments(record).arguments
+    arguments = read_arguments(record).arguments
     own = read_arguments(recorded_arguments(ToolCall("", "a call"), params, masking)).arguments
-    return is_object(recorded) and _sorted(own) == _sorted(recorded)
+    return is_object(arguments) and _sorted(own) == _sorted(arguments)
 
 
 def started_params(record: bytes | None, call: ToolCall, params: object, tool: Tool[Any, Any]) -> tuple[object] | None:
@@ -150,15 +150,15 @@ def started_params(record: bytes | None, call: ToolCall, params: object, tool: T
         `None` if neither would be recorded in the same way.
     """
     masking = tool.masking
-    if record is None or recorded_arguments(call, params, masking) == record or is_record_of(record, params, masking):
+    if record is None or recorded_arguments(call, params, masking) == record or is_recorded_as(record, params, masking):
         return (params,)
     if masking.hides and MASK.encode() in record:  # the mask would be used as the secret
         return None
     try:
-        parsed: object = tool.parse(read_arguments(record).arguments)
+        params_read: object = tool.parse(read_arguments(record).arguments)
     except (ParseError, ValueError, TypeError):
         return None
-    return (parsed,) if parsed is not None and is_record_of(record, parsed, masking) else None
+    return (params_read,) if params_read is not None and is_recorded_as(record, params_read, masking) else None
 
 
 def _is_pair(read: object) -> bool:
@@ -170,11 +170,11 @@ def _words(call: ToolCall, arguments: bytes, masking: Masking) -> bytes | None:
     decoded = written_arguments(call)
     if masking.hides and not is_object(decoded):
         return _unshown("it is not a JSON object, and the tool takes secrets")
-    shown = masking.mask(decoded)
+    masked = masking.mask(decoded)
     try:
-        words = _encode(shown).encode()
+        words = _encode(masked).encode()
     except (TypeError, ValueError, RecursionError):  # it is not JSON, or has a lone surrogate
-        words = json.dumps(repr(shown)).encode()
+        words = json.dumps(repr(masked)).encode()
     # Compared as text, because `True == 1` in Python.
     return None if words == arguments or _sorted(json.loads(words)) == _sorted(json.loads(arguments)) else words
 
@@ -186,14 +186,14 @@ def _unshown(why: str) -> bytes:
 def _document(arguments: bytes, words: bytes | None) -> bytes:
     if words is not None:
         room = MOST_BYTES - len(_BOTH)
-        words = _cut(words, max(room // 2, room - len(arguments)))
-        return _BOTH % (_cut(arguments, room - len(words)), words)
+        words = _shorten(words, max(room // 2, room - len(arguments)))
+        return _BOTH % (_shorten(arguments, room - len(words)), words)
     if not arguments.startswith(_START) or not _is_pair(json.loads(arguments)):
-        return _cut(arguments, MOST_BYTES)
-    return _ALONE % _cut(arguments, MOST_BYTES - len(_ALONE))
+        return _shorten(arguments, MOST_BYTES)
+    return _ALONE % _shorten(arguments, MOST_BYTES - len(_ALONE))
 
 
-def _cut(data: bytes, most: int) -> bytes:
+def _shorten(data: bytes, most: int) -> bytes:
     """JSON as it is, or a JSON string of at most `most` bytes: its beginning, and its full length."""
     if len(data) <= most:
         return data
@@ -201,9 +201,9 @@ def _cut(data: bytes, most: int) -> bytes:
     # The cut may fall into the middle of a character, which is dropped.
     text = data[:most].decode(errors="ignore")
     # Escapes make the text longer: each quotation mark of the data takes two bytes in the string.
-    while len(cut := _encode(text + mark).encode()) > most:
-        text = text[: min(len(text) - 1, len(text) * most // len(cut))]
-    return cut
+    while len(short := _encode(text + mark).encode()) > most:
+        text = text[: min(len(text) - 1, len(text) * most // len(short))]
+    return short
 
 
 def dump_result(tool: Tool[Any, Any], result: ToolResult[Any]) -> EffectResult:
@@ -218,8 +218,8 @@ def dump_result(tool: Tool[Any, Any], result: ToolResult[Any]) -> EffectResult:
         return EffectResult(result.render(), None, result.exclude_value_from_context)
     kind = cast("type[Any]", type(result.value))
     if is_versioned(kind):
-        stored = stored_type(kind)
-        value = b'{"$type":%s,"version":%d,"value":%s}' % (to_json(stored.name), stored.version, value)
+        entry = stored_type(kind)
+        value = b'{"$type":%s,"version":%d,"value":%s}' % (to_json(entry.name), entry.version, value)
     if result.parts:
         value = b'{"$parts":%s,"value":%s}' % (to_json(dump_parts(result.parts)), value)
     return EffectResult(result.message, value, result.exclude_value_from_context)
@@ -233,11 +233,11 @@ def load_result(tool: Tool[Any, Any], row: EffectRow) -> ToolResult[Any]:
         Exception: it cannot be read, because the type of the result has changed or the row was changed by hand.
     """
     message, value = row.message, None
-    recorded, parts = split_parts(row.value)
-    if recorded is None:
+    data, parts = split_parts(row.value)
+    if data is None:
         message = f"{message} (This was done before, and is not done again. Its value is not recorded.)".strip()
     elif tool.value_codec is not None:
-        value = _load_value(tool, recorded)
+        value = _load_value(tool, data)
     return ToolResult(message, value, exclude_value_from_context=row.exclude_value_from_context, parts=parts)
 
 
@@ -265,9 +265,9 @@ def _load_value(tool: Tool[Any, Any], data: bytes) -> object:
     with suppress(ParseError):
         return tool.load_value(data)
     # The record states no version, and it is not the present one: it was written while the class had only the first.
-    for stored in versioned.values():
+    for kind in versioned.values():
         with suppress(ParseError):
-            return tool.load_value(to_json(stored.upgrade(read, 1)))
+            return tool.load_value(to_json(kind.upgrade(read, 1)))
     raise ParseError("it fits no version of its type")
 
 
@@ -276,4 +276,4 @@ def _versioned_types(kind: object) -> dict[str, StoredType]:
     plain = strip_annotated(kind)
     members = [strip_annotated(member) for member in get_args(plain)] if is_union(plain) else [plain]
     classes = cast("list[type[Any]]", [get_origin(member) or member for member in members])
-    return {stored.name: stored for stored in map(stored_type, filter(is_versioned, classes))}
+    return {entry.name: entry for entry in map(stored_type, filter(is_versioned, classes))}

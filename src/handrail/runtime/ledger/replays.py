@@ -55,7 +55,7 @@ class Claim:
         queue: that of the commit, if it is a participant of one: none.
     """
 
-    stored: ToolResult[Any] | None = None
+    result: ToolResult[Any] | None = None
     effect: EffectRow | None = None
     fence: int | None = None
     apply: ApplyEffect[Any, Any] | None = None
@@ -94,10 +94,10 @@ class Claim:
             TransactionClosedError: the call has ended, and is recorded as not started.
         """
 
-    def left(self) -> None:
+    def end_handler(self) -> None:
         """Note that the handler has ended; its last act, in the thread that runs it."""
 
-    def raised(self, error: BaseException, *, unknown: str = "") -> None:
+    def take_error(self, error: BaseException, *, unknown: str = "") -> None:
         """Take what the handler raised, or was ended by.
 
         Args:
@@ -105,20 +105,20 @@ class Claim:
             unknown: why the effect is unknown, whatever the exception says; its first line is shown to the model.
         """
 
-    def returned(self, returned: object) -> None:
+    def take_result(self, result: object) -> None:
         """Take what the handler returned, before anything else can fail; a generator or a future is not a result."""
 
     def record_on_commit(self, result: ToolResult[Any]) -> None:
         """Set the result that is recorded with the commit of the transaction."""
 
-    def not_recorded(self, error: Exception) -> None:
+    def check_recorded(self, error: Exception) -> None:
         """Handle a commit of the transaction that failed because a store did.
 
         Raises:
             ModelVisibleError: the effect has happened, and is not rolled back.
         """
 
-    def ended_late(self, ended: Future[Any]) -> None:
+    def take_late_outcome(self, future: Future[Any]) -> None:
         """Take the late outcome of a handler that timed out; see `handrail.runtime.execution.Late`."""
 
     def close(self, *, nested: bool) -> None:
@@ -140,7 +140,7 @@ NO_CLAIM = Claim()
 class ReplayedResult(Claim):
     """The effect has happened before: its result is replayed, and the handler is not run."""
 
-    def __init__(self, effect: EffectRow, stored: ToolResult[Any], tool: Tool[Any, Any] | None = None) -> None:
+    def __init__(self, effect: EffectRow, result: ToolResult[Any], tool: Tool[Any, Any] | None = None) -> None:
         """Replay the result of the effect.
 
         Args:
@@ -149,7 +149,7 @@ class ReplayedResult(Claim):
             tool: its tool, if the effect is recorded; `None` if it is part of a transaction that has not ended.
         """
         self.effect: EffectRow | None = effect
-        self.stored: ToolResult[Any] | None = stored
+        self.result: ToolResult[Any] | None = result
         self._recorded_by = tool
 
     def unresolved_note(self) -> str:
@@ -166,7 +166,7 @@ class UnappliedResult(ReplayedResult):
         ledger: EffectLedger,
         row: EffectRow,
         tool: Tool[Any, Any],
-        stored: ToolResult[Any],
+        result: ToolResult[Any],
         *,
         ticket: Ticket | None,
         below: Sequence[EffectRow] = (),
@@ -183,7 +183,7 @@ class UnappliedResult(ReplayedResult):
             below: the unread effects of the calls nested in that of the row.
             settles: whether only its call is settled: the row stays unread.
         """
-        super().__init__(row, stored, tool)
+        super().__init__(row, result, tool)
         self.row: EffectRow = row
         self.apply: ApplyEffect[Any, Any] | None = tool.apply if row.applied_at is None else None
         self.store: UnitStore | None = ledger.store
@@ -234,7 +234,7 @@ def claims_above() -> tuple[Claim, ...]:
     """The claims of the calls that the current one is nested in, and of those that are nested beside it."""
     caller = current()
     chain = () if caller is None else caller.chain()
-    return tuple(part for each in chain for part in each.enlisted if isinstance(part, Claim))
+    return tuple(part for transaction in chain for part in transaction.enlisted if isinstance(part, Claim))
 
 
 def is_in_use(row: EffectRow) -> bool:
@@ -243,7 +243,7 @@ def is_in_use(row: EffectRow) -> bool:
     The ticket of a nested call is released with that; its effect is part of the calls that it is nested in.
     """
     ticket = HOLDERS.get(row.effect_id)
-    return ticket is not None and not any(each.released for each in ticket.ancestors or (ticket,))
+    return ticket is not None and not any(holder.released for holder in ticket.ancestors or (ticket,))
 
 
 def take_unread(row: EffectRow, ticket: Ticket) -> bool:
@@ -273,7 +273,7 @@ def drop_holder(row: EffectRow, ticket: Ticket | None) -> None:
 
 def leave_unread(claim: Claim, nested: NestedCalls) -> bool:
     """Leave what a call has done to the calls that equal it, and what the calls nested in it have done."""
-    return any([*(each.leave_unread() for each in tuple(nested.values())), claim.leave_unread()])
+    return any([*(call.leave_unread() for call in tuple(nested.values())), claim.leave_unread()])
 
 
 def done_note(tool: Tool[Any, Any], *, waits: bool) -> str:
@@ -294,6 +294,6 @@ def done_note(tool: Tool[Any, Any], *, waits: bool) -> str:
     return f"{done}{'; the program applies it' if waits else ''}. {NOT_AGAIN}"
 
 
-def is_result(returned: object) -> TypeGuard[ToolResult[Any]]:
+def is_result(value: object) -> TypeGuard[ToolResult[Any]]:
     """Whether a handler or a reconciler returned a result; the type of its value is not checked."""
-    return isinstance(returned, ToolResult)
+    return isinstance(value, ToolResult)

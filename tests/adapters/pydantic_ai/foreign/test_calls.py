@@ -24,7 +24,7 @@ CLOSED = MCPError(code=mcp_types.CONNECTION_CLOSED, message="Connection closed")
 Behavior = Literal["retry", "error", "failed"]
 
 
-async def failure_of(name: str, behavior: Behavior) -> Exception:
+async def describe_outcome(name: str, behavior: Behavior) -> Exception:
     """What a tool of a server in another process fails with."""
     child = StdioTransport(sys.executable, [str(Path(mcp_desk.__file__))], keep_alive=False)
     # The server may take as long to start as the test may.
@@ -42,7 +42,7 @@ async def failure_of(name: str, behavior: Behavior) -> Exception:
 @pytest.mark.short(1)
 async def test_a_server_that_dies_in_a_call_leaves_open_whether_it_was_carried_out(behavior: Behavior) -> None:
     """However PydanticAI was told to raise it."""
-    assert is_answer_lost(await failure_of("die", behavior))
+    assert is_answer_lost(await describe_outcome("die", behavior))
 
 
 @pytest.mark.anyio
@@ -50,7 +50,7 @@ async def test_a_server_that_dies_in_a_call_leaves_open_whether_it_was_carried_o
 @pytest.mark.short(1)
 async def test_a_server_that_answers_leaves_nothing_open(name: str) -> None:
     """Neither a failed call nor one that the server would not take is a lost answer."""
-    assert not is_answer_lost(await failure_of(name, "retry"))
+    assert not is_answer_lost(await describe_outcome(name, "retry"))
 
 
 def _grouped(*errors: Exception) -> Exception:
