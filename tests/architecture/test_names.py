@@ -109,7 +109,7 @@ FACES = {
         TranscriptReader
     """,
     "handrail.transaction": """
-        CommitParticipant HasCallViews in_call RecordCommit Snapshotable Transaction
+        CommitParticipant in_call RecordCommit Snapshotable Transaction
         TwoPhaseParticipant UnitOfWork UnitStore check_write current enlist is_rolling_back view_for_call
     """,
     "handrail.turns": "HasTurn Ticket Turn draw_ticket find_turn own_turn",

@@ -210,8 +210,8 @@ class ToolContext:
     def resources(self) -> CallScope:
         """The resources as this call sees them; those of scope `TOOL_CALL` are its own.
 
-        In a handler, a resource whose class has views (`handrail.transaction.HasCallViews`) is one that is bound to the
-        call, as `session` is. What a provider was given is the program's own object.
+        In a handler, a resource whose class has views (`handrail.transaction.view_for_call`) is bound to the call,
+        as `session` is. What a provider was given is the program's own object.
         """
         resources = self._bound_resources
         if resources is None:

@@ -51,36 +51,26 @@ _log = redacted_logger("handrail.runtime")
 
 
 class CallState:
-    """Owns the state that changes while a call runs; created by `invoke`, passed to its steps.
+    """The state that changes while a call runs; created by `invoke`, passed to its steps.
 
     Attributes:
-        call: what the model asked for.
         ref: the identity of the call within its session.
-        environment: what all calls of the run share.
         reply: the reply of the model that asked for it, as the caller named it.
         reply_end: the newest end of that reply by an interrupt when this one arrived; `None` if there was none.
-        mode: how to wait and to run what may take long.
-        plan: what the calls of the tool need.
-        tool: the tool, if one has that name.
-        turn: its queue positions, taken when this was created.
         resources: where the handler gets its resources; owns those of this call alone.
-        params: the parsed arguments.
-        handler_seconds: how long the handler ran, if it did.
-        effect_key: the key of the effect, if the call has one in the ledger.
         refused_at: the step that refused the call or failed.
         raises: what is raised after the call has been recorded.
         claim_conditions: the locks that must be valid for the claim to be granted.
         claim: the right to run the handler, once the transaction has begun.
         committed_event: the event that records the call, if it was committed together with it.
-        has_identity: whether the session recognizes a repeat of the call. Calls without a reply are recognized only in
-            a stored session; nested calls never are, because their parent may have been rolled back.
-        is_final: whether a repeat of the call is answered from the record, unless the claim is unsettled; see
+        has_identity: the session recognizes a repeat of the call. Calls without a reply are recognized only in a stored
+            session; nested calls never are, because their parent may have been rolled back.
+        is_final: a repeat of the call is answered from the record, unless the claim is unsettled; see
             `ToolInvoked.final`.
-        opening: what the call has decided about the sections of the prompt, written in one unit with its record.
+        opening: which sections of the prompt the call opens, written in one unit with its record.
         refusal: what the handler raised to fail the call.
         open_question: what an approver was asked and has not answered.
-        secrets: those of its arguments and result, which what is said of it is searched for; `None` until it has some.
-        nested_calls: the calls made inside this one.
+        secrets: those of its arguments and result, which all texts about it are searched for; `None` until it has some.
         taint_place: the place of the item that says what it has read; `None` if it has read nothing untrusted.
     """
 
@@ -101,7 +91,6 @@ class CallState:
     taint_place: int | None = None
 
     def __init__(self, call: ToolCall, reply: str | None, environment: Environment, mode: ExecutionMode) -> None:
-        """Queue the call."""
         self.arrived: float = environment.clock.monotonic()
         self.call = call
         self.environment = environment
@@ -127,15 +116,12 @@ class CallState:
         self.turn.queue(plan.tool, environment)  # the last: the ticket has to be released, whatever happens
 
     def take_params(self, params: object) -> None:
-        """Take the parsed arguments."""
+        """Stores the parsed arguments."""
         self.params = params
 
     @contextmanager
     def ask_approver(self, question: ApprovalRequest) -> Generator[None]:
-        """A block in which the approver is asked; if it is interrupted or postpones the call, the question stays open.
-
-        Calls of the reply wait behind a question whose approver was interrupted (`Environment.is_held_back`).
-        """
+        """A block in which the approver is asked; the question stays open if it is interrupted, or postpones."""
         questions, self.open_question = self.environment.open_questions, question
         questions.add(self.ref)
         try:
@@ -149,23 +135,19 @@ class CallState:
         self.open_question = None
 
     def name_effect(self, key: str) -> None:
-        """Take note of the key of the effect."""
+        """Stores the key of the effect."""
         self.effect_key = key
 
     def hold(self, claim: Claim) -> None:
-        """Take the right to run the handler."""
+        """Stores the right to run the handler."""
         self.claim = claim
 
     def end_handler(self, seconds: float) -> None:
-        """Take note of how long the handler ran."""
+        """Stores how long the handler ran."""
         self.handler_seconds = seconds
 
     def record_taint(self) -> None:
-        """Record that the session has read what an untrusted tool returns, however its handler has ended.
-
-        Raises:
-            SessionError: it cannot be recorded, so the message must not leave.
-        """
+        """Records that the session has read untrusted content; if it raises, the message must not leave."""
         tool, environment = self.tool, self.environment
         if tool is None or self.plan.taints is None or self.taint_place is not None:
             return  # it returns nothing untrusted, or the refusal of the effect that it repeats was read before
@@ -179,30 +161,25 @@ class CallState:
         self.taint_place = taint(self.plan.taints, provenance, after=after)
 
     def end_run(self, error: BaseException | None, *, is_final: bool = True) -> None:
-        """Have the run end with an exception, once the call is recorded; or not, with `None`.
-
-        Args:
-            error: the exception.
-            is_final: whether the record may be final, as far as this exception goes.
-        """
+        """Stores what ends the run once the call is recorded, `None` for nothing; `is_final` allows a final record."""
         self.raises = error
         self.is_final &= is_final
 
     def stop_at(self, step: Step, refusal: ToolValidationError | None = None) -> None:
-        """Take note of the step that has refused the call or failed, and of what the handler refused it with."""
+        """Stores the step that has refused the call or failed, and what the handler refused it with."""
         self.refused_at = step
         self.refusal = refusal or self.refusal
 
     def open(self, opening: OpenSections | None) -> None:
-        """Take note of what the call decides about the sections of the prompt."""
+        """Stores which sections of the prompt the call opens."""
         self.opening = opening
 
     def commit_event(self, event: ToolInvoked | None) -> None:
-        """Take note of the record that was committed with the call; `None` if it was not."""
+        """Stores the record that was committed with the call; `None` if it was not."""
         self.committed_event = event
 
     def close(self) -> None:
-        """End the claim and close the resources of this call, and release its ticket, whatever the outcome."""
+        """Ends the claim and closes the resources of this call, and releases its ticket, whatever the outcome."""
         try:
             self.claim.close(nested=self.turn.outer is not None)
             self.resources.close()
@@ -228,23 +205,14 @@ class CallState:
             pass
 
     def add_secrets(self, value: object, masking: Masking) -> None:
-        """From now on, search what is said of the call for the secrets of a value.
-
-        Args:
-            value: its arguments as the model wrote them or as they were parsed, or the value of its result.
-            masking: which parts of it are secret.
-        """
+        """Adds the secrets of arguments, or of a result, to those that texts about the call are searched for."""
         if self.secrets is None:
             self.secrets = CallSecrets(current_call_secrets())
             self._secrets_before = use_call_secrets(self.secrets)
         self.secrets.add(partial(secrets_in, value, masking))
 
     async def take_turn(self) -> None:
-        """Step 3: wait for the turn; see `CallTurn.acquire`.
-
-        Raises:
-            ReplyEndedError: a call before this one, or its approver, was interrupted, which ends the reply.
-        """
+        """Step 3: waits for the turn. Raises `ReplyEndedError` if an interrupt has ended the reply meanwhile."""
         await self.turn.acquire(self.mode, self.environment.deadline)
         # Who runs the calls of the reply cancels this one, too, but its turn may come before that.
         if self.environment.reply_ends.get(self.reply) is not self.reply_end:
@@ -253,7 +221,7 @@ class CallState:
             raise ReplyEndedError(f"{self.call.name} was not begun: an earlier call of the reply was interrupted")
 
     async def by_policy(self, policy: ToolPolicy, act: Callable[[], T]) -> T:
-        """Call a method of a policy; off the event loop if that may block it."""
+        """Calls a method of a policy; off the event loop if that may block it."""
         if self.mode.inline:
             return allow_interrupts(act)
         from handrail.prompt.policy import policy_may_block  # noqa: PLC0415
@@ -264,16 +232,12 @@ class CallState:
         return acted
 
     async def check_ready(self) -> None:
-        """Step 6: check the deadline, past which no handler starts, and that a stored session is open.
-
-        The claim, or else the commit, compares whether the session is still held. A claim in another store than that of
-        the session cannot, so the store of the session is asked now.
+        """Step 6: checks the deadline, and that a stored session is open; the store is asked only if the claim cannot.
 
         Raises:
             DeadlineExceededError: the deadline has passed.
             StoreError: the store of the session is unavailable.
-            SessionError: the session has passed to another process.
-            DeveloperMistake: the program has closed the session or its store.
+            SessionError: the session has passed to another process, or the program has closed it.
         """
         deadline = self.environment.deadline
         if deadline is not None and deadline.expired:
@@ -286,7 +250,7 @@ class CallState:
         self.claim_conditions = await self.mode.write_to(other_store, partial(recorder.claim_conditions, store))
 
     async def store_deferred(self) -> Claim:
-        """Step 7, for a call without a claim: store its reply, if that was deferred until now.
+        """Step 7, for a call without a claim: stores its reply, if that was deferred until now.
 
         Raises:
             StoreError: the store is unavailable.
@@ -304,7 +268,7 @@ class CallState:
         return RecordingError(f"{tool} {what}", error, session_id=session_id, tool=tool)
 
     def is_unrecorded(self, error: BaseException) -> bool:
-        """Whether a call that raises has no record: it is still open, or its identity belongs to another call."""
+        """True if a call that raises has no record: it is still open, or its identity belongs to another call."""
         if isinstance(error, CallPostponed | CallIdReusedError):
             return True
         # Nothing of it has run by then, so that it was interrupted is not its outcome.
@@ -312,10 +276,7 @@ class CallState:
         return not isinstance(error, Exception) and (self.open_question is not None or is_held_back)
 
     def begin(self, tool: Tool[Any, Any], claim: Claim) -> Transaction:
-        """Step 8: the transaction of this call, to be entered; a savepoint for a nested call.
-
-        The claim is settled with it.
-        """
+        """Step 8: the transaction of this call, which settles the claim; a savepoint for a nested call."""
         # Set before the transaction begins: if that fails, the claim is settled, and the record has to state the
         # outcome.
         self.claim = claim
@@ -338,17 +299,12 @@ class CallState:
         )
 
     def context(self, claim: Claim = NO_CLAIM) -> ToolContext:
-        """The context for policies and the handler; it refers to the claim only once that is held.
-
-        It is bound to the call once that has begun; before, to the call that this one is made in, if there is one.
-        """
+        """The context for policies and the handler, bound to the call once that has begun; before, to its caller."""
         key = None if claim.effect is None else claim.effect.key
         return ToolContext(self.environment, self.resources, self.ref, key, claim.fence, claim.renew, current())
 
     async def commit(self, result: ToolResult[Any], claim: Claim, transaction: Transaction) -> None:
-        """Step 11: close the resources of the call, and commit what was written, with the effect.
-
-        In a stored session the record of the call is part of the commit.
+        """Step 11: closes the resources of the call, and commits what was written, with its effect and its record.
 
         Raises:
             RecordingError: a store is unavailable. Everything is rolled back but an external effect.
@@ -374,23 +330,19 @@ class CallState:
         reached("after-commit")
 
     async def roll_back(self, transaction: Transaction) -> None:
-        """Roll back a call that was not committed, without holding an event loop.
-
-        Raises:
-            RollbackError: something could not be restored; everything was tried.
-        """
+        """Rolls back a call that was not committed, without holding an event loop; raises `RollbackError`."""
         # A coroutine that is being closed with its loop cannot await anything.
         is_here = self.mode.inline or isinstance(sys.exception(), GeneratorExit)
         await transaction.rollback_by(None if is_here else self.mode.in_thread)
 
     @property
     def shares_store(self) -> bool:
-        """Whether session and ledger are in one store, so that a call and its effect are committed together."""
+        """True if session and ledger are in one store, so that a call and its effect are committed together."""
         store = self.environment.session.store
         return store is not None and store is self.environment.effect_ledger.units
 
     def reopen(self) -> None:
-        """Prepare to answer the call once more: its claim has ended, and the commit has closed its resources."""
+        """Prepares to answer the call once more: its claim has ended, and the commit has closed its resources."""
         self.claim = NO_CLAIM
         self.refused_at = None
         self.is_final = self.turn.outer is None
@@ -435,7 +387,7 @@ class CallState:
         )
 
     def fail_in_handler(self, result: ToolResult[Any]) -> ToolResult[Any]:
-        """Take a failed result from the handler; returns it with the note on its effect, if there is one."""
+        """Takes a failed result from the handler; returns it with the note on its effect, if there is one."""
         self.refused_at = Step.HANDLER
         return self.with_aftermath(replace(result, message=redacted(result.message)))
 
@@ -465,15 +417,14 @@ class CallTurn:
     Attributes:
         caller: the transaction of the call in whose handler this one is made; `None` if there is none.
         outer: the transaction in which this call's will be a savepoint; `None` for an independent call.
-        shared: whether it may run concurrently with other calls.
+        shared: it may run concurrently with other calls.
         ticket: the ticket; it has no turns if the call is not permitted here.
-        is_first: whether no other call writes concurrently, once the turn is acquired.
+        is_first: no other call writes concurrently, once the turn is acquired.
     """
 
     __slots__ = ("_before", "_refusal", "caller", "is_first", "outer", "shared", "ticket")
 
     def __init__(self, tool: Tool[Any, Any] | None, environment: Environment) -> None:
-        """Decide what the call belongs to."""
         self._refusal: Exception | None = None
         # A call that writes runs alone, so it is first as soon as it runs.
         writes = tool is not None and tool.writes
@@ -485,10 +436,7 @@ class CallTurn:
         self.outer: Transaction | None = None if is_independent else caller
 
     def queue(self, tool: Tool[Any, Any] | None, environment: Environment) -> None:
-        """Draw the ticket, which has to be released; nothing comes after it here that could raise.
-
-        A call that is not permitted here has one too, without turns: `acquire` raises.
-        """
+        """Draws the ticket, which has to be released; one without turns for a call that `acquire` refuses."""
         inside = self._before = _WITHIN.get()
         if inside is None or inside.released:  # a task or thread that a call has left
             inside = None if self.caller is None else self.caller.ticket
@@ -502,30 +450,25 @@ class CallTurn:
         _WITHIN.set(self.ticket)
 
     def leave(self) -> None:
-        """Release the ticket; calls that are made in this context from here on are not nested in it. Idempotent."""
+        """Releases the ticket; calls that are made in this context from here on are not nested in it. Idempotent."""
         self.ticket.release()
         # Not by a token: the coroutine of a call may be closed in another context.
         _WITHIN.set(self._before)
 
     @property
     def waits(self) -> bool:
-        """Whether the call waits for its turn, has waited for it, or is refused it."""
+        """True if the call waits for its turn, has waited for it, or is refused it."""
         return self.ticket.began != self.ticket.number or self._refusal is not None
 
     async def acquire(self, mode: ExecutionMode, deadline: Deadline | None) -> None:
-        """Wait for the turn.
-
-        Raises:
-            DeadlineExceededError: the deadline passed first.
-            ModelVisibleError: the call is not permitted here.
-        """
+        """Waits for the turn; raises `DeadlineExceededError`, or `ModelVisibleError` if it is not permitted here."""
         # Raised here and not in the constructor, so that the refused call is recorded like any other.
         if self._refusal is not None:
             raise self._refusal
         await _wait(mode, self.ticket.waiter, deadline)
 
     async def wait_for_earlier_calls(self, mode: ExecutionMode, deadline: Deadline | None) -> None:
-        """Wait until every call that arrived before on the same turns has ended, so that results apply in order."""
+        """Waits until every call that arrived before on the same turns has ended, so that results apply in order."""
         if self.is_first:
             return
         # The results of a nested call are applied in its ancestors, so these must be first too; one that writes is.
@@ -536,11 +479,6 @@ class CallTurn:
         self.is_first = True
 
     def _turns(self, tool: Tool[Any, Any] | None, environment: Environment) -> tuple[Turn, ...]:
-        """The turns that the call takes.
-
-        Raises:
-            ModelVisibleError: it is not permitted here.
-        """
         turns: tuple[Turn, ...] = (environment.session.turn,)
         if tool is not None and not tool.concurrent:
             turns += environment.resources.turns()

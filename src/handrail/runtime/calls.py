@@ -1,20 +1,13 @@
-"""The values of a call: what the model asks for, the message that answers it, and its record.
+"""The values of a call: the message that answers it, and its record.
 
-Every call is recorded as a `ToolInvoked`; its `Step` is how far the call got. What else is emitted is in
-`handrail.runtime.call_events`. Two calls with one identity are the same call if the model wrote the same tool and the
-same arguments. A record has no secrets: it has the mask in their place, and a digest with the key of the store
-distinguishes two of them.
+Every call is recorded as a `ToolInvoked`; its `Step` is how far the call got. Two calls with one identity are the same
+call if the model wrote the same tool and the same arguments. A record has the mask in place of secrets, and a digest
+with the key of the store distinguishes two of them. A call that was resumed has the mask itself: it cannot run.
 
-A recorded value of a dataclass is written with the name and version of its class
-(`handrail.session.persistence.stored_types`). It is loaded as a value of that class if the program knows the class, and
-as decoded JSON otherwise: a record stays readable when the tool that made it is gone. A value that JSON does not
-restore exactly (a date in a field of type `Any`, a lone surrogate, which is written as its escape) is loaded as decoded
-JSON too. Values of other types are written as the JSON that is shown. A value that JSON cannot represent is replaced by
-a note. Parameters that are the text of the arguments, but for blanks, are not written again: `{"from": "arguments"}`
-is, with the class.
-
-The arguments of a function are written without the class that was made for them. They are loaded as decoded JSON,
-wherever the function is defined, and `Tool.parse` reads them.
+A recorded value of a dataclass is written with the name and version of its class, and loaded as decoded JSON if the
+program no longer knows that, or if JSON does not restore it exactly. Values of other types are written as the JSON that
+is shown, or as a note. Parameters that are the text of the arguments are written as `{"from": "arguments"}`. The
+arguments of a function are loaded as decoded JSON, and `Tool.parse` reads them.
 """
 
 from __future__ import annotations
@@ -65,28 +58,26 @@ READER = "read_result"
 
 
 class ToolMessage(NamedTuple):
-    """What goes back to the model: exactly one for each call. A named tuple, because one is made for each call.
+    """The answer to the model: exactly one for each call. A named tuple, because one is made for each call.
 
     Attributes:
         call_id: the id of the call that it answers.
         content: the text that the model reads; of a long result the beginning and the end, see `Tool.max_result_chars`.
-        success: whether the call succeeded; when it is false, everything the call did to state has been undone.
+        success: the call succeeded; if not, everything the call did to state has been undone.
         result: what the handler returned, or the failed result that describes the failure.
-        replayed: whether the result comes from the record of the call, or from the ledger. The handler was not run, or
-            its result was dropped because the same call had been recorded meanwhile.
-        is_cut: whether `content` is only a part of the text of the result.
+        replayed: the result comes from the record of the call, or from the ledger. The handler was not run, or its
+            result was dropped because the same call had been recorded meanwhile.
+        is_cut: `content` is only a part of the text of the result.
         parts: the same as text and files, for a result that has files; otherwise empty. `content` has a line for each
             file instead: `[image/png, 12 kB]`.
-        feedback: the feedback that the message ends with, in `content` and, if it has parts, as the last part; empty
-            for nearly all messages. The result has none.
+        feedback: the feedback that the message ends with, in `content` and as the last of the parts; mostly empty. The
+            result has none.
         refusal: what the handler raised to fail the call; its `__cause__` is the exception of PydanticAI that it stands
-            for, if there is one. If one of their texts had a secret, both are copies without it: a
-            `ToolValidationError`, and a `ModelRetry` or `ToolFailed`. `None` for other failures, and in an answer from
-            a record.
-        marks: of untrusted content, the lines with which `content` and `parts` begin and end; see
-            `handrail.taint.state`.
-        pending: whether the call waits, for an approval mostly: nothing of it has run or is recorded, `success` is
-            false, and `content` says that it waits. Its result is in the message of the call that is made again.
+            for. Copies without it, if their texts had a secret. `None` for other failures, and in an answer from a
+            record.
+        marks: of untrusted content, the lines around `content` and `parts`; see `handrail.taint.state`.
+        pending: the call waits, mostly for an approval: nothing of it has run or is recorded, `success` is false, and
+            `content` says that it waits. Its result is in the message of the call that is made again.
     """
 
     call_id: str
@@ -103,12 +94,12 @@ class ToolMessage(NamedTuple):
 
     @property
     def is_untrusted(self) -> bool:
-        """Whether third parties have written what the model reads."""
+        """True if third parties have written what the model reads."""
         return self.marks is not None
 
     @property
     def is_changed(self) -> bool:
-        """Whether the model reads another text than that of the result."""
+        """True if the model reads another text than that of the result."""
         return self.is_cut or self.is_untrusted
 
 
@@ -177,7 +168,6 @@ def _untagged(data: Any) -> Any:  # noqa: ANN401 - decoded JSON in, a value of a
 
 
 def _without_arguments(params: bytes, arguments: Any) -> bytes:  # noqa: ANN401 - as they are recorded
-    """Parameters as `_tagged` writes them, without the value where it is the text of the arguments, but for blanks."""
     head, _, value = params.partition(b'"value":')
     with suppress(ValueError, TypeError):  # the arguments are not the text of JSON, or have a lone surrogate
         if to_json(from_json(arguments)) == value[:-1]:
@@ -186,7 +176,6 @@ def _without_arguments(params: bytes, arguments: Any) -> bytes:  # noqa: ANN401 
 
 
 def _with_arguments(params: Any, arguments: Any) -> Any:  # noqa: ANN401 - decoded JSON
-    """What `_tagged` wrote of parameters, with the value that the arguments say."""
     return params if params is None or "from" not in params else {**params, "value": from_json(arguments)}
 
 
@@ -197,14 +186,7 @@ def _run_context(data: Mapping[str, object]) -> RunContext:
 
 
 class _Column(NamedTuple):
-    """A value of a `ToolInvoked` in its record.
-
-    Attributes:
-        name: its name in JSON.
-        path: the field that it is: of the event, or of its call or result.
-        write: makes of it what JSON can represent; `_tagged`, the JSON itself. `None` for what JSON represents.
-        read: makes the value of what JSON has; `None` for what that is.
-    """
+    # `write` makes what JSON can represent, `_tagged` the JSON itself; `read` makes the value of what JSON has.
 
     name: str
     path: str
@@ -240,7 +222,7 @@ _VALUES = attrgetter(*(column.path for column in _COLUMNS))
 
 
 class _Form:
-    """How a `ToolInvoked` is stored: a JSON object with a name for each column that is not `None`; see this module."""
+    """The stored form of a `ToolInvoked`: a JSON object with a name for each column that is not `None`."""
 
     @staticmethod
     def dump(event: Any, /) -> bytes:  # noqa: ANN401 - a `ToolInvoked`, which is declared with this
@@ -282,12 +264,12 @@ class _Form:
 @stored_as("handrail.tool_invoked", form=_Form())
 @dataclass(frozen=True, slots=True)
 class ToolInvoked:
-    """A call has ended: one event for each call, whatever the outcome. Its slice is a LOG, so it is never rolled back.
+    """The end of a call: one event for each call, whatever the outcome. Its slice is a LOG, so it is never rolled back.
 
     Attributes:
         call: what the model asked for, with the mask in place of secrets, as in the parameters and in the value.
-        params: the parsed arguments; `None` if they did not parse, or the tool takes none. In a record of a function's
-            call that was loaded from a store they are decoded JSON.
+        params: the parsed arguments; `None` if they did not parse, or the tool takes none. Of a function's call that
+            was loaded from a store they are decoded JSON.
         result: what the handler returned, or the failed result that describes the failure.
         session_id: the session of the call.
         run_context: the correlation ids of the run.
@@ -297,15 +279,14 @@ class ToolInvoked:
         handler_seconds: how long the handler ran; `None` if it did not run.
         total_seconds: how long the whole call took, from its arrival, waiting included.
         effect_key: the key of the effect in the ledger; `None` if the call has no effect there.
-        replayed: whether the result comes from the ledger.
-        final: whether a repeat of the same call is answered from this record. It is if the call succeeded, if the
-            request is invalid, if a policy or an approver denied it, or if the handler refused it by a failed result or
-            `ToolValidationError`. Otherwise the repeat goes through the pipeline: after any other exception of the
-            handler, and if a policy or an approver raised, or no approver exists.
+        replayed: the result comes from the ledger.
+        final: a repeat of the same call is answered from this record: the call succeeded, the request is invalid, a
+            policy or an approver denied it, or the handler refused it by a failed result or `ToolValidationError`.
+            After any other failure the repeat goes through the pipeline.
         value_read: decoded JSON from which the tool loads the value of the result, for records loaded from a store;
             `None` if the value has its original type.
         arguments_digest: distinguishes what the model wrote from the same with other secrets; `None` if it has no
-            secrets, or there is no key for it. See `handrail.runtime.masked_records`.
+            secrets, or there is no key for it.
     """
 
     slice_policy: ClassVar[SlicePolicy] = SlicePolicy.LOG
@@ -343,7 +324,7 @@ class ToolInvoked:
 
     @property
     def success(self) -> bool:
-        """Whether the call succeeded."""
+        """True if the call succeeded."""
         return self.result.success
 
     @property
@@ -354,7 +335,14 @@ class ToolInvoked:
 
 @dataclass(frozen=True, slots=True)
 class CallEvent:
-    """What subscribers of a session are notified of beside the record of a call; it is not stored, and has no slice."""
+    """An event beside the record of a call, for subscribers of a session; it is not stored, and has no slice.
+
+    Attributes:
+        session_id: the session of the call.
+        reply: the reply of the model that asked for it; `None` if it was not given.
+        call_id: the id of the call.
+        tool: name of its tool.
+    """
 
     session_id: str
     reply: str | None
@@ -369,16 +357,12 @@ class CallEvent:
 
 @dataclass(frozen=True, slots=True)
 class ToolRaised(CallEvent):
-    """A call has failed by an exception of which the model reads only the type and message; carries the exception.
+    """The exception of a failed call of which the model reads only the type and message.
 
-    Subscribers of the session are notified before the call is recorded, after it has been rolled back. It is not
-    stored, and has no slice. Refusals, and exceptions that a handler raises for the model, are not reported.
+    Subscribers are notified after the call has been rolled back and before it is recorded. Refusals, and exceptions
+    that a handler raises for the model, are not reported.
 
     Attributes:
-        session_id: the session of the call.
-        reply: the reply of the model that asked for it; `None` if it was not given.
-        call_id: the id of the call.
-        tool: name of its tool.
         error: the exception, with its traceback.
     """
 
@@ -396,7 +380,7 @@ def written_arguments(call: ToolCall) -> object:
 
 
 def is_same_call(call: ToolCall, record: ToolCall) -> bool:
-    """Whether a call is the same as the one recorded under its identity, which may have the mask for its secrets."""
+    """True if a call is the same as the one recorded under its identity, which may have the mask for its secrets."""
     # Different text may be equal JSON, with other spaces or another order of keys.
     is_same = call.words == record.words or _is_same(
         to_record(written_arguments(call)), to_record(written_arguments(record))
@@ -415,12 +399,7 @@ def _is_same(value: object, record: object) -> bool:
 
 
 def reused_id(record: ToolInvoked, call: ToolCall | None = None) -> CallIdReusedError:
-    """The error for a call whose identity belongs to another call, or has a final record.
-
-    Args:
-        recorded: the record of that identity.
-        call: the call that differs from it; `None` if a call without a reply has a final record.
-    """
+    """The error for a call whose identity `record` has: another call's, or a final one without a reply."""
     when = f"recorded at {record.at.isoformat(timespec='seconds')}"
     if call is None:
         msg = (
@@ -440,10 +419,7 @@ def reused_id(record: ToolInvoked, call: ToolCall | None = None) -> CallIdReused
 
 
 def declared_result(tool: Tool[Any, Any] | None, event: ToolInvoked) -> ToolResult[Any]:
-    """The result in a record, with its value as the tool declares it.
-
-    A value that does not fit stays decoded JSON: the tool has changed since, or is gone.
-    """
+    """The result in a record, with its value as the tool declares it; as decoded JSON if it no longer fits."""
     if event.value_read is None or tool is None or tool.value_codec is None:
         return event.result
     try:
@@ -459,15 +435,9 @@ _log = redacted_logger("handrail.runtime")
 def masked_record(
     call: ToolCall, params: object, masking: Masking, environment: Environment
 ) -> tuple[ToolCall, Any, str | None]:
-    """What is recorded of a call: the call and its parameters without secrets, and the digest of its arguments.
+    """The call and its parameters without secrets, and the digest of its arguments, `None` without a key.
 
-    Never raises: a call does not fail because it cannot be shown. Without a key the digest is `None`.
-
-    Args:
-        call: the call.
-        params: its parsed arguments; `None` if there are none.
-        masking: which of them are secret.
-        environment: the run.
+    Never raises: a call does not fail because it cannot be shown.
     """
     if params is not None and masking.hides_plain:
         is_plain = is_object(params)
@@ -483,7 +453,7 @@ def masked_result(result: ToolResult[Any], tool: Tool[Any, Any] | None) -> ToolR
 
 
 def has_same_secrets(call: ToolCall, record: ToolInvoked, tool: Tool[Any, Any] | None, run: Environment) -> bool:
-    """Whether the secrets of a call are those of a call that was recorded and is the same otherwise, or are unknown."""
+    """True if the secrets of a call are those of a call that was recorded and is the same otherwise, or are unknown."""
     if record.arguments_digest is None or tool is None or masks_in(call, tool):
         return True
     return _digest(call, run) in {None, record.arguments_digest}
@@ -495,12 +465,7 @@ def masks_in(call: ToolCall, tool: Tool[Any, Any]) -> tuple[str, ...]:
 
 
 def secrets_in(value: object, masking: Masking) -> Iterator[str]:
-    """The texts that are secret in arguments or in the value of a result, in JSON and as Python shows them.
-
-    Args:
-        value: decoded JSON, or a value of the type.
-        masking: which parts of it are secret.
-    """
+    """The texts that are secret in arguments or in the value of a result, in JSON and as Python shows them."""
     with suppress(DumpError, SchemaError, RecursionError):  # a value without a form in JSON has none there
         yield from masking.texts_in(from_json(json_with_secrets(value)))
     with suppress(SchemaError, RecursionError):
@@ -520,10 +485,7 @@ def gather_secrets(
 
 
 def _masked(value: object, codec: Codec[Any]) -> Any:  # noqa: ANN401 - of the type of the codec
-    """A value with the mask in place of its secrets, as it is when it has been stored and loaded.
-
-    It is `None` if it cannot be stored: code of the program refuses the mask, or changes what it reads.
-    """
+    # `None` if it cannot be stored: code of the program refuses the mask, or changes what it reads.
     try:
         return codec.parse_json(codec.dump_json(value))
     except Exception as error:  # noqa: BLE001 - logged; the type may have code of the program

@@ -1,9 +1,8 @@
-"""Step 7: name the effect of a call, and claim it in the ledger, until it is granted, found done, or refused.
+"""Step 7: names the effect of a call, and claims it in the ledger, until it is granted, found done, or refused.
 
 A model that reads that the outcome of a call is unknown may repeat it under another id. The slot of that id is free,
-so only the arguments show that it is the same payment. An agent that is called again has another session, too.
-Therefore the effects of equal calls of the run are looked at before the handler starts: those of the outermost session,
-and of the sessions named after it.
+so only the arguments show that it is the same payment. Therefore the effects of equal calls of the run are looked at
+before the handler starts: those of the outermost session, and of the sessions named after it.
 
 | an equal call of the run | the call |
 |---|---|
@@ -11,18 +10,15 @@ and of the sessions named after it.
 | has happened, and no call has succeeded with it | is answered with its result |
 | anything else | runs |
 
-So each effect is one success that a model reads: also one of which that is found out by the reconciler, by a person or
-by a late result, one whose call has failed or had no message, and one that is nested in such a call. Its row says so
-(`EffectRow.is_unread`), and the unit that commits the answer changes that. Of calls that are made at the same time, one
-is answered with it; calls of one reply are not taken for repeats of each other. The refusal is final for the identity
-of the call; under another id it is looked at anew.
+So each effect is one success that a model reads. Its row says if it is unread (`EffectRow.is_unread`), and the unit
+that commits the answer changes that; calls of one reply are not taken for repeats of each other. The refusal is final
+for the identity of the call; under another id it is looked at anew.
 
-The reconciler of the tool asks the external system. It is asked when the handler has ended in doubt, before the model
-reads anything (`settle_at_once`); when a session is resumed (`handrail.adapters.settlement`); and by the next call of
-the effect, or an equal one. That it happened counts at once. That it did not counts at
-once only if the tool declares `reconcile_proves_absence`, because a request whose answer was lost may still be on its
-way; asked later, it counts. It never counts while a `def` handler of that effect, whose call was stopped or cancelled,
-still runs in this process.
+The reconciler of the tool asks the external system: when the handler has ended in doubt, before the model reads
+anything (`settle_at_once`); when a session is resumed (`handrail.adapters.settlement`); and by the next call of the
+effect, or an equal one. That it happened counts at once. That it did not counts at once only if the tool declares
+`reconcile_proves_absence`, because a request may still be on its way; asked later, it counts, unless a `def` handler of
+that effect, whose call was stopped or cancelled, still runs in this process.
 """
 
 from __future__ import annotations
@@ -79,15 +75,10 @@ _Wait: TypeAlias = tuple[str, int, datetime | None]
 
 
 async def claim_effect(run: CallState, tool: Tool[Any, Any], *, is_decided: bool = True) -> replays.Claim | None:
-    """Claim the effect of a call, or find its result.
+    """Claims the effect of a call, or finds its result; waits while another call runs it, unless `on_busy` rejects.
 
-    Waits while another call runs the same effect, unless `on_busy` of the tool is `"reject"`.
-
-    Args:
-        run: the call.
-        tool: its tool, which has such effects.
-        is_decided: whether policies and approver have decided that it may run. They were passed over if its effect had
-            been started; if that is found not to have happened, nothing is claimed, and `None` is returned.
+    If policies and approver were passed over, because the effect had been started (not `is_decided`), and it is found
+    not to have happened, nothing is claimed, and `None` is returned.
 
     Raises:
         CallRefusedError: another call runs the effect, its key belongs to another call, its result cannot be read any
@@ -132,11 +123,7 @@ async def claim_effect(run: CallState, tool: Tool[Any, Any], *, is_decided: bool
 
 
 async def find_effect_key(run: CallState, tool: Tool[Any, Any]) -> EffectKey:
-    """The key of the effect of a call: the declared one, or the slot of the call.
-
-    Raises:
-        CallRefusedError: the call has no id that would name its slot.
-    """
+    """The declared key of the effect of a call, or its slot; raises `CallRefusedError` if the call has no id."""
     session_id, ledger = run.environment.session.session_id, run.environment.effect_ledger
     config, hash_key, key = tool.idempotency, None, None
     if tool.masking.hides:  # the event loop is not held while the store is read for the key of its hashes
@@ -157,13 +144,13 @@ async def find_effect_key(run: CallState, tool: Tool[Any, Any]) -> EffectKey:
 
 
 async def has_started(run: CallState, tool: Tool[Any, Any]) -> bool:
-    """Whether an earlier attempt of the call has started its effect, so that the handler is not to run again.
+    """True if an earlier attempt of the call has started its effect, so that the handler does not run again.
 
     Such a call was decided before it began, and is answered from the ledger: its effect is done, unknown or running.
-    With `on_orphan="retry"` only what is done counts, because the handler runs again otherwise.
+    With `on_orphan="retry"` only what is done counts.
 
     Raises:
-        CallRefusedError: as `effect_key_of`.
+        CallRefusedError: the call has no id that would name its slot.
         StoreError: the ledger cannot be read.
     """
     environment = run.environment
@@ -184,18 +171,7 @@ async def has_started(run: CallState, tool: Tool[Any, Any]) -> bool:
 async def _repeated_effect(
     run: CallState, tool: Tool[Any, Any], slot: EffectKey, arguments: bytes | None
 ) -> EffectRow | None:
-    """The effect that answers a call which repeats it; `None` if the call is a new one.
-
-    Args:
-        run: the call.
-        tool: its tool.
-        slot: the slot of the call.
-        arguments: what is recorded of its arguments.
-
-    Raises:
-        FinalRefusal: it repeats a call whose outcome is unknown.
-        DeveloperMistake: the reconciler requested an unbound resource, or returned what is not a result of the tool.
-    """
+    """The effect that answers a call which repeats it; `None` if the call is a new one."""
     external = tool.external
     if external is None:
         return None
@@ -223,7 +199,6 @@ async def _repeated_effect(
 
 
 def _is_meant(run: CallState, row: EffectRow) -> bool:
-    """Whether a done effect was meant beside that of a call: it is part of a call that runs, or of the same reply."""
     callers = () if run.turn.caller is None else tuple(run.turn.caller.chain())
     if row.owner.session_id == run.environment.session.session_id:
         calls = {run.ref.stored.outermost}
@@ -235,7 +210,6 @@ def _is_meant(run: CallState, row: EffectRow) -> bool:
 
 
 async def _take(run: CallState, row: EffectRow) -> bool:
-    """Have a call answered with an effect that is unread. Of calls that are made at the same time, one is."""
     if not run.shares_store:
         return row.is_unread  # which is marked at once
     if not replays.take_unread(row, run.turn.ticket):
@@ -248,17 +222,14 @@ async def _take(run: CallState, row: EffectRow) -> bool:
 
 
 def _is_equal(row: EffectRow, slot: EffectKey, arguments: bytes | None, tool: Tool[Any, Any]) -> bool:
-    """Whether two calls are equal as written or as parsed: a default may be omitted, or a person may change arguments.
-
-    For a tool that takes secrets, only the written arguments are compared: masked records look equal.
-    """
+    # Equal as written or as parsed: a default may be omitted, or a person may change arguments. For a tool that takes
+    # secrets, only the written arguments are compared: masked records look equal.
     return row.params_hash == slot.params_hash or (
         not tool.masking.hides and records.same_arguments(row.arguments, arguments, tool)
     )
 
 
 def _outermost_id(session: Session) -> str:
-    """The id of the outermost session that a session works for and is named after; its own if there is none."""
     name = session.session_id
     for above in sessions_above(session):
         above_id = above.row.session_id if isinstance(above, UnopenedSession) else above.session_id
@@ -269,13 +240,13 @@ def _outermost_id(session: Session) -> str:
 
 
 def _find_started(ledger: EffectLedger, key: EffectKey) -> EffectRow | None:
-    """The row of an effect that has been started, and may have happened; it answers a claim of its key."""
+    # Also what may have happened: it answers a claim of its key.
     row = ledger.row(key.key, partition=key.partition)
     return None if row is None or row.status == "failed" or effects.key_expired(row, ledger.store.now()) else row
 
 
 async def _choose_apply(run: CallState, ledger: EffectLedger) -> Apply | None:
-    """How a claim is written: with what the session has deferred, because the reply of the call may be part of it."""
+    # A claim is written with what the session has deferred, because the reply of the call may be part of it.
     session, mode = run.environment.session, run.mode
     recorder = session.recorder
     if recorder is not None and recorder.deferred:
@@ -361,7 +332,7 @@ async def _replayed(
 
 
 async def _answer_settled(run: CallState, tool: Tool[Any, Any], effect: EffectRow) -> replays.ReplayedResult | None:
-    """The result of the effect that is settled; nothing is claimed, so that no handler can run."""
+    # Nothing is claimed, so that no handler can run.
     run.name_effect(effect.key)
     row = await read_row(run, effect)
     if row is None or row.tool != tool.name or (row.effect_id, row.status) != (effect.effect_id, "done"):
@@ -370,11 +341,7 @@ async def _answer_settled(run: CallState, tool: Tool[Any, Any], effect: EffectRo
 
 
 def _unreadable(tool: Tool[Any, Any], row: EffectRow, error: Exception) -> CallRefusedError:
-    """The refusal for an effect that is done and whose recorded result cannot be read; the reason is logged.
-
-    The row is unchanged, and the effect is not repeated. The refusal is not final: the result can be shown again once
-    the result type of the tool can load it.
-    """
+    # Not final: the result can be shown again once the result type of the tool can load it.
     why = error if isinstance(error, UnknownTypeError) else "its type has changed since, or the row was changed by hand"
     _log.error(_UNREADABLE, row.effect_id, tool.name, row.key, why, exc_info=error)
     return CallRefusedError(
@@ -384,11 +351,8 @@ def _unreadable(tool: Tool[Any, Any], row: EffectRow, error: Exception) -> CallR
 
 
 def _held_by_caller(busy: effects.Busy) -> replays.ReplayedResult | None:
-    """The result of the effect, if a call nested in the same parent, which has not ended, produced it.
-
-    Raises:
-        CallRefusedError: this call is nested in the one that runs the effect, so it would wait for its own caller.
-    """
+    # The effect may be of a call nested in the same parent, which has not ended. If it is of the caller itself, this
+    # call would wait for it.
     for claim in replays.claims_above():
         if isinstance(claim, EffectClaim) and claim.name == busy.row.claim:
             if (replay := claim.finished()) is None:
@@ -397,12 +361,7 @@ def _held_by_caller(busy: effects.Busy) -> replays.ReplayedResult | None:
     return None
 
 
-def _note_wait(run: CallState, row: EffectRow, holder: Ticket | None, waits: set[_Wait]) -> None:
-    """Log a wait before it begins, once; emit an event too, unless the owner is known to run.
-
-    It is if it is a call of this process that shares a turn with this one, or is on another session. A handler left
-    running by a session that has been closed has no turn of the reopened session.
-    """
+def _record_wait(run: CallState, row: EffectRow, holder: Ticket | None, waits: set[_Wait]) -> None:
     wait, session = (row.effect_id, row.fence, row.lease_until), run.environment.session
     if wait in waits or row.lease_until is None:
         return
@@ -421,11 +380,7 @@ def _note_wait(run: CallState, row: EffectRow, holder: Ticket | None, waits: set
 async def _wait_for(
     run: CallState, tool: Tool[Any, Any], busy: effects.Busy, request: effects.ClaimRequest, waits: set[_Wait]
 ) -> replays.ReplayedResult | None:
-    """Wait until the other owner has ended or its lease has expired; refuse the call if neither happens.
-
-    Returns:
-        The result that was waited for, if there is one. By the clock of this process it may be out of date already.
-    """
+    # By the clock of this process, the result that is returned may be out of date already.
     if (tool.idempotency or _SLOT).on_busy == "reject":
         raise CallRefusedError(busy.message)
     ledger, seconds = run.environment.effect_ledger, seconds_left(run.environment.deadline)
@@ -437,7 +392,7 @@ async def _wait_for(
     try:
         await run.mode.write_to(ledger.units, lambda: watches.append(ledger.leases.watch(busy.row)))
         if not watches[0].done():
-            _note_wait(run, busy.row, holder, waits)
+            _record_wait(run, busy.row, holder, waits)
         await run.mode.wait(watches[0], seconds=seconds)
     except ExecutionTimeoutError:
         raise CallRefusedError(busy.message) from None
@@ -453,17 +408,13 @@ async def _wait_for(
 
 
 async def read_row(run: CallState, row: EffectRow) -> EffectRow | None:
-    """The row as it stands now; `None` if it has been removed."""
+    """The present row of an effect; `None` if it has been removed."""
     ledger = run.environment.effect_ledger
     return await run.mode.write_to(ledger.units, partial(ledger.row, row.key, partition=row.partition))
 
 
 async def settle_at_once(run: CallState, tool: Tool[Any, Any], effect: EffectRow) -> EffectRow | None:
-    """The effect of a call whose handler has ended in doubt, once it is settled; `None` while it is unknown.
-
-    Raises:
-        DeveloperMistake: as for `settle_unknown`.
-    """
+    """The effect of a call whose handler has ended in doubt, once it is settled; `None` while it is unknown."""
     row = await read_row(run, effect)
     with suppress(CallRefusedError):
         if row is not None and row.status == "unknown":
@@ -472,13 +423,9 @@ async def settle_at_once(run: CallState, tool: Tool[Any, Any], effect: EffectRow
 
 
 async def settle_unknown(run: CallState, tool: Tool[Any, Any], row: EffectRow, *, at_once: bool = False) -> EffectRow:
-    """Ask the reconciler about an unknown effect, and record what it says; returns the row, which is done or failed.
+    """Asks the reconciler about an unknown effect, and records the answer; returns the row, which is done or failed.
 
-    Args:
-        run: the call that asks.
-        tool: the tool of the effect.
-        row: the effect.
-        at_once: whether the answer has only just been lost.
+    The answer may be on its way if the call is settled `at_once`.
 
     Raises:
         CallRefusedError: the outcome stays unknown.
@@ -510,7 +457,7 @@ async def settle_unknown(run: CallState, tool: Tool[Any, Any], row: EffectRow, *
 async def _ask_reconciler(
     run: CallState, tool: Tool[Any, Any], row: EffectRow, message: str
 ) -> effects.EffectResult | None:
-    """The outcome of an unknown effect; `None` if it has not happened. Raises as `settle_unknown` does."""
+    """The outcome of an unknown effect; `None` if it has not happened."""
     # The message quotes how the effect failed, in whatever session, and what a reconciler raises.
     run.record_taint()
     reconcile: Any = tool.reconcile
@@ -547,11 +494,7 @@ async def _ask_reconciler(
 
 
 def _checked(answer: object, tool: Tool[Any, Any]) -> ToolResult[Any]:
-    """What a reconciler has returned, if it is a result of the tool; a result without a value is one of any tool.
-
-    Raises:
-        InvalidReturnError: it is not. A plain value is not a result: `False` might mean that nothing has happened.
-    """
+    # A plain value is not a result: `False` might mean that nothing has happened.
     fault: str | None = f"returned a value of type {type(answer).__name__}, which is not a ToolResult"
     if replays.is_result(answer):
         lacks_value = answer.value is None and answer.success is True
@@ -576,13 +519,9 @@ def _checked(answer: object, tool: Tool[Any, Any]) -> ToolResult[Any]:
 class EffectAwaited(CallEvent):
     """A call waits for an effect that another process, or a handler left behind in this one, has claimed.
 
-    Subscribers of the session are notified once for each wait, before it begins. It is not stored, and has no slice.
+    Subscribers are notified once for each wait, before it begins.
 
     Attributes:
-        session_id: the session of the call that waits.
-        reply: the reply of the model that asked for it; `None` if it was not given.
-        call_id: the id of the call that waits.
-        tool: name of its tool.
         key: the key of the effect.
         owner: the call that has claimed the effect, and its process; possibly an earlier attempt of the waiting call.
         until: when the lease of the claim ends, aware, unless its owner renews it.
@@ -593,7 +532,6 @@ class EffectAwaited(CallEvent):
     until: datetime
 
     def __str__(self) -> str:
-        """The effect, its owner and the end of its lease, for people."""
         owner, until = self.owner.in_words or "another call", self.until.isoformat(timespec="seconds")
         return (
             f"call {self.ref} of {self.tool} waits for effect {self.key}, which {owner} has claimed; its lease ends at "
@@ -603,16 +541,11 @@ class EffectAwaited(CallEvent):
 
 @dataclass(frozen=True, slots=True)
 class EffectUnsettled(CallEvent):
-    """A call has failed, and its effect may have been applied: it is unknown, or its outcome could not be recorded.
+    """A failed call, whose effect is unknown, or whose outcome could not be recorded.
 
-    Subscribers of the session are notified before `ToolInvoked` of the same call, if anything listens to that. It is
-    not stored, and has no slice.
+    Subscribers are notified before `ToolInvoked` of the same call, if anything listens to that.
 
     Attributes:
-        session_id: the session of the call.
-        reply: the reply of the model that asked for it; `None` if it was not given.
-        call_id: the id of the call.
-        tool: name of its tool.
         key: the key of the effect.
     """
 

@@ -15,8 +15,8 @@ A bounded handler that overruns is abandoned: a task is cancelled and given a mo
 stopped. Its later writes are rejected by its closed transaction (`handrail.transaction`). What it returns or raises in
 the end is passed to `late`, if the caller gives one.
 
-Calls of one reply that may run side by side do so through the synchronous entry, too (`SIDE_BY_SIDE`): as by `ASYNC`, on
-the loop of this thread's handlers. A handler that is bounded there runs as by `BLOCKING`, on a thread of its own.
+Calls of one reply that may run side by side do so through the synchronous entry, too (`SIDE_BY_SIDE`): as by `ASYNC`,
+on the loop of this thread's handlers. A handler that is bounded there runs as by `BLOCKING`, on a thread of its own.
 
 A thread of its own is a daemon thread that runs nothing else meanwhile, not one of a pool (`handrail.threads`).
 """
@@ -65,7 +65,7 @@ class ExecutionTimeoutError(Exception):
 
 
 class CancelledElsewhereError(Exception):
-    """What a body awaited was cancelled by another party, and its call is not being cancelled: an ordinary failure."""
+    """The awaited object was cancelled by another party, and the call is not being cancelled: an ordinary failure."""
 
     def __init__(self) -> None:
         super().__init__("what it waited for was cancelled by another party")
@@ -76,21 +76,14 @@ Late: TypeAlias = Callable[[Future[Any]], None]
 
 
 class ExecutionMode:
-    """How the pipeline waits, and runs what may take long: here on the running event loop, which is never blocked.
-
-    Attributes:
-        inline: whether an unbounded `def` handler runs on the calling thread.
-    """
+    """How the pipeline waits, and runs what may take long: here on the running event loop, which is never blocked."""
 
     inline: ClassVar[bool] = False
 
     async def wait(self, waiter: Future[Any], *, seconds: float | None, for_body: bool = False) -> None:  # noqa: ARG002 - for `Blocking`
-        """Wait until `waiter` is done; its outcome stays in it.
+        """Waits until `waiter` is done; its outcome stays in it.
 
-        Args:
-            waiter: what is waited for.
-            seconds: how long; `None` for as long as it takes.
-            for_body: whether it is what this mode runs; another call may need the event loop of this thread to end.
+        `for_body` is true of what this mode runs; another call may need the event loop of this thread to end.
 
         Raises:
             ExecutionTimeoutError: it was not done in time.
@@ -111,16 +104,7 @@ class ExecutionMode:
     async def run(
         self, body: Callable[[], Any], *, is_async: bool, seconds: float | None, late: Late | None = None
     ) -> Any:  # noqa: ANN401 - whatever a handler returns
-        """Run a handler, an approver or a reconciler, as the table of this module specifies.
-
-        Args:
-            body: what is run; it returns an awaitable if `is_async` is true.
-            is_async: whether the body is asynchronous.
-            seconds: how long it may take; `None` for as long as it takes.
-            late: called once if the body overran and ends after all, but not if it ends because it was cancelled;
-                `None` to log what it raises. It is called on any thread, mostly the one on which the body ends, and in
-                an empty context, because the call of the body is over. That may be shortly before this raises. It must
-                be quick; its exception is logged.
+        """Runs a handler, an approver or a reconciler, as the table of this module specifies.
 
         Raises:
             ExecutionTimeoutError: it took longer than `seconds`; it may still be running.
@@ -151,32 +135,24 @@ class ExecutionMode:
         return await self._on_thread(lambda: run_on_new_loop(bounded()), seconds + 2 * _CLEAN_UP_SECONDS, late)
 
     async def in_thread(self, body: Callable[[], T]) -> T:
-        """Run something that may wait for a disk or a server, and never for long.
+        """Runs something that may wait for a disk or a server, and never for long, on a thread of its own.
 
-        On a thread of its own; on this one if there can be no other, because it has to be done, and under `BLOCKING`. A
-        cancellation of the task, or an interrupt of the thread, is raised when it has ended.
+        On this thread if there can be no other, and under `BLOCKING`. A cancellation is raised when it has ended.
         """
         return body() if self.inline else await outlast(run_in_thread_or_here(body))
 
     async def write_to(self, store: UnitStore | None, body: Callable[[], T]) -> T:
-        """Run something that writes to a store; as `in_thread`, if writing there waits."""
+        """Runs something that writes to a store; as `in_thread`, if writing there waits."""
         return body() if store is None or not store.waits else await self.in_thread(body)
 
     async def write(self, store: UnitStore, write: Callable[[Apply | None], Coroutine[Any, Any, T]]) -> T:
-        """Run a coroutine that writes to a store and waits for nothing else (`handrail.waiting`).
-
-        Args:
-            store: the store.
-            write: makes the coroutine; takes how it writes units, `None` for by its own thread.
-
-        A cancellation of the task is raised when it has ended.
-        """
+        """Runs a coroutine that only writes to a store; the argument of `write` is how units are written."""
         if self.inline or not store.waits:
             return run_blocking(write(None))
         return await outlast(run_detached(write(apply_detached)))
 
     async def commit(self, transaction: Transaction) -> None:
-        """Commit a transaction; see `Transaction.commit`. A cancellation is raised when the outcome is known."""
+        """Commits a transaction; see `Transaction.commit`. A cancellation is raised when the outcome is known."""
         if self.inline or not transaction.waits:
             transaction.commit()
         else:
@@ -189,7 +165,7 @@ class Blocking(ExecutionMode):
     inline = True
 
     async def wait(self, waiter: Future[Any], *, seconds: float | None, for_body: bool = False) -> None:
-        """Block this thread until `waiter` is done; see `ExecutionMode.wait`."""
+        """Blocks this thread until `waiter` is done; see `ExecutionMode.wait`."""
         if not for_body:
             _refuse_on_loop()
         # The longest timeout that the system accepts is about three hundred years.
@@ -200,7 +176,7 @@ class Blocking(ExecutionMode):
     async def run(
         self, body: Callable[[], Any], *, is_async: bool, seconds: float | None, late: Late | None = None
     ) -> Any:  # noqa: ANN401 - as above
-        """Run `body` on this thread or as the table of this module specifies; see `ExecutionMode.run`."""
+        """Runs `body` on this thread or as the table of this module specifies; see `ExecutionMode.run`."""
         if is_async:
             _refuse_on_loop()
         if seconds is not None:
@@ -251,13 +227,7 @@ SIDE_BY_SIDE = SideBySide()
 async def run_to_end(
     mode: ExecutionMode, body: Callable[[], Any], *, is_async: bool, seconds: float | None, late: Late | None = None
 ) -> Any:  # noqa: ANN401 - whatever a handler returns
-    """Run a body as `ExecutionMode.run` does, and await what it returns if that is awaitable.
-
-    Both parts together have `seconds`. If the first one overruns, the second is not started, and `late` is not called.
-
-    Raises:
-        ExecutionTimeoutError: as `ExecutionMode.run` does.
-    """
+    """Runs a body, and awaits what it returns if that is awaitable; both together have `seconds`."""
     if is_async:
         return await mode.run(body, is_async=True, seconds=seconds, late=late)
     start = time.monotonic()
@@ -271,11 +241,7 @@ async def run_to_end(
 async def await_result(
     mode: ExecutionMode, result: Awaitable[Any], *, seconds: float | None, late: Late | None = None
 ) -> Any:  # noqa: ANN401 - as above
-    """Await what a handler has returned; see `ExecutionMode.run`.
-
-    Raises:
-        ExecutionTimeoutError: as `ExecutionMode.run` does, or there is no time left.
-    """
+    """Awaits what a handler has returned; see `ExecutionMode.run`."""
     try:
         if seconds is not None and seconds <= 0:
             raise ExecutionTimeoutError
@@ -285,19 +251,19 @@ async def await_result(
 
 
 def drop_unawaited(result: object) -> None:
-    """Close a coroutine that has not started, so that Python does not warn of it."""
+    """Closes a coroutine that has not started, so that Python does not warn of it."""
     if inspect.iscoroutine(result) and inspect.getcoroutinestate(result) == inspect.CORO_CREATED:
         result.close()
 
 
 def run_to_completion(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine that never suspends, as the pipeline under `BLOCKING`, without an event loop."""
+    """Runs a coroutine that never suspends, as the pipeline under `BLOCKING`, without an event loop."""
     with HeldInterrupts():
         return allow_waiting(partial(run_blocking, coroutine))
 
 
 def _notify(late: Late | None, future: Future[Any] | asyncio.Future[Any]) -> None:
-    """Call `late` in an empty context, if the body was not cancelled and has ended; what it raises is logged."""
+    # In an empty context, if the body was not cancelled and has ended; what it raises is logged.
     # A body that was stopped on a loop of its own has been passed on there, when its task ended.
     stops = ExecutionTimeoutError, CancelledElsewhereError
     if future.cancelled() or is_cancellation(future.exception()) or isinstance(future.exception(), stops):
@@ -316,12 +282,7 @@ def _log_late(future: Future[Any]) -> None:
 
 
 async def raise_interrupt(mode: ExecutionMode) -> None:
-    """Raise what has interrupted a call since it last waited.
-
-    Raises:
-        KeyboardInterrupt: Ctrl-C was held back.
-        CancelledError: its task was cancelled.
-    """
+    """Raises the interrupt that a call has had since it last waited: `KeyboardInterrupt` or `CancelledError`."""
     if mode.inline:
         raise_held_interrupt()
     elif cancellations():
@@ -331,7 +292,7 @@ async def raise_interrupt(mode: ExecutionMode) -> None:
 
 
 def is_cancelled_elsewhere(error: BaseException) -> bool:
-    """Whether an exception is the cancellation of what a call awaited, and not of the call."""
+    """True if an exception is the cancellation of what a call awaited, and not of the call."""
     if not is_cancellation(error) or cancellations():
         return False
     from handrail.runtime.handler_loop import ReplyEndedError  # noqa: PLC0415
@@ -340,15 +301,12 @@ def is_cancelled_elsewhere(error: BaseException) -> bool:
 
 
 def is_cancellation(error: BaseException | None) -> bool:
-    """Whether an exception is the cancellation of a task; no module is imported for it."""
+    """True if an exception is the cancellation of a task; no module is imported for it."""
     return isinstance(error, getattr(sys.modules.get("asyncio"), "CancelledError", ()))
 
 
 def cancellations() -> int:
-    """How often the task that runs here has been cancelled; a `CancelledError` may also be that of what it awaits.
-
-    See `asyncio.Task.cancelling`.
-    """
+    """How often the task that runs here has been cancelled (`asyncio.Task.cancelling`)."""
     if not loop_is_running():
         return 0
     from asyncio import current_task  # noqa: PLC0415
@@ -358,12 +316,6 @@ def cancellations() -> int:
 
 
 class _Cancellation:
-    """A context manager in which a body runs: the call is cancelled exactly if its task is.
-
-    A cancellation by another party is an ordinary failure, and one of the task that the body has turned into a result
-    or another exception is raised, so that the `asyncio.timeout` or the task group that asked for it learns of it.
-    """
-
     def __enter__(self) -> None:
         self._before = cancellations()
 
@@ -377,7 +329,7 @@ class _Cancellation:
 
 
 async def _bounded(body: Callable[[], Awaitable[T]], *, seconds: float, late: Late | None) -> T:
-    """Await a body as a task; one that has not ended is cancelled, and given a moment to clean up."""
+    """Awaits a body as a task; one that has not ended is cancelled, and given a moment to clean up."""
     from asyncio import ensure_future, wait  # noqa: PLC0415
 
     task = ensure_future(body())

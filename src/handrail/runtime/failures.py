@@ -18,9 +18,8 @@
 | `CallIdReusedError` | the same, and not recorded: only the other call has a record |
 | any other `Exception` | logged with its traceback; failed result with type and message |
 
-`handrail.runtime.outcome` looks at an exception first: one of the session or the store that ends the run, one that
-opens sections, a cancellation of something else. In each case the call is rolled back first, and one `ToolInvoked` is
-recorded after. A postponed call is recorded when it runs.
+In each case the call is rolled back first, and one `ToolInvoked` is recorded after (`handrail.runtime.invoke`). A
+postponed call is recorded when it runs.
 
 An exception that a program raises from a developer's mistake, or while it handles one, is the program's own: it fails
 the call. The model does not read the text of the mistake, nor that of an error of the store, which names paths, hosts
@@ -50,8 +49,6 @@ A handler may be a function that was written for PydanticAI, and steer the run b
 | `ModelRetry`, `ToolFailed` | `ToolValidationError`: failed result with its message |
 | `ApprovalRequired`, `CallDeferred` | `CallPostponed`: the call will be repeated |
 | `UsageLimitExceeded` | `PromptEvaluationError(phase="budget")`: the run ends |
-
-The first four are PydanticAI's control flow.
 """
 
 from __future__ import annotations
@@ -134,7 +131,7 @@ _NOT_APPLIED = (ToolValidationError, EffectNotApplied, VisibilityExpansionRequir
 
 
 def describe_outcome(error: BaseException, tool_name: str) -> tuple[ToolResult[Any], BaseException | None]:
-    """The outcome of an exception, by the table above. `tool_name` is for the log and the message.
+    """The outcome of an exception, by the table above.
 
     Returns:
         The failed result, which is recorded; and what leaves the pipeline, `None` if the result is sent to the model.
@@ -154,12 +151,12 @@ def describe_outcome(error: BaseException, tool_name: str) -> tuple[ToolResult[A
 
 
 def is_for_model(error: BaseException) -> bool:
-    """Whether the message of an exception is for the model: a refusal, or a `ModelVisibleError`."""
+    """True if the message of an exception is for the model: a refusal, or a `ModelVisibleError`."""
     return isinstance(error, CallRefusedError | ParseError | ModelVisibleError)
 
 
 def safe_refusal(error: ToolValidationError) -> ToolValidationError:
-    """What a handler raised to fail its call; a copy with the mask, if a text of it or of its causes has a secret."""
+    """A handler's refusal of its call; a copy with the mask, if a text of it or of its causes has a secret."""
     texts = "\n".join(text for cause in _list_chain(error) for text in _list_texts(cause))
     if redacted(texts) == texts:
         return error
@@ -189,14 +186,7 @@ def describe_error(error: BaseException) -> str:
 
 
 def text_for_model(error: BaseException, text: str | None = None) -> str:
-    """The text of an exception as a model may read it: without secrets, and without what is for people.
-
-    The text of a developer's mistake itself keeps its words: it is raised to the developer.
-
-    Args:
-        error: the exception.
-        text: its text, if that is not `str(error)`.
-    """
+    """The text of an exception as a model may read it, without secrets and causes; its own text is `text` or `str`."""
     if text is None:
         text = str(error)
         if isinstance(error, HandrailError) and not isinstance(error, DeveloperMistake):
@@ -233,7 +223,6 @@ def _list_chain(error: BaseException) -> list[BaseException]:
 
 
 def _list_texts(error: BaseException) -> list[str]:
-    """What a program may log of an exception without its traceback."""
     with suppress(Exception):  # as above; what cannot be formatted is not logged either
         return [str(error), repr(error), *map(str, getattr(error, "__notes__", ()))]
     return []
@@ -245,14 +234,7 @@ def truncate(text: str) -> str:
 
 
 def unknown_because(error: BaseException, tool: Tool[Any, Any]) -> str | None:
-    """Why it is not known whether an effect was applied, for people; `None` if the exception proves that it was not.
-
-    The first line names the exception; the traceback follows.
-
-    Args:
-        error: the exception that ended the handler.
-        tool: the tool.
-    """
+    """Why it is unknown if an effect was applied: one line, and the traceback; `None` if it certainly was not."""
     if tool.external is None:
         return _described(error) if isinstance(error, EffectUncertain) else None
     return None if _was_not_applied(error, tool.external.not_applied_on) else _described(error)
@@ -269,13 +251,7 @@ def _was_not_applied(error: BaseException, types: tuple[type[Exception], ...]) -
 
 
 def raise_as_meant(error: BaseException, tool_name: str) -> None:
-    """Raise what a handler meant by an exception of PydanticAI; do nothing for any other exception.
-
-    Raises:
-        ToolValidationError: the handler refuses the call.
-        CallPostponed: it postpones the call.
-        PromptEvaluationError: a limit of the run was exceeded.
-    """
+    """Raises what a handler means by an exception of PydanticAI, by the table above; does nothing for any other one."""
     if _kind_of_pydantic_ai(error, _REFUSALS):
         raise ToolValidationError(str(error)) from error
     if _kind_of_pydantic_ai(error, _POSTPONING):
@@ -286,7 +262,6 @@ def raise_as_meant(error: BaseException, tool_name: str) -> None:
 
 
 def _kind_of_pydantic_ai(error: BaseException, names: AbstractSet[str]) -> type[BaseException] | None:
-    """The class of PydanticAI that an exception is of, if its name is one of these."""
     # Over all base classes, so that a subclass that the program defines counts too.
     kinds = (kind for kind in type(error).__mro__ if issubclass(kind, BaseException))
     return next((kind for kind in kinds if kind.__module__ == _PYDANTIC_AI and kind.__qualname__ in names), None)
@@ -313,12 +288,7 @@ def _described(error: BaseException) -> str:
 
 
 def cannot_apply(tool_name: str, why: str) -> str:
-    """The message for an effect that has happened, and whose result the program cannot apply.
-
-    Args:
-        tool_name: the tool.
-        why: why not, as what follows "because".
-    """
+    """The message for an effect that has happened, and whose result the program cannot apply, because of `why`."""
     return (
         f"{tool_name} took effect, and was not run again. Its result cannot be applied, because {why}. Do not ask for "
         "it again; a person has to see to it."
@@ -331,10 +301,9 @@ def as_sentence(text: str) -> str:
 
 
 def is_final_refusal(error: BaseException, step: Step) -> bool:
-    """Whether an exception refuses a call because of its request, and not because of the current state.
+    """True if an exception refuses a call because of its request, and not because of the current state.
 
-    Arguments that do not parse never will. An unknown tool, policies, approvers and the claim of a call that repeats
-    another raise `FinalRefusal`, handlers `ToolValidationError`. The cause of any other exception may be temporary.
+    Arguments that do not parse never will. The cause of any other exception may be temporary.
     """
     if isinstance(error, CallRefusedError):
         return isinstance(error, FinalRefusal)

@@ -101,20 +101,12 @@ LOOK_UP, PARSE, TURN, POLICY, APPROVAL, DEADLINE, CLAIM, BEGIN, HANDLER, APPLY, 
 async def invoke(call: ToolCall, reply: str | None, environment: Environment, mode: ExecutionMode) -> ToolMessage:
     """Runs a call, from request to message. The table of this module describes each step.
 
-    Args:
-        call: what the model asked for.
-        reply: the reply of the model that asked for it; every adapter states it. With the session and the id of the
-            call it identifies the call permanently.
-        environment: what all calls of the run share.
-        mode: how to wait and to run what may take long.
-
     Raises:
         DeveloperMistake: the program is at fault. The call is rolled back and recorded first. Adapters raise it after
             the other calls of the reply have ended.
         CallIdReusedError: a `DeveloperMistake`: the identity belongs to another call. Nothing was run or recorded.
         RunAbortedError: the run is over: the deadline has passed, or a handler or policy has ended it.
         CallPostponed: the call waits for an approval. It is rolled back, not recorded, and repeated later.
-        BaseException: what is not an `Exception` propagates. In either case the call is rolled back and recorded first.
     """
     if not mode.inline:
         await turn_to_begin()  # the loop does other work first, if many calls have begun in this iteration of it
@@ -140,7 +132,6 @@ async def invoke(call: ToolCall, reply: str | None, environment: Environment, mo
 
 
 def _is_straight(run: CallState) -> bool:
-    """Whether nothing of a call has to be waited for, looked up or settled."""
     plan, turn = run.plan, run.turn
     if not (plan.is_straight and MAY_BE_STRAIGHT) or turn.caller is not None or turn.waits:
         return False
@@ -159,7 +150,7 @@ async def _run_straight(run: CallState, tool: Tool[Any, Any]) -> Answer:
 
 
 async def _decide(run: CallState) -> Answer:
-    """Steps 1 to 7, and what follows from them: the result of a call, or the message of its final record."""
+    """Step 1 to 7, and what follows from them: the result of a call, or the message of its final record."""
     step = LOOK_UP
     try:
         if (answer := await answer_from_record(run)) is not None:
@@ -199,7 +190,7 @@ async def _decide(run: CallState) -> Answer:
 async def _carry_out(
     run: CallState, tool: Tool[Any, Any], claim: Claim, *, only_replay: BaseException | None = None
 ) -> Answer:
-    """Steps 8 to 11. With `only_replay` the handler does not run: it is raised if the ledger has no result."""
+    """Step 8 to 11. With `only_replay` the handler does not run: it is raised if the ledger has no result."""
     step = BEGIN
     try:
         with run.begin(tool, claim) as transaction:
@@ -227,7 +218,6 @@ async def _carry_out(
 
 
 async def _replay(run: CallState, tool: Tool[Any, Any], error: BaseException) -> Answer:
-    """Steps 7 to 11 once more, for a call whose effect has happened; `error` is what it had ended with."""
     try:
         run.reopen()
         from handrail.runtime.claim_step import claim_effect  # noqa: PLC0415
@@ -242,14 +232,11 @@ async def _replay(run: CallState, tool: Tool[Any, Any], error: BaseException) ->
 
 
 async def _settle_failure(run: CallState, error: BaseException, step: Step, *, may_replay: bool = False) -> Answer:
-    """The outcome of an exception that a step has let through, by the table of `handrail.runtime.failures`.
-
-    With `may_replay` the effect of the call may have happened; then the call is answered from the ledger.
-    """
-    raised = error
+    """The outcome of an exception that a step has let through, by the table of `handrail.runtime.failures`."""
+    original = error
     if is_cancelled_elsewhere(error):
         error = CancelledElsewhereError()
-        error.__cause__ = raised
+        error.__cause__ = original
     # A cancellation of the call spares the others of its reply.
     if not isinstance(error, Exception) and not cancellations():
         run.environment.end_reply(run.reply)
@@ -259,7 +246,7 @@ async def _settle_failure(run: CallState, error: BaseException, step: Step, *, m
         return result if answer is None else answer
     # It was answered from the ledger, and its commit was to mark the effect.
     if isinstance(error, AppliedMeanwhileError) and claim.result is not None and claim.enlisted:
-        return await _replay(run, tool, raised)
+        return await _replay(run, tool, original)
     result, answer = await _fail(run, error, step)
     # The model would read that its effect is unknown.
     in_doubt = run.raises is None and claim.unsettled and run.turn.is_first
@@ -272,18 +259,14 @@ async def _settle_failure(run: CallState, error: BaseException, step: Step, *, m
         except BaseException as mistake:  # noqa: BLE001 - decided as any other
             result, answer = await _fail(run, mistake, step)
         if row is not None and row.status == "done":
-            return await _replay(run, tool, raised)
+            return await _replay(run, tool, original)
         if row is not None:
             result = run.drop_claim(result)
     return result if answer is None else answer
 
 
 async def _fail(run: CallState, error: BaseException, step: Step) -> tuple[ToolResult[Any], ToolMessage | None]:
-    """Determines the outcome of an exception, and waits until earlier calls have been recorded.
-
-    Returns the failed result, and the message of the same call if that was recorded meanwhile. What ends the run is
-    in `raises`.
-    """
+    """Determines the outcome of an exception, and waits until earlier calls have been recorded."""
     return_to(run.turn.caller)
     run.stop_at(step, safe_refusal(error) if step is HANDLER and isinstance(error, ToolValidationError) else None)
     error = _lost_store(run, _open_sections(run, error), step)
@@ -313,7 +296,6 @@ async def _fail(run: CallState, error: BaseException, step: Step) -> tuple[ToolR
 
 
 def _lost_store(run: CallState, error: BaseException, step: Step) -> BaseException:
-    """The end of the run, if an exception says that its session is lost, or that no claim can be made."""
     if isinstance(error, DeveloperMistake) or not isinstance(error, SessionError | StoreError):
         return error
     # What policies, approvers and reconcilers raise has become a refusal by now.
@@ -325,7 +307,6 @@ def _lost_store(run: CallState, error: BaseException, step: Step) -> BaseExcepti
 
 
 def _open_sections(run: CallState, error: BaseException) -> BaseException:
-    """Stores which sections an exception opens; returns it, or the refusal if the prompt cannot be rendered so."""
     if isinstance(error, VisibilityExpansionRequired):
         try:
             run.open(run.environment.rendering.opening(error, run.ref.reply))
@@ -368,10 +349,6 @@ def _notify_raised(run: CallState, error: BaseException) -> None:
 
 
 async def _leave_unread_effects(run: CallState, *, has_message: bool = False, is_ending: bool = False) -> None:
-    """Leaves what a call has done to the calls that equal it, because it fails, or ends without a message.
-
-    Nothing can be awaited if its coroutine `is_ending` with its loop. A store that fails here is logged.
-    """
     if is_ending:
         _leave_unread(run, has_message=False)
     elif run.claim.is_done or run.nested_calls:

@@ -98,14 +98,7 @@ class ReadResult:
 
 
 def cut_text(text: str, most: int, ref: CallRef, reader: str) -> str:
-    """The beginning and the end of a text, and the sentence that says how the rest is read.
-
-    Args:
-        text: the whole text, of more than `most` characters.
-        most: how many characters the cut text may have, at least 1,000.
-        ref: the call; without a name, the rest cannot be read, and the sentence does not say how.
-        reader: the name of the tool that reads the rest.
-    """
+    """The beginning and the end of a text, and the sentence that says how the rest is read."""
     total = len(text)
     # No number in the sentence has more digits than the length of the text.
     room = most - len(_GAP) - 1 - len(_left_out(total, total, total, ref, reader))
@@ -122,8 +115,8 @@ def _left_out(first: int, last: int, total: int, ref: CallRef, reader: str) -> s
     return f"[Characters {first:,} to {last:,} of {total:,} are left out{how}.]"
 
 
-def note_cut(session: Session, ref: CallRef, tool: str, characters: int) -> None:
-    """Take note that the message of a call was cut. Idempotent; a session that is closed is left as it is."""
+def record_cut(session: Session, ref: CallRef, tool: str, characters: int) -> None:
+    """Records that the message of a call was cut. Idempotent; a session that is closed is left as it is."""
     if not ref.is_named or any(item.ref == ref for item in reversed(session[CutResult])):
         return
     try:
@@ -166,11 +159,7 @@ def _read(params: ReadResult, /, *, context: ToolContext) -> ToolResult[str]:
 
 
 def _cut_result(session: Session, call: str) -> CutResult:
-    """The cut result that a model names; an id alone names the newest call of that id.
-
-    Raises:
-        ToolValidationError: there is none.
-    """
+    # An id alone names the newest call of that id.
     cuts = list(reversed(session[CutResult]))
     matches = [item for item in cuts if item.ref.key == call] or [item for item in cuts if item.call_id == call]
     if matches:
@@ -180,11 +169,6 @@ def _cut_result(session: Session, call: str) -> CutResult:
 
 
 def _whole_text(context: ToolContext, item: CutResult) -> str:
-    """The text of a result as the model would have read it, if it had not been cut.
-
-    Raises:
-        ToolValidationError: the call has no record in this session.
-    """
     session, ref = context.session, item.ref
     event = next((record for record in reversed(session[ToolInvoked]) if record.ref == ref), None)
     if event is None:

@@ -1,14 +1,8 @@
 """The steps of a call that are functions, in the order of the table in `handrail.runtime.invoke`.
 
-Steps 1 and 2 lead from a name and a text to a tool and its parameters. Steps 4 and 5 are in
-`handrail.runtime.approval`.
-
-In step 9 the handler runs, with a time limit. Step 10 applies a success: the tool's `apply` writes what belongs to the
-effect, policies record it, reducers apply it, subscribers are notified. `apply` runs as a handler does: on the thread
-of the synchronous entry, on a thread of its own through the asynchronous one, bounded by the timeout of the tool and
-the deadline. What it writes is committed with the call, in one unit with the mark on the row of the effect
-(`handrail.runtime.ledger.replays`), and undone with it. Step 12 records one `ToolInvoked` for each call, whatever the
-outcome; none for a call that is still open (`handrail.runtime.approval`).
+The `apply` of a tool runs as its handler does, bounded by the timeout of the tool and the deadline. What it writes is
+committed with the call, in one unit with the mark on the row of the effect (`handrail.runtime.ledger.replays`), and
+undone with it. A call that is still open is not recorded (`handrail.runtime.approval`).
 """
 
 from __future__ import annotations
@@ -79,12 +73,12 @@ _log = redacted_logger("handrail.runtime")
 
 
 async def unknown_tool(run: CallState) -> Never:
-    """Refuse a call of an unknown tool.
+    """Refuses a call of an unknown tool.
 
     Raises:
         FinalRefusal: the message has the nearest name, and as many others as fit into 1,000 bytes.
-        CallRefusedError: a closed section brings the tool; or the call was started before, when there was such a tool,
-            and its outcome is not known.
+        CallRefusedError: a closed section brings the tool; or the call was started when there was such a tool, and its
+            outcome is not known.
     """
     name = repr(run.call.name)
     name = name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}..."
@@ -109,7 +103,6 @@ async def unknown_tool(run: CallState) -> Never:
 
 
 async def _find_started(run: CallState) -> OpenCall | None:
-    """The effect of the call that the store of the session holds and that is not settled; `None` if there is none."""
     recorder = run.environment.session.recorder
     if recorder is None or not run.has_identity:
         return None
@@ -119,7 +112,7 @@ async def _find_started(run: CallState) -> OpenCall | None:
 
 
 async def parse_arguments(run: CallState, tool: Tool[Any, Any]) -> None:
-    """Parse the arguments into `run.params`: an instance of the tool's parameter type, or `None` if it takes none.
+    """Parses the arguments into `run.params`.
 
     Raises:
         ParseError: they do not fit; the message names every fault with its path, and ends with the tool's first
@@ -138,11 +131,7 @@ async def parse_arguments(run: CallState, tool: Tool[Any, Any]) -> None:
 
 
 def read_params(run: CallState, tool: Tool[Any, Any]) -> None:
-    """Parse the arguments into `run.params`, without a look at secrets.
-
-    Raises:
-        ParseError: as `parse_arguments`.
-    """
+    """Parses the arguments into `run.params`, without a look at secrets; raises as `parse_arguments`."""
     try:
         run.take_params(run.plan.parse(run.call.arguments))
     except ParseError as error:
@@ -150,7 +139,7 @@ def read_params(run: CallState, tool: Tool[Any, Any]) -> None:
 
 
 async def _refuse_masks(run: CallState, tool: Tool[Any, Any]) -> None:
-    """Refuse a call that was interrupted, and lacks its secrets since: the mask is not used as one."""
+    """Refuses a call that was interrupted, and lacks its secrets since: the mask is not used as one."""
     masked = masks_in(run.call, tool)
     if not masked:
         return
@@ -183,7 +172,7 @@ def _in_doubt(what: str) -> CallRefusedError:
 
 
 async def _has_taken_effect(run: CallState, tool: Tool[Any, Any]) -> bool:
-    """Whether the slot of the call is done. A declared key needs the secrets, and answers the call that has them."""
+    # A declared key needs the secrets, and answers the call that has them.
     if not run.plan.claims or tool.idempotency is not None or not run.has_identity:
         return False
     from handrail.prompt.idempotency import slot_key  # noqa: PLC0415
@@ -194,12 +183,7 @@ async def _has_taken_effect(run: CallState, tool: Tool[Any, Any]) -> bool:
 
 
 def not_run(name: str, error: ParseError) -> str:
-    """The message to the model for a call whose arguments do not fit.
-
-    Args:
-        name: the tool.
-        error: what is wrong with the arguments.
-    """
+    """The message to the model for a call whose arguments do not fit."""
     return f"{name} was not run: {error}"
 
 
@@ -213,15 +197,13 @@ def _format_example(tool: Tool[Any, Any]) -> str:
 
 
 async def run_handler(run: CallState, tool: Tool[Any, Any], claim: Claim) -> ToolResult[Any]:
-    """Run the handler and check its result; reports to the claim what is known of the effect.
+    """Runs the handler and checks its result, unless the claim has one; reports the state of the effect to the claim.
 
-    An awaitable returned by a `def` handler is awaited, within the same time. If the claim already has the result, the
-    handler is not run.
+    An awaitable returned by a `def` handler is awaited, within the same time.
 
     Raises:
         CallRefusedError: there is no handler, it overran its timeout, or its result is invalid.
         DeadlineExceededError: it overran the deadline.
-        BaseException: what the handler raises.
     """
     if claim.result is not None:
         run.record_taint()
@@ -257,11 +239,6 @@ async def run_handler(run: CallState, tool: Tool[Any, Any], claim: Claim) -> Too
 
 
 def _check_result(tool: Tool[Any, Any], result: object, *, is_stored: bool) -> ToolResult[Any]:
-    """What a handler returned, if it is a result of the tool; `stored` is whether the session is in a store.
-
-    Raises:
-        CallRefusedError: it is not.
-    """
     if not is_result(result):
         drop_unawaited(result)
         raise _invalid_result(tool, f"returned a value of type {type(result).__name__} instead of a ToolResult")
@@ -278,7 +255,7 @@ def _check_result(tool: Tool[Any, Any], result: object, *, is_stored: bool) -> T
 async def _run_bounded(
     run: CallState, tool: Tool[Any, Any], claim: Claim, body: Callable[[], Any], *, applies: bool = False
 ) -> object:
-    """Run the handler of a tool, or its `apply`, no longer than its timeout and until the deadline."""
+    """Runs the handler of a tool, or its `apply`, no longer than its timeout and until the deadline."""
     seconds, by_deadline = (None, False) if run.plan.time_limit is None else run.plan.time_limit()
     is_async = inspect.iscoroutinefunction(claim.apply) if applies else run.plan.is_async
     # The fast path: nothing to bound and no event loop to spare, so the handler is a plain call on this thread.
@@ -321,12 +298,6 @@ def _call(run: CallState, tool: Tool[Any, Any], claim: Claim, context: ToolConte
 
 
 def _call_handler(tool: Tool[Any, Any], claim: Claim, params: object, context: ToolContext) -> Any:  # noqa: ANN401 - as above
-    """Call the handler of a tool.
-
-    Raises:
-        HandlerMismatchError: it does not take these arguments.
-        BaseException: what it raises.
-    """
     claim.hand_over()  # a Ctrl-C that was held back has been raised: it does not leave the effect unknown
     handler: Any = tool.handler  # which a tool has whose calls come to this
     try:
@@ -343,14 +314,13 @@ def _call_handler(tool: Tool[Any, Any], claim: Claim, params: object, context: T
 async def apply_result(
     run: CallState, tool: Tool[Any, Any], result: ToolResult[Any], claim: Claim, transaction: Transaction
 ) -> None:
-    """Apply a successful result; an exception rolls the call back.
+    """Applies a successful result; an exception rolls the call back.
 
     The tool's `apply` runs once for each effect, policies, reducers and subscribers once for each effect and session.
     The call has the turn to write: a concurrent call has waited for earlier calls.
 
     Raises:
         DeveloperMistake: a policy returned an awaitable, or requested an unbound resource.
-        Exception: what `apply`, a policy, a reducer or a subscriber raised.
     """
     session = run.environment.session
     if run.plan.result_masking is not None:
@@ -361,7 +331,7 @@ async def apply_result(
     if claim.effect is not None:
         if claim.apply is not None:
             await _apply_effect(run, tool, claim, result)
-        if not await _note_applied(run, claim, claim.effect):
+        if not await _record_applied(run, claim, claim.effect):
             return
     for policy in run.plan.policies:
         on_result: Callable[..., object] = policy.on_result
@@ -381,13 +351,6 @@ async def apply_result(
 
 
 async def _apply_effect(run: CallState, tool: Tool[Any, Any], claim: Claim, result: ToolResult[Any]) -> None:
-    """Run the `apply` of a tool as a handler, with the parameters that the effect was begun with.
-
-    Raises:
-        CallRefusedError: it overran its timeout, or the parameters cannot be restored from their record.
-        DeadlineExceededError: it overran the deadline.
-        BaseException: what it raises.
-    """
     record = claim.row.arguments if isinstance(claim, UnappliedResult) else None
     params = started_params(record, run.call, run.params, tool)
     if params is None:
@@ -404,8 +367,7 @@ async def _apply_effect(run: CallState, tool: Tool[Any, Any], claim: Claim, resu
         CALL_CONTEXT.reset(token)
 
 
-async def _note_applied(run: CallState, claim: Claim, effect: EffectRow) -> bool:
-    """Record that the session applies an effect; returns `False` if it has applied it before."""
+async def _record_applied(run: CallState, claim: Claim, effect: EffectRow) -> bool:
     from handrail.runtime.claim_step import EffectApplied  # noqa: PLC0415
 
     session, effect_id = run.environment.session, effect.effect_id
@@ -422,15 +384,12 @@ async def _note_applied(run: CallState, claim: Claim, effect: EffectRow) -> bool
 
 
 async def record_call(run: CallState, result: ToolResult[Any]) -> None:
-    """Append the event to the session's log, unless it was committed with the call, and notify its listeners.
-
-    The call is over: a reducer or subscriber that fails here is logged, and does not change the outcome.
-    """
+    """Appends the event to the log, unless the commit did, and notifies its listeners; their failures are logged."""
     if run.raises is not None and run.is_unrecorded(run.raises):
         if run.plan.is_stored:
-            from handrail.runtime.approval import note_open_call  # noqa: PLC0415
+            from handrail.runtime.approval import record_open_call  # noqa: PLC0415
 
-            await note_open_call(run, run.raises)
+            await record_open_call(run, run.raises)
         return
     session, event = run.environment.session, run.committed_event
     try:
@@ -456,7 +415,7 @@ async def record_call(run: CallState, result: ToolResult[Any]) -> None:
 
 
 def notify_listeners(run: CallState, event: ToolInvoked) -> None:
-    """Notify reducers and subscribers of a recorded call; what they raise is logged.
+    """Notifies reducers and subscribers of a recorded call; what they raise is logged.
 
     That is in its turn, if it has acquired it: they may write, in a transaction of their own; concurrently with other
     calls, only to the session. A call that ended before it was first in its turn, or whose parent has ended, releases
@@ -488,8 +447,6 @@ def notify_listeners(run: CallState, event: ToolInvoked) -> None:
 async def answer_from_record(run: CallState) -> ToolMessage | None:
     """The message of a call that has a final record; `None` for one that goes through the pipeline.
 
-    Calls whose repeats are not recognized have none.
-
     Raises:
         CallIdReusedError: the identity belongs to another call, or a call without a reply has a final record.
         RecordingError: the store is unavailable.
@@ -518,11 +475,7 @@ def _find_message(run: CallState) -> ToolMessage | None:
 
 
 def render_message(run: CallState, result: ToolResult[Any]) -> ToolMessage:
-    """Step 13: the message to the model.
-
-    Raises:
-        BaseException: the failure that ends the run, if the call had one.
-    """
+    """Step 13: the message to the model; raises the failure that ends the run, if the call had one."""
     if run.raises is not None:
         raise run.raises
     render = partial(_build_message, run, result, replayed=run.claim.result is not None)
@@ -543,9 +496,9 @@ def _build_message(run: CallState, result: ToolResult[Any], *, replayed: bool) -
         parts = tuple(TextPart(hide(part.text)) if isinstance(part, TextPart) else part for part in parts)
     is_cut = len(text) > most
     if is_cut:
-        from handrail.runtime.long_results import cut_text, note_cut  # noqa: PLC0415
+        from handrail.runtime.long_results import cut_text, record_cut  # noqa: PLC0415
 
-        note_cut(environment.session, run.ref, run.call.name, len(text))
+        record_cut(environment.session, run.ref, run.call.name, len(text))
         text = cut_text(text, most, run.ref, environment.reader_name)
         # The cut text names all parts.
         parts = (TextPart(text), *(part for part in parts if isinstance(part, BinaryPart))) if parts else ()

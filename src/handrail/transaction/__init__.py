@@ -37,7 +37,6 @@ This package lies below sessions, filesystems and resources, because all three a
 
 from handrail.transaction.commit import CommitParticipant, Snapshotable, TwoPhaseParticipant, is_rolling_back
 from handrail.transaction.transaction import (
-    HasCallViews,
     Transaction,
     check_write,
     current,
@@ -49,7 +48,6 @@ from handrail.transaction.unit_of_work import RecordCommit, UnitOfWork, UnitStor
 
 __all__ = [
     "CommitParticipant",
-    "HasCallViews",
     "RecordCommit",
     "Snapshotable",
     "Transaction",

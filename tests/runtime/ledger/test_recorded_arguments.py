@@ -62,7 +62,7 @@ def test_what_the_model_wrote_is_not_recorded_twice() -> None:
     """Only where it differs as JSON; `1` and `true` do."""
     assert recorded(Note("to"), '{ "text": "to" }') == ({"text": "to"}, None)
     assert recorded({"a": 1, "b": 2}, {"b": 2, "a": 1}) == ({"a": 1, "b": 2}, None)
-    assert recorded({"a": 1}, {"a": True}).written == {"a": True}
+    assert recorded({"a": 1}, {"a": True}).words == {"a": True}
 
 
 @pytest.mark.parametrize("written", ["no JSON", '{"text": "\\ud800"', "\ud800", {"text": float("inf")}, {"text": {1}}])
@@ -70,7 +70,7 @@ def test_words_that_are_not_json_are_recorded_as_text(written: Any) -> None:
     """Nothing that a model writes keeps a call from being recorded."""
     shown = recorded(Note("to"), written)
     assert shown.arguments == {"text": "to"}
-    assert isinstance(shown.written, str)
+    assert isinstance(shown.words, str)
 
 
 def test_secrets_are_masked_in_both() -> None:
@@ -78,8 +78,8 @@ def test_secrets_are_masked_in_both() -> None:
     login = parse(Login, {"user": "ada", "password": "hunter2", "pin": 7})
     shown = {"user": "ada", "password": MASK, "pin": MASK}
     assert recorded(login) == (shown, None)
-    assert recorded(login, {"user": "bob", "password": "hunter3", "pin": 8}).written == {**shown, "user": "bob"}
-    assert recorded(login, {"user": "ada", "pasword": "hunter3"}).written == {"user": "ada", "pasword": MASK}
+    assert recorded(login, {"user": "bob", "password": "hunter3", "pin": 8}).words == {**shown, "user": "bob"}
+    assert recorded(login, {"user": "ada", "pasword": "hunter3"}).words == {"user": "ada", "pasword": MASK}
     assert recorded(login, {"user": "ada", "password": "hunter3", "pin": 8}) == (shown, None)
 
 
@@ -101,13 +101,13 @@ def test_parameters_with_secrets_are_not_restored_from_their_record() -> None:
 def test_words_that_cannot_be_masked_are_left_out(written: str, wording: Wording) -> None:
     """Where they are not an object, it is not known which part of them is the secret; the record says so."""
     shown = recorded(Login("ada", SecretStr("hunter2")), written)
-    assert shown.written == wording
+    assert shown.words == wording
 
 
 @pytest.mark.parametrize("params", [Pair("a", "b"), Pair("a"), {"arguments": 1}, {"arguments": 1, "other": 2}])
 def test_arguments_that_look_like_a_pair_are_read_as_arguments(params: Any) -> None:
     """A tool may have parameters of these names."""
-    plain = {"arguments": params.arguments, "written": params.written} if isinstance(params, Pair) else params
+    plain = {"arguments": params.arguments, "written": params.words} if isinstance(params, Pair) else params
     assert recorded(params) == (plain, None)
     assert recorded(params, {"arguments": 0}) == (plain, {"arguments": 0})
 
@@ -139,8 +139,8 @@ def test_both_parts_are_cut_if_both_are_too_long() -> None:
     """Each gets half of the room; a short one stays whole, and the other has the rest."""
     both = recorded(Note("a" * HUGE), {"text": "b" * HUGE})
     assert both.arguments.startswith('{"text":"aaa')
-    assert both.written.startswith('{"text":"bbb')
-    assert abs(len(both.arguments) - len(both.written)) < 100
+    assert both.words.startswith('{"text":"bbb')
+    assert abs(len(both.arguments) - len(both.words)) < 100
     short, long = recorded(Note("a"), {"text": "b" * HUGE})
     assert short == {"text": "a"}
     assert len(long) > MOST_BYTES * 0.9

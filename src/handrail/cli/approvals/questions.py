@@ -140,7 +140,7 @@ def _loop_questions(items: Sequence[PostponedCall], session_id: str) -> Iterator
             reason=question.reason,
             asks=question.asks,
             arguments=shown.arguments,
-            written=shown.written,
+            written=shown.words,
             digest=question.digest,
             answer=item.answer,
         )

@@ -146,7 +146,7 @@ EFFECT: Entity[ShownEffect] = Entity(
         Field("process", lambda each: process_in_words(each.row.owner.process), key=""),
         Field("created", lambda each: each.row.created_at, key="created_at"),
         Field("arguments", lambda each: each.recorded.arguments, _arguments),
-        Field("model wrote", lambda each: each.recorded.written, key="written"),
+        Field("model wrote", lambda each: each.recorded.words, key="written"),
         Field("hash", lambda each: each.row.params_hash, key="params_hash"),
         Field("fence", lambda each: each.row.fence),
         Field("effect", lambda each: each.row.effect_id, key="effect_id"),

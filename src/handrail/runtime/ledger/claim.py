@@ -80,9 +80,9 @@ class EffectClaim(Claim):
     """The right to run an effect. It is enlisted in the call's transaction, which settles it.
 
     Attributes:
-        name: what names it among the claims of all effects.
+        name: names it among the claims of all effects.
         state: how far the call has come; see this module.
-        outcome: what the row has become; `None` while the call runs.
+        outcome: the state that the row has reached; `None` while the call runs.
     """
 
     state: ClaimState = "claimed"
@@ -100,17 +100,7 @@ class EffectClaim(Claim):
         shares: bool,
         in_unit: bool,
     ) -> None:
-        """Hold a granted claim for the call of a ticket.
-
-        Args:
-            ledger: the ledger.
-            claimed: the granted claim.
-            tool: the tool of the effect.
-            ticket: the ticket of the call.
-            shares: whether the session of the call is in the store of the ledger too.
-            in_unit: whether an effect that is not rolled back is recorded in the unit that commits the call, and not
-                immediately.
-        """
+        # `in_unit`: an effect that is not rolled back is recorded in the unit that commits the call, and not at once.
         self._ledger = ledger
         self._grant = grant
         self._tool = tool
@@ -128,7 +118,7 @@ class EffectClaim(Claim):
 
     @property
     def waits(self) -> bool:
-        """Whether the result is written to another store than that of the session, a row is read, or the time asked."""
+        """True if the result goes to another store than that of the session, a row is read, or the time asked."""
         store = self._ledger.store
         return store.claim_waits or (store.waits and (self.store is None or self.records_at_once))
 
@@ -139,12 +129,12 @@ class EffectClaim(Claim):
 
     @property
     def unsettled(self) -> bool:
-        """Whether the effect is unknown, or its outcome could not be recorded."""
+        """True if the effect is unknown, or its outcome could not be recorded."""
         return self.outcome in {"unknown", "lost", "left"}
 
     @property
     def is_done(self) -> bool:
-        """Whether the effect is recorded as done, and stays so if the call fails."""
+        """True if the effect is recorded as done, and stays so if the call fails."""
         return self._stays and self.state == "recorded"
 
     def finished(self) -> ReplayedResult | None:
@@ -152,11 +142,11 @@ class EffectClaim(Claim):
         return None if self._committing is None else ReplayedResult(self._grant.row, self._committing)
 
     def renew(self) -> None:
-        """Renew the lease; see `Claim.renew`."""
+        """Renews the lease; see `Claim.renew`."""
         self._ledger.renew(self._grant)
 
     def hand_over(self) -> None:
-        """Hand the handler over to this thread; see `Claim.hand_over`."""
+        """Hands the handler over to this thread; see `Claim.hand_over`."""
         with ASSIGNING:
             if self._finding is _NOT_STARTED:
                 raise TransactionClosedError(self._tool.name, "start its handler")
@@ -164,19 +154,15 @@ class EffectClaim(Claim):
         RUNNING_HANDLERS.add(self.name)
 
     def end_handler(self) -> None:
-        """Note that the handler has ended; see `Claim.left`."""
+        """Removes the handler from those that run; see `Claim.end_handler`."""
         RUNNING_HANDLERS.discard(self.name)
 
     def take_error(self, error: BaseException, *, unknown: str = "") -> None:
-        """Take what the handler raised; see `Claim.raised`."""
+        """Stores the exception of the handler; see `Claim.take_error`."""
         self._finding = NotKnown(unknown) if unknown else self._finding_from_error(error)
 
     def take_result(self, result: object) -> None:
-        """Take what the handler returned, and record an effect that is not rolled back; see `Claim.returned`.
-
-        Raises:
-            LeaseLostError: the claim has passed to another owner meanwhile.
-        """
+        """Stores the result of the handler, and records an effect that is not rolled back; see `Claim.take_result`."""
         if self._stays:
             # While the result is dumped the effect has happened all the same, so `state` changes last.
             self._finding = self._finding_from_result(result)
@@ -188,11 +174,11 @@ class EffectClaim(Claim):
             self._record(self._finding)
 
     def record_on_commit(self, result: ToolResult[Any]) -> None:
-        """Set the result that the transaction records; see `Claim.record_on_commit`."""
+        """Sets the result that the transaction records; see `Claim.record_on_commit`."""
         self._committing = result
 
     def check_recorded(self, error: Exception) -> None:
-        """Raise if the effect has happened; see `Claim.not_recorded`. The lease is left to expire."""
+        """Raises if the effect has happened; see `Claim.check_recorded`. The lease is left to expire."""
         if isinstance(self._finding, EffectResult):
             if self.state != "recorded":
                 self._leave()
@@ -207,7 +193,7 @@ class EffectClaim(Claim):
         return RecordingError(what, error, session_id=row.owner.session_id, tool=row.tool, effect=effect)
 
     def unresolved_note(self) -> str:
-        """Whether the effect has happened nevertheless, or may have; see `Claim.unresolved_note`."""
+        """Says that the effect has happened nevertheless, or may have; see `Claim.unresolved_note`."""
         outcome = self.outcome
         if outcome is None and self._stays:  # that of a nested call, whose caller has failed: it may still run
             proven = isinstance(self._finding, NotApplied) and not self._retries
@@ -222,14 +208,14 @@ class EffectClaim(Claim):
         return ""
 
     def leave_unread(self) -> bool:
-        """Leave a slot that is done to the call that equals this one; see `Claim.leave_unread`."""
+        """Leaves a slot that is done to the call that equals this one; see `Claim.leave_unread`."""
         if self.state == "handed over" and self.outcome is None:
             self._ledger.leave_running(self._grant)
         ttl = self._ttl if self.store is None else None
         return self.is_done and self._ledger.leave_unread(self._grant.row, self._read_until, ttl=ttl)
 
     def take_late_outcome(self, future: Future[Any]) -> None:
-        """Take the late outcome of a handler that timed out; see `Claim.ended_late`."""
+        """Settles the row by the late outcome of a handler that timed out; see `Claim.take_late_outcome`."""
         if self.state == "claimed":
             return  # it was kept from starting
         error = future.exception()
@@ -254,10 +240,7 @@ class EffectClaim(Claim):
         return dump_result(self._tool, result)
 
     def _settle_late(self, finding: OwnerFinding) -> bool:
-        """Settle a row that is unknown by what its owner has learnt since; returns whether it is settled.
-
-        It is written in an empty context: in the context of a nested call it would be rolled back with the parent.
-        """
+        # In an empty context: in the context of a nested call it would be rolled back with the parent.
         external = self._tool.external
         if external is None or isinstance(finding, NotKnown):
             return False
@@ -269,11 +252,7 @@ class EffectClaim(Claim):
             return False
 
     def write(self) -> Sequence[EffectChange | MarkApplied]:
-        """Record the result with the unit of the store of the session, or else at once.
-
-        Raises:
-            LeaseLostError: the claim has passed to another owner; nothing is committed then.
-        """
+        """Records the result with the unit of the store of the session, or else at once; raises `LeaseLostError`."""
         if self._committing is None or (self.state == "recorded" and self.store is None):
             return ()
         row, store = self._grant.row, self._ledger.store
@@ -300,35 +279,32 @@ class EffectClaim(Claim):
         return (change,)
 
     def after_commit(self) -> None:
-        """Mark the effect as recorded."""
+        """Marks the effect as recorded."""
         if self.state != "recorded":
             self._ledger.leases.drop(self._grant)
         self.state, self.outcome = "recorded", "done"
         drop_holder(self._grant.row, self._ticket)
 
     def in_doubt(self) -> None:
-        """Leave the row to what the commit has written, or what is known of the effect."""
+        """Leaves the row to what the commit has written, or what is known of the effect."""
         if not self._stays:
             self._finding = NotKnown("whether its call was committed is unknown")
         self._leave()
         drop_holder(self._grant.row, self._ticket)
 
     def after_rollback(self) -> None:
-        """Settle the claim after the transaction has been rolled back; idempotent.
-
-        A store that fails here is logged: the lease expires, and the effect is unknown then.
-        """
+        """Settles the claim once the transaction is rolled back; idempotent. A store that fails here is logged."""
         drop_holder(self._grant.row, self._ticket)
         if self.outcome is None:
             self.outcome = self._settle()
 
     def close(self, *, nested: bool) -> None:
-        """Settle the claim of a call whose rollback was interrupted before it came to that; see `Claim.close`."""
+        """Settles the claim of a call whose rollback was interrupted before it came to that; see `Claim.close`."""
         if self.outcome is None and not (nested and self._committing is not None):
             self.after_rollback()
 
     def _settle(self) -> EffectOutcome:
-        """Write what the row becomes by the table of this module."""
+        # By the table of this module.
         try:
             if self.state == "recorded":
                 if not self._stays:  # a part of a transaction that could not be committed as a whole
@@ -355,7 +331,6 @@ class EffectClaim(Claim):
         return "lost"
 
     def _record(self, result: EffectResult) -> None:
-        """Record an effect that has happened; retry if the store fails."""
         for attempts_left in reversed(range(3)):
             try:
                 # May be repeated: `end` recognizes a row that an attempt whose answer was lost has written.
@@ -373,7 +348,7 @@ class EffectClaim(Claim):
             return
 
     def _leave(self) -> None:
-        """Leave the effect, which is done and not recorded, to its lease, and to a store that answers again."""
+        # To its lease, and to a store that answers again: the effect is done and not recorded.
         self.outcome = "left"
         self._ledger.finish_later(self._grant, self._finding, ttl=self._recorded_ttl)
 
@@ -397,5 +372,5 @@ def _unknown(tool: Tool[Any, Any]) -> str:
 
 
 def unknown_outcome(tool_name: str) -> str:
-    """What the model reads of an effect that is unknown, and is not run again."""
+    """The message to the model of an effect that is unknown, and is not run again."""
     return f"Whether {tool_name} took effect is unknown, so it is not run again. {FOR_A_PERSON}"

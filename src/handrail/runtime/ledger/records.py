@@ -60,22 +60,15 @@ class RecordedArguments(NamedTuple):
 
     Attributes:
         arguments: the arguments as the tool parsed them.
-        written: what the model wrote; `None` if that was the same.
+        words: what the model wrote; `None` if that was the same.
     """
 
     arguments: Any
-    written: Any = None
+    words: Any = None
 
 
 def recorded_arguments(call: ToolCall, params: object, masking: Masking, *, words: bool = False) -> bytes:
-    """The record of the arguments of a call. Never raises: a call does not fail because its arguments cannot be shown.
-
-    Args:
-        call: the call.
-        params: its arguments as the tool parsed them; `None` for a tool without parameters.
-        masking: the masking of the tool.
-        words: whether what the model wrote is recorded also if no person or hook has changed it.
-    """
+    """The record of the arguments of a call, with `words` also what the model wrote. Never raises."""
     try:
         arguments = b"{}" if params is None else masking.json(params)
         return _document(arguments, _words(call, arguments, masking) if words or call.written is not None else None)
@@ -85,20 +78,13 @@ def recorded_arguments(call: ToolCall, params: object, masking: Masking, *, word
 
 
 def read_arguments(data: bytes | None) -> RecordedArguments:
-    """Decode recorded arguments; those that were not recorded are `None`.
-
-    Raises:
-        ValueError: it is not JSON.
-    """
+    """Decodes recorded arguments; those that were not recorded are `None`. Raises `ValueError`."""
     read = json.loads(b"null" if data is None else data)
     return RecordedArguments(read[_ARGUMENTS], read.get(_WRITTEN)) if _is_pair(read) else RecordedArguments(read)
 
 
 def same_arguments(first: bytes | None, second: bytes | None, tool: Tool[Any, Any]) -> bool:
-    """Whether two records have equal parsed arguments, as keys compare them: without defaults that were made up.
-
-    False if a part of one was cut.
-    """
+    """True if two records have equal parsed arguments, as keys compare them; false if a part of one was cut."""
     one, two = read_arguments(first), read_arguments(second)
     if not is_object(one.arguments) or not is_object(two.arguments):
         return False
@@ -106,8 +92,7 @@ def same_arguments(first: bytes | None, second: bytes | None, tool: Tool[Any, An
 
 
 def _digest(record: RecordedArguments, tool: Tool[Any, Any]) -> str:
-    """The digest of recorded arguments, as that of a key; empty if they are not there in full."""
-    arguments = record.arguments if record.written is None else record.written
+    arguments = record.arguments if record.words is None else record.words
     try:
         return digest(tool.parse(record.arguments) if tool.key_codec is None else tool.key_params(arguments, None))
     except (DumpError, ParseError):
@@ -120,7 +105,7 @@ def other_arguments(record_json: bytes | None, own_json: bytes | None) -> str:
     differing = ""
     if is_object(record.arguments) and is_object(ours.arguments):
         # What the model has not written may be a default that was made up for the call.
-        names, own = record.written if is_object(record.written) else record.arguments, ours.arguments
+        names, own = record.words if is_object(record.words) else record.arguments, ours.arguments
         others = {name: _sorted(value) for name, value in record.arguments.items() if name in names}
         others = {name: text for name, text in others.items() if name not in own or _sorted(own[name]) != text}
         differing = "".join(f", {name}={shorten(text, _LONGEST_SHOWN)}" for name, text in others.items())
@@ -128,7 +113,7 @@ def other_arguments(record_json: bytes | None, own_json: bytes | None) -> str:
 
 
 def is_recorded_as(record: bytes, params: object, masking: Masking) -> bool:
-    """Whether these parameters would be recorded like this, whatever the model wrote; false if the record was cut."""
+    """True if parameters would be recorded like this, whatever the model wrote; false if the record was cut."""
     arguments = read_arguments(record).arguments
     own = read_arguments(recorded_arguments(ToolCall("", "a call"), params, masking)).arguments
     return is_object(arguments) and _sorted(own) == _sorted(arguments)
@@ -137,17 +122,8 @@ def is_recorded_as(record: bytes, params: object, masking: Masking) -> bool:
 def started_params(record: bytes | None, call: ToolCall, params: object, tool: Tool[Any, Any]) -> tuple[object] | None:
     """The parameters that an effect was begun with, as the only item; a person may have changed those of a later call.
 
-    They are those of the call, or those parsed from the record, if they would be recorded in the same way. A parser
-    that changes its own result (a `__post_init__` that multiplies) does not restore them from the record.
-
-    Args:
-        record: the record of the arguments; `None` if they were not recorded: then they are those of the call.
-        call: the call that asks.
-        params: its parameters.
-        tool: the tool of the effect.
-
-    Returns:
-        `None` if neither would be recorded in the same way.
+    They are those of the call, or those parsed from the record, if they would be recorded in the same way; `None` if
+    neither would: a parser that changes its own result (a `__post_init__` that multiplies) does not restore them.
     """
     masking = tool.masking
     if record is None or recorded_arguments(call, params, masking) == record or is_recorded_as(record, params, masking):
@@ -166,7 +142,6 @@ def _is_pair(read: object) -> bool:
 
 
 def _words(call: ToolCall, arguments: bytes, masking: Masking) -> bytes | None:
-    """What the model wrote, masked; `None` if it is the arguments."""
     decoded = written_arguments(call)
     if masking.hides and not is_object(decoded):
         return _unshown("it is not a JSON object, and the tool takes secrets")
@@ -194,7 +169,7 @@ def _document(arguments: bytes, words: bytes | None) -> bytes:
 
 
 def _shorten(data: bytes, most: int) -> bytes:
-    """JSON as it is, or a JSON string of at most `most` bytes: its beginning, and its full length."""
+    # JSON as it is, or a JSON string of at most `most` bytes: its beginning, and its full length.
     if len(data) <= most:
         return data
     mark = f"... (cut: this is the beginning of {len(data):,} bytes)"
@@ -207,10 +182,7 @@ def _shorten(data: bytes, most: int) -> bytes:
 
 
 def dump_result(tool: Tool[Any, Any], result: ToolResult[Any]) -> EffectResult:
-    """A result as the ledger records it: the effect has happened.
-
-    Of a value that JSON cannot represent the message has what the model has read.
-    """
+    """The record of a result. Of a value that JSON cannot represent the message has what the model has read."""
     from handrail.runtime.ledger.effects import EffectResult  # noqa: PLC0415
 
     value = tool.dump_value(result.value)
@@ -226,12 +198,7 @@ def dump_result(tool: Tool[Any, Any], result: ToolResult[Any]) -> EffectResult:
 
 
 def load_result(tool: Tool[Any, Any], row: EffectRow) -> ToolResult[Any]:
-    """The recorded result of an effect, as a result of the tool.
-
-    Raises:
-        UnknownTypeError: it is of an earlier version of its type, and an upgrade of the program failed; or of a later.
-        Exception: it cannot be read, because the type of the result has changed or the row was changed by hand.
-    """
+    """The recorded result of an effect; raises any `Exception` if its type or the row has changed."""
     message, value = row.message, None
     data, parts = split_parts(row.value)
     if data is None:
@@ -242,11 +209,7 @@ def load_result(tool: Tool[Any, Any], row: EffectRow) -> ToolResult[Any]:
 
 
 def split_parts(data: bytes | None) -> tuple[bytes | None, tuple[ContentPart, ...]]:
-    """The value that is recorded, and the parts around it.
-
-    Raises:
-        ValueError: it is not what `dump_result` writes.
-    """
+    """The value that is recorded, and the parts around it; raises `ValueError` if `dump_result` did not write it."""
     if data is None or not data.startswith(b'{"$parts":'):
         return data, ()
     read: Any = from_json(data)
@@ -272,7 +235,6 @@ def _load_value(tool: Tool[Any, Any], data: bytes) -> object:
 
 
 def _versioned_types(kind: object) -> dict[str, StoredType]:
-    """The dataclasses with versions among the members of a result type, by their names."""
     plain = strip_annotated(kind)
     members = [strip_annotated(member) for member in get_args(plain)] if is_union(plain) else [plain]
     classes = cast("list[type[Any]]", [get_origin(member) or member for member in members])
