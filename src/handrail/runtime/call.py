@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -15,11 +14,8 @@ from handrail.errors import (
     CallIdReusedError,
     CallPostponed,
     DeadlineExceededError,
-    ReadOnlyViolation,
     RecordingError,
     ToolValidationError,
-    TransactionClosedError,
-    TurnConflictError,
 )
 from handrail.interrupts import allow_interrupts
 from handrail.prompt import Tool, ToolContext, ToolResult
@@ -28,7 +24,7 @@ from handrail.redaction import CallSecrets, current_call_secrets, redacted, reda
 from handrail.resources.context import CallScope
 from handrail.runtime.calls import Step, ToolInvoked, masked_record, masked_result, secrets_in
 from handrail.runtime.environment import Environment
-from handrail.runtime.execution import ExecutionMode, ExecutionTimeoutError
+from handrail.runtime.execution import CallTurn, ExecutionMode
 from handrail.runtime.failures import STORE_GONE, as_sentence
 from handrail.runtime.ledger.replays import NO_CLAIM, Claim, leave_unread
 from handrail.runtime.plan import ToolPlan, find_plan
@@ -36,12 +32,8 @@ from handrail.serde import Masking
 from handrail.session.calls import CallRef, ToolCall
 from handrail.transaction import Transaction, current
 from handrail.transaction.transaction import NestedCall, NestedCalls
-from handrail.turns import Ticket, Turn, draw_ticket, find_turn
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future
-
-    from handrail.limits import Deadline
     from handrail.prompt import ApprovalRequest, ToolPolicy
     from handrail.session.persistence.protocol import SessionHeld
 
@@ -104,7 +96,7 @@ class CallState:
         self.ref: CallRef = CallRef(reply, call.id)
         self.nested_calls: NestedCalls = {}
         self.resources: CallScope = plan.open_scope()
-        self.turn: CallTurn = CallTurn(plan.tool, environment)
+        self.turn: CallTurn = CallTurn(plan.tool, environment.session)
         outer = self.turn.outer
         if outer is None:
             is_named = reply is not None or (plan.is_stored and bool(call.id))
@@ -113,7 +105,9 @@ class CallState:
             self.is_final = False
             if reply is None and isinstance(outer.call, CallRef):
                 self.ref = CallRef.nested(outer.call, call.id)
-        self.turn.queue(plan.tool, environment)  # the last: the ticket has to be released, whatever happens
+        self.turn.queue(
+            plan.tool, environment.session, environment.resources
+        )  # the last: the ticket has to be released, whatever happens
 
     def take_params(self, params: object) -> None:
         """Stores the parsed arguments."""
@@ -367,7 +361,8 @@ class CallState:
         environment, masking = self.environment, self.plan.masking
         call, params, arguments_digest = self.call, self.params, None
         if masking is not None:
-            call, params, arguments_digest = masked_record(call, params, masking, environment)
+            call, params = masked_record(call, params, masking)
+            arguments_digest = environment.digest_arguments(self.call)
         return ToolInvoked(
             call,
             params,
@@ -402,102 +397,3 @@ class CallState:
         """A failed result with what the model has to know of effects; see `effect_notes`."""
         aftermath = " ".join(self.effect_notes())
         return replace(result, message=f"{as_sentence(result.message)}{aftermath}") if aftermath else result
-
-
-_WITHIN: ContextVar[Ticket | None] = ContextVar("handrail_within", default=None)
-"""The ticket of the call that is made in this context. A call that code of the program makes meanwhile, a policy, an
-approver, a parser of arguments, is nested in it: one that needs the same turns is refused, because it would wait for
-the call that it is made in.
-"""
-
-
-class CallTurn:
-    """The queue positions of a call with its participants, from `queue` on; owned by the call.
-
-    Attributes:
-        caller: the transaction of the call in whose handler this one is made; `None` if there is none.
-        outer: the transaction in which this call's will be a savepoint; `None` for an independent call.
-        shared: it may run concurrently with other calls.
-        ticket: the ticket; it has no turns if the call is not permitted here.
-        is_first: no other call writes concurrently, once the turn is acquired.
-    """
-
-    __slots__ = ("_before", "_refusal", "caller", "is_first", "outer", "shared", "ticket")
-
-    def __init__(self, tool: Tool[Any, Any] | None, environment: Environment) -> None:
-        self._refusal: Exception | None = None
-        # A call that writes runs alone, so it is first as soon as it runs.
-        writes = tool is not None and tool.writes
-        self.is_first: bool = writes
-        self.shared: bool = not writes
-        caller = current()
-        is_independent = caller is None or (caller.concurrent and not caller.holds(environment.session.turn))
-        self.caller: Transaction | None = caller
-        self.outer: Transaction | None = None if is_independent else caller
-
-    def queue(self, tool: Tool[Any, Any] | None, environment: Environment) -> None:
-        """Draws the ticket, which has to be released; one without turns for a call that `acquire` refuses."""
-        inside = self._before = _WITHIN.get()
-        if inside is None or inside.released:  # a task or thread that a call has left
-            inside = None if self.caller is None else self.caller.ticket
-        try:
-            turns = self._turns(tool, environment)
-            self.ticket: Ticket = draw_ticket(turns, exclusive=not self.shared, inside=inside)
-        except (ReadOnlyViolation, TransactionClosedError, TurnConflictError) as error:
-            self._refusal = error
-            self.is_first = False
-            self.ticket = draw_ticket((), exclusive=False)
-        _WITHIN.set(self.ticket)
-
-    def leave(self) -> None:
-        """Releases the ticket; calls that are made in this context from here on are not nested in it. Idempotent."""
-        self.ticket.release()
-        # Not by a token: the coroutine of a call may be closed in another context.
-        _WITHIN.set(self._before)
-
-    @property
-    def waits(self) -> bool:
-        """True if the call waits for its turn, has waited for it, or is refused it."""
-        return self.ticket.began != self.ticket.number or self._refusal is not None
-
-    async def acquire(self, mode: ExecutionMode, deadline: Deadline | None) -> None:
-        """Waits for the turn; raises `DeadlineExceededError`, or `ModelVisibleError` if it is not permitted here."""
-        # Raised here and not in the constructor, so that the refused call is recorded like any other.
-        if self._refusal is not None:
-            raise self._refusal
-        await _wait(mode, self.ticket.waiter, deadline)
-
-    async def wait_for_earlier_calls(self, mode: ExecutionMode, deadline: Deadline | None) -> None:
-        """Waits until every call that arrived before on the same turns has ended, so that results apply in order."""
-        if self.is_first:
-            return
-        # The results of a nested call are applied in its ancestors, so these must be first too; one that writes is.
-        outer = () if self.outer is None else self.outer.chain()
-        for ticket in (self.ticket, *(transaction.ticket for transaction in outer)):
-            if not ticket.exclusive:
-                await _wait(mode, ticket.request_first(), deadline)
-        self.is_first = True
-
-    def _turns(self, tool: Tool[Any, Any] | None, environment: Environment) -> tuple[Turn, ...]:
-        turns: tuple[Turn, ...] = (environment.session.turn,)
-        if tool is not None and not tool.concurrent:
-            turns += environment.resources.turns()
-        caller = self.caller
-        if caller is None:
-            return turns
-        name = "an unknown tool" if tool is None else tool.name
-        if caller.state != "open":
-            raise TransactionClosedError(caller.tool, f"call {name}")
-        if self.outer is None:
-            return turns
-        if not (self.shared or caller.writes):
-            raise caller.read_only_violation(f"call {name}, which writes")
-        return (find_turn(caller), *(turn for turn in turns if not caller.holds(turn)))
-
-
-async def _wait(mode: ExecutionMode, waiter: Future[None] | None, deadline: Deadline | None) -> None:
-    try:
-        if waiter is not None:
-            await mode.wait(waiter, seconds=None if deadline is None else deadline.remaining().total_seconds())
-    except ExecutionTimeoutError:
-        raise DeadlineExceededError("the deadline passed while the call waited for its turn; it was not run") from None

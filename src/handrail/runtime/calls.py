@@ -30,14 +30,13 @@ from handrail.errors import (
     ParseError,
     SchemaError,
     SessionError,
-    StoreError,
     ToolValidationError,
 )
 from handrail.prompt import Tool, ToolResult
 from handrail.prompt.content_parts import ContentPart, dump_parts, load_parts
 from handrail.prompt.tool_declaration import Arguments
 from handrail.redaction import MASK, CallSecrets, redacted_logger
-from handrail.serde import Codec, Masking, codec, digest, dump, parse, result_codec, stored_codec
+from handrail.serde import Codec, Masking, codec, dump, parse, result_codec, stored_codec
 from handrail.serde.canonical import json_with_secrets
 from handrail.serde.json_schema import is_array, is_object
 from handrail.serde.secrets import partial_json
@@ -47,7 +46,6 @@ from handrail.session.persistence.stored_types import find_type, stored_type
 
 if TYPE_CHECKING:
     from handrail.limits import RunContext
-    from handrail.runtime.environment import Environment
     from handrail.taint.state import ContentMarks
 
 _log = redacted_logger("handrail.runtime")
@@ -359,8 +357,8 @@ class CallEvent:
 class ToolRaised(CallEvent):
     """The exception of a failed call of which the model reads only the type and message.
 
-    Subscribers are notified after the call has been rolled back and before it is recorded. Refusals, and exceptions
-    that a handler raises for the model, are not reported.
+    Subscribers of the session are notified after the call has been rolled back and before it is recorded. Refusals, and
+    exceptions that a handler raises for the model, are not reported.
 
     Attributes:
         error: the exception, with its traceback.
@@ -432,17 +430,12 @@ def declared_result(tool: Tool[Any, Any] | None, event: ToolInvoked) -> ToolResu
 _log = redacted_logger("handrail.runtime")
 
 
-def masked_record(
-    call: ToolCall, params: object, masking: Masking, environment: Environment
-) -> tuple[ToolCall, Any, str | None]:
-    """The call and its parameters without secrets, and the digest of its arguments, `None` without a key.
-
-    Never raises: a call does not fail because it cannot be shown.
-    """
+def masked_record(call: ToolCall, params: object, masking: Masking) -> tuple[ToolCall, Any]:
+    """The call and its parameters without secrets. Never raises: a call does not fail because it cannot be shown."""
     if params is not None and masking.hides_plain:
         is_plain = is_object(params)
         params = masking.mask(params) if is_plain else _masked(params, stored_codec(type(params), unambiguous=False))
-    return masked_call(call, masking), params, _digest(call, environment)
+    return masked_call(call, masking), params
 
 
 def masked_result(result: ToolResult[Any], tool: Tool[Any, Any] | None) -> ToolResult[Any]:
@@ -450,13 +443,6 @@ def masked_result(result: ToolResult[Any], tool: Tool[Any, Any] | None) -> ToolR
     if result.value is None or tool is None or tool.value_codec is None or not tool.result_masking.hides_plain:
         return result
     return replace(result, value=_masked(result.value, tool.value_codec))
-
-
-def has_same_secrets(call: ToolCall, record: ToolInvoked, tool: Tool[Any, Any] | None, run: Environment) -> bool:
-    """True if the secrets of a call are those of a call that was recorded and is the same otherwise, or are unknown."""
-    if record.arguments_digest is None or tool is None or masks_in(call, tool):
-        return True
-    return _digest(call, run) in {None, record.arguments_digest}
 
 
 def masks_in(call: ToolCall, tool: Tool[Any, Any]) -> tuple[str, ...]:
@@ -490,14 +476,4 @@ def _masked(value: object, codec: Codec[Any]) -> Any:  # noqa: ANN401 - of the t
         return codec.parse_json(codec.dump_json(value))
     except Exception as error:  # noqa: BLE001 - logged; the type may have code of the program
         _log.warning("a value of %s is not recorded: %s", type(value).__name__, type(error).__name__)
-        return None
-
-
-def _digest(call: ToolCall, environment: Environment) -> str | None:
-    store, ledger = environment.session.store, environment.effect_ledger
-    if store is not None and store is not ledger.units:  # another process may have another ledger, with another key
-        return None
-    try:
-        return digest(written_arguments(call), key=ledger.store.hash_key())
-    except (DumpError, SchemaError, StoreError, RecursionError):  # not JSON, or no key
         return None

@@ -519,7 +519,7 @@ def _checked(answer: object, tool: Tool[Any, Any]) -> ToolResult[Any]:
 class EffectAwaited(CallEvent):
     """A call waits for an effect that another process, or a handler left behind in this one, has claimed.
 
-    Subscribers are notified once for each wait, before it begins.
+    Subscribers of the session are notified once for each wait, before it begins.
 
     Attributes:
         key: the key of the effect.
@@ -543,7 +543,7 @@ class EffectAwaited(CallEvent):
 class EffectUnsettled(CallEvent):
     """A failed call, whose effect is unknown, or whose outcome could not be recorded.
 
-    Subscribers are notified before `ToolInvoked` of the same call, if anything listens to that.
+    Subscribers of the session are notified before `ToolInvoked` of the same call, if anything listens to that.
 
     Attributes:
         key: the key of the effect.

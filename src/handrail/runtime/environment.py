@@ -8,11 +8,13 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from handrail.clock import SYSTEM_CLOCK, Clock
+from handrail.errors import DumpError, SchemaError, StoreError
 from handrail.prompt import Prompt, RenderedPrompt, Tool
 from handrail.prompt.disclosure import PromptRendering
 from handrail.prompt.prompt import free_name
 from handrail.resources import ResourceContext
-from handrail.runtime.calls import READER
+from handrail.runtime.calls import READER, written_arguments
+from handrail.serde import digest
 from handrail.session import Session
 from handrail.session.calls import CallRef, ToolCall
 from handrail.session.persistence.stored_types import loaded_type, name_late
@@ -120,6 +122,16 @@ class Environment:
     def effect_ledger(self) -> EffectLedger:
         """The ledger of effects. Runs whose calls may repeat each other share it."""
         return self.find_ledger()
+
+    def digest_arguments(self, call: ToolCall) -> str | None:
+        """Distinguishes what the model wrote from the same with other secrets; `None` without a key, or JSON."""
+        store, ledger = self.session.store, self.effect_ledger
+        if store is not None and store is not ledger.units:  # another process may have another ledger, with another key
+            return None
+        try:
+            return digest(written_arguments(call), key=ledger.store.hash_key())
+        except (DumpError, SchemaError, StoreError, RecursionError):  # not JSON, or no key
+            return None
 
     @property
     def is_tainted(self) -> bool:

@@ -91,7 +91,7 @@ _log = redacted_logger("handrail.runtime")
 MAY_BE_STRAIGHT: bool = os.environ.get("HANDRAIL_FAST") != "0"
 """Whether calls may take the straight way, as the environment says when this module is imported; tests set it."""
 
-Answer: TypeAlias = ToolResult[Any] | ToolMessage
+CallAnswer: TypeAlias = ToolResult[Any] | ToolMessage
 """The result of a call that is to be recorded; or a message, if the same call was recorded meanwhile."""
 
 # Bound once: reading a member from its enumeration takes eight times as long as a global, ten times a call.
@@ -141,7 +141,7 @@ def _is_straight(run: CallState) -> bool:
     return not run.has_identity or run.environment.session.calls.find(run.ref) is None
 
 
-async def _run_straight(run: CallState, tool: Tool[Any, Any]) -> Answer:
+async def _run_straight(run: CallState, tool: Tool[Any, Any]) -> CallAnswer:
     try:
         read_params(run, tool)
     except BaseException as error:  # noqa: BLE001 - the table of `failures` decides its outcome
@@ -149,7 +149,7 @@ async def _run_straight(run: CallState, tool: Tool[Any, Any]) -> Answer:
     return await _carry_out(run, tool, NO_CLAIM)
 
 
-async def _decide(run: CallState) -> Answer:
+async def _decide(run: CallState) -> CallAnswer:
     """Step 1 to 7, and what follows from them: the result of a call, or the message of its final record."""
     step = LOOK_UP
     try:
@@ -189,7 +189,7 @@ async def _decide(run: CallState) -> Answer:
 
 async def _carry_out(
     run: CallState, tool: Tool[Any, Any], claim: Claim, *, only_replay: BaseException | None = None
-) -> Answer:
+) -> CallAnswer:
     """Step 8 to 11. With `only_replay` the handler does not run: it is raised if the ledger has no result."""
     step = BEGIN
     try:
@@ -217,7 +217,7 @@ async def _carry_out(
     return result
 
 
-async def _replay(run: CallState, tool: Tool[Any, Any], error: BaseException) -> Answer:
+async def _replay(run: CallState, tool: Tool[Any, Any], error: BaseException) -> CallAnswer:
     try:
         run.reopen()
         from handrail.runtime.claim_step import claim_effect  # noqa: PLC0415
@@ -231,7 +231,7 @@ async def _replay(run: CallState, tool: Tool[Any, Any], error: BaseException) ->
 # ------------------------------------------------------------------------------------------------------------ failures
 
 
-async def _settle_failure(run: CallState, error: BaseException, step: Step, *, may_replay: bool = False) -> Answer:
+async def _settle_failure(run: CallState, error: BaseException, step: Step, *, may_replay: bool = False) -> CallAnswer:
     """The outcome of an exception that a step has let through, by the table of `handrail.runtime.failures`."""
     original = error
     if is_cancelled_elsewhere(error):

@@ -33,7 +33,6 @@ from handrail.runtime.calls import (
     ToolInvoked,
     ToolMessage,
     declared_result,
-    has_same_secrets,
     is_same_call,
     masked_result,
     masks_in,
@@ -468,10 +467,15 @@ def _find_message(run: CallState) -> ToolMessage | None:
         return None
     if ref.reply is None and event.final:
         raise reused_id(event)
-    is_same = is_same_call(run.call, event.call) and has_same_secrets(run.call, event, run.tool, environment)
-    if ref.reply is not None and not is_same:
+    if ref.reply is not None and not (is_same_call(run.call, event.call) and _has_same_secrets(run, event)):
         raise reused_id(event, run.call)
     return _build_message(run, declared_result(run.tool, event), replayed=True) if event.final else None
+
+
+def _has_same_secrets(run: CallState, event: ToolInvoked) -> bool:
+    if event.arguments_digest is None or run.tool is None or masks_in(run.call, run.tool):
+        return True
+    return run.environment.digest_arguments(run.call) in {None, event.arguments_digest}
 
 
 def render_message(run: CallState, result: ToolResult[Any]) -> ToolMessage:

@@ -107,7 +107,7 @@ def test_words_that_cannot_be_masked_are_left_out(written: str, wording: Wording
 @pytest.mark.parametrize("params", [Pair("a", "b"), Pair("a"), {"arguments": 1}, {"arguments": 1, "other": 2}])
 def test_arguments_that_look_like_a_pair_are_read_as_arguments(params: Any) -> None:
     """A tool may have parameters of these names."""
-    plain = {"arguments": params.arguments, "written": params.words} if isinstance(params, Pair) else params
+    plain = {"arguments": params.arguments, "written": params.written} if isinstance(params, Pair) else params
     assert recorded(params) == (plain, None)
     assert recorded(params, {"arguments": 0}) == (plain, {"arguments": 0})
 
