@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 import threading
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -14,13 +16,24 @@ from handrail.errors import (
     BudgetExceededError,
     CallPostponed,
     DeadlineExceededError,
+    EffectUncertain,
+    FilesystemBusyError,
+    JournalError,
     PromptEvaluationError,
+    RootMissingError,
+    StoreCorruptError,
+    StoreError,
+    StoreReadOnlyError,
+    StoreUnavailableError,
+    StoreVersionError,
     ToolValidationError,
     VisibilityExpansionRequired,
 )
-from handrail.prompt import ToolContext, ToolResult
+from handrail.prompt import TextPart, ToolContext, ToolResult
+from handrail.redaction import MASK, Redaction, use_redaction
+from handrail.runtime import EffectUnsettled, ToolInvoked, ToolRaised
 from tests.handler_threads import HandlerThreads
-from tests.kit import Kept, Note, Run, both_ways, call, events, executor, soon, tool
+from tests.kit import Decides, Kept, Note, Run, both_ways, call, events, executor, soon, tool
 from tests.wording import Wording
 
 
@@ -282,3 +295,234 @@ async def test_an_async_handler_through_the_synchronous_entry_on_a_loop_says_wha
     with pytest.raises(PromptEvaluationError) as raised:
         executor(tool("free", handler)).execute(call("free"))
     assert str(raised.value) == wording
+
+
+PLACE = "postgresql://ada@db.internal:5432/desk"
+
+
+ENVIRONMENT = {"STRIPE_API_KEY": "stripe-key-of-the-shop", "LANG": "en_GB.UTF-8"}
+
+
+KEY = ENVIRONMENT["STRIPE_API_KEY"]
+
+
+STORAGE = [
+    StoreError(f"{PLACE} refuses: out of memory", store=PLACE),
+    StoreUnavailableError(f"{PLACE} does not answer", store=PLACE),
+    StoreCorruptError(f"entry 3 in {PLACE} is odd", store=PLACE),
+    StoreReadOnlyError(f"{PLACE} is read-only", store=PLACE),
+    StoreVersionError(f"{PLACE} is newer", store=PLACE, found=9, known=3),
+    JournalError(f"the journal of {PLACE} cannot be read", path="."),
+    RootMissingError(f"{PLACE} is gone", path="."),
+    FilesystemBusyError(f"another process works on {PLACE}", path="."),
+]
+
+
+@pytest.fixture(autouse=True)
+def environment() -> Iterator[None]:
+    """A process whose environment has a secret."""
+    before = use_redaction(Redaction.of_environment(ENVIRONMENT))
+    yield
+    use_redaction(before)
+
+
+def raising_texts_for_the_model(error: Exception, cause: Exception | None = None) -> Any:
+    """A handler that fails so."""
+
+    def handler(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        raise error from cause
+
+    return handler
+
+
+RAISED = {
+    "foreign": KeyError(ENVIRONMENT),
+    "for the model": ToolValidationError(f"the key {KEY} is refused"),
+    "in a group": ExceptionGroup(KEY, [ValueError(KEY)]),
+}
+
+
+@both_ways
+@pytest.mark.parametrize("error", RAISED.values(), ids=RAISED)
+def test_a_secret_of_the_environment_is_in_no_message(error: Exception, way: Run) -> None:
+    """Nor in the record of the call; the rest of the text is there."""
+    door = executor(tool("t", raising_texts_for_the_model(error)))
+    message = way(door, call("t"))
+    [event] = events(door)
+    assert KEY not in message.content + event.result.message
+    assert MASK in message.content
+
+
+@both_ways
+def test_a_secret_is_not_in_the_note_of_an_effect(way: Run) -> None:
+    """People read it, with the traceback and the causes."""
+    raised = EffectUncertain(f"{KEY}: who knows")
+    door = executor(tool("t", raising_texts_for_the_model(raised, ValueError(KEY)), effect="external"))
+    assert KEY not in way(door, call("t")).content
+    (row,) = door.environment.effect_ledger.rows()
+    assert "ValueError" in row.note
+    assert KEY not in row.note
+
+
+def test_a_secret_that_a_policy_raises_is_not_told() -> None:
+    """Whatever fails on the way of a call."""
+
+    def fails(*_: object) -> Any:
+        raise RuntimeError(KEY)
+
+    assert KEY not in executor(tool("t"), policies=(Decides(fails),)).execute(call("t")).content
+
+
+@both_ways
+@pytest.mark.parametrize("error", STORAGE, ids=lambda error: type(error).__name__)
+def test_the_model_reads_what_failed_and_not_where(error: StoreError, way: Run) -> None:
+    """Of an error of the store, or of files on disk, also where the program repeats its text."""
+    assert error.text_for_model
+    for raised in (error, RuntimeError(f"cannot save: {error}"), ToolValidationError(f"try later, {error}")):
+        told = way(
+            executor(tool("t", raising_texts_for_the_model(raised, None if raised is error else error))), call("t")
+        ).content
+        assert PLACE not in told
+        assert error.text_for_model in told
+
+
+@both_ways
+@pytest.mark.parametrize("results", [False, True])
+def test_what_a_tool_returns_is_redacted_if_that_is_asked_for(results: bool, way: Run) -> None:
+    """The value that the session records is what the tool has returned."""
+    use_redaction(Redaction(values=frozenset({KEY}), results=results))
+
+    def shows(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        return ToolResult.ok(Note(f"{KEY}."), parts=[TextPart(KEY)])
+
+    door = executor(tool("t", shows))
+    message = way(door, call("t"))
+    assert (KEY in message.content, MASK in message.content) == (not results, results)
+    assert (KEY in str(message.parts)) is not results
+    assert events(door)[0].result.value == Note(f"{KEY}.")
+
+
+def breaks(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+    """Write something, then raise."""
+    context.session[Kept].append(Kept(params.text))
+    raise OSError("no ink")
+
+
+def heard_by(door: Any) -> list[ToolRaised]:
+    """What the subscribers of its session are notified of."""
+    heard: list[ToolRaised] = []
+    door.environment.session.dispatcher.subscribe(ToolRaised, heard.append)
+    return heard
+
+
+@both_ways
+def test_what_a_tool_raises_is_said_with_the_exception(way: Any) -> None:
+    """Once, with the identity of the call; the model reads type and message, and no slice keeps the event."""
+    door = executor(tool("jot", breaks))
+    heard = heard_by(door)
+    message = way(door, call("jot"))
+    (event,) = heard
+    assert (event.session_id, event.reply, event.call_id, event.tool) == ("s", None, "call-1", "jot")
+    assert event.ref == door.environment.session[ToolInvoked].all()[0].ref
+    assert type(event.error) is OSError
+    assert event.error.__traceback__ is not None
+    assert message.content == "jot failed: OSError: no ink"
+    assert door.environment.session[ToolRaised].all() == ()
+
+
+@both_ways
+def test_it_is_said_when_the_call_is_undone_and_not_yet_recorded(way: Any) -> None:
+    """Whoever hears of the record has heard of the exception."""
+    door = executor(tool("jot", breaks))
+    session, seen = door.environment.session, list[tuple[int, int]]()
+    session.dispatcher.subscribe(
+        ToolRaised, lambda _: seen.append((len(session[Kept].all()), len(session[ToolInvoked].all())))
+    )
+    way(door, call("jot"))
+    assert seen == [(0, 0)]
+
+
+def refuses(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+    """Say what is wrong with the arguments."""
+    raise ToolValidationError("that is no note")
+
+
+def fails(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+    """Return a failure."""
+    return ToolResult.error("no ink")
+
+
+@both_ways
+@pytest.mark.parametrize("handler", [refuses, fails, None], ids=["refuses", "fails", "missing"])
+def test_what_is_meant_for_the_model_is_no_such_exception(way: Any, handler: Callable[..., Any] | None) -> None:
+    """A refusal of the handler, a failed result, and a refusal of the pipeline."""
+    door = executor(tool("jot", handler))
+    heard = heard_by(door)
+    assert not way(door, call("jot")).success
+    assert not way(door, call("jott", id="call-2")).success
+    assert heard == []
+
+
+@both_ways
+def test_a_subscriber_that_raises_changes_nothing(way: Any, caplog: pytest.LogCaptureFixture, wording: Wording) -> None:
+    """It is logged."""
+    door = executor(tool("jot", breaks))
+
+    def fail(_: ToolRaised) -> None:
+        raise RuntimeError("the subscriber is broken")
+
+    door.environment.session.dispatcher.subscribe(ToolRaised, fail)
+    with caplog.at_level(logging.ERROR, "handrail.runtime"):
+        assert way(door, call("jot")).content == "jot failed: OSError: no ink"
+    assert caplog.messages == wording
+
+
+def heard_by_effect_unsettled(door: Any) -> list[object]:
+    """What the subscribers of its session are notified of: an effect that is unsettled, and that a call has ended."""
+    heard: list[object] = []
+    for each in (EffectUnsettled, ToolInvoked):
+        door.environment.session.dispatcher.subscribe(each, heard.append)
+    return heard
+
+
+def breaks_effect_unsettled(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+    """Raise what says nothing of the effect."""
+    raise OSError("the line is dead")
+
+
+def refuses_effect_unsettled(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+    """Raise what says that there is no effect."""
+    raise ToolValidationError("that is no note")
+
+
+@both_ways
+def test_an_effect_that_is_unknown_is_said_before_the_end_of_its_call(way: Any) -> None:
+    """Once, with the identity of the call and the key of the effect; no slice keeps the event."""
+    door = executor(tool("send", breaks_effect_unsettled, effect="external"))
+    heard = heard_by_effect_unsettled(door)
+    way(door, call("send"))
+    unsettled, ended = heard
+    assert isinstance(unsettled, EffectUnsettled)
+    assert isinstance(ended, ToolInvoked)
+    assert (unsettled.session_id, unsettled.ref, unsettled.tool) == ("s", ended.ref, "send")
+    assert unsettled.key == ended.effect_key
+    assert door.environment.session[EffectUnsettled].all() == ()
+
+
+@both_ways
+def test_who_listens_for_nothing_else_is_notified_too(way: Any) -> None:
+    """An alarm for money needs no subscription to all calls."""
+    door, heard = executor(tool("send", breaks_effect_unsettled, effect="external")), list[object]()
+    door.environment.session.dispatcher.subscribe(EffectUnsettled, heard.append)
+    way(door, call("send"))
+    assert [type(event) for event in heard] == [EffectUnsettled]
+
+
+@both_ways
+def test_an_effect_that_is_known_not_to_have_happened_is_settled(way: Any) -> None:
+    """By a refusal of the handler, and by the rollback of a tool that changes the session alone."""
+    door = executor(tool("send", refuses_effect_unsettled, effect="external"), tool("jot", breaks_effect_unsettled))
+    heard = heard_by_effect_unsettled(door)
+    way(door, call("send"))
+    way(door, call("jot", id="call-2"))
+    assert [type(event) for event in heard] == [ToolInvoked, ToolInvoked]

@@ -18,7 +18,7 @@ from handrail.runtime import Session, ToolMessage
 from handrail.testing import Call, Outcome
 from tests.adapters.foreign_desk import call_by_hand, called, events, pipeline, play, returns, write
 from tests.adapters.notes import noted
-from tests.runtime.calls.test_stored_calls import through_a_store
+from tests.runtime.calls.test_records import through_a_store
 from tests.wording import Wording
 
 
