@@ -355,11 +355,7 @@ def test_a_parameter_of_another_name_is_refused_with_the_near_one(wording: Wordi
 Wrap = Callable[[DeveloperMistake], Exception]
 
 
-class WrappedMistakesClient:
-    """A resource that nobody binds."""
-
-
-TEXT = str(UnboundResourceError(WrappedMistakesClient)).partition(" (")[0]
+TEXT = str(UnboundResourceError(Client)).partition(" (")[0]
 
 
 class Till:
@@ -372,7 +368,7 @@ def wrapping(wrap: Wrap, *, cause: bool = True) -> Any:
     def handler(params: Note, *, context: ToolContext) -> ToolResult[Note]:
         context.session[Kept].append(Kept("half"))
         try:
-            context.resources.get(WrappedMistakesClient)
+            context.resources.get(Client)
         except DeveloperMistake as mistake:
             if cause:
                 raise wrap(mistake) from mistake
@@ -406,19 +402,7 @@ def test_a_group_that_holds_a_mistake_is_raised(wrap: Wrap, way: Run, caplog: py
     assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
 
 
-def all_of_wrapped_mistakes(door: ToolExecutor, *calls: ToolCall) -> object:
-    """Carry out on this thread."""
-    return door.execute_all(calls, reply="r")
-
-
-def all_on_loop_wrapped_mistakes(door: ToolExecutor, *calls: ToolCall) -> object:
-    """Carry out on an event loop."""
-    return asyncio.run(door.execute_all_async(calls, reply="r"))
-
-
-@pytest.mark.parametrize(
-    "all_calls", [all_of_wrapped_mistakes, all_on_loop_wrapped_mistakes], ids=lambda way: way.__name__
-)
+@pytest.mark.parametrize("all_calls", [all_of, all_on_loop], ids=lambda way: way.__name__)
 def test_a_group_is_raised_when_the_other_calls_have_ended(all_calls: Any) -> None:
     """As a mistake by itself; of several, the first is raised, and notes on it name the others with all they hold."""
     door = executor(tool("fine"), tool("wrong", wrapping(grouped)))
@@ -505,13 +489,13 @@ def test_the_model_does_not_read_a_mistake_of_an_effect_that_is_unknown(wording:
 
 
 def _asks(params: Note, *, context: ToolContext) -> ToolResult[Note]:
-    context.resources.get(WrappedMistakesClient)
+    context.resources.get(Client)
     raise AssertionError
 
 
 def raised_from_mistake(wrap: Wrap) -> NoReturn:
     """Raise what is made of a mistake."""
-    mistake = UnboundResourceError(WrappedMistakesClient)
+    mistake = UnboundResourceError(Client)
     raise wrap(mistake) from mistake
 
 
@@ -572,7 +556,7 @@ def test_what_subscribers_raise_is_looked_through() -> None:
         raise ValueError("odd")
 
     def second(event: Note) -> None:
-        raise UnboundResourceError(WrappedMistakesClient)
+        raise UnboundResourceError(Client)
 
     dispatcher.subscribe(Note, first)
     dispatcher.subscribe(Note, second)
