@@ -118,7 +118,7 @@ async def test_secrets_that_a_schema_does_not_show_are_masked_in_what_the_model_
     (row,) = await rows_after(Call("log_in", arguments), tools=tools)
     assert b"hunter" not in (row.arguments or b"")
     recorded = read_arguments(row.arguments or b"")
-    assert (recorded.arguments if recorded.words is None else recorded.written) == shown
+    assert (recorded.arguments if recorded.words is None else recorded.words) == shown
     assert row.params_hash != digest(arguments)
 
 
