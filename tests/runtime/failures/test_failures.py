@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import re
 import threading
@@ -158,27 +157,6 @@ async def test_a_base_exception_of_a_thread_reaches_the_caller_of_the_loop() -> 
     with pytest.raises(Odd):
         await door.execute_async(call("stop"))
     assert [event.success for event in events(door)] == [False]
-
-
-@pytest.mark.requirement("E-05", "M-03d")
-@pytest.mark.anyio
-async def test_a_cancelled_call_is_undone_and_recorded() -> None:
-    """Cancelling the task that waits for a handler undoes what the handler has done so far."""
-    started = asyncio.Event()
-
-    async def handler(params: Note, *, context: ToolContext) -> ToolResult[Note]:
-        context.session[Kept].append(Kept("half"))
-        started.set()
-        await asyncio.Event().wait()
-        return ToolResult.ok(params)
-
-    door = executor(tool("wait", handler))
-    task = asyncio.ensure_future(door.execute_async(call("wait")))
-    await started.wait()
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    assert left_by(door) == ((), [False], [])
 
 
 @both_ways
