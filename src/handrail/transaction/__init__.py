@@ -36,14 +36,7 @@ This package lies below sessions, filesystems and resources, because all three a
 """
 
 from handrail.transaction.commit import CommitParticipant, Snapshotable, TwoPhaseParticipant, is_rolling_back
-from handrail.transaction.transaction import (
-    Transaction,
-    check_write,
-    current,
-    enlist,
-    in_call,
-    view_for_call,
-)
+from handrail.transaction.transaction import Transaction, check_write, current, enlist, in_call, view_for_call
 from handrail.transaction.unit_of_work import RecordCommit, UnitOfWork, UnitStore
 
 __all__ = [

@@ -239,9 +239,7 @@ class Ticket:
             if not are_inside and _search(self, requests=False)[self]:
                 self.leave()
                 raise TurnConflictError(_CIRCLE)
-            if not are_inside or any(
-                turn.waiting[False, exclusive] for turn in self.turns for exclusive in (False, True)
-            ):
+            if not are_inside or any(turn.waiting[False, writes] for turn in self.turns for writes in (False, True)):
                 _give_way(self)
 
     def leave(self) -> bool:
