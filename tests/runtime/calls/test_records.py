@@ -13,8 +13,7 @@ from typing import Any, Literal
 import pytest
 
 from handrail import store, tool
-from handrail.adapters.tool_executor import ToolExecutor
-from handrail.errors import DeveloperMistake, SchemaError, SessionUseError
+from handrail.errors import SchemaError, SessionUseError
 from handrail.limits import RunContext
 from handrail.prompt import Tool, ToolContext, ToolResult
 from handrail.runtime import EffectLedger, IdempotencyConfig, Session, ToolCall, ToolInvoked, ToolMessage
@@ -22,8 +21,7 @@ from handrail.runtime.calls import Step
 from handrail.session import stored_as
 from handrail.session.persistence.stored_types import stored_type
 from handrail.store import MemoryStore
-from tests.kit import Kept, Note, call, events, executor
-from tests.kit import tool as note_tool
+from tests.kit import Note, call, executor
 from tests.serde.members import Approve, Disc, Reject, Tile, held
 from tests.serde.shapes import Base, Card
 from tests.wording import Wording
@@ -501,124 +499,3 @@ def test_a_wrong_item_is_not_answered_from_the_record_as_right(stored: Session) 
     """The same call fails again, as one whose value is of another class."""
     door = executor(returning(list[Point], [Label()]), session=stored)
     assert [door.execute(call("list"), reply="r").success for _ in range(2)] == [False, False]
-
-
-@dataclass(frozen=True)
-class Impossible:
-    """No JSON says it."""
-
-    value: complex
-
-
-@dataclass(frozen=True)
-class Anything:
-    """JSON may say it."""
-
-    value: Any
-
-
-@dataclass(frozen=True)
-class Measured:
-    """A number."""
-
-    value: float
-
-
-@pytest.fixture
-def session(tmp_path: Path) -> Generator[Session]:
-    """A stored session."""
-    with store.open(f"sqlite:///{tmp_path}/s.db") as opened, Session.open(opened, "s") as session:
-        yield session
-
-
-def appends(value: Any, times: list[str] | None = None) -> Any:
-    """A handler that leaves a value in the session."""
-
-    def handler(params: Note, *, context: ToolContext) -> ToolResult[Note]:
-        if times is not None:
-            times.append(params.text)
-        kind: Any = value.__class__
-        context.session[kind].append(value)
-        return ToolResult.ok(params)
-
-    return handler
-
-
-def of_result(kind: Any, value: Any, **options: Any) -> Tool[Any, Any]:
-    """A tool that returns a value of a type."""
-
-    def handler(params: Note, *, context: ToolContext) -> ToolResult[Any]:
-        return ToolResult.ok(value)
-
-    made: Any = Tool[Note, kind]
-    returned: Tool[Any, Any] = made(name="wrong", description="Wrong.", handler=handler, **options)
-    return returned
-
-
-MISTAKES: dict[str, Callable[[], Tool[Any, Any]]] = {
-    "a class without JSON": lambda: note_tool("wrong", appends(Impossible(1j))),
-    "Any with a key that is no text": lambda: note_tool("wrong", appends(Anything({1: 2}))),
-    "Any with a set": lambda: note_tool("wrong", appends(Anything({"a": {1}}))),
-    "a value of another type": lambda: note_tool("wrong", appends(Kept(5))),  # type: ignore[arg-type]
-    "a result with Any": lambda: of_result(Anything, Anything({1: 2})),
-    "an external result": lambda: of_result(Anything, Anything({1: 2}), effect="external"),
-}
-
-
-@pytest.mark.parametrize("make", MISTAKES.values(), ids=MISTAKES)
-def test_it_is_raised_when_the_other_calls_have_been_recorded(
-    make: Callable[[], Tool[Any, Any]], session: Session, wording: Wording
-) -> None:
-    """The call is undone and recorded as failed; its record is not final."""
-    door = executor(make(), note_tool("fine"), session=session)
-    calls = [call("fine", "a", id="1"), call("wrong", "b", id="2"), call("fine", "c", id="3")]
-    with pytest.raises(SessionUseError) as caught:
-        door.execute_all(calls, reply="r")
-    assert str(caught.value) == wording
-    assert isinstance(caught.value, DeveloperMistake)
-    assert [(event.call_id, event.success, event.final) for event in events(door)] == [
-        ("1", True, True),
-        ("2", False, False),
-        ("3", True, True),
-    ]
-    assert session[Note].all() == (Note("a"), Note("c"))
-    assert not session[Anything]
-
-
-def test_the_effect_of_such_a_call_is_done(session: Session) -> None:
-    """Its handler ran to its end: once the program is right, it is answered from the ledger and not run again."""
-    done: list[str] = []
-    key = IdempotencyConfig()
-    wrong = note_tool("pay", appends(Impossible(1j), done), effect="external", idempotency=key)
-    with pytest.raises(SessionUseError):
-        _paid(wrong, session)
-    right = note_tool("pay", appends(Kept("x"), done), effect="external", idempotency=key)
-    message = _paid(right, session)
-    assert (message.success, message.replayed) == (True, True)
-    assert done == ["hello"]
-
-
-def _paid(paying: Tool[Any, Any], session: Session) -> ToolMessage:
-    return executor(paying, session=session).execute(call("pay", id="1"), reply="r")
-
-
-OF_THE_DAY: dict[str, Any] = {
-    "a lone surrogate": Kept("\ud800"),
-    "a number that is not finite": Measured(float("nan")),
-    "a surrogate in Any": Anything({"a": "\ud800"}),
-}
-
-
-@pytest.mark.parametrize("value", OF_THE_DAY.values(), ids=OF_THE_DAY)
-def test_what_a_value_of_the_day_holds_fails_the_call(value: Any, session: Session, wording: Wording) -> None:
-    """No program can rule it out by its types, so the model is told, as of an exception of the handler."""
-    door = executor(note_tool("wrong", appends(value)), session=session)
-    message = door.execute(call("wrong"))
-    assert not message.success
-    assert message.content == wording
-
-
-def test_in_memory_nothing_is_stored() -> None:
-    """So nothing is refused."""
-    door: ToolExecutor = executor(note_tool("wrong", appends(Anything({1: 2}))))
-    assert door.execute(ToolCall("c", "wrong", '{"text": "a"}')).success
