@@ -264,7 +264,7 @@ def _play(conductor: Conductor, world: World, options: Options, say: Callable[[s
         say(f"not every session has come to its call {until} in {_SECONDS_TO_FINISH:g} s without a kill")
         return None
     say(f"every session has come to its call {until}, after {time.monotonic() - begun:.0f} s")
-    for fault in table.faults_of(world.url):
+    for fault in table.report_faults(world.url):
         say(f"the database is damaged: {fault}")
         return None
     client = service.Client(world.service)

@@ -64,7 +64,7 @@ def rows_of(url: str, session_id: str) -> list[int]:
     return [int(row[0]) for row in found]
 
 
-def faults_of(url: str) -> list[str]:
+def report_faults(url: str) -> list[str]:
     """What the database itself finds wrong with its file; PostgreSQL has looked when it was started."""
     path = path_of(url)
     if path is None:

@@ -109,9 +109,9 @@ def pytest_collection_finish() -> None:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Have the calls of every other test take the long way, unless the environment says which way they take."""
     if "HANDRAIL_FAST" not in os.environ and item.nodeid.startswith(_BOTH_WAYS):
-        from handrail.runtime import fast  # noqa: PLC0415 - after the environment is set
+        from handrail.runtime import invoke  # noqa: PLC0415 - after the environment is set
 
-        fast.MAY_BE_STRAIGHT = zlib.crc32(item.nodeid.encode()) % 2 == 0
+        invoke.MAY_BE_STRAIGHT = zlib.crc32(item.nodeid.encode()) % 2 == 0
 
 
 @pytest.hookimpl(trylast=True)

@@ -69,7 +69,7 @@ NEEDED_BY_SOME_CALLS = (
     *("handrail.filesystem", "handrail.limits", "handrail.process", "handrail.store", "handrail.taint"),
     *("handrail.prompt.hooks", "handrail.prompt.idempotency", "handrail.prompt.read_before_write"),
     *("handrail.prompt.overrides", "handrail.prompt.policy"),
-    *("handrail.runtime.approval", "handrail.runtime.call_events", "handrail.runtime.claim_step"),
+    *("handrail.runtime.approval", "handrail.runtime.claim_step"),
     *("handrail.runtime.handler_loop", "handrail.runtime.long_results"),
     *("handrail.runtime.ledger.claim", "handrail.runtime.ledger.effects", "handrail.runtime.ledger.lease_renewal"),
     "handrail.runtime.ledger.ledger",

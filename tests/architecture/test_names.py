@@ -109,10 +109,10 @@ FACES = {
         TranscriptReader
     """,
     "handrail.transaction": """
-        CommitParticipant HasCallViews in_call RecordCommit Snapshotable Transaction
+        CommitParticipant in_call RecordCommit Snapshotable Transaction
         TwoPhaseParticipant UnitOfWork UnitStore check_write current enlist is_rolling_back view_for_call
     """,
-    "handrail.turns": "HasTurn Ticket Turn draw_ticket own_turn turn_of",
+    "handrail.turns": "HasTurn Ticket Turn draw_ticket find_turn own_turn",
 }
 """What each package exports: the documents, the README and programs import it from there."""
 

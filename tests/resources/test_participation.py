@@ -11,7 +11,7 @@ from handrail.errors import ProviderError, RollbackError, TransactionClosedError
 from handrail.filesystem import Filesystem, InMemoryFilesystem
 from handrail.resources import Binding, Resolver, ResourceContext, Scope
 from handrail.transaction import Transaction, current
-from handrail.turns import Turn, draw_ticket, turn_of
+from handrail.turns import Turn, draw_ticket, find_turn
 from tests.kit import raises
 from tests.resources.kit import Client, Config, Counter, OtherCounter, opened
 from tests.wording import Wording
@@ -53,11 +53,11 @@ def test_participants_are_the_singletons_that_can_be_undone() -> None:
         Binding(Client, lambda _: Client(), scope=Scope.PROTOTYPE),
     )
     assert ids(resources.untracked_participants()) == ids((counter,))
-    assert resources.turns() == (resources.turn, fs.turn, turn_of(counter))
+    assert resources.turns() == (resources.turn, fs.turn, find_turn(counter))
     other = resources.get(OtherCounter)
     resources.get(InMemoryFilesystem)
     assert ids(resources.untracked_participants()) == ids((counter, other))
-    assert resources.turns() == (resources.turn, fs.turn, turn_of(counter), turn_of(other))
+    assert resources.turns() == (resources.turn, fs.turn, find_turn(counter), find_turn(other))
 
 
 def _as_memory(fs: Filesystem) -> InMemoryFilesystem:
@@ -75,7 +75,7 @@ def test_own_turn_is_drawn_only_where_a_singleton_may_be_built() -> None:
     lazy = opened(Binding(Counter, lambda _: Counter()))
     assert lazy.turns() == (lazy.turn,)
     lazy.get(Counter)
-    assert lazy.turns() == (lazy.turn, turn_of(lazy.get(Counter)))
+    assert lazy.turns() == (lazy.turn, find_turn(lazy.get(Counter)))
     assert isinstance(lazy.turn, Turn)
 
 
@@ -183,7 +183,7 @@ def test_resource_that_is_not_new_is_refused_while_another_call_uses_it(wording:
     """A provider that hands out what exists already must bind it as an instance, so that calls take their turn."""
     counter = Counter()
     resources = opened(Binding(Counter, lambda _: counter))
-    other = draw_ticket((turn_of(counter),), exclusive=True)
+    other = draw_ticket((find_turn(counter),), exclusive=True)
     with call(resources), raises(TurnConflictError, wording):
         resources.get(Counter)
     other.release()
@@ -193,11 +193,11 @@ def test_resource_that_could_not_join_its_call_takes_part_in_later_ones() -> Non
     """It has been built and stays: later calls draw its turn and take it in, as any other."""
     counter = Counter()
     resources = opened(Binding(Counter, lambda _: counter))
-    other = draw_ticket((turn_of(counter),), exclusive=True)
+    other = draw_ticket((find_turn(counter),), exclusive=True)
     with call(resources), pytest.raises(TurnConflictError):
         resources.get(Counter)
     other.release()
-    assert resources.turns() == (resources.turn, turn_of(counter))
+    assert resources.turns() == (resources.turn, find_turn(counter))
     with call(resources):
         resources.get(Counter).count = 1
     assert counter.count == 0

@@ -12,14 +12,15 @@ from typing import Any
 
 import pytest
 
-from handrail import store
+from handrail import crash_points, store
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import EffectNotApplied, RecordingError
 from handrail.prompt import External, IdempotencyConfig, Tool, ToolContext, ToolResult
-from handrail.runtime import EffectLedger, Session
+from handrail.runtime import EffectLedger, Session, ToolCall, ToolInvoked
 from handrail.testing import FakeClock
 from tests.handler_threads import HandlerThreads
 from tests.kit import Kept, Note, Run, both_ways, call, events, executor, sync, tool
+from tests.runtime.test_durable_tasks import Paid, Pay
 from tests.session.faulty_stores import faulty
 from tests.wording import Wording
 
@@ -74,6 +75,8 @@ def nesting(
 
 
 LEFT = threading.Event()
+
+
 """Set when handlers that were left behind may end."""
 
 
@@ -262,6 +265,8 @@ def test_an_effect_on_a_child_session_is_named(session: Session, way: Run, wordi
 
 
 ABSENT = External(reconcile=lambda _params, _key: None, reconcile_proves_absence=True)
+
+
 """An effect that has not happened, as its other side says at once."""
 
 
@@ -295,3 +300,64 @@ def test_a_nested_effect_that_could_not_be_recorded_is_named(clock: FakeClock, w
         tools = (tool("pay", paid, effect="external"), tool("both", both))
         door = executor(*tools, effect_ledger=EffectLedger(failing, clock=clock))
         assert door.execute(call("both")).content == wording
+
+
+PAY = ToolCall("1", "pay_all", {"cents": 5})
+
+
+async def _cancelled(session: Session, left: int, times: int) -> bool:
+    """Make the call, and cancel it at a point; returns whether it came to that."""
+
+    async def pay(params: Pay, *, context: ToolContext) -> ToolResult[Paid]:
+        context.session[Paid].append(Paid(params.cents))
+        await asyncio.sleep(0)
+        return ToolResult.ok(Paid(params.cents))
+
+    async def pay_all(params: Pay, *, context: ToolContext) -> ToolResult[Paid]:
+        context.session[Paid].append(Paid(params.cents))
+        await door.execute_async(ToolCall(f"{context.call_id}.1", "pay", {"cents": params.cents}), reply="r")
+        await asyncio.sleep(0)
+        return ToolResult.ok(Paid(params.cents))
+
+    door = executor(
+        Tool[Pay, Paid](name="pay", description="Pays.", handler=pay, effect="external"),
+        Tool[Pay, Paid](name="pay_all", description="Pays all.", handler=pay_all),
+        session=session,
+    )
+    loop = asyncio.get_running_loop()
+    task = asyncio.create_task(door.execute_async(PAY, reply="r"))
+
+    def reached(point: str) -> None:
+        nonlocal left
+        left -= 1
+        if left == -1:
+            for _ in range(times):
+                loop.call_soon_threadsafe(task.cancel)
+
+    crash_points.arm(reached)
+    try:
+        await asyncio.gather(task, return_exceptions=True)
+    finally:
+        crash_points.arm(None)
+    return left < 0
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_call_with_a_nested_effect_is_undone_as_a_whole_wherever_it_is_cancelled(tmp_path: Path, times: int) -> None:
+    """Its record, what it wrote, and the effect nested in it agree, also after the session is opened again."""
+    outcomes = set[bool]()
+    point, came_to_it = 0, True
+    with store.open(f"sqlite:///{tmp_path / 'desk.db'}") as kept:
+        while came_to_it:
+            name = f"{times} {point}"
+            with Session.open(kept, name) as session:
+                came_to_it = asyncio.run(_cancelled(session, point, times))
+            with Session.open(kept, name) as session:
+                made = [event.result.success for event in session[ToolInvoked].all() if "." not in event.call_id]
+                assert len(made) == 1, point
+                assert len(session[Paid].all()) == (4 if made[0] else 0), point
+                assert "running" not in [row.status for row in kept.rows() if row.partition == name], point
+            outcomes.update(made)
+            point += 1
+    assert outcomes == {True, False}
+    assert point > 10

@@ -122,10 +122,10 @@ def test_a_failure_of_the_handler_undoes_everything(way: Run, world: World, ends
     assert world.image() == before
 
 
-@pytest.mark.requirement("M-03d")
+@pytest.mark.requirement("E-05", "M-03d")
 @pytest.mark.anyio
 async def test_a_cancellation_undoes_everything(world: World) -> None:
-    """The task that waits for the handler is cancelled."""
+    """The task that waits for the handler is cancelled; the call is recorded, and its turn released."""
     started = asyncio.Event()
 
     async def handler(params: Note, *, context: ToolContext) -> ToolResult[Note]:
@@ -134,13 +134,14 @@ async def test_a_cancellation_undoes_everything(world: World) -> None:
         await asyncio.Event().wait()
         return ToolResult.ok(params)
 
-    before = world.image()
-    task = asyncio.ensure_future(door_of(world, tool("t", handler)).execute_async(call("t")))
+    before, door = world.image(), door_of(world, tool("t", handler))
+    task = asyncio.ensure_future(door.execute_async(call("t")))
     await started.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
     assert world.image() == before
+    assert ([event.success for event in events(door)], world.session.turn.queue) == ([False], [])
 
 
 @both_ways

@@ -17,8 +17,6 @@ from handrail.runtime import IdempotencyConfig, Session, ToolCall, ToolMessage
 from tests.kit import Kept, Note, call, events, executor, tool
 from tests.wording import Wording
 
-pytestmark = pytest.mark.filterwarnings("error")
-
 
 @dataclass(frozen=True)
 class Impossible:

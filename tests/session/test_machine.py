@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from handrail.errors import SessionBusyError, SessionUseError
 from handrail.session import Append, Change, Session, SessionSnapshot, SliceView, replace_latest
 from handrail.transaction import Transaction
-from handrail.turns import Ticket, draw_ticket, turn_of
+from handrail.turns import Ticket, draw_ticket, find_turn
 from tests.extent import examples
 from tests.kit import refusal
 from tests.session.samples import Add, Happened, Note, Task
@@ -155,7 +155,7 @@ class SessionMachine(RuleBasedStateMachine):
             transaction = Transaction("outer", ticket=ticket, writes=True)
         else:
             outer = group.calls[-1]
-            ticket = draw_ticket((turn_of(outer.transaction),), exclusive=True, inside=outer.ticket)
+            ticket = draw_ticket((find_turn(outer.transaction),), exclusive=True, inside=outer.ticket)
             transaction = Transaction("inner", ticket=ticket, writes=True, parent=outer.transaction)
         group.context.run(transaction.__enter__)
         group.calls.append(OpenCall(transaction, ticket, {member: member.inside for member in group.members}))

@@ -9,7 +9,7 @@ from typing import Any
 
 from handrail.transaction import Snapshotable, Transaction, UnitStore, check_write
 from handrail.transaction.unit_of_work import WriteQueue
-from handrail.turns import Turn, draw_ticket, turn_of
+from handrail.turns import Turn, draw_ticket, find_turn
 
 PATIENCE = 30.0
 """Seconds after which a thread that waits has been forgotten."""
@@ -112,9 +112,9 @@ def call(
     *participants: Snapshotable[Any], tool: str = "edit", writes: bool = True, parent: Transaction | None = None
 ) -> Generator[Transaction]:
     """A call that holds the turns of its participants, as the pipeline makes it; to be committed inside."""
-    turns = tuple(turn_of(participant) for participant in participants)
+    turns = tuple(find_turn(participant) for participant in participants)
     if parent is not None:
-        turns = (turn_of(parent), *(turn for turn in turns if not parent.holds(turn)))
+        turns = (find_turn(parent), *(turn for turn in turns if not parent.holds(turn)))
     ticket = draw_ticket(turns, exclusive=writes, inside=None if parent is None else parent.ticket)
     try:
         assert ticket.waiter is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from contextlib import suppress
 
@@ -17,6 +18,7 @@ from handrail.errors import (
 )
 from handrail.store import MemoryStore
 from handrail.transaction import RecordCommit, UnitStore, enlist
+from handrail.transaction.unit_of_work import WriteQueue
 from tests.session.faulty_stores import FaultyStore
 from tests.transaction.notebooks import Notebook, Receipt, call
 from tests.wording import Wording
@@ -182,3 +184,36 @@ def test_a_failure_after_the_commit_is_logged(
     assert transaction.committed
     assert settled[-2:] == ["a after_commit", "b after_commit"]
     assert caplog.messages == wording
+
+
+def test_turns_come_in_the_order_of_asking() -> None:
+    """Who stops waiting has no turn, and keeps nobody from theirs."""
+    queue = WriteQueue()
+    assert queue.enter("first") is None
+    second, third = queue.enter("second"), queue.enter("third")
+    assert second is not None
+    assert third is not None
+    queue.leave("second")
+    queue.leave("stranger")
+    assert not third.done()
+    queue.leave("first")
+    assert (third.done(), second.done()) == (True, False)
+
+
+def test_a_thread_waits_for_its_turn() -> None:
+    """The next one gets it when the block ends."""
+    queue, order, asked = WriteQueue(), list[str](), threading.Event()
+
+    def write() -> None:
+        asked.set()
+        with queue.turn():
+            order.append("second")
+
+    other = threading.Thread(target=write)
+    with queue.turn():
+        other.start()
+        asked.wait()
+        order.append("first")
+    other.join()
+    assert order == ["first", "second"]
+    assert queue.enter("third") is None

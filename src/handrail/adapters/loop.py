@@ -46,7 +46,7 @@ from handrail.prompt.signature import is_async
 from handrail.redaction import redacted_logger
 from handrail.runtime.calls import ToolInvoked, ToolMessage
 from handrail.runtime.environment import Environment
-from handrail.runtime.execution import ASYNC, BESIDE, BLOCKING, ExecutionMode, run_to_completion
+from handrail.runtime.execution import ASYNC, BLOCKING, SIDE_BY_SIDE, ExecutionMode, run_to_completion
 from handrail.runtime.invoke import invoke
 from handrail.serde import stored_codec
 from handrail.session import Session
@@ -336,8 +336,8 @@ def _expansion_message(call: ToolCall, error: VisibilityExpansionRequired, rende
         result = ToolResult[None].ok(None, opened_text(error.section_keys))
     else:  # a call that does more than to open sections was undone, and has to be made again
         result = ToolResult[None].error(
-            f"{call.name} was undone: it needs the sections {listed_paths(error.open_sections)}, which are open now. Call it "
-            "again if it is still needed."
+            f"{call.name} was undone: it needs the sections {listed_paths(error.open_sections)}, which are open now. "
+            "Call it again if it is still needed."
         )
     return ToolMessage(call.id, result.render(), result.success, result)
 
@@ -405,7 +405,7 @@ def _order(
             from handrail.runtime.handler_loop import run_beside  # noqa: PLC0415
 
             shared = _for_neighbours(run, reply)
-            yield from run_beside([partial(find_outcome, call, reply, shared, BESIDE) for call in neighbours])
+            yield from run_beside([partial(find_outcome, call, reply, shared, SIDE_BY_SIDE) for call in neighbours])
         else:
             yield from (partial(run_here, find_outcome, call, reply, run) for call in neighbours)
 

@@ -25,15 +25,14 @@ from handrail.errors import ParseError
 from handrail.prompt import ApprovalRequest, Tool, ToolResult
 from handrail.redaction import MASK, redacted_logger
 from handrail.runtime.call import CallState
-from handrail.runtime.calls import ToolInvoked, ToolMessage
+from handrail.runtime.calls import ToolInvoked, ToolMessage, masks_in
 from handrail.runtime.claim_step import settle_unknown
 from handrail.runtime.environment import Environment
 from handrail.runtime.execution import ExecutionMode
 from handrail.runtime.failures import SECRETS_GONE, CallRefusedError, cannot_apply
 from handrail.runtime.invoke import invoke
 from handrail.runtime.ledger.effects import lease_expired
-from handrail.runtime.ledger.records import is_record_of, read_arguments
-from handrail.runtime.masked_records import masks_in
+from handrail.runtime.ledger.records import is_recorded_as, read_arguments
 from handrail.runtime.steps import parse_arguments
 from handrail.session.calls import CallRef, OpenCall, ToolCall
 from handrail.session.session import Session
@@ -232,7 +231,7 @@ def _find_arguments(
         candidates.append(cast("dict[str, Any]", record))  # decoded JSON
     for arguments in candidates:
         try:
-            if is_record_of(row.arguments, tool.parse(arguments), tool.masking):
+            if is_recorded_as(row.arguments, tool.parse(arguments), tool.masking):
                 return arguments
         except ParseError:
             continue

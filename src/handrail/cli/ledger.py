@@ -159,7 +159,7 @@ EFFECT: Entity[EffectView] = Entity(
         Field("process", lambda effect: process_in_words(effect.row.owner.process), key=""),
         Field("created", lambda effect: effect.row.created_at, key="created_at"),
         Field("arguments", lambda effect: effect.stored_arguments.arguments, _arguments),
-        Field("model wrote", lambda effect: effect.stored_arguments.written, key="written"),
+        Field("model wrote", lambda effect: effect.stored_arguments.words, key="written"),
         Field("hash", lambda effect: effect.row.params_hash, key="params_hash"),
         Field("fence", lambda effect: effect.row.fence),
         Field("effect", lambda effect: effect.row.effect_id, key="effect_id"),

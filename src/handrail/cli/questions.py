@@ -132,7 +132,7 @@ def _loop_questions(items: Sequence[PostponedCall], session_id: str) -> Iterator
             reason=question.reason,
             asks=question.asks,
             arguments=arguments.arguments,
-            model_text=arguments.written,
+            model_text=arguments.words,
             digest=question.digest,
             answer=item.answer,
         )

@@ -193,7 +193,7 @@ class Binding(Generic[T]):
             )
         if is_snapshotable(value) and own_turn(value) is None:
             try:
-                # A turn is kept as long as it lives, and a weak reference reports its end (`turn_of`).
+                # A turn is kept as long as it lives, and a weak reference reports its end (`find_turn`).
                 weakref.ref(value)
             except TypeError as error:
                 kind = type(value).__name__

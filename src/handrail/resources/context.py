@@ -34,7 +34,7 @@ from handrail.resources.binding import (
 )
 from handrail.threads import ASSIGNING
 from handrail.transaction import Snapshotable, Transaction
-from handrail.turns import Turn, own_turn, turn_of
+from handrail.turns import Turn, find_turn, own_turn
 
 _log = redacted_logger("handrail.resources")
 
@@ -156,7 +156,7 @@ class ResourceContext(Resolver):
             # By identity: two equal resources are two participants, and one need not be hashable.
             singletons = {id(value): value for value in self.lifetime.values.values() if is_snapshotable(value)}
             untracked = tuple(value for value in singletons.values() if own_turn(value) is None)
-            turns = tuple(dict.fromkeys((*own, *map(turn_of, singletons.values()))))
+            turns = tuple(dict.fromkeys((*own, *map(find_turn, singletons.values()))))
             self._participants = participants = _Participants(untracked, turns)
         return participants
 

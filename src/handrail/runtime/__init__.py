@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from handrail.events import Dispatcher
 from handrail.lazy_exports import lazy_exports
-from handrail.runtime.calls import Step, ToolInvoked, ToolMessage
+from handrail.runtime.calls import Step, ToolInvoked, ToolMessage, ToolRaised
 from handrail.session import Session, append_all, reducer, replace_latest, upsert_by
 from handrail.session.calls import ToolCall
 from handrail.transaction import Transaction
@@ -12,12 +12,12 @@ from handrail.transaction import Transaction
 if TYPE_CHECKING:
     from handrail.limits import Budget, BudgetTracker, Deadline, Heartbeat, RunContext, TokenUsage
     from handrail.prompt import IdempotencyConfig
-    from handrail.runtime.call_events import EffectApplied, EffectAwaited, EffectUnsettled, ToolRaised
+    from handrail.runtime.claim_step import EffectApplied, EffectAwaited, EffectUnsettled
     from handrail.runtime.ledger.effects import ToolEffect
     from handrail.runtime.ledger.ledger import EffectLedger
 else:
     _LIMITS = {".limits": "Budget BudgetTracker Deadline Heartbeat RunContext TokenUsage"}
-    _EVENTS = {"call_events": "EffectApplied EffectAwaited EffectUnsettled ToolRaised"}
+    _EVENTS = {"claim_step": "EffectApplied EffectAwaited EffectUnsettled"}
     _LEDGER = {"ledger.ledger": "EffectLedger", "ledger.effects": "ToolEffect"}
     __getattr__ = lazy_exports(__name__, {**_LIMITS, **_EVENTS, **_LEDGER, ".prompt.idempotency": "IdempotencyConfig"})
 

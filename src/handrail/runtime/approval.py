@@ -1,8 +1,7 @@
-"""Steps 4 and 5 of the pipeline: policies decide about a call, and where one asks, the approver; calls that wait.
+"""Step 4 and 5 of the pipeline: policies decide about a call, and where one asks, the approver; calls that wait.
 
-In step 4 policies allow, deny or ask. A decision against the call is a `FinalRefusal`. If there is no decision,
-because a policy raised, the call is refused as well, but a repeat of it is judged anew. An invalid answer is a mistake
-of the program, and is raised to the developer. In step 5 the question of a policy becomes, whatever the entry point:
+A decision of a policy against the call is a `FinalRefusal`. If a policy raises, the call is refused as well, but a
+repeat of it is judged anew. The question of a policy becomes, whatever the entry point:
 
 | the question has | the call |
 |---|---|
@@ -18,18 +17,10 @@ of the program, and is raised to the developer. In step 5 the question of a poli
 | such an approver, and the caller of the run says yes with the repeat | runs |
 | an approver that is interrupted: Ctrl-C, `SystemExit`, `CancelledError` | stays open, and the interrupt is raised |
 
-A call that stays open is not recorded, because it has no outcome yet. In a stored session it is listed among the open
-calls with its question, so that a person can answer it from another process. Calls of the reply that wait for their
-turn behind it when the approver is interrupted are not recorded either: nothing of them has run.
-
-A recorded answer holds for one call of one session: the same identity, the same tool and the same arguments, and no
-question that was not shown with it. It is used by the next attempt of that call. Once an attempt has been recorded, a
-further one is asked about anew, as it is by an approver. An answer that was given while this process held the session
-is a row of the store (`handrail.session.open_calls`), and is appended to the session here.
-
-The program may answer a call that waits itself, so that no handler of it runs any more. The call is closed by a final
-record, as any other that has come to its end: it is no longer open, no person is asked about it, and a repeat of it is
-answered from the record. Only a stored session lists calls that wait.
+A call that stays open has no record. In a stored session it is listed among the open calls with its question, so that a
+person can answer it from another process (`handrail.session.open_calls`), and the program can close it with an answer
+of its own. A recorded answer holds for the next attempt of that call: the same identity, tool and arguments, and no
+question that was not shown with it.
 """
 
 from __future__ import annotations
@@ -57,11 +48,10 @@ from handrail.prompt import Approval, ApprovalRequest, PolicyDecision, PolicyQue
 from handrail.prompt.signature import is_async
 from handrail.redaction import redacted, redacted_logger
 from handrail.runtime.call import CallState
-from handrail.runtime.calls import Step, ToolInvoked, ToolMessage, written_arguments
+from handrail.runtime.calls import Step, ToolInvoked, ToolMessage, reused_id, written_arguments
 from handrail.runtime.environment import Environment
 from handrail.runtime.execution import ExecutionMode, ExecutionTimeoutError, drop_unawaited, run_to_end
 from handrail.runtime.failures import CallRefusedError, FinalRefusal, describe_error
-from handrail.runtime.messages import reused_id
 from handrail.serde import digest
 from handrail.serde.canonical import bytes_digest
 from handrail.session import Session, open_calls
@@ -78,14 +68,11 @@ _DECISIONS = "PolicyDecision.allow(), PolicyDecision.deny(reason) or PolicyDecis
 
 
 async def check_policies(run: CallState, tool: Tool[Any, Any]) -> tuple[PolicyQuestion, ...] | None:
-    """Let every policy of the tool decide; returns the questions of those that ask, `None` if it is too late to decide.
+    """Has every policy of the tool decide; returns the questions of those that ask.
 
-    A call that reads may run concurrently with earlier calls. If a policy denies it, an earlier call may be about to
-    change the reason, so the policies are asked again when all earlier calls have ended: the outcome is the same as for
-    sequential calls.
-
-    A denial comes too late for an effect that an earlier attempt of the call has started: the call is answered from the
-    ledger. Policies and approver decide anew if it turns out there that the effect has not happened.
+    A call that reads may run beside an earlier call that is about to change the reason of a denial: the policies are
+    asked again when all earlier calls have ended. A denial comes too late for an effect that an earlier attempt has
+    started: then `None` is returned.
 
     Raises:
         FinalRefusal: a policy denies. The message names it.
@@ -109,8 +96,8 @@ async def check_policies(run: CallState, tool: Tool[Any, Any]) -> tuple[PolicyQu
 
 
 async def _ask_each(run: CallState, tool: Tool[Any, Any], context: ToolContext) -> tuple[PolicyQuestion, ...]:
-    asked = [await ask_policy(policy, tool, run.params, context, run.by_policy) for policy in run.plan.policies]
-    return tuple(question for question in asked if question is not None)
+    questions = [await ask_policy(policy, tool, run.params, context, run.by_policy) for policy in run.plan.policies]
+    return tuple(question for question in questions if question is not None)
 
 
 async def ask_policy(
@@ -120,9 +107,7 @@ async def ask_policy(
     context: ToolContext,
     by_policy: Callable[[ToolPolicy, Callable[[], PolicyDecision]], Awaitable[PolicyDecision]],
 ) -> PolicyQuestion | None:
-    """Have a policy decide about a call; returns its question, or `None` if it allows the call.
-
-    It is called through `by_policy`: off the event loop, if it may block that.
+    """Asks a policy about a call, through `by_policy`; returns its question, or `None` if it allows the call.
 
     Raises:
         FinalRefusal: it denies. The message names it.
@@ -152,11 +137,9 @@ async def ask_policy(
 
 
 async def request_approval(run: CallState, tool: Tool[Any, Any], questions: tuple[PolicyQuestion, ...] | None) -> bool:
-    """Ask the approver, if there is a question that no recorded answer covers; no transaction is open meanwhile.
+    """Asks the approver, if a question has no recorded answer; no transaction is open meanwhile.
 
-    Returns:
-        Whether it is decided that the call may run. It is not if an earlier attempt has started its effect, so that it
-        is too late to decide; `questions` are `None` if the policies have found that out.
+    Returns `False` if it is too late to decide, because an earlier attempt has started the effect of the call.
 
     Raises:
         FinalRefusal: the answer is no.
@@ -176,24 +159,24 @@ async def request_approval(run: CallState, tool: Tool[Any, Any], questions: tupl
     if answer is None:
         approver = run.environment.approver
         if approver is None:
-            asked = "; ".join(_asks(request))
+            texts = "; ".join(_asks(request))
             raise CallRefusedError(
-                f"{tool.name} needs approval ({asked}), and no approver is available here. Do without it."
+                f"{tool.name} needs approval ({texts}), and no approver is available here. Do without it."
             )
-        with run.asking(request):
+        with run.ask_approver(request):
             answer = await _answer(run, approver, request)
         # Of two answers the first stands: one that was recorded while the approver was asked.
         answer = await recorded_answer(run, tool, request) or answer
     if not answer.approved:
-        raise refusal_of(tool.name, answer)
+        raise approval_refusal(tool.name, answer)
     return True
 
 
-def refusal_of(tool_name: str, answer: Approval) -> CallRefusedError:
-    """What a no makes of a call; the model reads its reason."""
+def approval_refusal(tool_name: str, answer: Approval) -> CallRefusedError:
+    """The refusal of a call that was not approved; the model reads its reason."""
     reason = f": {answer.reason.removesuffix('.')}" if answer.reason else ""
-    refused = f"approval of {tool_name} was refused{reason}. Do not request it again; do without it."
-    return FinalRefusal(refused) if answer.final else CallRefusedError(refused)
+    message = f"approval of {tool_name} was refused{reason}. Do not request it again; do without it."
+    return FinalRefusal(message) if answer.final else CallRefusedError(message)
 
 
 async def _answer(run: CallState, approver: Approver, request: ApprovalRequest) -> Approval:
@@ -226,8 +209,8 @@ async def _answer(run: CallState, approver: Approver, request: ApprovalRequest) 
 
 def pending_message(call: ToolCall, postponed: CallPostponed) -> ToolMessage:
     """The message of a call that waits: it says what for, and whether the call has begun."""
-    asked = postponed.question
-    if isinstance(asked, ApprovalRequest) and asked.tool.name == call.name:
+    question = postponed.question
+    if isinstance(question, ApprovalRequest) and question.tool.name == call.name:
         why = f" has not run yet: {postponed}. Its result follows when it has."
     else:  # its handler has postponed it, or a call that this has made
         why = f" waits, and what it had changed was undone: {postponed}. Its result follows when it has run to its end."
@@ -235,21 +218,17 @@ def pending_message(call: ToolCall, postponed: CallPostponed) -> ToolMessage:
     return ToolMessage(call.id, result.render(), result.success, result, pending=True)
 
 
-def invalid_answer(function: str, tool: Tool[Any, Any], returned: object, expected: str) -> InvalidReturnError:
+def invalid_answer(function: str, tool: Tool[Any, Any], answer: object, expected: str) -> InvalidReturnError:
     """The error for a function of the program that returned something else than it must."""
-    drop_unawaited(returned)
-    return InvalidReturnError(function=function, tool=tool.name, value=returned, expected=expected)
+    drop_unawaited(answer)
+    return InvalidReturnError(function=function, tool=tool.name, value=answer, expected=expected)
 
 
 # ------------------------------------------------------------------------------------- calls that wait
 
 
 def calls_that_wait(session: Session) -> Iterator[PostponedCall]:
-    """The calls of a session that were postponed, and have no final record.
-
-    Raises:
-        StoreError: the store cannot be read.
-    """
+    """The calls of a session that were postponed, and have no final record; raises `StoreError`."""
     items: list[PostponedCall] = open_calls.own_items(session[PostponedCall].all(), session.session_id)
     for ref, item in open_calls.last_postponed(items).items():
         record = session.calls.find(ref)
@@ -260,20 +239,7 @@ def calls_that_wait(session: Session) -> Iterator[PostponedCall]:
 async def record_outside_answer(
     environment: Environment, mode: ExecutionMode, ref: CallRef, call: ToolCall, result: ToolResult[Any]
 ) -> None:
-    """Record a call that waited with the answer of the program. Within a call nothing is done: it may be undone.
-
-    A reducer or subscriber that fails is logged.
-
-    Args:
-        environment: the run.
-        mode: how to wait for the store.
-        ref: the identity of the call.
-        call: the call, as the model wrote it.
-        result: what the model reads; for a refusal, why.
-
-    Raises:
-        SessionError: the session is closed.
-    """
+    """Records a call that waited with the answer of the program; does nothing within a call, which may be undone."""
     session = environment.session
     if current() is not None:
         return
@@ -299,22 +265,15 @@ async def record_outside_answer(
 
 
 def has_pending(session: Session) -> bool:
-    """Whether calls of a stored session have been left open; it reads nothing."""
+    """True if calls of a stored session have been left open; reads nothing."""
     return session.store is not None and len(session[PostponedCall]) > 0
 
 
 def check_made_once(session: Session, calls: Sequence[ToolCall]) -> None:
-    """Refuse to repeat the calls of a reply without a name, some of which wait, before any of them runs.
-
-    Those that have a record could not be answered from it, so that the message of one that runs now would be lost.
-
-    Args:
-        session: the session.
-        calls: the calls of a reply that has no name.
+    """Refuses to repeat the calls of a reply without a name, some of which wait, before any of them runs.
 
     Raises:
         CallIdReusedError: one of them has a final record. None has been run.
-        StoreError: the store cannot be read.
     """
     for call in calls if has_pending(session) else ():
         record = session.calls.find(CallRef(None, call.id)) if call.id else None
@@ -323,23 +282,13 @@ def check_made_once(session: Session, calls: Sequence[ToolCall]) -> None:
 
 
 async def recorded_answer(run: CallState, tool: Tool[Any, Any], request: ApprovalRequest | None) -> Approval | None:
-    """The answer that a person has recorded; `None` if there is none that covers the call.
-
-    Args:
-        run: the call.
-        tool: its tool.
-        request: what is asked about it; `None` of a call that cannot run, because its secrets are not stored. The
-            answer to that is a no, or `None`.
-
-    Raises:
-        CallRefusedError: the store cannot be read.
-    """
+    """The answer of a person that covers the call, or `None`; only a no, if the call cannot run (no `request`)."""
     session = run.environment.session
     # The common case costs no reading, and so no thread.
     if not has_pending(session) or not run.ref.is_named:
         return None
     try:
-        answer = await run.mode.write_to(session.store, partial(_recorded, run, tool, request))
+        answer = await run.mode.write_to(session.store, partial(_find_answer, run, tool, request))
     except StoreError as error:
         raise CallRefusedError(
             f"{tool.name} was not run, because the store cannot be read for its approval: {describe_error(error)}"
@@ -347,7 +296,7 @@ async def recorded_answer(run: CallState, tool: Tool[Any, Any], request: Approva
     return None if answer is None or (request is None and answer.approved) else Approval(answer.approved, answer.reason)
 
 
-def _recorded(run: CallState, tool: Tool[Any, Any], request: ApprovalRequest | None) -> GivenAnswer | None:
+def _find_answer(run: CallState, tool: Tool[Any, Any], request: ApprovalRequest | None) -> GivenAnswer | None:
     session = run.environment.session
     item = open_calls.postponed_call(session[open_calls.PostponedCall], run.ref.storable)
     question = None if item is None else item.question
@@ -370,14 +319,13 @@ def _recorded(run: CallState, tool: Tool[Any, Any], request: ApprovalRequest | N
     return item.answer if item.last_attempt == last_attempt else None
 
 
-async def note_open_call(run: CallState, raised: BaseException) -> None:
-    """List a call that stays open among the open calls of a stored session, with the question that was left open.
+async def record_open_call(run: CallState, error: BaseException) -> None:
+    """Lists a call that stays open among the open calls of a stored session, with its question.
 
-    A nested call is repeated with its parent, and listed only if it is the one that was asked about. There is no
-    question if the call waits for something else, or if the approver records its questions itself.
+    Nested calls are repeated with their parents. There is no question if the approver records its questions itself.
     """
     session, tool, request, question = run.environment.session, run.tool, run.open_question, None
-    is_postponed = isinstance(raised, CallPostponed)
+    is_postponed = isinstance(error, CallPostponed)
     if request is not None and tool is not None and not run.environment.records_questions:
         question = CallQuestion(
             arguments=run.plan.dump(run.call, run.params).decode(),
@@ -385,13 +333,15 @@ async def note_open_call(run: CallState, raised: BaseException) -> None:
             asks=_asks(request),
             effect=tool.effect,
             description=tool.description,
-            reason=redacted(str(raised)) if is_postponed else "",
+            reason=redacted(str(error)) if is_postponed else "",
         )
     if question is None and (run.turn.outer is not None or not is_postponed):
         return
     try:
-        named = session[open_calls.PostponedCall], run.ref, run.call.name, run.environment.clock.now()
-        await run.mode.write_to(session.store, partial(open_calls.record_postponed, *named, question))
+        row = run.ref, run.call.name, run.environment.clock.now()
+        await run.mode.write_to(
+            session.store, partial(open_calls.record_postponed, session[open_calls.PostponedCall], *row, question)
+        )
     except Exception:  # noqa: BLE001 - logged; the caller must be notified that the call stays open
         _log.exception("%s was postponed, and could not be listed among the open calls", run.call.name)
 
@@ -401,16 +351,13 @@ def _asks(request: ApprovalRequest) -> tuple[str, ...]:
 
 
 def _digest(run: CallState, tool: Tool[Any, Any]) -> str:
-    """Names the tool, its arguments as they were parsed, and what the model wrote; never raises.
-
-    Parsed arguments show a secret as asterisks, so the arguments that are parsed count as well.
-    """
+    # Never raises. Parsed arguments show a secret as asterisks, so the arguments that are parsed count as well.
     call, params = run.call, tool.key_params(run.call.arguments, run.params)
     arguments = written_arguments(ToolCall(call.id, call.name, call.arguments))
-    named = {"tool": call.name, "parsed": params, "given": arguments, "written": written_arguments(call)}
+    parts = {"tool": call.name, "parsed": params, "given": arguments, "written": written_arguments(call)}
     # With the key of the store, a short secret cannot be found out from the digest.
     key = run.environment.effect_ledger.store.hash_key() if tool.masking.hides else None
     try:
-        return digest(named, key=key)
+        return digest(parts, key=key)
     except (DumpError, SchemaError, RecursionError):  # not JSON
-        return bytes_digest(repr(named).encode(errors="backslashreplace"), key)
+        return bytes_digest(repr(parts).encode(errors="backslashreplace"), key)

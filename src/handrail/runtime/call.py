@@ -10,19 +10,23 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from handrail.crash_points import reached
-from handrail.errors import CallIdReusedError, CallPostponed, DeadlineExceededError, RecordingError, ToolValidationError
+from handrail.errors import (
+    CallIdReusedError,
+    CallPostponed,
+    DeadlineExceededError,
+    RecordingError,
+    ToolValidationError,
+)
 from handrail.interrupts import allow_interrupts
 from handrail.prompt import Tool, ToolContext, ToolResult
 from handrail.prompt.disclosure import OpenSections
 from handrail.redaction import CallSecrets, current_call_secrets, redacted, redacted_logger, use_call_secrets
 from handrail.resources.context import CallScope
-from handrail.runtime.call_turn import CallTurn
-from handrail.runtime.calls import Step, ToolInvoked
+from handrail.runtime.calls import Step, ToolInvoked, masked_record, masked_result, secrets_in
 from handrail.runtime.environment import Environment
-from handrail.runtime.execution import ExecutionMode
+from handrail.runtime.execution import CallTurn, ExecutionMode
 from handrail.runtime.failures import STORE_GONE, as_sentence
 from handrail.runtime.ledger.replays import NO_CLAIM, Claim, leave_unread
-from handrail.runtime.masked_records import masked_record, masked_result, secrets_in
 from handrail.runtime.plan import ToolPlan, find_plan
 from handrail.serde import Masking
 from handrail.session.calls import CallRef, ToolCall
@@ -39,36 +43,26 @@ _log = redacted_logger("handrail.runtime")
 
 
 class CallState:
-    """Owns the state that changes while a call runs; created by `invoke`, passed to its steps.
+    """The state that changes while a call runs; created by `invoke`, passed to its steps.
 
     Attributes:
-        call: what the model asked for.
         ref: the identity of the call within its session.
-        environment: what all calls of the run share.
         reply: the reply of the model that asked for it, as the caller named it.
         reply_end: the newest end of that reply by an interrupt when this one arrived; `None` if there was none.
-        mode: how to wait and to run what may take long.
-        plan: what the calls of the tool need.
-        tool: the tool, if one has that name.
-        turn: its queue positions, taken when this was created.
         resources: where the handler gets its resources; owns those of this call alone.
-        params: the parsed arguments.
-        handler_seconds: how long the handler ran, if it did.
-        effect_key: the key of the effect, if the call has one in the ledger.
         refused_at: the step that refused the call or failed.
         raises: what is raised after the call has been recorded.
         claim_conditions: the locks that must be valid for the claim to be granted.
         claim: the right to run the handler, once the transaction has begun.
         committed_event: the event that records the call, if it was committed together with it.
-        has_identity: whether the session recognizes a repeat of the call. Calls without a reply are recognized only in
-            a stored session; nested calls never are, because their parent may have been rolled back.
-        is_final: whether a repeat of the call is answered from the record, unless the claim is unsettled; see
+        has_identity: the session recognizes a repeat of the call. Calls without a reply are recognized only in a stored
+            session; nested calls never are, because their parent may have been rolled back.
+        is_final: a repeat of the call is answered from the record, unless the claim is unsettled; see
             `ToolInvoked.final`.
-        opening: what the call has decided about the sections of the prompt, written in one unit with its record.
+        opening: which sections of the prompt the call opens, written in one unit with its record.
         refusal: what the handler raised to fail the call.
         open_question: what an approver was asked and has not answered.
-        secrets: those of its arguments and result, which what is said of it is searched for; `None` until it has some.
-        nested_calls: the calls made inside this one.
+        secrets: those of its arguments and result, which all texts about it are searched for; `None` until it has some.
         taint_place: the place of the item that says what it has read; `None` if it has read nothing untrusted.
     """
 
@@ -89,7 +83,6 @@ class CallState:
     taint_place: int | None = None
 
     def __init__(self, call: ToolCall, reply: str | None, environment: Environment, mode: ExecutionMode) -> None:
-        """Queue the call."""
         self.arrived: float = environment.clock.monotonic()
         self.call = call
         self.environment = environment
@@ -103,7 +96,7 @@ class CallState:
         self.ref: CallRef = CallRef(reply, call.id)
         self.nested_calls: NestedCalls = {}
         self.resources: CallScope = plan.open_scope()
-        self.turn: CallTurn = CallTurn(plan.tool, environment)
+        self.turn: CallTurn = CallTurn(plan.tool, environment.session)
         outer = self.turn.outer
         if outer is None:
             is_named = reply is not None or (plan.is_stored and bool(call.id))
@@ -112,18 +105,17 @@ class CallState:
             self.is_final = False
             if reply is None and isinstance(outer.call, CallRef):
                 self.ref = CallRef.nested(outer.call, call.id)
-        self.turn.queue(plan.tool, environment)  # the last: the ticket has to be released, whatever happens
+        self.turn.queue(
+            plan.tool, environment.session, environment.resources
+        )  # the last: the ticket has to be released, whatever happens
 
     def take_params(self, params: object) -> None:
-        """Take the parsed arguments."""
+        """Stores the parsed arguments."""
         self.params = params
 
     @contextmanager
-    def asking(self, question: ApprovalRequest) -> Generator[None]:
-        """A block in which the approver is asked; if it is interrupted or postpones the call, the question stays open.
-
-        Calls of the reply wait behind a question whose approver was interrupted (`Environment.is_held_back`).
-        """
+    def ask_approver(self, question: ApprovalRequest) -> Generator[None]:
+        """A block in which the approver is asked; the question stays open if it is interrupted, or postpones."""
         questions, self.open_question = self.environment.open_questions, question
         questions.add(self.ref)
         try:
@@ -137,23 +129,19 @@ class CallState:
         self.open_question = None
 
     def name_effect(self, key: str) -> None:
-        """Take note of the key of the effect."""
+        """Stores the key of the effect."""
         self.effect_key = key
 
     def hold(self, claim: Claim) -> None:
-        """Take the right to run the handler."""
+        """Stores the right to run the handler."""
         self.claim = claim
 
     def end_handler(self, seconds: float) -> None:
-        """Take note of how long the handler ran."""
+        """Stores how long the handler ran."""
         self.handler_seconds = seconds
 
-    def note_taint(self) -> None:
-        """Record that the session has read what an untrusted tool returns, however its handler has ended.
-
-        Raises:
-            SessionError: it cannot be recorded, so the message must not leave.
-        """
+    def record_taint(self) -> None:
+        """Records that the session has read untrusted content; if it raises, the message must not leave."""
         tool, environment = self.tool, self.environment
         if tool is None or self.plan.taints is None or self.taint_place is not None:
             return  # it returns nothing untrusted, or the refusal of the effect that it repeats was read before
@@ -167,30 +155,25 @@ class CallState:
         self.taint_place = taint(self.plan.taints, provenance, after=after)
 
     def end_run(self, error: BaseException | None, *, is_final: bool = True) -> None:
-        """Have the run end with an exception, once the call is recorded; or not, with `None`.
-
-        Args:
-            error: the exception.
-            is_final: whether the record may be final, as far as this exception goes.
-        """
+        """Stores what ends the run once the call is recorded, `None` for nothing; `is_final` allows a final record."""
         self.raises = error
         self.is_final &= is_final
 
     def stop_at(self, step: Step, refusal: ToolValidationError | None = None) -> None:
-        """Take note of the step that has refused the call or failed, and of what the handler refused it with."""
+        """Stores the step that has refused the call or failed, and what the handler refused it with."""
         self.refused_at = step
         self.refusal = refusal or self.refusal
 
     def open(self, opening: OpenSections | None) -> None:
-        """Take note of what the call decides about the sections of the prompt."""
+        """Stores which sections of the prompt the call opens."""
         self.opening = opening
 
     def commit_event(self, event: ToolInvoked | None) -> None:
-        """Take note of the record that was committed with the call; `None` if it was not."""
+        """Stores the record that was committed with the call; `None` if it was not."""
         self.committed_event = event
 
     def close(self) -> None:
-        """End the claim and close the resources of this call, and release its ticket, whatever the outcome."""
+        """Ends the claim and closes the resources of this call, and releases its ticket, whatever the outcome."""
         try:
             self.claim.close(nested=self.turn.outer is not None)
             self.resources.close()
@@ -216,23 +199,14 @@ class CallState:
             pass
 
     def add_secrets(self, value: object, masking: Masking) -> None:
-        """From now on, search what is said of the call for the secrets of a value.
-
-        Args:
-            value: its arguments as the model wrote them or as they were parsed, or the value of its result.
-            masking: which parts of it are secret.
-        """
+        """Adds the secrets of arguments, or of a result, to those that texts about the call are searched for."""
         if self.secrets is None:
             self.secrets = CallSecrets(current_call_secrets())
             self._secrets_before = use_call_secrets(self.secrets)
         self.secrets.add(partial(secrets_in, value, masking))
 
     async def take_turn(self) -> None:
-        """Step 3: wait for the turn; see `CallTurn.acquire`.
-
-        Raises:
-            ReplyEndedError: a call before this one, or its approver, was interrupted, which ends the reply.
-        """
+        """Step 3: waits for the turn. Raises `ReplyEndedError` if an interrupt has ended the reply meanwhile."""
         await self.turn.acquire(self.mode, self.environment.deadline)
         # Who runs the calls of the reply cancels this one, too, but its turn may come before that.
         if self.environment.reply_ends.get(self.reply) is not self.reply_end:
@@ -241,7 +215,7 @@ class CallState:
             raise ReplyEndedError(f"{self.call.name} was not begun: an earlier call of the reply was interrupted")
 
     async def by_policy(self, policy: ToolPolicy, act: Callable[[], T]) -> T:
-        """Call a method of a policy; off the event loop if that may block it."""
+        """Calls a method of a policy; off the event loop if that may block it."""
         if self.mode.inline:
             return allow_interrupts(act)
         from handrail.prompt.policy import policy_may_block  # noqa: PLC0415
@@ -252,16 +226,12 @@ class CallState:
         return acted
 
     async def check_ready(self) -> None:
-        """Step 6: check the deadline, past which no handler starts, and that a stored session is open.
-
-        The claim, or else the commit, compares whether the session is still held. A claim in another store than that of
-        the session cannot, so the store of the session is asked now.
+        """Step 6: checks the deadline, and that a stored session is open; the store is asked only if the claim cannot.
 
         Raises:
             DeadlineExceededError: the deadline has passed.
             StoreError: the store of the session is unavailable.
-            SessionError: the session has passed to another process.
-            DeveloperMistake: the program has closed the session or its store.
+            SessionError: the session has passed to another process, or the program has closed it.
         """
         deadline = self.environment.deadline
         if deadline is not None and deadline.expired:
@@ -270,11 +240,11 @@ class CallState:
         if recorder is None:
             return
         store: object = self.environment.effect_ledger.units if self.plan.claims else recorder.store
-        asked = None if store is recorder.store else recorder.store
-        self.claim_conditions = await self.mode.write_to(asked, partial(recorder.claim_conditions, store))
+        other_store = None if store is recorder.store else recorder.store
+        self.claim_conditions = await self.mode.write_to(other_store, partial(recorder.claim_conditions, store))
 
     async def store_deferred(self) -> Claim:
-        """Step 7, for a call without a claim: store its reply, if that was deferred until now.
+        """Step 7, for a call without a claim: stores its reply, if that was deferred until now.
 
         Raises:
             StoreError: the store is unavailable.
@@ -291,19 +261,16 @@ class CallState:
         session_id, tool = self.environment.session.session_id, self.call.name
         return RecordingError(f"{tool} {what}", error, session_id=session_id, tool=tool)
 
-    def is_unrecorded(self, raised: BaseException) -> bool:
-        """Whether a call that raises has no record: it is still open, or its identity belongs to another call."""
-        if isinstance(raised, CallPostponed | CallIdReusedError):
+    def is_unrecorded(self, error: BaseException) -> bool:
+        """True if a call that raises has no record: it is still open, or its identity belongs to another call."""
+        if isinstance(error, CallPostponed | CallIdReusedError):
             return True
         # Nothing of it has run by then, so that it was interrupted is not its outcome.
         is_held_back = self.refused_at is Step.TURN and self.environment.is_held_back(self.reply, self.reply_end)
-        return not isinstance(raised, Exception) and (self.open_question is not None or is_held_back)
+        return not isinstance(error, Exception) and (self.open_question is not None or is_held_back)
 
     def begin(self, tool: Tool[Any, Any], claim: Claim) -> Transaction:
-        """Step 8: the transaction of this call, to be entered; a savepoint for a nested call.
-
-        The claim is settled with it.
-        """
+        """Step 8: the transaction of this call, which settles the claim; a savepoint for a nested call."""
         # Set before the transaction begins: if that fails, the claim is settled, and the record has to state the
         # outcome.
         self.claim = claim
@@ -326,17 +293,12 @@ class CallState:
         )
 
     def context(self, claim: Claim = NO_CLAIM) -> ToolContext:
-        """The context for policies and the handler; it refers to the claim only once that is held.
-
-        It is bound to the call once that has begun; before, to the call that this one is made in, if there is one.
-        """
+        """The context for policies and the handler, bound to the call once that has begun; before, to its caller."""
         key = None if claim.effect is None else claim.effect.key
         return ToolContext(self.environment, self.resources, self.ref, key, claim.fence, claim.renew, current())
 
     async def commit(self, result: ToolResult[Any], claim: Claim, transaction: Transaction) -> None:
-        """Step 11: close the resources of the call, and commit what was written, with the effect.
-
-        In a stored session the record of the call is part of the commit.
+        """Step 11: closes the resources of the call, and commits what was written, with its effect and its record.
 
         Raises:
             RecordingError: a store is unavailable. Everything is rolled back but an external effect.
@@ -353,7 +315,7 @@ class CallState:
         try:
             await self.mode.commit(transaction)
         except STORE_GONE as error:
-            claim.not_recorded(error)
+            claim.check_recorded(error)
             raise self.undone(error) from error
         finally:
             # The event was not stored, or it is unknown whether it was: `record_call` appends another.
@@ -362,29 +324,25 @@ class CallState:
         reached("after-commit")
 
     async def roll_back(self, transaction: Transaction) -> None:
-        """Roll back a call that was not committed, without holding an event loop.
-
-        Raises:
-            RollbackError: something could not be restored; everything was tried.
-        """
+        """Rolls back a call that was not committed, without holding an event loop; raises `RollbackError`."""
         # A coroutine that is being closed with its loop cannot await anything.
         is_here = self.mode.inline or isinstance(sys.exception(), GeneratorExit)
         await transaction.rollback_by(None if is_here else self.mode.in_thread)
 
     @property
     def shares_store(self) -> bool:
-        """Whether session and ledger are in one store, so that a call and its effect are committed together."""
+        """True if session and ledger are in one store, so that a call and its effect are committed together."""
         store = self.environment.session.store
         return store is not None and store is self.environment.effect_ledger.units
 
     def reopen(self) -> None:
-        """Prepare to answer the call once more: its claim has ended, and the commit has closed its resources."""
+        """Prepares to answer the call once more: its claim has ended, and the commit has closed its resources."""
         self.claim = NO_CLAIM
         self.refused_at = None
         self.is_final = self.turn.outer is None
         self.resources = self.environment.resources.call_scope()
 
-    def not_taken_effect(self, failed: ToolResult[Any]) -> ToolResult[Any]:
+    def drop_claim(self, failed: ToolResult[Any]) -> ToolResult[Any]:
         """A failed result, once it is known that the effect has not happened; the claim has ended."""
         message = failed.message.removesuffix(self.claim.unresolved_note())
         self.claim = NO_CLAIM
@@ -403,7 +361,8 @@ class CallState:
         environment, masking = self.environment, self.plan.masking
         call, params, arguments_digest = self.call, self.params, None
         if masking is not None:
-            call, params, arguments_digest = masked_record(call, params, masking, environment)
+            call, params = masked_record(call, params, masking)
+            arguments_digest = environment.digest_arguments(self.call)
         return ToolInvoked(
             call,
             params,
@@ -416,20 +375,20 @@ class CallState:
             self.handler_seconds,
             environment.clock.monotonic() - self.arrived,
             self.effect_key,
-            self.claim.stored is not None,
+            self.claim.result is not None,
             self.is_final and not self.claim.unsettled,
             None,
             arguments_digest,
         )
 
-    def note_failed_result(self, result: ToolResult[Any]) -> ToolResult[Any]:
-        """Take a failed result from the handler; returns it with the note on its effect, if there is one."""
+    def fail_in_handler(self, result: ToolResult[Any]) -> ToolResult[Any]:
+        """Takes a failed result from the handler; returns it with the note on its effect, if there is one."""
         self.refused_at = Step.HANDLER
         return self.with_aftermath(replace(result, message=redacted(result.message)))
 
     def effect_notes(self) -> tuple[str, ...]:
         """Sentences for the model, if the call fails: its effect and those of nested calls that are done or unknown."""
-        nested = dict.fromkeys(note for each in tuple(self.nested_calls.values()) for note in each.notes())
+        nested = dict.fromkeys(note for call in tuple(self.nested_calls.values()) for note in call.notes())
         if nested:
             nested[f"The same holds for {self.call.name}, which calls it."] = None
         return tuple(filter(None, (*nested, self.claim.unresolved_note())))

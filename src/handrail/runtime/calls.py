@@ -1,45 +1,47 @@
-"""The values of a call: what the model asks for, the message that answers it, and its record.
+"""The values of a call: the message that answers it, and its record.
 
-Every call is recorded as a `ToolInvoked`; its `Step` is how far the call got. What else is emitted is in
-`handrail.runtime.call_events`. Two calls with one identity are the same call if the model wrote the same tool and the
-same arguments. A record has no secrets: it has the mask in their place, and a digest with the key of the store
-distinguishes two of them.
+Every call is recorded as a `ToolInvoked`; its `Step` is how far the call got. Two calls with one identity are the same
+call if the model wrote the same tool and the same arguments. A record has the mask in place of secrets, and a digest
+with the key of the store distinguishes two of them. A call that was resumed has the mask itself: it cannot run.
 
-A recorded value of a dataclass is written with the name and version of its class
-(`handrail.session.persistence.stored_types`). It is loaded as a value of that class if the program knows the class, and
-as decoded JSON otherwise: a record stays readable when the tool that made it is gone. A value that JSON does not
-restore exactly (a date in a field of type `Any`, a lone surrogate, which is written as its escape) is loaded as decoded
-JSON too. Values of other types are written as the JSON that is shown. A value that JSON cannot represent is replaced by
-a note. Parameters that are the text of the arguments, but for blanks, are not written again: `{"from": "arguments"}`
-is, with the class.
-
-The arguments of a function are written without the class that was made for them. They are loaded as decoded JSON,
-wherever the function is defined, and `Tool.parse` reads them.
+A recorded value of a dataclass is written with the name and version of its class, and loaded as decoded JSON if the
+program no longer knows that, or if JSON does not restore it exactly. Values of other types are written as the JSON that
+is shown, or as a note. Parameters that are the text of the arguments are written as `{"from": "arguments"}`. The
+arguments of a function are loaded as decoded JSON, and `Tool.parse` reads them.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, is_dataclass, replace
 from datetime import datetime
 from enum import StrEnum, auto
+from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
 
 from pydantic_core import from_json, to_json
 
-from handrail.errors import ParseError, SessionError, ToolValidationError
+from handrail.errors import (
+    CallIdReusedError,
+    DumpError,
+    ParseError,
+    SchemaError,
+    SessionError,
+    ToolValidationError,
+)
 from handrail.prompt import Tool, ToolResult
 from handrail.prompt.tool_declaration import Arguments
 from handrail.prompt.tool_result import ContentPart, dump_parts, load_parts
-from handrail.redaction import MASK, redacted_logger
-from handrail.serde import codec, dump, parse, result_codec
+from handrail.redaction import MASK, CallSecrets, redacted_logger
+from handrail.serde import Codec, Masking, codec, dump, parse, result_codec, stored_codec
+from handrail.serde.canonical import canonical_json
 from handrail.serde.json_schema import is_array, is_object
 from handrail.serde.secrets import partial_json
 from handrail.session import SlicePolicy, stored_as
-from handrail.session.calls import CallRef, ToolCall
+from handrail.session.calls import CallRef, ToolCall, masked_call, shown_id
 from handrail.session.persistence.stored_types import StoredForm, find_type, stored_type
 
 if TYPE_CHECKING:
@@ -54,28 +56,26 @@ READER = "read_result"
 
 
 class ToolMessage(NamedTuple):
-    """What goes back to the model: exactly one for each call. A named tuple, because one is made for each call.
+    """The answer to the model: exactly one for each call. A named tuple, because one is made for each call.
 
     Attributes:
         call_id: the id of the call that it answers.
         content: the text that the model reads; of a long result the beginning and the end, see `Tool.max_result_chars`.
-        success: whether the call succeeded; when it is false, everything the call did to state has been undone.
+        success: the call succeeded; if not, everything the call did to state has been undone.
         result: what the handler returned, or the failed result that describes the failure.
-        replayed: whether the result comes from the record of the call, or from the ledger. The handler was not run, or
-            its result was dropped because the same call had been recorded meanwhile.
-        is_cut: whether `content` is only a part of the text of the result.
+        replayed: the result comes from the record of the call, or from the ledger. The handler was not run, or its
+            result was dropped because the same call had been recorded meanwhile.
+        is_cut: `content` is only a part of the text of the result.
         parts: the same as text and files, for a result that has files; otherwise empty. `content` has a line for each
             file instead: `[image/png, 12 kB]`.
-        feedback: the feedback that the message ends with, in `content` and, if it has parts, as the last part; empty
-            for nearly all messages. The result has none.
+        feedback: the feedback that the message ends with, in `content` and as the last of the parts; mostly empty. The
+            result has none.
         refusal: what the handler raised to fail the call; its `__cause__` is the exception of PydanticAI that it stands
-            for, if there is one. If one of their texts had a secret, both are copies without it: a
-            `ToolValidationError`, and a `ModelRetry` or `ToolFailed`. `None` for other failures, and in an answer from
-            a record.
-        marks: of untrusted content, the lines with which `content` and `parts` begin and end; see
-            `handrail.taint`.
-        pending: whether the call waits, for an approval mostly: nothing of it has run or is recorded, `success` is
-            false, and `content` says that it waits. Its result is in the message of the call that is made again.
+            for. Copies without it, if their texts had a secret. `None` for other failures, and in an answer from a
+            record.
+        marks: of untrusted content, the lines around `content` and `parts`; see `handrail.taint`.
+        pending: the call waits, mostly for an approval: nothing of it has run or is recorded, `success` is false, and
+            `content` says that it waits. Its result is in the message of the call that is made again.
     """
 
     call_id: str
@@ -92,16 +92,16 @@ class ToolMessage(NamedTuple):
 
     @property
     def is_untrusted(self) -> bool:
-        """Whether third parties have written what the model reads."""
+        """True if third parties have written what the model reads."""
         return self.marks is not None
 
     @property
     def is_changed(self) -> bool:
-        """Whether the model reads another text than that of the result."""
+        """True if the model reads another text than that of the result."""
         return self.is_cut or self.is_untrusted
 
 
-def as_recorded(value: object) -> Any:  # noqa: ANN401 - decoded JSON
+def to_record(value: object) -> Any:  # noqa: ANN401 - decoded JSON
     """Arguments as recorded: text as it is, other values as JSON, and values that JSON cannot represent as text."""
     if isinstance(value, str | bytes):
         return value if isinstance(value, str) else value.decode(errors="backslashreplace")
@@ -141,8 +141,8 @@ def _tagged(value: object) -> bytes:
             return b'{"value":%s}' % (result_codec(type(value)) if own.is_marked else own).dump_json(value)
         if is_dataclass(value):
             with suppress(SessionError):  # it holds a value that JSON does not restore exactly
-                stored = stored_type(type(value))
-                return b"%s%s}" % (stored.tag, stored.dump_item(value))
+                kind = stored_type(type(value))
+                return b"%s%s}" % (kind.tag, kind.dump_item(value))
         return b'{"value":%s}' % to_json(dump(value))
     except Exception as error:  # noqa: BLE001 - logged; whatever the value is, the call is recorded
         partial_value = partial_json(value)
@@ -166,7 +166,6 @@ def _untagged(data: Any) -> Any:  # noqa: ANN401 - decoded JSON in, a value of a
 
 
 def _without_arguments(params: bytes, arguments: Any) -> bytes:  # noqa: ANN401 - as they are recorded
-    """Parameters as `_tagged` writes them, without the value where it is the text of the arguments, but for blanks."""
     head, _, value = params.partition(b'"value":')
     with suppress(ValueError, TypeError):  # the arguments are not the text of JSON, or have a lone surrogate
         if to_json(from_json(arguments)) == value[:-1]:
@@ -175,7 +174,6 @@ def _without_arguments(params: bytes, arguments: Any) -> bytes:  # noqa: ANN401 
 
 
 def _with_arguments(params: Any, arguments: Any) -> Any:  # noqa: ANN401 - decoded JSON
-    """What `_tagged` wrote of parameters, with the value that the arguments say."""
     return params if params is None or "from" not in params else {**params, "value": from_json(arguments)}
 
 
@@ -186,14 +184,7 @@ def _run_context(data: Mapping[str, object]) -> RunContext:
 
 
 class _Column(NamedTuple):
-    """A value of a `ToolInvoked` in its record.
-
-    Attributes:
-        name: its name in JSON.
-        path: the field that it is: of the event, or of its call or result.
-        write: makes of it what JSON can represent; `_tagged`, the JSON itself. `None` for what JSON represents.
-        read: makes the value of what JSON has; `None` for what that is.
-    """
+    # `write` makes what JSON can represent, `_tagged` the JSON itself; `read` makes the value of what JSON has.
 
     name: str
     path: str
@@ -204,8 +195,8 @@ class _Column(NamedTuple):
 _COLUMNS = (
     _Column("id", "call.id"),
     _Column("name", "call.name"),
-    _Column("arguments", "call.arguments", as_recorded),
-    _Column("written", "call.written", as_recorded),
+    _Column("arguments", "call.arguments", to_record),
+    _Column("written", "call.written", to_record),
     _Column("params", "params", _tagged, _untagged),
     _Column("message", "result.message"),
     _Column("value", "result.value", _tagged, _untagged),
@@ -229,7 +220,7 @@ _VALUES = attrgetter(*(column.path for column in _COLUMNS))
 
 
 class _Form:
-    """How a `ToolInvoked` is stored: a JSON object with a name for each column that is not `None`; see this module."""
+    """The stored form of a `ToolInvoked`: a JSON object with a name for each column that is not `None`."""
 
     @staticmethod
     def dump(event: Any, /) -> bytes:  # noqa: ANN401 - a `ToolInvoked`, which is declared with this
@@ -237,13 +228,13 @@ class _Form:
         plain: dict[str, Any] = {}
         members: list[bytes] = []  # what is JSON already, and is appended in place of the closing brace
         for (name, _, write, _), value in zip(_COLUMNS, _VALUES(event), strict=True):
-            written = value if value is None or write is None else write(value)
-            if written is None:
+            value_json = value if value is None or write is None else write(value)
+            if value_json is None:
                 continue
             if write is not _tagged:
-                plain[name] = written
+                plain[name] = value_json
             else:
-                text = _without_arguments(written, plain.get("arguments")) if name == "params" else written
+                text = _without_arguments(value_json, plain.get("arguments")) if name == "params" else value_json
                 members.append(b',"%s":%s' % (name.encode(), text))
         try:
             head = to_json(plain)
@@ -258,9 +249,9 @@ class _Form:
         try:
             data = {**data, "params": _with_arguments(data.get("params"), data.get("arguments"))}
             for name, path, _, read in _COLUMNS:
-                written = data[name] if name in _IN_EACH else data.get(name)
+                item = data[name] if name in _IN_EACH else data.get(name)
                 owner, _, field = path.rpartition(".")
-                fields[owner][field] = written if written is None or read is None else read(written)
+                fields[owner][field] = item if item is None or read is None else read(item)
             value, call, result = data.get("value"), ToolCall(**fields["call"]), ToolResult(**fields["result"])
             value_read = None if value is None or "type" in value else value.get("value")
             return ToolInvoked(call=call, result=result, value_read=value_read, **fields[""])
@@ -271,12 +262,12 @@ class _Form:
 @stored_as("handrail.tool_invoked", form=StoredForm(_Form.dump, _Form.load))
 @dataclass(frozen=True, slots=True)
 class ToolInvoked:
-    """A call has ended: one event for each call, whatever the outcome. Its slice is a LOG, so it is never rolled back.
+    """The end of a call: one event for each call, whatever the outcome. Its slice is a LOG, so it is never rolled back.
 
     Attributes:
         call: what the model asked for, with the mask in place of secrets, as in the parameters and in the value.
-        params: the parsed arguments; `None` if they did not parse, or the tool takes none. In a record of a function's
-            call that was loaded from a store they are decoded JSON.
+        params: the parsed arguments; `None` if they did not parse, or the tool takes none. Of a function's call that
+            was loaded from a store they are decoded JSON.
         result: what the handler returned, or the failed result that describes the failure.
         session_id: the session of the call.
         run_context: the correlation ids of the run.
@@ -286,15 +277,14 @@ class ToolInvoked:
         handler_seconds: how long the handler ran; `None` if it did not run.
         total_seconds: how long the whole call took, from its arrival, waiting included.
         effect_key: the key of the effect in the ledger; `None` if the call has no effect there.
-        replayed: whether the result comes from the ledger.
-        final: whether a repeat of the same call is answered from this record. It is if the call succeeded, if the
-            request is invalid, if a policy or an approver denied it, or if the handler refused it by a failed result or
-            `ToolValidationError`. Otherwise the repeat goes through the pipeline: after any other exception of the
-            handler, and if a policy or an approver raised, or no approver exists.
+        replayed: the result comes from the ledger.
+        final: a repeat of the same call is answered from this record: the call succeeded, the request is invalid, a
+            policy or an approver denied it, or the handler refused it by a failed result or `ToolValidationError`.
+            After any other failure the repeat goes through the pipeline.
         value_read: decoded JSON from which the tool loads the value of the result, for records loaded from a store;
             `None` if the value has its original type.
         arguments_digest: distinguishes what the model wrote from the same with other secrets; `None` if it has no
-            secrets, or there is no key for it. See `handrail.runtime.masked_records`.
+            secrets, or there is no key for it.
     """
 
     slice_policy: ClassVar[SlicePolicy] = SlicePolicy.LOG
@@ -332,13 +322,49 @@ class ToolInvoked:
 
     @property
     def success(self) -> bool:
-        """Whether the call succeeded."""
+        """True if the call succeeded."""
         return self.result.success
 
     @property
     def summary(self) -> tuple[str, bool, datetime]:
         """The tool, whether the call succeeded, and when it ended; stores show them beside the record."""
         return f"{self.call.name}", self.result.success, self.at  # the name may be of any type that a program has sent
+
+
+@dataclass(frozen=True, slots=True)
+class CallEvent:
+    """An event beside the record of a call, for subscribers of a session; it is not stored, and has no slice.
+
+    Attributes:
+        session_id: the session of the call.
+        reply: the reply of the model that asked for it; `None` if it was not given.
+        call_id: the id of the call.
+        tool: name of its tool.
+    """
+
+    session_id: str
+    reply: str | None
+    call_id: str
+    tool: str
+
+    @property
+    def ref(self) -> CallRef:
+        """The identity of the call within its session."""
+        return CallRef(self.reply, self.call_id)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolRaised(CallEvent):
+    """The exception of a failed call of which the model reads only the type and message.
+
+    Subscribers of the session are notified after the call has been rolled back and before it is recorded. Refusals, and
+    exceptions that a handler raises for the model, are not reported.
+
+    Attributes:
+        error: the exception, with its traceback.
+    """
+
+    error: BaseException
 
 
 def written_arguments(call: ToolCall) -> object:
@@ -348,33 +374,50 @@ def written_arguments(call: ToolCall) -> object:
         return dict(cast("Mapping[object, object]", words)) if isinstance(words, Mapping) else words
     with suppress(ValueError, TypeError):  # the latter for a lone surrogate
         return from_json(words)
-    return as_recorded(words)
+    return to_record(words)
 
 
-def is_same_call(call: ToolCall, recorded: ToolCall) -> bool:
-    """Whether a call is the same as the one recorded under its identity, which may have the mask for its secrets."""
+def is_same_call(call: ToolCall, record: ToolCall) -> bool:
+    """True if a call is the same as the one recorded under its identity, which may have the mask for its secrets."""
     # Different text may be equal JSON, with other spaces or another order of keys.
-    is_same = call.words == recorded.words or _is_same(
-        as_recorded(written_arguments(call)), as_recorded(written_arguments(recorded))
+    is_same = call.words == record.words or _is_same(
+        to_record(written_arguments(call)), to_record(written_arguments(record))
     )
-    return call.name == recorded.name and is_same
+    return call.name == record.name and is_same
 
 
-def _is_same(value: object, recorded: object) -> bool:
-    if recorded == MASK:
+def _is_same(value: object, record: object) -> bool:
+    if record == MASK:
         return True
-    if is_object(recorded) and is_object(value):
-        return recorded.keys() == value.keys() and all(_is_same(value[name], item) for name, item in recorded.items())
-    if is_array(recorded) and is_array(value):
-        return len(recorded) == len(value) and all(map(_is_same, value, recorded))
-    return value == recorded and isinstance(value, bool) is isinstance(recorded, bool)
+    if is_object(record) and is_object(value):
+        return record.keys() == value.keys() and all(_is_same(value[name], item) for name, item in record.items())
+    if is_array(record) and is_array(value):
+        return len(record) == len(value) and all(map(_is_same, value, record))
+    return value == record and isinstance(value, bool) is isinstance(record, bool)
+
+
+def reused_id(record: ToolInvoked, call: ToolCall | None = None) -> CallIdReusedError:
+    """The error for a call whose identity `record` has: another call's, or a final one without a reply."""
+    when = f"recorded at {record.at.isoformat(timespec='seconds')}"
+    if call is None:
+        msg = (
+            f"call {shown_id(record.call_id)} of session {record.session_id!r} (tool {record.name}) has a final "
+            f"record, {when}. State the reply: execute(call, reply=...) answers a call that is asked again from its "
+            "record; a new call needs an id of its own"
+        )
+    else:
+        other = f"tool {call.name}" if call.name != record.name else "other arguments"
+        msg = (
+            f"call {shown_id(record.call_id)} of reply {shown_id(record.reply)} in session "
+            f"{record.session_id!r} belongs to a call of {record.name}, {when}, and was repeated with "
+            f"{other}. Give each reply of the model a name of its own; if the model gave several calls of it one id, "
+            "pass all of them together to ToolExecutor.answer or execute_all"
+        )
+    return CallIdReusedError(msg, call_id=record.call_id, reply=record.reply, recorded_at=record.at, tool=record.name)
 
 
 def declared_result(tool: Tool[Any, Any] | None, event: ToolInvoked) -> ToolResult[Any]:
-    """The result in a record, with its value as the tool declares it.
-
-    A value that does not fit stays decoded JSON: the tool has changed since, or is gone.
-    """
+    """The result in a record, with its value as the tool declares it; as decoded JSON if it no longer fits."""
     if event.value_read is None or tool is None or tool.value_codec is None:
         return event.result
     try:
@@ -382,3 +425,55 @@ def declared_result(tool: Tool[Any, Any] | None, event: ToolInvoked) -> ToolResu
     except (ParseError, ValueError):
         _log.warning("the recorded value of %s no longer matches its type; it is returned as JSON", tool.name)
         return event.result
+
+
+_log = redacted_logger("handrail.runtime")
+
+
+def masked_record(call: ToolCall, params: object, masking: Masking) -> tuple[ToolCall, Any]:
+    """The call and its parameters without secrets. Never raises: a call does not fail because it cannot be shown."""
+    if params is not None and masking.hides_plain:
+        is_plain = is_object(params)
+        params = masking.mask(params) if is_plain else _masked(params, stored_codec(type(params), unambiguous=False))
+    return masked_call(call, masking), params
+
+
+def masked_result(result: ToolResult[Any], tool: Tool[Any, Any] | None) -> ToolResult[Any]:
+    """A result as it is shown and recorded, if its type has secrets that show themselves, as a marked `str` does."""
+    if result.value is None or tool is None or tool.value_codec is None or not tool.result_masking.hides_plain:
+        return result
+    return replace(result, value=_masked(result.value, tool.value_codec))
+
+
+def masks_in(call: ToolCall, tool: Tool[Any, Any]) -> tuple[str, ...]:
+    """The places of secrets in what the model wrote that hold the mask, because the call was resumed."""
+    return tool.masking.masks_in(written_arguments(call)) if tool.masking.hides else ()
+
+
+def secrets_in(value: object, masking: Masking) -> Iterator[str]:
+    """The texts that are secret in arguments or in the value of a result, in JSON and as Python shows them."""
+    with suppress(DumpError, SchemaError, RecursionError):  # a value without a form in JSON has none there
+        yield from masking.texts_in(from_json(canonical_json(value, reveals=True)))
+    with suppress(SchemaError, RecursionError):
+        yield from masking.texts_in(value)
+
+
+def gather_secrets(
+    call: ToolCall, params: object, tool: Tool[Any, Any], outer: CallSecrets | None
+) -> CallSecrets | None:
+    """The secrets of a call before it is made, and those of the call that it is made in; the latter if it has none."""
+    if not tool.masking.hides:
+        return outer
+    secrets = CallSecrets(outer)
+    secrets.add(partial(secrets_in, written_arguments(call), tool.masking))
+    secrets.add(partial(secrets_in, tool.with_secrets(params), tool.masking))
+    return secrets
+
+
+def _masked(value: object, codec: Codec[Any]) -> Any:  # noqa: ANN401 - of the type of the codec
+    # `None` if it cannot be stored: code of the program refuses the mask, or changes what it reads.
+    try:
+        return codec.parse_json(codec.dump_json(value))
+    except Exception as error:  # noqa: BLE001 - logged; the type may have code of the program
+        _log.warning("a value of %s is not recorded: %s", type(value).__name__, type(error).__name__)
+        return None

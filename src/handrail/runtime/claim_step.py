@@ -1,9 +1,8 @@
-"""Step 7: name the effect of a call, and claim it in the ledger, until it is granted, found done, or refused.
+"""Step 7: names the effect of a call, and claims it in the ledger, until it is granted, found done, or refused.
 
 A model that reads that the outcome of a call is unknown may repeat it under another id. The slot of that id is free,
-so only the arguments show that it is the same payment. An agent that is called again has another session, too.
-Therefore the effects of equal calls of the run are looked at before the handler starts: those of the outermost session,
-and of the sessions named after it.
+so only the arguments show that it is the same payment. Therefore the effects of equal calls of the run are looked at
+before the handler starts: those of the outermost session, and of the sessions named after it.
 
 | an equal call of the run | the call |
 |---|---|
@@ -11,28 +10,25 @@ and of the sessions named after it.
 | has happened, and no call has succeeded with it | is answered with its result |
 | anything else | runs |
 
-So each effect is one success that a model reads: also one of which that is found out by the reconciler, by a person or
-by a late result, one whose call has failed or had no message, and one that is nested in such a call. Its row says so
-(`EffectRow.is_unread`), and the unit that commits the answer changes that. Of calls that are made at the same time, one
-is answered with it; calls of one reply are not taken for repeats of each other. The refusal is final for the identity
-of the call; under another id it is looked at anew.
+So each effect is one success that a model reads. Its row says if it is unread (`EffectRow.is_unread`), and the unit
+that commits the answer changes that; calls of one reply are not taken for repeats of each other. The refusal is final
+for the identity of the call; under another id it is looked at anew.
 
-The reconciler of the tool asks the external system. It is asked when the handler has ended in doubt, before the model
-reads anything (`settle_at_once`); when a session is resumed (`handrail.adapters.settlement`); and by the next call of
-the effect, or an equal one. That it happened counts at once. That it did not counts at
-once only if the tool declares `reconcile_proves_absence`, because a request whose answer was lost may still be on its
-way; asked later, it counts. It never counts while a `def` handler of that effect, whose call was stopped or cancelled,
-still runs in this process.
+The reconciler of the tool asks the external system: when the handler has ended in doubt, before the model reads
+anything (`settle_at_once`); when a session is resumed (`handrail.adapters.settlement`); and by the next call of the
+effect, or an equal one. That it happened counts at once. That it did not counts at once only if the tool declares
+`reconcile_proves_absence`, because a request may still be on its way; asked later, it counts, unless a `def` handler of
+that effect, whose call was stopped or cancelled, still runs in this process.
 """
 
 from __future__ import annotations
 
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from handrail.crash_points import reached
 from handrail.errors import CallIdReusedError, DumpError, InvalidReturnError, RunAbortedError, UnknownTypeError
@@ -43,14 +39,14 @@ from handrail.prompt.idempotency import EffectKey, slot_effect_key
 from handrail.prompt.signature import annotation_name, is_async, takes_context
 from handrail.redaction import redacted_logger
 from handrail.runtime.call import CallState
-from handrail.runtime.calls import written_arguments
+from handrail.runtime.calls import CallEvent, written_arguments
 from handrail.runtime.execution import ExecutionTimeoutError, run_to_end
 from handrail.runtime.failures import CallRefusedError, FinalRefusal, describe_error
 from handrail.runtime.ledger import effects, records, replays
 from handrail.runtime.ledger.claim import EffectClaim, unknown_outcome
 from handrail.runtime.ledger.ledger import EffectLedger
 from handrail.serde import digest
-from handrail.session import Session
+from handrail.session import Session, stored_as
 from handrail.session.calls import CallRef, shown_id
 from handrail.session.views import UnopenedSession, sessions_above
 from handrail.store.locks import RUNNING_HANDLERS
@@ -79,15 +75,10 @@ _Wait: TypeAlias = tuple[str, int, datetime | None]
 
 
 async def claim_effect(run: CallState, tool: Tool[Any, Any], *, is_decided: bool = True) -> replays.Claim | None:
-    """Claim the effect of a call, or find its result.
+    """Claims the effect of a call, or finds its result; waits while another call runs it, unless `on_busy` rejects.
 
-    Waits while another call runs the same effect, unless `on_busy` of the tool is `"reject"`.
-
-    Args:
-        run: the call.
-        tool: its tool, which has such effects.
-        is_decided: whether policies and approver have decided that it may run. They were passed over if its effect had
-            been started; if that is found not to have happened, nothing is claimed, and `None` is returned.
+    If policies and approver were passed over, because the effect had been started (not `is_decided`), and it is found
+    not to have happened, nothing is claimed, and `None` is returned.
 
     Raises:
         CallRefusedError: another call runs the effect, its key belongs to another call, its result cannot be read any
@@ -101,20 +92,20 @@ async def claim_effect(run: CallState, tool: Tool[Any, Any], *, is_decided: bool
     reached("before-claim")
     ledger = run.environment.effect_ledger
     if run.environment.settles is not None:
-        return await _settled(run, tool, run.environment.settles)
-    key = await effect_key_of(run, tool)
+        return await _answer_settled(run, tool, run.environment.settles)
+    key = await find_effect_key(run, tool)
     run.name_effect(key.key)
-    request = _request_of(run, tool, key)
+    request = _build_request(run, tool, key)
     waits: set[_Wait] = set()
     while True:
-        settled = await _repeated_effect(run, tool, key, request.arguments) if tool.idempotency is None else None
-        apply = None if settled else await _apply_of(run, ledger)
-        answer = effects.Hit(settled) if settled else await ledger.claim_in(apply, request, run.mode.in_thread)
-        stored: replays.ReplayedResult | None = None
+        row = await _repeated_effect(run, tool, key, request.arguments) if tool.idempotency is None else None
+        apply = None if row else await _choose_apply(run, ledger)
+        answer = effects.Hit(row) if row else await ledger.claim_in(apply, request, run.mode.in_thread)
+        replay: replays.ReplayedResult | None = None
         if isinstance(answer, effects.Claimed):
             reached("after-claim")
             if is_decided:
-                return _granted(run, tool, answer)
+                return _grant(run, tool, answer)
             # Released, because a person may take long to answer.
             finding = effects.NotApplied("it has not happened, and is asked again whether it may run")
             await run.mode.write_to(ledger.units, partial(ledger.end, answer, finding))
@@ -124,54 +115,50 @@ async def claim_effect(run: CallState, tool: Tool[Any, Any], *, is_decided: bool
         if isinstance(answer, effects.Unknown):
             await settle_unknown(run, tool, answer.row)
         elif isinstance(answer, effects.Hit):
-            stored = await _replayed(run, tool, answer.row, request)
-        elif (stored := _held_by_caller(answer)) is None:
-            stored = await _wait_for(run, tool, answer, request, waits)
-        if stored is not None:
-            return stored
+            replay = await _replayed(run, tool, answer.row, request)
+        elif (replay := _held_by_caller(answer)) is None:
+            replay = await _wait_for(run, tool, answer, request, waits)
+        if replay is not None:
+            return replay
 
 
-async def effect_key_of(run: CallState, tool: Tool[Any, Any]) -> EffectKey:
-    """The key of the effect of a call: the declared one, or the slot of the call.
-
-    Raises:
-        CallRefusedError: the call has no id that would name its slot.
-    """
+async def find_effect_key(run: CallState, tool: Tool[Any, Any]) -> EffectKey:
+    """The declared key of the effect of a call, or its slot; raises `CallRefusedError` if the call has no id."""
     session_id, ledger = run.environment.session.session_id, run.environment.effect_ledger
-    config, hash_key, declared = tool.idempotency, None, None
+    config, hash_key, key = tool.idempotency, None, None
     if tool.masking.hides:  # the event loop is not held while the store is read for the key of its hashes
         hash_key = await run.mode.write_to(ledger.units, ledger.store.hash_key)
     if config is not None:
         params = tool.with_secrets(run.params) if tool.masking.hides else run.params
         params = tool.key_params(run.call.arguments, params)
-        declared = config.effect_key(tool.name, params, session_id=session_id, hash_key=hash_key)
-    if declared is None:
+        key = config.effect_key(tool.name, params, session_id=session_id, hash_key=hash_key)
+    if key is None:
         if not run.call.id:
             why = "has external effects, and this call has no id that would identify a repeat. Give it one."
             raise CallRefusedError(f"{tool.name} {why}")
         return slot_effect_key(run.ref, written_arguments(run.call), session_id=session_id, hash_key=hash_key)
-    if run.secrets is not None and run.secrets.text(declared.key) != declared.key:  # what `key_fn` has returned
-        scope, _, own = declared.key.partition(":")
-        return declared._replace(key=f"{scope}:{digest(own, key=hash_key)}")
-    return declared
+    if run.secrets is not None and run.secrets.text(key.key) != key.key:  # what `key_fn` has returned
+        scope, _, own = key.key.partition(":")
+        return key._replace(key=f"{scope}:{digest(own, key=hash_key)}")
+    return key
 
 
 async def has_started(run: CallState, tool: Tool[Any, Any]) -> bool:
-    """Whether an earlier attempt of the call has started its effect, so that the handler is not to run again.
+    """True if an earlier attempt of the call has started its effect, so that the handler does not run again.
 
     Such a call was decided before it began, and is answered from the ledger: its effect is done, unknown or running.
-    With `on_orphan="retry"` only what is done counts, because the handler runs again otherwise.
+    With `on_orphan="retry"` only what is done counts.
 
     Raises:
-        CallRefusedError: as `effect_key_of`.
+        CallRefusedError: the call has no id that would name its slot.
         StoreError: the ledger cannot be read.
     """
     environment = run.environment
     if not run.plan.claims or not run.ref.is_named:
         return False
     ledger = environment.effect_ledger
-    key = await effect_key_of(run, tool)
-    row = await run.mode.write_to(ledger.units, partial(_started, ledger, key))
+    key = await find_effect_key(run, tool)
+    row = await run.mode.write_to(ledger.units, partial(_find_started, ledger, key))
     if row is None:
         return False
     # Another call with the same key was decided, not this one.
@@ -184,18 +171,7 @@ async def has_started(run: CallState, tool: Tool[Any, Any]) -> bool:
 async def _repeated_effect(
     run: CallState, tool: Tool[Any, Any], slot: EffectKey, arguments: bytes | None
 ) -> EffectRow | None:
-    """The effect that answers a call which repeats it; `None` if the call is a new one.
-
-    Args:
-        run: the call.
-        tool: its tool.
-        slot: the slot of the call.
-        arguments: what is recorded of its arguments.
-
-    Raises:
-        FinalRefusal: it repeats a call whose outcome is unknown.
-        DeveloperMistake: the reconciler requested an unbound resource, or returned what is not a result of the tool.
-    """
+    """The effect that answers a call which repeats it; `None` if the call is a new one."""
     external = tool.external
     if external is None:
         return None
@@ -207,58 +183,55 @@ async def _repeated_effect(
     others = [row for row in rows if not (_is_meant(run, row) if row.status == "done" else repeats)]
     equal = [row for row in others if row[:2] != slot[:2] and _is_equal(row, slot, arguments, tool)]
     # A slot that is unknown, running or done is answered from its row.
-    if not equal or await run.mode.write_to(ledger.units, partial(_started, ledger, slot)) is not None:
+    if not equal or await run.mode.write_to(ledger.units, partial(_find_started, ledger, slot)) is not None:
         return None
     notes = (unknown_outcome(tool.name),)
     for row in equal:
         try:
-            settled = row if row.status == "done" else await settle_unknown(run, tool, row)
+            effect = row if row.status == "done" else await settle_unknown(run, tool, row)
         except CallRefusedError as error:
             if run.turn.caller is not None:  # its message, if it fails, says that the effect is unknown
                 run.turn.caller.nested_calls[row.effect_id] = NestedCall(lambda: notes, lambda: False)
             raise FinalRefusal(str(error)) from error
-        if await _take(run, settled):
-            return settled
+        if await _take(run, effect):
+            return effect
     return None
 
 
 def _is_meant(run: CallState, row: EffectRow) -> bool:
-    """Whether a done effect was meant beside that of a call: it is part of a call that runs, or of the same reply."""
     callers = () if run.turn.caller is None else tuple(run.turn.caller.chain())
     if row.owner.session_id == run.environment.session.session_id:
-        asked = {run.ref.storable.outermost}
+        calls = {run.ref.storable.outermost}
     else:  # that of an agent, which has a session of its own
-        asked = {each.call.storable.outermost for each in callers if isinstance(each.call, CallRef)}
+        calls = {
+            transaction.call.storable.outermost for transaction in callers if isinstance(transaction.call, CallRef)
+        }
     other = row.owner.call.outermost
-    is_same = other not in asked and other.reply is not None and other.reply in {each.reply for each in asked}
+    is_same = other not in calls and other.reply is not None and other.reply in {call.reply for call in calls}
     return is_same or replays.is_in_use(row)
 
 
 async def _take(run: CallState, row: EffectRow) -> bool:
-    """Have a call answered with an effect that is unread. Of calls that are made at the same time, one is."""
     if not run.shares_store:
         return row.is_unread  # which is marked at once
     if not replays.take_unread(row, run.turn.ticket):
         return False
-    standing = await standing_row(run, row)
-    if standing is not None and standing.is_unread:
+    current_row = await read_row(run, row)
+    if current_row is not None and current_row.is_unread:
         return True
     replays.drop_holder(row, run.turn.ticket)
     return False
 
 
 def _is_equal(row: EffectRow, slot: EffectKey, arguments: bytes | None, tool: Tool[Any, Any]) -> bool:
-    """Whether two calls are equal as written or as parsed: a default may be omitted, or a person may change arguments.
-
-    For a tool that takes secrets, only the written arguments are compared: masked records look equal.
-    """
+    # Equal as written or as parsed: a default may be omitted, or a person may change arguments. For a tool that takes
+    # secrets, only the written arguments are compared: masked records look equal.
     return row.params_hash == slot.params_hash or (
         not tool.masking.hides and records.same_arguments(row.arguments, arguments, tool)
     )
 
 
 def _outermost_id(session: Session) -> str:
-    """The id of the outermost session that a session works for and is named after; its own if there is none."""
     name = session.session_id
     for above in sessions_above(session):
         above_id = above.row.session_id if isinstance(above, UnopenedSession) else above.session_id
@@ -268,14 +241,14 @@ def _outermost_id(session: Session) -> str:
     return name
 
 
-def _started(ledger: EffectLedger, key: EffectKey) -> EffectRow | None:
-    """The row of an effect that has been started, and may have happened; it answers a claim of its key."""
+def _find_started(ledger: EffectLedger, key: EffectKey) -> EffectRow | None:
+    # Also what may have happened: it answers a claim of its key.
     row = ledger.row(key.key, partition=key.partition)
     return None if row is None or row.status == "failed" or effects.key_expired(row, ledger.store.now()) else row
 
 
-async def _apply_of(run: CallState, ledger: EffectLedger) -> Apply | None:
-    """How a claim is written: with what the session has deferred, because the reply of the call may be part of it."""
+async def _choose_apply(run: CallState, ledger: EffectLedger) -> Apply | None:
+    # A claim is written with what the session has deferred, because the reply of the call may be part of it.
     session, mode = run.environment.session, run.mode
     recorder = session.recorder
     if recorder is not None and recorder.deferred:
@@ -285,15 +258,15 @@ async def _apply_of(run: CallState, ledger: EffectLedger) -> Apply | None:
     return None if mode.inline or not ledger.store.waits else lambda store, unit: await_shielded(store.submit(unit))
 
 
-def _granted(run: CallState, tool: Tool[Any, Any], claimed: effects.Claimed) -> replays.Claim:
+def _grant(run: CallState, tool: Tool[Any, Any], grant: effects.Claimed) -> replays.Claim:
     ledger = run.environment.effect_ledger
     # A nested call commits nothing itself, and a call that shares its turn may be rolled back after the effect: their
     # effects are recorded at once.
     shares = run.shares_store  # where session and ledger are in one store, session and effect are committed together
     in_unit = shares and run.turn.outer is None and not run.turn.shared
-    claim = EffectClaim(ledger, claimed, tool, run.turn.ticket, shares=shares, in_unit=in_unit)
+    claim = EffectClaim(ledger, grant, tool, run.turn.ticket, shares=shares, in_unit=in_unit)
     run.hold(claim)
-    ledger.leases.add(claimed)
+    ledger.leases.add(grant)
     return claim
 
 
@@ -309,17 +282,17 @@ def _conflict(run: CallState, tool: Tool[Any, Any], answer: effects.Conflict) ->
     return CallIdReusedError(text, call_id=run.call.id, reply=run.ref.reply, recorded_at=row.created_at, tool=row.tool)
 
 
-def _request_of(run: CallState, tool: Tool[Any, Any], key: EffectKey) -> effects.ClaimRequest:
+def _build_request(run: CallState, tool: Tool[Any, Any], key: EffectKey) -> effects.ClaimRequest:
     deadline = run.environment.deadline
     config = tool.idempotency or _SLOT
-    said = tool.external or config
+    options = tool.external or config
     return effects.ClaimRequest(
         partition=key.partition,
         key=key.key,
         tool=tool.name,
         params_hash=key.params_hash,
         owner=ClaimOwner(run.environment.session.session_id, run.ref[0], run.ref[1]),
-        lease=said.lease,
+        lease=options.lease,
         on_orphan=tool.on_orphan,
         beat_until=None if deadline is None else deadline.expires_at,
         arguments=run.plan.dump(run.call, run.params, words=tool.key_codec is not None),
@@ -336,45 +309,41 @@ async def _replayed(
     if request is not None and row.params_hash != request.params_hash:
         note = records.other_arguments(row.arguments, request.arguments)
     try:
-        stored = records.load_result(tool, row)
+        result = records.load_result(tool, row)
         # A part, because a value with a `render` is shown without the message.
-        stored = replace(stored, parts=(*stored.parts, TextPart(note))) if note else stored
+        result = replace(result, parts=(*result.parts, TextPart(note))) if note else result
     except Exception as error:
         raise _unreadable(tool, row, error) from error
     ledger, settles = run.environment.effect_ledger, run.environment.settles is not None
     run.name_effect(row.key)
-    standing, below = row, tuple[EffectRow, ...]()
+    current_row, below = row, tuple[EffectRow, ...]()
     ticket: Ticket | None = run.turn.ticket
     if not settles and (row.is_unread or (run.shares_store and row.applied_at is None)):
         below = await run.mode.write_to(ledger.units, partial(ledger.unread_below, row))
     if row.is_unread and not settles and not run.shares_store:
-        marked = await run.mode.write_to(ledger.units, partial(ledger.mark_read, row, below))
-        if marked is None:
+        row_read = await run.mode.write_to(ledger.units, partial(ledger.mark_read, row, below))
+        if row_read is None:
             return None
-        ticket, standing, below = None, marked, ()
+        ticket, current_row, below = None, row_read, ()
     waits = row.applied_at is None and (tool.apply is not None or settles)
     # Applied once in the transaction of the outermost call: a call that is nested beside this one may do it.
     above = [claim.effect.effect_id for claim in replays.claims_above() if claim.effect is not None]
     if not (waits or row.is_unread or below) or row.effect_id in above:
-        return replays.ReplayedResult(row, stored, tool)
-    return replays.UnappliedResult(ledger, standing, tool, stored, ticket=ticket, below=below, settles=settles)
+        return replays.ReplayedResult(row, result, tool)
+    return replays.UnappliedResult(ledger, current_row, tool, result, ticket=ticket, below=below, settles=settles)
 
 
-async def _settled(run: CallState, tool: Tool[Any, Any], seen: EffectRow) -> replays.ReplayedResult | None:
-    """The result of the effect that is settled; nothing is claimed, so that no handler can run."""
-    run.name_effect(seen.key)
-    row = await standing_row(run, seen)
-    if row is None or row.tool != tool.name or (row.effect_id, row.status) != (seen.effect_id, "done"):
-        raise CallRefusedError(f"the effect {seen.key} of {tool.name} is no longer done: its entry has been changed.")
+async def _answer_settled(run: CallState, tool: Tool[Any, Any], effect: EffectRow) -> replays.ReplayedResult | None:
+    # Nothing is claimed, so that no handler can run.
+    run.name_effect(effect.key)
+    row = await read_row(run, effect)
+    if row is None or row.tool != tool.name or (row.effect_id, row.status) != (effect.effect_id, "done"):
+        raise CallRefusedError(f"the effect {effect.key} of {tool.name} is no longer done: its entry has been changed.")
     return await _replayed(run, tool, row)
 
 
 def _unreadable(tool: Tool[Any, Any], row: EffectRow, error: Exception) -> CallRefusedError:
-    """The refusal for an effect that is done and whose recorded result cannot be read; the reason is logged.
-
-    The row is unchanged, and the effect is not repeated. The refusal is not final: the result can be shown again once
-    the result type of the tool can load it.
-    """
+    # Not final: the result can be shown again once the result type of the tool can load it.
     why = error if isinstance(error, UnknownTypeError) else "its type has changed since, or the row was changed by hand"
     _log.error(_UNREADABLE, row.effect_id, tool.name, row.key, why, exc_info=error)
     return CallRefusedError(
@@ -384,31 +353,21 @@ def _unreadable(tool: Tool[Any, Any], row: EffectRow, error: Exception) -> CallR
 
 
 def _held_by_caller(busy: effects.Busy) -> replays.ReplayedResult | None:
-    """The result of the effect, if a call nested in the same parent, which has not ended, produced it.
-
-    Raises:
-        CallRefusedError: this call is nested in the one that runs the effect, so it would wait for its own caller.
-    """
+    # The effect may be of a call nested in the same parent, which has not ended. If it is of the caller itself, this
+    # call would wait for it.
     for claim in replays.claims_above():
         if isinstance(claim, EffectClaim) and claim.name == busy.row.claim:
-            if (stored := claim.finished()) is None:
+            if (replay := claim.finished()) is None:
                 raise CallRefusedError(busy.message)
-            return stored
+            return replay
     return None
 
 
-def _note_wait(run: CallState, row: EffectRow, holder: Ticket | None, waits: set[_Wait]) -> None:
-    """Log a wait before it begins, once; emit an event too, unless the owner is known to run.
-
-    It is if it is a call of this process that shares a turn with this one, or is on another session. A handler left
-    running by a session that has been closed has no turn of the reopened session.
-    """
+def _record_wait(run: CallState, row: EffectRow, holder: Ticket | None, waits: set[_Wait]) -> None:
     wait, session = (row.effect_id, row.fence, row.lease_until), run.environment.session
     if wait in waits or row.lease_until is None:
         return
     waits.add(wait)
-    from handrail.runtime.call_events import EffectAwaited  # noqa: PLC0415
-
     event = EffectAwaited(session.session_id, *run.ref, run.call.name, row.key, row.owner, row.lease_until)
     if holder is not None and (row.owner.session_id != session.session_id or session.turn in holder.turns):
         _log.debug("session %s: %s", session.session_id, event)
@@ -423,11 +382,7 @@ def _note_wait(run: CallState, row: EffectRow, holder: Ticket | None, waits: set
 async def _wait_for(
     run: CallState, tool: Tool[Any, Any], busy: effects.Busy, request: effects.ClaimRequest, waits: set[_Wait]
 ) -> replays.ReplayedResult | None:
-    """Wait until the other owner has ended or its lease has expired; refuse the call if neither happens.
-
-    Returns:
-        The result that was waited for, if there is one. By the clock of this process it may be out of date already.
-    """
+    # By the clock of this process, the result that is returned may be out of date already.
     if (tool.idempotency or _SLOT).on_busy == "reject":
         raise CallRefusedError(busy.message)
     ledger, seconds = run.environment.effect_ledger, seconds_left(run.environment.deadline)
@@ -439,7 +394,7 @@ async def _wait_for(
     try:
         await run.mode.write_to(ledger.units, lambda: watches.append(ledger.leases.watch(busy.row)))
         if not watches[0].done():
-            _note_wait(run, busy.row, holder, waits)
+            _record_wait(run, busy.row, holder, waits)
         await run.mode.wait(watches[0], seconds=seconds)
     except ExecutionTimeoutError:
         raise CallRefusedError(busy.message) from None
@@ -448,25 +403,21 @@ async def _wait_for(
             watch.cancel()
         if holder is not None:
             ticket.stop_waiting_on(holder)
-    row = await standing_row(run, busy.row)
+    row = await read_row(run, busy.row)
     if row is None or (row.effect_id, row.status) != (busy.row.effect_id, "done"):
         return None
     return await _replayed(run, tool, row, request)
 
 
-async def standing_row(run: CallState, row: EffectRow) -> EffectRow | None:
-    """The row as it stands now; `None` if it has been removed."""
+async def read_row(run: CallState, row: EffectRow) -> EffectRow | None:
+    """The present row of an effect; `None` if it has been removed."""
     ledger = run.environment.effect_ledger
     return await run.mode.write_to(ledger.units, partial(ledger.row, row.key, partition=row.partition))
 
 
 async def settle_at_once(run: CallState, tool: Tool[Any, Any], effect: EffectRow) -> EffectRow | None:
-    """The effect of a call whose handler has ended in doubt, once it is settled; `None` while it is unknown.
-
-    Raises:
-        DeveloperMistake: as for `settle_unknown`.
-    """
-    row = await standing_row(run, effect)
+    """The effect of a call whose handler has ended in doubt, once it is settled; `None` while it is unknown."""
+    row = await read_row(run, effect)
     with suppress(CallRefusedError):
         if row is not None and row.status == "unknown":
             return await settle_unknown(run, tool, row, at_once=True)
@@ -474,13 +425,9 @@ async def settle_at_once(run: CallState, tool: Tool[Any, Any], effect: EffectRow
 
 
 async def settle_unknown(run: CallState, tool: Tool[Any, Any], row: EffectRow, *, at_once: bool = False) -> EffectRow:
-    """Ask the reconciler about an unknown effect, and record what it says; returns the row, which is done or failed.
+    """Asks the reconciler about an unknown effect, and records the answer; returns the row, which is done or failed.
 
-    Args:
-        run: the call that asks.
-        tool: the tool of the effect.
-        row: the effect.
-        at_once: whether the answer has only just been lost.
+    The answer may be on its way if the call is settled `at_once`.
 
     Raises:
         CallRefusedError: the outcome stays unknown.
@@ -501,20 +448,20 @@ async def settle_unknown(run: CallState, tool: Tool[Any, Any], row: EffectRow, *
     ttl = UNTIL_APPLIED if tool.apply is not None else (tool.idempotency or _SLOT).ttl
     await run.mode.write_to(ledger.units, partial(ledger.resolve, row, finding, ttl=ttl))
     # Read again: another caller may have resolved it meanwhile.
-    standing = await standing_row(run, row)
-    if standing is None:  # removed by force
+    current_row = await read_row(run, row)
+    if current_row is None:  # removed by force
         return row._replace(status="failed")
-    if standing.status not in {"done", "failed"}:
-        raise CallRefusedError(effects.Unknown(standing).message)
-    return standing
+    if current_row.status not in {"done", "failed"}:
+        raise CallRefusedError(effects.Unknown(current_row).message)
+    return current_row
 
 
 async def _ask_reconciler(
     run: CallState, tool: Tool[Any, Any], row: EffectRow, message: str
 ) -> effects.EffectResult | None:
-    """The outcome of an unknown effect; `None` if it has not happened. Raises as `settle_unknown` does."""
+    """The outcome of an unknown effect; `None` if it has not happened."""
     # The message quotes how the effect failed, in whatever session, and what a reconciler raises.
-    run.note_taint()
+    run.record_taint()
     reconcile: Any = tool.reconcile
     if reconcile is None:
         raise CallRefusedError(message)
@@ -524,14 +471,14 @@ async def _ask_reconciler(
         why = "the parameters that it started with cannot be restored from their record"
         _log.error("the reconciler of %s was not asked about %s: %s", tool.name, row.key, why)
         raise CallRefusedError(f"{message} The reconciler was not asked: {why}.")
-    named = {"context": run.context()} if takes_context(reconcile) else {}
+    keywords = {"context": run.context()} if takes_context(reconcile) else {}
     # Never committed: a reconciler may only read, so there is nothing to keep.
     reading = Transaction(
         tool.name, ticket=run.turn.ticket, writes=False, parent=run.turn.outer, call=run.ref, cure=_CURE
     )
     try:
         with reading:
-            asks = partial(reconcile, params[0], row.key, **named)
+            asks = partial(reconcile, params[0], row.key, **keywords)
             answer: object = await run_to_end(run.mode, asks, is_async=is_async(reconcile), seconds=seconds)
     except ExecutionTimeoutError:
         raise CallRefusedError(f"{message} The reconciler took too long.") from None
@@ -549,11 +496,7 @@ async def _ask_reconciler(
 
 
 def _checked(answer: object, tool: Tool[Any, Any]) -> ToolResult[Any]:
-    """What a reconciler has returned, if it is a result of the tool; a result without a value is one of any tool.
-
-    Raises:
-        InvalidReturnError: it is not. A plain value is not a result: `False` might mean that nothing has happened.
-    """
+    # A plain value is not a result: `False` might mean that nothing has happened.
     fault: str | None = f"returned a value of type {type(answer).__name__}, which is not a ToolResult"
     if replays.is_result(answer):
         lacks_value = answer.value is None and answer.success is True
@@ -572,3 +515,56 @@ def _checked(answer: object, tool: Tool[Any, Any]) -> ToolResult[Any]:
         "None if it certainly has not; it raises if it does not know"
     )
     raise InvalidReturnError(function="reconcile", tool=tool.name, value=answer, expected=expected, fault=fault)
+
+
+@dataclass(frozen=True, slots=True)
+class EffectAwaited(CallEvent):
+    """A call waits for an effect that another process, or a handler left behind in this one, has claimed.
+
+    Subscribers of the session are notified once for each wait, before it begins.
+
+    Attributes:
+        key: the key of the effect.
+        owner: the call that has claimed the effect, and its process; possibly an earlier attempt of the waiting call.
+        until: when the lease of the claim ends, aware, unless its owner renews it.
+    """
+
+    key: str
+    owner: ClaimOwner
+    until: datetime
+
+    def __str__(self) -> str:
+        owner, until = self.owner.in_words or "another call", self.until.isoformat(timespec="seconds")
+        return (
+            f"call {self.ref} of {self.tool} waits for effect {self.key}, which {owner} has claimed; its lease ends at "
+            f"{until}, unless it is renewed"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class EffectUnsettled(CallEvent):
+    """A failed call, whose effect is unknown, or whose outcome could not be recorded.
+
+    Subscribers of the session are notified before `ToolInvoked` of the same call, if anything listens to that.
+
+    Attributes:
+        key: the key of the effect.
+    """
+
+    key: str
+
+
+@stored_as("handrail.effect_applied")
+@dataclass(frozen=True, slots=True)
+class EffectApplied:
+    """This session has applied the result of an effect; its slice prevents a replay from applying it twice.
+
+    Attributes:
+        key: the effect's key.
+        effect_id: the effect's identity; an expired key that runs again gets a new one.
+    """
+
+    survives_reset: ClassVar[bool] = True
+
+    key: str
+    effect_id: str

@@ -8,11 +8,13 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from handrail.clock import SYSTEM_CLOCK, Clock
+from handrail.errors import DumpError, SchemaError, StoreError
 from handrail.prompt import Prompt, RenderedPrompt, Tool
 from handrail.prompt.disclosure import PromptRendering
 from handrail.prompt.prompt import free_name
 from handrail.resources import ResourceContext
-from handrail.runtime.calls import READER
+from handrail.runtime.calls import READER, written_arguments
+from handrail.serde import digest
 from handrail.session import Session
 from handrail.session.calls import CallRef, ToolCall
 from handrail.session.persistence.stored_types import loaded_type, name_late
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
 name_late(
     {
         "handrail.prompt.read_before_write": "handrail.files_known",
-        "handrail.runtime.call_events": "handrail.effect_applied",
+        "handrail.runtime.claim_step": "handrail.effect_applied",
         "handrail.adapters.hooks": "handrail.feedback_given handrail.sent_back",
         "handrail.runtime.long_results": "handrail.cut_result handrail.read_result",
         "handrail.taint.policy": "handrail.sanitized",
@@ -47,7 +49,7 @@ MessageHook: TypeAlias = Callable[["ToolMessage", ToolCall, CallRef, "ExecutionM
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Environment:
-    """What all calls of one run share; `begin` makes it, once for each run.
+    """All that the calls of one run share; `begin` makes it, once for each run.
 
     Attributes:
         prompt: the bound prompt; its resources are `context.resources` of handlers.
@@ -60,22 +62,20 @@ class Environment:
         run_context: the correlation ids of the run, for `ToolInvoked`.
         budget_tracker: `context.budget_tracker` of handlers.
         approver: asked where a policy requires approval; without one, such calls are refused.
-        caller_answer: what the caller of the run has said about a call that it makes again; `None` if it has said
-            nothing. It counts where the approver leaves the question open.
+        caller_answer: the answer of the caller of the run to a call that it makes again, or `None`; it counts where the
+            approver leaves the question open.
         reply_ends: for each reply that an interrupt such as `KeyboardInterrupt` has ended, the newest such end; see
             `end_reply`. It has `None` where calls without a reply are those of one; else each of these is by itself.
         open_questions: the calls about which the approver is asked, or was when it was interrupted.
-        records_questions: whether the approver itself records the questions that it leaves open, as the gate of an
-            agent's run does.
+        records_questions: the approver itself records the questions that it leaves open.
         clock: the source of the time.
         max_argument_bytes: the limit on the arguments of one call, as JSON in UTF-8.
-        reader_name: the name of the tool that reads long results: `read_result`, with a number if a tool of the prompt
-            has that name.
+        reader_name: the name of the tool that reads long results: `read_result`, or the next that is free.
         feedback: adds what the feedback providers of the prompt say; `None` if it has none.
         within: the call whose handler has made the run, by giving it the view that it has of its session: all calls of
-            the run are nested in that call, in whatever thread or task they are made. `None` for any other run.
-        settles: the effect that is done, and whose result is applied without a call of the model; `None` for a run.
-            Policies and approvers are not asked then, and no handler runs.
+            the run are nested in it, in whatever thread or task they are made. `None` for any other run.
+        settles: the done effect whose result is applied without a call of the model; `None` for a run. No policy or
+            approver is asked then, and no handler runs.
     """
 
     prompt: Prompt[Any]
@@ -104,40 +104,43 @@ class Environment:
 
     @classmethod
     def begin(cls, prompt: Prompt[Any], rendering: PromptRendering, session: Session, **shared: Any) -> Environment:  # noqa: ANN401 - the other attributes
-        """What the calls of a run share that begins now.
-
-        Args:
-            prompt: the bound prompt.
-            rendering: the prompt as it is rendered now.
-            session: the session of the run, or a call's view of it.
-            shared: other attributes.
-        """
+        """The environment of a run that begins now; `shared` are its other attributes."""
         unbound = session.unbound
         # Also beside the tools of closed sections, which may be opened later.
         placed, offered = prompt.template.placed_tools(), rendering.seen_by().tools
-        taken = {tool.name for tool in (*(tool for tool, _ in placed), *offered)}
+        names = {tool.name for tool in (*(tool for tool, _ in placed), *offered)}
         return cls(
             prompt=prompt,
             rendering=rendering,
             session=unbound,
-            reader_name=free_name(READER, taken),
+            reader_name=free_name(READER, names),
             within=getattr(session, "bound_to", None),  # a call's view has one
             **shared,
         )
 
     @property
     def effect_ledger(self) -> EffectLedger:
-        """Records effects. Runs whose calls may repeat each other share it."""
+        """The ledger of effects. Runs whose calls may repeat each other share it."""
         return self.find_ledger()
+
+    def digest_arguments(self, call: ToolCall) -> str | None:
+        """Distinguishes what the model wrote from the same with other secrets; `None` without a key, or JSON."""
+        store, ledger = self.session.store, self.effect_ledger
+        if store is not None and store is not ledger.units:  # another process may have another ledger, with another key
+            return None
+        try:
+            return digest(written_arguments(call), key=ledger.store.hash_key())
+        except (DumpError, SchemaError, StoreError, RecursionError):  # not JSON, or no key
+            return None
 
     @property
     def is_tainted(self) -> bool:
-        """Whether the session has read untrusted content."""
+        """True if the session has read untrusted content."""
         return (kind := loaded_type("handrail.tainted")) is not None and self.session[kind].version is not None
 
     @property
     def taints(self) -> TaintIndex:
-        """What the session has read that is untrusted."""
+        """The untrusted content that the session has read."""
         from handrail.taint import TaintIndex  # noqa: PLC0415
 
         return self._taints.setdefault("", TaintIndex(self.session))
@@ -156,9 +159,9 @@ class Environment:
         """The prompt as the model receives it with the next request."""
         return self.rendering.seen_by()
 
-    def with_rendered(self, rendered: RenderedPrompt[Any]) -> Environment:
+    def with_rendered(self, prompt: RenderedPrompt[Any]) -> Environment:
         """The same run with another prompt, which shows what it shows whatever is opened."""
-        return replace(self, rendering=self.rendering.showing(rendered))
+        return replace(self, rendering=self.rendering.showing(prompt))
 
     @property
     def tools(self) -> tuple[Tool[Any, Any], ...]:
@@ -167,10 +170,7 @@ class Environment:
 
     @property
     def added_tools(self) -> tuple[Tool[Any, Any], ...]:
-        """The tools that no section brings: those that open, close and read sections with a summary, and `read_result`.
-
-        The latter is added once the result of a call of the session has been cut.
-        """
+        """The tools that no section brings: for closed sections, and `read_result` once a result is cut."""
         from handrail.runtime.long_results import CutResult, result_reader  # noqa: PLC0415
 
         if not self.session[CutResult]:
@@ -188,23 +188,15 @@ class Environment:
         return own or next((tool for tool in self.added_tools if tool.name == name), None)
 
     def end_reply(self, reply: str | None) -> None:
-        """Have no call of the reply begin that has arrived by now, and waits; the calls of other replies continue.
-
-        The cancellation of a call does not end its reply.
-        """
+        """Has no waiting call of the reply begin, after an interrupt; a cancellation of a call does not."""
         if reply is not None or None in self.reply_ends:
             self.reply_ends[reply] = object()
 
     def is_held_back(self, reply: str | None, reply_end: object) -> bool:
-        """Whether a call that has not begun waits behind a question of its reply, or that has been ended.
-
-        Args:
-            reply: the reply of the call.
-            reply_end: the newest end of it when the call arrived.
-        """
+        """True if a call that has not begun waits behind a question of its reply, or that has ended (`reply_end`)."""
         if reply is None and None not in self.reply_ends:
             return False
-        asks = any(asked.reply == reply for asked in tuple(self.open_questions))
+        asks = any(call.reply == reply for call in tuple(self.open_questions))
         return asks or self.reply_ends.get(reply) is not reply_end
 
     def for_reply(self, reply: str | None) -> Environment:

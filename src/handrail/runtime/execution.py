@@ -1,4 +1,4 @@
-"""Execution modes of a call: blocking on this thread, or async on an event loop.
+"""Execution modes of a call, blocking on this thread or async on an event loop; and its turn.
 
 The pipeline is written once, as a coroutine. Everything that it may wait for goes through an `ExecutionMode`:
 
@@ -15,8 +15,8 @@ A bounded handler that overruns is abandoned: a task is cancelled and given a mo
 stopped. Its later writes are rejected by its closed transaction (`handrail.transaction`). What it returns or raises in
 the end is passed to `late`, if the caller gives one.
 
-Calls of one reply that may run side by side do so through the synchronous entry, too (`BESIDE`): as by `ASYNC`, on
-the loop of this thread's handlers. A handler that is bounded there runs as by `BLOCKING`, on a thread of its own.
+Calls of one reply that may run side by side do so through the synchronous entry, too (`SIDE_BY_SIDE`): as by `ASYNC`,
+on the loop of this thread's handlers. A handler that is bounded there runs as by `BLOCKING`, on a thread of its own.
 
 A thread of its own is a daemon thread that runs nothing else meanwhile, not one of a pool (`handrail.threads`).
 """
@@ -29,15 +29,23 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future, wait
-from contextvars import Context
+from contextvars import Context, ContextVar
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar, cast
 
-from handrail.errors import PromptEvaluationError
+from handrail.errors import (
+    DeadlineExceededError,
+    PromptEvaluationError,
+    ReadOnlyViolation,
+    TransactionClosedError,
+    TurnConflictError,
+)
 from handrail.interrupts import HeldInterrupts, allow_interrupts, raise_held_interrupt
+from handrail.prompt import Tool
 from handrail.redaction import redacted_logger
-from handrail.transaction import Transaction, UnitStore
+from handrail.transaction import Transaction, UnitStore, current
 from handrail.transaction.commit import Apply, apply_detached
+from handrail.turns import Ticket, Turn, draw_ticket, find_turn
 from handrail.waiting import (
     Shield,
     allow_waiting,
@@ -54,6 +62,10 @@ from handrail.waiting import (
 if TYPE_CHECKING:
     import asyncio
 
+    from handrail.limits import Deadline
+    from handrail.resources import ResourceContext
+    from handrail.session import Session
+
 T = TypeVar("T")
 
 _log = redacted_logger("handrail.runtime")
@@ -66,7 +78,7 @@ class ExecutionTimeoutError(Exception):
 
 
 class CancelledElsewhereError(Exception):
-    """What a body awaited was cancelled by another party, and its call is not being cancelled: an ordinary failure."""
+    """The awaited object was cancelled by another party, and the call is not being cancelled: an ordinary failure."""
 
     def __init__(self) -> None:
         super().__init__("what it waited for was cancelled by another party")
@@ -77,21 +89,14 @@ Late: TypeAlias = Callable[[Future[Any]], None]
 
 
 class ExecutionMode:
-    """How the pipeline waits, and runs what may take long: here on the running event loop, which is never blocked.
-
-    Attributes:
-        inline: whether an unbounded `def` handler runs on the calling thread.
-    """
+    """How the pipeline waits, and runs what may take long: here on the running event loop, which is never blocked."""
 
     inline: ClassVar[bool] = False
 
     async def wait(self, waiter: Future[Any], *, seconds: float | None, for_body: bool = False) -> None:  # noqa: ARG002 - for `Blocking`
-        """Wait until `waiter` is done; its outcome stays in it.
+        """Waits until `waiter` is done; its outcome stays in it.
 
-        Args:
-            waiter: what is waited for.
-            seconds: how long; `None` for as long as it takes.
-            for_body: whether it is what this mode runs; another call may need the event loop of this thread to end.
+        `for_body` is true of what this mode runs; another call may need the event loop of this thread to end.
 
         Raises:
             ExecutionTimeoutError: it was not done in time.
@@ -112,16 +117,7 @@ class ExecutionMode:
     async def run(
         self, body: Callable[[], Any], *, is_async: bool, seconds: float | None, late: Late | None = None
     ) -> Any:  # noqa: ANN401 - whatever a handler returns
-        """Run a handler, an approver or a reconciler, as the table of this module specifies.
-
-        Args:
-            body: what is run; it returns an awaitable if `is_async` is true.
-            is_async: whether the body is asynchronous.
-            seconds: how long it may take; `None` for as long as it takes.
-            late: called once if the body overran and ends after all, but not if it ends because it was cancelled;
-                `None` to log what it raises. It is called on any thread, mostly the one on which the body ends, and in
-                an empty context, because the call of the body is over. That may be shortly before this raises. It must
-                be quick; its exception is logged.
+        """Runs a handler, an approver or a reconciler, as the table of this module specifies.
 
         Raises:
             ExecutionTimeoutError: it took longer than `seconds`; it may still be running.
@@ -135,14 +131,14 @@ class ExecutionMode:
 
     async def _on_thread(self, body: Callable[[], T], seconds: float | None, late: Late | None) -> T:
         with _Cancellation():
-            ended = run_in_thread(body)
+            future = run_in_thread(body)
             try:
-                await self.wait(ended, seconds=seconds, for_body=True)
+                await self.wait(future, seconds=seconds, for_body=True)
             except ExecutionTimeoutError:
                 # If the body has ended since the timeout, `late` is called at once.
-                ended.add_done_callback(partial(_notify, late))
+                future.add_done_callback(partial(_notify, late))
                 raise
-            return ended.result()
+            return future.result()
 
     async def _on_own_loop(self, body: Callable[[], Any], seconds: float, late: Late | None) -> Any:  # noqa: ANN401 - as above
         # On a thread, because a loop waits for its threads and tasks, even for those that overran.
@@ -152,32 +148,24 @@ class ExecutionMode:
         return await self._on_thread(lambda: run_on_new_loop(bounded()), seconds + 2 * _CLEAN_UP_SECONDS, late)
 
     async def in_thread(self, body: Callable[[], T]) -> T:
-        """Run something that may wait for a disk or a server, and never for long.
+        """Runs something that may wait for a disk or a server, and never for long, on a thread of its own.
 
-        On a thread of its own; on this one if there can be no other, because it has to be done, and under `BLOCKING`. A
-        cancellation of the task, or an interrupt of the thread, is raised when it has ended.
+        On this thread if there can be no other, and under `BLOCKING`. A cancellation is raised when it has ended.
         """
         return body() if self.inline else await await_shielded(run_in_thread_or_here(body))
 
     async def write_to(self, store: UnitStore | None, body: Callable[[], T]) -> T:
-        """Run something that writes to a store; as `in_thread`, if writing there waits."""
+        """Runs something that writes to a store; as `in_thread`, if writing there waits."""
         return body() if store is None or not store.waits else await self.in_thread(body)
 
     async def write(self, store: UnitStore, write: Callable[[Apply | None], Coroutine[Any, Any, T]]) -> T:
-        """Run a coroutine that writes to a store and waits for nothing else (`handrail.waiting`).
-
-        Args:
-            store: the store.
-            write: makes the coroutine; takes how it writes units, `None` for by its own thread.
-
-        A cancellation of the task is raised when it has ended.
-        """
+        """Runs a coroutine that only writes to a store; the argument of `write` is how units are written."""
         if self.inline or not store.waits:
             return run_blocking(write(None))
         return await await_shielded(run_detached(write(apply_detached)))
 
     async def commit(self, transaction: Transaction) -> None:
-        """Commit a transaction; see `Transaction.commit`. A cancellation is raised when the outcome is known."""
+        """Commits a transaction; see `Transaction.commit`. A cancellation is raised when the outcome is known."""
         if self.inline or not transaction.waits:
             transaction.commit()
         else:
@@ -190,7 +178,7 @@ class Blocking(ExecutionMode):
     inline = True
 
     async def wait(self, waiter: Future[Any], *, seconds: float | None, for_body: bool = False) -> None:
-        """Block this thread until `waiter` is done; see `ExecutionMode.wait`."""
+        """Blocks this thread until `waiter` is done; see `ExecutionMode.wait`."""
         if not for_body:
             _refuse_on_loop()
         # The longest timeout that the system accepts is about three hundred years.
@@ -201,7 +189,7 @@ class Blocking(ExecutionMode):
     async def run(
         self, body: Callable[[], Any], *, is_async: bool, seconds: float | None, late: Late | None = None
     ) -> Any:  # noqa: ANN401 - as above
-        """Run `body` on this thread or as the table of this module specifies; see `ExecutionMode.run`."""
+        """Runs `body` on this thread or as the table of this module specifies; see `ExecutionMode.run`."""
         if is_async:
             _refuse_on_loop()
         if seconds is not None:
@@ -214,7 +202,7 @@ class Blocking(ExecutionMode):
         return run_on_handler_loop(partial(ASYNC.run, body, is_async=True, seconds=None))
 
 
-class Beside(ExecutionMode):
+class SideBySide(ExecutionMode):
     """As `ASYNC`, for calls of the synchronous entry, on the loop of this thread's handlers."""
 
     async def run(
@@ -245,84 +233,69 @@ BLOCKING = Blocking()
 ASYNC = ExecutionMode()
 """The mode of the asynchronous entry."""
 
-BESIDE = Beside()
+SIDE_BY_SIDE = SideBySide()
 """The mode of calls that the synchronous entry runs side by side."""
 
 
 async def run_to_end(
     mode: ExecutionMode, body: Callable[[], Any], *, is_async: bool, seconds: float | None, late: Late | None = None
 ) -> Any:  # noqa: ANN401 - whatever a handler returns
-    """Run a body as `ExecutionMode.run` does, and await what it returns if that is awaitable.
-
-    Both parts together have `seconds`. If the first one overruns, the second is not started, and `late` is not called.
-
-    Raises:
-        ExecutionTimeoutError: as `ExecutionMode.run` does.
-    """
+    """Runs a body, and awaits what it returns if that is awaitable; both together have `seconds`."""
     if is_async:
         return await mode.run(body, is_async=True, seconds=seconds, late=late)
-    started = time.monotonic()
-    returned = await mode.run(body, is_async=False, seconds=seconds, late=late)
-    if not inspect.isawaitable(returned):
-        return returned
-    left = None if seconds is None else seconds - (time.monotonic() - started)
-    return await await_result(mode, returned, seconds=left, late=late)
+    start = time.monotonic()
+    result = await mode.run(body, is_async=False, seconds=seconds, late=late)
+    if not inspect.isawaitable(result):
+        return result
+    remaining = None if seconds is None else seconds - (time.monotonic() - start)
+    return await await_result(mode, result, seconds=remaining, late=late)
 
 
 async def await_result(
-    mode: ExecutionMode, returned: Awaitable[Any], *, seconds: float | None, late: Late | None = None
+    mode: ExecutionMode, result: Awaitable[Any], *, seconds: float | None, late: Late | None = None
 ) -> Any:  # noqa: ANN401 - as above
-    """Await what a handler has returned; see `ExecutionMode.run`.
-
-    Raises:
-        ExecutionTimeoutError: as `ExecutionMode.run` does, or there is no time left.
-    """
+    """Awaits what a handler has returned; see `ExecutionMode.run`."""
     try:
         if seconds is not None and seconds <= 0:
             raise ExecutionTimeoutError
-        return await mode.run(lambda: returned, is_async=True, seconds=seconds, late=late)
+        return await mode.run(lambda: result, is_async=True, seconds=seconds, late=late)
     finally:
-        drop_unawaited(returned)
+        drop_unawaited(result)
 
 
-def drop_unawaited(returned: object) -> None:
-    """Close a coroutine that has not started, so that Python does not warn of it."""
-    if inspect.iscoroutine(returned) and inspect.getcoroutinestate(returned) == inspect.CORO_CREATED:
-        returned.close()
+def drop_unawaited(result: object) -> None:
+    """Closes a coroutine that has not started, so that Python does not warn of it."""
+    if inspect.iscoroutine(result) and inspect.getcoroutinestate(result) == inspect.CORO_CREATED:
+        result.close()
 
 
 def run_to_completion(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine that never suspends, as the pipeline under `BLOCKING`, without an event loop."""
+    """Runs a coroutine that never suspends, as the pipeline under `BLOCKING`, without an event loop."""
     with HeldInterrupts():
         return allow_waiting(partial(run_blocking, coroutine))
 
 
-def _notify(late: Late | None, ended: Future[Any] | asyncio.Future[Any]) -> None:
-    """Call `late` in an empty context, if the body was not cancelled and has ended; what it raises is logged."""
+def _notify(late: Late | None, future: Future[Any] | asyncio.Future[Any]) -> None:
+    # In an empty context, if the body was not cancelled and has ended; what it raises is logged.
     # A body that was stopped on a loop of its own has been passed on there, when its task ended.
-    stopped = ExecutionTimeoutError, CancelledElsewhereError
-    if ended.cancelled() or is_cancellation(ended.exception()) or isinstance(ended.exception(), stopped):
+    stops = ExecutionTimeoutError, CancelledElsewhereError
+    if future.cancelled() or is_cancellation(future.exception()) or isinstance(future.exception(), stops):
         return None
-    if ended.exception() is None and inspect.isawaitable(ended.result()):  # of this it has to be awaited
-        return drop_unawaited(ended.result())
+    if future.exception() is None and inspect.isawaitable(future.result()):  # of this it has to be awaited
+        return drop_unawaited(future.result())
     try:
-        Context().run(late or _log_late, cast("Future[Any]", ended))  # those of asyncio have the same methods
+        Context().run(late or _log_late, cast("Future[Any]", future))  # those of asyncio have the same methods
     except Exception:  # noqa: BLE001 - logged, because the caller has gone
         _log.exception("the late outcome of a handler that had timed out could not be recorded")
 
 
-def _log_late(ended: Future[Any]) -> None:
-    if ended.exception() is not None:
-        _log.warning("a handler that had timed out ended with %r", ended.exception())
+def _log_late(future: Future[Any]) -> None:
+    if future.exception() is not None:
+        _log.warning("a handler that had timed out ended with %r", future.exception())
 
 
 async def raise_interrupt(mode: ExecutionMode) -> None:
-    """Raise what has interrupted a call since it last waited.
-
-    Raises:
-        KeyboardInterrupt: Ctrl-C was held back.
-        CancelledError: its task was cancelled.
-    """
+    """Raises the interrupt that a call has had since it last waited: `KeyboardInterrupt` or `CancelledError`."""
     if mode.inline:
         raise_held_interrupt()
     elif cancellations():
@@ -332,7 +305,7 @@ async def raise_interrupt(mode: ExecutionMode) -> None:
 
 
 def is_cancelled_elsewhere(error: BaseException) -> bool:
-    """Whether an exception is the cancellation of what a call awaited, and not of the call."""
+    """True if an exception is the cancellation of what a call awaited, and not of the call."""
     if not is_cancellation(error) or cancellations():
         return False
     from handrail.runtime.handler_loop import ReplyEndedError  # noqa: PLC0415
@@ -341,15 +314,12 @@ def is_cancelled_elsewhere(error: BaseException) -> bool:
 
 
 def is_cancellation(error: BaseException | None) -> bool:
-    """Whether an exception is the cancellation of a task; no module is imported for it."""
+    """True if an exception is the cancellation of a task; no module is imported for it."""
     return isinstance(error, getattr(sys.modules.get("asyncio"), "CancelledError", ()))
 
 
 def cancellations() -> int:
-    """How often the task that runs here has been cancelled; a `CancelledError` may also be that of what it awaits.
-
-    See `asyncio.Task.cancelling`.
-    """
+    """How often the task that runs here has been cancelled (`asyncio.Task.cancelling`)."""
     if not loop_is_running():
         return 0
     from asyncio import current_task  # noqa: PLC0415
@@ -359,12 +329,6 @@ def cancellations() -> int:
 
 
 class _Cancellation:
-    """A context manager in which a body runs: the call is cancelled exactly if its task is.
-
-    A cancellation by another party is an ordinary failure, and one of the task that the body has turned into a result
-    or another exception is raised, so that the `asyncio.timeout` or the task group that asked for it learns of it.
-    """
-
     def __enter__(self) -> None:
         self._before = cancellations()
 
@@ -378,7 +342,7 @@ class _Cancellation:
 
 
 async def _bounded(body: Callable[[], Awaitable[T]], *, seconds: float, late: Late | None) -> T:
-    """Await a body as a task; one that has not ended is cancelled, and given a moment to clean up."""
+    """Awaits a body as a task; one that has not ended is cancelled, and given a moment to clean up."""
     from asyncio import ensure_future, wait  # noqa: PLC0415
 
     task = ensure_future(body())
@@ -402,3 +366,114 @@ async def _bounded(body: Callable[[], Awaitable[T]], *, seconds: float, late: La
 
 # Of the process: tasks that are being stopped, whose calls have ended; their loop has only weak references to them.
 _LEFT_BEHIND: set[asyncio.Future[Any]] = set()
+
+
+# -------------------------------------------------------------------------------------------------- the turn of a call
+
+_WITHIN: ContextVar[Ticket | None] = ContextVar("handrail_within", default=None)
+"""The ticket of the call that is made in this context. A call that code of the program makes meanwhile, a policy, an
+approver, a parser of arguments, is nested in it: one that needs the same turns is refused, because it would wait for
+the call that it is made in.
+"""
+
+
+class CallTurn:
+    """The queue positions of a call with its participants, from `queue` on; `handrail.turns` defines the rules.
+
+    | tool | turns | concurrently |
+    |---|---|---|
+    | `effect="state"`, `"external"` | the session's and its resources' | never |
+    | `effect="read"` | the same | with reads |
+    | `concurrent=True`, or no such tool | the session's | with reads |
+
+    A nested call takes turns only with nested calls of the same parent, and queues for what the parent does not hold. A
+    call on another session made inside a `concurrent` call, as an agent used as a tool does, or inside one that has
+    called an agent in a stored session, is independent.
+
+    Attributes:
+        caller: the transaction of the call in whose handler this one is made; `None` if there is none.
+        outer: the transaction in which this call's will be a savepoint; `None` for an independent call.
+        shared: it may run concurrently with other calls.
+        ticket: the ticket; it has no turns if the call is not permitted here.
+        is_first: no other call writes concurrently, once the turn is acquired.
+    """
+
+    __slots__ = ("_before", "_refusal", "caller", "is_first", "outer", "shared", "ticket")
+
+    def __init__(self, tool: Tool[Any, Any] | None, session: Session) -> None:
+        self._refusal: Exception | None = None
+        # A call that writes runs alone, so it is first as soon as it runs.
+        writes = tool is not None and tool.writes
+        self.is_first: bool = writes
+        self.shared: bool = not writes
+        caller = current()
+        is_independent = caller is None or (caller.concurrent and not caller.holds(session.turn))
+        self.caller: Transaction | None = caller
+        self.outer: Transaction | None = None if is_independent else caller
+
+    def queue(self, tool: Tool[Any, Any] | None, session: Session, resources: ResourceContext) -> None:
+        """Draws the ticket, which has to be released; one without turns for a call that `acquire` refuses."""
+        inside = self._before = _WITHIN.get()
+        if inside is None or inside.released:  # a task or thread that a call has left
+            inside = None if self.caller is None else self.caller.ticket
+        try:
+            turns = self._turns(tool, session, resources)
+            self.ticket: Ticket = draw_ticket(turns, exclusive=not self.shared, inside=inside)
+        except (ReadOnlyViolation, TransactionClosedError, TurnConflictError) as error:
+            self._refusal = error
+            self.is_first = False
+            self.ticket = draw_ticket((), exclusive=False)
+        _WITHIN.set(self.ticket)
+
+    def leave(self) -> None:
+        """Releases the ticket; calls that are made in this context from here on are not nested in it. Idempotent."""
+        self.ticket.release()
+        # Not by a token: the coroutine of a call may be closed in another context.
+        _WITHIN.set(self._before)
+
+    @property
+    def waits(self) -> bool:
+        """True if the call waits for its turn, has waited for it, or is refused it."""
+        return self.ticket.began != self.ticket.number or self._refusal is not None
+
+    async def acquire(self, mode: ExecutionMode, deadline: Deadline | None) -> None:
+        """Waits for the turn; raises `DeadlineExceededError`, or `ModelVisibleError` if it is not permitted here."""
+        # Raised here and not in the constructor, so that the refused call is recorded like any other.
+        if self._refusal is not None:
+            raise self._refusal
+        await _wait(mode, self.ticket.waiter, deadline)
+
+    async def wait_for_earlier_calls(self, mode: ExecutionMode, deadline: Deadline | None) -> None:
+        """Waits until every call that arrived before on the same turns has ended, so that results apply in order."""
+        if self.is_first:
+            return
+        # The results of a nested call are applied in its ancestors, so these must be first too; one that writes is.
+        outer = () if self.outer is None else self.outer.chain()
+        for ticket in (self.ticket, *(transaction.ticket for transaction in outer)):
+            if not ticket.exclusive:
+                await _wait(mode, ticket.request_first(), deadline)
+        self.is_first = True
+
+    def _turns(self, tool: Tool[Any, Any] | None, session: Session, resources: ResourceContext) -> tuple[Turn, ...]:
+        turns: tuple[Turn, ...] = (session.turn,)
+        if tool is not None and not tool.concurrent:
+            turns += resources.turns()
+        caller = self.caller
+        if caller is None:
+            return turns
+        name = "an unknown tool" if tool is None else tool.name
+        if caller.state != "open":
+            raise TransactionClosedError(caller.tool, f"call {name}")
+        if self.outer is None:
+            return turns
+        if not (self.shared or caller.writes):
+            raise caller.read_only_violation(f"call {name}, which writes")
+        return (find_turn(caller), *(turn for turn in turns if not caller.holds(turn)))
+
+
+async def _wait(mode: ExecutionMode, waiter: Future[None] | None, deadline: Deadline | None) -> None:
+    try:
+        if waiter is not None:
+            await mode.wait(waiter, seconds=None if deadline is None else deadline.remaining().total_seconds())
+    except ExecutionTimeoutError:
+        raise DeadlineExceededError("the deadline passed while the call waited for its turn; it was not run") from None

@@ -18,9 +18,8 @@
 | `CallIdReusedError` | the same, and not recorded: only the other call has a record |
 | any other `Exception` | logged with its traceback; failed result with type and message |
 
-`handrail.runtime.outcome` looks at an exception first: one of the session or the store that ends the run, one that
-opens sections, a cancellation of something else. In each case the call is rolled back first, and one `ToolInvoked` is
-recorded after. A postponed call is recorded when it runs.
+In each case the call is rolled back first, and one `ToolInvoked` is recorded after (`handrail.runtime.invoke`). A
+postponed call is recorded when it runs.
 
 An exception that a program raises from a developer's mistake, or while it handles one, is the program's own: it fails
 the call. The model does not read the text of the mistake, nor that of an error of the store, which names paths, hosts
@@ -50,8 +49,6 @@ A handler may be a function that was written for PydanticAI, and steer the run b
 | `ModelRetry`, `ToolFailed` | `ToolValidationError`: failed result with its message |
 | `ApprovalRequired`, `CallDeferred` | `CallPostponed`: the call will be repeated |
 | `UsageLimitExceeded` | `PromptEvaluationError(phase="budget")`: the run ends |
-
-The first four are PydanticAI's control flow.
 """
 
 from __future__ import annotations
@@ -133,8 +130,8 @@ class FinalRefusal(CallRefusedError):
 _NOT_APPLIED = (ToolValidationError, EffectNotApplied, VisibilityExpansionRequired, CallPostponed, HandlerMismatchError)
 
 
-def failure_of(error: BaseException, tool_name: str) -> tuple[ToolResult[Any], BaseException | None]:
-    """The outcome of an exception, by the table above. `tool_name` is for the log and the message.
+def describe_outcome(error: BaseException, tool_name: str) -> tuple[ToolResult[Any], BaseException | None]:
+    """The outcome of an exception, by the table above.
 
     Returns:
         The failed result, which is recorded; and what leaves the pipeline, `None` if the result is sent to the model.
@@ -148,25 +145,25 @@ def failure_of(error: BaseException, tool_name: str) -> tuple[ToolResult[Any], B
     if isinstance(error, RunAbortedError | CallPostponed) or not isinstance(error, Exception) or mistakes_in(error):
         return ToolResult.error(f"{tool_name} was ended by {describe_error(error)}"), error
     # What Handrail raises says what to do; the program's own exceptions stand at the end of the traceback.
-    said = f": {error}" if isinstance(error, HandrailError) else ""
-    _log.error("%s failed with %s%s", tool_name, type(error).__name__, said, exc_info=error)
+    reason = f": {error}" if isinstance(error, HandrailError) else ""
+    _log.error("%s failed with %s%s", tool_name, type(error).__name__, reason, exc_info=error)
     return ToolResult.error(f"{tool_name} failed: {describe_error(error)}"), None
 
 
 def is_for_model(error: BaseException) -> bool:
-    """Whether the message of an exception is for the model: a refusal, or a `ModelVisibleError`."""
+    """True if the message of an exception is for the model: a refusal, or a `ModelVisibleError`."""
     return isinstance(error, CallRefusedError | ParseError | ModelVisibleError)
 
 
 def safe_refusal(error: ToolValidationError) -> ToolValidationError:
-    """What a handler raised to fail its call; a copy with the mask, if a text of it or of its causes has a secret."""
-    said = "\n".join(text for each in _raised_with(error) for text in _texts_of(each))
-    if redacted(said) == said:
+    """A handler's refusal of its call; a copy with the mask, if a text of it or of its causes has a secret."""
+    texts = "\n".join(text for cause in _list_chain(error) for text in _list_texts(cause))
+    if redacted(texts) == texts:
         return error
-    shown = ToolValidationError(redacted(str(error)))
+    refusal = ToolValidationError(redacted(str(error)))
     if error.__cause__ is not None and (kind := _kind_of_pydantic_ai(error.__cause__, _REFUSALS)) is not None:
-        shown.__cause__ = kind(redacted(str(error.__cause__)))
-    return shown
+        refusal.__cause__ = kind(redacted(str(error.__cause__)))
+    return refusal
 
 
 def handler_mismatch(tool: Tool[Any, Any], error: TypeError) -> HandlerMismatchError:
@@ -189,51 +186,43 @@ def describe_error(error: BaseException) -> str:
 
 
 def text_for_model(error: BaseException, text: str | None = None) -> str:
-    """The text of an exception as a model may read it: without secrets, and without what is for people.
-
-    The text of a developer's mistake itself keeps its words: it is raised to the developer.
-
-    Args:
-        error: the exception.
-        text: its text, if that is not `str(error)`.
-    """
+    """The text of an exception as a model may read it, without secrets and causes; its own text is `text` or `str`."""
     if text is None:
         text = str(error)
         if isinstance(error, HandrailError) and not isinstance(error, DeveloperMistake):
             text = error.text_for_model or text
     # What it was raised from, or while it was handled: developer's mistakes and errors of the store.
-    for hidden in _raised_with(error)[1:]:
+    for hidden in _list_chain(error)[1:]:
         if not isinstance(hidden, HandrailError) or not hidden.text_for_model:
             continue
-        quoted = str(hidden)
+        hidden_text = str(hidden)
         # As text, and in the form inside quotes: the text of a `KeyError` is the `repr` of its argument.
-        for form in (quoted, repr(quoted)[1:-1]):
+        for form in (hidden_text, repr(hidden_text)[1:-1]):
             text = text.replace(form, hidden.text_for_model) if form else text
     return redacted(text)
 
 
-def _raised_with(error: BaseException) -> list[BaseException]:
+def _list_chain(error: BaseException) -> list[BaseException]:
     """An exception, and those that it was raised from, or while they were handled, or that it groups."""
-    found: list[BaseException] = []
+    errors: list[BaseException] = []
     # A program may set `__context__` itself, so chains may share exceptions or be circular.
-    seen = {id(error)}
+    ids = {id(error)}
     unseen: list[BaseException] = [error]
     while unseen:
-        each = unseen.pop()
-        found.append(each)
-        behind = [each.__cause__, each.__context__]
-        if isinstance(each, BaseExceptionGroup):
-            behind += cast("BaseExceptionGroup[BaseException]", each).exceptions  # of whatever it is
-        if isinstance(each, DispatchError):
-            behind += [failure for _, failure in each.failures]
-        new = [one for one in behind if one is not None and id(one) not in seen]
-        seen.update(map(id, new))
+        current = unseen.pop()
+        errors.append(current)
+        behind = [current.__cause__, current.__context__]
+        if isinstance(current, BaseExceptionGroup):
+            behind += cast("BaseExceptionGroup[BaseException]", current).exceptions  # of whatever it is
+        if isinstance(current, DispatchError):
+            behind += [failure for _, failure in current.failures]
+        new = [one for one in behind if one is not None and id(one) not in ids]
+        ids.update(map(id, new))
         unseen += new
-    return found
+    return errors
 
 
-def _texts_of(error: BaseException) -> list[str]:
-    """What a program may log of an exception without its traceback."""
+def _list_texts(error: BaseException) -> list[str]:
     with suppress(Exception):  # as above; what cannot be formatted is not logged either
         return [str(error), repr(error), *map(str, getattr(error, "__notes__", ()))]
     return []
@@ -245,37 +234,24 @@ def truncate(text: str) -> str:
 
 
 def unknown_because(error: BaseException, tool: Tool[Any, Any]) -> str | None:
-    """Why it is not known whether an effect was applied, for people; `None` if the exception proves that it was not.
-
-    The first line names the exception; the traceback follows.
-
-    Args:
-        error: the exception that ended the handler.
-        tool: the tool.
-    """
+    """Why it is unknown if an effect was applied: one line, and the traceback; `None` if it certainly was not."""
     if tool.external is None:
         return _described(error) if isinstance(error, EffectUncertain) else None
     return None if _was_not_applied(error, tool.external.not_applied_on) else _described(error)
 
 
-def _was_not_applied(error: BaseException, declared: tuple[type[Exception], ...]) -> bool:
+def _was_not_applied(error: BaseException, types: tuple[type[Exception], ...]) -> bool:
     if isinstance(error, BaseExceptionGroup):
         group = cast("BaseExceptionGroup[BaseException]", error)  # of whatever it is
-        return all(_was_not_applied(member, declared) for member in group.exceptions)
+        return all(_was_not_applied(member, types) for member in group.exceptions)
     if isinstance(error, EffectUncertain):
         return False
     steers = _kind_of_pydantic_ai(error, _REFUSALS | _POSTPONING) is not None
-    return steers or isinstance(error, (*_NOT_APPLIED, *declared))
+    return steers or isinstance(error, (*_NOT_APPLIED, *types))
 
 
 def raise_as_meant(error: BaseException, tool_name: str) -> None:
-    """Raise what a handler meant by an exception of PydanticAI; do nothing for any other exception.
-
-    Raises:
-        ToolValidationError: the handler refuses the call.
-        CallPostponed: it postpones the call.
-        PromptEvaluationError: a limit of the run was exceeded.
-    """
+    """Raises what a handler means by an exception of PydanticAI, by the table above; does nothing for any other one."""
     if _kind_of_pydantic_ai(error, _REFUSALS):
         raise ToolValidationError(str(error)) from error
     if _kind_of_pydantic_ai(error, _POSTPONING):
@@ -286,7 +262,6 @@ def raise_as_meant(error: BaseException, tool_name: str) -> None:
 
 
 def _kind_of_pydantic_ai(error: BaseException, names: AbstractSet[str]) -> type[BaseException] | None:
-    """The class of PydanticAI that an exception is of, if its name is one of these."""
     # Over all base classes, so that a subclass that the program defines counts too.
     kinds = (kind for kind in type(error).__mro__ if issubclass(kind, BaseException))
     return next((kind for kind in kinds if kind.__module__ == _PYDANTIC_AI and kind.__qualname__ in names), None)
@@ -313,12 +288,7 @@ def _described(error: BaseException) -> str:
 
 
 def cannot_apply(tool_name: str, why: str) -> str:
-    """The message for an effect that has happened, and whose result the program cannot apply.
-
-    Args:
-        tool_name: the tool.
-        why: why not, as what follows "because".
-    """
+    """The message for an effect that has happened, and whose result the program cannot apply, because of `why`."""
     return (
         f"{tool_name} took effect, and was not run again. Its result cannot be applied, because {why}. Do not ask for "
         "it again; a person has to see to it."
@@ -331,10 +301,9 @@ def as_sentence(text: str) -> str:
 
 
 def is_final_refusal(error: BaseException, step: Step) -> bool:
-    """Whether an exception refuses a call because of its request, and not because of the current state.
+    """True if an exception refuses a call because of its request, and not because of the current state.
 
-    Arguments that do not parse never will. An unknown tool, policies, approvers and the claim of a call that repeats
-    another raise `FinalRefusal`, handlers `ToolValidationError`. The cause of any other exception may be temporary.
+    Arguments that do not parse never will. The cause of any other exception may be temporary.
     """
     if isinstance(error, CallRefusedError):
         return isinstance(error, FinalRefusal)

@@ -44,12 +44,7 @@ MOST_KEPT = 32
 
 
 def run_on_handler_loop(body: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """Run a coroutine function on the loop of this thread, in a copy of this context; Ctrl-C interrupts it at once.
-
-    Raises:
-        RuntimeError: this thread runs an event loop.
-        BaseException: what the coroutine raises.
-    """
+    """Runs a coroutine function on the loop of this thread, in a copy of this context; Ctrl-C interrupts it at once."""
     raise_held_interrupt()  # here, where no loop has to be closed for it
     runner = _runner_of_thread()
     is_kept = _THREAD.end.is_kept
@@ -67,12 +62,10 @@ def run_on_handler_loop(body: Callable[[], Coroutine[Any, Any, T]]) -> T:
 
 @synchronous_entry
 def run_beside(calls: Sequence[Callable[[], Coroutine[Any, Any, T]]]) -> list[Callable[[], T]]:
-    """Run coroutines on the loop of this thread until all have ended; Ctrl-C cancels them.
+    """Runs coroutines on the loop of this thread until all have ended; Ctrl-C cancels them.
 
     One that fails does not cancel the others, because their effects would be unknown then. They start in their order.
-
-    Returns:
-        For each a function that returns or raises what it has ended with.
+    Returns for each a function that returns or raises what it has ended with.
 
     Raises:
         RuntimeError: this thread runs an event loop.
@@ -91,21 +84,17 @@ async def _outcomes(calls: Sequence[Callable[[], Coroutine[Any, Any, T]]]) -> li
 
 
 async def _outcome(call: Callable[[], Coroutine[Any, Any, T]]) -> Future[T]:
-    """Not raised: a task that raises `KeyboardInterrupt` would end its loop at once."""
-    ended: Future[T] = Future()
+    # Not raised: a task that raises `KeyboardInterrupt` would end its loop at once.
+    future: Future[T] = Future()
     try:
-        ended.set_result(await call())
+        future.set_result(await call())
     except BaseException as error:  # noqa: BLE001 - raised where the outcome is read
-        ended.set_exception(error)
-    return ended
+        future.set_exception(error)
+    return future
 
 
 async def cancel_all(tasks: Collection[asyncio.Future[Any]]) -> None:
-    """Cancel the tasks that have not ended, and wait until they have, also when this task is cancelled meanwhile.
-
-    Raises:
-        CancelledError: this task was cancelled, however often; the tasks have ended by then.
-    """
+    """Cancels tasks, and waits until they have ended; a `CancelledError` of this task is raised when they have."""
     for task in tasks:
         task.cancel()  # does nothing to one that has ended
     cancelled: asyncio.CancelledError | None = None
@@ -124,11 +113,6 @@ class _EndOfThread:
 
     Only the thread refers to this. The traceback of an exception refers to the loop, and may be garbage much later:
     then Python may finalize the loop first, which warns that it was not closed.
-
-    Attributes:
-        runner: has the loop.
-        process: the id of the process that made it.
-        is_kept: whether it is one of those that the process keeps.
     """
 
     def __init__(self, runner: asyncio.Runner) -> None:
@@ -166,7 +150,7 @@ def _runner_of_thread() -> asyncio.Runner:
 
 
 def _look_for_signals(loop: asyncio.AbstractEventLoop) -> None:
-    """Wake four times a second: a signal that comes as the loop begins to wait, or to another thread, ends no wait."""
+    # Four times a second: a signal that comes as the loop begins to wait, or to another thread, ends no wait.
     loop.call_later(0.25, _look_for_signals, loop)
 
 
@@ -175,23 +159,22 @@ def _run(runner: asyncio.Runner, body: Callable[[], Coroutine[Any, Any, T]]) -> 
     try:
         return runner.run(body(), context=copy_context())
     finally:
-        while left := asyncio.all_tasks(loop):
-            _cancel(loop, left)
+        while tasks := asyncio.all_tasks(loop):
+            _cancel(loop, tasks)
         loop.set_exception_handler(None)
 
 
 def _end_tasks(loop: asyncio.AbstractEventLoop) -> None:
-    """Close what another Ctrl-C has kept from being cancelled: nothing will run it again, and it holds its turn."""
+    # After another Ctrl-C: nothing will run these tasks again, and they hold turns.
     loop.set_exception_handler(lambda _loop, _context: None)  # which would report that the tasks are pending
     for task in asyncio.all_tasks(loop):
         with suppress(Exception):  # whatever it ends with
             task.get_coro().close()
 
 
-def _cancel(loop: asyncio.AbstractEventLoop, left: set[asyncio.Task[Any]]) -> None:
-    """Cancel what a handler has left, and await it; as `asyncio.run` does."""
-    loop.run_until_complete(cancel_all(left))
-    for task in left:
+def _cancel(loop: asyncio.AbstractEventLoop, tasks: set[asyncio.Task[Any]]) -> None:
+    loop.run_until_complete(cancel_all(tasks))
+    for task in tasks:
         if not task.cancelled() and (error := task.exception()) is not None:
             message = "a task that a handler had left failed when it was cancelled"
             loop.call_exception_handler({"message": message, "exception": error, "task": task})

@@ -98,14 +98,7 @@ class ReadResult:
 
 
 def cut_text(text: str, most: int, ref: CallRef, reader: str) -> str:
-    """The beginning and the end of a text, and the sentence that says how the rest is read.
-
-    Args:
-        text: the whole text, of more than `most` characters.
-        most: how many characters the cut text may have, at least 1,000.
-        ref: the call; without a name, the rest cannot be read, and the sentence does not say how.
-        reader: the name of the tool that reads the rest.
-    """
+    """The beginning and the end of a text, and the sentence that says how the rest is read."""
     total = len(text)
     # No number in the sentence has more digits than the length of the text.
     room = most - len(_GAP) - 1 - len(_left_out(total, total, total, ref, reader))
@@ -113,8 +106,8 @@ def cut_text(text: str, most: int, ref: CallRef, reader: str) -> str:
     head = text.rfind("\n", max(head - _LONGEST_ADJUSTED, head // 2), head) + 1 or head
     tail = total - (room - room * 2 // 3)
     tail = text.find("\n", tail, tail + min(_LONGEST_ADJUSTED, (total - tail) // 2)) + 1 or tail
-    shown = text[:head].removesuffix("\n") + _GAP + text[tail:].removesuffix("\n")
-    return f"{shown}\n{_left_out(head + 1, tail, total, ref, reader)}"
+    parts = text[:head].removesuffix("\n") + _GAP + text[tail:].removesuffix("\n")
+    return f"{parts}\n{_left_out(head + 1, tail, total, ref, reader)}"
 
 
 def _left_out(first: int, last: int, total: int, ref: CallRef, reader: str) -> str:
@@ -122,9 +115,9 @@ def _left_out(first: int, last: int, total: int, ref: CallRef, reader: str) -> s
     return f"[Characters {first:,} to {last:,} of {total:,} are left out{how}.]"
 
 
-def note_cut(session: Session, ref: CallRef, tool: str, characters: int) -> None:
-    """Take note that the message of a call was cut. Idempotent; a session that is closed is left as it is."""
-    if not ref.is_named or any(each.ref == ref for each in reversed(session[CutResult])):
+def record_cut(session: Session, ref: CallRef, tool: str, characters: int) -> None:
+    """Records that the message of a call was cut. Idempotent; a session that is closed is left as it is."""
+    if not ref.is_named or any(item.ref == ref for item in reversed(session[CutResult])):
         return
     try:
         session[CutResult].log(CutResult(*ref, tool, characters), write="deferred")
@@ -146,52 +139,43 @@ def result_reader(name: str, *, untrusted: bool = False) -> Tool[ReadResult, str
 
 
 def _read(params: ReadResult, /, *, context: ToolContext) -> ToolResult[str]:
-    cut = _cut_result(context.session, params.call)
-    text = _whole_text(context, cut)
+    item = _cut_result(context.session, params.call)
+    text = _whole_text(context, item)
     if params.start > len(text):
         raise ToolValidationError(f"$.start is {params.start}, but the result has {len(text):,} characters")
     first, occurrence = params.start - 1, ""
     if params.find is not None:
         place = text.find(params.find, first)
         if place < 0:
-            return ToolResult.ok(f"{_quoted(params.find)} does not occur from character {params.start:,} on.")
+            return ToolResult.ok(f"{_quote(params.find)} does not occur from character {params.start:,} on.")
         more = text.count(params.find, place) - 1
         others = f", and {more:,} times from start={place + 1 + len(params.find)} on" if more else ""
-        occurrence = f" {_quoted(params.find)} occurs at {place + 1}{others}."
+        occurrence = f" {_quote(params.find)} occurs at {place + 1}{others}."
         first = max(first, place - _BEFORE_FOUND)
     last = min(first + min(params.limit or MAX_READ_CHARS, MAX_READ_CHARS), len(text))
     onward = f" Continue with start={last + 1}." if last < len(text) else ""
-    head = f"Characters {first + 1:,} to {last:,} of {len(text):,} of the result of {cut.tool}.{onward}{occurrence}"
+    head = f"Characters {first + 1:,} to {last:,} of {len(text):,} of the result of {item.tool}.{onward}{occurrence}"
     return ToolResult.ok(f"{head}\n{text[first:last]}")
 
 
 def _cut_result(session: Session, call: str) -> CutResult:
-    """The cut result that a model names; an id alone names the newest call of that id.
-
-    Raises:
-        ToolValidationError: there is none.
-    """
+    # An id alone names the newest call of that id.
     cuts = list(reversed(session[CutResult]))
-    named = [cut for cut in cuts if cut.ref.key == call] or [cut for cut in cuts if cut.call_id == call]
-    if named:
-        return named[0]
-    there = ", ".join(f"'{each.ref.key}' (of {each.tool})" for each in cuts[:_MOST_LISTED])
-    raise ToolValidationError(f"$.call: no result of {_quoted(call)} was cut. The newest that were cut are {there}.")
+    matches = [item for item in cuts if item.ref.key == call] or [item for item in cuts if item.call_id == call]
+    if matches:
+        return matches[0]
+    there = ", ".join(f"'{item.ref.key}' (of {item.tool})" for item in cuts[:_MOST_LISTED])
+    raise ToolValidationError(f"$.call: no result of {_quote(call)} was cut. The newest that were cut are {there}.")
 
 
-def _whole_text(context: ToolContext, cut: CutResult) -> str:
-    """The text of a result as the model would have read it, if it had not been cut.
-
-    Raises:
-        ToolValidationError: the call has no record in this session.
-    """
-    session, ref = context.session, cut.ref
-    event = next((each for each in reversed(session[ToolInvoked]) if each.ref == ref), None)
+def _whole_text(context: ToolContext, item: CutResult) -> str:
+    session, ref = context.session, item.ref
+    event = next((record for record in reversed(session[ToolInvoked]) if record.ref == ref), None)
     if event is None:
         raise ToolValidationError(f"$.call: the result of '{ref.key}' is not in this session")
     prompt: Any = context.rendered_prompt
     return declared_result(None if prompt is None else prompt.tool(event.name), event).render()
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     return repr(shorten(text, _LONGEST_SHOWN))

@@ -1,8 +1,7 @@
 """What the calls of one tool need, worked out once for a rendering of the prompt.
 
 A plan is made with the first call of a tool, and is kept by the environment of the run until the prompt is rendered in
-another way. What a tool does not need costs its calls nothing: a call that needs none of it runs straight through
-(`handrail.runtime.fast`).
+another way. What a tool does not need costs its calls nothing.
 """
 
 from __future__ import annotations
@@ -26,28 +25,25 @@ if TYPE_CHECKING:
 
 
 class ToolPlan:
-    """What the calls of one tool need.
+    """All that the calls of one tool need.
 
     Attributes:
-        rendered: the rendering that it is of.
+        prompt: the rendering that it is of.
         tool: the tool; `None` for a name that no tool has, of which the defaults hold.
         parse: parses the arguments of a call, within the limit of the run.
         dump: the record of the arguments of a call, from the call and its parameters, without secrets.
         policies: its policies, in the order in which they decide; of one that no section brings, those of the prompt.
-        claims: whether its calls claim an effect: those of external tools do, and those with an idempotency key.
-        is_async: whether its handler is a coroutine function.
-        time_limit: the seconds that its handler has now, and whether the deadline sets them; `None` if nothing does.
+        claims: its calls claim an effect: those of external tools do, and those with an idempotency key.
+        time_limit: the seconds that its handler has now, and if the deadline sets them; `None` if nothing does.
         masking: which arguments are secret; `None` if none is.
         result_masking: the same of the value of a result.
-        taints: where it is recorded that what the tool returns is the content of third parties; `None` if it is not.
-            Loaded with the plan: a handler may fail because no file can be opened any more.
+        taints: where it is recorded that the tool returns the content of third parties; `None` if it does not. Loaded
+            with the plan: a handler may fail because no file can be opened any more.
         feedback: adds to the message of a call; `None` if nothing does.
         most_characters: how long the text of a message may be; the parts of a longer one are cut with it.
-        participants: what its transaction has to look at for changes, which does not report them.
-        open_scope: opens the resources of one call.
-        is_stored: whether the session of the run is in a store.
-        is_straight: whether a call needs nothing but its turn, its transaction and its record; see
-            `handrail.runtime.fast`.
+        participants: the participants that do not report their changes to the transaction.
+        is_stored: the session of the run is in a store.
+        is_straight: a call needs nothing but its turn, its transaction and its record; see `handrail.runtime.invoke`.
     """
 
     parse: Callable[..., Any]
@@ -62,9 +58,8 @@ class ToolPlan:
     most_characters: int = MAX_RESULT_CHARS
     is_straight: bool = False
 
-    def __init__(self, tool: Tool[Any, Any] | None, rendered: RenderedPrompt[Any], environment: Environment) -> None:
-        """Work out what the calls of a tool need in a run."""
-        self.rendered: RenderedPrompt[Any] = rendered
+    def __init__(self, tool: Tool[Any, Any] | None, prompt: RenderedPrompt[Any], environment: Environment) -> None:
+        self.prompt: RenderedPrompt[Any] = prompt
         self.tool: Tool[Any, Any] | None = tool
         resources, beside = environment.resources, tool is not None and tool.concurrent
         self.open_scope: Callable[[], CallScope] = resources.concurrent_call_scope if beside else resources.call_scope
@@ -78,7 +73,7 @@ class ToolPlan:
     def _take(self, tool: Tool[Any, Any], environment: Environment) -> None:
         self.parse = partial(tool.parse, max_bytes=environment.max_argument_bytes)
         self.dump = partial(recorded_arguments, masking=tool.masking)
-        self.policies = self.rendered.policies.get(tool.name, self.rendered.prompt_policies)
+        self.policies = self.prompt.policies.get(tool.name, self.prompt.prompt_policies)
         self.claims, self.is_async, self.most_characters = tool.claims, tool.is_async, tool.max_result_chars
         if tool.timeout is not None or environment.deadline is not None:
             from handrail.limits import time_limit  # noqa: PLC0415
@@ -97,14 +92,11 @@ class ToolPlan:
 
 
 def find_plan(environment: Environment, name: str, reply: str | None) -> ToolPlan:
-    """The plan of the tool of that name, as the calls of a reply see the prompt of a run.
-
-    Two threads that meet a new tool may make two equal plans.
-    """
-    rendered = environment.rendering.seen_by(reply)
+    """The plan of the tool of that name, as the calls of a reply see the prompt; threads may make equal ones."""
+    prompt = environment.rendering.seen_by(reply)
     plan: ToolPlan | None = environment.plans.get(name)
-    if plan is None or plan.rendered is not rendered:
-        plan = ToolPlan(environment.tool(name, reply), rendered, environment)
-        if rendered.tool(name) is not None:  # others come and go while the prompt stays the same
+    if plan is None or plan.prompt is not prompt:
+        plan = ToolPlan(environment.tool(name, reply), prompt, environment)
+        if prompt.tool(name) is not None:  # others come and go while the prompt stays the same
             environment.plans[name] = plan
     return plan

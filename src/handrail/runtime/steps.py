@@ -1,14 +1,8 @@
 """The steps of a call that are functions, in the order of the table in `handrail.runtime.invoke`.
 
-Steps 1 and 2 lead from a name and a text to a tool and its parameters. Steps 4 and 5 are in
-`handrail.runtime.approval`.
-
-In step 9 the handler runs, with a time limit. Step 10 applies a success: the tool's `apply` writes what belongs to the
-effect, policies record it, reducers apply it, subscribers are notified. `apply` runs as a handler does: on the thread
-of the synchronous entry, on a thread of its own through the asynchronous one, bounded by the timeout of the tool and
-the deadline. What it writes is committed with the call, in one unit with the mark on the row of the effect
-(`handrail.runtime.ledger.replays`), and undone with it. Step 12 records one `ToolInvoked` for each call, whatever the
-outcome; none for a call that is still open (`handrail.runtime.approval`).
+The `apply` of a tool runs as its handler does, bounded by the timeout of the tool and the deadline. What it writes is
+committed with the call, in one unit with the mark on the row of the effect (`handrail.runtime.ledger.replays`), and
+undone with it. A call that is still open is not recorded (`handrail.runtime.approval`).
 """
 
 from __future__ import annotations
@@ -26,14 +20,25 @@ from handrail.errors import (
     ParseError,
     SessionBusyError,
     SessionLostError,
+    StoreError,
     VisibilityExpansionRequired,
 )
 from handrail.interrupts import allow_interrupts
 from handrail.prompt import Tool, ToolContext, ToolResult
 from handrail.prompt.context import CALL_CONTEXT
-from handrail.redaction import MASK, redacted_logger
+from handrail.prompt.tool_result import BinaryPart, TextPart
+from handrail.redaction import MASK, current_redaction, redacted_logger
 from handrail.runtime.call import CallState
-from handrail.runtime.calls import ToolInvoked, written_arguments
+from handrail.runtime.calls import (
+    ToolInvoked,
+    ToolMessage,
+    declared_result,
+    is_same_call,
+    masked_result,
+    masks_in,
+    reused_id,
+    written_arguments,
+)
 from handrail.runtime.execution import ExecutionTimeoutError, await_result, drop_unawaited, is_cancellation, run_to_end
 from handrail.runtime.failures import (
     SECRETS_GONE,
@@ -46,7 +51,6 @@ from handrail.runtime.failures import (
 )
 from handrail.runtime.ledger.records import started_params
 from handrail.runtime.ledger.replays import Claim, UnappliedResult, is_result
-from handrail.runtime.masked_records import masks_in
 from handrail.serde.formatting import enumerated, nearest, shorten
 from handrail.session import OpenCall
 from handrail.transaction import Transaction, current
@@ -68,17 +72,17 @@ _log = redacted_logger("handrail.runtime")
 
 
 async def unknown_tool(run: CallState) -> Never:
-    """Refuse a call of an unknown tool.
+    """Refuses a call of an unknown tool.
 
     Raises:
         FinalRefusal: the message has the nearest name, and as many others as fit into 1,000 bytes.
-        CallRefusedError: a closed section brings the tool; or the call was started before, when there was such a tool,
-            and its outcome is not known.
+        CallRefusedError: a closed section brings the tool; or the call was started when there was such a tool, and its
+            outcome is not known.
     """
-    asked = repr(run.call.name)
-    asked = asked if len(asked) <= _LONGEST_NAME else f"{asked[:_LONGEST_NAME]}..."
-    if await _started(run) is not None:
-        raise _in_doubt(f"there is no tool {asked} now. This call was started before")
+    name = repr(run.call.name)
+    name = name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}..."
+    if await _find_started(run) is not None:
+        raise _in_doubt(f"there is no tool {name} now. This call was started before")
     section = run.environment.rendering.find_closed_section(run.call.name, run.ref.reply)
     if section is not None:
         opener = run.environment.rendering.names.open
@@ -86,19 +90,18 @@ async def unknown_tool(run: CallState) -> Never:
             f"{run.call.name} was not run: it is a tool of the section {section}, which was closed when this reply "
             f'began. Open it with {opener}(paths=["{section}"]), and call {run.call.name} after that.'
         )
-    wanted = asked.strip("'")
-    known = [tool.name for tool in run.environment.tools]
-    if not known:
-        raise FinalRefusal(f"there is no tool {asked}: this prompt has no tools. Answer without calling one.")
-    near = nearest(wanted, known)
+    searched = name.strip("'")
+    names = [tool.name for tool in run.environment.tools]
+    if not names:
+        raise FinalRefusal(f"there is no tool {name}: this prompt has no tools. Answer without calling one.")
+    near = nearest(searched, names)
     hint = f" Did you mean {shorten(near, _LONGEST_NAME)}?" if near else ""
-    text = f"there is no tool {asked}.{hint} The tools are: "
-    left = _LONGEST_MESSAGE - len(f"{text}.".encode(errors="surrogatepass"))
-    raise FinalRefusal(f"{text}{enumerated(known, limit=left, near=wanted)}.")
+    text = f"there is no tool {name}.{hint} The tools are: "
+    room = _LONGEST_MESSAGE - len(f"{text}.".encode(errors="surrogatepass"))
+    raise FinalRefusal(f"{text}{enumerated(names, limit=room, near=searched)}.")
 
 
-async def _started(run: CallState) -> OpenCall | None:
-    """The effect of the call that the store of the session holds and that is not settled; `None` if there is none."""
+async def _find_started(run: CallState) -> OpenCall | None:
     recorder = run.environment.session.recorder
     if recorder is None or not run.has_identity:
         return None
@@ -108,7 +111,7 @@ async def _started(run: CallState) -> OpenCall | None:
 
 
 async def parse_arguments(run: CallState, tool: Tool[Any, Any]) -> None:
-    """Parse the arguments into `run.params`: an instance of the tool's parameter type, or `None` if it takes none.
+    """Parses the arguments into `run.params`.
 
     Raises:
         ParseError: they do not fit; the message names every fault with its path, and ends with the tool's first
@@ -127,37 +130,33 @@ async def parse_arguments(run: CallState, tool: Tool[Any, Any]) -> None:
 
 
 def read_params(run: CallState, tool: Tool[Any, Any]) -> None:
-    """Parse the arguments into `run.params`, without a look at secrets.
-
-    Raises:
-        ParseError: as `parse_arguments`.
-    """
+    """Parses the arguments into `run.params`, without a look at secrets; raises as `parse_arguments`."""
     try:
         run.take_params(run.plan.parse(run.call.arguments))
     except ParseError as error:
-        raise ParseError(f"{not_run(tool.name, error)}{_example_of(tool)}", faults=error.faults) from error
+        raise ParseError(f"{not_run(tool.name, error)}{_format_example(tool)}", faults=error.faults) from error
 
 
 async def _refuse_masks(run: CallState, tool: Tool[Any, Any]) -> None:
-    """Refuse a call that was interrupted, and lacks its secrets since: the mask is not used as one."""
+    """Refuses a call that was interrupted, and lacks its secrets since: the mask is not used as one."""
     masked = masks_in(run.call, tool)
     if not masked:
         return
-    started = await _started(run)
-    if started is not None and started.state == "unapplied":
+    effect = await _find_started(run)
+    if effect is not None and effect.state == "unapplied":
         raise CallRefusedError(cannot_apply(tool.name, SECRETS_GONE))
-    if started is not None:
+    if effect is not None:
         raise _in_doubt(f"{tool.name} was interrupted after it had started")
     if await _has_taken_effect(run, tool):
         raise FinalRefusal(
             f"{tool.name} took effect before it was interrupted, and was not run again. Its result has been applied by "
             "hand. Do not ask for it again."
         )
-    from handrail.runtime.approval import recorded_answer, refusal_of  # noqa: PLC0415
+    from handrail.runtime.approval import approval_refusal, recorded_answer  # noqa: PLC0415
 
     no = await recorded_answer(run, tool, None)
     if no is not None:
-        raise refusal_of(tool.name, no)
+        raise approval_refusal(tool.name, no)
     raise FinalRefusal(
         f"{tool.name} was interrupted and not run: its arguments have {MASK} at {', '.join(masked)}, which stands for "
         "a secret that is not stored. Ask for it again, with the value itself."
@@ -172,7 +171,7 @@ def _in_doubt(what: str) -> CallRefusedError:
 
 
 async def _has_taken_effect(run: CallState, tool: Tool[Any, Any]) -> bool:
-    """Whether the slot of the call is done. A declared key needs the secrets, and answers the call that has them."""
+    # A declared key needs the secrets, and answers the call that has them.
     if not run.plan.claims or tool.idempotency is not None or not run.has_identity:
         return False
     from handrail.prompt.idempotency import slot_key  # noqa: PLC0415
@@ -183,16 +182,11 @@ async def _has_taken_effect(run: CallState, tool: Tool[Any, Any]) -> bool:
 
 
 def not_run(name: str, error: ParseError) -> str:
-    """The message to the model for a call whose arguments do not fit.
-
-    Args:
-        name: the tool.
-        error: what is wrong with the arguments.
-    """
+    """The message to the model for a call whose arguments do not fit."""
     return f"{name} was not run: {error}"
 
 
-def _example_of(tool: Tool[Any, Any]) -> str:
+def _format_example(tool: Tool[Any, Any]) -> str:
     if tool.params_type is None:
         return "\nIt takes no arguments: send {}."
     return f"\nA call that is right: {tool.codec.dump_json(tool.examples[0].input).decode()}" if tool.examples else ""
@@ -202,86 +196,83 @@ def _example_of(tool: Tool[Any, Any]) -> str:
 
 
 async def run_handler(run: CallState, tool: Tool[Any, Any], claim: Claim) -> ToolResult[Any]:
-    """Run the handler and check its result; reports to the claim what is known of the effect.
+    """Runs the handler and checks its result, unless the claim has one; reports the state of the effect to the claim.
 
-    An awaitable returned by a `def` handler is awaited, within the same time. If the claim already has the result, the
-    handler is not run.
+    An awaitable returned by a `def` handler is awaited, within the same time.
 
     Raises:
         CallRefusedError: there is no handler, it overran its timeout, or its result is invalid.
         DeadlineExceededError: it overran the deadline.
-        BaseException: what the handler raises.
     """
-    if claim.stored is not None:
-        run.note_taint()
-        return claim.stored
+    if claim.result is not None:
+        run.record_taint()
+        return claim.result
     if tool.handler is None:
         raise CallRefusedError(f"{tool.name} is declared without a handler, so it cannot be run here. Do without it.")
     now = run.environment.clock.monotonic
-    started = now()
+    start = now()
     context = run.context(claim)
     token = CALL_CONTEXT.set(context)
     try:
         reached("before-handler")
-        returned = await _run_bounded(run, tool, claim, partial(_call, run, tool, claim, context))
+        result = await _run_bounded(run, tool, claim, partial(_call, run, tool, claim, context))
         reached("after-handler")
     # Also for Ctrl-C and cancellation: the effect may have happened, whatever ended the handler.
     except BaseException as error:
         # These prove that nothing was done, unless a call that the handler has made has raised them.
         is_proof = isinstance(error, CallPostponed | VisibilityExpansionRequired)
         is_nested = run.nested_calls and tool.external is not None and is_proof
-        claim.raised(error, unknown="a call that its handler made has ended it" if is_nested else "")
+        claim.take_error(error, unknown="a call that its handler made has ended it" if is_nested else "")
         raise_as_meant(error, tool.name)
         raise
     finally:
         CALL_CONTEXT.reset(token)
-        run.end_handler(now() - started)
-        run.note_taint()
+        run.end_handler(now() - start)
+        run.record_taint()
     # Before the result is checked: an effect that has happened is recorded, however invalid its result is.
     if claim.records_at_once:
-        await run.mode.write_to(run.environment.effect_ledger.units, partial(claim.returned, returned))
+        await run.mode.write_to(run.environment.effect_ledger.units, partial(claim.take_result, result))
     else:
-        claim.returned(returned)
-    return _checked_result(tool, returned, stored=run.plan.is_stored)
+        claim.take_result(result)
+    return _check_result(tool, result, is_stored=run.plan.is_stored)
 
 
-def _checked_result(tool: Tool[Any, Any], returned: object, *, stored: bool) -> ToolResult[Any]:
-    """What a handler returned, if it is a result of the tool; `stored` is whether the session is in a store.
-
-    Raises:
-        CallRefusedError: it is not.
-    """
-    if not is_result(returned):
-        drop_unawaited(returned)
-        raise _invalid_result(tool, f"returned a value of type {type(returned).__name__} instead of a ToolResult")
+def _check_result(tool: Tool[Any, Any], result: object, *, is_stored: bool) -> ToolResult[Any]:
+    if not is_result(result):
+        drop_unawaited(result)
+        raise _invalid_result(tool, f"returned a value of type {type(result).__name__} instead of a ToolResult")
     # Nearly all results are so.
-    fits = type(returned.value) is tool.result_type or (returned.value is None and returned.success is False)
-    fits = fits and type(returned.message) is str and type(returned.success) is bool
-    fault = None if fits and not returned.parts else tool.result_fault(returned, is_stored=stored)
+    fits = type(result.value) is tool.result_type or (result.value is None and result.success is False)
+    fits = fits and type(result.message) is str and type(result.success) is bool
+    fault = None if fits and not result.parts else tool.result_fault(result, is_stored=is_stored)
     if fault:
-        drop_unawaited(returned.value)
+        drop_unawaited(result.value)
         raise _invalid_result(tool, fault)
-    return returned
+    return result
 
 
 async def _run_bounded(
     run: CallState, tool: Tool[Any, Any], claim: Claim, body: Callable[[], Any], *, applies: bool = False
 ) -> object:
-    """Run the handler of a tool, or its `apply`, no longer than its timeout and until the deadline."""
+    """Runs the handler of a tool, or its `apply`, no longer than its timeout and until the deadline."""
     seconds, by_deadline = (None, False) if run.plan.time_limit is None else run.plan.time_limit()
     is_async = inspect.iscoroutinefunction(claim.apply) if applies else run.plan.is_async
     # The fast path: nothing to bound and no event loop to spare, so the handler is a plain call on this thread.
     if seconds is None and run.mode.inline and not is_async:
-        returned: Any = body()
-        if returned.__class__ is not ToolResult and inspect.isawaitable(returned):
-            returned = await await_result(run.mode, returned, seconds=None)
-        return returned
+        result: Any = body()
+        if result.__class__ is not ToolResult and inspect.isawaitable(result):
+            result = await await_result(run.mode, result, seconds=None)
+        return result
     if by_deadline and not seconds:
         raise DeadlineExceededError("the deadline has passed; it was not run")
     late: Late | None = None
     if claim.effect is not None and not applies:  # what has overrun says nothing of the secrets of the call
         secrets = run.secrets
-        late = claim.ended_late if secrets is None else lambda ended: secrets.during(claim.ended_late, ended)
+        late = (
+            claim.take_late_outcome
+            if secrets is None
+            else lambda future: secrets.during(claim.take_late_outcome, future)
+        )
     try:
         return await run_to_end(run.mode, body, is_async=is_async, seconds=seconds, late=late)
     except ExecutionTimeoutError as overrun:
@@ -302,16 +293,10 @@ def _call(run: CallState, tool: Tool[Any, Any], claim: Claim, context: ToolConte
     try:
         return allow_interrupts(partial(_call_handler, tool, claim, run.params, context))
     finally:
-        claim.left()
+        claim.end_handler()
 
 
 def _call_handler(tool: Tool[Any, Any], claim: Claim, params: object, context: ToolContext) -> Any:  # noqa: ANN401 - as above
-    """Call the handler of a tool.
-
-    Raises:
-        HandlerMismatchError: it does not take these arguments.
-        BaseException: what it raises.
-    """
     claim.hand_over()  # a Ctrl-C that was held back has been raised: it does not leave the effect unknown
     handler: Any = tool.handler  # which a tool has whose calls come to this
     try:
@@ -328,14 +313,13 @@ def _call_handler(tool: Tool[Any, Any], claim: Claim, params: object, context: T
 async def apply_result(
     run: CallState, tool: Tool[Any, Any], result: ToolResult[Any], claim: Claim, transaction: Transaction
 ) -> None:
-    """Apply a successful result; an exception rolls the call back.
+    """Applies a successful result; an exception rolls the call back.
 
     The tool's `apply` runs once for each effect, policies, reducers and subscribers once for each effect and session.
     The call has the turn to write: a concurrent call has waited for earlier calls.
 
     Raises:
         DeveloperMistake: a policy returned an awaitable, or requested an unbound resource.
-        Exception: what `apply`, a policy, a reducer or a subscriber raised.
     """
     session = run.environment.session
     if run.plan.result_masking is not None:
@@ -346,7 +330,7 @@ async def apply_result(
     if claim.effect is not None:
         if claim.apply is not None:
             await _apply_effect(run, tool, claim, result)
-        if not await _note_applied(run, claim, claim.effect):
+        if not await _record_applied(run, claim, claim.effect):
             return
     for policy in run.plan.policies:
         on_result: Callable[..., object] = policy.on_result
@@ -366,13 +350,6 @@ async def apply_result(
 
 
 async def _apply_effect(run: CallState, tool: Tool[Any, Any], claim: Claim, result: ToolResult[Any]) -> None:
-    """Run the `apply` of a tool as a handler, with the parameters that the effect was begun with.
-
-    Raises:
-        CallRefusedError: it overran its timeout, or the parameters cannot be restored from their record.
-        DeadlineExceededError: it overran the deadline.
-        BaseException: what it raises.
-    """
     record = claim.row.arguments if isinstance(claim, UnappliedResult) else None
     params = started_params(record, run.call, run.params, tool)
     if params is None:
@@ -389,13 +366,12 @@ async def _apply_effect(run: CallState, tool: Tool[Any, Any], claim: Claim, resu
         CALL_CONTEXT.reset(token)
 
 
-async def _note_applied(run: CallState, claim: Claim, effect: EffectRow) -> bool:
-    """Record that the session applies an effect; returns `False` if it has applied it before."""
-    from handrail.runtime.call_events import EffectApplied  # noqa: PLC0415
+async def _record_applied(run: CallState, claim: Claim, effect: EffectRow) -> bool:
+    from handrail.runtime.claim_step import EffectApplied  # noqa: PLC0415
 
     session, effect_id = run.environment.session, effect.effect_id
     # From the end: a replay mostly repeats a recent effect. A session that was resumed reads them from its store.
-    if claim.stored is not None and await run.mode.write_to(
+    if claim.result is not None and await run.mode.write_to(
         session.store, lambda: any(one.effect_id == effect_id for one in reversed(session[EffectApplied]))
     ):
         return False
@@ -407,15 +383,12 @@ async def _note_applied(run: CallState, claim: Claim, effect: EffectRow) -> bool
 
 
 async def record_call(run: CallState, result: ToolResult[Any]) -> None:
-    """Append the event to the session's log, unless it was committed with the call, and notify its listeners.
-
-    The call is over: a reducer or subscriber that fails here is logged, and does not change the outcome.
-    """
+    """Appends the event to the log, unless the commit did, and notifies its listeners; their failures are logged."""
     if run.raises is not None and run.is_unrecorded(run.raises):
         if run.plan.is_stored:
-            from handrail.runtime.approval import note_open_call  # noqa: PLC0415
+            from handrail.runtime.approval import record_open_call  # noqa: PLC0415
 
-            await note_open_call(run, run.raises)
+            await record_open_call(run, run.raises)
         return
     session, event = run.environment.session, run.committed_event
     try:
@@ -441,7 +414,7 @@ async def record_call(run: CallState, result: ToolResult[Any]) -> None:
 
 
 def notify_listeners(run: CallState, event: ToolInvoked) -> None:
-    """Notify reducers and subscribers of a recorded call; what they raise is logged.
+    """Notifies reducers and subscribers of a recorded call; what they raise is logged.
 
     That is in its turn, if it has acquired it: they may write, in a transaction of their own; concurrently with other
     calls, only to the session. A call that ended before it was first in its turn, or whose parent has ended, releases
@@ -450,12 +423,12 @@ def notify_listeners(run: CallState, event: ToolInvoked) -> None:
     session, turn, effect = run.environment.session, run.turn, run.claim.effect
     try:
         if run.claim.unsettled and effect is not None:
-            from handrail.runtime.call_events import EffectUnsettled  # noqa: PLC0415
+            from handrail.runtime.claim_step import EffectUnsettled  # noqa: PLC0415
 
             session.dispatcher.dispatch(EffectUnsettled(event.session_id, *run.ref, event.name, effect.key))
         if turn.is_first and turn.ticket.runs and (turn.outer is None or turn.outer.is_open()):
-            record_of = f"record {run.call.name}"
-            with Transaction(record_of, ticket=turn.ticket, writes=not turn.shared, parent=turn.outer) as transaction:
+            title = f"record {run.call.name}"
+            with Transaction(title, ticket=turn.ticket, writes=not turn.shared, parent=turn.outer) as transaction:
                 transaction.open_for_results(session)
                 session.slices.announce(event)
                 transaction.commit()
@@ -468,3 +441,76 @@ def notify_listeners(run: CallState, event: ToolInvoked) -> None:
             session.dispatcher.dispatch(event)
     except Exception:  # noqa: BLE001 - logged, because the call is over
         _log.exception("%s was recorded, but a reducer or subscriber failed", run.call.name)
+
+
+async def answer_from_record(run: CallState) -> ToolMessage | None:
+    """The message of a call that has a final record; `None` for one that goes through the pipeline.
+
+    Raises:
+        CallIdReusedError: the identity belongs to another call, or a call without a reply has a final record.
+        RecordingError: the store is unavailable.
+    """
+    session = run.environment.session
+    if not run.has_identity:
+        return None
+    reads = None if session.calls.is_at_hand(run.ref) else session.store
+    return await run.mode.write_to(reads, partial(_find_message, run))
+
+
+def _find_message(run: CallState) -> ToolMessage | None:
+    ref, environment = run.ref, run.environment
+    try:
+        event = environment.session.calls.find(ref)
+    except StoreError as error:  # also after the handler of a call that shares its turn
+        raise run.recording_error(error, "was not answered, because its record cannot be read") from error
+    if not isinstance(event, ToolInvoked):
+        return None
+    if ref.reply is None and event.final:
+        raise reused_id(event)
+    if ref.reply is not None and not (is_same_call(run.call, event.call) and _has_same_secrets(run, event)):
+        raise reused_id(event, run.call)
+    return _build_message(run, declared_result(run.tool, event), replayed=True) if event.final else None
+
+
+def _has_same_secrets(run: CallState, event: ToolInvoked) -> bool:
+    if event.arguments_digest is None or run.tool is None or masks_in(run.call, run.tool):
+        return True
+    return run.environment.digest_arguments(run.call) in {None, event.arguments_digest}
+
+
+def render_message(run: CallState, result: ToolResult[Any]) -> ToolMessage:
+    """Step 13: the message to the model; raises the failure that ends the run, if the call had one."""
+    if run.raises is not None:
+        raise run.raises
+    render = partial(_build_message, run, result, replayed=run.claim.result is not None)
+    message = render() if run.secrets is None else run.secrets.during(render)  # one that fails is logged
+    return message if run.refusal is None else message._replace(refusal=run.refusal)
+
+
+def _build_message(run: CallState, result: ToolResult[Any], *, replayed: bool) -> ToolMessage:
+    environment = run.environment
+    masked = result if run.plan.result_masking is None else masked_result(result, run.tool)
+    text = masked.render()
+    most = run.plan.most_characters
+    parts = masked.all_parts() if result.parts else ()
+    redaction = current_redaction()
+    if redaction.results:
+        hide = redaction.text if run.secrets is None else run.secrets.join(redaction)
+        text = hide(text)
+        parts = tuple(TextPart(hide(part.text)) if isinstance(part, TextPart) else part for part in parts)
+    is_cut = len(text) > most
+    if is_cut:
+        from handrail.runtime.long_results import cut_text, record_cut  # noqa: PLC0415
+
+        record_cut(environment.session, run.ref, run.call.name, len(text))
+        text = cut_text(text, most, run.ref, environment.reader_name)
+        # The cut text names all parts.
+        parts = (TextPart(text), *(part for part in parts if isinstance(part, BinaryPart))) if parts else ()
+    marks = None
+    if environment.is_tainted:
+        from handrail.taint import find_marks  # noqa: PLC0415
+
+        marks = find_marks(environment.taints, run.ref, run.taint_place)
+    if marks is not None:
+        text, parts = marks.around(text), marks.around_parts(parts)
+    return ToolMessage(run.call.id, text, result.success, result, replayed, is_cut, parts, marks=marks)

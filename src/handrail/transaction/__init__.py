@@ -22,7 +22,7 @@ Nesting
     outer ones are; once an outer one has been closed, undoing is the outer one's alone.
 
 Another database
-    A handler enlists a participant of its own (`handrail.transaction.enlisting`): it prepares before the unit of the
+    A handler enlists a participant of its own (`enlist`): it prepares before the unit of the
     call is written, and commits after it.
 
 Late writers
@@ -36,13 +36,11 @@ This package lies below sessions, filesystems and resources, because all three a
 """
 
 from handrail.transaction.commit import CommitParticipant, Snapshotable, TwoPhaseParticipant, is_rolling_back
-from handrail.transaction.enlisting import enlist
-from handrail.transaction.transaction import HasCallViews, Transaction, check_write, current, in_call, view_for_call
+from handrail.transaction.transaction import Transaction, check_write, current, enlist, in_call, view_for_call
 from handrail.transaction.unit_of_work import RecordCommit, UnitOfWork, UnitStore
 
 __all__ = [
     "CommitParticipant",
-    "HasCallViews",
     "RecordCommit",
     "Snapshotable",
     "Transaction",

@@ -47,9 +47,8 @@ _Failures = list[tuple[object, BaseException]]
 class Snapshotable(Protocol[S]):
     """A participant of transactions: something whose state can be restored.
 
-    Implement it on a resource, and each call that may change the resource is undone when it fails.
-
-    What is fenced depends on what else the class has:
+    Implement it on a resource, and each call that may change the resource is undone when it fails. What is fenced
+    depends on what else the class has:
 
     | the class | a write of a `"read"` tool | after the call, in its context | after it, elsewhere |
     |---|---|---|---|
@@ -64,21 +63,21 @@ class Snapshotable(Protocol[S]):
     """
 
     def snapshot(self) -> S:
-        """Return what `restore` needs to come back to this moment.
+        """Returns what `restore` needs to come back to this moment.
 
         Called when a call joins, before its first write, while no other call may write. It should be cheap, and must
-        not change what others can see. If it raises, the call fails and nothing has been written. What it returned is
+        not change what others can see. If it raises, the call fails and nothing has been written. The snapshot is
         released as soon as the call has ended.
         """
         ...
 
     def restore(self, snapshot: S, /) -> None:
-        """Come back to the moment of `snapshot`, to the byte and to the value.
+        """Restores the state of `snapshot`, to the byte and to the value.
 
-        Called when a call fails, with the newest snapshots first, while no other call may write; the handler may still
-        be running if it was a thread that timed out, so it takes the lock that writes take. No transaction is current
-        meanwhile, and `is_rolling_back()` is true. If it raises, the other participants are restored all the same and
-        the run ends with `RollbackError`, because the state of the participant is unknown.
+        Called when a call fails, with the newest snapshots first, while no other call may write; a handler that timed
+        out may still be running, so it takes the lock that writes take. No transaction is current meanwhile, and
+        `is_rolling_back()` is true. If it raises, the other participants are restored all the same and the run ends
+        with `RollbackError`.
         """
         ...
 
@@ -87,17 +86,17 @@ class TwoPhaseParticipant(Protocol):
     """A participant in the commit of a call: see `handrail.transaction.enlist`.
 
     The commit has three phases. Each participant prepares; then each of them says what is to be written; then the store
-    that the participants name writes all of it as one unit of work. In the end `after_commit`, `after_rollback` or
-    `in_doubt` is called, once.
+    that they name writes all of it as one unit of work. In the end `after_commit`, `after_rollback` or `in_doubt` is
+    called, once.
     """
 
     @property
     def store(self) -> UnitStore | None:
-        """Where the unit is written; `None` for what needs no unit. All participants of a call name the same store."""
+        """The store that writes the unit, the same for all participants; `None` for what needs no unit."""
         ...
 
     def prepare(self) -> None:
-        """Make sure that `after_commit` will succeed, as `PREPARE TRANSACTION` does, or refuse.
+        """Makes sure that `after_commit` will succeed, as `PREPARE TRANSACTION` does, or refuses.
 
         Called once, when the handler and all that follows from its result have succeeded, and before anything is
         written. If it raises, all is rolled back.
@@ -105,7 +104,7 @@ class TwoPhaseParticipant(Protocol):
         ...
 
     def write(self) -> Sequence[object]:
-        """Write what needs no unit, and return what the unit is to write: see `UnitOfWork.writes`.
+        """Writes what needs no unit, and returns what the unit is to write: see `UnitOfWork.writes`.
 
         Called as the outermost transaction commits; if it raises, all is rolled back, and if it raises
         `StoreUnavailableError`, it may be called again before.
@@ -113,22 +112,19 @@ class TwoPhaseParticipant(Protocol):
         ...
 
     def after_commit(self) -> None:
-        """Take note that it has been committed. Must not fail: what it raises is logged."""
+        """Called when it has been committed. Must not fail: an exception is logged."""
         ...
 
     def in_doubt(self) -> None:
-        """Take note that it is not known whether it was committed: a store was lost in the moment of its commit.
+        """Called when it is not known if it was committed: a store was lost in the moment of its commit. Must not fail.
 
         Nothing is restored, and the run ends. What the participant stands for must not be used before it has been
-        opened anew, when the store can be asked. Must not fail.
+        opened anew, when the store can be asked.
         """
         ...
 
     def after_rollback(self) -> None:
-        """Settle that nothing has happened. Called when the transaction, or one it is nested in, was rolled back.
-
-        That may be after `write`, when another participant could not write.
-        """
+        """Called when its transaction, or an outer one, was rolled back; that may be after `write`."""
         ...
 
 
@@ -142,15 +138,12 @@ class CommitParticipant(TwoPhaseParticipant, Protocol):
 
     @property
     def waits(self) -> bool:
-        """Whether a method of this participant may wait for a disk or a server.
-
-        Then a call of an event loop is committed in a thread of its own.
-        """
+        """True if a method may wait for a disk or a server: a call of an event loop is committed in a thread then."""
         ...
 
 
 async def apply_detached(store: UnitStore, unit: UnitOfWork) -> Refusal | None:
-    """Have the store write a unit, and continue in the thread in which it answers."""
+    """Has the store write a unit, and continues in the thread in which it answers."""
     return await Wait(store.submit(unit))
 
 
@@ -161,7 +154,7 @@ async def commit_participants(
     apply: Apply | None = None,
     attempts: int = ATTEMPTS,
 ) -> None:
-    """Commit the parts, in their turn, and determine the outcome if that is interrupted, as by Ctrl-C during a commit.
+    """Commits the parts, in their turn, and determines the outcome if that is interrupted, as by Ctrl-C.
 
     Then the parts are notified, unless they are rolled back.
 
@@ -171,19 +164,13 @@ async def commit_participants(
     | rolled back | the `Exception` of a part that could not prepare or write, or of a refusal; an interrupt |
     | in doubt | `CommitInDoubtError`, or the interrupt after which it could not be determined |
     | committed | nothing, or the interrupt that came after the store was asked, or while the parts are notified |
-
-    Args:
-        parts: the participants; those that name a store name the same one.
-        settle: is called before the parts are notified and the turn passes on, unless they are rolled back.
-        apply: how the unit is written; `None` for in this thread.
-        attempts: how often to try; where it is in doubt whether it is kept, it is tried `ATTEMPTS` times all the same.
     """
     who, writing = object(), _Writing(parts, apply)
     # In one order everywhere, so that no two commits wait for each other.
     queues = sorted((part.queue for part in parts if part.queue is not None), key=id)
     try:
         outcome: CommitOutcome = "committed"
-        raised: BaseException | None = None
+        failure: BaseException | None = None
         try:
             for queue in queues:
                 turn = queue.enter(who)
@@ -195,14 +182,14 @@ async def commit_participants(
                 await prepare_in_turn(part, apply)
             await writing.run(attempts)
         except BaseException as error:  # noqa: BLE001 - raised when what follows from it has been done
-            raised = error
+            failure = error
             outcome = await writing.outcome_after(error)
         if outcome != "rolled back":
             if settle is not None:
                 settle(outcome)
-            notify_participants(parts, kept=outcome == "committed")
-        if raised is not None:
-            raise raised
+            notify_participants(parts, is_committed=outcome == "committed")
+        if failure is not None:
+            raise failure
     finally:
         for queue in queues:
             queue.leave(who)
@@ -220,7 +207,6 @@ class _Writing:
         self._doubt: StoreUnavailableError | None = None
 
     async def run(self, attempts: int) -> None:
-        """Have every part write, in one unit of the store that they name."""
         for attempt in count(1):
             try:
                 if self._unit is None:
@@ -249,7 +235,6 @@ class _Writing:
                 _log.warning(text, error, exc_info=attempt == 1)
 
     async def outcome_after(self, error: BaseException) -> CommitOutcome:
-        """The outcome of the unit, once something has been raised."""
         # An interrupt that came before the store was asked to commit has its unit rolled back.
         if not self._may_be_kept:
             return "rolled back"
@@ -261,29 +246,18 @@ class _Writing:
         return "in doubt"
 
     def _may_try_again(self, error: Exception, attempt: int, attempts: int) -> bool:
-        """Whether another attempt may gain something: not if it would wait as long again for a store that is busy."""
-        lost = error if isinstance(error, StoreUnavailableError) and self._store is not None else None
+        # Not if it would wait as long again for a store that is busy.
+        outage = error if isinstance(error, StoreUnavailableError) and self._store is not None else None
         # The first doubt remains: that a later attempt was not committed does not prove that the first one was not.
-        if lost is not None and lost.in_doubt:
-            self._doubt = self._doubt or lost
+        if outage is not None and outage.in_doubt:
+            self._doubt = self._doubt or outage
         self._may_be_kept = self._doubt is not None
         # In doubt, only another attempt can determine the outcome, so a smaller limit of the caller does not count.
-        return lost is not None and attempt < (ATTEMPTS if self._doubt else 1 if lost.waited else attempts)
+        return outage is not None and attempt < (ATTEMPTS if self._doubt else 1 if outage.waited else attempts)
 
 
 async def prepare_in_turn(part: CommitParticipant, apply: Apply | None) -> None:
-    """Have a participant prepare, in its turn of its queue.
-
-    It asks the store if the outcome of the unit before is not known, which takes a round trip. Where another thread
-    writes the unit, this one may be that of an event loop, so it does not wait for the answer.
-
-    Args:
-        part: the participant.
-        apply: how the unit is written; `None` for in this thread.
-
-    Raises:
-        Exception: what `prepare` raises.
-    """
+    """Has a participant prepare, in its turn of its queue; without holding an event loop if it asks the store."""
     if apply is not None and part.queue is not None and part.queue.unsure:
         await Wait(run_in_thread_or_here(part.prepare))
     else:
@@ -297,20 +271,16 @@ def _attempt(who: object, act: Callable[[], object], failures: _Failures) -> Non
         failures.append((who, error))
 
 
-def notify_participants(parts: Sequence[CommitParticipant], *, kept: bool) -> None:
-    """Notify every part that it was committed, or that this is in doubt; each even if one before it raised.
-
-    Raises:
-        BaseException: what is not an `Exception` (Ctrl-C) propagates when all were notified.
-    """
+def notify_participants(parts: Sequence[CommitParticipant], *, is_committed: bool) -> None:
+    """Notifies every part that it was committed, or that this is in doubt; an interrupt is raised when all were."""
     failures: _Failures = []
     for part in parts:
-        _attempt(part, part.after_commit if kept else part.in_doubt, failures)
+        _attempt(part, part.after_commit if is_committed else part.in_doubt, failures)
     # An interrupt comes last, and ends this.
     for who, error in sorted(failures, key=lambda failure: not isinstance(failure[1], Exception)):
         if not isinstance(error, Exception):
             raise error
-        word, name = "committed" if kept else "in doubt", type(getattr(who, "wraps", who)).__name__
+        word, name = "committed" if is_committed else "in doubt", type(getattr(who, "wraps", who)).__name__
         _log.error("a call is %s, and its %s failed to note that", word, name, exc_info=error)
 
 
@@ -319,29 +289,22 @@ UNDOING: ContextVar[bool] = ContextVar("handrail_undoing", default=False)
 
 
 def is_rolling_back() -> bool:
-    """Whether a rollback is what calls in this context: so `restore` knows it from one that the program asks for."""
+    """True while a rollback restores participants in this context, so that `restore` knows who calls it."""
     return UNDOING.get()
 
 
 def settling_waits(part: CommitParticipant) -> bool:
-    """Whether to settle a participant waits for a disk or a server."""
+    """True if to settle a participant waits for a disk or a server."""
     return part.waits or (part.store is not None and part.store.waits)
 
 
 async def restore_participants(tool: str, steps: Iterable[Undoing], in_thread: InThread | None) -> None:
-    """Restore participants and settle what is enlisted, each of them even if one before it raised.
-
-    Args:
-        tool: name of the tool whose call is undone, for messages.
-        steps: what to do, in that order.
-        in_thread: how to do what waits for a disk or a server. All else is done in this thread, because resources may
-            belong to it. `None` for all in this thread.
+    """Restores participants and settles what is enlisted, each of them even if one before it raised.
 
     Raises:
         RollbackError: some raised an `Exception`.
         CancelledError: the task was cancelled; raised when all have been tried.
-        BaseException: what is not an `Exception` (Ctrl-C) propagates when all have been tried, with a note of what it
-            met.
+        BaseException: Ctrl-C and the like, raised when all have been tried, with a note of what it met.
     """
     failures: _Failures = []
     cancelled: BaseException | None = None
@@ -360,7 +323,7 @@ async def restore_participants(tool: str, steps: Iterable[Undoing], in_thread: I
 
 def _raise(tool: str, failures: _Failures, cancelled: BaseException | None) -> None:
     errors = [(who, error) for who, error in failures if isinstance(error, Exception)]
-    interrupts = [each for each in failures if not isinstance(each[1], Exception)]
+    interrupts = [pair for pair in failures if not isinstance(pair[1], Exception)]
     failure = RollbackError(tool, errors) if errors else None
     if interrupts:
         cancelled, names = interrupts[0][1], ", ".join(type(who).__name__ for who, _ in interrupts)

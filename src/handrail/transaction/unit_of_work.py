@@ -19,20 +19,20 @@ class RecordCommit(NamedTuple):
     """Records that a call has been committed; again, it changes nothing.
 
     Attributes:
-        journal_id: what belongs to the call: a journal of files, or what a participant of the program has prepared.
+        journal_id: a journal of files of the call, or what a participant of the program has prepared.
     """
 
     journal_id: str
 
 
 class UnitOfWork(NamedTuple):
-    """What a store writes atomically: all of it, or nothing if a row that is compared is no longer the one seen.
+    """The writes of a store that are atomic: all of them, or none if a row that is compared has changed.
 
     Attributes:
-        writes: the rows to compare and to write. The kinds are `RecordCommit`; `SessionAppend` and `SessionHeld` of
-            `handrail.session.persistence.protocol`; `EffectInsert`, `EffectChange` and `MarkApplied` of
-            `handrail.store.protocol`; and the connection of a call that wrote through `context.connection`: then the
-            unit is written in the transaction of that connection, and ends it.
+        writes: the rows to compare and to write: `RecordCommit`, and the kinds of
+            `handrail.session.persistence.protocol` and `handrail.store.protocol`; and the connection of a call that
+            wrote through `context.connection`: then the unit is written in the transaction of that connection, and ends
+            it.
     """
 
     writes: tuple[object, ...]
@@ -42,7 +42,7 @@ class Refusal(Protocol):
     """The answer of a store to a unit that it has not written: a row is no longer the one seen."""
 
     def error(self) -> Exception:
-        """What is raised to a call whose commit this was."""
+        """The exception that is raised to a call whose commit this was."""
         ...
 
 
@@ -52,11 +52,11 @@ class UnitStore(Protocol):
 
     @property
     def waits(self) -> bool:
-        """Whether writing may wait for a disk or a server, so that it is not done on the thread of an event loop."""
+        """True if writing may wait for a disk or a server, so that it is not done on the thread of an event loop."""
         ...
 
     def apply(self, unit: UnitOfWork) -> Refusal | None:
-        """Write all of a unit, and return `None`; or nothing of it, and return what has refused it.
+        """Writes all of a unit, and returns `None`; or nothing of it, and returns what has refused it.
 
         A unit of several writes that has been written already changes nothing and is answered with `None`: so it is
         repeated when its answer is lost.
@@ -68,7 +68,7 @@ class UnitStore(Protocol):
         ...
 
     def submit(self, unit: UnitOfWork) -> Future[Refusal | None]:
-        """Begin to write a unit; what is returned is completed, in any thread, with what `apply` would return or raise.
+        """Begins to write a unit; the future is completed, in any thread, with what `apply` would return or raise.
 
         It cannot be cancelled. Units that are submitted one after the other may be written in any order.
         """
@@ -77,7 +77,7 @@ class UnitStore(Protocol):
 
 @runtime_checkable
 class CommitRecordStore(UnitStore, Protocol):
-    """Keeps the ids of journals, and of what participants have prepared, whose calls have been committed.
+    """A store that knows which journals, and what participants have prepared, belong to committed calls.
 
     One is recorded by a `RecordCommit` in the unit that commits the call. All methods raise `StoreUnavailableError` if
     the store does not answer.
@@ -85,41 +85,40 @@ class CommitRecordStore(UnitStore, Protocol):
 
     @property
     def url(self) -> str:
-        """What names the store to people, without any password."""
+        """The URL that names the store to people, without any password."""
         ...
 
     def is_committed(self, journal_id: str) -> bool:
-        """Whether the call of this journal has been committed."""
+        """True if the call of this journal has been committed."""
         ...
 
     def delete_commit_record(self, journal_id: str) -> None:
-        """Drop the note, because the journal is gone; a note that does not exist is not an error."""
+        """Drops the record, because the journal is gone; without effect if there is none."""
         ...
 
 
 class WriteQueue:
-    """Who writes the next of some units that follow each other; the one at the head of the queue has the turn.
+    """The order of units that follow each other; the one at the head of the queue has the turn.
 
     A turn may be released by another thread than the one that has taken it.
 
     Attributes:
         check_wait: called before a thread blocks until its turn comes; refuses what may not wait.
         waiting: who has the turn, and those that wait for it, in their order.
-        unsure: whether a unit was handed to the store that is not known to be committed: its commit may have begun.
-            While one is written it has the turn, so who has the turn and finds this true asks the store first.
+        unsure: a unit was handed to the store, and its commit may have begun. Who has the turn and finds this true asks
+            the store first.
     """
 
     __slots__ = ("_lock", "check_wait", "unsure", "waiting")
 
     def __init__(self) -> None:
-        """Make an empty queue."""
         self.check_wait: Callable[[], None] = lambda: None
         self.unsure: bool = False
         self._lock = threading.Lock()
         self.waiting: dict[object, Future[None] | None] = {}
 
     def enter(self, who: object) -> Future[None] | None:
-        """Wait for the turn: `None` if it has come already, or else what is completed when it comes."""
+        """Queues for the turn: `None` if it has come already, or else what is completed when it comes."""
         with self._lock:
             turn: Future[None] | None = Future() if self.waiting else None
             self.waiting[who] = turn
@@ -127,7 +126,7 @@ class WriteQueue:
 
     @contextmanager
     def turn(self) -> Generator[None]:
-        """Have the turn in a block; blocks this thread until it has come."""
+        """A block that has the turn; blocks this thread until it has come."""
         who = object()
         try:
             if (turn := self.enter(who)) is not None:
@@ -137,7 +136,7 @@ class WriteQueue:
             self.leave(who)
 
     def leave(self, who: object) -> None:
-        """Release the turn, or stop waiting for it; without effect for who is not in the queue."""
+        """Releases the turn, or stops waiting for it; without effect for who is not in the queue."""
         with self._lock:
             has_turn = next(iter(self.waiting), None) is who
             self.waiting.pop(who, None)

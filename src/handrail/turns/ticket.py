@@ -29,18 +29,13 @@ _next_number = count(1).__next__
 class Turn:
     """The turn of one participant: its tickets in the order drawn, calls and nested ones; the values mean nothing.
 
-    Linked lists, because the first key of a `dict` is found only past all that were removed before it.
-
-    Attributes:
-        calls: the tickets that are not nested, whether they run or wait.
-        nested: the nested ones.
-        waiting: those that wait, by whether they are nested and whether they are exclusive.
+    Linked lists, because the first key of a `dict` is found only past all that were removed before it. `waiting` has
+    those that wait, by whether they are nested and exclusive.
     """
 
     __slots__ = ("calls", "nested", "waiting")
 
     def __init__(self) -> None:
-        """Make a turn that no ticket holds."""
         self.calls: OrderedDict[Ticket, None] = OrderedDict()
         self.nested: OrderedDict[Ticket, None] = OrderedDict()
         self.waiting: defaultdict[tuple[bool, bool], OrderedDict[Ticket, None]] = defaultdict(OrderedDict)
@@ -52,7 +47,7 @@ class Turn:
             return [*self.nested, *self.calls]
 
     def conflicts(self, ticket: Ticket, *, nested: bool) -> bool:
-        """Whether a ticket conflicts with a call, or a nested one, that is listed: before it, if it is listed too."""
+        """True if a ticket conflicts with a call, or a nested one, that is listed: before it, if it is listed too."""
         tickets = self.nested if nested else self.calls
         first = next(iter(tickets), ticket)
         # An exclusive ticket that runs is the first one.
@@ -62,7 +57,7 @@ class Turn:
         return writer is not None and (writer.number < ticket.number or ticket not in tickets)
 
     def holds_back(self, ticket: Ticket) -> bool:
-        """Whether a ticket has to wait for another one on this turn: to run, or if it runs, to be first."""
+        """True if a ticket has to wait for another one on this turn: to run, or if it runs, to be first."""
         if ticket.began:
             return not ticket.excused.issuperset(self.before(ticket))
         if not ticket.ancestors:
@@ -77,7 +72,7 @@ class Turn:
 
     def blockers(self, ticket: Ticket) -> Iterator[Ticket]:
         """The tickets that hold back one that waits, but for those that one of them waits for here."""
-        running = islice((each for each in self.calls if each.began), self.calls_running())
+        running = islice((call for call in self.calls if call.began), self.calls_running())
         others = list(running if ticket.ancestors else self.nested)
         for other in reversed(self.nested if ticket.ancestors else self.calls):
             if other.number < ticket.number:
@@ -90,10 +85,10 @@ class Turn:
         """The tickets before one that runs (rule 5)."""
         if not self.nested and next(iter(self.calls)) is ticket:
             return ()
-        ahead = takewhile(lambda each: each is not ticket, self.nested if ticket.ancestors else self.calls)
+        ahead = takewhile(lambda other: other is not ticket, self.nested if ticket.ancestors else self.calls)
         if ticket.ancestors:
-            return chain(ahead, (each for each in self.calls if 0 < each.began < ticket.number))
-        return chain(ahead, takewhile(lambda each: each.number < ticket.began, self.nested))
+            return chain(ahead, (other for other in self.calls if 0 < other.began < ticket.number))
+        return chain(ahead, takewhile(lambda other: other.number < ticket.began, self.nested))
 
     def may_continue(self, ticket: Ticket, *, nested: bool) -> list[Ticket]:
         """The calls, or nested tickets, that it held back, and may not hold back since a ticket has left it."""
@@ -101,8 +96,8 @@ class Turn:
         free = [*islice(exclusive, 1)]
         # A shared one has held back no shared ones; and what holds back the first of these holds back all.
         if ticket.exclusive and shared and not self.holds_back(next(iter(shared))):
-            end = next((each.number for each in exclusive), float("inf"))
-            free += takewhile(lambda each: each.number < end, shared)
+            end = next((other.number for other in exclusive), float("inf"))
+            free += takewhile(lambda other: other.number < end, shared)
         for first in self.nested if nested else self.calls:
             free.append(first)
             # Only a ticket that is excused is before one that is first.
@@ -116,14 +111,14 @@ class Ticket:
 
     Attributes:
         turns: the turns in whose queues it is, each once.
-        exclusive: whether it writes.
+        exclusive: it writes.
         ancestors: the tickets that it was drawn inside, the nearest first; only a nested ticket has some.
         number: tickets that were drawn later have a greater one.
         began: the number of the moment at which it began to run: `number` if it has not waited, 0 while it waits.
-        released: whether it has left all queues.
+        released: it has left all queues.
         held_at: a turn that holds it back: from running, or if it runs, from being first.
         excused: the tickets that it does not wait for to be first, because they wait for it.
-        is_excused: whether it has been one of these for another ticket.
+        is_excused: it has been one of these for another ticket.
         waits_on: the tickets whose calls it waits for outside of any queue; see `wait_on`.
         inside: the unreleased tickets that were drawn inside it, at any depth.
     """
@@ -136,7 +131,6 @@ class Ticket:
     inside: set[Ticket] = set()  # noqa: RUF012 - empty for ever: one that has some gets its own
 
     def __init__(self, turns: tuple[Turn, ...], exclusive: bool, ancestors: tuple[Ticket, ...], number: int) -> None:  # noqa: FBT001 - a keyword would cost each call a tenth of what its turn costs
-        """Make a ticket that is in no queue yet; use `draw_ticket`."""
         self.turns: tuple[Turn, ...] = turns
         self.exclusive: bool = exclusive
         self.ancestors: tuple[Ticket, ...] = ancestors
@@ -147,15 +141,15 @@ class Ticket:
 
     @property
     def runs(self) -> bool:
-        """Whether its turn has come; so it stays until it is released."""
+        """True once its turn has come, until it is released."""
         return self.began > 0
 
     @property
     def waiter(self) -> Future[None] | None:
-        """What to wait on before continuing; `None` when nothing blocks the ticket.
+        """The future to wait on before continuing; `None` when nothing blocks the ticket.
 
-        It is done when nothing blocks the ticket any more, and cancelled when the ticket is released while it waits.
-        To cancel it is to give up this wait, not the place: asked again, the ticket has another waiter.
+        It is done when nothing blocks the ticket any more, and cancelled when the ticket is released while it waits. To
+        cancel it is to give up this wait, not the place: asked again, the ticket has another waiter.
         """
         # Read without the lock: another thread lets a ticket wait no more, but never wait.
         if self.held_at is None:
@@ -166,10 +160,7 @@ class Ticket:
             return self._waiter
 
     def request_first(self) -> Future[None] | None:
-        """Ask to be the first of its turns (rule 5); returns what to wait on, or `None` if it is first already.
-
-        A ticket asks once it runs.
-        """
+        """Asks to be the first of its turns, once it runs (rule 5); returns what to wait on, `None` if it is first."""
         with _LOCK:
             if self.released or self.is_free():
                 return None
@@ -181,7 +172,7 @@ class Ticket:
         return self.waiter
 
     def extend(self, turn: Turn) -> bool:
-        """Take one more turn, in a ticket that runs, if no other one holds or awaits it; returns whether it did."""
+        """Takes one more turn, in a ticket that runs; returns `False` if another one holds or awaits it."""
         with _LOCK:
             # Refused instead of queued: the call holds turns, and waiting with them could close a circle.
             if self.released or not self.began or turn.calls or turn.nested:
@@ -191,11 +182,7 @@ class Ticket:
         return True
 
     def wait_on(self, other: Ticket) -> None:
-        """Note that this call waits for another one outside of any queue (rule 6); end it with `stop_waiting_on`.
-
-        Raises:
-            TurnConflictError: the other one waits for this call, or for one that this was made in.
-        """
+        """Records that this call waits for another one outside of any queue (rule 6); raises `TurnConflictError`."""
         with _LOCK:
             if not {self, *self.ancestors}.isdisjoint(_search(other, requests=False)):
                 raise TurnConflictError(_CIRCLE)
@@ -205,12 +192,12 @@ class Ticket:
         _wake()
 
     def stop_waiting_on(self, other: Ticket) -> None:
-        """Note that it waits no more."""
+        """Ends a wait that `wait_on` has begun."""
         with _LOCK:
             self.waits_on -= {other}
 
     def release(self) -> None:
-        """Leave all queues, whether it ran or still waited, and wake those behind it. Idempotent."""
+        """Leaves all queues, whether it ran or still waited, and wakes those behind it. Idempotent."""
         with _LOCK:
             if self.released or self.leave():
                 return
@@ -222,7 +209,7 @@ class Ticket:
         _wake()
 
     def is_free(self) -> bool:
-        """Whether nothing holds it back any more."""
+        """True if nothing holds it back any more."""
         for turn in self.turns:
             if turn.holds_back(self):
                 self.held_at = turn
@@ -231,15 +218,15 @@ class Ticket:
         return True
 
     def enter(self) -> None:
-        """Take its place where others are, or inside others (rules 2 to 4)."""
+        """Takes its place where others are, or inside others (rules 2 to 4)."""
         for ancestor in self.ancestors:
             ancestor.inside = ancestor.inside or set()
             ancestor.inside.add(self)
-        _TIED.update(asking := [ancestor for ancestor in self.ancestors if ancestor.held_at])
+        _TIED.update(waiting_ancestors := [ancestor for ancestor in self.ancestors if ancestor.held_at])
         self.began = 0
         if self.is_free():
             self.began = self.number
-            if asking:
+            if waiting_ancestors:
                 _give_way(self)
             return
         self._waiter = Future()
@@ -248,15 +235,15 @@ class Ticket:
         if self.ancestors:
             _TIED.add(self)
             # Those inside the same call wait for none of its ancestors: this has been refused to them.
-            are_inside = all(self.ancestors[0] in each.ancestors for turn in self.turns for each in turn.blockers(self))
+            are_inside = all(self.ancestors[0] in it.ancestors for turn in self.turns for it in turn.blockers(self))
             if not are_inside and _search(self, requests=False)[self]:
                 self.leave()
                 raise TurnConflictError(_CIRCLE)
-            if not are_inside or any(turn.waiting[False, each] for turn in self.turns for each in (False, True)):
+            if not are_inside or any(turn.waiting[False, writes] for turn in self.turns for writes in (False, True)):
                 _give_way(self)
 
     def leave(self) -> bool:
-        """Leave all queues, and have those continue that waited for that; returns whether it was alone in them."""
+        """Leaves all queues, and resumes those that waited for that; returns `True` if it was alone in them."""
         self.released = True
         is_alone = not self.ancestors
         for turn in self.turns:
@@ -299,11 +286,8 @@ _WOKEN: deque[Future[None]] = deque()
 
 
 def _search(*tickets: Ticket, requests: bool = True, back: bool = False) -> dict[Ticket, list[Ticket]]:
-    """Find all that some tickets wait for, through any chain, also to be first, if `requests`.
-
-    Returns:
-        Them, each with those that wait for it; if `back`, also to be first.
-    """
+    # All that some tickets wait for, through any chain, also to be first, if `requests`; each with those that wait for
+    # it, if `back`, also to be first.
     waits: dict[Ticket, list[Ticket]] = {ticket: [] for ticket in tickets}
     to_visit = [*waits]
     for ticket in to_visit:
@@ -323,12 +307,12 @@ def _search(*tickets: Ticket, requests: bool = True, back: bool = False) -> dict
 
 
 def _give_way(start: Ticket, *, own: bool = False) -> None:
-    """Withdraw requests that form a circle with a ticket: its own ones, or else the last ones before it."""
+    # Withdraws requests that form a circle with a ticket: its own ones, or else the last ones before it.
     waits, circle, to_visit = _search(start, back=own), {start}, [start]
     for ticket in to_visit:
         to_visit += [other for other in waits[ticket] if other not in circle]
         circle.update(waits[ticket])
-    for ticket in [start] if own else [each for each in waits if each.began and each.held_at]:
+    for ticket in [start] if own else [other for other in waits if other.began and other.held_at]:
         ticket.excused |= {other for turn in ticket.turns for other in turn.before(ticket)} & circle
         for other in ticket.excused:
             other.is_excused = True
@@ -337,7 +321,7 @@ def _give_way(start: Ticket, *, own: bool = False) -> None:
 
 
 def _wake() -> None:
-    """Wake those that wait, unless they stopped waiting; called without the lock, because it calls back."""
+    # Called without the lock, because it calls back.
     with suppress(IndexError):
         for waiter in iter(_WOKEN.popleft, None):
             if waiter.set_running_or_notify_cancel():
@@ -345,12 +329,7 @@ def _wake() -> None:
 
 
 def draw_ticket(turns: tuple[Turn, ...], *, exclusive: bool, inside: Ticket | None = None) -> Ticket:
-    """Draw a place in the queues of all `turns` at once; look at `Ticket.waiter` before continuing.
-
-    Args:
-        turns: the turns of all participants.
-        exclusive: whether the call writes.
-        inside: the running ticket of the call that this one is made in, if any (rules 3 and 4).
+    """Draws a place in the queues of all `turns` at once; look at `Ticket.waiter` before continuing.
 
     Raises:
         TurnConflictError: waiting would never end (rule 4). No place was taken.
@@ -396,13 +375,8 @@ def own_turn(participant: object) -> Turn | None:
     return turn if isinstance(turn, Turn) else None
 
 
-def turn_of(participant: object) -> Turn:
-    """The turn of a participant: its own, or one that is kept for it.
-
-    Raises:
-        TypeError: the participant carries no turn and cannot be weakly referenced (a class with `__slots__` and no
-            `__weakref__`); give it a `turn` attribute.
-    """
+def find_turn(participant: object) -> Turn:
+    """The turn of a participant: its own, or one that is kept for it; raises `TypeError` if it has neither."""
     turn = own_turn(participant) or _LENT.get(id(participant))
     if turn is None:
         # Before the turn is stored: this raises for what cannot be weakly referenced, and its id may name another

@@ -65,11 +65,11 @@ def end(claim: EffectClaim, outcome: str) -> None:
     with Transaction("pay", ticket=draw_ticket((), exclusive=True), writes=True, enlisted=claim.enlisted):
         claim.hand_over()
         if outcome == "failed":
-            claim.raised(EffectNotApplied("closed"))
+            claim.take_error(EffectNotApplied("closed"))
         elif outcome == "done":
-            claim.returned(ToolResult.ok(Note("A"), "charged"))
+            claim.take_result(ToolResult.ok(Note("A"), "charged"))
         elif outcome == "unknown":
-            claim.raised(TimeoutError("no answer"))
+            claim.take_error(TimeoutError("no answer"))
 
 
 def status(ledger: EffectLedger) -> str:
@@ -119,10 +119,10 @@ def test_work_that_has_perhaps_not_been_done_settles_nothing_late(
     claim = granted(ledger, paying(accept=True))
     with Transaction("pay", ticket=draw_ticket((), exclusive=True), writes=True, enlisted=claim.enlisted):
         claim.hand_over()
-        claim.raised(ERRORS["timeout"])
+        claim.take_error(ERRORS["timeout"])
     ended: Future[Any] = Future()
     ended.set_result(ToolResult.ok(make()))
-    claim.ended_late(ended)
+    claim.take_late_outcome(ended)
     assert status(ledger) == "unknown"
 
 
@@ -130,9 +130,9 @@ def test_a_claim_that_was_given_up_is_left_to_its_lease(ledger: EffectLedger, cl
     """Its effect has happened, and its commit failed with the store: nothing more is written when it is undone."""
     claim = granted(ledger)
     with Transaction("pay", ticket=draw_ticket((), exclusive=True), writes=True, enlisted=claim.enlisted):
-        claim.returned(ToolResult.ok(Note("A")))
+        claim.take_result(ToolResult.ok(Note("A")))
         with pytest.raises(RecordingError):
-            claim.not_recorded(StoreUnavailableError("no line", store="postgresql://shop"))
+            claim.check_recorded(StoreUnavailableError("no line", store="postgresql://shop"))
     assert (status(ledger), claim.unsettled) == ("running", True)
     lose(ledger, clock)
 
@@ -166,10 +166,10 @@ def test_row_of_the_table(failing: FaultyStore, clock: FakeClock, state: str, en
         if state != "claimed":
             claim.hand_over()
         if state == "handed over":
-            claim.raised(ERRORS[ending])
+            claim.take_error(ERRORS[ending])
         elif state in {"returned", "recorded"}:
             refused = state == "returned" and ending == "refused"
-            claim.returned(ToolResult.error("no money") if refused else ToolResult.ok(Note("A")))
+            claim.take_result(ToolResult.error("no money") if refused else ToolResult.ok(Note("A")))
         assert claim.state == state
         if ending == "store failed":
             failing.go_down("replace", "begin")
@@ -199,9 +199,9 @@ def test_the_end_of_the_run_says_whether_the_effect_is_recorded(ledger: EffectLe
     """One that could not be recorded is left to its lease."""
     claim = granted(ledger, in_unit=in_unit)
     with Transaction("pay", ticket=draw_ticket((), exclusive=True), writes=True, enlisted=claim.enlisted):
-        claim.returned(ToolResult.ok(Note("A")))
+        claim.take_result(ToolResult.ok(Note("A")))
         with pytest.raises(RecordingError) as raised:
-            claim.not_recorded(StoreUnavailableError("no line", store="postgresql://shop"))
+            claim.check_recorded(StoreUnavailableError("no line", store="postgresql://shop"))
     assert raised.value.effect == ("unknown" if in_unit else "done")
 
 

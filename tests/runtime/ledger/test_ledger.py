@@ -2,22 +2,36 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from dataclasses import FrozenInstanceError
+from datetime import UTC, datetime, timedelta
 from operator import attrgetter
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 from handrail.errors import LedgerError
 from handrail.prompt import IdempotencyConfig, Tool, ToolContext, ToolResult
 from handrail.runtime import ToolCall
-from handrail.runtime.ledger.effects import Claimed, EffectResult, Hit, NotApplied, NotKnown
+from handrail.runtime.ledger.effects import (
+    Busy,
+    Claimed,
+    Conflict,
+    EffectResult,
+    Hit,
+    NotApplied,
+    NotKnown,
+    ToolEffect,
+    Unknown,
+)
 from handrail.runtime.ledger.ledger import EffectLedger
+from handrail.runtime.ledger.records import load_result
 from handrail.serde import digest
-from handrail.store import EffectRow
+from handrail.store import ClaimOwner, EffectRow
 from handrail.testing import FakeClock
-from tests.kit import executor
+from tests.kit import executor, tool
 from tests.runtime.ledger_calls import KEY, PAYMENT, REQUEST, Payment, claimed, hit, record, stop_renewing
+from tests.serde.kit import Json
 from tests.store.kit import WriteByWrite, insert
 from tests.wording import Wording
 
@@ -179,9 +193,11 @@ def test_slots_that_were_given_up_are_unresolved_for_their_session_and_tool_alon
     """The store has noted none of them, because they were claimed after it was asked and have run since."""
     owners = [(partition, tool) for partition in ("s1", "s2", "s3") for tool in ("buy", "pay", "send")]
     assert [ledger.unresolved_slots(*owner) for owner in owners] == [()] * len(owners)
-    for partition, tool in owners:
+    for partition, tool_name in owners:
         for key in ("call:", "declared:"):
-            stop_renewing(ledger, claimed(ledger, REQUEST._replace(partition=partition, tool=tool, key=f"{key}{tool}")))
+            stop_renewing(
+                ledger, claimed(ledger, REQUEST._replace(partition=partition, tool=tool_name, key=f"{key}{tool_name}"))
+            )
     clock.advance(REQUEST.lease)
     for owner in owners:
         found = [(row.partition, row.tool, row.key) for row in ledger.unresolved_slots(*owner)]
@@ -260,3 +276,73 @@ def test_whoever_is_too_late_decides_anew() -> None:
     kept = record(ledger)
     assert kept == ledger.lookup(KEY)
     assert hit(ledger) == EffectResult("by another", b"1")
+
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+ROW = EffectRow("s1", "session:pay:1", "0" * 31 + "7", "pay", "a" * 64, ClaimOwner(), "done", 3, NOW, completed_at=NOW)
+
+
+@pytest.mark.parametrize(
+    "value, replayed",
+    [(b"0", 0), (b'""', ""), (b"[]", []), (b"false", False), (b"{}", {}), (b"null", None), (b'{"a":[1]}', {"a": [1]})],
+)
+def test_effect_shows_the_value_as_it_was(value: bytes, replayed: Json) -> None:
+    """A falsy value is a value, and so is None."""
+    effect = ToolEffect.of(ROW._replace(value=value))
+    assert effect.result_value == replayed
+    assert type(effect.result_value) is type(replayed)
+    assert not effect.value_unavailable
+
+
+def test_effect_has_the_fields_of_the_documents() -> None:
+    """A done row becomes the record that the documents describe, and nobody can change it."""
+    later = NOW + timedelta(hours=1)
+    row = ROW._replace(message="paid", value=b"{}", completed_at=later, expires_at=later, created_at=NOW)
+    effect = ToolEffect.of(row)
+    assert effect == ToolEffect(
+        idempotency_key="session:pay:1",
+        tool_name="pay",
+        params_hash="a" * 64,
+        result_message="paid",
+        result_value={},
+        result_success=True,
+        created_at=later,
+        expires_at=later,
+        effect_id=UUID(int=7),
+        partition="s1",
+    )
+    with pytest.raises(FrozenInstanceError):
+        effect.result_message = "changed"  # type: ignore[misc]
+
+
+def test_value_that_was_lost_is_told(wording: Wording) -> None:
+    """A value that could not be serialised is marked, and a replay says so."""
+    lost = ROW._replace(message="paid", value=None, exclude_value_from_context=True)
+    effect = ToolEffect.of(lost)
+    assert (effect.result_value, effect.value_unavailable, effect.exclude_value_from_context) == (None, True, True)
+    replayed = load_result(tool("pay"), lost)
+    assert (replayed.value, replayed.exclude_value_from_context, replayed.message) == (None, True, wording)
+
+
+def test_refusals_tell_the_model_what_to_do(wording: Wording) -> None:
+    """Each names the tool and the key, says that nothing was run, and what would be right."""
+    busy, conflict = Busy(ROW).message, Conflict(ROW).message
+    unknown = Unknown(ROW._replace(status="unknown", note="its owner (call 1) gave no sign in time")).message
+    assert all("pay" in message and "session:pay:1" in message for message in (busy, conflict, unknown))
+    assert busy == wording
+    assert conflict == wording
+    assert unknown == wording
+    assert Unknown(ROW).message == wording
+
+
+def test_a_call_that_runs_is_not_asked_for_again(wording: Wording) -> None:
+    """Its slot belongs to its identity: an equal call would have another one, and be another effect."""
+    assert Busy(ROW._replace(key="call:r/c", status="running")).message == wording
+
+
+def test_unreadable_value_is_unavailable() -> None:
+    """The effect is done all the same; it is never taken for one whose value is None."""
+    found = ToolEffect.of(ROW._replace(value=b'{"a":'))
+    assert (found.result_success, found.result_value, found.value_unavailable) == (True, None, True)

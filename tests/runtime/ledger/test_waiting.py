@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
-from handrail.runtime.ledger.effects import Claimed, NotApplied, NotKnown, Unknown
+import handrail.store
+from handrail.clock import SYSTEM_CLOCK
+from handrail.errors import LedgerError, StoreUnavailableError
+from handrail.prompt.idempotency import OnOrphan
+from handrail.runtime.ledger.effects import Busy, Claimed, NotApplied, NotKnown, Unknown
 from handrail.runtime.ledger.ledger import EffectLedger
-from handrail.store import EffectRow, LedgerStore, MemoryStore
-from handrail.store.protocol import WatchCallback
+from handrail.store import EffectRow, LedgerStore, MemoryStore, Store
+from handrail.store.protocol import RefusedWrite, WatchCallback
 from handrail.testing import FakeClock
-from tests.runtime.ledger_calls import MINUTE, REQUEST, RESULT, busy, claimed, prove_nothing, stop_renewing
+from handrail.transaction import UnitOfWork
+from tests.crash.forks import Fork, start
+from tests.runtime.ledger_calls import KEY, MINUTE, REQUEST, RESULT, busy, claimed, prove_nothing, stop_renewing
 from tests.wording import Wording
 
 PATIENCE = 60.0  # seconds after which a test that waits for an event gives up
+
 
 ENDINGS: dict[str, Callable[[EffectLedger, Claimed], object]] = {
     "completed": lambda ledger, claim: ledger.end(claim, RESULT),
@@ -217,3 +227,195 @@ class _Counting(MemoryStore):
             stop()
 
         return stop_once
+
+
+class Interrupted(MemoryStore):
+    """A store that has written a unit when Ctrl-C comes, and may be down afterwards."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        super().__init__(clock=clock)
+        self.interrupts = False
+        self.is_down = False
+        self.ends_down = False
+
+    def apply(self, unit: UnitOfWork) -> RefusedWrite | None:
+        """Write, and be interrupted once."""
+        if self.is_down:
+            raise StoreUnavailableError("no line", store="memory:")
+        refused = super().apply(unit)
+        if self.interrupts and refused is None:
+            self.interrupts, self.is_down = False, self.ends_down
+            raise KeyboardInterrupt
+        return refused
+
+
+@pytest.fixture
+def faulty_store(clock: FakeClock) -> Interrupted:
+    """A faulty_store that is not interrupted yet."""
+    return Interrupted(clock)
+
+
+@pytest.fixture
+def faulty_ledger(faulty_store: Interrupted, clock: FakeClock) -> EffectLedger:
+    """A faulty_ledger over it."""
+    return EffectLedger(faulty_store, clock=clock)
+
+
+def status(faulty_ledger: EffectLedger) -> str:
+    """The status of the effect."""
+    row = faulty_ledger.row(KEY)
+    assert row is not None
+    return row.status
+
+
+def test_first_claim_is_recorded_as_failed(faulty_store: Interrupted, faulty_ledger: EffectLedger) -> None:
+    """The effect has not happened, and the same call may run."""
+    faulty_store.interrupts = True
+    with pytest.raises(KeyboardInterrupt):
+        faulty_ledger.claim(REQUEST)
+    assert status(faulty_ledger) == "failed"
+    claimed(faulty_ledger)
+
+
+def test_claim_of_an_effect_that_may_have_happened_leaves_it_unknown(
+    faulty_store: Interrupted, faulty_ledger: EffectLedger
+) -> None:
+    """What an earlier attempt did is not known, though this one did nothing."""
+    assert faulty_ledger.end(claimed(faulty_ledger), NotKnown("no answer"))
+    faulty_store.interrupts = True
+    with pytest.raises(KeyboardInterrupt):
+        faulty_ledger.claim(REQUEST._replace(on_orphan="retry"))
+    assert status(faulty_ledger) == "unknown"
+
+
+def test_finding_that_an_owner_is_gone_is_not_withdrawn(
+    faulty_store: Interrupted, faulty_ledger: EffectLedger, clock: FakeClock
+) -> None:
+    """It is no claim: the effect is unknown, whoever has found that."""
+    claimed(faulty_ledger)
+    prove_nothing(faulty_store)
+    clock.advance(2 * MINUTE)
+    faulty_store.interrupts = True
+    with pytest.raises(KeyboardInterrupt):
+        faulty_ledger.claim(REQUEST)
+    assert status(faulty_ledger) == "unknown"
+
+
+def test_claim_that_cannot_be_withdrawn_is_left_to_its_lease(
+    faulty_store: Interrupted, faulty_ledger: EffectLedger, clock: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The interrupt is raised, and the faulty_store is said to have failed."""
+    faulty_store.interrupts = faulty_store.ends_down = True
+    with pytest.raises(KeyboardInterrupt):
+        faulty_ledger.claim(REQUEST)
+    assert [record.exc_info[0] for record in caplog.records if record.exc_info] == [StoreUnavailableError]
+    faulty_store.is_down = False
+    assert status(faulty_ledger) == "running"
+
+
+LATER = timedelta(hours=2)
+
+
+ORPHANS: list[OnOrphan] = ["unknown", "retry", "reconcile"]
+
+
+SLOT = REQUEST._replace(partition="s1", key="call:reply 1/call 1")
+
+
+@pytest.mark.parametrize("on_orphan", ORPHANS)
+def test_claim_of_this_process_lives_past_its_lease(store: LedgerStore, clock: FakeClock, on_orphan: OnOrphan) -> None:
+    """Another ledger of the same store finds it busy; its owner completes it."""
+    ledger, other = (EffectLedger(store, clock=clock) for _ in range(2))
+    claim = claimed(ledger)
+    clock.advance(LATER)
+    assert isinstance(other.claim(REQUEST._replace(on_orphan=on_orphan)), Busy)
+    assert ledger.end(claim, RESULT)
+
+
+def test_claim_that_lives_is_neither_left_over_nor_to_be_resolved(store: LedgerStore, clock: FakeClock) -> None:
+    """Its slot is not listed, and a person cannot record its outcome, until its owner has given it up."""
+    ledger, other = (EffectLedger(store, clock=clock) for _ in range(2))
+    claim = claimed(ledger, SLOT)
+    clock.advance(LATER)
+    row = other.row(SLOT.key)
+    assert row is not None
+    assert other.unresolved_slots("s1", "pay") == ()
+    with pytest.raises(LedgerError):
+        other.resolve(row, NotApplied())
+    stop_renewing(ledger, claim)
+    assert other.unresolved_slots("s1", "pay") == (row,)
+    assert other.resolve(row, NotApplied())
+
+
+def test_waiter_waits_for_an_owner_that_lives_past_its_lease(store: LedgerStore, clock: FakeClock) -> None:
+    """It is woken when the owner gives the claim up, and asks no store without end until then."""
+    ledger, other = (EffectLedger(store, clock=clock, jitter=lambda: 0.5) for _ in range(2))
+    claim = claimed(ledger)
+    clock.advance(LATER)
+    future = other.leases.watch(busy(other).row)
+    assert (future.done(), other.tick()) == (False, 0)
+    stop_renewing(ledger, claim)
+    clock.advance(MINUTE)
+    other.tick()
+    assert future.done()
+
+
+def test_ledger_that_is_no_longer_used_leaves_its_claims_to_their_leases(store: LedgerStore, clock: FakeClock) -> None:
+    """Nobody else can renew them."""
+    ledger = EffectLedger(store, clock=clock)
+    claimed(ledger)
+    del ledger
+    clock.advance(MINUTE)
+    assert isinstance(EffectLedger(store, clock=clock).claim(REQUEST), Unknown)
+
+
+def test_other_store_on_the_same_file_finds_the_claim_alive(tmp_path: Path) -> None:
+    """The claims of a process are known to all its stores; with the store, its claims are given up."""
+    clock, url = FakeClock(), f"sqlite:///{tmp_path / 'desk.db'}"
+    with handrail.store.open(url, clock=clock) as second:
+        with handrail.store.open(url, clock=clock) as first:
+            ledger = EffectLedger(first, clock=clock)
+            claim = claimed(ledger)
+            clock.advance(LATER)
+            assert isinstance(EffectLedger(second, clock=clock).claim(REQUEST), Busy)
+        stop_renewing(ledger, claim)
+        assert isinstance(EffectLedger(second, clock=clock).claim(REQUEST), Unknown)
+
+
+@contextmanager
+def owner(url: str) -> Generator[Fork]:
+    """Another process, which holds the claim."""
+    with start("tests.runtime.ledger.claim_child", url) as process:
+        assert process.stdout.readline() == "claimed\n"
+        yield process
+
+
+@pytest.fixture
+def later(url: str) -> Generator[Store]:
+    """The same store, opened in this process, where it is two hours later."""
+    with handrail.store.open(url, clock=FakeClock(SYSTEM_CLOCK.now() + LATER)) as store:
+        yield store
+
+
+@pytest.mark.parametrize("on_orphan", ORPHANS)
+def test_claim_of_another_process_lives_until_that_is_killed(url: str, later: Store, on_orphan: OnOrphan) -> None:
+    """Then it is an orphan at once."""
+    request = REQUEST._replace(on_orphan=on_orphan)
+    with owner(url) as process:
+        assert isinstance(EffectLedger(later).claim(request), Busy)
+        process.kill()
+        process.watch(os.WEXITED)
+        answer = EffectLedger(later).claim(request)
+        assert isinstance(answer, Claimed if on_orphan == "retry" else Unknown)
+
+
+def test_claim_that_its_living_owner_has_given_up_becomes_unknown(url: str, later: Store) -> None:
+    """From its next beat on its row does not name the process, so that the lease decides."""
+    with owner(url) as process:
+        process.stdin.write("give up\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == "given up\n"
+        assert isinstance(EffectLedger(later).claim(REQUEST), Unknown)
+        row = EffectLedger(later).row(KEY)
+        assert row is not None
+        assert row.owner.process == ""

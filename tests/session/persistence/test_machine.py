@@ -18,7 +18,7 @@ from handrail.session import Append, Replace, Session, SessionSnapshot, stored_a
 from handrail.session.calls import CallRef
 from handrail.testing import FakeClock
 from handrail.transaction import Transaction
-from handrail.turns import draw_ticket, turn_of
+from handrail.turns import draw_ticket, find_turn
 from tests.extent import examples
 from tests.session.faulty_stores import FaultyStore, Point
 from tests.session.samples import Add, Happened, Note, Reset, Task, Total
@@ -118,7 +118,7 @@ class Side:
 
     def nested(self, outer: Transaction, todo: Sequence[Act], *, commits: bool) -> None:
         """A call made inside another."""
-        ticket = draw_ticket((turn_of(outer),), exclusive=True, inside=outer.ticket)
+        ticket = draw_ticket((find_turn(outer),), exclusive=True, inside=outer.ticket)
         with Transaction("inner", ticket=ticket, writes=True, parent=outer) as transaction:
             self.perform(todo, transaction)
             if commits:

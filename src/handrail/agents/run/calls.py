@@ -34,9 +34,9 @@ from handrail.prompt.signature import Effect
 from handrail.redaction import current_call_secrets, redacted, redacted_logger, use_call_secrets
 from handrail.runtime import ToolCall
 from handrail.runtime.approval import ask_policy
+from handrail.runtime.calls import gather_secrets, masks_in
 from handrail.runtime.environment import Environment
 from handrail.runtime.execution import ASYNC
-from handrail.runtime.masked_records import masks_in, secrets_of
 from handrail.runtime.plan import find_plan
 from handrail.serde import Masking, dump, schema_masking
 from handrail.session import Session
@@ -249,7 +249,7 @@ async def foresee_call(
         return None
     resources = environment.resources.call_scope()
     before = current_call_secrets()
-    use_call_secrets(secrets_of(call, params, tool, before))
+    use_call_secrets(gather_secrets(call, params, tool, before))
 
     async def by_policy(policy: ToolPolicy, act: Callable[[], PolicyDecision]) -> PolicyDecision:
         return await ASYNC.in_thread(act) if policy_may_block(policy, tool, environment.session) else act()

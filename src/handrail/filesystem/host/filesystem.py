@@ -260,7 +260,7 @@ class HostFilesystem:
         return behind
 
     def view_for_call(self, call: Transaction, /) -> Self:
-        """The same files for the handler of a call; see `HasCallViews`. A view is equal to what it is a view of."""
+        """The same files for the handler of a call; see `view_for_call`. A view is equal to what it is a view of."""
         view = copy(self)
         view._origin, view._call = self._origin or self, call  # noqa: SLF001 - its own class
         return view

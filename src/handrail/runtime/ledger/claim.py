@@ -80,55 +80,45 @@ class EffectClaim(Claim):
     """The right to run an effect. It is enlisted in the call's transaction, which settles it.
 
     Attributes:
-        name: what names it among the claims of all effects.
+        name: names it among the claims of all effects.
         state: how far the call has come; see this module.
-        outcome: what the row has become; `None` while the call runs.
+        outcome: the state that the row has reached; `None` while the call runs.
     """
 
     state: ClaimState = "claimed"
     outcome: EffectOutcome | None = None
-    _result: ToolResult[Any] | None = None
+    _committing: ToolResult[Any] | None = None
     _read_until: datetime | None = None
 
     def __init__(  # noqa: PLR0913 - the claim, its owner, and how it is recorded
         self,
         ledger: EffectLedger,
-        claimed: Claimed,
+        grant: Claimed,
         tool: Tool[Any, Any],
         ticket: Ticket,
         *,
         shares: bool,
         in_unit: bool,
     ) -> None:
-        """Hold a granted claim for the call of a ticket.
-
-        Args:
-            ledger: the ledger.
-            claimed: the granted claim.
-            tool: the tool of the effect.
-            ticket: the ticket of the call.
-            shares: whether the session of the call is in the store of the ledger too.
-            in_unit: whether an effect that is not rolled back is recorded in the unit that commits the call, and not
-                immediately.
-        """
+        # `in_unit`: an effect that is not rolled back is recorded in the unit that commits the call, and not at once.
         self._ledger = ledger
-        self._claimed = claimed
+        self._grant = grant
         self._tool = tool
         self._ttl = DAY if tool.idempotency is None else tool.idempotency.ttl
         self._stays = tool.effect == "external" or tool.concurrent
         self.records_at_once: bool = self._stays and not in_unit
         self.store: UnitStore | None = ledger.units if shares else None
-        self._retries = claimed.retried and tool.external is not None
+        self._retries = grant.retried and tool.external is not None
         self._finding: OwnerFinding = _INTERRUPTED if tool.external is not None else _UNDONE
         self.apply: ApplyEffect[Any, Any] | None = tool.apply
-        self.effect: EffectRow | None = claimed.row
-        self.fence: int | None = claimed.fence
-        self.name: tuple[str, int] = claimed.name
-        self._ticket = HOLDERS[claimed.row.effect_id] = ticket
+        self.effect: EffectRow | None = grant.row
+        self.fence: int | None = grant.fence
+        self.name: tuple[str, int] = grant.name
+        self._ticket = HOLDERS[grant.row.effect_id] = ticket
 
     @property
     def waits(self) -> bool:
-        """Whether the result is written to another store than that of the session, a row is read, or the time asked."""
+        """True if the result goes to another store than that of the session, a row is read, or the time asked."""
         store = self._ledger.store
         return store.claim_waits or (store.waits and (self.store is None or self.records_at_once))
 
@@ -139,47 +129,43 @@ class EffectClaim(Claim):
 
     @property
     def unsettled(self) -> bool:
-        """Whether the effect is unknown, or its outcome could not be recorded."""
+        """True if the effect is unknown, or its outcome could not be recorded."""
         return self.outcome in {"unknown", "lost", "left"}
 
     @property
     def is_done(self) -> bool:
-        """Whether the effect is recorded as done, and stays so if the call fails."""
+        """True if the effect is recorded as done, and stays so if the call fails."""
         return self._stays and self.state == "recorded"
 
     def finished(self) -> ReplayedResult | None:
         """The result, if the call of this claim has succeeded and its parent has not ended."""
-        return None if self._result is None else ReplayedResult(self._claimed.row, self._result)
+        return None if self._committing is None else ReplayedResult(self._grant.row, self._committing)
 
     def renew(self) -> None:
-        """Renew the lease; see `Claim.renew`."""
-        self._ledger.renew(self._claimed)
+        """Renews the lease; see `Claim.renew`."""
+        self._ledger.renew(self._grant)
 
     def hand_over(self) -> None:
-        """Hand the handler over to this thread; see `Claim.hand_over`."""
+        """Hands the handler over to this thread; see `Claim.hand_over`."""
         with ASSIGNING:
             if self._finding is _NOT_STARTED:
                 raise TransactionClosedError(self._tool.name, "start its handler")
             self.state = "handed over"
         RUNNING_HANDLERS.add(self.name)
 
-    def left(self) -> None:
-        """Note that the handler has ended; see `Claim.left`."""
+    def end_handler(self) -> None:
+        """Removes the handler from those that run; see `Claim.end_handler`."""
         RUNNING_HANDLERS.discard(self.name)
 
-    def raised(self, error: BaseException, *, unknown: str = "") -> None:
-        """Take what the handler raised; see `Claim.raised`."""
+    def take_error(self, error: BaseException, *, unknown: str = "") -> None:
+        """Stores the exception of the handler; see `Claim.take_error`."""
         self._finding = NotKnown(unknown) if unknown else self._finding_from_error(error)
 
-    def returned(self, returned: object) -> None:
-        """Take what the handler returned, and record an effect that is not rolled back; see `Claim.returned`.
-
-        Raises:
-            LeaseLostError: the claim has passed to another owner meanwhile.
-        """
+    def take_result(self, result: object) -> None:
+        """Stores the result of the handler, and records an effect that is not rolled back; see `Claim.take_result`."""
         if self._stays:
             # While the result is dumped the effect has happened all the same, so `state` changes last.
-            self._finding = self._finding_from_result(returned)
+            self._finding = self._finding_from_result(result)
             if isinstance(self._finding, NotKnown):
                 return
         self.state = "returned"
@@ -188,11 +174,11 @@ class EffectClaim(Claim):
             self._record(self._finding)
 
     def record_on_commit(self, result: ToolResult[Any]) -> None:
-        """Set the result that the transaction records; see `Claim.record_on_commit`."""
-        self._result = result
+        """Sets the result that the transaction records; see `Claim.record_on_commit`."""
+        self._committing = result
 
-    def not_recorded(self, error: Exception) -> None:
-        """Raise if the effect has happened; see `Claim.not_recorded`. The lease is left to expire."""
+    def check_recorded(self, error: Exception) -> None:
+        """Raises if the effect has happened; see `Claim.check_recorded`. The lease is left to expire."""
         if isinstance(self._finding, EffectResult):
             if self.state != "recorded":
                 self._leave()
@@ -201,13 +187,13 @@ class EffectClaim(Claim):
             raise self._recording_error(error, done=f"{done} Its changes in the session were rolled back")
 
     def _recording_error(self, error: Exception, *, done: str = "") -> RecordingError:
-        row = self._claimed.row
+        row = self._grant.row
         what = done or f"{row.tool} was done, but that could not be recorded, and it is not repeated"
         effect: Literal["done", "unknown"] = "done" if done else "unknown"
         return RecordingError(what, error, session_id=row.owner.session_id, tool=row.tool, effect=effect)
 
     def unresolved_note(self) -> str:
-        """Whether the effect has happened nevertheless, or may have; see `Claim.unresolved_note`."""
+        """Says that the effect has happened nevertheless, or may have; see `Claim.unresolved_note`."""
         outcome = self.outcome
         if outcome is None and self._stays:  # that of a nested call, whose caller has failed: it may still run
             proven = isinstance(self._finding, NotApplied) and not self._retries
@@ -222,18 +208,18 @@ class EffectClaim(Claim):
         return ""
 
     def leave_unread(self) -> bool:
-        """Leave a slot that is done to the call that equals this one; see `Claim.leave_unread`."""
+        """Leaves a slot that is done to the call that equals this one; see `Claim.leave_unread`."""
         if self.state == "handed over" and self.outcome is None:
-            self._ledger.leave_running(self._claimed)
+            self._ledger.leave_running(self._grant)
         ttl = self._ttl if self.store is None else None
-        return self.is_done and self._ledger.leave_unread(self._claimed.row, self._read_until, ttl=ttl)
+        return self.is_done and self._ledger.leave_unread(self._grant.row, self._read_until, ttl=ttl)
 
-    def ended_late(self, ended: Future[Any]) -> None:
-        """Take the late outcome of a handler that timed out; see `Claim.ended_late`."""
+    def take_late_outcome(self, future: Future[Any]) -> None:
+        """Settles the row by the late outcome of a handler that timed out; see `Claim.take_late_outcome`."""
         if self.state == "claimed":
             return  # it was kept from starting
-        error = ended.exception()
-        finding = self._finding_from_result(ended.result()) if error is None else self._finding_from_error(error)
+        error = future.exception()
+        finding = self._finding_from_result(future.result()) if error is None else self._finding_from_error(error)
         if isinstance(finding, NotApplied) and self._retries:
             finding = _EARLIER
         self._settle_late(finding)
@@ -242,95 +228,87 @@ class EffectClaim(Claim):
         why = unknown_because(error, self._tool)
         return NotApplied(describe_error(error)) if why is None else NotKnown(why)
 
-    def _finding_from_result(self, returned: object) -> OwnerFinding:
-        if is_result(returned) and not returned.success:
-            return NotApplied(truncate(redacted(str(returned.message))))  # which is not checked yet
-        value = returned.value if is_result(returned) else returned
+    def _finding_from_result(self, result: object) -> OwnerFinding:
+        if is_result(result) and not result.success:
+            return NotApplied(truncate(redacted(str(result.message))))  # which is not checked yet
+        value = result.value if is_result(result) else result
         if is_unfinished(value):
             why = f"its handler returned a value of type {type(value).__name__}, whose work has perhaps not been done"
             return _UNDONE if self._tool.external is None else NotKnown(why)
-        if not is_result(returned):
+        if not is_result(result):
             return EffectResult(f"{self._tool.name} was done, but its handler returned no result.", None)
-        return dump_result(self._tool, returned)
+        return dump_result(self._tool, result)
 
     def _settle_late(self, finding: OwnerFinding) -> bool:
-        """Settle a row that is unknown by what its owner has learnt since; returns whether it is settled.
-
-        It is written in an empty context: in the context of a nested call it would be rolled back with the parent.
-        """
+        # In an empty context: in the context of a nested call it would be rolled back with the parent.
         external = self._tool.external
         if external is None or isinstance(finding, NotKnown):
             return False
         settle, accept = self._ledger.settle_late, external.accept_late_result
         try:
-            return Context().run(settle, self._claimed, finding, accept=accept, ttl=self._recorded_ttl)
+            return Context().run(settle, self._grant, finding, accept=accept, ttl=self._recorded_ttl)
         except Exception:  # noqa: BLE001 - logged; the effect stays unknown
             _log.exception("the late outcome of the effect of %s could not be recorded", self._tool.name)
             return False
 
     def write(self) -> Sequence[EffectChange | MarkApplied]:
-        """Record the result with the unit of the store of the session, or else at once.
-
-        Raises:
-            LeaseLostError: the claim has passed to another owner; nothing is committed then.
-        """
-        if self._result is None or (self.state == "recorded" and self.store is None):
+        """Records the result with the unit of the store of the session, or else at once; raises `LeaseLostError`."""
+        if self._committing is None or (self.state == "recorded" and self.store is None):
             return ()
-        row, store = self._claimed.row, self._ledger.store
+        row, store = self._grant.row, self._ledger.store
         if self.state != "recorded":
-            done = self._finding if isinstance(self._finding, EffectResult) else dump_result(self._tool, self._result)
+            done = (
+                self._finding if isinstance(self._finding, EffectResult) else dump_result(self._tool, self._committing)
+            )
             if self.store is None:
-                if not self._ledger.end(self._claimed, done, ttl=self._recorded_ttl):
-                    raise LeaseLostError(self._claimed.key, self._claimed.fence)
+                if not self._ledger.end(self._grant, done, ttl=self._recorded_ttl):
+                    raise LeaseLostError(self._grant.key, self._grant.fence)
                 self.state = "recorded"
                 return ()
             now = store.now()
-            ended = effects.ended_row(row, done, now=now, ttl=self._ttl)
-            change: EffectChange | MarkApplied = EffectChange(row, effects.applied(ended, now=now, ttl=self._ttl))
+            done_row = effects.ended_row(row, done, now=now, ttl=self._ttl)
+            change: EffectChange | MarkApplied = EffectChange(row, effects.applied(done_row, now=now, ttl=self._ttl))
         else:  # recorded when it happened: that its result is applied is known only with this commit
-            standing = store.get(row.partition, row.key) or row
+            current_row = store.get(row.partition, row.key) or row
             if self.apply is not None:  # another session may have found the result, and applied it; then this must not
-                standing = standing._replace(applied_at=None)
-            elif (standing.effect_id, standing.status) != (row.effect_id, "done"):
+                current_row = current_row._replace(applied_at=None)
+            elif (current_row.effect_id, current_row.status) != (row.effect_id, "done"):
                 return ()
-            change = effects.mark_applied(standing, now=store.now(), ttl=self._ttl)
+            change = effects.mark_applied(current_row, now=store.now(), ttl=self._ttl)
         self._read_until = change.row and change.row.expires_at
         return (change,)
 
     def after_commit(self) -> None:
-        """Mark the effect as recorded."""
+        """Marks the effect as recorded."""
         if self.state != "recorded":
-            self._ledger.leases.drop(self._claimed)
+            self._ledger.leases.drop(self._grant)
         self.state, self.outcome = "recorded", "done"
-        drop_holder(self._claimed.row, self._ticket)
+        drop_holder(self._grant.row, self._ticket)
 
     def in_doubt(self) -> None:
-        """Leave the row to what the commit has written, or what is known of the effect."""
+        """Leaves the row to what the commit has written, or what is known of the effect."""
         if not self._stays:
             self._finding = NotKnown("whether its call was committed is unknown")
         self._leave()
-        drop_holder(self._claimed.row, self._ticket)
+        drop_holder(self._grant.row, self._ticket)
 
     def after_rollback(self) -> None:
-        """Settle the claim after the transaction has been rolled back; idempotent.
-
-        A store that fails here is logged: the lease expires, and the effect is unknown then.
-        """
-        drop_holder(self._claimed.row, self._ticket)
+        """Settles the claim once the transaction is rolled back; idempotent. A store that fails here is logged."""
+        drop_holder(self._grant.row, self._ticket)
         if self.outcome is None:
             self.outcome = self._settle()
 
     def close(self, *, nested: bool) -> None:
-        """Settle the claim of a call whose rollback was interrupted before it came to that; see `Claim.close`."""
-        if self.outcome is None and not (nested and self._result is not None):
+        """Settles the claim of a call whose rollback was interrupted before it came to that; see `Claim.close`."""
+        if self.outcome is None and not (nested and self._committing is not None):
             self.after_rollback()
 
     def _settle(self) -> EffectOutcome:
-        """Write what the row becomes by the table of this module."""
+        # By the table of this module.
         try:
             if self.state == "recorded":
                 if not self._stays:  # a part of a transaction that could not be committed as a whole
-                    self._ledger.invalidate(self._claimed.key, partition=self._claimed.row.partition)
+                    self._ledger.invalidate(self._grant.key, partition=self._grant.row.partition)
                 return "done" if self._stays else "failed"
             with ASSIGNING:  # a body that has not been handed over by now never is
                 if self.state == "claimed":
@@ -341,7 +319,7 @@ class EffectClaim(Claim):
             if isinstance(finding, EffectResult):
                 self._record(finding)
                 return "done"
-            has_ended = self._ledger.end(self._claimed, finding)
+            has_ended = self._ledger.end(self._grant, finding)
             if isinstance(finding, NotKnown):
                 return "unknown"
             return "failed" if has_ended or self._settle_late(finding) else "lost"
@@ -349,15 +327,14 @@ class EffectClaim(Claim):
             _log.exception("the effect of %s was done, and that could not be recorded", self._tool.name)
         except Exception:  # noqa: BLE001 - logged; the state has been rolled back, and the lease expires
             _log.exception("the outcome of the effect of %s could not be recorded", self._tool.name)
-            self._ledger.finish_later(self._claimed, self._finding, ttl=self._recorded_ttl)
+            self._ledger.finish_later(self._grant, self._finding, ttl=self._recorded_ttl)
         return "lost"
 
     def _record(self, result: EffectResult) -> None:
-        """Record an effect that has happened; retry if the store fails."""
         for attempts_left in reversed(range(3)):
             try:
                 # May be repeated: `end` recognizes a row that an attempt whose answer was lost has written.
-                has_ended = self._ledger.end(self._claimed, result, ttl=self._recorded_ttl)
+                has_ended = self._ledger.end(self._grant, result, ttl=self._recorded_ttl)
             except Exception as error:
                 _log.exception("%s was done, but recording it failed", self._tool.name)
                 if not attempts_left:
@@ -366,34 +343,34 @@ class EffectClaim(Claim):
                 continue
             if not has_ended and not self._settle_late(result):
                 self.outcome = "lost"
-                raise LeaseLostError(self._claimed.key, self._claimed.fence)
+                raise LeaseLostError(self._grant.key, self._grant.fence)
             self.state = "recorded"
             return
 
     def _leave(self) -> None:
-        """Leave the effect, which is done and not recorded, to its lease, and to a store that answers again."""
+        # To its lease, and to a store that answers again: the effect is done and not recorded.
         self.outcome = "left"
-        self._ledger.finish_later(self._claimed, self._finding, ttl=self._recorded_ttl)
+        self._ledger.finish_later(self._grant, self._finding, ttl=self._recorded_ttl)
 
     @property
     def _recorded_ttl(self) -> timedelta | None:
         # Recorded on its own, the result is not applied yet, and the slot is unread until a commit says otherwise.
         if self.apply is not None:
             return UNTIL_APPLIED
-        return None if self.store is not None and self._claimed.row.is_slot else self._ttl
+        return None if self.store is not None and self._grant.row.is_slot else self._ttl
 
 
 def _unknown(tool: Tool[Any, Any]) -> str:
-    said = f"Whether {tool.name} took effect is unknown"
+    text = f"Whether {tool.name} took effect is unknown"
     if tool.reconcile is not None:
-        return f"{said}, so it is not run again. Do not ask for it again; the program asks what happened."
+        return f"{text}, so it is not run again. Do not ask for it again; the program asks what happened."
     if tool.on_orphan == "retry" and tool.idempotency is not None:
-        return f"{said}. A call with the same arguments is the same effect."
+        return f"{text}. A call with the same arguments is the same effect."
     if tool.on_orphan == "retry" or (tool.external is not None and tool.external.repeat_unknown == "allow"):
-        return f"{said}. Find out what happened: another call would do it again."
+        return f"{text}. Find out what happened: another call would do it again."
     return unknown_outcome(tool.name)
 
 
 def unknown_outcome(tool_name: str) -> str:
-    """What the model reads of an effect that is unknown, and is not run again."""
+    """The message to the model of an effect that is unknown, and is not run again."""
     return f"Whether {tool_name} took effect is unknown, so it is not run again. {FOR_A_PERSON}"

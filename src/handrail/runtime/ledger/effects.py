@@ -139,17 +139,16 @@ class ClaimRequest(NamedTuple):
     Attributes:
         partition: the session id, or `""` for a key that all sessions share.
         key: the idempotency key, or the slot of the call.
-        tool: name of the tool.
         params_hash: sha256 of the canonical JSON of all arguments, hexadecimal; see `handrail.prompt.idempotency`.
         owner: the call, by its session, reply and id. The ledger adds the process.
         lease: how long the claim is valid without a renewal.
         on_orphan: how an effect is treated whose owner's lease has expired.
-        beat_until: when the ledger stops renewing the lease, an aware datetime; `None` for never. Pass the call's
-            deadline, so that a handler that hangs does not hold its key for ever.
+        beat_until: when the ledger stops renewing the lease, aware; `None` for never. Pass the call's deadline, so that
+            a handler that hangs does not hold its key for ever.
         arguments: the arguments for people, as `recorded_arguments` writes them; `None` to record none.
         conditions: the locks that must be valid for the claim to be granted: that of the session of the call, if the
             session is in the store of the ledger.
-        replays_other_arguments: whether a result of other arguments answers the claim; otherwise that is a conflict.
+        replays_other_arguments: a result of other arguments answers the claim; otherwise that is a conflict.
     """
 
     partition: str
@@ -171,8 +170,8 @@ class EffectResult(NamedTuple):
     Attributes:
         message: the message for the model.
         value: the JSON of what the handler returned (`b"null"` for `None`); `None` if it cannot be serialised: the
-            effect has happened nevertheless, and a replay notes that the value is unavailable.
-        exclude_value_from_context: whether the model sees only the message.
+            effect has happened nevertheless, and a replay says that the value is unavailable.
+        exclude_value_from_context: the model sees only the message.
     """
 
     message: str
@@ -213,8 +212,8 @@ class Claimed:
         row: the row as it was claimed.
         lease: how long each renewal is valid.
         beat_until: when the ledger stops renewing the lease; `None` for never.
-        retried: whether an earlier owner has started the effect and its outcome is unknown.
-        name: what names the claim among those of all effects; see `EffectRow.claim`.
+        retried: an earlier owner has started the effect, and its outcome is unknown.
+        name: names the claim among those of all effects; see `EffectRow.claim`.
         key: the idempotency key, to be forwarded to the external API.
         fence: the fencing token: one more for each owner; an external API may use it to reject stale owners.
     """
@@ -232,13 +231,13 @@ class Claimed:
 
 
 class Hit(NamedTuple):
-    """The effect has happened: skip the handler and replay the result."""
+    """The effect has happened: its result is replayed, and the handler is skipped."""
 
     row: EffectRow
 
 
 class Busy(NamedTuple):
-    """Another owner runs the effect. Wait for a change (`LeaseRenewer.watch`) and claim again, or refuse the call."""
+    """Another owner runs the effect: wait for a change (`LeaseRenewer.watch`) and claim again, or refuse the call."""
 
     row: EffectRow
 
@@ -273,8 +272,8 @@ class Unknown(NamedTuple):
         """The message for the model."""
         note = self.row.note.partition("\n")[0]
         reason = f" ({note})" if note else ""
-        started = f"an earlier call of {self.row.tool} with the idempotency key {self.row.key} was started"
-        return f"{started}, and it is not known whether it took effect{reason}. It was not run again. {FOR_A_PERSON}"
+        text = f"an earlier call of {self.row.tool} with the idempotency key {self.row.key} was started"
+        return f"{text}, and it is not known whether it took effect{reason}. It was not run again. {FOR_A_PERSON}"
 
 
 Rejection = Hit | Busy | Conflict | Unknown
@@ -285,7 +284,7 @@ ClaimAnswer = Claimed | Rejection
 
 
 def lacks_value(row: EffectRow) -> bool:
-    """Whether the row of an effect that has happened has not all of its value: none, or masks in place of secrets."""
+    """True if the row of an effect that has happened lacks a part of its value, or has masks in place of secrets."""
     return row.value is None or f'"{MASK}"'.encode() in row.value
 
 
@@ -304,9 +303,8 @@ class ToolEffect:
         expires_at: when the entry expires; `None` for never.
         effect_id: identifies the effect as long as its entry exists.
         partition: the session id, or `""` for a key that all sessions share.
-        value_unavailable: whether the value could not be serialised, or what is stored of it is not JSON, or has the
-            mask in place of a secret.
-        exclude_value_from_context: whether the model sees only the message.
+        value_unavailable: the value could not be serialised, is not JSON, or has the mask in place of a secret.
+        exclude_value_from_context: the model sees only the message.
     """
 
     idempotency_key: str
@@ -341,12 +339,12 @@ _EFFECT_ID = "[0-9a-f]{32}"
 
 
 def key_expired(row: EffectRow, now: datetime) -> bool:
-    """Whether a row counts as absent: it is done or failed, and has expired."""
+    """True if a row counts as absent: it is done or failed, and has expired."""
     return row.expires_at is not None and row.expires_at <= now and row.status in {"done", "failed"}
 
 
 def lease_expired(row: EffectRow, now: datetime) -> bool:
-    """Whether a row is running, and its owner's lease has expired."""
+    """True if a row is running, and its owner's lease has expired."""
     return row.status == "running" and row.lease_until is not None and row.lease_until <= now
 
 
@@ -363,14 +361,10 @@ def fault(row: EffectRow) -> str:
     return ""
 
 
-def claimed(row: EffectRow | None, fresh: EffectRow, request: ClaimRequest) -> tuple[type[Rejection] | None, EffectRow]:
-    """Answer a claim: why it is not granted, and the row to be written for it; `row` itself if nothing changes.
-
-    Args:
-        row: the current row, if there is one.
-        fresh: the running row that the claim would write if there were none.
-        request: what is claimed, and how a row that is there already is treated.
-    """
+def answer_claim(
+    row: EffectRow | None, fresh: EffectRow, request: ClaimRequest
+) -> tuple[type[Rejection] | None, EffectRow]:
+    """Answers a claim: why it is not granted, and the row to be written for it; `row` itself if nothing changes."""
     now, retries = fresh.created_at, request.on_orphan == "retry"
     if row is None or key_expired(row, now):
         return None, fresh
@@ -397,14 +391,7 @@ def taken_over(row: EffectRow, fresh: EffectRow) -> EffectRow:
 
 
 def ended_row(row: EffectRow, finding: OwnerFinding, *, now: datetime, ttl: timedelta | None = None) -> EffectRow:
-    """The row of an effect by what is known of it; if that is unknown, its last owner is fenced.
-
-    Args:
-        row: the row before.
-        finding: whether it has happened, with its result.
-        now: the store's time.
-        ttl: how long a result is replayed; `None` for ever. That it has certainly not happened expires in a day.
-    """
+    """The row of an effect by what is known of it; if that is unknown, its last owner is fenced."""
     if isinstance(finding, NotKnown):
         return unknown_row(row, finding.why)
     if isinstance(finding, NotApplied):
@@ -415,20 +402,14 @@ def ended_row(row: EffectRow, finding: OwnerFinding, *, now: datetime, ttl: time
 
 
 def applied(row: EffectRow, *, now: datetime, ttl: timedelta | None = None) -> EffectRow:
-    """The row of an effect that has happened, and whose result is applied in the unit that writes the row.
-
-    Args:
-        row: the row before.
-        now: the store's time.
-        ttl: how long the result is replayed, if it did not expire before; `None` for ever.
-    """
+    """The row of an effect whose result is applied in the unit that writes the row, and replayed for `ttl` from now."""
     if row.expires_at is not None and not row.is_kept_until_applied:
         return row._replace(applied_at=now)
     return row._replace(applied_at=now, expires_at=None if ttl is None else now + ttl)
 
 
 def mark_applied(row: EffectRow, *, now: datetime, ttl: timedelta | None = None) -> MarkApplied:
-    """What records, in the unit that applies it, that a result is applied; refused if another call has it meanwhile."""
+    """The write that marks a result as applied; refused if another call has applied it meanwhile."""
     return MarkApplied(row, applied(row, now=now, ttl=ttl))
 
 
@@ -448,8 +429,7 @@ def resolved_row(row: EffectRow, finding: Finding, *, now: datetime, ttl: timede
     applied, which a person may do by hand.
 
     Raises:
-        LedgerError: the row is not unresolved: it is running within its lease, or already done or failed. Or it has no
-            result that could have been applied by hand.
+        LedgerError: the row is running within its lease, or already done or failed; or it has no result to be applied.
     """
     # The call of a slot may be repeated at any time: its model may not have read the outcome yet.
     ttl = None if row.is_slot else ttl
@@ -468,38 +448,29 @@ def resolved_row(row: EffectRow, finding: Finding, *, now: datetime, ttl: timede
 
 
 def is_correctable(row: EffectRow) -> bool:
-    """Whether a person may still correct the result of an effect that is done: it was found, and is not applied.
-
-    What its first owner has recorded by itself is not corrected, unless it waits for `apply`.
-    """
+    """True if a person may still correct the result of an effect: it was found, and is not applied."""
     return row.status == "done" and row.applied_at is None and (row.fence > 1 or row.is_kept_until_applied)
 
 
 def is_left_by(row: EffectRow, claimed_row: EffectRow) -> bool:
-    """Whether a row is unsettled, and has not passed to another owner since it was claimed."""
+    """True if a row is unsettled, and has not passed to another owner since it was claimed."""
     later = {"running": 0, "unknown": 1}.get(row.status)
     return row.effect_id == claimed_row.effect_id and row.fence - claimed_row.fence == later
 
 
-def same_outcome(standing: EffectRow | None, row: EffectRow) -> bool:
-    """Whether a row is there, and equal to another one except for the times of its lease, its end and its expiry."""
+def same_outcome(current: EffectRow | None, row: EffectRow) -> bool:
+    """True if a row is there and equal to another one but for its times of lease, end and expiry."""
     # Times are left out, because each attempt to write an outcome reads the clock anew.
-    return standing is not None and standing[:9] + standing[12:17] == row[:9] + row[12:17]
+    return current is not None and current[:9] + current[12:17] == row[:9] + row[12:17]
 
 
 def removable(row: EffectRow) -> bool:
-    """Whether a row may be removed without the risk that its effect happens twice."""
+    """True if a row may be removed without the risk that its effect happens twice."""
     return row.status in {"done", "failed"} and not row.is_kept_until_applied
 
 
 def refusal(row: EffectRow, why: str, *, force: bool = False) -> LedgerError:
-    """The error of what a row does not permit, with what a person can do.
-
-    Args:
-        row: the row.
-        why: what it does not permit.
-        force: whether it can be forced.
-    """
+    """The error for an act that a row does not permit, with what a person can do."""
     status: str = row.status
     cure = "Find out whether it has happened, and resolve it."
     if row.status == "running":

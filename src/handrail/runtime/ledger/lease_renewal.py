@@ -54,10 +54,8 @@ _logger = redacted_logger("handrail.runtime")
 class LeaseRenewer:
     """Renews the leases of claims, a third of a lease apart, and watches running rows.
 
-    Args:
-        store: where the rows are; its clock measures the leases.
-        clock: measures when the next renewal is due, and whether a claim's `beat_until` has passed.
-        jitter: a number from 0 to 1, drawn anew each time; it spreads the polls of a store.
+    `clock` measures when renewals are due; that of `store` measures the leases. `jitter` is a number from 0 to 1, drawn
+    anew each time; it spreads the polls of a store.
     """
 
     __slots__ = ("_bell", "_clock", "_due", "_jitter", "_store", "_unstarted", "_wakes_at")
@@ -72,7 +70,7 @@ class LeaseRenewer:
         self._unstarted = threading.Lock()  # acquired once, by the caller that starts the thread
 
     def add(self, claim: Claimed) -> None:
-        """Renew a claim until it is dropped, abandoned or lost, or its `beat_until` has passed; meanwhile it lives."""
+        """Renews a claim until it is dropped, abandoned or lost, or its `beat_until` has passed; meanwhile it lives."""
         seconds = math.inf if claim.beat_until is None else (claim.beat_until - self._clock.now()).total_seconds()
         # By the monotonic clock: that the other one is set forward ends no claim.
         LIVE_CLAIMS[claim.name] = self._clock.monotonic() + seconds
@@ -80,18 +78,18 @@ class LeaseRenewer:
         self.schedule(claim, _beat_seconds(claim), partial(self._beat, claim))
 
     def drop(self, claim: Claimed) -> None:
-        """Stop renewing a claim that has ended; does nothing if it was not renewed."""
+        """Stops renewing a claim that has ended; does nothing if it was not renewed."""
         LIVE_CLAIMS.pop(claim.name, None)
         self.unschedule(claim)
 
     def abandon(self, claim: Claimed, *, at_once: bool = False) -> None:
-        """Stop renewing a claim that has not ended: its lease decides, for other processes from its next beat on."""
+        """Stops renewing a claim that has not ended: its lease decides, for other processes from its next beat on."""
         self.drop(claim)
         if claim.row.owner.process:
             self.schedule(claim, 0 if at_once else _beat_seconds(claim), partial(self._beat, claim))
 
     def settle_later(self, claim: Claimed, settle: Callable[[], object]) -> None:
-        """Stop renewing a claim, and settle it if the store, which has failed, takes that before the lease ends."""
+        """Stops renewing a claim, and settles it if the store, which has failed, takes that before the lease ends."""
         self.drop(claim)
         until = self._clock.monotonic() + claim.lease.total_seconds()
 
@@ -107,7 +105,7 @@ class LeaseRenewer:
         self.schedule(settle, _RETRY_SECONDS, attempt)
 
     def renewal(self, claim: Claimed) -> EffectChange:
-        """What extends a claim by its lease, from now on; refused if its owner has lost it."""
+        """The write that extends a claim by its lease, from now on; refused if its owner has lost it."""
         return EffectChange(claim.row, claim.row._replace(lease_until=self._store.now() + claim.lease))
 
     def watch(self, row: EffectRow) -> Future[None]:
@@ -132,10 +130,7 @@ class LeaseRenewer:
         return future
 
     def schedule(self, task: Hashable, delay: float, perform: _Perform) -> None:
-        """Schedule a task in `delay` seconds; a task that is already scheduled is rescheduled.
-
-        If it raises, that is logged, and it is tried again in a second.
-        """
+        """Schedules a task in `delay` seconds, anew if it is scheduled; one that raises is logged, and tried again."""
         due = self._clock.monotonic() + delay
         self._due[task] = [due], perform
         if due < self._wakes_at:
@@ -145,15 +140,15 @@ class LeaseRenewer:
                 threading.Thread(target=self._run, name="handrail-ledger", daemon=True).start()
 
     def unschedule(self, task: Hashable) -> None:
-        """Unschedule a task; does nothing if it is not scheduled. It may be running at this moment."""
+        """Unschedules a task; does nothing if it is not scheduled. It may be running at this moment."""
         self._due.pop(task, None)
 
     def tick(self) -> int:
-        """Perform all tasks that are due by the clock, in this thread; returns how many."""
+        """Performs all tasks that are due by the clock, in this thread; returns how many."""
         now = self._clock.monotonic()
         # A copy, because other threads schedule tasks meanwhile, and a dictionary must not change while it is iterated.
         due = [(task, entry) for task, entry in list(self._due.items()) if entry[0][0] <= now]
-        for (task, entry), again in [(each, self._attempt(each[1][1])) for each in due]:
+        for (task, entry), again in [(item, self._attempt(item[1][1])) for item in due]:
             delay = self._attempt(again) if callable(again) else again
             if delay is not None:
                 # Into the entry, not into the dictionary: a task that was unscheduled meanwhile must not be scheduled
@@ -165,7 +160,7 @@ class LeaseRenewer:
         return len(due)
 
     def stop(self) -> None:
-        """Abandon all claims, perform what is due, and end the thread. May be called from a finalizer."""
+        """Abandons all claims, perform what is due, and ends the thread. May be called from a finalizer."""
         for task in list(self._due):
             if isinstance(task, Claimed):
                 self.abandon(task, at_once=True)
@@ -180,7 +175,7 @@ class LeaseRenewer:
         return lambda: _beat_seconds(claim) if answer.result() is None else None
 
     def _disown(self, claim: Claimed) -> None:
-        """Remove the name of this process from the row: it would prove to others that the owner lives."""
+        # The name of this process would prove to others that the owner lives.
         LIVE_CLAIMS.pop(claim.name, None)
         claim.row = disown(claim.row)  # which its owner may still renew
         with suppress(StoreClosedError):  # which has disowned what it had claimed
@@ -188,17 +183,17 @@ class LeaseRenewer:
             if row is not None and row.owner.process and EffectChange(claim.row, None).fits(row):
                 change_effect(self._store, row, disown(row))
 
-    def _poll(self, future: Future[None], seen: EffectRow) -> _Due:
-        """Look at a watched row; returns in how many seconds to look again, `None` if the watch has ended."""
-        row, now = self._store.get(seen.partition, seen.key), self._store.now()
+    def _poll(self, future: Future[None], claimed_row: EffectRow) -> _Due:
+        # Returns in how many seconds to look again, `None` if the watch has ended.
+        row, now = self._store.get(claimed_row.partition, claimed_row.key), self._store.now()
         until = None if row is None else prove_owner(self._store, row, now).lease_until
-        _look(future, seen, row if until is not None and until > now else None)
+        _look(future, claimed_row, row if until is not None and until > now else None)
         if future.done() or until is None:
             return None
-        left = (until - now).total_seconds()
+        seconds = (until - now).total_seconds()
         poll_every = self._store.poll_every
         # Between half of the interval and one and a half, so that many processes do not poll a store together.
-        return left if poll_every is None else min(left, poll_every.total_seconds() * (0.5 + self._jitter()))
+        return seconds if poll_every is None else min(seconds, poll_every.total_seconds() * (0.5 + self._jitter()))
 
     def _attempt(self, act: Callable[[], T]) -> T | float:
         try:
@@ -224,9 +219,8 @@ class LeaseRenewer:
             wake = min(wake, time.monotonic() + ring)
 
 
-def _look(future: Future[None], seen: EffectRow, row: EffectRow | None) -> None:
-    """Resolve the future of a watch if the row no longer belongs to its owner."""
-    if not EffectChange(seen, None).fits(row):
+def _look(future: Future[None], claimed_row: EffectRow, row: EffectRow | None) -> None:
+    if not EffectChange(claimed_row, None).fits(row):
         with suppress(InvalidStateError):  # another thread has seen the change, or the waiter has cancelled
             future.set_result(None)
 

@@ -49,11 +49,9 @@ _LATE = "the effect %s of %s %s, as its owner under fence %d learnt late; this c
 class EffectLedger:
     """Records the owner and the outcome of each effect, so that none happens twice by accident.
 
-    Any number of threads may use one ledger, and any number of ledgers one store. There are two ways to use it:
-
-    - `claim` before the effect, then `end`: what the pipeline does. A thread of the
-      ledger renews the claims; it starts with the first claim and sleeps while there is none.
-    - `lookup` and `record`: a plain cache of results. Two concurrent callers may both find nothing.
+    Any number of threads may use one ledger, and any number of ledgers one store. There are two ways to use it: `claim`
+    before the effect, then `end`, as the pipeline does (a thread of the ledger renews the claims); or `lookup` and
+    `record`, a plain cache of results, where two concurrent callers may both find nothing.
 
     Args:
         store: where the rows are stored; in memory by default.
@@ -97,7 +95,7 @@ class EffectLedger:
     # ------------------------------------------------------------------------------------------------ claim and finish
 
     def claim(self, request: ClaimRequest) -> ClaimAnswer:
-        """Claim an effect. Only `Claimed` permits the handler to start.
+        """Claims an effect. Only `Claimed` permits the handler to start.
 
         The claim is then renewed, a third of a lease apart, until it is ended, abandoned or lost, or until
         `request.beat_until`.
@@ -113,57 +111,56 @@ class EffectLedger:
     async def claim_in(self, apply: Apply | None, request: ClaimRequest, in_thread: InThread | None) -> ClaimAnswer:
         """As `claim`, with units that `apply` writes, and waits that are `in_thread`; `None` for in this thread.
 
-        The claim is renewed once it is added to `leases`: until it has an owner that ends it, its lease may expire. If
-        this is interrupted or cancelled, the claim is withdrawn: its handler does not start.
+        The claim is renewed once it is added to `leases`. If this is interrupted or cancelled, the claim is withdrawn.
         """
         while True:
             act, make = in_thread if self.store.claim_waits else None, partial(self._fresh, request)
             fresh = make() if act is None else cast("EffectRow", await act(make))
             # Insert before reading: most keys are new, and the insert decides atomically between two callers.
-            refused = await self._written(apply, None, fresh, request)
-            if refused is None:
+            conflict = await self._write(apply, None, fresh, request)
+            if conflict is None:
                 return Claimed(fresh, request.lease, request.beat_until)
-            standing = refused.present
-            if standing is None:  # removed meanwhile
+            current = conflict.present
+            if current is None:  # removed meanwhile
                 continue
-            if standing.status == "running":
-                look = partial(prove_owner, self.store, standing, fresh.created_at)
-                standing = look() if in_thread is None else cast("EffectRow", await in_thread(look))
-            refusal, row = effects.claimed(standing, fresh, request)
+            if current.status == "running":
+                look = partial(prove_owner, self.store, current, fresh.created_at)
+                current = look() if in_thread is None else cast("EffectRow", await in_thread(look))
+            refusal, row = effects.answer_claim(current, fresh, request)
             # The store compares id, fence and status of `standing`. If it refuses, another process has changed the row:
             # decide again.
-            if row is standing or await self._written(apply, standing, row, request) is None:
+            if row is current or await self._write(apply, current, row, request) is None:
                 if refusal is not None:
                     return refusal(row)
-                retried = standing.status in {"running", "unknown"}
+                retried = current.status in {"running", "unknown"}
                 return Claimed(row, request.lease, request.beat_until, retried=retried)
 
-    async def _written(
-        self, apply: Apply | None, seen: EffectRow | None, row: EffectRow, request: ClaimRequest
+    async def _write(
+        self, apply: Apply | None, current: EffectRow | None, row: EffectRow, request: ClaimRequest
     ) -> RefusedWrite | None:
-        """Write a row that may be a claim, in place of the one seen; `None` if it was not refused."""
-        unit = UnitOfWork((EffectInsert(row) if seen is None else EffectChange(seen, row), *request.conditions))
+        # In place of the row that is there; `None` if it was not refused.
+        unit = UnitOfWork((EffectInsert(row) if current is None else EffectChange(current, row), *request.conditions))
         if row.status == "running":  # before others can read it, and find no owner
             NEW_CLAIMS[row.claim] = time.monotonic() + request.lease.total_seconds()
-        refused: object = row
+        answer: object = row
         try:
-            refused = self.store.apply(unit) if apply is None else await apply(self.store, unit)
-            return cast("RefusedWrite | None", refused)
+            answer = self.store.apply(unit) if apply is None else await apply(self.store, unit)
+            return cast("RefusedWrite | None", answer)
         except BaseException as interrupt:
             if not isinstance(interrupt, Exception):  # Ctrl-C, a cancellation: it may have been written
                 # A coroutine that is being closed with its loop cannot await anything.
-                await self._withdraw(None if isinstance(interrupt, GeneratorExit) else apply, seen, row)
+                await self._withdraw(None if isinstance(interrupt, GeneratorExit) else apply, current, row)
             raise
         finally:
-            if refused is not None:
+            if answer is not None:
                 NEW_CLAIMS.pop(row.claim, None)
 
-    async def _withdraw(self, apply: Apply | None, seen: EffectRow | None, row: EffectRow) -> None:
-        """Undo a claim whose handler will not start, if it was granted; the store is not asked for the time again."""
+    async def _withdraw(self, apply: Apply | None, current: EffectRow | None, row: EffectRow) -> None:
+        # The handler will not start. The store is not asked for the time again.
         if row.status != "running":
             return
         finding: effects.OwnerFinding = effects.NotApplied("the call was cancelled before it started")
-        if seen is not None and seen.status in {"running", "unknown"}:
+        if current is not None and current.status in {"running", "unknown"}:
             finding = NotKnown("a later attempt was cancelled before it started")
         try:
             unit = UnitOfWork((EffectChange(row, effects.ended_row(row, finding, now=row.created_at)),))
@@ -173,23 +170,18 @@ class EffectLedger:
             _log.exception("the claim of a cancelled call of %s could not be withdrawn", row.tool)
 
     def renew(self, claim: Claimed) -> None:
-        """Renew the lease from now on.
-
-        Raises:
-            LeaseLostError: the effect has passed to another owner, or is no longer running.
-        """
+        """Renews the lease from now on; raises `LeaseLostError` if the effect is no longer the claim's."""
         if self.store.apply(UnitOfWork((self.leases.renewal(claim),))) is not None:
             self.leases.drop(claim)
             raise LeaseLostError(claim.key, claim.fence)
 
     def end(self, claim: Claimed, finding: effects.OwnerFinding, *, ttl: timedelta | None = DAY) -> bool:
-        """Record the outcome of an effect: its result, that it has not happened, or that this is unknown.
+        """Records the outcome of an effect: its result, that it has not happened, or that this is unknown.
 
-        A result is replayed until `ttl` from now, or for ever. What has not happened may be run again by the same call.
-
-        Returns whether its owner still held the claim; if not, nothing was written. If the store raises, the call may
-        be retried, and the claim is still renewed: a row that already has this result was written by an attempt whose
-        answer was lost.
+        A result is replayed until `ttl` from now, or for ever. An effect that has not happened may be run again by the
+        same call. Returns `False`, and writes nothing, if its owner had lost the claim. If the store raises, the call
+        may be retried, and the claim is still renewed: a row that has this result already was written by an attempt
+        whose answer was lost.
         """
         row = effects.ended_row(claim.row, finding, now=self.store.now(), ttl=ttl)
         has_ended = self._change(claim.row, row)
@@ -199,24 +191,18 @@ class EffectLedger:
         return has_ended
 
     def mark_read(self, row: EffectRow, below: Iterable[EffectRow]) -> EffectRow | None:
-        """Record at once that a call has an effect, and those below that it stands for; `None` if another has it."""
+        """Records at once that a call has an effect, and those below that it stands for; `None` if another has it."""
         now = self.store.now()
-        marks = [effects.mark_applied(each, now=now, ttl=DAY) for each in (row, *below)]
+        marks = [effects.mark_applied(effect, now=now, ttl=DAY) for effect in (row, *below)]
         return marks[0].row if self.store.apply(UnitOfWork(tuple(marks))) is None else None
 
     def unread_below(self, row: EffectRow) -> tuple[EffectRow, ...]:
         """The unread effects of the calls nested in the one of a row, whose message stands for them."""
         caller, slots = row.owner.call.storable, self.store.unresolved_slots(row.owner.session_id)
-        return tuple(each for each in slots if each.is_unread and caller in each.owner.call.ancestors)
+        return tuple(slot for slot in slots if slot.is_unread and caller in slot.owner.call.ancestors)
 
     def leave_unread(self, effect: EffectRow, until: datetime | None, *, ttl: timedelta | None = None) -> bool:
-        """Have an equal call answered with a slot whose own call had no success; `False` if another call has had it.
-
-        Args:
-            effect: the row, as it was claimed or seen.
-            until: when it expires, as this call has written it; `None` if it has not.
-            ttl: how long after its completion it expires, if it was recorded so.
-        """
+        """Answers an equal call with a slot whose own call had no success; `False` if another call has had it."""
         row = self.store.get(effect.partition, effect.key)
         if row is None or row.effect_id != effect.effect_id or row.status != "done":
             return False
@@ -226,58 +212,41 @@ class EffectLedger:
         return row.is_unread
 
     def leave_running(self, claim: Claimed) -> None:
-        """Have equal calls refused while a handler runs that its caller has left behind."""
+        """Refuses equal calls while a handler runs that its caller has left behind."""
         self._given_up.append(claim.row)
 
     def finish_later(self, claim: Claimed, finding: effects.OwnerFinding, *, ttl: timedelta | None = DAY) -> None:
-        """Record the outcome of an effect if the store, which has failed, takes it within a lease from now."""
+        """Records the outcome of an effect if the store, which has failed, takes it within a lease from now."""
         settle = self.end if isinstance(finding, NotKnown) else partial(self.settle_late, accept=True)
         self.leases.settle_later(claim, partial(settle, claim, finding, ttl=ttl))
         self._given_up.append(claim.row)
 
     def tick(self) -> int:
-        """Perform what is due by the ledger's clock: renew claims, end waits whose lease has expired; returns how many.
-
-        The ledger's thread does this by itself. A test with a manual clock calls it after advancing the clock.
-        """
+        """Renews claims and ends waits that are due by a manual clock; otherwise the ledger's thread does so."""
         return self.leases.tick()
 
     # ------------------------------------------------------------------------------------------ resolve unknown effects
 
     def resolve(self, row: EffectRow, finding: Finding, *, ttl: timedelta | None = DAY) -> bool:
-        """Record the outcome of an unknown effect, or of an orphan; or correct a result.
+        """Records the outcome of an unknown effect, or of an orphan; or corrects a result that is not applied yet.
 
-        A result that was found can be corrected until it is applied: a person may have mistyped it. Once a person has
-        applied it by hand, `apply` of the tool does not run for it.
-
-        Args:
-            row: the row of the effect, from `Unknown.row`, `row` or `rows`.
-            finding: its outcome; that it has not happened (then the same call may run again); that a person has applied
-                its result.
-            ttl: how long the result is replayed from now on; `None` for ever, as is that of a slot in any case.
-
-        Returns whether the row was unchanged; if not, nothing was written.
+        Returns `False` if the row has changed; then nothing was written.
 
         Raises:
             LedgerError: the row is running and not an orphan, already done or failed, or has no result to be applied.
         """
         now = self.store.now()
-        resolved = effects.resolved_row(prove_owner(self.store, row, now), finding, now=now, ttl=ttl)
+        changed = effects.resolved_row(prove_owner(self.store, row, now), finding, now=now, ttl=ttl)
         if row.status != "done":
-            return self._change(row, resolved)
+            return self._change(row, changed)
         # The mark is refused if the result has been applied meanwhile, and the change that follows it takes it away.
-        return self.store.apply(UnitOfWork((effects.mark_applied(row, now=now), EffectChange(row, resolved)))) is None
+        return self.store.apply(UnitOfWork((effects.mark_applied(row, now=now), EffectChange(row, changed)))) is None
 
     def settle_late(self, claim: Claimed, finding: Finding, *, accept: bool, ttl: timedelta | None = DAY) -> bool:
-        """Settle an effect by what its owner has learnt after it had lost the claim, or its handler had timed out.
+        """Settles an effect by what its owner has learnt after it had lost the claim, or its handler had timed out.
 
-        Args:
-            claim: the claim, as it was granted.
-            finding: whether the effect has happened, with its result.
-            accept: whether it settles the effect; if not, it is logged.
-            ttl: how long a result is replayed from now on; `None` for ever.
-
-        Returns whether the effect is settled: it was unknown, or running, and has not passed to another owner.
+        Unless `accept` is true, it is logged. Returns `True` if the effect was unknown or running, and had not passed
+        to another owner.
         """
         while True:
             row = self.store.get(claim.row.partition, claim.row.key)
@@ -288,8 +257,8 @@ class EffectLedger:
                 log(_LATE, claim.key, claim.row.tool, outcome, claim.fence)
                 return False
             unknown = effects.unknown_row(row, "") if row.status == "running" else row
-            settled = effects.resolved_row(unknown, finding, now=self.store.now(), ttl=ttl)
-            if self._change(row, settled):
+            changed = effects.resolved_row(unknown, finding, now=self.store.now(), ttl=ttl)
+            if self._change(row, changed):
                 self.leases.drop(claim)
                 return True
 
@@ -310,19 +279,16 @@ class EffectLedger:
         return current[0] if current else None
 
     def unresolved_slots(self, partition: str, tool: str) -> tuple[EffectRow, ...]:
-        """The slots of a tool, in a session and those below it, that are unknown, unread, or run without an owner.
-
-        Also those that run in this process, and were left behind by their callers.
-        """
+        """The slots of a tool, in a session and those below it, that are unknown, unread, or run without an owner."""
         slots = self.store.unresolved_slots(partition, tool)
         rows = {row[:2]: row for row in slots if row.status != "running" or not _is_owned(row)}
         given_up = [row for row in tuple(self._given_up) if row.is_below(partition) and row.tool == tool]
-        standing = (self.store.get(row.partition, row.key) for row in given_up)
-        rows |= {row[:2]: row for row in standing if row is not None and row.is_unresolved_slot}
+        rows_now = (self.store.get(row.partition, row.key) for row in given_up)
+        rows |= {row[:2]: row for row in rows_now if row is not None and row.is_unresolved_slot}
         return tuple(prove_owner(self.store, row, self.store.now()) for row in rows.values())
 
     def has_no_slots(self, partition: str, tool: str) -> bool:
-        """Whether it is known without reading that `unresolved_slots` would find none."""
+        """True if it is known without reading that `unresolved_slots` would find none."""
         return not self._given_up and self.store.has_no_slots(partition, tool)
 
     def rows(self) -> Iterator[EffectRow]:
@@ -334,8 +300,7 @@ class EffectLedger:
     def lookup(self, key: str, *, partition: str | None = None) -> effects.ToolEffect | None:
         """The recorded effect of a key; an expired one is removed. Without `partition` all are searched.
 
-        `None` means that there is nothing to replay, not that the effect has not happened: it may be running or
-        unknown. `claim` distinguishes these.
+        `None` means that there is nothing to replay, not that the effect has not happened; `claim` distinguishes these.
 
         Raises:
             LedgerError: several partitions have the key, and `partition` is not given.
@@ -362,10 +327,9 @@ class EffectLedger:
         ttl: timedelta | None = DAY,
         partition: str = "",
     ) -> effects.ToolEffect | None:
-        """Record the result of a call that was made without a claim; returns the recorded effect.
+        """Records the result of a call that was made without a claim; returns the recorded effect.
 
-        Only successes are recorded: a failed result is not, and `None` is returned. A key that is already done retains
-        its first result.
+        A failed result is not recorded, and `None` is returned. A key that is already done retains its first result.
 
         Raises:
             LedgerError: the key belongs to another tool or other arguments, or its effect is running or unknown.
@@ -384,19 +348,19 @@ class EffectLedger:
         arguments = recorded_arguments(ToolCall("", tool_name), params, masking)
         request = ClaimRequest(partition, idempotency_key, tool_name, hashed, arguments=arguments)
         while True:
-            fresh, standing = self._fresh(request), self.store.get(partition, idempotency_key)
-            refusal, row = effects.claimed(standing, fresh, request)
+            fresh, current = self._fresh(request), self.store.get(partition, idempotency_key)
+            refusal, row = effects.answer_claim(current, fresh, request)
             if refusal is effects.Hit:
                 return effects.ToolEffect.of(row)
-            if standing is not None and refusal is not None:
-                raise effects.refusal(standing, "so nothing was recorded for this call")
+            if current is not None and refusal is not None:
+                raise effects.refusal(current, "so nothing was recorded for this call")
             row = effects.ended_row(row, outcome, now=fresh.created_at, ttl=ttl)
-            write = EffectInsert(row) if standing is None else EffectChange(standing, row)
+            write = EffectInsert(row) if current is None else EffectChange(current, row)
             if self.store.apply(UnitOfWork((write,))) is None:
                 return effects.ToolEffect.of(row)
 
     def invalidate(self, key: str, *, partition: str | None = None, force: bool = False) -> bool:
-        """Remove the entry of a key, so that the same call runs again; returns whether it existed.
+        """Removes the entry of a key, so that the same call runs again; returns `False` if there is none.
 
         Raises:
             LedgerError: the effect is running or unknown, or its result waits for `apply`, and `force` is not given: it
@@ -410,15 +374,15 @@ class EffectLedger:
         return False
 
     def invalidate_by_tool(self, name: str, *, force: bool = False) -> int:
-        """Remove the entries of a tool; returns how many. Running and unknown effects stay, unless `force` is given."""
+        """Removes the entries of a tool; returns how many. Running and unknown effects stay, without `force`."""
         return self._remove(lambda row: row.tool == name and (force or effects.removable(row)))
 
     def clear(self, *, force: bool = False) -> int:
-        """Remove all entries; returns how many. Running and unknown effects stay, unless `force` is given."""
+        """Removes all entries; returns how many. Running and unknown effects stay, unless `force` is given."""
         return self._remove(lambda row: force or effects.removable(row))
 
     def prune_expired(self) -> int:
-        """Remove the entries that have expired, in many short transactions; returns how many."""
+        """Removes the entries that have expired, in many short transactions; returns how many."""
         return self.store.remove_expired(self.store.now())
 
     # --------------------------------------------------------------------------------------------------------- private
@@ -430,13 +394,12 @@ class EffectLedger:
         identity = (partition, key, self._new_id(), tool, params_hash, owner)
         return EffectRow(*identity, "running", 1, now, now + lease, arguments=arguments)
 
-    def _change(self, seen: EffectRow, row: EffectRow | None) -> bool:
-        return self.store.apply(UnitOfWork((EffectChange(seen, row),))) is None
+    def _change(self, current: EffectRow, row: EffectRow | None) -> bool:
+        return self.store.apply(UnitOfWork((EffectChange(current, row),))) is None
 
-    def _remove(self, wanted: Callable[[EffectRow], bool]) -> int:
-        return sum(self._change(row, None) for row in self.store.rows() if wanted(row))
+    def _remove(self, matches: Callable[[EffectRow], bool]) -> int:
+        return sum(self._change(row, None) for row in self.store.rows() if matches(row))
 
 
 def _is_owned(row: EffectRow) -> bool:
-    """Whether a call of this process has the claim of a row."""
     return row.claim in LIVE_CLAIMS or NEW_CLAIMS.get(row.claim, 0) > time.monotonic()

@@ -60,22 +60,15 @@ class RecordedArguments(NamedTuple):
 
     Attributes:
         arguments: the arguments as the tool parsed them.
-        written: what the model wrote; `None` if that was the same.
+        words: what the model wrote; `None` if that was the same.
     """
 
     arguments: Any
-    written: Any = None
+    words: Any = None
 
 
 def recorded_arguments(call: ToolCall, params: object, masking: Masking, *, words: bool = False) -> bytes:
-    """The record of the arguments of a call. Never raises: a call does not fail because its arguments cannot be shown.
-
-    Args:
-        call: the call.
-        params: its arguments as the tool parsed them; `None` for a tool without parameters.
-        masking: the masking of the tool.
-        words: whether what the model wrote is recorded also if no person or hook has changed it.
-    """
+    """The record of the arguments of a call, with `words` also what the model wrote. Never raises."""
     try:
         arguments = b"{}" if params is None else masking.json(params)
         return _document(arguments, _words(call, arguments, masking) if words or call.written is not None else None)
@@ -85,20 +78,13 @@ def recorded_arguments(call: ToolCall, params: object, masking: Masking, *, word
 
 
 def read_arguments(data: bytes | None) -> RecordedArguments:
-    """Decode recorded arguments; those that were not recorded are `None`.
-
-    Raises:
-        ValueError: it is not JSON.
-    """
+    """Decodes recorded arguments; those that were not recorded are `None`. Raises `ValueError`."""
     read = json.loads(b"null" if data is None else data)
     return RecordedArguments(read[_ARGUMENTS], read.get(_WRITTEN)) if _is_pair(read) else RecordedArguments(read)
 
 
 def same_arguments(first: bytes | None, second: bytes | None, tool: Tool[Any, Any]) -> bool:
-    """Whether two records have equal parsed arguments, as keys compare them: without defaults that were made up.
-
-    False if a part of one was cut.
-    """
+    """True if two records have equal parsed arguments, as keys compare them; false if a part of one was cut."""
     one, two = read_arguments(first), read_arguments(second)
     if not is_object(one.arguments) or not is_object(two.arguments):
         return False
@@ -106,59 +92,49 @@ def same_arguments(first: bytes | None, second: bytes | None, tool: Tool[Any, An
 
 
 def _digest(record: RecordedArguments, tool: Tool[Any, Any]) -> str:
-    """The digest of recorded arguments, as that of a key; empty if they are not there in full."""
-    sent = record.arguments if record.written is None else record.written
+    arguments = record.arguments if record.words is None else record.words
     try:
-        return digest(tool.parse(record.arguments) if tool.key_codec is None else tool.key_params(sent, None))
+        return digest(tool.parse(record.arguments) if tool.key_codec is None else tool.key_params(arguments, None))
     except (DumpError, ParseError):
         return ""
 
 
-def other_arguments(recorded: bytes | None, asked: bytes | None) -> str:
+def other_arguments(record_json: bytes | None, own_json: bytes | None) -> str:
     """The sentence to the model that a result is of other arguments, with those that differ, as they are recorded."""
-    record, ours = read_arguments(recorded), read_arguments(asked)
+    record, ours = read_arguments(record_json), read_arguments(own_json)
     differing = ""
     if is_object(record.arguments) and is_object(ours.arguments):
         # What the model has not written may be a default that was made up for the call.
-        sent, own = record.written if is_object(record.written) else record.arguments, ours.arguments
-        others = {name: _sorted(value) for name, value in record.arguments.items() if name in sent}
+        names, own = record.words if is_object(record.words) else record.arguments, ours.arguments
+        others = {name: _sorted(value) for name, value in record.arguments.items() if name in names}
         others = {name: text for name, text in others.items() if name not in own or _sorted(own[name]) != text}
         differing = "".join(f", {name}={shorten(text, _LONGEST_SHOWN)}" for name, text in others.items())
     return f"(This was done before with other arguments{differing}, and is not done again.)"
 
 
-def is_record_of(record: bytes, params: object, masking: Masking) -> bool:
-    """Whether these parameters would be recorded like this, whatever the model wrote; false if the record was cut."""
-    recorded = read_arguments(record).arguments
+def is_recorded_as(record: bytes, params: object, masking: Masking) -> bool:
+    """True if parameters would be recorded like this, whatever the model wrote; false if the record was cut."""
+    arguments = read_arguments(record).arguments
     own = read_arguments(recorded_arguments(ToolCall("", "a call"), params, masking)).arguments
-    return is_object(recorded) and _sorted(own) == _sorted(recorded)
+    return is_object(arguments) and _sorted(own) == _sorted(arguments)
 
 
 def started_params(record: bytes | None, call: ToolCall, params: object, tool: Tool[Any, Any]) -> tuple[object] | None:
     """The parameters that an effect was begun with, as the only item; a person may have changed those of a later call.
 
-    They are those of the call, or those parsed from the record, if they would be recorded in the same way. A parser
-    that changes its own result (a `__post_init__` that multiplies) does not restore them from the record.
-
-    Args:
-        record: the record of the arguments; `None` if they were not recorded: then they are those of the call.
-        call: the call that asks.
-        params: its parameters.
-        tool: the tool of the effect.
-
-    Returns:
-        `None` if neither would be recorded in the same way.
+    They are those of the call, or those parsed from the record, if they would be recorded in the same way; `None` if
+    neither would: a parser that changes its own result (a `__post_init__` that multiplies) does not restore them.
     """
     masking = tool.masking
-    if record is None or recorded_arguments(call, params, masking) == record or is_record_of(record, params, masking):
+    if record is None or recorded_arguments(call, params, masking) == record or is_recorded_as(record, params, masking):
         return (params,)
     if masking.hides and MASK.encode() in record:  # the mask would be used as the secret
         return None
     try:
-        parsed: object = tool.parse(read_arguments(record).arguments)
+        params_read: object = tool.parse(read_arguments(record).arguments)
     except (ParseError, ValueError, TypeError):
         return None
-    return (parsed,) if parsed is not None and is_record_of(record, parsed, masking) else None
+    return (params_read,) if params_read is not None and is_recorded_as(record, params_read, masking) else None
 
 
 def _is_pair(read: object) -> bool:
@@ -166,15 +142,14 @@ def _is_pair(read: object) -> bool:
 
 
 def _words(call: ToolCall, arguments: bytes, masking: Masking) -> bytes | None:
-    """What the model wrote, masked; `None` if it is the arguments."""
     decoded = written_arguments(call)
     if masking.hides and not is_object(decoded):
         return _unshown("it is not a JSON object, and the tool takes secrets")
-    shown = masking.mask(decoded)
+    masked = masking.mask(decoded)
     try:
-        words = _encode(shown).encode()
+        words = _encode(masked).encode()
     except (TypeError, ValueError, RecursionError):  # it is not JSON, or has a lone surrogate
-        words = json.dumps(repr(shown)).encode()
+        words = json.dumps(repr(masked)).encode()
     # Compared as text, because `True == 1` in Python.
     return None if words == arguments or _sorted(json.loads(words)) == _sorted(json.loads(arguments)) else words
 
@@ -186,31 +161,28 @@ def _unshown(why: str) -> bytes:
 def _document(arguments: bytes, words: bytes | None) -> bytes:
     if words is not None:
         room = MOST_BYTES - len(_BOTH)
-        words = _cut(words, max(room // 2, room - len(arguments)))
-        return _BOTH % (_cut(arguments, room - len(words)), words)
+        words = _shorten(words, max(room // 2, room - len(arguments)))
+        return _BOTH % (_shorten(arguments, room - len(words)), words)
     if not arguments.startswith(_START) or not _is_pair(json.loads(arguments)):
-        return _cut(arguments, MOST_BYTES)
-    return _ALONE % _cut(arguments, MOST_BYTES - len(_ALONE))
+        return _shorten(arguments, MOST_BYTES)
+    return _ALONE % _shorten(arguments, MOST_BYTES - len(_ALONE))
 
 
-def _cut(data: bytes, most: int) -> bytes:
-    """JSON as it is, or a JSON string of at most `most` bytes: its beginning, and its full length."""
+def _shorten(data: bytes, most: int) -> bytes:
+    # JSON as it is, or a JSON string of at most `most` bytes: its beginning, and its full length.
     if len(data) <= most:
         return data
     mark = f"... (cut: this is the beginning of {len(data):,} bytes)"
     # The cut may fall into the middle of a character, which is dropped.
     text = data[:most].decode(errors="ignore")
     # Escapes make the text longer: each quotation mark of the data takes two bytes in the string.
-    while len(cut := _encode(text + mark).encode()) > most:
-        text = text[: min(len(text) - 1, len(text) * most // len(cut))]
-    return cut
+    while len(short := _encode(text + mark).encode()) > most:
+        text = text[: min(len(text) - 1, len(text) * most // len(short))]
+    return short
 
 
 def dump_result(tool: Tool[Any, Any], result: ToolResult[Any]) -> EffectResult:
-    """A result as the ledger records it: the effect has happened.
-
-    Of a value that JSON cannot represent the message has what the model has read.
-    """
+    """The record of a result. Of a value that JSON cannot represent the message has what the model has read."""
     from handrail.runtime.ledger.effects import EffectResult  # noqa: PLC0415
 
     value = tool.dump_value(result.value)
@@ -218,35 +190,26 @@ def dump_result(tool: Tool[Any, Any], result: ToolResult[Any]) -> EffectResult:
         return EffectResult(result.render(), None, result.exclude_value_from_context)
     kind = cast("type[Any]", type(result.value))
     if is_versioned(kind):
-        stored = stored_type(kind)
-        value = b'{"$type":%s,"version":%d,"value":%s}' % (to_json(stored.name), stored.version, value)
+        entry = stored_type(kind)
+        value = b'{"$type":%s,"version":%d,"value":%s}' % (to_json(entry.name), entry.version, value)
     if result.parts:
         value = b'{"$parts":%s,"value":%s}' % (to_json(dump_parts(result.parts)), value)
     return EffectResult(result.message, value, result.exclude_value_from_context)
 
 
 def load_result(tool: Tool[Any, Any], row: EffectRow) -> ToolResult[Any]:
-    """The recorded result of an effect, as a result of the tool.
-
-    Raises:
-        UnknownTypeError: it is of an earlier version of its type, and an upgrade of the program failed; or of a later.
-        Exception: it cannot be read, because the type of the result has changed or the row was changed by hand.
-    """
+    """The recorded result of an effect; raises any `Exception` if its type or the row has changed."""
     message, value = row.message, None
-    recorded, parts = split_parts(row.value)
-    if recorded is None:
+    data, parts = split_parts(row.value)
+    if data is None:
         message = f"{message} (This was done before, and is not done again. Its value is not recorded.)".strip()
     elif tool.value_codec is not None:
-        value = _load_value(tool, recorded)
+        value = _load_value(tool, data)
     return ToolResult(message, value, exclude_value_from_context=row.exclude_value_from_context, parts=parts)
 
 
 def split_parts(data: bytes | None) -> tuple[bytes | None, tuple[ContentPart, ...]]:
-    """The value that is recorded, and the parts around it.
-
-    Raises:
-        ValueError: it is not what `dump_result` writes.
-    """
+    """The value that is recorded, and the parts around it; raises `ValueError` if `dump_result` did not write it."""
     if data is None or not data.startswith(b'{"$parts":'):
         return data, ()
     read: Any = from_json(data)
@@ -265,15 +228,14 @@ def _load_value(tool: Tool[Any, Any], data: bytes) -> object:
     with suppress(ParseError):
         return tool.load_value(data)
     # The record states no version, and it is not the present one: it was written while the class had only the first.
-    for stored in versioned.values():
+    for kind in versioned.values():
         with suppress(ParseError):
-            return tool.load_value(to_json(stored.upgrade(read, 1)))
+            return tool.load_value(to_json(kind.upgrade(read, 1)))
     raise ParseError("it fits no version of its type")
 
 
 def _versioned_types(kind: object) -> dict[str, StoredType]:
-    """The dataclasses with versions among the members of a result type, by their names."""
     plain = strip_annotated(kind)
     members = [strip_annotated(member) for member in get_args(plain)] if is_union(plain) else [plain]
     classes = cast("list[type[Any]]", [get_origin(member) or member for member in members])
-    return {stored.name: stored for stored in map(stored_type, filter(is_versioned, classes))}
+    return {entry.name: entry for entry in map(stored_type, filter(is_versioned, classes))}

@@ -47,15 +47,15 @@ class Claim:
     """The right to run a handler without the ledger; the base class of claims in the ledger.
 
     Attributes:
-        stored: the result to use instead of running the handler.
+        result: the result to use instead of running the handler.
         effect: the row of the effect, if there is one; its id is a new one each time the key expires and runs again.
         fence: the fence of the claim, if there is one.
-        apply: what writes what belongs to the effect, if that is not applied yet; `None` for nothing.
-        records_at_once: whether `returned` writes to the ledger.
+        apply: writes what belongs to the effect, if that is not applied yet; `None` for nothing.
+        records_at_once: `take_result` writes to the ledger.
         queue: that of the commit, if it is a participant of one: none.
     """
 
-    stored: ToolResult[Any] | None = None
+    result: ToolResult[Any] | None = None
     effect: EffectRow | None = None
     fence: int | None = None
     apply: ApplyEffect[Any, Any] | None = None
@@ -64,72 +64,55 @@ class Claim:
 
     @property
     def unsettled(self) -> bool:
-        """Whether the effect is unknown, or its outcome could not be recorded."""
+        """True if the effect is unknown, or its outcome could not be recorded."""
         return False
 
     @property
     def is_done(self) -> bool:
-        """Whether the effect is recorded as done, and stays so if the call fails."""
+        """True if the effect is recorded as done, and stays so if the call fails."""
         return False
 
     @property
     def enlisted(self) -> tuple[CommitParticipant, ...]:
-        """What is settled together with the call's transaction."""
+        """The participants that are settled together with the call's transaction."""
         return ()
 
     def prepare(self) -> None:
-        """Do nothing: a row is compared when it is written."""
+        """Does nothing: a row is compared when it is written."""
 
     def renew(self) -> None:
-        """Renew the lease of the claim.
-
-        Raises:
-            LeaseLostError: it has passed to another owner.
-        """
+        """Renews the lease; raises `LeaseLostError` if it has passed to another owner."""
 
     def hand_over(self) -> None:
-        """Begin the handler: its first act, in the thread that runs it. From here on the effect has perhaps happened.
+        """Begins the handler: its first act, in its thread; raises `TransactionClosedError` if the call has ended."""
 
-        Raises:
-            TransactionClosedError: the call has ended, and is recorded as not started.
-        """
+    def end_handler(self) -> None:
+        """Ends the handler; its last act, in the thread that runs it."""
 
-    def left(self) -> None:
-        """Note that the handler has ended; its last act, in the thread that runs it."""
+    def take_error(self, error: BaseException, *, unknown: str = "") -> None:
+        """Stores the exception that ended the handler; with `unknown`, the effect is unknown for that reason."""
 
-    def raised(self, error: BaseException, *, unknown: str = "") -> None:
-        """Take what the handler raised, or was ended by.
-
-        Args:
-            error: the exception.
-            unknown: why the effect is unknown, whatever the exception says; its first line is shown to the model.
-        """
-
-    def returned(self, returned: object) -> None:
-        """Take what the handler returned, before anything else can fail; a generator or a future is not a result."""
+    def take_result(self, result: object) -> None:
+        """Stores what the handler returned, before anything else can fail; a generator or a future is not a result."""
 
     def record_on_commit(self, result: ToolResult[Any]) -> None:
-        """Set the result that is recorded with the commit of the transaction."""
+        """Sets the result that is recorded with the commit of the transaction."""
 
-    def not_recorded(self, error: Exception) -> None:
-        """Handle a commit of the transaction that failed because a store did.
+    def check_recorded(self, error: Exception) -> None:
+        """Raises if the effect has happened and is not rolled back, after a store has failed to commit the call."""
 
-        Raises:
-            ModelVisibleError: the effect has happened, and is not rolled back.
-        """
-
-    def ended_late(self, ended: Future[Any]) -> None:
-        """Take the late outcome of a handler that timed out; see `handrail.runtime.execution.Late`."""
+    def take_late_outcome(self, future: Future[Any]) -> None:
+        """Takes the late outcome of a handler that timed out; see `handrail.runtime.execution.Late`."""
 
     def close(self, *, nested: bool) -> None:
-        """End the claim with its call, whatever the outcome; that of a nested call may belong to its parent by now."""
+        """Ends the claim with its call, whatever the outcome; that of a nested call may belong to its parent by now."""
 
     def unresolved_note(self) -> str:
         """Sentences for the model about the effect of a failed call; empty if there are none."""
         return ""
 
     def leave_unread(self) -> bool:
-        """Leave an effect that is done to the call that equals this one; returns whether there is one."""
+        """Leaves an effect that is done to the call that equals this one; returns whether there is one."""
         return False
 
 
@@ -140,20 +123,14 @@ NO_CLAIM = Claim()
 class ReplayedResult(Claim):
     """The effect has happened before: its result is replayed, and the handler is not run."""
 
-    def __init__(self, effect: EffectRow, stored: ToolResult[Any], tool: Tool[Any, Any] | None = None) -> None:
-        """Replay the result of the effect.
-
-        Args:
-            effect: its row.
-            stored: its result.
-            tool: its tool, if the effect is recorded; `None` if it is part of a transaction that has not ended.
-        """
+    def __init__(self, effect: EffectRow, result: ToolResult[Any], tool: Tool[Any, Any] | None = None) -> None:
+        # `tool` is `None` if the effect is part of a transaction that has not ended, and so is not recorded.
         self.effect: EffectRow | None = effect
-        self.stored: ToolResult[Any] | None = stored
+        self.result: ToolResult[Any] | None = result
         self._recorded_by = tool
 
     def unresolved_note(self) -> str:
-        """That the effect has happened, although this call fails, and what waits; see `Claim.unresolved_note`."""
+        """Says that the effect has happened, although this call fails, and what waits."""
         tool = self._recorded_by
         return "" if tool is None else f"But {done_note(tool, waits=self.apply is not None)}"
 
@@ -166,24 +143,15 @@ class UnappliedResult(ReplayedResult):
         ledger: EffectLedger,
         row: EffectRow,
         tool: Tool[Any, Any],
-        stored: ToolResult[Any],
+        result: ToolResult[Any],
         *,
         ticket: Ticket | None,
         below: Sequence[EffectRow] = (),
         settles: bool = False,
     ) -> None:
-        """Replay the result of a done effect, and apply it, unless that was done.
-
-        Args:
-            ledger: the ledger.
-            row: the row of the effect.
-            tool: the tool of the effect.
-            stored: the result, as the row has it.
-            ticket: the ticket of the call; `None` if the row, in another store than the session, is read already.
-            below: the unread effects of the calls nested in that of the row.
-            settles: whether only its call is settled: the row stays unread.
-        """
-        super().__init__(row, stored, tool)
+        # Without a ticket the row, in another store than the session, is read already. `below` are the unread effects
+        # of the calls nested in that of the row. `settles`: only its call is settled, and the row stays unread.
+        super().__init__(row, result, tool)
         self.row: EffectRow = row
         self.apply: ApplyEffect[Any, Any] | None = tool.apply if row.applied_at is None else None
         self.store: UnitStore | None = ledger.store
@@ -196,7 +164,7 @@ class UnappliedResult(ReplayedResult):
 
     @property
     def waits(self) -> bool:
-        """Whether the mark waits for the time of the store."""
+        """True if the mark waits for the time of the store."""
         return self._ledger.store.claim_waits
 
     @property
@@ -206,7 +174,7 @@ class UnappliedResult(ReplayedResult):
 
     @property
     def is_done(self) -> bool:
-        """It is; see `Claim.is_done`."""
+        """True; see `Claim.is_done`."""
         return True
 
     def write(self) -> Sequence[MarkApplied]:
@@ -219,14 +187,14 @@ class UnappliedResult(ReplayedResult):
         return marks
 
     def after_commit(self) -> None:
-        """Let others have it, whatever the outcome; the row says whether it is unread."""
+        """Releases the effect, whatever the outcome; the row says if it is unread."""
         drop_holder(self.row, self._ticket)
 
     in_doubt = after_commit
     after_rollback = after_commit
 
     def leave_unread(self) -> bool:
-        """Leave it to an equal call again; see `Claim.leave_unread`."""
+        """Leaves it to an equal call again; see `Claim.leave_unread`."""
         return self._ledger.leave_unread(self.row, self._read_until)
 
 
@@ -234,25 +202,17 @@ def claims_above() -> tuple[Claim, ...]:
     """The claims of the calls that the current one is nested in, and of those that are nested beside it."""
     caller = current()
     chain = () if caller is None else caller.chain()
-    return tuple(part for each in chain for part in each.enlisted if isinstance(part, Claim))
+    return tuple(part for transaction in chain for part in transaction.enlisted if isinstance(part, Claim))
 
 
 def is_in_use(row: EffectRow) -> bool:
-    """Whether an effect is part of a call of this process that has not ended.
-
-    The ticket of a nested call is released with that; its effect is part of the calls that it is nested in.
-    """
+    """True if an effect is part of a call of this process that has not ended, or of one that it is nested in."""
     ticket = HOLDERS.get(row.effect_id)
-    return ticket is not None and not any(each.released for each in ticket.ancestors or (ticket,))
+    return ticket is not None and not any(holder.released for holder in ticket.ancestors or (ticket,))
 
 
 def take_unread(row: EffectRow, ticket: Ticket) -> bool:
-    """Have the call of a ticket be answered with an effect that is unread; `False` if another one is.
-
-    Args:
-        row: the row of the effect.
-        ticket: of the call.
-    """
+    """Answers the call of a ticket with an effect that is unread; `False` if another call has it."""
     with ASSIGNING:
         if is_in_use(row):
             return False
@@ -261,28 +221,18 @@ def take_unread(row: EffectRow, ticket: Ticket) -> bool:
 
 
 def drop_holder(row: EffectRow, ticket: Ticket | None) -> None:
-    """Remove the entry of a call that has ended, unless another claim of the same effect has replaced it.
-
-    Args:
-        row: the row of the effect.
-        ticket: of the call; `None` for one that has no entry.
-    """
+    """Removes the entry of a call that has ended, unless another claim of the same effect has replaced it."""
     if ticket is not None and HOLDERS.get(row.effect_id) is ticket:
         del HOLDERS[row.effect_id]
 
 
 def leave_unread(claim: Claim, nested: NestedCalls) -> bool:
-    """Leave what a call has done to the calls that equal it, and what the calls nested in it have done."""
-    return any([*(each.leave_unread() for each in tuple(nested.values())), claim.leave_unread()])
+    """Leaves the effects of a call, and of the calls nested in it, to the calls that equal them."""
+    return any([*(call.leave_unread() for call in tuple(nested.values())), claim.leave_unread()])
 
 
 def done_note(tool: Tool[Any, Any], *, waits: bool) -> str:
-    """Sentences for the model: an effect has happened, although the call fails.
-
-    Args:
-        tool: its tool.
-        waits: whether its result is still to be applied.
-    """
+    """Sentences for the model: an effect has happened although the call fails, and perhaps `waits` to be applied."""
     from handrail.runtime.ledger.effects import NOT_AGAIN  # noqa: PLC0415
 
     done, again = f"{tool.name} itself was done, and is recorded", "it is answered from the record and not repeated"
@@ -294,6 +244,6 @@ def done_note(tool: Tool[Any, Any], *, waits: bool) -> str:
     return f"{done}{'; the program applies it' if waits else ''}. {NOT_AGAIN}"
 
 
-def is_result(returned: object) -> TypeGuard[ToolResult[Any]]:
-    """Whether a handler or a reconciler returned a result; the type of its value is not checked."""
-    return isinstance(returned, ToolResult)
+def is_result(value: object) -> TypeGuard[ToolResult[Any]]:
+    """True if a handler or a reconciler returned a result; the type of its value is not checked."""
+    return isinstance(value, ToolResult)

@@ -22,7 +22,7 @@ from handrail.serde import MASK, digest
 from handrail.store import EffectRow, MemoryStore
 from handrail.testing import Call, Outcome
 from tests.adapters.kit import Shy, call_by_hand, called, events, noted, pipeline, play, returns, write
-from tests.runtime.calls.test_stored_calls import through_a_store
+from tests.runtime.calls.test_records import through_a_store
 from tests.wording import Wording
 
 pytestmark = pytest.mark.anyio
@@ -311,7 +311,7 @@ async def test_secrets_that_a_schema_does_not_show_are_masked_in_what_the_model_
     (row,) = await rows_after(Call("log_in", arguments), tools=tools)
     assert b"hunter" not in (row.arguments or b"")
     recorded = read_arguments(row.arguments or b"")
-    assert (recorded.arguments if recorded.written is None else recorded.written) == shown
+    assert (recorded.arguments if recorded.words is None else recorded.words) == shown
     assert row.params_hash != digest(arguments)
 
 

@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import SecretStr
 
-from handrail.prompt import Tool
-from handrail.runtime import ToolCall
+from handrail.prompt import Tool, ToolContext, ToolResult
+from handrail.runtime import EffectLedger, IdempotencyConfig, ToolCall
 from handrail.runtime.ledger.records import (
     MOST_BYTES,
     RecordedArguments,
-    is_record_of,
+    is_recorded_as,
     read_arguments,
     recorded_arguments,
     started_params,
 )
 from handrail.serde import MASK, Masking, parse, type_masking
-from tests.kit import Note
-from tests.runtime.test_masked_records import Login
+from handrail.session.persistence.stored_types import stored_as
+from handrail.store import EffectRow, LedgerStore
+from tests.kit import Note, Run, both_ways, call, events, executor
+from tests.runtime.test_secrets import MaskedRecordsLogin as Login
+from tests.store.kit import replace
 from tests.wording import Wording
 
 
@@ -62,7 +66,7 @@ def test_what_the_model_wrote_is_not_recorded_twice() -> None:
     """Only where it differs as JSON; `1` and `true` do."""
     assert recorded(Note("to"), '{ "text": "to" }') == ({"text": "to"}, None)
     assert recorded({"a": 1, "b": 2}, {"b": 2, "a": 1}) == ({"a": 1, "b": 2}, None)
-    assert recorded({"a": 1}, {"a": True}).written == {"a": True}
+    assert recorded({"a": 1}, {"a": True}).words == {"a": True}
 
 
 @pytest.mark.parametrize("written", ["no JSON", '{"text": "\\ud800"', "\ud800", {"text": float("inf")}, {"text": {1}}])
@@ -70,7 +74,7 @@ def test_words_that_are_not_json_are_recorded_as_text(written: Any) -> None:
     """Nothing that a model writes keeps a call from being recorded."""
     shown = recorded(Note("to"), written)
     assert shown.arguments == {"text": "to"}
-    assert isinstance(shown.written, str)
+    assert isinstance(shown.words, str)
 
 
 def test_secrets_are_masked_in_both() -> None:
@@ -78,8 +82,8 @@ def test_secrets_are_masked_in_both() -> None:
     login = parse(Login, {"user": "ada", "password": "hunter2", "pin": 7})
     shown = {"user": "ada", "password": MASK, "pin": MASK}
     assert recorded(login) == (shown, None)
-    assert recorded(login, {"user": "bob", "password": "hunter3", "pin": 8}).written == {**shown, "user": "bob"}
-    assert recorded(login, {"user": "ada", "pasword": "hunter3"}).written == {"user": "ada", "pasword": MASK}
+    assert recorded(login, {"user": "bob", "password": "hunter3", "pin": 8}).words == {**shown, "user": "bob"}
+    assert recorded(login, {"user": "ada", "pasword": "hunter3"}).words == {"user": "ada", "pasword": MASK}
     assert recorded(login, {"user": "ada", "password": "hunter3", "pin": 8}) == (shown, None)
 
 
@@ -101,7 +105,7 @@ def test_parameters_with_secrets_are_not_restored_from_their_record() -> None:
 def test_words_that_cannot_be_masked_are_left_out(written: str, wording: Wording) -> None:
     """Where they are not an object, it is not known which part of them is the secret; the record says so."""
     shown = recorded(Login("ada", SecretStr("hunter2")), written)
-    assert shown.written == wording
+    assert shown.words == wording
 
 
 @pytest.mark.parametrize("params", [Pair("a", "b"), Pair("a"), {"arguments": 1}, {"arguments": 1, "other": 2}])
@@ -139,8 +143,8 @@ def test_both_parts_are_cut_if_both_are_too_long() -> None:
     """Each gets half of the room; a short one stays whole, and the other has the rest."""
     both = recorded(Note("a" * HUGE), {"text": "b" * HUGE})
     assert both.arguments.startswith('{"text":"aaa')
-    assert both.written.startswith('{"text":"bbb')
-    assert abs(len(both.arguments) - len(both.written)) < 100
+    assert both.words.startswith('{"text":"bbb')
+    assert abs(len(both.arguments) - len(both.words)) < 100
     short, long = recorded(Note("a"), {"text": "b" * HUGE})
     assert short == {"text": "a"}
     assert len(long) > MOST_BYTES * 0.9
@@ -168,7 +172,7 @@ def test_parameters_that_cannot_be_written_do_not_fail_the_call(
 
     assert recorded_arguments(ToolCall("c", "do"), Note("a"), Broken()).decode() == wording
     caplog.clear()
-    assert not is_record_of(b'{"text":"a"}', Note("a"), Broken())
+    assert not is_recorded_as(b'{"text":"a"}', Note("a"), Broken())
     assert caplog.messages == wording
 
 
@@ -181,3 +185,138 @@ def test_what_is_not_json_was_recorded_by_something_else() -> None:
         "written": 2,
         "more": 3,
     }
+
+
+@dataclass(frozen=True)
+class Denied:
+    """The other member of a union of results."""
+
+    reason: str
+
+
+def receipt(fields: Mapping[str, Any], version: int = 1) -> Any:
+    """The class of a receipt in one of its versions."""
+    upgrades: Mapping[int, Callable[[dict[str, Any]], dict[str, Any]]] = {
+        1: lambda item: {"text": item["body"], "cents": 0},
+        2: lambda item: {"text": item["text"], "euros": item["cents"] // 100},
+    }
+    made: Any = dataclasses.make_dataclass("Receipt", list(fields.items()), frozen=True)
+    before = {number: upgrade for number, upgrade in upgrades.items() if number < version}
+    return stored_as("tests.recorded_results.receipt", version=version, upgrades=before)(made)
+
+
+FIRST = {"body": str}
+
+
+SECOND = {"text": str, "cents": int}
+
+
+THIRD = {"text": str, "euros": int}
+
+
+def paying(result: Any, value: object) -> Any:
+    """A tool whose result is of a type."""
+
+    def pay(params: Note, *, context: ToolContext) -> ToolResult[Any]:
+        return ToolResult.ok(value)
+
+    made = cast("Any", Tool)[Note, result]
+    return made(
+        name="pay", description="Pays.", handler=pay, effect="external", idempotency=IdempotencyConfig(scope="shop")
+    )
+
+
+def paid(kind: Any, value: object, ledger: EffectLedger | None = None) -> tuple[EffectLedger, EffectRow]:
+    """A ledger in which a value is recorded, and its row."""
+    ledger = ledger or EffectLedger()
+    assert executor(paying(kind, value), effect_ledger=ledger).execute(call("pay")).success
+    [row] = ledger.rows()
+    return ledger, row
+
+
+def replayed(ledger: EffectLedger, result: Any) -> Any:
+    """The recorded value as a program with the type reads it."""
+    door = executor(paying(result, None), effect_ledger=ledger)
+    message = door.execute(call("pay", id="again"))
+    assert (message.success, message.replayed) == (True, True), message.content
+    return events(door)[-1].result.value
+
+
+@pytest.mark.parametrize("united", [False, True], ids=["alone", "in a union"])
+@pytest.mark.parametrize(
+    "fields, version, values",
+    [(FIRST, 1, ("paid",)), (SECOND, 2, ("paid", 900)), (THIRD, 3, ("paid", 9))],
+    ids=["of the first version", "of the second", "of the present"],
+)
+def test_a_result_of_an_older_version_is_upgraded(
+    fields: Mapping[str, Any], version: int, values: tuple[object, ...], united: bool
+) -> None:
+    """As an item of a slice is, and by the version that was recorded with it."""
+    old = receipt(fields, version)
+    ledger, _ = paid(old | Denied if united else old, old(*values))
+    new = receipt(THIRD, 3)
+    value = replayed(ledger, new | Denied if united else new)
+    assert type(value) is new
+    assert value == new("paid", 0 if version == 1 else 9)
+
+
+@pytest.mark.parametrize("data, cents", [(b'{"body":"paid"}', 0), (b'{"text":"paid","euros":9}', 9)])
+def test_a_value_without_a_version_is_of_the_present_one_or_the_first(data: bytes, cents: int) -> None:
+    """It was given by a person, or recorded while the class had one version."""
+    new = receipt(THIRD, 3)
+    ledger, row = paid(new, new("paid", 1))
+    assert replace(ledger.store, row, row._replace(value=data))
+    assert replayed(ledger, new) == new("paid", cents)
+
+
+def test_a_result_of_a_newer_version_stays_done_and_is_not_shown(wording: Wording) -> None:
+    """An older program that runs beside a newer one does not repeat the effect."""
+    new = receipt(THIRD, 3)
+    ledger, row = paid(new, new("paid", 1))
+    message = executor(paying(receipt(SECOND, 2), None), effect_ledger=ledger).execute(call("pay", id="again"))
+    assert message.content == wording
+    assert not message.success
+    assert list(ledger.rows()) == [row]
+
+
+def failing(step: int) -> Any:
+    """The third version of the receipt; one of its upgrades fails."""
+
+    def fail(item: dict[str, Any]) -> dict[str, Any]:
+        raise KeyError("nope")
+
+    def renamed(item: dict[str, Any]) -> dict[str, Any]:
+        return {"text": item["body"], "cents": 0}
+
+    upgrades: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: renamed, 2: dict, step: fail}
+    made: Any = dataclasses.make_dataclass("Receipt", list(THIRD.items()), frozen=True)
+    return stored_as("tests.recorded_results.receipt", version=3, upgrades=upgrades)(made)
+
+
+@both_ways
+@pytest.mark.parametrize(
+    "case",
+    [(None, 2), (b'{"body":"paid"}', 1), (b'{"body":"paid"}', 2)],
+    ids=["second", "first of two", "second of two"],
+)
+def test_an_upgrade_that_fails_is_named(
+    case: tuple[bytes | None, int], way: Run, store: LedgerStore, caplog: pytest.LogCaptureFixture, wording: Wording
+) -> None:
+    """Also where the record states no version, because it was of the first; the effect stays done."""
+    data, step = case
+    old = receipt(SECOND, 2)
+    ledger, row = paid(old, old("paid", 9), EffectLedger(store))
+    if data is not None:
+        assert replace(ledger.store, row, row._replace(value=data))
+    message = way(executor(paying(failing(step), None), effect_ledger=ledger), call("pay", id="again"))
+    assert not message.success
+    assert [row.status for row in ledger.rows()] == ["done"]
+    assert [said.replace(row.effect_id, "<effect>") for said in caplog.messages] == wording
+
+
+@pytest.mark.parametrize("kind", [Denied, receipt(FIRST)], ids=["without versions", "of a first version"])
+def test_a_value_without_later_versions_is_recorded_as_it_is(kind: Any) -> None:
+    """No name and no version stand beside it."""
+    _, row = paid(kind, kind("paid"))
+    [name] = kind.__dataclass_fields__
+    assert row.value == f'{{"{name}":"paid"}}'.encode()

@@ -9,14 +9,14 @@ import pytest
 
 from handrail.errors import TransactionClosedError, TurnConflictError
 from handrail.transaction import Transaction, current
-from handrail.turns import draw_ticket, turn_of
+from handrail.turns import draw_ticket, find_turn
 from tests.transaction.notebooks import PATIENCE, Notebook, Receipt, Shelf, call
 from tests.wording import Wording
 
 
 def nested(outer: Transaction, tool: str = "inner") -> Transaction:
     """A transaction inside another, to be entered by hand."""
-    ticket = draw_ticket((turn_of(outer),), exclusive=True, inside=outer.ticket)
+    ticket = draw_ticket((find_turn(outer),), exclusive=True, inside=outer.ticket)
     return Transaction(tool, ticket=ticket, writes=True, parent=outer)
 
 
@@ -64,7 +64,7 @@ def test_two_inner_calls_do_not_write_at_once(wording: Wording) -> None:
         with pytest.raises(TurnConflictError) as raised, other:
             pass
         assert str(raised.value) == wording
-    assert turn_of(outer) is turn_of(outer)
+    assert find_turn(outer) is find_turn(outer)
 
 
 def test_an_outer_call_writes_again_after_an_inner_one_that_could_not_begin() -> None:
@@ -76,7 +76,7 @@ def test_an_outer_call_writes_again_after_an_inner_one_that_could_not_begin() ->
 
     notebook = Notebook()
     with call(notebook) as outer:
-        ticket = draw_ticket((turn_of(outer),), exclusive=True, inside=outer.ticket)
+        ticket = draw_ticket((find_turn(outer),), exclusive=True, inside=outer.ticket)
         inner = Transaction("inner", ticket=ticket, writes=True, parent=outer, untracked=(Broken(),))
         with pytest.raises(OSError, match="full"), inner:
             pass

@@ -4,24 +4,34 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import Any
+from itertools import count
+from typing import Annotated, Any
 
 import pytest
+from pydantic import BaseModel, Field
 
+from handrail import tool as tool_made_up_defaults
 from handrail.adapters.tool_executor import ToolExecutor
-from handrail.errors import EffectUncertain, LeaseLostError
+from handrail.errors import CallPostponed, EffectUncertain, LeaseLostError, RecordingError
 from handrail.prompt import Tool, ToolContext, ToolResult
-from handrail.runtime import EffectLedger, IdempotencyConfig, Session
+from handrail.runtime import EffectLedger, IdempotencyConfig, Session, ToolCall, ToolMessage
 from handrail.runtime.ledger.effects import EffectResult
 from handrail.session import Append, SliceView
+from handrail.session.calls import CallRef
+from handrail.session.open_calls import GivenAnswer, PostponedCall, postponed_call
+from handrail.store.memory import MemoryStore
+from handrail.store.protocol import EffectRow
 from handrail.testing import FakeClock
-from tests.kit import Kept, Note, Run, both_ways, call, events, executor, soon, tool
+from tests.kit import ASKS, Kept, Note, Run, both_ways, call, events, executor, soon, tool
 from tests.runtime.ledger_calls import prove_nothing
+from tests.store.kit import WriteByWrite
 from tests.wording import Wording
 
 BY_TEXT = IdempotencyConfig(strategy="custom", key_fn=lambda params: params.text.split()[0])
+
+
 """The first word is the key, so that calls with other arguments can have the same."""
 
 
@@ -321,3 +331,192 @@ def test_an_idempotent_state_tool_that_timed_out_may_run_again(way: Run) -> None
     release.set()
     assert way(door, call("pay", "A", id="2")).success
     assert runs == ["1", "2"]
+
+
+def door_of_store_down(done: list[str], store: MemoryStore) -> ToolExecutor:
+    """An executor with one external tool, `pay`, which keeps account of what it did."""
+
+    def pay(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        done.append(params.text)
+        return ToolResult.ok(params)
+
+    paying = tool("pay", pay, effect="external", idempotency=IdempotencyConfig(strategy="custom", key_fn=lambda _: "A"))
+    return executor(paying, effect_ledger=EffectLedger(store))
+
+
+class FailingStore(WriteByWrite):
+    """A store that is down at certain moments."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.down: set[str] = set()
+        self.fails = 0
+
+    def insert(self, row: EffectRow) -> EffectRow | None:
+        self._check("insert")
+        return super().insert(row)
+
+    def replace(self, seen: EffectRow, row: EffectRow) -> bool:
+        self._check("replace")
+        if self.fails:
+            self.fails -= 1
+            raise OSError("disk gone")
+        return super().replace(seen, row)
+
+    def _check(self, what: str) -> None:
+        if what in self.down:
+            raise OSError("disk gone")
+
+
+@both_ways
+def test_a_store_that_is_down_before_the_handler_keeps_it_from_running(way: Run) -> None:
+    """Fail closed: what cannot be recorded is not done."""
+    store, done = FailingStore(), list[str]()
+    store.down = {"insert"}
+    door = door_of_store_down(done, store)
+    assert not way(door, call("pay", "A")).success
+    assert done == []
+
+
+@both_ways
+def test_a_store_that_is_down_after_the_handler_says_that_it_was_done(way: Run, wording: Wording) -> None:
+    """The effect has happened and the run ends; the state is undone."""
+    store, done = FailingStore(), list[str]()
+    door = door_of_store_down(done, store)
+    store.down = {"replace"}
+    with pytest.raises(RecordingError) as raised:
+        way(door, call("pay", "A"))
+    assert str(raised.value) == wording
+    assert raised.value.effect == "unknown"
+    assert door.environment.session[Note].all() == ()
+    row = door.environment.effect_ledger.row("session:A", partition="s")
+    assert row is not None
+    assert row.status == "running"
+
+
+@both_ways
+@pytest.mark.parametrize("fails, recorded", [(2, True), (3, False)])
+def test_an_effect_is_recorded_in_three_attempts(way: Run, fails: int, recorded: bool) -> None:
+    """A store that fails twice costs nothing; after the third time the effect is left to its lease."""
+    store, done = FailingStore(), list[str]()
+    door = door_of_store_down(done, store)
+    store.fails = fails
+    if recorded:
+        assert way(door, call("pay", "A")).success
+    else:
+        with pytest.raises(RecordingError):
+            way(door, call("pay", "A"))
+    row = door.environment.effect_ledger.row("session:A", partition="s")
+    assert row is not None
+    assert (row.status, store.fails, done) == ("done" if recorded else "running", 0, ["A"])
+
+
+_numbers = count()
+
+
+def trace() -> str:
+    """Another text each time."""
+    return f"trace {next(_numbers)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line of an order."""
+
+    sku: str
+    trace: str = field(default_factory=trace)
+
+
+class Order(BaseModel):
+    """An order."""
+
+    number: str
+    trace: str = Field(default_factory=trace)
+
+
+class Shop:
+    """The world outside: what was sold, with the trace that the handler read."""
+
+    def __init__(self, idempotency: IdempotencyConfig | None, **options: Any) -> None:
+        """Begin with nothing sold."""
+        self.sold: list[tuple[str, str]] = []
+        self.fails = False
+
+        @tool_made_up_defaults(effect="external", idempotency=idempotency)
+        def sell(
+            order: Order,
+            ref: Annotated[str, Field(default_factory=trace)],
+            lines: list[Line] | None = None,
+            cents: int = 5,
+        ) -> str:
+            """Sell."""
+            self.sold.append((order.trace, ref))
+            if self.fails:
+                raise TimeoutError("no answer")
+            return f"sold for {cents}"
+
+        self.desk = executor(sell, **options)
+
+    def ask(self, id: str, **arguments: Any) -> ToolMessage:
+        """Ask for order A-1, with other arguments if they are given."""
+        arguments = {"order": {"number": "A-1"}} | arguments
+        return self.desk.execute(ToolCall(id, "sell", arguments), reply="r1")
+
+
+STRATEGIES = [
+    IdempotencyConfig(),
+    IdempotencyConfig(strategy="params", param_keys=("order", "lines", "ref")),
+    IdempotencyConfig(strategy="custom", key_fn=lambda sale: f"{sale.order.number} {sale.order.trace} {sale.ref}"),
+]
+
+
+@pytest.mark.parametrize("config", STRATEGIES, ids=lambda config: config.strategy)
+def test_an_equal_request_is_answered_once_whatever_its_defaults_are(config: IdempotencyConfig) -> None:
+    """For each strategy; the handler gets what the factories made."""
+    shop = Shop(config)
+    lines = [{"sku": "a"}]
+    assert [shop.ask(name, lines=lines).replayed for name in ("1", "2")] == [False, True]
+    assert shop.ask("3", lines=lines, cents=5).replayed
+    ((order, ref),) = shop.sold
+    assert order.startswith("trace")
+    assert ref.startswith("trace")
+
+
+@pytest.mark.parametrize("config", STRATEGIES, ids=lambda config: config.strategy)
+def test_what_the_model_sent_is_part_of_the_key(config: IdempotencyConfig) -> None:
+    """Another trace is another request, and the same one is the same."""
+    shop = Shop(config)
+    orders = [{"number": "A-1"}, {"number": "A-1", "trace": "x"}, {"number": "A-1", "trace": "y"}]
+    assert [shop.ask(f"{turn} {order}", order=order).replayed for turn in (1, 2) for order in orders] == [
+        *[False] * 3,
+        *[True] * 3,
+    ]
+    assert not shop.ask("ref", ref="z").replayed
+
+
+def test_an_equal_call_of_an_unknown_effect_is_refused_however_its_defaults_are_written() -> None:
+    """Without a key the arguments identify a repeat: one call leaves a constant default out, and the other sends it."""
+    shop = Shop(None)
+    shop.fails = True
+    assert not shop.ask("1").success
+    shop.fails = False
+    assert not shop.ask("2", cents=5).success
+    assert len(shop.sold) == 1
+    assert shop.ask("3", ref="sent").success
+    assert shop.ask("4", cents=6).success
+
+
+def test_an_approval_holds_when_the_call_is_made_again() -> None:
+    """It is for what the model asked: the next attempt makes up other defaults."""
+
+    def later(_request: object) -> bool:
+        raise CallPostponed("tomorrow")
+
+    session = Session.open(MemoryStore(), "s")
+    with pytest.raises(CallPostponed):
+        Shop(None, session=session, policies=[ASKS], approver=later).ask("1")
+    asked = postponed_call(session[PostponedCall], CallRef("r1", "1"))
+    assert asked is not None
+    answer = GivenAnswer(approved=True, reason="a person said so", by="ada", at=asked.at)
+    session[PostponedCall].append(replace(asked, answer=answer))
+    assert Shop(None, session=session, policies=[ASKS]).ask("1").success
