@@ -92,7 +92,7 @@ def test_a_forked_process_has_its_own_name_and_free_locks() -> None:
 
 CORE = (
     *("tests/runtime/test_invoke.py", "tests/runtime/test_rollback.py", "tests/transaction/commit"),
-    *("tests/serde/faults", "tests/store/test_memory.py", "tests/store/test_sessions.py"),
+    *("tests/serde/faults", "tests/store/test_units.py", "tests/store/test_sessions.py"),
 )
 """The quick ones among the tests of `make test-fast`."""
 

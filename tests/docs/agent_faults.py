@@ -68,20 +68,20 @@ AGENT_FILES: Mapping[str, Files] = {
     "has more than 1,000,000 bytes": {"desk.agent": "-" * 1_000_001},
     "the front matter is missing": {"desk.agent": "Be kind.\n"},
     "the front matter is not closed": {"desk.agent": "---\nname: desk\n"},
-    "it is to be a mapping": {"desk.agent": "---\n- name: desk\n---\nBe kind.\n"},
+    "the front matter is a mapping": {"desk.agent": "---\n- name: desk\n---\nBe kind.\n"},
     "mapping values are not allowed here": _front("description: this: that"),
     "the key 'name' is missing": {"desk.agent": "---\ntools: [ping]\n---\nBe kind.\n"},
     "cannot name an agent": {"desk.agent": "---\nname: a b\n---\nBe kind.\n"},
-    "the front matter has no key": _front("toolz: [ping]"),
+    "known fields: name, description": _front("toolz: [ping]"),
     "stands here twice": _front("model: a\nmodel: b"),
     "'per_run_step' is set in Python": _front("per_run_step: true"),
-    "is a list of names": _front("tools: ping"),
-    "has names only": _front("tools: [7]"),
-    "is a mapping of names of toolsets": _front("disclose: [shell]"),
+    "input should be a valid array": _front("tools: ping"),
+    "only names stand here": _front("tools: [7]"),
+    "disclose: input should be an object": _front("disclose: [shell]"),
     "which is not in toolsets": _front("disclose: {shell: summary}"),
-    "twice, first in line": _front("tools: [ping, ping]"),
-    "put it in quotes": _front("description: 7"),
-    "model is blank": _front("model: ' '"),
+    "'ping' stands here twice": _front("tools: [ping, ping]"),
+    "text is put in quotes": _front("description: 7"),
+    "model: this is blank": _front("model: ' '"),
     "the instructions are missing": {"desk.agent": "---\nname: desk\n---\n"},
 }
 """Agent files."""
@@ -91,12 +91,12 @@ PROJECTS: Mapping[str, Files] = {
     "problems:": {"tools.py": "1 / 0", "other.agent": ""},
     "is not an agent of its project": {**_settings('agents = ["other.agent"]'), "other.agent": DESK},
     "pyproject.toml is not TOML": _settings("model = = 7"),
-    "is nested too deep to be read": _settings(f"model = {'[' * 100_000}"),
-    "does not exist.": _settings('modle = "x"'),
+    "maximum recursion depth exceeded": _settings(f"model = {'[' * 100_000}"),
+    "known fields: agents, python": _settings('modle = "x"'),
     "which matches no file": _settings('python = ["nothing.py"]'),
     "which leaves the project folder": _settings('python = ["../tools.py"]'),
     "but the file does not exist": _settings('approval = "rules.yaml"'),
-    "write a text": _settings("model = 7"),
+    "input should be a valid string": _settings("model = 7"),
     "give one of them another name": {"tools/more.py": TOOLS},
 }
 """Folders and their settings."""
@@ -118,7 +118,7 @@ MODULES: Mapping[str, Files] = {
     "put it in TOOLSETS": _exports("TOOLS = [FunctionToolset()]"),
     "put it in TOOLS, and": _exports("TOOLSETS = {'ping': Tool(ping)}"),
     "and no tool;": _exports("TOOLS = [7]"),
-    "which has no name": _exports("TOOLS = [lambda: '']"),
+    "is of type function, and no tool": _exports("TOOLS = [lambda: '']"),
     "cannot be a tool": _exports("def turn(by: complex, *more) -> str:\n    'Turn.'\n    return ''\n\nTOOLS = [turn]"),
     "is a method without its object": _exports(
         "class Shop:\n    def close(self) -> str:\n        'Close.'\n        return ''\n\nTOOLS = [Shop.close]"
@@ -157,14 +157,14 @@ AGENTS: Mapping[str, Files] = {
 
 
 RULES: Mapping[str, Files] = {
-    "a file of approval rules has no key": _rules("alow: [ping]"),
-    "a rule has the key 'tool'": _rules("allow: [{agent: desk}]"),
+    "known fields: defaults": _rules("alow: [ping]"),
+    "missing field tool": _rules("allow: [{agent: desk}]"),
     "is quoted": _rules("deny:\n- *\n"),
-    "tool is blank": _rules("allow: ['']"),
+    "this is blank; write a glob": _rules("allow: ['']"),
     "leads to no argument": _rules("allow: [{tool: ping, arguments: {a..b: x}}]"),
     "several are several rules": _rules("allow: [{tool: ping, arguments: {path: [a, b]}}]"),
-    "a default is one of": _rules("defaults: {read: perhaps}"),
-    "expect is one of": _rules("deny: [{tool: ping, expect: nothing}]"),
+    "input should be 'allow', 'ask' or 'deny'": _rules("defaults: {read: perhaps}"),
+    "input should be 'unmatched'": _rules("deny: [{tool: ping, expect: nothing}]"),
 }
 """Approval rules."""
 
@@ -359,11 +359,11 @@ def typed(folder: Path, line: str) -> Fault:
 
 
 COMMANDS: Mapping[str, str] = {
-    "does not exist; the agent files there": "run FOLDER/nowhere.agent Go.",
-    "name one of its agent files": "run FOLDER Go.",
-    "INPUT is": "run FOLDER/desk.agent refund my order",
-    "is not a file": "run FOLDER/desk.agent Go. --rules FOLDER/nowhere.yaml",
-    "cannot be read: No such file": "run FOLDER/desk.agent Go. --model script:FOLDER/nowhere.yaml",
+    "is not an existing file. Did you mean": "run FOLDER/nowhere.agent Go.",
+    "is not an existing file. (see": "run FOLDER Go.",
+    "more words than arguments": "run FOLDER/desk.agent refund my order",
+    "nowhere.yaml is not an existing file": "run FOLDER/desk.agent Go. --rules FOLDER/nowhere.yaml",
+    "cannot be used: [Errno 2]": "run FOLDER/desk.agent Go. --model script:FOLDER/nowhere.yaml",
     "which model?": "run FOLDER/desk.agent Go.",
     "no such model is known": "run FOLDER/desk.agent Go. --model nowhere:none",
     "what is the agent to do?": "run FOLDER/desk.agent --model test",
@@ -391,7 +391,7 @@ def _ruled(rule: str) -> Callable[[Path], Fault]:
 ACTS: Mapping[str, Callable[[Path], Fault]] = {
     "the file does not exist": lambda folder: raised(lambda: load_agent(folder / "nowhere.agent")),
     "an agent file is a text file": lambda folder: raised(lambda: load_agent(folder)),
-    "does not exist": lambda folder: raised(lambda: Project.load(folder / "nowhere")),
+    "cannot be listed: No such file": lambda folder: raised(lambda: Project.load(folder / "nowhere")),
     "is a link that leads nowhere": _link,
     "is a link out of the project": _link_out,
     "cannot be listed": _loop,

@@ -37,10 +37,8 @@ from handrail.testing import Reply, ScriptedModel
 from tests.docs.mistaken_programs import (
     CALL,
     CALLS,
-    LOOK,
     TEMPLATE,
     TOOL,
-    UNPLACED,
     Client,
     Half,
     Late,
@@ -133,9 +131,6 @@ SECTIONS = (
     Mistake("a policy on tools out of its reach", errors.PromptValidationError,
             lambda _: prompt(Section(title="Desk", tools=[tool()], policies=[
                 SequentialDependencyPolicy(dependencies={"pay": frozenset({"look"})})])), {"section_path": ("desk",)}),
-    Mistake("a path that can be none", errors.PromptValidationError,
-            lambda _: prompt(Section(title="Desk", tools=[tool(), LOOK], policies=[UNPLACED])),
-            {**TOOL, "dataclass": Order, "section_path": ("desk",)}),
     Mistake("two tools of one name", errors.PromptValidationError,
             lambda _: prompt(Section(title="Desk", tools=[tool()]), Section(title="Till", tools=[tool()])),
             {**TOOL, "dataclass": Order, "section_path": ("till",)}),

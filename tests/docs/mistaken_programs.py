@@ -351,7 +351,6 @@ SHORT = ResourceRegistry.of(
 )
 FILES = ReadBeforeWritePolicy(read_tools=("look",), write_tools=("pay",), find_paths=lambda _: wrong(7))
 KEYED = IdempotencyConfig(strategy="custom", key_fn=lambda _: wrong(7))
-UNPLACED = ReadBeforeWritePolicy(read_tools=("look",), write_tools=("pay",))
 LOOK = Tool[None, None](name="look", description="Looks.")
 
 CALLS = (
@@ -369,25 +368,25 @@ CALLS = (
     Mistake("a singleton that needs what lives for one call", errors.ResourceUseError,
             lambda _: call(asking(Till), resources=SHORT)),
     Mistake("a policy that returns `True`", errors.InvalidReturnError,
-            lambda _: call(policy=Rule(True)), {"function": "policy rule", "tool": "pay", "returned": bool}),
+            lambda _: call(policy=Rule(True)), {"function": "policy rule", "tool": "pay", "value_type": bool}),
     unfit("a policy that denies with a number", "PolicyDecision.deny", "reason", int,
           lambda _: PolicyDecision.deny(wrong(1))),
     Mistake("an approver that returns a text", errors.InvalidReturnError,
             lambda _: call(policy=Rule(PolicyDecision.ask("sure?")), approver=unclear),
-            {"function": "the approver", "tool": "pay", "returned": str}),
+            {"function": "the approver", "tool": "pay", "value_type": str}),
     Mistake("a policy whose `on_result` returns a coroutine", errors.InvalidReturnError,
             lambda _: call(policy=Notes()), {"function": "on_result of policy rule", "tool": "pay"}),
     Mistake("`find_paths` that returns a number", errors.InvalidReturnError,
             lambda _: ToolExecutor(
                 prompt=prompt(Section(title="Desk", tools=[tool(), LOOK], policies=[FILES])).bind(
                     resources={Filesystem: InMemoryFilesystem()}), session=Session()).execute(CALL),
-            {"tool": "pay", "returned": int}),
+            {"tool": "pay", "value_type": int}),
     Mistake("`key_fn` that returns a number", errors.InvalidReturnError,
             lambda _: ToolExecutor(prompt=prompt(Section(title="Desk", tools=[tool(idempotency=KEYED)])),
                                    session=Session()).execute(CALL),
-            {"function": "key_fn", "tool": "pay", "returned": int}),
+            {"function": "key_fn", "tool": "pay", "value_type": int}),
     Mistake("`reconcile` that returns a plain value", errors.InvalidReturnError,
-            lambda _: reconcile_with(True), {"function": "reconcile", "tool": "pay", "returned": bool}),
+            lambda _: reconcile_with(True), {"function": "reconcile", "tool": "pay", "value_type": bool}),
     Mistake("files to be read first, and no `Filesystem`", errors.UnboundResourceError,
             lambda _: ToolExecutor(prompt=prompt(Section(title="Desk", tools=[tool(), LOOK], policies=[FILES])),
                                    session=Session()).execute(CALL), {"protocol": Filesystem}),

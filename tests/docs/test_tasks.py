@@ -67,7 +67,7 @@ with store.open("sqlite:///post.db") as opened, opened.session("today") as sessi
 
 
 _ASKING = '''
-from handrail.adapters.tool_executor import Waiting
+from handrail.adapters.tool_executor import PendingAnswers
 from handrail.prompt import Approval, PolicyDecision, Prompt, PromptTemplate, ToolsSection
 
 @tool
@@ -91,7 +91,7 @@ with store.open("sqlite:///data.db") as opened, opened.session("today") as sessi
         session.conversation.append({}, calls=[ToolCall("call-1", "erase", {"name": "old"})], reply="reply-1")
     executor = ToolExecutor(prompt=prompt, session=session, approver=lambda request: Approval.later("asked"))
     answers = executor.answer()
-print("waits" if isinstance(answers, Waiting) else answers[0].content)
+print("waits" if isinstance(answers, PendingAnswers) else answers[0].content)
 '''
 
 

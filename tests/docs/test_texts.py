@@ -369,12 +369,12 @@ _HEADING = re.compile(r"^#.*$", re.MULTILINE)
 
 
 def count_words(text: str) -> int:
-    """The count_words of a text, those of code and outputs too; the bars of tables and other marks are none."""
+    """The words of a text, those of code and outputs too; the bars of tables and other marks are none."""
     return sum(bool(_WORD.search(word)) for word in text.split())
 
 
 def count_words_on(page: Path) -> int:
-    """The count_words of a page."""
+    """The words of a page."""
     return count_words(page.read_text(encoding="utf-8"))
 
 

@@ -65,7 +65,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 C = TypeVar("C", bound=type[object])
 
-CallAnswer: TypeAlias = ToolMessage | CallPostponed
+LoopOutcome: TypeAlias = ToolMessage | CallPostponed
 """The message of a call, or that it waits."""
 
 _Make: TypeAlias = Callable[[ToolCall, str | None, Environment, ExecutionMode], Coroutine[Any, Any, T]]
@@ -300,7 +300,7 @@ async def run_call(call: ToolCall, reply: str | None, environment: Environment, 
         raise
 
 
-async def find_outcome(call: ToolCall, reply: str | None, environment: Environment, mode: ExecutionMode) -> CallAnswer:
+async def find_outcome(call: ToolCall, reply: str | None, environment: Environment, mode: ExecutionMode) -> LoopOutcome:
     """As `run_call`; a call whose question is left open, or that opens sections, does not end its reply."""
     try:
         return await run_call(call, reply, environment, mode)
@@ -375,14 +375,14 @@ class DeferredMistakes:
             raise first_mistake(mistakes)
 
 
-def run_in_order(environment: Environment, calls: Sequence[ToolCall], reply: str | None) -> list[CallAnswer]:
+def run_in_order(environment: Environment, calls: Sequence[ToolCall], reply: str | None) -> list[LoopOutcome]:
     """Runs the calls of a reply on this thread, neighbours that only read side by side.
 
     Raises:
         DeveloperMistake: the first one, after the remaining calls.
         BaseException: what ends the run; the calls after it have not been run.
     """
-    outcomes: list[CallAnswer] = []
+    outcomes: list[LoopOutcome] = []
     mistakes = DeferredMistakes()
     for call, outcome in zip(calls, _order(environment, calls, reply), strict=True):
         try:
@@ -395,7 +395,7 @@ def run_in_order(environment: Environment, calls: Sequence[ToolCall], reply: str
 
 def _order(
     environment: Environment, calls: Sequence[ToolCall], reply: str | None
-) -> Iterator[Callable[[], CallAnswer]]:
+) -> Iterator[Callable[[], LoopOutcome]]:
     run, used_ids = _reply_view(environment, reply), set[str]()
     distinct = [distinct_call(call, reply, used_ids) for call in calls]
     is_alone = len(distinct) <= 1 or loop_is_running()  # another loop cannot run on this thread then
@@ -410,7 +410,7 @@ def _order(
             yield from (partial(run_here, find_outcome, call, reply, run) for call in neighbours)
 
 
-async def run_concurrently(environment: Environment, calls: Sequence[ToolCall], reply: str | None) -> list[CallAnswer]:
+async def run_concurrently(environment: Environment, calls: Sequence[ToolCall], reply: str | None) -> list[LoopOutcome]:
     """Runs the calls of a reply as tasks; turns decide which wait for others.
 
     Raises:
@@ -439,7 +439,7 @@ async def run_concurrently(environment: Environment, calls: Sequence[ToolCall], 
     return [_with_id(task.result(), call) for task, call in zip(tasks, calls, strict=True)]
 
 
-async def _await_errors(tasks: Sequence[asyncio.Future[CallAnswer]]) -> list[BaseException]:
+async def _await_errors(tasks: Sequence[asyncio.Future[LoopOutcome]]) -> list[BaseException]:
     from asyncio import FIRST_EXCEPTION, wait  # noqa: PLC0415
 
     pending = set(tasks)
@@ -451,7 +451,7 @@ async def _await_errors(tasks: Sequence[asyncio.Future[CallAnswer]]) -> list[Bas
     return [error for task in tasks if task.done() and not task.cancelled() and (error := task.exception()) is not None]
 
 
-def _with_id(outcome: CallAnswer, call: ToolCall) -> CallAnswer:
+def _with_id(outcome: LoopOutcome, call: ToolCall) -> LoopOutcome:
     return outcome._replace(call_id=call.id) if isinstance(outcome, ToolMessage) else outcome
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from handrail import runtime
 from handrail.adapters.loop import (
-    CallAnswer,
+    LoopOutcome,
     asynchronous_entries,
     check_tool,
     run_call,
@@ -375,14 +375,14 @@ def _read_calls(function: str, calls: Iterable[ToolCall]) -> tuple[ToolCall, ...
     return tuple(calls)
 
 
-def _message(call: ToolCall, outcome: CallAnswer) -> ToolMessage:
+def _message(call: ToolCall, outcome: LoopOutcome) -> ToolMessage:
     from handrail.runtime.approval import pending_message  # noqa: PLC0415
 
     return outcome if isinstance(outcome, ToolMessage) else pending_message(call, outcome)
 
 
 def _answers(
-    calls: Sequence[ToolCall], outcomes: Sequence[CallAnswer], *, prompt_changed: bool
+    calls: Sequence[ToolCall], outcomes: Sequence[LoopOutcome], *, prompt_changed: bool
 ) -> Answers | PendingAnswers:
     messages = tuple(outcome for outcome in outcomes if isinstance(outcome, ToolMessage))
     if len(messages) == len(outcomes):

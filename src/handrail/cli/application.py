@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from typing import Literal
 
-from cyclopts import App, CycloptsError, Parameter
+from cyclopts import App, CycloptsError, Parameter, UnusedCliTokensError
 from rich.console import Console
 
 from handrail import __version__
@@ -135,7 +135,9 @@ def _run(argv: Sequence[str]) -> int:
         show_traceback(Screen(), error)
         # Only the words that name a command: the others may contain the password of a store.
         words = app.parse_commands(argv)[0]
-        Screen().fault(f"{error} (see {' '.join(('handrail', *words, '--help'))})")
+        more = "there are more words than arguments; put a text with spaces in quotes"
+        text = more if isinstance(error, UnusedCliTokensError) else error
+        Screen().fault(f"{text} (see {' '.join(('handrail', *words, '--help'))})")
         return USAGE
     except OutputError:
         raise

@@ -111,7 +111,7 @@ def _arguments(view: QuestionView) -> Any:  # noqa: ANN401 - any value of JSON
 
 QUESTION: Entity[QuestionView] = Entity(
     "open questions",
-    ("session", "call", "agent", "tool", "asked", "arguments"),
+    ("session", "call", "agent", "tool", "asked", "because", "arguments"),
     (
         Field("session", lambda view: view.question.session_id, key="session_id"),
         Field("", lambda view: view.question.call_session, key="call_session"),
@@ -129,10 +129,12 @@ QUESTION: Entity[QuestionView] = Entity(
             lambda view: f"{format_duration(view.now - view.question.asked_at)} ago",
             key="asked_at",
         ),
-        Field("because", lambda view: view.question.reason or None),
         Field(
-            "policies ask", lambda view: list(view.question.asks), lambda view: "\n".join(view.question.asks), "asks"
+            "because",
+            lambda view: view.question.reason or None,
+            lambda view: "; ".join(filter(None, (*view.question.asks, view.question.reason))) or None,
         ),
+        Field("", lambda view: list(view.question.asks), key="asks"),
         Field("arguments", lambda view: view.question.arguments, _arguments),
         Field(
             "links lead to", lambda view: view.question.reached, lambda view: view.question.reached or None, "reached"

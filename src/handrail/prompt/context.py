@@ -187,7 +187,7 @@ class ToolContext:
     def resources(self) -> CallScope:
         """The resources as this call sees them; those of scope `TOOL_CALL` are its own.
 
-        In a handler, a resource whose class has views (`handrail.transaction.HasCallViews`) is bound to the call, as
+        In a handler, a resource whose class has views (`handrail.transaction.view_for_call`) is bound to the call, as
         `session` is. A provider gets the program's own object.
         """
         resources = self._bound_resources

@@ -97,7 +97,7 @@ def test_question_is_shown_with_all_that_is_needed_to_decide(handrail: Command, 
     """Arguments, tool, policy, and what the model has said with the call."""
     loop.waits(agent="cashier")
     ran = handrail("approvals", "show", "loop", "c1")
-    lines = [line for line in ran.out.splitlines()[:13] if line[0] != " "]
+    lines = [line for line in ran.out.splitlines()[:12] if line[0] != " "]
     fields = dict(line.split(maxsplit=1) for line in lines)
     del fields["asked"]
     assert (ran.code, ran.err) == (0, "")
@@ -108,8 +108,7 @@ def test_question_is_shown_with_all_that_is_needed_to_decide(handrail: Command, 
         "tool": "pay",
         "description": "Pays an order.",
         "effect": "state",
-        "because": "the desk is asked about A-1",
-        "policies": "ask  payments: May it be paid?",
+        "because": "payments: May it be paid?; the desk is asked about A-1",
         "arguments": "{",
     }
     shown = handrail.document("approvals", "show", "loop", "c1")

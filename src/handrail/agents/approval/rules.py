@@ -158,11 +158,11 @@ class Rule:
     """A rule: the calls that fit all that it names. See `handrail.agents.approval.matching` for globs.
 
     Attributes:
-        tool: a glob over the name of the tool. arguments: globs over arguments, by their paths: `path`,
-        `options.force`, `steps[*].title`. agent: a glob over the agents that called each other, as `desk/research`;
-        `None` for every agent. source: the place of the rule, for messages: `approval.yaml:12`. expect: `"unmatched"`
-        if the project is known not to have its names, which is not remarked on. The rule holds all
-            the same.
+        tool: a glob over the name of the tool.
+        arguments: globs over arguments, by their paths: `path`, `options.force`, `steps[*].title`.
+        agent: a glob over the agents that called each other, as `desk/research`; `None` for every agent.
+        source: the place of the rule, for messages: `approval.yaml:12`.
+        expect: `"unmatched"` if the project is known not to have its names, so that no warning says it.
         reads_everything: for rules that allow: whether the programs of such calls may read every file, those that rules
             or `exclude` keep from the agent too; see `handrail.contrib.tools.shell.rules`.
         commit_on: for rules that allow: the exit codes, beside those of its `ShellRule`, with which the changes of the
@@ -365,8 +365,7 @@ def read_rules(path: Path) -> ApprovalRules:
     """Reads the rules in a file.
 
     Raises:
-        ApprovalRulesError: it cannot be read, or is invalid; of several faults the message has all, and `problems`
-        each.
+        ApprovalRulesError: it cannot be read, or is invalid; the message has all faults, `problems` each.
     """
     file = str(path)
     text = read_document(
