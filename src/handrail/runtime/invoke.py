@@ -132,8 +132,14 @@ async def invoke(call: ToolCall, reply: str | None, environment: Environment, mo
             await raise_interrupt(mode)  # while it can still be said that the message was not given
         return message
     except BaseException as error:
-        run.close()  # once more, or for the first time
-        await _leave_unread_effects(run, is_ending=isinstance(error, GeneratorExit))
+        is_ending = isinstance(error, GeneratorExit)  # the coroutine is closed with its loop: nothing can be awaited
+        try:
+            if run.claim is not NO_CLAIM and not is_ending:  # it may have been interrupted before its transaction began
+                end = partial(run.claim.close, nested=run.turn.outer is not None)
+                await run.mode.write_to(run.environment.effect_ledger.units, end)
+        finally:
+            run.close()  # once more, or for the first time
+        await _leave_unread_effects(run, is_ending=is_ending)
         raise
 
 
