@@ -443,7 +443,8 @@ def _text_among(options: Sequence[object]) -> str:
 def _arguments_dataclass(name: str, kinds: Mapping[str, Any], defaults: Mapping[str, Any]) -> type[Any]:
     # Without a docstring `dataclass` would inspect the signature to write one, which takes long.
     cls = type(name, (Arguments,), {"__annotations__": dict(kinds), "__doc__": name, **defaults})
-    cls = dataclass(frozen=True, kw_only=True)(cls)
+    # `Arguments` has the methods: making them for each class takes half a millisecond.
+    cls = dataclass(init=False, repr=False, eq=False, kw_only=True)(cls)
     cls.__doc__ = None  # the model would read it
     return cls
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import MISSING, FrozenInstanceError, dataclass, fields
 from datetime import timedelta
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, cast, get_args, get_origin
@@ -88,7 +88,35 @@ class NoParams:
 
 
 class Arguments:
-    """The base of the frozen dataclasses that are made for the parameters of functions."""
+    """The base of the classes that are made for the parameters of functions: immutable, and compared by value.
+
+    It has all methods, because making them for each class takes longer than all else.
+    """
+
+    def __init__(self, /, **values: object) -> None:
+        cls: Any = type(self)  # a subclass, which is a dataclass
+        by_name = {field.name: field for field in fields(cls)}
+        defaults = {name: field.default for name, field in by_name.items() if field.default is not MISSING}
+        factories = {name: field.default_factory for name, field in by_name.items()}
+        defaults |= {name: factory() for name, factory in factories.items() if callable(factory)}
+        if wrong := sorted(by_name.keys() ^ (defaults | values).keys()):
+            raise TypeError(f"{cls.__qualname__} takes {', '.join(by_name)}; missing or unknown: {', '.join(wrong)}")
+        vars(self).update({name: (defaults | values)[name] for name in by_name})
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise FrozenInstanceError(f"cannot assign to field {name!r}")
+
+    def __delattr__(self, name: str) -> None:
+        raise FrozenInstanceError(f"cannot delete field {name!r}")
+
+    def __repr__(self) -> str:
+        return f"{type(self).__qualname__}({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"
+
+    def __eq__(self, other: object) -> bool:
+        return vars(self) == vars(other) if type(other) is type(self) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash((type(self), *vars(self).values()))
 
 
 class DeclaredEffect(NamedTuple):
