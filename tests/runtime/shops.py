@@ -9,19 +9,9 @@ from datetime import timedelta
 from typing import Any
 
 from handrail.adapters.tool_executor import ToolExecutor
-from handrail.prompt import (
-    External,
-    IdempotencyConfig,
-    Tool,
-    ToolContext,
-    ToolResult,
-)
+from handrail.prompt import External, IdempotencyConfig, Tool, ToolContext, ToolResult
 from handrail.prompt.context import tool_context
-from handrail.runtime import (
-    Session,
-    ToolCall,
-    ToolMessage,
-)
+from handrail.runtime import Session, ToolCall, ToolMessage
 from handrail.store import EffectRow, Store
 from handrail.testing import FakeClock
 from tests.kit import Note, executor, tool

@@ -13,28 +13,10 @@ import pytest
 
 from handrail.adapters.loop import session_ledger
 from handrail.adapters.tool_executor import ToolExecutor
-from handrail.errors import (
-    LedgerError,
-    PromptEvaluationError,
-    PromptValidationError,
-    SecondStoreError,
-)
+from handrail.errors import LedgerError, PromptEvaluationError, PromptValidationError, SecondStoreError
 from handrail.limits import Deadline
-from handrail.prompt import (
-    External,
-    IdempotencyConfig,
-    PolicyDecision,
-    Tool,
-    ToolContext,
-    ToolResult,
-)
-from handrail.runtime import (
-    EffectLedger,
-    Session,
-    ToolCall,
-    ToolInvoked,
-    ToolRaised,
-)
+from handrail.prompt import External, IdempotencyConfig, PolicyDecision, Tool, ToolContext, ToolResult
+from handrail.runtime import EffectLedger, Session, ToolCall, ToolInvoked, ToolRaised
 from handrail.store import MemoryStore
 from handrail.testing import FakeClock, run_tool
 from tests.handler_threads import HandlerThreads
@@ -199,9 +181,7 @@ def test_two_sessions_that_apply_one_effect_at_the_same_time_apply_it_once(shop:
     assert first[ToolInvoked].all()[-1].success
 
 
-def test_a_repeat_whose_effect_is_removed_while_another_session_applies_it_is_rolled_back(
-    stall: Shop,
-) -> None:
+def test_a_repeat_whose_effect_is_removed_while_another_session_applies_it_is_rolled_back(stall: Shop) -> None:
     """It had a result that nothing records any more; its handler does not run again."""
     key = stall.tool(key=SHARED)
     first, second = stall.session("first"), stall.session("second")

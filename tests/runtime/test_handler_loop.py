@@ -198,11 +198,7 @@ idle.wait()
 print("end")
 """
     ran = subprocess.run(
-        [sys.executable, "-W", "error", "-c", program],
-        capture_output=True,
-        check=False,
-        text=True,
-        timeout=50,
+        [sys.executable, "-W", "error", "-c", program], capture_output=True, check=False, text=True, timeout=50
     )
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, "end\n", "")
 

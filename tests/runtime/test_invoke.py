@@ -75,9 +75,7 @@ def test_an_unknown_tool_is_told_with_the_names_there_are(way: Run, asked: str, 
 @pytest.mark.short(2)
 @pytest.mark.requirement("S-01a")
 @pytest.mark.parametrize(
-    "asked",
-    ["read_flie_0500", "zzz", "x" * 1_000_000, "\U0001f600" * 200],
-    ids=["near", "far", "long", "emoji"],
+    "asked", ["read_flie_0500", "zzz", "x" * 1_000_000, "\U0001f600" * 200], ids=["near", "far", "long", "emoji"]
 )
 def test_an_unknown_tool_among_a_thousand_is_told_in_under_a_kilobyte(asked: str, wording: Wording) -> None:
     """With the nearest names first: the list of all of them took 18 kB of the model's context."""

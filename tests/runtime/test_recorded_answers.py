@@ -19,13 +19,7 @@ from handrail.runtime import Session, ToolCall, ToolInvoked
 from handrail.runtime.approval import record_outside_answer
 from handrail.runtime.execution import BLOCKING, run_to_completion
 from handrail.session.calls import CallRef
-from handrail.session.open_calls import (
-    GivenAnswer,
-    PostponedCall,
-    RecordedAnswer,
-    answer_row,
-    postponed_call,
-)
+from handrail.session.open_calls import GivenAnswer, PostponedCall, RecordedAnswer, answer_row, postponed_call
 from handrail.session.persistence.protocol import AnswerChange, SessionEntry
 from handrail.store import MemoryStore
 from handrail.testing import FakeClock

@@ -50,10 +50,7 @@ class World:
         return (
             slices,
             [(name, self.files.read_bytes(name)) for name in names if self.files.stat(name).kind == "file"],
-            (
-                self.files.list(),
-                list(self.own.entries),
-            ),
+            (self.files.list(), list(self.own.entries)),
         )
 
 

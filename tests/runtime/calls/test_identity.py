@@ -13,11 +13,7 @@ from typing import Any
 import pytest
 
 from handrail.adapters.tool_executor import ToolExecutor
-from handrail.errors import (
-    CallIdReusedError,
-    EffectNotApplied,
-    ToolValidationError,
-)
+from handrail.errors import CallIdReusedError, EffectNotApplied, ToolValidationError
 from handrail.prompt import PolicyDecision, Tool, ToolContext, ToolResult
 from handrail.runtime import EffectLedger, Session, ToolCall, ToolInvoked, ToolMessage
 from handrail.session.calls import CallRef

@@ -149,16 +149,8 @@ CASES: list[tuple[str, Callable[[], ToolExecutor], type[DeveloperMistake]]] = [
         lambda: executor(tool("t"), policies=(answering(unbound),)),
         UnboundResourceError,
     ),
-    (
-        "approver returns text",
-        lambda: executor(tool("t"), policies=(ASKS,), approver=unclear),
-        InvalidReturnError,
-    ),
-    (
-        "on_result returns a coroutine",
-        lambda: executor(tool("t"), policies=(Notes(later),)),
-        InvalidReturnError,
-    ),
+    ("approver returns text", lambda: executor(tool("t"), policies=(ASKS,), approver=unclear), InvalidReturnError),
+    ("on_result returns a coroutine", lambda: executor(tool("t"), policies=(Notes(later),)), InvalidReturnError),
     (
         "key_fn returns a number",
         lambda: executor(tool("t", effect="external", idempotency=keyed_by(7))),

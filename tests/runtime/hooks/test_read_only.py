@@ -209,8 +209,7 @@ class Late:
 
 
 def test_a_checker_that_the_deadline_overtakes_is_left_behind_and_writes_nothing(
-    caplog: pytest.LogCaptureFixture,
-    wording: Wording,
+    caplog: pytest.LogCaptureFixture, wording: Wording
 ) -> None:
     """Nothing could follow, so the answer is accepted, and that is logged; the run does not wait for the checker."""
     late = Late()

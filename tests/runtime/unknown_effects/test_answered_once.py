@@ -290,10 +290,7 @@ def test_a_caller_that_is_found_done_stands_for_what_it_has_paid(session: Sessio
 def test_a_store_that_fails_at_the_commit_of_the_caller_leaves_the_effect_to_an_equal_call(tmp_path: Path) -> None:
     """Nothing could be written then, and nothing has to be."""
     till, path = Till(), tmp_path / "s.db"
-    with (
-        store.open(f"sqlite:///{path}", busy=timedelta(seconds=0.1)) as kept,
-        Session.open(kept, "s") as session,
-    ):
+    with store.open(f"sqlite:///{path}", busy=timedelta(seconds=0.1)) as kept, Session.open(kept, "s") as session:
         door = till.door(session)
         other = sqlite3.connect(path, isolation_level=None)
         till.ends = lambda: other.execute("BEGIN IMMEDIATE")
