@@ -19,7 +19,6 @@ from handrail.prompt import External, IdempotencyConfig, PolicyDecision, Tool, T
 from handrail.runtime import EffectLedger, Session, ToolCall, ToolInvoked, ToolRaised
 from handrail.store import MemoryStore
 from handrail.testing import FakeClock, run_tool
-from tests.handler_threads import HandlerThreads
 from tests.kit import Decides, Note, Run, both_ways, call, executor, tool
 from tests.runtime.shops import MINUTE, SHARED, Booked, Shop, ask
 from tests.store.kit import delete, replace
@@ -122,19 +121,6 @@ def test_a_failing_reducer_undoes_what_was_applied_and_leaves_the_effect_unappli
     assert (len(session[Booked]), shop.row().applied_at) == (1, shop.clock.now())
 
 
-@both_ways
-def test_a_result_that_the_reconciler_finds_is_applied(shop: Shop, way: Run) -> None:
-    """With the parameters that the effect was begun with."""
-    session = shop.session()
-    door = shop.door(session, shop.tool(key=SHARED))
-    assert not way(door, call("charge", "lost")).success
-    assert (shop.row().status, shop.booked) == ("unknown", [])
-    shop.known.append("lost")
-    found = way(door, call("charge", "lost", id="call-2"))
-    assert (found.success, found.replayed, shop.booked, len(session[Booked])) == (True, True, ["lost"], 1)
-    assert shop.row().applied_at == shop.clock.now()
-
-
 def test_an_equal_call_applies_once_what_no_call_has_applied(shop: Shop) -> None:
     """The model asks again under another id; after that, an equal call is new. In one caller, each is new."""
     session = shop.session()
@@ -152,17 +138,6 @@ def test_an_equal_call_applies_once_what_no_call_has_applied(shop: Shop) -> None
     door = shop.door(session, shop.tool(), tool("parent", twice))
     assert ask(door, name="parent", reply="r4").success
     assert (len(shop.charged), len(session[Booked])) == (4, 4)
-
-
-def test_what_is_settled_without_the_model_still_answers_one_equal_call(shop: Shop) -> None:
-    """The model has read that it failed, and asks again."""
-    session = shop.session()
-    shop.fails.append(ValueError("no such account"))
-    door = shop.door(session)
-    assert not ask(door).success
-    assert [each.message.success for each in door.settle_open()] == [True]
-    assert [ask(door, reply=f"s{number}").replayed for number in range(2)] == [True, False]
-    assert (shop.charged, len(session[Booked])) == (["lamp"] * 2, 2)
 
 
 def test_two_sessions_that_apply_one_effect_at_the_same_time_apply_it_once(shop: Shop) -> None:
@@ -377,30 +352,6 @@ def _fitting(params: Note, result: ToolResult[Note], *, context: ToolContext) ->
 
 def _returning(params: Note, result: ToolResult[Note], *, context: ToolContext) -> int:
     return 0
-
-
-def test_a_late_result_that_is_accepted_is_applied_by_the_next_call(shop: Shop) -> None:
-    """The call itself has been answered; the handler was left behind."""
-    release, threads = threading.Event(), HandlerThreads()
-
-    def charge(params: Note, *, context: ToolContext) -> ToolResult[Note]:
-        release.wait()
-        return ToolResult.ok(params)
-
-    said = External(apply=shop.book, accept_late_result=True)
-    session = shop.session()
-    declared = IdempotencyConfig(scope="shop", ttl=MINUTE)
-    door = shop.door(
-        session, tool("charge", charge, effect=said, idempotency=declared, timeout=timedelta(seconds=0.05))
-    )
-    assert not ask(door).success
-    release.set()
-    threads.join()
-    shop.clock.advance(timedelta(days=400))
-    assert (shop.row().status, shop.row().applied_at, shop.row().is_kept_until_applied) == ("done", None, True)
-    assert ask(door).replayed
-    assert (len(session[Booked]), shop.row().applied_at) == (1, shop.clock.now())
-    assert shop.row().expires_at == shop.clock.now() + MINUTE
 
 
 def test_a_result_that_the_reconciler_finds_does_not_expire_before_it_is_applied(shop: Shop) -> None:

@@ -261,70 +261,6 @@ async def test_writes_of_the_program_on_the_thread_of_the_loop_do_not_wait_for_t
     assert desk.session("s")[Note].all() == (Note("while it is committed"),)
 
 
-async def test_commits_of_calls_of_one_session_are_written_one_after_the_other(desk: Desk) -> None:
-    """A hundred reads of one reply; each is recorded, in the order in which they were asked for."""
-
-    async def look(params: Pay, *, context: ToolContext) -> ToolResult[None]:
-        await asyncio.sleep(0)
-        return ToolResult.ok(None, str(params.cents))
-
-    tool = Tool[Pay, None](name="look", description="Looks.", handler=look, effect="read")
-    door = executor(tool, session=desk.session("s"))
-    calls = [ToolCall(f"c{number}", "look", {"cents": number}) for number in range(100)]
-    messages = await door.execute_all_async(calls, reply="r")
-    assert all(message.success for message in messages)
-    desk.session("s").close()
-    with Session.open(desk.kept, "s") as again:
-        assert [event.call.id for event in again[ToolInvoked].all()] == [call.id for call in calls]
-
-
-async def test_many_agents_make_each_call_once(desk: Desk) -> None:
-    """Fifty agents on one loop, while threads make calls in sessions of theirs."""
-    names = [f"agent-{number}" for number in range(50)]
-    beside = [f"thread-{number}" for number in range(4)]
-    for name in (*names, *beside):
-        desk.session(name)
-
-    def work(name: str) -> None:
-        for number in range(5):
-            asyncio.run(desk.call(name, f"c{number}"))
-
-    async def agent(name: str) -> None:
-        for number in range(5):
-            assert not await desk.call(name, f"c{number}")
-
-    threads = [asyncio.to_thread(work, name) for name in beside]
-    await asyncio.gather(*map(agent, names), *threads)
-    assert sorted(desk.paid) == sorted(5 * [*names, *beside])
-    for name in (names[0], beside[0]):
-        assert desk.recorded(name) == [True] * 5
-        assert desk.status(name) == ["done"] * 5
-
-
-def through_connection(desk: Desk, name: str, statement: str) -> ToolExecutor:
-    """An executor over a `def` handler that executes a statement through `context.connection`."""
-
-    def pay(params: Pay, *, context: ToolContext) -> ToolResult[Paid]:
-        context.connection.execute(statement)
-        return ToolResult.ok(Paid(params.cents))
-
-    return desk.executor(name, "state", pay)
-
-
-async def test_more_calls_than_connections_write_through_the_database_on_one_loop(desk: Desk) -> None:
-    """Those that have ended commit, and other agents make their calls, while the others wait for a place."""
-    assert (await ask(through_connection(desk, "table", "CREATE TABLE rows_of_calls (n INTEGER)"))).success
-    insert = "INSERT INTO rows_of_calls (n) VALUES (1)"
-    doors = [through_connection(desk, f"agent-{number}", insert) for number in range(30)]
-    for number in range(10):
-        desk.session(f"pays-{number}")
-    noted = [ask(door) for door in doors]
-    paid = [desk.call(f"pays-{number}") for number in range(10)]
-    messages, _ = await asyncio.gather(asyncio.gather(*noted), asyncio.gather(*paid))
-    assert [message.content for message in messages if not message.success] == []
-    assert len(desk.paid) == 10
-
-
 @pytest.mark.parametrize("how", ["raises", "fails", "is unknown"])
 @pytest.mark.parametrize("effect", EFFECTS)
 async def test_loop_runs_while_a_failed_call_is_recorded(desk: Desk, effect: Effect, how: str) -> None:
@@ -389,23 +325,3 @@ async def test_failed_call_is_recorded_where_no_thread_can_be_started(
 
     assert not (await ask(desk.executor("s", handler=pay))).success
     assert (desk.status("s"), desk.recorded("s")) == (["failed"], [False])
-
-
-def test_run_that_ends_with_a_call_under_way_waits_for_its_commit(desk: Desk) -> None:
-    """`asyncio.run` cancels the tasks that are left: the call has been made, or its claim is withdrawn."""
-
-    async def leave(name: str, effect: Effect, gate: Gate) -> None:
-        calls.append(asyncio.ensure_future(desk.call(name, effect=effect)))
-        await until(gate.reached)
-        threading.Timer(0.01, gate.opened.set).start()
-
-    calls: list[asyncio.Future[bool]] = []
-    for effect in EFFECTS:
-        name = f"s-{effect}"
-        desk.session(name)
-        with held(desk.kept) as gate:
-            asyncio.run(leave(name, effect, gate))
-        assert calls.pop().cancelled()
-        assert asyncio.run(desk.call(name, effect=effect)) == (effect == "state")
-        assert desk.recorded(name)[-1]
-    assert desk.paid == ["s-external", "s-state"]

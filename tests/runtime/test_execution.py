@@ -9,7 +9,6 @@ import warnings
 from collections.abc import Awaitable, Callable, Generator, Iterator
 from concurrent.futures import Future
 from datetime import timedelta
-from itertools import count
 from typing import Any, cast
 
 import anyio
@@ -17,16 +16,15 @@ import pytest
 
 from handrail import tool as function_tool
 from handrail.limits import Deadline
-from handrail.prompt import Approval, External, IdempotencyConfig, ToolContext, ToolPolicy, ToolResult
+from handrail.prompt import External, IdempotencyConfig, ToolContext, ToolResult
 from handrail.resources import Binding, Scope
 from handrail.runtime import EffectLedger
 from handrail.runtime.execution import ASYNC, BLOCKING, ExecutionMode, ExecutionTimeoutError, run_to_completion
 from handrail.runtime.handler_loop import cancel_all
 from handrail.store.memory import MemoryStore
-from handrail.testing import FakeClock
 from handrail.transaction import current
 from tests.handler_threads import HandlerThreads
-from tests.kit import ASKS, Kept, Note, Run, both_ways, call, executor, tool
+from tests.kit import Kept, Note, Run, both_ways, call, executor, tool
 from tests.wording import Wording
 
 
@@ -56,45 +54,6 @@ def test_an_unbounded_handler_runs_on_the_calling_thread_unless_that_runs_a_loop
     assert door.execute(call("work", id="1")).success
     assert asyncio.run(door.execute_async(call("work", id="2"))).success
     assert [thread == threading.get_ident() for thread in ran_on] == [True, False]
-
-
-def test_a_task_that_overran_and_will_not_end_is_left_behind(
-    caplog: pytest.LogCaptureFixture, wording: Wording
-) -> None:
-    """It has swallowed its cancellation; what it ends with is logged, and nothing of it lands."""
-    release = threading.Event()
-
-    async def stubborn(params: Note, *, context: ToolContext) -> ToolResult[Note]:
-        while not release.is_set():
-            try:
-                await asyncio.sleep(0.01)
-            except asyncio.CancelledError:
-                continue
-        raise ValueError("late")
-
-    async def run() -> None:
-        door = executor(tool("stubborn", stubborn, timeout=timedelta(milliseconds=10)), clock=FakeClock())
-        assert (await door.execute_async(call("stubborn"))).content == wording
-        release.set()
-        others = asyncio.all_tasks() - {asyncio.current_task()}
-        await asyncio.wait(others)
-
-    asyncio.run(run())
-    assert caplog.messages == wording
-
-
-def test_a_bounded_handler_that_is_in_time_is_answered_from_its_thread() -> None:
-    """The bound costs a thread, and nothing else."""
-    caller = threading.get_ident()
-    threads: list[int] = []
-
-    def quick(params: Note, *, context: ToolContext) -> ToolResult[Note]:
-        threads.append(threading.get_ident())
-        return ToolResult.ok(params)
-
-    assert executor(tool("quick", quick, timeout=timedelta(minutes=1))).execute(call("quick")).success
-    assert executor(tool("quick", quick)).execute(call("quick")).success
-    assert [thread == caller for thread in threads] == [False, True]
 
 
 class Hanging:
@@ -258,27 +217,6 @@ def test_a_task_that_will_not_end_is_heard_when_it_does(
     assert [record for record in caplog.records if record.name.startswith("handrail")] == []
 
 
-@pytest.mark.parametrize("ending", ["returns", "is cancelled"])
-def test_a_task_that_blocks_its_loop_is_heard_when_it_ends(
-    ending: str, monkeypatch: pytest.MonkeyPatch, threads: HandlerThreads
-) -> None:
-    """It cannot be cancelled there, and has ended in time as far as its own loop knows."""
-    monkeypatch.setattr("handrail.runtime.execution._CLEAN_UP_SECONDS", SOON)
-    release, late = threading.Event(), Heard()
-
-    async def blocking() -> str:
-        release.wait()  # as a handler does that calls a blocking client
-        if ending == "is cancelled":
-            raise asyncio.CancelledError
-        return "paid"
-
-    overrun(BLOCKING, blocking, is_async=True, late=late)
-    assert late.ended == []
-    release.set()
-    threads.join()
-    assert [ended.result() for ended in late.ended] == (["paid"] if ending == "returns" else [])
-
-
 @both
 def test_what_late_raises_is_logged(
     way: ExecutionMode, caplog: pytest.LogCaptureFixture, threads: HandlerThreads, wording: Wording
@@ -371,43 +309,6 @@ def test_what_it_returns_is_awaited_inside_the_call(way: Run, options: Any, *, w
     door = executor(tool("later", returns(make), **options))
     assert way(door, call("later")).content == "hello"
     assert door.environment.session[Kept].all() == (Kept("hello"),)
-
-
-@both_ways
-def test_what_it_comes_to_must_be_a_result(way: Run, wording: Wording) -> None:
-    """As with any other handler; nothing that was never awaited is left behind."""
-
-    async def twice(params: Note, context: ToolContext) -> object:
-        return later(params, context)
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        door = executor(tool("twice", returns(twice)))
-        assert way(door, call("twice")).content == wording
-        gc.collect()
-
-
-@both_ways
-def test_the_timeout_holds_for_both_parts_together(way: Run, wording: Wording) -> None:
-    """The awaited part is cancelled, and its changes are undone."""
-    ended: list[str] = []
-
-    async def never(params: Note, context: ToolContext) -> ToolResult[Note]:
-        context.session[Kept].append(Kept("half"))
-        try:
-            await asyncio.Event().wait()
-        finally:
-            ended.append("cancelled")
-        raise AssertionError
-
-    door = executor(tool("never", returns(never), timeout=timedelta(milliseconds=20)))
-    ids = map(str, count())
-    told: set[str] = set()
-    while not ended:  # on a busy machine the time may be over before the first part has come to the second
-        told.add(way(door, call("never", id=next(ids))).content)
-        assert door.environment.session[Kept].all() == ()
-    assert ended == ["cancelled"]
-    assert sorted(told) == wording
 
 
 @both_ways
@@ -520,34 +421,3 @@ def undeclared(make: Callable[[str], object]) -> Any:
         return make(text)
 
     return pay
-
-
-@both_ways
-def test_a_reconciler_that_returns_an_awaitable_is_awaited(way: Run) -> None:
-    """A lambda around an `async def` is one."""
-
-    async def ask(params: Note) -> ToolResult[Note]:
-        await asyncio.sleep(0)
-        return ToolResult.ok(params)
-
-    def breaks(params: Note, *, context: ToolContext) -> ToolResult[Note]:
-        raise TimeoutError
-
-    effect = External(on_orphan="reconcile", reconcile=lambda params, key: ask(params))
-    door = executor(tool("pay", breaks, effect=effect, idempotency=IdempotencyConfig()))
-    assert way(door, call("pay", id="1")).replayed
-
-
-@both_ways
-def test_an_approver_that_returns_an_awaitable_is_awaited(way: Run) -> None:
-    """A lambda around an `async def` is one."""
-
-    async def ask(_request: object) -> Approval:
-        await asyncio.sleep(0)
-        return Approval(approved=True)
-
-    def approver(request: object) -> Any:
-        return ask(request)
-
-    policy: ToolPolicy = ASKS
-    assert way(executor(tool("echo"), policies=(policy,), approver=approver), call("echo")).success

@@ -14,10 +14,8 @@ from functools import partial
 
 import pytest
 
-from handrail.prompt import ToolContext, ToolResult
 from handrail.runtime.execution import BLOCKING, run_to_completion
 from handrail.runtime.handler_loop import MOST_KEPT, run_on_handler_loop
-from tests.kit import Note, call, executor, tool
 from tests.open_files import open_files
 
 _NAME: ContextVar[str] = ContextVar("name", default="")
@@ -26,27 +24,6 @@ _NAME: ContextVar[str] = ContextVar("name", default="")
 async def running_loop() -> asyncio.AbstractEventLoop:
     """The loop that runs this."""
     return asyncio.get_running_loop()
-
-
-def test_calls_of_one_thread_share_a_loop() -> None:
-    """A client that one call has bound to the loop can be used by the next one."""
-    locks: list[asyncio.Lock] = []
-
-    async def wait_twice(params: Note, *, context: ToolContext) -> ToolResult[Note]:
-        lock = locks[0] if locks else asyncio.Lock()
-        locks.append(lock)
-        async with lock:
-            # A lock is bound to the loop of whoever waits for it first.
-            waiter = asyncio.ensure_future(lock.acquire())
-            await asyncio.sleep(0)
-        await waiter
-        lock.release()
-        return ToolResult.ok(params)
-
-    door = executor(tool("wait", wait_twice))
-    for number in range(2):
-        assert door.execute(call("wait", "x", id=str(number))).success
-    assert locks[0] is locks[1]
 
 
 def test_each_thread_has_a_loop_that_is_closed_with_it() -> None:

@@ -130,15 +130,6 @@ def test_a_wrong_request_says_what_there_is(wording: Wording) -> None:
     assert read(door, call="call-1", limit=0).content == wording
 
 
-def test_the_tool_is_offered_from_the_first_cut_result_on(wording: Wording) -> None:
-    """Before that its name is unknown, and no request has its definition."""
-    door = desk(Session())
-    assert names(door) == ["fetch", "fail"]
-    assert read(door, call="call-1").content == wording
-    fetched(door)
-    assert names(door) == ["fetch", "fail", "read_result"]
-
-
 def test_another_process_offers_it_and_repeats_the_message() -> None:
     """What was cut is state of the session; the message from the record is the same, byte for byte."""
     with handrail.store.open("memory:") as store:
@@ -155,19 +146,6 @@ def test_another_process_offers_it_and_repeats_the_message() -> None:
         assert read(fork, call="reply-1/call-1", start=1, limit=6).content.endswith("\nline 0")
 
 
-def test_a_transcript_shows_what_the_model_saw() -> None:
-    """The message of the conversation, and not the record."""
-    with handrail.store.open("memory:") as store, Session.open(store, "s") as session:
-        reply = [ToolCall("call-1", "fetch")]
-        session.conversation.append({"role": "assistant"}, calls=reply, reply="reply-1")
-        (message,) = cast("tuple[ToolMessage]", desk(session).answer())
-        session.conversation.append({"role": "tool", "tool_call_id": "call-1", "content": message.content})
-        session.conversation.append({"role": "user", "content": "Thanks."})
-        calls = [item for item in TranscriptReader(store, "s").read() if isinstance(item, TranscriptCall)]
-        assert [call.content for call in calls] == [message.content]
-        assert message.is_cut
-
-
 def test_a_process_that_was_killed_before_the_message_leaves_nothing_out(tmp_path: Path) -> None:
     """The call is answered from its record, and its message is cut then."""
     fork_to_crash(kill_after_commit, str(tmp_path), at="after-commit")
@@ -178,15 +156,6 @@ def test_a_process_that_was_killed_before_the_message_leaves_nothing_out(tmp_pat
         assert message.replayed
         assert message.is_cut
         assert names(door)[-1] == "read_result"
-
-
-def test_a_failure_is_cut_and_read_too() -> None:
-    """Its limit is that of its tool."""
-    door = desk(Session())
-    message = fetched(door, "fail")
-    assert not message.success
-    assert len(message.content) <= MIN_RESULT_CHARS
-    assert read(door, call="call-1", start=12, limit=6).content.endswith("\n" + LOG[11:17])
 
 
 def test_a_call_without_a_reply_is_read_by_its_id_and_one_without_a_name_is_not(wording: Wording) -> None:

@@ -11,10 +11,9 @@ import pytest
 from pydantic import SecretStr
 from typing_extensions import override
 
-from handrail.adapters.tool_executor import Answers, PendingAnswers
+from handrail.adapters.tool_executor import PendingAnswers
 from handrail.errors import CallPostponed, DispatchError, StoreUnavailableError
 from handrail.prompt import PolicyDecision, Tool, ToolContext, ToolResult
-from handrail.redaction import MASK
 from handrail.runtime import Session, ToolCall, ToolInvoked
 from handrail.runtime.approval import record_outside_answer
 from handrail.runtime.execution import BLOCKING, run_to_completion
@@ -146,20 +145,6 @@ def test_secret_is_part_of_the_arguments(session: Session) -> None:
         )
 
 
-@both_ways
-@pytest.mark.parametrize("first", [True, False])
-def test_answer_that_is_recorded_while_the_approver_is_asked_stands(way: Run, session: Session, *, first: bool) -> None:
-    """It was the first; the approver has answered when it returns."""
-    postpone(session)
-
-    def thinks(_request: object) -> bool:
-        answer(session, approved=first)
-        return not first
-
-    desk = executor(tool("pay"), policies=[ASKS], session=session, approver=thinks)
-    assert way(_With("r1", desk), call("pay")).success is first
-
-
 def test_answer_covers_what_was_shown_with_it(session: Session) -> None:
     """A policy that asks less is covered, and one that asks something else is not."""
     both = Decides(lambda _tool, _params: PolicyDecision.ask("really?"), name="other")
@@ -210,16 +195,6 @@ def test_question_that_a_handler_leaves_is_not_recorded(session: Session) -> Non
     assert item.question is None
 
 
-def test_question_that_is_recorded_elsewhere_is_not_recorded_again(session: Session) -> None:
-    """That of an agent, by the gate of its run."""
-    gated = executor(tool("pay"), policies=[ASKS], session=session, approver=later)
-    gated.environment = replace(gated.environment, records_questions=True)
-    with pytest.raises(CallPostponed):
-        gated.execute(call("pay"), reply="r1")
-    (item,) = session[PostponedCall]
-    assert item.question is None
-
-
 def test_nested_call_is_answered(session: Session) -> None:
     """It is made again with the call that it is nested in, and recorded with that one."""
 
@@ -263,44 +238,6 @@ def test_a_no_to_a_call_whose_secrets_are_gone_is_told(
         assert not isinstance(answered, PendingAnswers)
         assert [each.content for each in answered] == wording
         assert (session.open_calls, [each.final for each in session[ToolInvoked]]) == ((), [True] * 3)
-
-
-def test_a_call_whose_secrets_are_gone_and_that_was_not_asked_about_is_to_be_made_again(
-    stall: Shop, wording: Wording
-) -> None:
-    """The process ended before its turn came; another call of the reply has the only question."""
-    asked = [ToolCall(f"call-{number}", "login", {"password": "hunter2-canary"}) for number in (1, 2)]
-    with stall.session() as session:
-        session.conversation.append({"role": "assistant"}, calls=asked, reply="r1")
-        with pytest.raises(CallPostponed):
-            stall.door(session, LOGIN, policies=[ASKS], approver=later).execute(asked[0], reply="r1")
-        answer(session, approved=False)
-    with stall.session() as session:
-        messages = stall.door(session, LOGIN, policies=[ASKS], approver=later).answer()
-        assert isinstance(messages, Answers)
-        assert [message.content for message in messages] == wording
-        assert [each.final for each in session[ToolInvoked]] == [True, True]
-
-
-@pytest.mark.parametrize("name, is_told", [("login", True), ("other", False)])
-def test_a_no_is_for_the_tool_that_was_asked_about(stall: Shop, name: str, *, is_told: bool) -> None:
-    """Also where the secrets are gone, so that the arguments cannot be compared."""
-    other = replace(LOGIN, name="other")
-    with stall.session() as session:
-        postpone(session, ToolCall("call-1", "login", {"password": "hunter2-canary"}), of=LOGIN)
-        answer(session, approved=False)
-    with stall.session() as session:
-        door = stall.door(session, LOGIN, other, policies=[ASKS], approver=later)
-        message = door.execute(ToolCall("call-1", name, {"password": MASK}), reply="r1")
-        assert not message.success
-        assert ("a person said so" in message.content) is is_told
-
-
-def test_session_in_memory_has_no_answers() -> None:
-    """Nobody else could record one."""
-    session = Session(session_id="s")
-    postpone(session)
-    assert session[PostponedCall].all() == ()
 
 
 class Unreadable(MemoryStore):

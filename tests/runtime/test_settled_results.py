@@ -30,7 +30,6 @@ from handrail.runtime import Session, ToolCall, ToolInvoked
 from handrail.runtime.failures import SECRETS_GONE, cannot_apply
 from handrail.runtime.ledger.effects import AppliedByHand, EffectResult, NotApplied
 from handrail.session.calls import CallRef
-from handrail.session.open_calls import open_calls_in_store
 from handrail.store import EffectRow, MemoryStore
 from handrail.testing import FakeClock
 from tests.kit import Decides, Note, call, executor, tool
@@ -117,32 +116,6 @@ def test_what_cannot_be_settled_says_why_and_waits(stall: Shop, wording: Wording
         door.settle_open()
     (settled,) = door.settle_open()
     assert (settled.message.success, len(session[Booked])) == (True, 1)
-
-
-def test_a_nested_effect_whose_parent_is_final_is_settled_by_itself(shop: Shop) -> None:
-    """The parent is answered from its record, so nothing else would apply the result."""
-
-    def parent(params: Note, *, context: ToolContext) -> ToolResult[Note]:
-        assert door.execute(call("charge", id="inner")).success
-        return ToolResult.error("empty after all")
-
-    session = shop.session()
-    door = shop.door(session, shop.tool(), tool("parent", parent))
-    assert not ask(door, name="parent").success
-    assert ask(door, name="parent").replayed
-    (open_call,) = session.open_calls
-    assert (open_call.state, open_call.awaits_apply, open_call.call.parent) == (
-        "unapplied",
-        True,
-        CallRef("r1", "call-1"),
-    )
-    found = shop.store.find("till")
-    assert found is not None
-    assert open_calls_in_store(shop.store, found) == (open_call,)
-    (settled,) = door.settle_open()
-    assert (settled.call, settled.message.success) == (open_call.call, True)
-    assert (session.open_calls, len(session[Booked]), shop.charged) == ((), 1, ["hello"])
-    assert door.settle_open() == ()
 
 
 def test_a_nested_effect_that_a_person_has_found_is_settled_though_its_parent_has_succeeded(stall: Shop) -> None:
@@ -421,17 +394,6 @@ def test_a_result_whose_parameters_cannot_be_restored_waits(
     assert not waits.message.success
     assert waits.message.content == wording
     assert (till.applied, [each.state for each in till.session.open_calls]) == ([], ["unapplied"])
-
-
-def test_the_conversation_has_the_arguments_of_a_call_that_was_not_recorded(till: Till) -> None:
-    """The process died before; what the ledger has of them was cut."""
-    (row,) = till.owe("lamp")
-    owner = row.owner._replace(reply="r2", call_id="gone")
-    asked = ToolCall("gone", "charge", {"text": "lamp"})
-    till.session.conversation.append("Charge.", reply="r2", calls=[asked])
-    assert replace(till.store, row, row._replace(owner=owner))
-    (settled,) = till.door().settle_open()
-    assert (settled.call, settled.message.success, till.applied) == (CallRef("r2", "gone"), True, [Note("lamp")])
 
 
 @pytest.mark.parametrize("before_run", [False, True])

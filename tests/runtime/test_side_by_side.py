@@ -13,7 +13,6 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
-from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import PromptEvaluationError
 from handrail.filesystem import Filesystem
 from handrail.prompt import ToolContext, ToolResult
@@ -155,42 +154,6 @@ def test_a_failing_call_inside_a_call_undoes_only_itself() -> None:
     assert [(event.call_id, event.success) for event in events(door)] == [("inner", False), ("call-1", True)]
 
 
-def test_a_failing_outer_call_undoes_the_calls_inside_it() -> None:
-    """What the inner call committed became part of the outer one."""
-
-    def outer(params: Note, *, context: ToolContext) -> ToolResult[Note]:
-        assert door.execute(call("scribble", id="inner")).success
-        return ToolResult.error("no")
-
-    door = executor(tool("outer", outer), tool("scribble", scribble), resources={Filesystem: files(note="before")})
-    assert not door.execute(call("outer")).success
-    session = door.environment.session
-    assert (session[Kept].all(), session[Note].all()) == ((), ())
-    assert door.environment.resources.get(Filesystem).read_text("note.txt") == "before"
-    assert [(event.call_id, event.success) for event in events(door)] == [("inner", True), ("call-1", False)]
-
-
-def test_an_idempotent_state_tool_inside_a_failing_call_is_not_done() -> None:
-    """Its effect is state, and the state is gone; recorded as done, a replay would skip it for ever."""
-    runs: list[str] = []
-
-    def keep(params: Note, *, context: ToolContext) -> ToolResult[Note]:
-        runs.append(context.call_id)
-        context.session[Kept].append(Kept(params.text))
-        return ToolResult.ok(params)
-
-    def outer(params: Note, *, context: ToolContext) -> ToolResult[Note]:
-        assert door.execute(call("keep", id="inner")).success
-        return ToolResult.error("no")
-
-    door = executor(tool("outer", outer), tool("keep", keep, idempotency=IdempotencyConfig()))
-    assert not door.execute(call("outer")).success
-    again = door.execute(call("keep", id="again"))
-    assert (again.success, again.replayed) == (True, False)
-    assert runs == ["inner", "again"]
-    assert door.environment.session[Kept].all() == (Kept("hello"),)
-
-
 def test_a_reading_call_cannot_call_a_writing_tool(wording: Wording) -> None:
     """What may only read stays so through the calls it makes."""
 
@@ -286,26 +249,6 @@ async def test_a_read_inside_a_read_waits_for_the_reads_before_its_caller() -> N
     first_may_end.set()
     assert all(message.success for message in await asked)
     assert [note.text for note in door.environment.session[Note]] == ["first", "inner", "hello"]
-
-
-def test_calls_that_would_wait_for_each_other_are_refused_not_stuck(wording: Wording) -> None:
-    """Two calls hold a session each, and call into the other's: one goes through, one is told."""
-    one, two = Session(), Session()
-    met = threading.Barrier(2, timeout=30)
-    doors: dict[str, ToolExecutor] = {}
-
-    def across(params: Note, *, context: ToolContext) -> ToolResult[Note]:
-        met.wait()
-        return ToolResult.ok(Note(doors[params.text].execute(call("echo", id="inner")).content))
-
-    for name, session in (("one", one), ("two", two)):
-        doors[name] = executor(tool("across", across), tool("echo", echo), session=session)
-    with ThreadPoolExecutor(2) as threads:
-        first = threads.submit(doors["one"].execute, call("across", "two", id="1"))
-        second = threads.submit(doors["two"].execute, call("across", "one", id="2"))
-        answers = sorted((first.result(30).content, second.result(30).content))
-    assert answers[0] == "hello"
-    assert answers[1] == wording
 
 
 KINDS = ("write", "read", "concurrent")

@@ -34,7 +34,6 @@ from handrail.testing import FakeClock
 from tests.kit import ASKS, Decides, Note, executor, tool
 from tests.runtime.shops import MINUTE, Shop, ask
 from tests.session.faulty_stores import FaultyStore, faulty
-from tests.store.kit import replace
 from tests.store.stores import STORES
 from tests.wording import Wording
 
@@ -124,19 +123,6 @@ def test_a_call_that_was_approved_and_has_started_is_not_asked_about_again(
 
 
 @both_entries
-def test_a_call_whose_process_has_died_is_not_asked_about_again(shop: Shop, is_async: bool, wording: Wording) -> None:
-    """Its lease has expired, and no attempt is recorded."""
-    desk = Desk(shop, [True])
-    session = shop.session()
-    make(desk.door(session), is_async)
-    row = shop.row()
-    claimed = row._replace(status="running", lease_until=shop.clock.now() - MINUTE, note="")
-    assert replace(shop.store, row, claimed)
-    assert make(desk.door(session), is_async).content == wording
-    assert (len(desk.asked), desk.paid) == (1, ["lamp"])
-
-
-@both_entries
 def test_a_policy_that_denies_comes_too_late_for_what_has_started(shop: Shop, is_async: bool, wording: Wording) -> None:
     """Until the effect is found not to have happened: then nothing runs that a policy denies."""
     desk = Desk(shop, [True])
@@ -148,20 +134,6 @@ def test_a_policy_that_denies_comes_too_late_for_what_has_started(shop: Shop, is
     assert "the shop is closed" in make(closed, is_async).content
     assert (len(desk.asked), desk.paid) == (1, ["lamp"])
     assert session[ToolInvoked][-1].final
-
-
-@both_entries
-def test_what_a_person_finds_not_to_have_happened_is_asked_about_again(
-    shop: Shop, is_async: bool, wording: Wording
-) -> None:
-    """The handler would run again."""
-    desk = Desk(shop, [True, False])
-    session = shop.session()
-    door = desk.door(session)
-    make(door, is_async)
-    resolve(shop, session, NotApplied("says the bank"))
-    assert make(door, is_async).content == wording
-    assert (len(desk.asked), desk.paid) == (2, ["lamp"])
 
 
 @both_entries
@@ -326,25 +298,6 @@ def test_the_reply_is_stored_before_the_effect_begins(store: FaultyStore, make_d
     with Session.open(store, "s") as session:
         assert session.conversation.messages == [{"n": 1}]
         assert session.open_calls == ()
-
-
-def test_a_claim_that_is_refused_leaves_the_reply_to_the_record(
-    store: FaultyStore, make_deferred_replies: Entry
-) -> None:
-    """The effect has happened for another session: the call is answered from the ledger, and recorded."""
-    payments = Payments(store)
-    paid = ToolCall("1", "shared", '{"text":"a"}')
-    with Session.open(store, "other") as other:
-        assert make_deferred_replies(payments.executor(other), paid).success
-    with Session.open(store, "s") as session:
-        session.conversation.append({"n": 1}, calls=[paid], reply="r1")
-        message = make_deferred_replies(payments.executor(session), paid)
-        assert (message.success, message.replayed) == (True, True)
-        assert replies(store) == 1
-        session.conversation.append({"n": 2})
-    with Session.open(store, "s") as session:
-        assert session.conversation.messages == [{"n": 1}, {"n": 2}]
-        assert [event.replayed for event in session[ToolInvoked]] == [True]
 
 
 def test_a_ledger_elsewhere_is_asked_when_the_reply_is_stored(store: FaultyStore, make_deferred_replies: Entry) -> None:

@@ -17,31 +17,9 @@ from handrail.prompt import ApprovalRequest, Tool, ToolContext, ToolResult
 from handrail.runtime import EffectLedger, IdempotencyConfig, Session, ToolCall, ToolInvoked
 from handrail.serde import canonical_json, digest
 from handrail.session import Append, SliceView
-from handrail.store import EffectRow, LedgerStore, MemoryStore
+from handrail.store import EffectRow, LedgerStore
 from tests.kit import ASKS, BOTH_WAYS, Kept, Note, Run, call, echo, events, executor, soon, tool
 from tests.wording import Wording
-
-
-def test_listeners_of_the_record_may_write() -> None:
-    """Reducers of `ToolInvoked` have a transaction of their own, in the turn of the call."""
-
-    def count(view: SliceView[Kept], event: ToolInvoked) -> Append[Kept]:
-        return Append(Kept(event.name))
-
-    session = Session()
-    session[Kept].register(ToolInvoked, count)
-    session.dispatcher.subscribe(ToolInvoked, lambda event: session[Note].append(Note(event.call_id)))
-    door = executor(tool("fail", lambda_fail), tool("look", effect="read"), session=session)
-    door.execute(call("fail", id="1"))
-    door.execute(call("look", id="2"))
-    door.execute(call("nothing", id="3"))
-    assert [kept.text for kept in session[Kept]] == ["fail", "look", "nothing"]
-    assert [note.text for note in session[Note]] == ["1", "hello", "2", "3"]
-
-
-def lambda_fail(params: Note, *, context: ToolContext) -> ToolResult[Note]:
-    """Fail."""
-    return ToolResult.error("no")
 
 
 @pytest.mark.anyio
@@ -213,13 +191,6 @@ class Bank:
         return ToolResult.error("closed") if self.fails else ToolResult.ok(f"{params.user} is logged in")
 
 
-class KeylessStore(MemoryStore):
-    """A store whose key must not be touched."""
-
-    def hash_key(self) -> bytes:
-        raise AssertionError
-
-
 def desk(bank: Bank, store: LedgerStore, **options: Any) -> ToolExecutor:
     """An executor with one external tool, `log_in`."""
     log_in = Tool[Login, str](name="log_in", description="Logs in.", handler=bank, effect="external", **options)
@@ -265,39 +236,6 @@ def test_no_secret_can_be_found_out_from_a_row(store: LedgerStore) -> None:
     assert declared.key == f"session:log_in:{declared.params_hash[:12]}"
 
 
-def test_the_same_call_has_another_hash_in_another_store() -> None:
-    """Each store has a key of its own."""
-    stores = MemoryStore(), MemoryStore()
-    for store in stores:
-        desk(Bank(), store).execute(log_in("hunter2"))
-    (first,), (second,) = map(rows_of, stores)
-    assert first.key == second.key
-    assert first.params_hash != second.params_hash
-
-
-def test_a_tool_without_secrets_does_not_touch_the_key_of_the_store() -> None:
-    """Its slots and keys are the hashes that they have always been."""
-    store = KeylessStore()
-    ledger, session = EffectLedger(store), Session(session_id="s")
-    tools = tool("slot", effect="external"), tool("declared", effect="external", idempotency=AUTO)
-    door = executor(*tools, effect_ledger=ledger, session=session)
-    for name in ("slot", "declared"):
-        assert door.execute(ToolCall(name, name, '{"text": "milk"}')).success
-    plain = sha256(b'{"text":"milk"}').hexdigest()
-    assert [(row.key, row.params_hash, row.arguments) for row in rows_of(store)] == [
-        ("call:slot", plain, b'{"text":"milk"}'),
-        (f"session:declared:{plain[:12]}", plain, b'{"text":"milk"}'),
-    ]
-
-
-def test_what_a_person_has_changed_is_recorded_beside_what_the_model_wrote(store: LedgerStore) -> None:
-    """Whoever decides sees both."""
-    door = executor(tool("send", effect="external"), effect_ledger=EffectLedger(store))
-    door.execute(ToolCall("c1", "send", {"text": "to bob"}, '{"text": "to eve"}'))
-    (row,) = store.rows()
-    assert row.arguments == b'{"arguments":{"text":"to bob"},"written":{"text":"to eve"}}'
-
-
 def test_a_reclaim_stores_the_new_arguments(store: LedgerStore) -> None:
     """After a failure the key may be claimed with other arguments."""
     bank = Bank()
@@ -312,15 +250,3 @@ def test_a_reclaim_stores_the_new_arguments(store: LedgerStore) -> None:
         "arguments": {"user": "ada", "password": "**********", "pin": "**********"},
         "written": {"user": "a"},
     }
-
-
-def test_a_result_recorded_by_hand_has_its_arguments(store: LedgerStore) -> None:
-    """Without secrets; and other secrets are other arguments, as for a claim."""
-    ledger = EffectLedger(store)
-    result = ToolResult.ok("done")
-    for key, params in (("a", Note("milk")), ("b", Login("ada", SecretStr("x")))):
-        ledger.record(idempotency_key=key, tool_name="do", params=params, result=result)
-    note, login = rows_of(store)
-    assert (note.params_hash, note.arguments) == (digest(Note("milk")), b'{"text":"milk"}')
-    assert login.params_hash == digest(Login("ada", SecretStr("x")), key=store.hash_key())
-    assert login.arguments == b'{"user":"ada","password":"**********","pin":"**********"}'

@@ -6,9 +6,6 @@ from concurrent.futures import Future
 
 from handrail.turns import Ticket, Turn, draw_ticket
 
-PATIENCE = 30.0
-"""Seconds after which a thread that waits has been forgotten."""
-
 
 def write(*turns: Turn, inside: Ticket | None = None) -> Ticket:
     """An exclusive ticket."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,13 +15,13 @@ from handrail import store, tool
 from handrail.errors import SchemaError, SessionUseError
 from handrail.limits import RunContext
 from handrail.prompt import Tool, ToolContext, ToolResult
-from handrail.runtime import EffectLedger, IdempotencyConfig, Session, ToolCall, ToolInvoked, ToolMessage
+from handrail.runtime import EffectLedger, Session, ToolCall, ToolInvoked, ToolMessage
 from handrail.runtime.calls import Step
 from handrail.session import stored_as
 from handrail.session.persistence.stored_types import stored_type
 from handrail.store import MemoryStore
 from tests.kit import Note, call, executor
-from tests.serde.kit import Approve, Base, Card, Disc, Reject, Tile, held
+from tests.serde.kit import Approve, Disc, Reject, Tile, held
 from tests.wording import Wording
 
 
@@ -125,13 +124,6 @@ def test_the_arguments_of_a_function_come_back_as_json(tmp_path: Path, long: str
     assert read.params == {"text": f"lunch{long}", "at": "2026-01-31T12:00:00Z", "copies": 1}
     assert __name__.encode() not in stored_type(ToolInvoked).dump((event,))
     assert remind.parse(read.params) == event.params
-
-
-def test_arguments_that_are_what_the_model_wrote_are_not_written_again(tmp_path: Path) -> None:
-    """A record has them once."""
-    event, read = called(tmp_path, remind, '{"text":"lunch","at":"2026-01-31T12:00:00Z","copies":2}')
-    assert json.loads(stored_type(ToolInvoked).dump((event,)))[0]["params"] == {"from": "arguments"}
-    assert read.params == {"text": "lunch", "at": "2026-01-31T12:00:00Z", "copies": 2}
 
 
 def invoked(**changes: Any) -> ToolInvoked:
@@ -328,54 +320,6 @@ def test_a_type_that_is_no_name_is_refused(wording: Wording) -> None:
     assert str(raised.value) == wording
 
 
-@dataclass(frozen=True)
-class Holder:
-    """Declares less than it is given."""
-
-    base: Base
-
-
-def as_result(context: ToolContext) -> Any:
-    """The value is that of the call."""
-    del context
-    return Holder(Card("a", 5))
-
-
-def in_a_slice(context: ToolContext) -> Any:
-    """The value is put into the session."""
-    context.session[Holder].append(Holder(Card("a", 5)))
-    return Holder(Base("a"))
-
-
-@contextmanager
-def opened_session(folder: Path) -> Generator[Session]:
-    """The session of a database."""
-    with store.open(f"sqlite:///{folder}/a.db") as opened, Session.open(opened, "s") as session:
-        yield session
-
-
-@pytest.mark.parametrize("make", [as_result, in_a_slice])
-def test_a_value_of_a_subclass_does_not_repeat_the_effect(
-    make: Callable[[ToolContext], Any], tmp_path: Path, wording: Wording
-) -> None:
-    """Nothing of it is stored as something else, and the error names the place."""
-    ran: list[str] = []
-
-    def pay(params: Note, *, context: ToolContext) -> ToolResult[Holder]:
-        ran.append(params.text)
-        return ToolResult.ok(make(context))
-
-    key = IdempotencyConfig()
-    tool = Tool[Note, Holder](name="pay", description="Pays.", handler=pay, effect="external", idempotency=key)
-    with opened_session(tmp_path) as session, pytest.raises(SessionUseError) as raised:
-        executor(tool, session=session).execute(call("pay"), reply="r1")
-    assert str(raised.value) == wording
-    with opened_session(tmp_path) as session:
-        message = executor(tool, session=session).execute(call("pay"), reply="r2")
-    assert (message.success, message.replayed) == (True, True)
-    assert ran == ["hello"]
-
-
 Kind = Literal["state", "external"]
 
 
@@ -492,9 +436,3 @@ def test_an_infinite_number_fails_the_call_where_it_would_be_stored(stored: Sess
     tool = returning(list[float], [float("inf")])
     assert executor(tool, session=stored).execute(call("list"), reply="r").content == wording
     assert executor(tool, session=Session()).execute(call("list")).success
-
-
-def test_a_wrong_item_is_not_answered_from_the_record_as_right(stored: Session) -> None:
-    """The same call fails again, as one whose value is of another class."""
-    door = executor(returning(list[Point], [Label()]), session=stored)
-    assert [door.execute(call("list"), reply="r").success for _ in range(2)] == [False, False]

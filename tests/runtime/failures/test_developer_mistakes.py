@@ -13,8 +13,6 @@ import pytest
 
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import (
-    CallIdReusedError,
-    CallPostponed,
     CircularResourceError,
     DeveloperMistake,
     EffectUncertain,
@@ -30,7 +28,7 @@ from handrail.errors import (
 )
 from handrail.events import Dispatcher
 from handrail.filesystem import Filesystem
-from handrail.prompt import Approval, ApprovalRequest, PolicyDecision, ToolContext, ToolResult
+from handrail.prompt import PolicyDecision, ToolContext, ToolResult
 from handrail.resources import Binding, ResourceRegistry, Scope
 from handrail.runtime import EffectLedger, IdempotencyConfig, Session, ToolCall, ToolInvoked
 from tests.kit import ASKS, Decides, Kept, Note, Run, both_ways, call, events, executor, scribble, tool
@@ -217,18 +215,6 @@ both_alls = pytest.mark.parametrize("all_calls", [all_of, all_on_loop], ids=lamb
 
 
 @both_alls
-@pytest.mark.parametrize("effect", ["read", "state"])
-def test_the_other_calls_of_the_reply_end_and_are_recorded_first(all_calls: Any, effect: Any) -> None:
-    """Before it and after it in the reply, in the order asked."""
-    door = executor(tool("fine", effect=effect), tool("wrong", asks_for(Client)))
-    calls = [call("fine", "a", id="1"), call("wrong", "b", id="2"), call("fine", "c", id="3")]
-    with pytest.raises(UnboundResourceError):
-        all_calls(door, *calls)
-    assert [(event.call_id, event.success) for event in events(door)] == [("1", True), ("2", False), ("3", True)]
-    assert door.environment.session[Note].all() == (Note("a"), Note("c"))
-
-
-@both_alls
 @pytest.mark.parametrize("wrong", NOT_CALLS, ids=str)
 def test_the_other_calls_of_a_reply_end_when_one_of_them_is_no_call(all_calls: Any, wrong: Any) -> None:
     """Nothing of it is run or recorded; the others are."""
@@ -260,28 +246,6 @@ def test_what_on_result_returns_is_refused_when_the_other_calls_have_ended(all_c
     assert sorted(runs) == ["a", "b"]
 
 
-def test_an_approver_may_be_anything_that_takes_a_request() -> None:
-    """A function with more parameters that have defaults, a method, an object; annotated or not."""
-
-    class Desk:
-        def ask(self, request: ApprovalRequest) -> Approval | bool:
-            return True
-
-        async def __call__(self, request: ApprovalRequest, note: str = "") -> bool:
-            return True
-
-    def of_anything(*_: Any, **__: Any) -> Any:
-        return Approval(approved=True)
-
-    def postpones(request: ApprovalRequest) -> NoReturn:
-        raise CallPostponed("later")
-
-    for approver in (Desk().ask, Desk(), of_anything, partial(Desk().__call__, note="x")):
-        assert executor(tool("t"), policies=(ASKS,), approver=approver).execute(call("t")).success
-    with pytest.raises(CallPostponed):
-        executor(tool("t"), policies=(ASKS,), approver=postpones).execute(call("t"))
-
-
 @both_alls
 def test_several_mistakes_are_one_exception_with_notes(all_calls: Any, wording: Wording) -> None:
     """The first is raised; the developer reads of the others beside it."""
@@ -303,17 +267,6 @@ def test_what_ends_the_run_goes_before_a_mistake_and_has_it_as_a_note(all_calls:
     with pytest.raises(PromptEvaluationError, match="enough") as caught:
         all_calls(door, call("wrong", id="1"), call("ends", id="2"))
     assert "UnboundResourceError" in caught.value.__notes__[0]
-
-
-@both_alls
-def test_a_reused_identity_is_raised_when_the_other_calls_have_ended(all_calls: Any) -> None:
-    """It runs nothing and records nothing itself; its siblings are carried out."""
-    door = executor(tool("fine"))
-    door.execute(call("fine", "a", id="1"), reply="r")
-    with pytest.raises(CallIdReusedError):
-        all_calls(door, call("fine", "b", id="0"), call("fine", "c", id="1"), call("fine", "d", id="2"), reply="r")
-    assert door.environment.session[Note].all() == (Note("a"), Note("b"), Note("d"))
-    assert len(events(door)) == 3
 
 
 def test_a_mistake_of_a_nested_call_is_raised_through_the_outer_one() -> None:
@@ -379,34 +332,6 @@ def test_a_group_that_holds_a_mistake_is_raised(wrap: Wrap, way: Run, caplog: py
     assert (event.success, event.final) == (False, False)
     assert door.environment.session[Kept].all() == ()
     assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
-
-
-@pytest.mark.parametrize("all_calls", [all_of, all_on_loop], ids=lambda way: way.__name__)
-def test_a_group_is_raised_when_the_other_calls_have_ended(all_calls: Any) -> None:
-    """As a mistake by itself; of several, the first is raised, and notes on it name the others with all they hold."""
-    door = executor(tool("fine"), tool("wrong", wrapping(grouped)))
-    asked = [call("wrong", id="1"), call("fine", "a", id="2"), call("wrong", id="3"), call("fine", "b", id="4")]
-    with pytest.raises(ExceptionGroup, match="TaskGroup") as caught:
-        all_calls(door, *asked)
-    assert [(event.call_id, event.success) for event in events(door)] == [
-        ("1", False),
-        ("2", True),
-        ("3", False),
-        ("4", True),
-    ]
-    [note] = caught.value.__notes__
-    assert TEXT in note
-
-
-@both_ways
-def test_a_group_without_a_mistake_is_a_failed_result(way: Run, wording: Wording) -> None:
-    """It is an exception of the handler's body."""
-
-    def handler(params: Note, *, context: ToolContext) -> ToolResult[Note]:
-        raise ExceptionGroup("two things", [ValueError("odd"), OSError("gone")])
-
-    content = way(executor(tool("t", handler)), call("t")).content
-    assert content == wording
 
 
 def quoting(mistake: DeveloperMistake) -> Exception:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import json
 import logging
-import re
 from typing import Any
 
 import pytest
@@ -149,24 +147,6 @@ def test_effect_is_not_applied_where_the_exception_proves_it(
     assert bank.charges == ["A", "A"]
 
 
-class Retry(ModelRetry):
-    """An exception of the program."""
-
-
-@both_ways
-@pytest.mark.parametrize("error", [ModelRetry("say which"), ToolFailed("say which"), Retry("say which")])
-def test_handler_may_refuse_a_call_by_an_exception_of_pydantic_ai(
-    way: Run, error: Exception, caplog: pytest.LogCaptureFixture
-) -> None:
-    """In a loop of one's own, too: the model reads the text alone."""
-    door = door_of(Bank(error), effect="state")
-    message = way(door, call("pay", "A"))
-    assert (message.success, message.content) == (False, "say which")
-    (event,) = door.environment.session[ToolInvoked]
-    assert event.final
-    assert caplog.messages == []
-
-
 @both_ways
 @pytest.mark.parametrize("error", [ApprovalRequired(), CallDeferred(), UsageLimitExceeded("too many")])
 def test_handler_may_postpone_a_call_or_end_the_run_by_an_exception_of_pydantic_ai(way: Run, error: Exception) -> None:
@@ -236,25 +216,6 @@ def test_people_find_the_traceback_in_log_and_ledger(caplog: pytest.LogCaptureFi
     assert "Traceback" not in content
 
 
-def test_long_traceback_is_cut_at_its_beginning(wording: Wording) -> None:
-    """What it ends with says most."""
-
-    def deep(depth: int) -> None:
-        if depth:
-            deep(depth - 1)
-        raise TimeoutError("the end" + "x" * 30_000)
-
-    def pay(params: Note, *, context: ToolContext) -> ToolResult[Note]:
-        deep(3)
-        return ToolResult.ok(params)
-
-    door = door_of(pay)
-    door.execute(call("pay", "A"))
-    assert len(row_of(door).note) < 20_000
-    [line] = [line for line in row_of(door).note.split("\n") if line.startswith("[...")]
-    assert re.sub(r"[\d,]+", "N", line) == wording
-
-
 @both_ways
 @pytest.mark.parametrize("proof", [*NOT_APPLIED, ToolResult.error("no money")], ids=lambda proof: type(proof).__name__)
 def test_retried_attempt_proves_nothing_of_the_one_before(
@@ -306,41 +267,6 @@ def test_retried_attempt_that_was_not_started_proves_nothing_either() -> None:
     assert (row_of(door).status, bank.charges) == ("unknown", ["A"])
 
 
-def test_unknown_effect_is_found_out_by_its_reconciler() -> None:
-    """It may take a context, and only read."""
-    asked: list[str] = []
-
-    def find_out(params: Note, key: str, *, context: ToolContext) -> ToolResult[Note] | None:
-        asked.append(context.session.session_id)
-        return ToolResult.ok(params, f"charged, says the bank, under {key}")
-
-    bank = Bank(TimeoutError())
-    door = door_of(bank, effect=External(on_orphan="reconcile", reconcile=find_out))
-    message = door.execute(call("pay", "A"))
-    assert (message.success, message.replayed, asked, bank.charges) == (True, True, ["s"], ["A"])
-
-
-@pytest.mark.parametrize("idempotency", [None, IdempotencyConfig(strategy="custom", key_fn=lambda params: "one")])
-def test_reconciler_gets_the_parameters_that_the_effect_was_begun_with(idempotency: IdempotencyConfig | None) -> None:
-    """A person has changed those of the call, and changes them otherwise when it is asked again."""
-    asked: list[str] = []
-
-    def find_out(params: Note, key: str) -> ToolResult[Note] | None:
-        asked.append(params.text)
-        return None
-
-    bank = Bank(TimeoutError())
-    door = door_of(bank, effect=External(reconcile=find_out), idempotency=idempotency)
-    words = json.dumps({"text": "999"})
-    door.execute(ToolCall("c", "pay", {"text": "500"}, written=words), reply="r")
-    if idempotency is None:  # with a declared key other arguments are a conflict
-        assert door.execute(ToolCall("c", "pay", {"text": "400"}, written=words), reply="r").success
-        assert (asked, bank.charges) == (["500", "500"], ["500", "400"])
-    else:
-        door.execute(ToolCall("c", "pay", {"text": "500"}, written=words), reply="r")
-        assert asked == ["500", "500"]
-
-
 def test_reconciler_that_writes_finds_nothing_out(wording: Wording) -> None:
     """It may only read."""
 
@@ -356,17 +282,6 @@ def test_reconciler_that_writes_finds_nothing_out(wording: Wording) -> None:
 
 
 # ---------------------------------------------------------------------------------------------------- repeated slots
-
-
-def test_call_that_equals_an_unknown_one_is_refused() -> None:
-    """A model that reads "unknown" asks again under another id: the handler is started once."""
-    bank = Bank(TimeoutError())
-    door = door_of(bank)
-    messages = [door.execute(call("pay", "A", id=f"call-{number}")) for number in range(3)]
-    assert not any(message.success for message in messages)
-    assert bank.charges == ["A"]
-    assert "call:call-0" in messages[-1].content
-    assert door.execute(call("pay", "B", id="call-9")).success
 
 
 @pytest.mark.parametrize("said", [External(repeat_unknown="allow"), External(on_orphan="retry")])

@@ -14,7 +14,7 @@ import pytest
 
 import handrail.store
 from handrail import tool
-from handrail.adapters.hooks import MAX_MISSING_CHARS, SentBack
+from handrail.adapters.hooks import SentBack
 from handrail.adapters.tool_executor import Answers, ToolExecutor
 from handrail.errors import CompletionCheckError, UnboundResourceError
 from handrail.filesystem import Filesystem, InMemoryFilesystem
@@ -28,7 +28,6 @@ from handrail.prompt import (
     FeedbackProvider,
     FeedbackTrigger,
     FilesExist,
-    IdempotencyConfig,
     MarkdownSection,
     Prompt,
     PromptTemplate,
@@ -63,27 +62,10 @@ def desk(completion: Any = None, *, session: Session | None = None, **options: A
     return ToolExecutor(prompt=Prompt(template), session=Session() if session is None else session, **options)
 
 
-def test_an_answer_is_accepted_when_nothing_is_missing() -> None:
-    """A prompt without a checker accepts every answer, and nothing is noted of one that is complete at once."""
-    checker = Checker(())
-    executor = desk(checker)
-    assert executor.completion("It is done.") is None
-    assert checker.answers == ["It is done."]
-    assert desk().completion("It is done.") is None
-    assert not executor.environment.session[SentBack].all()
-
-
 def test_the_model_reads_what_is_missing(wording: Wording) -> None:
     """One sentence stands by itself, several as a list."""
     assert desk(Checker()).completion("Done.") == wording
     assert desk(Checker(["The report is missing.", "Step 2 is not done."])).completion("Done.") == wording
-
-
-def test_a_long_text_is_cut() -> None:
-    """It is part of a request, and so bounded."""
-    text = desk(Checker(["x" * 10_000])).completion("Done.")
-    assert text is not None
-    assert len(text) == MAX_MISSING_CHARS
 
 
 @pytest.mark.parametrize("most", [0, 2])
@@ -115,19 +97,6 @@ def test_an_answer_with_a_name_counts_once() -> None:
     given = [executor.completion("Done.", reply=reply) is None for reply in ("r1", "r1", "r2", "r3")]
     assert given == [False, False, True, False]
     assert [each.reply for each in executor.environment.session[SentBack]] == ["r1", "r2", "r3"]
-
-
-def test_an_answer_is_accepted_if_the_deadline_passes_during_its_check(caplog: pytest.LogCaptureFixture) -> None:
-    """Nothing could follow; that is logged."""
-    clock = FakeClock()
-
-    def slow(_context: CompletionContext) -> str:
-        clock.advance(timedelta(minutes=2))
-        return "The report is missing."
-
-    executor = desk(slow, deadline=Deadline.after(timedelta(minutes=1), clock=clock))
-    assert executor.completion("Done.") is None
-    assert "The report is missing." in caplog.text
 
 
 def test_nothing_is_checked_past_the_deadline_or_the_budget() -> None:
@@ -388,23 +357,6 @@ def test_a_nested_call_has_no_feedback_although_some_is_due() -> None:
     assert [context.call.name for context in provider.asked] == ["outer", "outer"]
 
 
-def test_a_result_of_the_ledger_has_no_feedback_although_some_is_due() -> None:
-    """The model has done nothing just now; the next call that runs has it."""
-
-    @tool(effect="external", idempotency=IdempotencyConfig())
-    def charge(order: str) -> str:
-        """Charge an order."""
-        return f"charged {order}"
-
-    executor = desk_feedback(Provider(ALWAYS), tools=[charge])
-    messages = [
-        executor.execute(ToolCall("c", "charge", {"order": order}), reply=f"r{place}")
-        for place, order in enumerate(("A", "A", "B"))
-    ]
-    assert [message.replayed for message in messages] == [False, True, False]
-    assert [bool(message.feedback) for message in messages] == [True, False, True]
-
-
 class Asynchronous:
     """A provider whose API is asynchronous."""
 
@@ -473,16 +425,6 @@ def test_a_call_that_is_cancelled_while_a_provider_is_asked_is_cancelled() -> No
     executor = desk_feedback(PendingAnswers())
     with pytest.raises(asyncio.CancelledError):
         asyncio.run(cancel())
-
-
-def test_a_provider_may_be_asynchronous() -> None:
-    """Through the entry point that blocks, and on an event loop; calls without a reply have feedback each."""
-    executor = desk_feedback(Asynchronous())
-    call = ToolCall("c", "lookup", {"number": 1})
-    assert "Look again." in executor.execute(call, reply="r1").feedback
-    assert "Look again." in asyncio.run(executor.execute_async(call, reply="r2")).feedback
-    for _ in range(2):
-        assert "Look again." in executor.execute(call).feedback
 
 
 def test_a_fork_counts_on_and_a_session_that_was_reset_counts_anew() -> None:

@@ -126,17 +126,6 @@ def test_work_that_has_perhaps_not_been_done_settles_nothing_late(
     assert status(ledger) == "unknown"
 
 
-def test_a_claim_that_was_given_up_is_left_to_its_lease(ledger: EffectLedger, clock: FakeClock) -> None:
-    """Its effect has happened, and its commit failed with the store: nothing more is written when it is undone."""
-    claim = granted(ledger)
-    with Transaction("pay", ticket=draw_ticket((), exclusive=True), writes=True, enlisted=claim.enlisted):
-        claim.take_result(ToolResult.ok(Note("A")))
-        with pytest.raises(RecordingError):
-            claim.check_recorded(StoreUnavailableError("no line", store="postgresql://shop"))
-    assert (status(ledger), claim.unsettled) == ("running", True)
-    lose(ledger, clock)
-
-
 def table() -> list[tuple[str, str, str]]:
     """The cells of the first table in the docstring: state, how the call ends, what the row becomes."""
     text = str(claim_module.__doc__).partition("A call that is committed")[0]
@@ -216,15 +205,3 @@ def test_an_effect_that_was_done_under_a_lost_claim_is_logged(
         end(claim, "done")
     assert LeaseLostError in [record.exc_info[0] for record in caplog.records if record.exc_info is not None]
     assert claim.unsettled
-
-
-@pytest.mark.parametrize("outcome", ["failed", "done", "unknown"])
-def test_a_claim_whose_store_is_down_is_unsettled(failing: FaultyStore, clock: FakeClock, outcome: str) -> None:
-    """Its outcome could not be recorded; when the lease expires, the effect is unknown."""
-    ledger = EffectLedger(failing, clock=clock)
-    claim = granted(ledger)
-    failing.go_down("replace", "begin")
-    end(claim, outcome)
-    failing.come_back()
-    assert (status(ledger), claim.unsettled) == ("running", True)
-    lose(ledger, clock)

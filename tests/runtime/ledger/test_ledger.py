@@ -15,42 +15,22 @@ from handrail.prompt import IdempotencyConfig, Tool, ToolContext, ToolResult
 from handrail.runtime import ToolCall
 from handrail.runtime.ledger.effects import (
     Busy,
-    Claimed,
     Conflict,
     EffectResult,
-    Hit,
     NotApplied,
     NotKnown,
     ToolEffect,
     Unknown,
 )
 from handrail.runtime.ledger.ledger import EffectLedger
-from handrail.runtime.ledger.records import load_result
-from handrail.serde import digest
 from handrail.store import ClaimOwner, EffectRow
 from handrail.testing import FakeClock
-from tests.kit import executor, tool
+from tests.kit import executor
 from tests.runtime.ledger_calls import KEY, PAYMENT, REQUEST, Payment, claimed, hit, record, stop_renewing
-from tests.serde.kit import Json
 from tests.store.kit import WriteByWrite, insert
 from tests.wording import Wording
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
-
-
-def test_recorded_result_is_found_until_it_expires(ledger: EffectLedger, clock: FakeClock) -> None:
-    """`lookup` returns what was recorded, and an expired entry is removed by it."""
-    assert ledger.lookup(KEY) is None
-    kept = record(ledger, ttl=HOUR)
-    effect = ledger.lookup(KEY)
-    assert effect == kept
-    assert effect is not None
-    assert (effect.idempotency_key, effect.tool_name, effect.params_hash) == (KEY, "pay", digest(PAYMENT))
-    assert (effect.result_message, effect.result_value, effect.result_success) == ("paid", {"order_id": "7"}, True)
-    assert (effect.created_at, effect.expires_at) == (clock.now(), clock.now() + HOUR)
-    clock.advance(HOUR)
-    assert ledger.lookup(KEY) is None
-    assert ledger.row(KEY) is None
 
 
 def test_result_lasts_a_day_unless_it_lasts_for_ever(ledger: EffectLedger, clock: FakeClock) -> None:
@@ -70,47 +50,12 @@ def test_failed_result_is_not_recorded(ledger: EffectLedger) -> None:
     assert list(ledger.rows()) == []
 
 
-def test_result_that_is_recorded_twice_stays_the_first(ledger: EffectLedger, clock: FakeClock) -> None:
-    """P1: the result of a key never changes."""
-    first = record(ledger)
-    clock.advance(HOUR)
-    assert record(ledger, result=ToolResult("paid again", None)) == first
-    assert ledger.lookup(KEY) == first
-
-
 def test_span_that_is_none_is_refused(ledger: EffectLedger, wording: Wording) -> None:
     """A result that would have expired already is not recorded."""
     with pytest.raises(ValueError) as raised:
         record(ledger, ttl=timedelta(0))
     assert str(raised.value) == wording
     assert ledger.row(KEY) is None
-
-
-def test_entries_are_forgotten_on_request(ledger: EffectLedger) -> None:
-    """One by its key, those of a tool by its name, or all; each says how many."""
-    for number in range(3):
-        record(ledger, f"a{number}", tool_name="a")
-        record(ledger, f"b{number}", tool_name="b")
-    assert ledger.invalidate("a0")
-    assert not ledger.invalidate("a0")
-    assert ledger.invalidate_by_tool("a") == 2
-    assert sorted(row.key for row in ledger.rows()) == ["b0", "b1", "b2"]
-    assert ledger.clear() == 3
-    assert list(ledger.rows()) == []
-
-
-def test_partition_is_part_of_the_identity(ledger: EffectLedger) -> None:
-    """A key of one session says nothing of the same key in another, nor of the one that all share."""
-    record(ledger, partition="s1")
-    assert ledger.lookup(KEY, partition="") is None
-    assert ledger.lookup(KEY, partition="s2") is None
-    assert not ledger.invalidate(KEY, partition="")
-    found = ledger.lookup(KEY, partition="s1")
-    assert found is not None
-    assert found.partition == "s1"
-    assert isinstance(ledger.claim(REQUEST._replace(partition="s2")), Claimed)
-    assert isinstance(ledger.claim(REQUEST._replace(partition="s1")), Hit)
-    assert ledger.invalidate(KEY, partition="s1")
 
 
 @pytest.mark.parametrize("partition", ["", "s1"])
@@ -136,16 +81,6 @@ def test_key_that_several_partitions_have_is_refused_without_one(ledger: EffectL
             ask(KEY)
         assert str(caught.value) == wording
     assert len(list(ledger.rows())) == 3
-
-
-def test_expired_row_of_another_partition_does_not_count(ledger: EffectLedger, clock: FakeClock) -> None:
-    """The key then belongs to the one that has not expired; if all have, there is none."""
-    record(ledger, ttl=HOUR)
-    kept = record(ledger, partition="s1")
-    clock.advance(HOUR)
-    assert ledger.lookup(KEY) == kept
-    clock.advance(DAY)
-    assert ledger.lookup(KEY) is None
 
 
 @pytest.mark.parametrize("strategy", ["auto", "params", "custom"])
@@ -217,15 +152,6 @@ def test_a_slot_that_was_given_up_and_settled_since_is_not_unresolved(ledger: Ef
     assert ledger.unresolved_slots("", "pay") == ()
 
 
-def test_a_value_recorded_by_hand_is_the_text_that_its_dataclass_records(ledger: EffectLedger) -> None:
-    """Letters stand as they are, so that people who read the store can read them."""
-    for key, value in (("dict", {"order_id": "Zoë 7"}), ("dataclass", Payment("Zoë 7"))):
-        record(ledger, key, result=ToolResult("paid", value))
-        row = ledger.row(key)
-        assert row is not None
-        assert row.value == '{"order_id":"Zoë 7"}'.encode()
-
-
 def test_life_of_a_result_starts_with_its_completion(ledger: EffectLedger, clock: FakeClock) -> None:
     """A handler that takes longer than the ttl still leaves a result that lasts as long as promised."""
     claim = claimed(ledger)
@@ -284,18 +210,6 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 ROW = EffectRow("s1", "session:pay:1", "0" * 31 + "7", "pay", "a" * 64, ClaimOwner(), "done", 3, NOW, completed_at=NOW)
 
 
-@pytest.mark.parametrize(
-    "value, replayed",
-    [(b"0", 0), (b'""', ""), (b"[]", []), (b"false", False), (b"{}", {}), (b"null", None), (b'{"a":[1]}', {"a": [1]})],
-)
-def test_effect_shows_the_value_as_it_was(value: bytes, replayed: Json) -> None:
-    """A falsy value is a value, and so is None."""
-    effect = ToolEffect.of(ROW._replace(value=value))
-    assert effect.result_value == replayed
-    assert type(effect.result_value) is type(replayed)
-    assert not effect.value_unavailable
-
-
 def test_effect_has_the_fields_of_the_documents() -> None:
     """A done row becomes the record that the documents describe, and nobody can change it."""
     later = NOW + timedelta(hours=1)
@@ -315,15 +229,6 @@ def test_effect_has_the_fields_of_the_documents() -> None:
     )
     with pytest.raises(FrozenInstanceError):
         effect.result_message = "changed"  # type: ignore[misc]
-
-
-def test_value_that_was_lost_is_told(wording: Wording) -> None:
-    """A value that could not be serialised is marked, and a replay says so."""
-    lost = ROW._replace(message="paid", value=None, exclude_value_from_context=True)
-    effect = ToolEffect.of(lost)
-    assert (effect.result_value, effect.value_unavailable, effect.exclude_value_from_context) == (None, True, True)
-    replayed = load_result(tool("pay"), lost)
-    assert (replayed.value, replayed.exclude_value_from_context, replayed.message) == (None, True, wording)
 
 
 def test_refusals_tell_the_model_what_to_do(wording: Wording) -> None:

@@ -25,8 +25,8 @@ from handrail.runtime.ledger.records import (
 )
 from handrail.serde import MASK, Masking, parse, type_masking
 from handrail.session.persistence.stored_types import stored_as
-from handrail.store import EffectRow, LedgerStore
-from tests.kit import Note, Run, both_ways, call, events, executor
+from handrail.store import EffectRow
+from tests.kit import Note, call, events, executor
 from tests.runtime.test_secrets import MaskedRecordsLogin as Login
 from tests.store.kit import replace
 from tests.wording import Wording
@@ -53,13 +53,6 @@ def recorded(params: object, written: str | bytes | Mapping[str, Any] | None = N
     data = recorded_arguments(ToolCall("c1", "do", "{}", written), params, type_masking(kind))
     assert len(data) <= MOST_BYTES
     return read_arguments(data)
-
-
-def test_arguments_are_recorded_as_they_were_parsed() -> None:
-    """With their defaults, as an object; a tool without parameters has an empty one."""
-    call = ToolCall("c1", "log", '{"user": "ada"}')
-    assert recorded_arguments(call, Note("Zoë"), type_masking(Note)) == '{"text":"Zoë"}'.encode()
-    assert recorded_arguments(call, None, type_masking(None)) == b"{}"
 
 
 def test_what_the_model_wrote_is_not_recorded_twice() -> None:
@@ -137,20 +130,6 @@ def test_what_is_too_long_is_cut_visibly(part: str, wording: Wording) -> None:
     assert dots + mark == wording
     assert whole.decode().startswith(beginning)
     assert len(json.dumps(cut, ensure_ascii=False).encode()) > MOST_BYTES * 0.9
-
-
-def test_both_parts_are_cut_if_both_are_too_long() -> None:
-    """Each gets half of the room; a short one stays whole, and the other has the rest."""
-    both = recorded(Note("a" * HUGE), {"text": "b" * HUGE})
-    assert both.arguments.startswith('{"text":"aaa')
-    assert both.words.startswith('{"text":"bbb')
-    assert abs(len(both.arguments) - len(both.words)) < 100
-    short, long = recorded(Note("a"), {"text": "b" * HUGE})
-    assert short == {"text": "a"}
-    assert len(long) > MOST_BYTES * 0.9
-    long, short = recorded(Note("a" * HUGE), {"text": "b"})
-    assert short == {"text": "b"}
-    assert len(long) > MOST_BYTES * 0.9
 
 
 def test_parameters_that_cannot_be_written_do_not_fail_the_call(
@@ -277,46 +256,3 @@ def test_a_result_of_a_newer_version_stays_done_and_is_not_shown(wording: Wordin
     assert message.content == wording
     assert not message.success
     assert list(ledger.rows()) == [row]
-
-
-def failing(step: int) -> Any:
-    """The third version of the receipt; one of its upgrades fails."""
-
-    def fail(item: dict[str, Any]) -> dict[str, Any]:
-        raise KeyError("nope")
-
-    def renamed(item: dict[str, Any]) -> dict[str, Any]:
-        return {"text": item["body"], "cents": 0}
-
-    upgrades: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: renamed, 2: dict, step: fail}
-    made: Any = dataclasses.make_dataclass("Receipt", list(THIRD.items()), frozen=True)
-    return stored_as("tests.recorded_results.receipt", version=3, upgrades=upgrades)(made)
-
-
-@both_ways
-@pytest.mark.parametrize(
-    "case",
-    [(None, 2), (b'{"body":"paid"}', 1), (b'{"body":"paid"}', 2)],
-    ids=["second", "first of two", "second of two"],
-)
-def test_an_upgrade_that_fails_is_named(
-    case: tuple[bytes | None, int], way: Run, store: LedgerStore, caplog: pytest.LogCaptureFixture, wording: Wording
-) -> None:
-    """Also where the record states no version, because it was of the first; the effect stays done."""
-    data, step = case
-    old = receipt(SECOND, 2)
-    ledger, row = paid(old, old("paid", 9), EffectLedger(store))
-    if data is not None:
-        assert replace(ledger.store, row, row._replace(value=data))
-    message = way(executor(paying(failing(step), None), effect_ledger=ledger), call("pay", id="again"))
-    assert not message.success
-    assert [row.status for row in ledger.rows()] == ["done"]
-    assert [said.replace(row.effect_id, "<effect>") for said in caplog.messages] == wording
-
-
-@pytest.mark.parametrize("kind", [Denied, receipt(FIRST)], ids=["without versions", "of a first version"])
-def test_a_value_without_later_versions_is_recorded_as_it_is(kind: Any) -> None:
-    """No name and no version stand beside it."""
-    _, row = paid(kind, kind("paid"))
-    [name] = kind.__dataclass_fields__
-    assert row.value == f'{{"{name}":"paid"}}'.encode()

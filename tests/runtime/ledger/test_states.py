@@ -252,51 +252,6 @@ def test_table_leaves_nothing_out() -> None:
     assert {state for state, event in pairs if event.split(",")[0] == "claim"} == set(STATES)
 
 
-WRITES = ["renew", "complete", "fail", "mark unknown"]
-
-
-def _taken_over(world: World) -> None:
-    _lapse(world)
-    assert isinstance(world.ledger.claim(REQUEST._replace(on_orphan="retry")), Claimed)
-
-
-def _claimed_anew(world: World) -> None:
-    world.claim()
-    world.ledger.invalidate(REQUEST.key, force=True)
-    assert isinstance(world.ledger.claim(REQUEST), Claimed)
-
-
-def _remove(world: World) -> None:
-    world.claim()
-    world.ledger.invalidate(REQUEST.key, force=True)
-
-
-AFTER_THE_OWNER: dict[str, Callable[[World], None]] = {
-    "taken over": _taken_over,
-    "claimed anew under the same fence": _claimed_anew,
-    "done": _complete,
-    "failed": _fail,
-    "unknown": _lose,
-    "removed": _remove,
-}
-
-
-@pytest.mark.short(24)
-@pytest.mark.parametrize("write", WRITES)
-@pytest.mark.parametrize("state", AFTER_THE_OWNER.values(), ids=AFTER_THE_OWNER)
-def test_former_owner_changes_nothing(world: World, state: Callable[[World], None], write: str) -> None:
-    """P3: whoever has lost an effect, or has ended it, is refused, and the row stays as it is.
-
-    One write is answered otherwise: who has recorded a result and records the very same one again is told that it is
-    kept, because the answer to its first try may have been lost on the way.
-    """
-    state(world)
-    before = world.row
-    repeats = state is _complete and write == "complete"
-    assert answer_of(world, write) == ("kept" if repeats else "refused")
-    assert world.row == before
-
-
 CORRUPT: dict[str, dict[str, Any]] = {
     "status": {"status": "gibberish"},
     "no lease": {"lease_until": None},

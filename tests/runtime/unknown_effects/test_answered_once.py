@@ -20,7 +20,6 @@ from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import CallPostponed, RecordingError, RunAbortedError
 from handrail.prompt import External, PolicyDecision, Tool, ToolContext, ToolResult, tool
 from handrail.runtime import EffectLedger, Session, ToolCall, ToolMessage
-from handrail.runtime.ledger.effects import EffectResult
 from handrail.store import Store
 from handrail.testing.crash import Crashed
 from tests.crash.forks import fork_to_crash
@@ -152,16 +151,6 @@ def test_what_a_caller_has_paid_that_is_answered_with_its_own_effect_answers_no_
 def test_executors_over_one_session_in_memory_share_what_is_done(till: Till) -> None:
     """A handler often makes one of its own."""
     assert asked(till.door(Session()), "r1/c", "r2/c", "r3/c") == ["failed", "True", "False"]
-    assert len(till.paid) == 2
-
-
-def test_it_is_answered_once_where_the_ledger_is_in_another_store(till: Till, kept: Store) -> None:
-    """Also if the answer is lost in a caller that fails, and in another session of that name."""
-    till.fails.append(ValueError("once more"))
-    till.ledger = EffectLedger(kept)
-    for expected in (["failed", "failed", "True"], ["False"]):
-        door = till.door(Session(session_id="s"))
-        assert asked(door, *(f"r{len(expected)}{number}/c" for number in range(len(expected)))) == expected
     assert len(till.paid) == 2
 
 
@@ -438,22 +427,6 @@ def test_an_equal_call_is_answered_once_after_ctrl_c_while_the_message_was_made(
     assert paid == ["ann", "ann"]
 
 
-def test_a_call_that_was_cancelled_while_it_was_committed_is_answered_by_its_effect(session: Session) -> None:
-    """Asked again under its identity, or by an equal call; after that an equal one is new."""
-    world = World()
-    door = world.door(session)
-
-    async def cancelled(call: str) -> None:
-        task = asyncio.ensure_future(door.execute_async(ToolCall(call, "pay", {"to": "ann"}), reply="r1"))
-        loop = asyncio.get_running_loop()
-        world.end = lambda: loop.call_soon_threadsafe(task.cancel)
-        await asyncio.wait([task])
-
-    asyncio.run(cancelled("c1"))
-    assert answers(door, "r1/c1", "r2/c2") == ONCE
-    assert world.paid == ["ann", "ann"]
-
-
 def test_an_answer_that_had_no_message_either_does_not_count(session: Session) -> None:
     """The equal call is interrupted as well, and the next one has the result."""
     world = World()
@@ -550,23 +523,6 @@ def test_a_call_whose_nested_payment_is_refused_as_a_repeat_says_what_is_unknown
     door = executor(pay, desk, session=session)
     first, second = (door.execute(ToolCall("c", "desk", {"to": "ann"}), reply=reply) for reply in ("r1", "r2"))
     assert first.content == second.content == wording
-
-
-def test_what_a_person_has_found_out_is_answered_once_although_the_answer_was_interrupted(
-    session: Session, kept: Store
-) -> None:
-    """The interrupted answer was no message."""
-    world = World(silent=True)
-    door = world.door(session)
-    assert not ask(door, "r1/c1").success
-    world.end = raising(KeyboardInterrupt())
-    row = kept.get("s", "call:r1/c1")
-    assert row is not None
-    assert EffectLedger(kept).resolve(row, EffectResult("it is paid"))
-    with pytest.raises(KeyboardInterrupt):
-        ask(door, "r2/c2")
-    assert answers(door, "r3/c3", "r4/c4") == ONCE
-    assert world.paid == ["ann", "ann"]
 
 
 def test_an_equal_call_is_answered_once_with_an_effect_whose_call_has_failed(session: Session) -> None:
