@@ -104,8 +104,6 @@ def test_in_memory_calls_without_a_reply_run_each_time_and_others_are_answered_f
     assert world.done == ["look", "look", "change", "change", "send", "a"]
 
 
-
-
 @pytest.mark.parametrize("other", [call("change", "b"), call("send", "a")])
 def test_an_identity_that_stands_for_another_call_is_refused(world: World, door: ToolExecutor, other: ToolCall) -> None:
     """Another tool or other words of the model under one reply and id: a mistake of the adapter, not of the model."""
@@ -115,8 +113,6 @@ def test_an_identity_that_stands_for_another_call_is_refused(world: World, door:
     assert (refused.value.call_id, refused.value.reply, refused.value.tool) == ("call-1", "r", "change")
     assert len(door.environment.session[ToolInvoked]) == 1
     assert world.done == ["a"]
-
-
 
 
 def test_words_are_compared_as_json(world: World, door: ToolExecutor) -> None:

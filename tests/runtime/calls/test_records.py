@@ -39,14 +39,15 @@ class AmbiguousUnionsReject:
     reason: str
 
 
-def returns(kind: Any, value: Any) -> Tool[Any, Any]:
-    """A tool that returns a value of a type."""
+def returns(kind: Any, value: Any, name: str = "look", **options: Any) -> Tool[Any, Any]:
+    """A tool that returns a value of a type, and has written a note."""
 
     def handler(params: Note, *, context: ToolContext) -> ToolResult[Any]:
+        context.session[Note].append(params)
         return ToolResult.ok(value)
 
     made: Any = Tool[Note, kind]
-    returned: Tool[Any, Any] = made(name="look", description="Looks.", handler=handler)
+    returned: Tool[Any, Any] = made(name=name, description="Looks.", handler=handler, **options)
     return returned
 
 
@@ -323,15 +324,6 @@ def test_a_type_that_is_no_name_is_refused(wording: Wording) -> None:
 Kind = Literal["state", "external"]
 
 
-def deciding(kind: Any, value: object, effect: Kind = "state") -> Tool[Any, Any]:
-    """A tool that returns this value."""
-
-    def handle(_params: None, *, context: ToolContext) -> ToolResult[Any]:
-        return ToolResult.ok(value)
-
-    return Tool[None, kind](name="decide", description="Decides.", handler=handle, effect=effect)
-
-
 def in_store() -> Session:
     """A session in a store."""
     return Session.open(MemoryStore(), "s")
@@ -348,7 +340,7 @@ HELD: Any = held(EITHER)
 )
 def test_in_memory_any_union_is_returned(kind: Any, value: Any) -> None:
     """The value goes to the model and to the session as it is."""
-    message = executor(deciding(kind, value), session=Session()).execute(ToolCall("1", "decide"))
+    message = executor(returns(kind, value), session=Session()).execute(call("look"))
     assert (message.success, message.result.value) == (True, value)
 
 
@@ -357,7 +349,7 @@ def test_it_is_refused_where_the_executor_has_a_store_or_the_effect_a_ledger(
     make: Callable[[], Session], effect: Kind, wording: Wording
 ) -> None:
     """When the executor is made: the error names the tool, the place, both members and the cure."""
-    tool = deciding(list[datetime | str], ["noon"], effect)
+    tool = returns(list[datetime | str], ["noon"], "decide", effect=effect)
     with pytest.raises(SchemaError) as raised:
         executor(tool, session=make(), effect_ledger=EffectLedger())
     assert raised.value.path == "$[*]"
@@ -374,11 +366,11 @@ def test_a_slice_is_refused_when_it_is_stored(wording: Wording) -> None:
 @pytest.mark.parametrize("effect", ["state", "external"])
 def test_members_with_a_literal_field_come_back_from_a_store(effect: Kind) -> None:
     """As what they were."""
-    store, tool = MemoryStore(), deciding(Disc | Tile, Tile("a"), effect)
+    store, tool = MemoryStore(), returns(Disc | Tile, Tile("a"), effect=effect)
     messages: list[ToolMessage] = []
     for _ in range(2):
         with Session.open(store, "s") as session:
-            messages.append(executor(tool, session=session).execute(ToolCall("1", "decide"), reply="r"))
+            messages.append(executor(tool, session=session).execute(call("look"), reply="r"))
     assert [(each.result.value, each.replayed) for each in messages] == [(Tile("a"), False), (Tile("a"), True)]
 
 
@@ -390,18 +382,6 @@ class Point:
 @dataclass(frozen=True)
 class Label:
     y: str = ""
-
-
-def returning(kind: Any, value: Any, **options: Any) -> Tool[Any, Any]:
-    """A tool that returns a value, and has written a note."""
-
-    def handler(params: Note, *, context: ToolContext) -> ToolResult[Any]:
-        context.session[Note].append(params)
-        return ToolResult.ok(value)
-
-    made: Any = Tool[Note, kind]
-    tool: Tool[Any, Any] = made(name="list", description="Lists.", handler=handler, **options)
-    return tool
 
 
 @pytest.fixture
@@ -425,7 +405,7 @@ WRONG_RESULTS_WRONG = (
 def test_a_wrong_item_fails_the_call(kind: Any, value: Any, where: str, stored: Session, wording: Wording) -> None:
     """Where it is, and what would be right; the changes are undone."""
     session = stored if where == "store" else Session()
-    message = executor(returning(kind, value), session=session).execute(call("list"), reply="r")
+    message = executor(returns(kind, value, "list"), session=session).execute(call("list"), reply="r")
     assert not message.success
     assert message.content == wording
     assert not session[Note].all()
@@ -433,6 +413,6 @@ def test_a_wrong_item_fails_the_call(kind: Any, value: Any, where: str, stored: 
 
 def test_an_infinite_number_fails_the_call_where_it_would_be_stored(stored: Session, wording: Wording) -> None:
     """In memory nothing is stored, so nothing is refused."""
-    tool = returning(list[float], [float("inf")])
+    tool = returns(list[float], [float("inf")], "list")
     assert executor(tool, session=stored).execute(call("list"), reply="r").content == wording
     assert executor(tool, session=Session()).execute(call("list")).success
