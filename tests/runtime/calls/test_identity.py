@@ -205,31 +205,6 @@ def test_a_reply_that_names_nothing_is_refused(world: World, door: ToolExecutor,
     assert len(door.environment.session[ToolInvoked]) == 0
 
 
-@pytest.mark.parametrize("many", [0, 50_000])
-@pytest.mark.parametrize("reply", ["own", "same", None])
-def test_a_large_session_runs_no_recorded_call_again(
-    world: World, monkeypatch: pytest.MonkeyPatch, reply: str | None, many: int
-) -> None:
-    """The store is asked for each call, or once for all."""
-    monkeypatch.setattr("handrail.session.persistence.loading.MANY_ENTRIES", many)
-
-    def ask(session: Session, number: int) -> bool:
-        asked = call("change", str(number), id=f"c{number}")
-        return world.executor(session).execute(asked, reply=f"r{number}" if reply == "own" else reply).replayed
-
-    with world.session() as session:
-        assert [ask(session, number) for number in range(6)] == [False] * 6
-    with world.session() as session:
-        assert [ask(session, number) for number in range(6, 9)] == [False] * 3
-        for number in reversed(range(9)):
-            if reply is None:
-                with pytest.raises(CallIdReusedError):
-                    ask(session, number)
-            else:
-                assert ask(session, number)
-    assert world.done == [*map(str, range(9))]
-
-
 @pytest.mark.parametrize("options", [{"effect": "read"}, {"concurrent": True}])
 def test_calls_of_one_identity_that_run_side_by_side_are_recorded_once(world: World, options: dict[str, Any]) -> None:
     """Both run, because neither is recorded when they begin; the second one's result is dropped."""

@@ -367,29 +367,17 @@ def heard_by(door: ToolExecutor, *kinds: type[Any]) -> list[Any]:
 
 @both_ways
 def test_what_a_tool_raises_is_said_with_the_exception(way: Any) -> None:
-    """Once, with the identity of the call; the model reads type and message, and no slice keeps the event."""
+    """Once, when the call is undone and not yet recorded; the model reads type and message, and no slice keeps it."""
     door = executor(tool("jot", breaks))
-    heard = heard_by(door)
+    heard, session, seen = heard_by(door), door.environment.session, list[tuple[int, int]]()
+    session.dispatcher.subscribe(ToolRaised, lambda _: seen.append((len(session[Kept]), len(session[ToolInvoked]))))
     message = way(door, call("jot"))
     (event,) = heard
     assert (event.session_id, event.reply, event.call_id, event.tool) == ("s", None, "call-1", "jot")
-    assert event.ref == door.environment.session[ToolInvoked].all()[0].ref
+    assert event.ref == session[ToolInvoked].all()[0].ref
     assert type(event.error) is OSError
     assert event.error.__traceback__ is not None
-    assert message.content == "jot failed: OSError: no ink"
-    assert door.environment.session[ToolRaised].all() == ()
-
-
-@both_ways
-def test_it_is_said_when_the_call_is_undone_and_not_yet_recorded(way: Any) -> None:
-    """Whoever hears of the record has heard of the exception."""
-    door = executor(tool("jot", breaks))
-    session, seen = door.environment.session, list[tuple[int, int]]()
-    session.dispatcher.subscribe(
-        ToolRaised, lambda _: seen.append((len(session[Kept].all()), len(session[ToolInvoked].all())))
-    )
-    way(door, call("jot"))
-    assert seen == [(0, 0)]
+    assert (message.content, session[ToolRaised].all(), seen) == ("jot failed: OSError: no ink", (), [(0, 0)])
 
 
 def fails(params: Note, *, context: ToolContext) -> ToolResult[Note]:

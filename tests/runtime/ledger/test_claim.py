@@ -79,16 +79,10 @@ def status(ledger: EffectLedger) -> str:
     return row.status
 
 
+OUTCOMES = ("failed", "done", "unknown")
 ENDS = [
-    ("failed", "held", ("failed", False)),
-    ("done", "held", ("done", False)),
-    ("unknown", "held", ("unknown", True)),
-    ("failed", "lost, accepted late", ("failed", False)),
-    ("done", "lost, accepted late", ("done", False)),
-    ("unknown", "lost, accepted late", ("unknown", True)),
-    ("failed", "lost", ("unknown", True)),
-    ("done", "lost", ("unknown", True)),
-    ("unknown", "lost", ("unknown", True)),
+    *((outcome, lease, (outcome, outcome == "unknown")) for lease in ("held", "accepted") for outcome in OUTCOMES),
+    *((outcome, "lost", ("unknown", True)) for outcome in OUTCOMES),
 ]
 """How the handler ends, what becomes of its lease, and then the status of the effect, and whether it is unsettled."""
 
@@ -98,7 +92,7 @@ def test_a_claim_is_unsettled_unless_its_outcome_is_known_and_recorded(
     ledger: EffectLedger, clock: FakeClock, outcome: str, lease: str, settled: tuple[str, bool]
 ) -> None:
     """An owner that has lost its lease settles the effect only where its late result is accepted."""
-    claim = granted(ledger, paying(accept=lease == "lost, accepted late"))
+    claim = granted(ledger, paying(accept=lease == "accepted"))
     assert not claim.unsettled
     if lease != "held":
         lose(ledger, clock)

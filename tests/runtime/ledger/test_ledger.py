@@ -33,17 +33,6 @@ from tests.wording import Wording
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 
 
-def test_result_lasts_a_day_unless_it_lasts_for_ever(ledger: EffectLedger, clock: FakeClock) -> None:
-    """The default is 24 hours; None never expires."""
-    record(ledger, "day")
-    record(ledger, "ever", ttl=None)
-    clock.advance(DAY - timedelta(microseconds=1))
-    assert ledger.lookup("day") is not None
-    clock.advance(timedelta(days=10_000))
-    assert ledger.lookup("day") is None
-    assert ledger.lookup("ever") is not None
-
-
 def test_failed_result_is_not_recorded(ledger: EffectLedger) -> None:
     """Only successful executions are cached."""
     assert record(ledger, result=ToolResult("no stock", None, success=False)) is None
