@@ -20,7 +20,7 @@ from handrail.runtime import EffectLedger, Session, ToolCall, ToolInvoked, ToolR
 from handrail.store import MemoryStore
 from handrail.testing import FakeClock, run_tool
 from tests.kit import Decides, Note, Run, both_ways, call, executor, tool
-from tests.runtime.shops import MINUTE, SHARED, Booked, Shop, ask
+from tests.runtime.kit import MINUTE, SHARED, Booked, Shop, ask
 from tests.store.kit import delete, replace
 from tests.wording import Wording
 

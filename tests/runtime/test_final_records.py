@@ -29,8 +29,8 @@ from handrail.session.calls import CallRef
 from handrail.store import Store
 from handrail.testing import FakeClock
 from tests.kit import ASKS, Decides, Kept, Note, call, events, executor, prompt, tool
+from tests.runtime.kit import EFFECTS, World
 from tests.runtime.ledger_calls import prove_nothing
-from tests.runtime.worlds import EFFECTS, World
 from tests.store.stores import STORES
 from tests.wording import Wording
 

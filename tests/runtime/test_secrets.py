@@ -36,7 +36,7 @@ from handrail.runtime import Session, ToolCall, ToolInvoked, ToolMessage
 from handrail.runtime.ledger.effects import AppliedByHand, EffectResult
 from handrail.store import MemoryStore, SqliteStore, Store
 from tests.kit import Decides, prompt
-from tests.runtime.worlds import World
+from tests.runtime.kit import World
 from tests.wording import Wording
 
 SECRETS = ("argpw-11223", "result-44556", "4711")

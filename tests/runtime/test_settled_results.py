@@ -33,7 +33,7 @@ from handrail.session.calls import CallRef
 from handrail.store import EffectRow, MemoryStore
 from handrail.testing import FakeClock
 from tests.kit import Decides, Note, call, executor, tool
-from tests.runtime.shops import MINUTE, Booked, Shop, ask
+from tests.runtime.kit import MINUTE, Booked, Shop, ask
 from tests.store.kit import delete, replace
 from tests.wording import Wording
 

@@ -32,7 +32,7 @@ from handrail.session.open_calls import GivenAnswer, PostponedCall, postponed_ca
 from handrail.store import Store
 from handrail.testing import FakeClock
 from tests.kit import ASKS, Decides, Note, executor, tool
-from tests.runtime.shops import MINUTE, Shop, ask
+from tests.runtime.kit import MINUTE, Shop, ask
 from tests.session.faulty_stores import FaultyStore, faulty
 from tests.store.stores import STORES
 from tests.wording import Wording

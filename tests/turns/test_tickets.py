@@ -1,4 +1,4 @@
-"""Fair turns: rules 1, 2 and 5, giving up, and how threads and tasks wait. Nested tickets: `test_nested.py`."""
+"""Fair turns: the rules of `handrail.turns`, giving up, how threads and tasks wait, and calls made inside calls."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from concurrent.futures import CancelledError
 
 import pytest
 
+from handrail.errors import TurnConflictError
 from handrail.turns import HasTurn, Turn, find_turn, own_turn
 from tests.turns.drawing import read, waiter_of, write
+from tests.wording import Wording
 
 
 def test_a_turn_that_is_named_twice_is_drawn_once() -> None:
@@ -125,3 +127,147 @@ def test_a_participant_for_which_no_turn_can_be_kept_is_refused() -> None:
 
     with pytest.raises(TypeError, match="weak reference"):
         find_turn(Closed())
+
+
+def test_a_nested_ticket_goes_ahead_of_those_that_wait() -> None:
+    """Rule 3: the one that waits may be waiting for the call that this one is a part of."""
+    session, files = Turn(), Turn()
+    outer = write(session)
+    waiting = write(session, files)
+    nested = write(files, inside=outer)
+    assert nested.runs
+    assert files.queue == [nested, waiting]
+    outer.release()
+    assert not waiting.runs
+    nested.release()
+    assert waiting.runs
+
+
+def test_a_circle_is_refused_and_leaves_the_queues_as_they_were(wording: Wording) -> None:
+    """Rule 4: each holds what the other waits for, so one is told, and the other goes on."""
+    left, right = Turn(), Turn()
+    one, other = write(Turn()), write(Turn())
+    in_one, in_other = write(left, inside=one), write(right, inside=other)
+    deeper = write(right, inside=in_one)
+    queues = [list(left.queue), list(right.queue)]
+    with pytest.raises(TurnConflictError) as raised:
+        write(left, inside=in_other)
+    assert str(raised.value) == wording
+    assert [left.queue, right.queue] == queues
+    in_other.release()
+    assert deeper.runs
+    for ticket in (deeper, in_one, one, other):
+        ticket.release()
+    assert left.queue == right.queue == []
+
+
+def test_a_ticket_that_would_wait_for_its_own_caller_is_refused() -> None:
+    """Rule 4: the shortest circle. What a caller holds is joined, not drawn."""
+    turn = Turn()
+    outer = read(turn)
+    with pytest.raises(TurnConflictError):
+        write(turn, inside=outer)
+    assert turn.queue == [outer]
+    assert read(turn, inside=outer).runs
+
+
+def test_a_request_is_not_for_those_that_wait_for_the_wisher() -> None:
+    """Rule 5: it would wait for ever; order gives way to going on."""
+    session, files = Turn(), Turn()
+    earlier, reader = read(session), read(session, files)
+    nested = write(files, inside=earlier)
+    assert not nested.runs
+    assert reader.request_first() is None
+    reader.release()
+    assert nested.runs
+
+
+def test_a_request_is_taken_back_when_it_becomes_a_circle() -> None:
+    """Rule 5: a call that an agent makes does not fail because a read waits for the agent to end."""
+    session, files = Turn(), Turn()
+    agent, reader = read(session), read(session, files)
+    asked = reader.request_first()
+    assert asked is not None
+    nested = write(files, inside=agent)
+    assert asked.done()
+    assert reader.waiter is None
+    assert not nested.runs
+    reader.release()
+    assert nested.runs
+
+
+def test_a_call_that_leans_on_another_is_part_of_the_graph(wording: Wording) -> None:
+    """Rule 6: what waits for the one waits for the other, so the circle is refused where it would close."""
+    session, files = Turn(), Turn()
+    one, other = write(session), write(files)
+    one.wait_on(other)
+    with pytest.raises(TurnConflictError) as raised:
+        write(session, inside=other)
+    assert str(raised.value) == wording
+    with pytest.raises(TurnConflictError):
+        other.wait_on(one)
+    one.stop_waiting_on(other)
+    one.stop_waiting_on(other)
+    assert not write(session, inside=other).runs
+
+
+def test_a_released_nested_ticket_is_no_part_of_its_caller() -> None:
+    """A call that makes thousands of others holds on to none of them, and nobody waits for what has ended."""
+    left, right = Turn(), Turn()
+    one, other = write(left), write(right)
+    given_up = write(right, inside=one)
+    assert one.inside == {given_up}
+    given_up.release()
+    assert not one.inside
+    assert not write(left, inside=other).runs
+
+
+def test_nothing_waits_for_a_call_that_has_ended() -> None:
+    """Rule 6: also where the wait for it has not been ended."""
+    one, other, third = write(Turn()), write(Turn()), write(Turn())
+    one.wait_on(other)
+    other.wait_on(third)
+    other.release()
+    third.wait_on(one)
+    one.stop_waiting_on(other)
+    third.stop_waiting_on(one)
+    one.wait_on(third)
+
+
+def test_a_nested_reader_is_first_before_a_reader_that_waits() -> None:
+    """Rules 3 and 5: it stands before it, so what becomes of it is applied earlier."""
+    session, files = Turn(), Turn()
+    outer = write(session)
+    waiting = read(session, files)
+    nested = read(files, inside=outer)
+    assert nested.request_first() is None
+    outer.release()
+    assert waiting.runs
+    asked = waiting.request_first()
+    assert asked is not None
+    nested.release()
+    assert asked.done()
+
+
+def test_a_nested_ticket_goes_ahead_of_what_its_caller_waits_for_to_be_first() -> None:
+    """Rule 5: a request gives way, because the nested call waits at its end until its caller is first."""
+    session, files = Turn(), Turn()
+    holder, waiting, caller = write(files), read(session, files), read(session)
+    asked = caller.request_first()
+    assert asked is not None
+    nested = write(files, inside=caller)
+    assert asked.done()
+    holder.release()
+    assert (nested.runs, waiting.runs) == (True, False)
+
+
+def test_a_request_gives_way_where_the_circle_leads_over_a_call_that_waits() -> None:
+    """Rules 4 and 5: the caller holds what that one waits for, and the nested call what the request holds back."""
+    session, files, orders = Turn(), Turn(), Turn()
+    caller, waiting, reader = write(session), read(session, orders), read(orders, files)
+    asked = reader.request_first()
+    assert asked is not None
+    nested = write(files, inside=caller)
+    assert asked.done()
+    reader.release()
+    assert (nested.runs, waiting.runs) == (True, False)

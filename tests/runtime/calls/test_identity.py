@@ -20,7 +20,7 @@ from handrail.store import SqliteStore
 from handrail.store.sql.statements import NEWEST_RECORD
 from handrail.testing import FakeClock
 from tests.kit import Decides, Note, call, events, executor, tool
-from tests.runtime.worlds import EFFECTS, World
+from tests.runtime.kit import EFFECTS, World
 from tests.store.stores import STORES
 from tests.wording import Wording
 

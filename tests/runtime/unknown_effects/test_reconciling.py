@@ -22,8 +22,8 @@ from tests.crash.forks import fork_to_crash
 from tests.crash.pages import REPEAT, rows
 from tests.kit import Note, Run, both_ways, call, executor, tool
 from tests.runtime import payments
+from tests.runtime.kit import MINUTE, Shop
 from tests.runtime.payments import Card, ask, later, paying
-from tests.runtime.shops import MINUTE, Shop
 from tests.wording import Wording
 
 
