@@ -14,17 +14,14 @@ from pydantic import BaseModel, Field
 
 from handrail import tool as tool_made_up_defaults
 from handrail.adapters.tool_executor import ToolExecutor
-from handrail.errors import CallPostponed, EffectUncertain, LeaseLostError
+from handrail.errors import CallPostponed, EffectUncertain
 from handrail.prompt import Tool, ToolContext, ToolResult
 from handrail.runtime import EffectLedger, IdempotencyConfig, Session, ToolCall, ToolMessage
-from handrail.runtime.ledger.effects import EffectResult
 from handrail.session import Append, SliceView
 from handrail.session.calls import CallRef
 from handrail.session.open_calls import GivenAnswer, PostponedCall, postponed_call
 from handrail.store.memory import MemoryStore
-from handrail.testing import FakeClock
 from tests.kit import ASKS, Kept, Note, Run, both_ways, call, executor, soon, tool
-from tests.runtime.ledger_calls import prove_nothing
 from tests.wording import Wording
 
 BY_TEXT = IdempotencyConfig(strategy="custom", key_fn=lambda params: params.text.split()[0])
@@ -253,30 +250,6 @@ def test_a_result_of_the_wrong_type_is_done_all_the_same(wording: Wording) -> No
     assert not door.execute(call("pay", "A", id="1")).success
     assert door.execute(call("pay", "A", id="2")).content == wording
     assert runs == ["A"]
-
-
-def test_a_handler_that_lost_its_lease_is_told_and_undone(wording: Wording) -> None:
-    """The effect has passed to another owner: its beat says so, and what it did to state is undone."""
-    clock = FakeClock()
-    ledger = EffectLedger(clock=clock)
-    other = EffectLedger(ledger.store, clock=clock)
-
-    def pay(params: Note, *, context: ToolContext) -> ToolResult[Note]:
-        context.session[Kept].append(Kept("half"))
-        prove_nothing(ledger.store)
-        clock.advance(timedelta(minutes=5))
-        row = ledger.row("session:A", partition="s")
-        assert row is not None
-        assert other.resolve(row, EffectResult("by a person"))
-        with pytest.raises(LeaseLostError):
-            context.beat()
-        return ToolResult.ok(params)
-
-    door = door_of(pay, ledger, session=Session(session_id="s"), clock=clock)
-    message = door.execute(call("pay", "A"))
-    assert message.content == wording
-    assert door.environment.session[Kept].all() == ()
-    assert door.execute(call("pay", "A", id="2")).replayed
 
 
 @both_ways

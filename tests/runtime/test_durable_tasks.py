@@ -261,29 +261,6 @@ async def test_writes_of_the_program_on_the_thread_of_the_loop_do_not_wait_for_t
     assert desk.session("s")[Note].all() == (Note("while it is committed"),)
 
 
-@pytest.mark.parametrize("how", ["raises", "fails", "is unknown"])
-@pytest.mark.parametrize("effect", EFFECTS)
-async def test_loop_runs_while_a_failed_call_is_recorded(desk: Desk, effect: Effect, how: str) -> None:
-    """Also while its effect is: other tasks have their turns until both are written."""
-    stall = Stall(desk.kept)
-
-    async def pay(params: Pay, *, context: ToolContext) -> ToolResult[Paid]:
-        stall.begin()
-        if how == "fails":
-            return ToolResult.error("the card has expired")
-        raise ToolValidationError("no such card") if how == "raises" else TimeoutError("no answer")
-
-    with stall:
-        calling = asyncio.ensure_future(ask(desk.executor("s", effect, pay)))
-        await stall.reached()
-        await asyncio.sleep(0)
-        assert not calling.done()
-        stall.end()
-        assert not (await calling).success
-    assert desk.recorded("s") == [False]
-    assert desk.status("s") == ([] if effect == "state" else ["unknown" if how == "is unknown" else "failed"])
-
-
 async def test_task_that_is_cancelled_while_its_failed_call_is_recorded_leaves_it_recorded(desk: Desk) -> None:
     """The effect is recorded as failed, and the call too, before the cancellation is raised; subscribers hear of it."""
     stall, heard = Stall(desk.kept), list[str]()

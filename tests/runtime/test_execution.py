@@ -1,4 +1,4 @@
-"""The two ways to carry a call out: how they wait, and what they leave behind."""
+"""The two ways to carry a call out: how they wait, what they leave behind, and the event loop of `async def` handlers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import warnings
-from collections.abc import Awaitable, Callable, Generator, Iterator
+from collections.abc import Awaitable, Callable, Generator
 from concurrent.futures import Future
 from contextvars import ContextVar
 from datetime import timedelta
@@ -26,27 +26,13 @@ from handrail.prompt import External, IdempotencyConfig, ToolContext, ToolResult
 from handrail.resources import Binding, Scope
 from handrail.runtime import EffectLedger
 from handrail.runtime.execution import ASYNC, BLOCKING, ExecutionMode, ExecutionTimeoutError, run_to_completion
-from handrail.runtime.handler_loop import MOST_KEPT, cancel_all, run_on_handler_loop
+from handrail.runtime.handler_loop import MOST_KEPT, run_on_handler_loop
 from handrail.store.memory import MemoryStore
 from handrail.transaction import current
 from tests.handler_threads import HandlerThreads
 from tests.kit import Kept, Note, Run, both_ways, call, executor, tool
 from tests.open_files import open_files
 from tests.wording import Wording
-
-
-def test_what_suspends_on_the_synchronous_entry_is_a_fault_of_the_library() -> None:
-    """It meets an exception where it suspends, instead of hanging."""
-
-    class Once:
-        def __await__(self) -> Any:
-            yield None
-
-    async def suspend(wait: Awaitable[None]) -> None:
-        await wait
-
-    with pytest.raises(AttributeError):
-        run_to_completion(suspend(Once()))
 
 
 def test_an_unbounded_handler_runs_on_the_calling_thread_unless_that_runs_a_loop() -> None:
@@ -111,33 +97,6 @@ async def test_a_task_that_anyio_cancels_may_clean_up_before_its_call_ends() -> 
         await hanging.started.wait()
         group.cancel_scope.cancel()
     assert hanging.order == ["cleaned up", "closed"]
-
-
-@pytest.mark.anyio
-async def test_waiting_until_all_is_done_does_not_keep_the_loop_busy_when_anyio_cancels() -> None:
-    """It looks once to cancel, and then when it begins to wait, when it is cancelled, and when all is done."""
-    looks: list[None] = []
-
-    class Deaf(asyncio.Future[None]):
-        def cancel(self, msg: object = None) -> bool:
-            return False
-
-    done = Deaf()
-
-    class Counted(list[asyncio.Future[None]]):
-        def __iter__(self) -> Iterator[asyncio.Future[None]]:
-            looks.append(None)
-            return super().__iter__()
-
-    async with anyio.create_task_group() as group:
-        group.start_soon(cancel_all, Counted([done]))
-        await asyncio.sleep(0)
-        group.cancel_scope.cancel()
-        with anyio.CancelScope(shield=True):
-            for _ in range(100):
-                await asyncio.sleep(0)
-        done.set_result(None)
-    assert len(looks) == 4
 
 
 # ------------------------------------------------------------------------------------------ what ends after all

@@ -379,17 +379,6 @@ def test_the_table_of_the_docstring_is_the_pipeline() -> None:
     assert all(getattr(pipeline, name) is Step[name] for name in entered)
 
 
-def test_the_state_of_a_call_is_written_by_its_own_module_alone() -> None:
-    """Others call a method that says what has happened."""
-    folder = Path(pipeline.__file__).parent
-    sources = {path.name: path.read_text(encoding="utf-8") for path in folder.rglob("*.py")}
-    written = {
-        name: re.findall(r"^\s*run\.\w+(?:: [^=\n]+)? [|&+-]?= .*", text, re.MULTILINE)
-        for name, text in sources.items()
-    }
-    assert {name for name, lines in written.items() if lines} == set()
-
-
 @pytest.mark.anyio
 async def test_a_refusal_past_the_deadline_is_recorded_out_of_its_order(wording: Wording) -> None:
     """Better so than not at all."""

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from handrail.adapters.tool_executor import ToolExecutor
 from handrail.clock import SYSTEM_CLOCK
 from handrail.errors import EffectNotApplied, SessionUseError
 from handrail.prompt import External, IdempotencyConfig, Tool, ToolContext, ToolResult
-from handrail.runtime import EffectAwaited, EffectLedger, Session, ToolMessage
+from handrail.runtime import EffectAwaited, EffectLedger, Session
 from handrail.runtime.ledger.effects import Claimed, ClaimRequest, EffectResult, NotApplied
 from handrail.store import EffectRow, MemoryStore, Store
 from handrail.store.protocol import ClaimOwner
@@ -287,27 +287,6 @@ def claimed(ledger: EffectLedger, *, is_left: bool = True) -> Claimed:
     if is_left:
         stop_renewing(ledger, answer)
     return answer
-
-
-@both_ways
-def test_wait_is_said_once_with_owner_and_end(way: Any, caplog: pytest.LogCaptureFixture, wording: Wording) -> None:
-    """At once, as a warning and as an event, which no slice keeps."""
-    ledger = EffectLedger()
-    claim = claimed(ledger)
-    door = desk(ledger, deadline=soon())
-    heard = waits_of(door)
-    with caplog.at_level(logging.WARNING, "handrail.runtime"):
-        message: ToolMessage = way(door, call("pay", "A-1", id="call_7"))
-    assert message.content == wording
-    until = claim.row.lease_until
-    assert isinstance(until, datetime)
-    expected = EffectAwaited("s", None, "call_7", "pay", claim.key, claim.row.owner, until)
-    assert heard == [expected]
-    assert door.environment.session[EffectAwaited].all() == ()
-    assert [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING] == [
-        f"session s: {expected}"
-    ]
-    assert "night/resp_1/call_0" in str(expected)
 
 
 def test_result_that_was_waited_for_answers_the_call_whatever_its_clock_says(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from concurrent.futures import CancelledError
 import pytest
 
 from handrail.errors import TurnConflictError
-from handrail.turns import HasTurn, Turn, find_turn, own_turn
+from handrail.turns import Turn, find_turn, own_turn
 from tests.turns.drawing import read, waiter_of, write
 from tests.wording import Wording
 
@@ -66,17 +66,6 @@ def test_a_cancelled_waiter_is_not_told() -> None:
     assert second.waiter is None
 
 
-def test_asking_twice_is_one_wish() -> None:
-    """Rule 5: both who ask are told at the same moment."""
-    turn = Turn()
-    earlier, ticket = read(turn), read(turn)
-    asked = ticket.request_first()
-    assert asked is not None
-    assert ticket.request_first() is asked
-    earlier.release()
-    assert asked.done()
-
-
 def test_who_asks_to_be_first_and_is_released_waits_no_more() -> None:
     """Those before it have nothing left to tell it."""
     turn = Turn()
@@ -91,20 +80,6 @@ def test_who_asks_to_be_first_and_is_released_waits_no_more() -> None:
 
 class Plain:
     """A participant that carries no turn."""
-
-
-class Carrier:
-    """A participant that carries its own turn."""
-
-    def __init__(self) -> None:
-        self.turn = Turn()
-
-
-def test_a_participant_that_carries_a_turn_takes_it() -> None:
-    """It is always the same one."""
-    carrier = Carrier()
-    assert isinstance(carrier, HasTurn)
-    assert own_turn(carrier) is find_turn(carrier) is carrier.turn
 
 
 def test_a_turn_is_kept_for_a_participant_that_carries_none() -> None:
@@ -232,33 +207,6 @@ def test_nothing_waits_for_a_call_that_has_ended() -> None:
     one.stop_waiting_on(other)
     third.stop_waiting_on(one)
     one.wait_on(third)
-
-
-def test_a_nested_reader_is_first_before_a_reader_that_waits() -> None:
-    """Rules 3 and 5: it stands before it, so what becomes of it is applied earlier."""
-    session, files = Turn(), Turn()
-    outer = write(session)
-    waiting = read(session, files)
-    nested = read(files, inside=outer)
-    assert nested.request_first() is None
-    outer.release()
-    assert waiting.runs
-    asked = waiting.request_first()
-    assert asked is not None
-    nested.release()
-    assert asked.done()
-
-
-def test_a_nested_ticket_goes_ahead_of_what_its_caller_waits_for_to_be_first() -> None:
-    """Rule 5: a request gives way, because the nested call waits at its end until its caller is first."""
-    session, files = Turn(), Turn()
-    holder, waiting, caller = write(files), read(session, files), read(session)
-    asked = caller.request_first()
-    assert asked is not None
-    nested = write(files, inside=caller)
-    assert asked.done()
-    holder.release()
-    assert (nested.runs, waiting.runs) == (True, False)
 
 
 def test_a_request_gives_way_where_the_circle_leads_over_a_call_that_waits() -> None:

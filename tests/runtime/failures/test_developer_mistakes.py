@@ -366,18 +366,6 @@ def test_an_exception_raised_from_a_mistake_is_the_programs_own(
     assert TEXT not in events(door)[0].result.message
 
 
-def test_the_chain_of_an_exception_may_be_a_circle_and_hold_groups(wording: Wording) -> None:
-    """Whatever a program chains, it is looked through once."""
-
-    def chained(mistake: DeveloperMistake) -> Exception:
-        first, second = RuntimeError(f"first: {mistake}"), ValueError("second")
-        first.__context__, second.__context__ = ExceptionGroup("some", [mistake, second]), first
-        return first
-
-    content = executor(tool("t", wrapping(chained))).execute(call("t")).content
-    assert content == wording
-
-
 def test_the_model_does_not_read_a_mistake_of_an_effect_that_is_unknown(wording: Wording) -> None:
     """Neither at once nor when it asks again; the note of the effect has the text, below its first line."""
     for wrap in (None, quoting, grouped):

@@ -6,7 +6,6 @@ import gc
 import logging
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
 from dataclasses import FrozenInstanceError
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -36,8 +35,6 @@ from handrail.runtime.ledger.lease_renewal import LeaseRenewer
 from handrail.runtime.ledger.ledger import EffectLedger
 from handrail.store import ClaimOwner, EffectRow, LedgerStore, MemoryStore
 from handrail.testing import FakeClock
-from handrail.transaction import UnitOfWork
-from handrail.transaction.unit_of_work import Refusal
 from tests.kit import executor
 from tests.runtime.ledger_calls import (
     KEY,
@@ -335,41 +332,6 @@ def test_lost_claim_is_told_at_the_next_sign(ledger: EffectLedger, store: Ledger
     assert (lost.value.key, lost.value.fence) == (REQUEST.key, 1)
 
 
-class _Noting(MemoryStore):
-    """A store that notes when a unit is submitted, and when its answer is read."""
-
-    def __init__(self, clock: FakeClock) -> None:
-        super().__init__(clock=clock)
-        self.noted: list[str] = []
-
-    def submit(self, unit: UnitOfWork) -> Future[Refusal | None]:
-        self.noted.append("submitted")
-        return _Answer(super().submit(unit), self.noted)
-
-
-class _Answer(Future[Refusal | None]):
-    def __init__(self, answer: Future[Refusal | None], noted: list[str]) -> None:
-        super().__init__()
-        self._answer = answer
-        self._noted = noted
-
-    def result(self, timeout: float | None = None) -> Refusal | None:
-        self._noted.append("read")
-        return self._answer.result(timeout)
-
-
-def test_leases_that_are_due_together_are_renewed_together(clock: FakeClock) -> None:
-    """All are submitted before one is waited for, so that a store can write them in one transaction."""
-    store = _Noting(clock)
-    ledger = EffectLedger(store, clock=clock)
-    for number in range(3):
-        assert isinstance(ledger.claim(REQUEST._replace(key=f"key {number}")), Claimed)
-    clock.advance(THIRD)
-    assert ledger.tick() == 3
-    assert store.noted == ["submitted"] * 3 + ["read"] * 3
-    assert {row.lease_until for row in store.rows()} == {clock.now() + MINUTE}
-
-
 def test_sessions_of_one_store_share_a_ledger(clock: FakeClock) -> None:
     """Its thread renews the claims of all; a session in memory, and another clock, have a ledger of their own."""
     store = MemoryStore(clock=clock)
@@ -432,26 +394,6 @@ def test_task_is_performed_when_it_is_due(clock: FakeClock, stopping: Stopping) 
         ticks.append(pulse.tick())
     assert performed == [("thrice", 1), ("thrice", 3), ("once", 4), ("thrice", 6)]
     assert ticks == [1, 0, 1, 1, 0, 1, 0, 0, 0, 0]
-
-
-def test_task_that_is_unscheduled_is_not_performed(clock: FakeClock, stopping: Stopping) -> None:
-    """Also when it is unscheduled while it is being performed; and what was not scheduled may be unscheduled."""
-    performed: list[str] = []
-
-    def perform(task: str) -> float:
-        performed.append(task)
-        pulse.unschedule(task)
-        return 1.0
-
-    pulse = stopping(clock)
-    for task in "ab":
-        pulse.schedule(task, 1.0, partial(perform, task))
-    pulse.unschedule("b")
-    pulse.unschedule("c")
-    for _ in range(3):
-        clock.advance(timedelta(seconds=1))
-        pulse.tick()
-    assert performed == ["a"]
 
 
 def test_task_that_fails_is_tried_again_and_stops_no_other(
