@@ -40,8 +40,7 @@ def test_a_fresh_result_is_applied_in_the_unit_that_commits_the_call(shop: Shop,
     assert [one.text for one in session[Booked]] == ["hello"]
     assert shop.row().applied_at == shop.row().completed_at == shop.clock.now()
     assert session[Booked].all()[0].key == shop.row().key
-    assert threads == [way.__name__ == "sync"]
-    assert session.open_calls == ()
+    assert (threads, session.open_calls) == ([way.__name__ == "sync"], ())
 
 
 def test_it_is_applied_before_policies_reducers_and_subscribers(stall: Shop) -> None:
@@ -74,8 +73,7 @@ def test_if_it_raises_the_effect_stays_done_and_the_next_call_applies_it(
     session.dispatcher.subscribe(ToolRaised, raised.append)
     door = shop.door(session, shop.tool(key=SHARED))
     message = way(door, call("charge"))
-    assert message.content == wording
-    assert [type(each.error) for each in raised] == [ValueError]
+    assert (message.content, [type(each.error) for each in raised]) == (wording, [ValueError])
     assert (shop.row().status, shop.row().applied_at, len(session[Booked]), len(session[Note])) == ("done", None, 0, 0)
     (open_call,) = session.open_calls
     assert open_call.state == "unapplied"
@@ -149,8 +147,7 @@ def test_two_sessions_that_apply_one_effect_at_the_same_time_apply_it_once(shop:
     one, other = shop.door(first, key), shop.door(second, key)
     shop.meets.append(lambda: ask_alone(other))
     answer = ask(one)
-    assert (answer.success, answer.replayed) == (True, True)
-    assert (len(first[Booked]), len(second[Booked])) == (0, 1)
+    assert (answer.success, answer.replayed, len(first[Booked]), len(second[Booked])) == (True, True, 0, 1)
     assert (len(first[Note]), len(second[Note])) == (1, 1)
     assert shop.row().applied_at is not None
     assert first[ToolInvoked].all()[-1].success
@@ -170,8 +167,7 @@ def test_a_repeat_whose_effect_is_removed_while_another_session_applies_it_is_ro
 
     stall.meets.append(apply_and_remove)
     answer = ask(one)
-    assert (answer.success, stall.charged) == (False, ["lamp"])
-    assert (len(first[Booked]), len(second[Booked])) == (0, 1)
+    assert (answer.success, stall.charged, len(first[Booked]), len(second[Booked])) == (False, ["lamp"], 0, 1)
 
 
 def test_a_repeat_whose_parameters_cannot_be_restored_is_refused(stall: Shop, wording: Wording) -> None:
@@ -181,8 +177,7 @@ def test_a_repeat_whose_parameters_cannot_be_restored_is_refused(stall: Shop, wo
     ask(door)
     assert replace(stall.store, stall.row(), stall.row()._replace(arguments=b'"cut"'))
     refused = ask(door)
-    assert not refused.success
-    assert refused.content == wording
+    assert (refused.success, refused.content) == (False, wording)
     assert (stall.row().status, stall.row().applied_at, stall.booked) == ("done", None, ["lamp"])
 
 
@@ -252,8 +247,7 @@ def test_a_parent_is_undone_if_another_session_applies_the_nested_effect_first(s
     session = shop.session()
     door = outer(shop, session, asks)
     message = ask(door, name="parent")
-    assert message.content == wording
-    assert (len(session[Booked]), len(other.environment.session[Booked])) == (0, 1)
+    assert (message.content, len(session[Booked]), len(other.environment.session[Booked])) == (wording, 0, 1)
     assert ask(door, name="parent").success
     assert (len(session[Booked]), shop.charged) == (0, ["hello"])
 
@@ -315,8 +309,7 @@ def test_an_executor_refuses_a_tool_whose_effects_and_session_are_in_two_places(
     stall = Shop(MemoryStore(clock=clock), clock, ExitStack())
     with pytest.raises(SecondStoreError) as caught:
         executor(stall.tool(), session=Session(session_id="s"))
-    assert str(caught.value) == wording
-    assert (caught.value.tool, caught.value.store) == ("charge", None)
+    assert (str(caught.value), caught.value.tool, caught.value.store) == (wording, "charge", None)
     with pytest.raises(SecondStoreError) as caught:
         stall.door(stall.session(), effect_ledger=EffectLedger(clock=clock))
     assert caught.value.store is stall.store

@@ -59,8 +59,7 @@ def test_a_key_with_other_arguments_replays_its_result_and_names_them(way: Run, 
     door = door_of(service)
     assert way(door, call("pay", "A 10")).success
     message = way(door, call("pay", "A 20"))
-    assert (message.success, message.replayed) == (True, True)
-    assert message.content == wording
+    assert (message.success, message.replayed, message.content) == (True, True, wording)
     assert way(door, call("pay", "A 10")).content == "did A 10"
     assert service.done == ["A 10"]
 
@@ -73,9 +72,7 @@ def test_a_key_with_other_arguments_is_refused_where_the_tool_says_so(way: Run, 
     door = door_of(service, idempotency=replace(BY_TEXT, on_other_arguments="refuse"))
     assert way(door, call("pay", "A 10")).success
     message = way(door, call("pay", "A 20"))
-    assert not message.success
-    assert message.content == wording
-    assert service.done == ["A 10"]
+    assert (message.success, message.content, service.done) == (False, wording, ["A 10"])
 
 
 @both_ways
@@ -91,8 +88,7 @@ def test_an_unknown_effect_of_other_arguments_is_asked_about_and_not_run_beside(
     assert not way(door, call("pay", "A 10")).success
     service.error = None
     assert way(door, call("pay", "A 20")).content == "did A 20"
-    assert asked[-1] == "A 10"
-    assert service.done == ["A 10", "A 20"]
+    assert (asked[-1], service.done) == ("A 10", ["A 10", "A 20"])
 
 
 @both_ways
@@ -157,8 +153,7 @@ def test_reconcile_asks_the_world(way: Run, reconcile: Any, success: bool, runs:
     way(door, call("pay", "A"))
     service.error = None
     message = way(door, call("pay", "A"))
-    assert (message.success, message.content) == (success, wording)
-    assert len(service.done) == runs
+    assert (message.success, message.content, len(service.done)) == (success, wording, runs)
 
 
 @both_ways
@@ -219,8 +214,7 @@ def test_a_result_that_cannot_be_kept_says_so_when_it_is_replayed(wording: Wordi
     door = door_of(pay)
     assert door.execute(call("pay", "A", id="1")).success
     again = door.execute(call("pay", "A", id="2"))
-    assert again.replayed
-    assert again.content == wording
+    assert (again.replayed, again.content) == (True, wording)
 
 
 def test_a_replay_says_what_json_can_say_of_a_result(wording: Wording) -> None:

@@ -63,8 +63,7 @@ def test_an_inner_call_of_the_same_effect_gets_the_result_of_the_first() -> None
 
     door = executor(tool("outer", outer), tool("keep", keep, idempotency=IdempotencyConfig()))
     assert door.execute(call("outer")).success
-    assert runs == ["a"]
-    assert door.environment.session[Note].all() == (Note("hello"), Note("hello"))
+    assert (runs, door.environment.session[Note].all()) == (["a"], (Note("hello"), Note("hello")))
 
 
 def test_a_call_that_asks_for_its_own_effect_does_not_wait_for_itself(wording: Wording) -> None:
@@ -197,8 +196,7 @@ async def test_a_denied_read_is_judged_again_when_the_reads_before_it_have_ended
     asked = [0, 1, 1]
     door = executor(tool("look", look, effect="read"), policies=(Verdict(check),))
     messages = await door.execute_all_async([call("look", "a", id="1"), call("look", "b", id="2")])
-    assert [message.success for message in messages] == [True, True]
-    assert asked == []
+    assert ([message.success for message in messages], asked) == ([True, True], [])
 
 
 def test_an_approver_that_takes_too_long_ends_the_run_at_the_deadline(wording: Wording) -> None:
@@ -248,8 +246,7 @@ def test_a_resource_that_cannot_be_closed_fails_a_success_and_is_logged_otherwis
     binding = Binding(Stuck, lambda _: Stuck(), scope=Scope.TOOL_CALL)
     door = executor(tool("use", use), resources={Stuck: binding})
     message = door.execute(call("use"))
-    assert not message.success
-    assert ("OSError: stuck" in message.content) == succeeds
+    assert (message.success, "OSError: stuck" in message.content) == (False, succeeds)
     assert door.environment.session[Note].all() == ()
     assert succeeds or caplog.messages == wording
 

@@ -1,4 +1,4 @@
-"""The two ways to carry a call out: how they wait, what they leave behind, and the event loop of `async def` handlers."""
+"""The two ways to carry a call out: how they wait, what they leave behind, and the loop of `async def` handlers."""
 
 from __future__ import annotations
 
@@ -204,8 +204,7 @@ def test_what_late_raises_is_logged(
     release.set()
     assert thread.outcome() == "paid"
     threads.join()  # it is logged after that
-    assert caplog.messages == wording
-    assert {record.name for record in caplog.records} == {"handrail.runtime"}
+    assert (caplog.messages, {record.name for record in caplog.records}) == (wording, {"handrail.runtime"})
 
 
 def test_a_task_that_is_cancelled_in_time_is_not_heard(caplog: pytest.LogCaptureFixture, wording: Wording) -> None:
@@ -227,8 +226,7 @@ def test_a_task_that_is_cancelled_in_time_is_not_heard(caplog: pytest.LogCapture
             await call_of_it
 
     asyncio.run(run())
-    assert late.ended == []
-    assert caplog.messages == wording
+    assert (late.ended, caplog.messages) == ([], wording)
 
 
 BOUNDS: dict[str, dict[str, Any]] = {"unbounded": {}, "bounded": {"timeout": timedelta(minutes=1)}}
@@ -305,8 +303,7 @@ def test_a_first_part_that_overruns_never_begins_the_second(way: Run) -> None:
         release.set()
         threads.join()
         gc.collect()
-    assert begun == []
-    assert [row.status for row in store.rows()] == ["unknown"]
+    assert (begun, [row.status for row in store.rows()]) == ([], ["unknown"])
 
 
 def declared(make: Callable[[str], object]) -> Any:
@@ -336,8 +333,7 @@ def test_a_function_is_awaited_whatever_it_declares(way: Run, options: Any) -> N
     store = MemoryStore()
     door = executor(declared(charge), effect_ledger=EffectLedger(store), **options)
     assert way(door, call("pay")).content == "paid hello"
-    assert charges == ["hello"]
-    assert [row.status for row in store.rows()] == ["done"]
+    assert (charges, [row.status for row in store.rows()]) == (["hello"], ["done"])
 
 
 def generated(text: str) -> Any:
@@ -434,8 +430,7 @@ def test_tasks_that_a_handler_leaves_are_cancelled_at_its_end() -> None:
 
     run_on_handler_loop(leave)
     run_on_handler_loop(running_loop).set_exception_handler(None)
-    assert left[0].cancelled()
-    assert [type(error) for error in reported] == [ValueError]
+    assert (left[0].cancelled(), [type(error) for error in reported]) == (True, [ValueError])
 
 
 def test_an_interrupt_closes_the_loop() -> None:

@@ -235,8 +235,7 @@ def test_a_call_of_any_id_runs_once_is_recorded_and_is_found_again(
         (waits,) = session.open_calls
         assert waits.call == CallRef(reply, f"{call_id}ask").storable
     with Session.open(store, "s") as session:
-        assert session[Kept].all() == (Kept("a"),)
-        assert [each.state for each in session.open_calls] == ["postponed"]
+        assert (session[Kept].all(), [each.state for each in session.open_calls]) == ((Kept("a"),), ["postponed"])
         door = executor_call_ids(session)
         for name in ("look", "note", "pay") if reply else ():
             again, other = (ToolCall(f"{call_id}{name}", name, {"text": text}) for text in "ab")

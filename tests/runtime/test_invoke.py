@@ -1,4 +1,4 @@
-"""The thirteen steps: what each does, and what a refusal there looks like."""
+"""The thirteen steps: what each does, what a refusal there looks like, and who hears of a call that is over."""
 
 from __future__ import annotations
 
@@ -87,8 +87,7 @@ def test_an_unknown_tool_is_told_with_the_names_there_are(way: Run, asked: str, 
     """The model reads which names exist, and the nearest one, whatever the case."""
     door = executor(tool("read_file"), tool("write_file"))
     message = way(door, call(asked))
-    assert message.content == wording
-    assert not message.success
+    assert (message.content, message.success) == (wording, False)
     assert events(door)[0].refused_at is Step.LOOK_UP
 
 
@@ -159,8 +158,7 @@ def test_a_policy_that_raises_denies(way: Run, caplog: pytest.LogCaptureFixture,
             raise KeyError("rules")
 
     message = way(executor(tool("echo"), policies=(Broken(PolicyDecision.allow()),)), call("echo"))
-    assert message.content == wording
-    assert caplog.messages == wording
+    assert (message.content, caplog.messages) == (wording, wording)
 
 
 @both_ways
@@ -228,9 +226,7 @@ def test_a_passed_deadline_ends_the_run_before_the_handler(way: Run, wording: Wo
     door = executor(tool("scribble", scribble), deadline=Deadline.after(timedelta(0), clock=clock), clock=clock)
     with pytest.raises(PromptEvaluationError) as caught:
         way(door, call("scribble"))
-    assert str(caught.value) == wording
-    assert caught.value.phase == "tool"
-    assert door.environment.session[Kept].all() == ()
+    assert (str(caught.value), caught.value.phase, door.environment.session[Kept].all()) == (wording, "tool", ())
     assert events(door)[0].refused_at is Step.DEADLINE
 
 
@@ -249,8 +245,7 @@ def test_an_effect_runs_once_and_is_replayed(way: Run) -> None:
 
     door = executor(tool("charge", charge, effect="external", idempotency=IdempotencyConfig()), effect_ledger=ledger)
     first, second = way(door, call("charge", id="a")), way(door, call("charge", id="b"))
-    assert [first.replayed, second.replayed] == [False, True]
-    assert first.result == second.result
+    assert ([first.replayed, second.replayed], first.result) == ([False, True], second.result)
     [key] = keys
     assert re.fullmatch(r"session:charge:[0-9a-f]{12} running 1", key)
     assert [event.effect_key for event in events(door)] == [key.split()[0]] * 2
@@ -294,10 +289,8 @@ def test_a_success_goes_through_policies_reducers_and_subscribers(way: Run, word
     heard: list[tuple[Note, int]] = []
     session.dispatcher.subscribe(Note, lambda note: heard.append((note, len(session[Note]))))
     assert way(door, call("echo")).success
-    assert rule.seen == ["check echo hello", wording]
-    assert heard == [(Note("hello"), 1)]
-    assert session[Note].all() == (Note("hello"),)
-    assert session.turn.queue == []
+    assert (rule.seen, heard) == (["check echo hello", wording], [(Note("hello"), 1)])
+    assert (session[Note].all(), session.turn.queue) == ((Note("hello"),), [])
 
 
 @both_ways
@@ -312,12 +305,9 @@ def test_a_failed_result_is_rolled_back_and_recorded(way: Run) -> None:
     store = files(note="before")
     door = executor(tool("fail", handler), resources={Filesystem: store})
     message = way(door, call("fail"))
-    assert message.content == "no\nhello"
-    assert not message.success
-    assert store.read_text("note.txt") == "before"
+    assert (message.content, message.success, store.read_text("note.txt")) == ("no\nhello", False, "before")
     session = door.environment.session
-    assert (session[Kept].all(), session[Note].all()) == ((), ())
-    assert session.turn.queue == []
+    assert (session[Kept].all(), session[Note].all(), session.turn.queue) == ((), (), [])
     [event] = events(door)
     assert (event.success, event.refused_at, event.name) == (False, Step.HANDLER, "fail")
 
@@ -334,8 +324,7 @@ def test_the_record_has_times_from_the_clock() -> None:
     door = executor(tool("slow", handler), policies=(Slow(clock),), clock=clock)
     door.execute(call("slow"))
     [event] = events(door)
-    assert (event.handler_seconds, event.total_seconds) == (2.0, 5.0)
-    assert event.at == clock.now()
+    assert (event.handler_seconds, event.total_seconds, event.at) == (2.0, 5.0, clock.now())
 
 
 class Slow(Rule):
@@ -359,8 +348,7 @@ def test_a_listener_of_the_record_that_fails_changes_nothing(
     session.dispatcher.subscribe(object, _raise_for_record)
     door = executor(tool("echo"), session=session)
     assert door.execute(call("echo")).success
-    assert len(events(door)) == 1
-    assert caplog.messages == wording
+    assert (len(events(door)), caplog.messages) == (1, wording)
 
 
 def _raise_for_record(event: object) -> None:
@@ -422,8 +410,7 @@ async def test_subscribers_of_a_call_that_left_the_queue_hear_of_it_while_others
     assert heard == ["2"]
     holding.cancel()
     await asyncio.wait([holding])
-    assert heard == ["2", "1"]
-    assert session[Kept].all() == (Kept("1"),)
+    assert (heard, session[Kept].all()) == (["2", "1"], (Kept("1"),))
 
 
 def noting(session: Session) -> list[str]:
@@ -589,8 +576,7 @@ def test_no_secret_can_be_found_out_from_a_row(store: LedgerStore) -> None:
     for row in (slot, declared):
         assert row.params_hash == digest(words, key=store.hash_key())
         assert row.params_hash != sha256(canonical_json(words)).hexdigest()
-    assert slot.key == "call:call-1"
-    assert declared.key == f"session:log_in:{declared.params_hash[:12]}"
+    assert (slot.key, declared.key) == ("call:call-1", f"session:log_in:{declared.params_hash[:12]}")
 
 
 def test_a_reclaim_stores_the_new_arguments(store: LedgerStore) -> None:

@@ -228,8 +228,7 @@ async def test_late_outcome_that_the_store_does_not_take_is_logged_and_the_call_
         door = world.door(pay(charges_when_cancelled, accept_late_result=True), session)
         store.lose("replace")
         message = await door.execute_async(call("pay", "A"))
-        assert (message.success, message.content) == (False, wording)
-        assert caplog.messages == wording
+        assert (message.success, message.content, caplog.messages) == (False, wording, wording)
         assert world.row().status == "unknown"
 
 
@@ -376,8 +375,7 @@ def test_call_of_this_process_that_runs_is_waited_for_without_a_word(
             assert door.execute(call("pay", "A-1")).replayed
     finally:
         logging.getLogger("handrail.runtime").removeHandler(handler)
-    assert heard == []
-    assert [record.levelno for record in caplog.records if is_wait(record)] == [logging.DEBUG]
+    assert (heard, [record.levelno for record in caplog.records if is_wait(record)]) == ([], [logging.DEBUG])
 
 
 @both_ways

@@ -85,13 +85,11 @@ def test_the_message_is_cut_and_the_record_is_whole(wording: Wording) -> None:
     message = fetched(desk(session))
     head, _, end = message.content.partition("\n[...]\n")
     tail, _, sentence = end.rpartition("\n")
-    assert sentence == wording
-    assert message.is_cut
+    assert (sentence, message.is_cut) == (wording, True)
     assert len(message.content) <= MAX_RESULT_CHARS
     assert LOG.startswith(f"{head}\n")
     assert LOG.endswith(f"\n{tail}\n")
-    assert message.result.value == LOG
-    assert session[ToolInvoked].all()[0].result.value == LOG
+    assert (message.result.value, session[ToolInvoked].all()[0].result.value) == (LOG, LOG)
 
 
 def test_all_of_it_can_be_read(wording: Wording) -> None:
@@ -153,8 +151,7 @@ def test_a_process_that_was_killed_before_the_message_leaves_nothing_out(tmp_pat
         door = desk(session)
         assert names(door) == ["fetch", "fail"]
         message = fetched(door)
-        assert message.replayed
-        assert message.is_cut
+        assert (message.replayed, message.is_cut) == (True, True)
         assert names(door)[-1] == "read_result"
 
 
@@ -174,8 +171,7 @@ def test_a_session_that_is_closed_still_answers() -> None:
         with Session.open(store, "s") as session:
             fetched(desk(session), "fail")
         message = desk(session).execute(ToolCall("call-1", "fail"), reply="reply-1")
-        assert message.is_cut
-        assert message.replayed
+        assert (message.is_cut, message.replayed) == (True, True)
 
 
 def test_a_value_that_is_hidden_from_the_model_stays_hidden(wording: Wording) -> None:
@@ -225,8 +221,7 @@ def test_what_is_shown_never_exceeds_the_limit(text: str, call_id: str) -> None:
     found = re.match(r"\[Characters ([\d,]+) to ([\d,]+) of ", sentence)
     assert found is not None
     first, last = (int(number.replace(",", "")) for number in found.groups())
-    assert text[: first - 1].removesuffix("\n") == head
-    assert text[last:].removesuffix("\n") == tail
+    assert (text[: first - 1].removesuffix("\n"), text[last:].removesuffix("\n")) == (head, tail)
     # A third of what there is room for, or half of that where lines are kept whole.
     assert min(len(head), 2 * len(tail)) >= (MIN_RESULT_CHARS - len(sentence)) // 4
 
@@ -275,8 +270,7 @@ def test_what_are_no_parts_is_an_invalid_result(wording: Wording) -> None:
 
         door = executor(noting_tool("wrong", wrong))
         message = door.execute(ToolCall("call-1", "wrong", '{"text": "x"}'))
-        assert not message.success
-        assert message.content == wording
+        assert (message.success, message.content) == (False, wording)
 
 
 def test_a_long_text_is_cut_and_its_files_stay() -> None:
@@ -287,8 +281,7 @@ def test_a_long_text_is_cut_and_its_files_stay() -> None:
         return ToolResult.ok(None, "page", parts=[TextPart("x" * 5_000), IMAGE])
 
     message = executor(scan).execute(ToolCall("call-1", "scan"))
-    assert message.is_cut
-    assert message.parts == (TextPart(message.content), IMAGE)
+    assert (message.is_cut, message.parts) == (True, (TextPart(message.content), IMAGE))
 
 
 @pytest.mark.anyio

@@ -134,9 +134,7 @@ def test_a_failed_call_says_that_a_nested_effect_is_done(
     door = nested(session, plain("pay"), outer("both", "pay", by=way, effect=effect, end=ENDS[end]))
     message = way(door, call("both"))
     (event,) = [event for event in events(door) if event.name == "both"]
-    assert event.result.message == message.content
-    assert message.content == wording
-    assert session[Kept].all() == ()
+    assert (event.result.message, message.content, session[Kept].all()) == (message.content, wording, ())
 
 
 @both_ways

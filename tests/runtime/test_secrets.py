@@ -253,8 +253,7 @@ def test_a_key_that_has_a_secret_is_stored_as_its_hash(tmp_path: Path) -> None:
     with SqliteStore(path) as store, Session.open(store, "desk", types=[Login]) as session:
         pay = ToolExecutor(prompt=prompt(once), session=session)
         replayed = [pay.execute(ToolCall("1", "pay", arguments), reply=reply).replayed for reply in ("r1", "r2")]
-    assert replayed == [False, True]
-    assert len(keys) == 1
+    assert (replayed, len(keys)) == ([False, True], 1)
     assert "argpw-11223" not in str(keys)
     assert b"argpw-11223" not in path.read_bytes()
 
@@ -388,8 +387,7 @@ def test_handlers_get_the_secrets_and_records_do_not(gate: Gate, stored: bool) -
     assert (gate.got[0].password.get_secret_value(), gate.got[0].pin) == ("hunter2", 1234)
     assert message.result.value == MaskedRecordsTicket("ada", "1234567")
     assert "1234567" not in message.content
-    assert heard == [*session[ToolInvoked]]
-    assert json.loads(str(heard[0].call.arguments)) == MASKED_RECORDS_SHOWN
+    assert (heard, json.loads(str(heard[0].call.arguments))) == ([*session[ToolInvoked]], MASKED_RECORDS_SHOWN)
     assert vars(heard[0].params) == {"user": "ada", "password": SecretStr(MASK), "pin": MASK}
     assert heard[0].result.value == MaskedRecordsTicket("ada", MASK)
     assert session.conversation.messages == [{"role": "assistant"}]
@@ -423,8 +421,7 @@ def test_a_resumed_call_lacks_its_secrets_and_is_not_run(gate: Gate, wording: Wo
         executor = gate.executor(session)
         answered = executor.answer()
         assert not isinstance(answered, PendingAnswers)
-        assert answered[0].content == wording
-        assert session.open_calls == ()
+        assert (answered[0].content, session.open_calls) == (wording, ())
         (again,) = ask(executor, asked(call_id="2"), reply="r2")
         assert again.success
     assert [login.pin for login in gate.got] == [1234]
@@ -464,8 +461,7 @@ def test_a_resumed_call_whose_result_was_applied_by_hand_is_not_asked_for_again(
         executor = gate.executor(session)
         (resumed,) = session.conversation.calls
         message = executor.execute(resumed, reply="r1")
-        assert message.content == wording
-        assert session.open_calls == ()
+        assert (message.content, session.open_calls) == (wording, ())
     assert len(gate.got) == 1
 
 

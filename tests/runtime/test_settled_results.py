@@ -109,8 +109,7 @@ def test_what_cannot_be_settled_says_why_and_waits(stall: Shop, wording: Wording
     stall.fails.append(ValueError("no such account"))
     door = stall.door(session)
     (raised,) = door.settle_open()
-    assert raised.message.content == wording
-    assert (len(session.open_calls), len(session[Booked])) == (1, 0)
+    assert (raised.message.content, len(session.open_calls), len(session[Booked])) == (wording, 1, 0)
     stall.fails.append(UnboundResourceError(int))
     with pytest.raises(UnboundResourceError):
         door.settle_open()
@@ -352,8 +351,7 @@ def test_an_effect_that_a_person_removes_while_another_is_settled_is_not_applied
     _, second = till.owe("lamp", "desk")
     till.meets.append(lambda: delete(till.store, second))
     first, removed = till.door().settle_open()
-    assert (first.message.success, removed.message.success) == (True, False)
-    assert removed.message.content == wording
+    assert (first.message.success, removed.message.success, removed.message.content) == (True, False, wording)
     assert till.applied == [Note("lamp")]
 
 
@@ -391,8 +389,7 @@ def test_a_result_whose_parameters_cannot_be_restored_waits(
     assert replace(till.store, row, row._replace(arguments=recorded))
     changed = Tool[Bill, None](name="charge", description="Charges.", handler=lost, effect=External(apply=till.book))
     (waits,) = executor(changed, session=till.session, clock=till.clock).settle_open()
-    assert not waits.message.success
-    assert waits.message.content == wording
+    assert (waits.message.success, waits.message.content) == (False, wording)
     assert (till.applied, [each.state for each in till.session.open_calls]) == ([], ["unapplied"])
 
 

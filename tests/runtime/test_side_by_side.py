@@ -83,8 +83,7 @@ def test_64_threads_with_one_key_start_one_handler(*, shared: bool) -> None:
 
     with ThreadPoolExecutor(64) as threads:
         answers = list(threads.map(ask, range(64)))
-    assert answers == ["charged once"] * 64
-    assert len(starts) == 1
+    assert (answers, len(starts)) == (["charged once"] * 64, 1)
 
 
 @pytest.mark.requirement("S-03b")
@@ -106,8 +105,7 @@ def test_a_call_past_its_deadline_leaves_the_queue(wording: Wording) -> None:
         started.wait()
         with pytest.raises(PromptEvaluationError) as raised:
             hurried.execute(call("echo"))
-        assert str(raised.value) == wording
-        assert len(session.turn.queue) == 1
+        assert (str(raised.value), len(session.turn.queue)) == (wording, 1)
         release.set()
         assert holding.result().success
     assert session[Note].all() == (Note("hello"),)
@@ -188,8 +186,7 @@ async def test_agents_as_tools_run_beside_each_other_on_child_sessions() -> None
     calls = [call("agent", "a", id="1"), call("agent", "b", id="2")]
     messages = await door.execute_all_async(calls)
     assert [message.success for message in messages] == [True, False]
-    assert sorted(store.read_text("log.txt")) == list("aaabbb")
-    assert session[Note].all() == (Note("a"),)
+    assert (sorted(store.read_text("log.txt")), session[Note].all()) == (list("aaabbb"), (Note("a"),))
 
 
 def test_a_concurrent_handler_may_neither_write_nor_use_what_calls_take_turns_on(wording: Wording) -> None:

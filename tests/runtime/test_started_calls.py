@@ -114,8 +114,7 @@ def test_a_call_that_was_approved_and_has_started_is_not_asked_about_again(
     door = desk.door(session)
     assert not make(door, is_async).success
     unknown = make(door, is_async)
-    assert unknown.content == wording
-    assert [each.state for each in session.open_calls] == ["unknown"]
+    assert (unknown.content, [each.state for each in session.open_calls]) == (wording, ["unknown"])
     resolve(shop, session, EffectResult("paid, says the bank", b'{"text":"lamp"}'))
     done = make(door, is_async)
     assert (done.success, done.replayed, done.result.message) == (True, True, "paid, says the bank")
@@ -132,8 +131,7 @@ def test_a_policy_that_denies_comes_too_late_for_what_has_started(shop: Shop, is
     assert make(closed, is_async).content == wording
     resolve(shop, session, NotApplied("says the bank"))
     assert "the shop is closed" in make(closed, is_async).content
-    assert (len(desk.asked), desk.paid) == (1, ["lamp"])
-    assert session[ToolInvoked][-1].final
+    assert (len(desk.asked), desk.paid, session[ToolInvoked][-1].final) == (1, ["lamp"], True)
 
 
 @both_entries
@@ -148,8 +146,7 @@ def test_what_the_reconciler_finds_not_to_have_happened_is_asked_about_again(
     make(door, is_async)
     desk.knows = True
     message = make(door, is_async)
-    assert (message.success, len(desk.asked)) == (answer, 2)
-    assert desk.paid == (["lamp", "lamp"] if answer else ["lamp"])
+    assert (message.success, len(desk.asked), desk.paid) == (answer, 2, ["lamp", "lamp"] if answer else ["lamp"])
     assert shop.row().status == ("done" if answer else "failed")
     assert make(door, is_async).content == message.content
     assert len(desk.asked) == 2
@@ -292,12 +289,10 @@ def test_the_reply_is_stored_before_the_effect_begins(store: FaultyStore, make_d
         assert replies(store) == 0
         units: list[int] = []
         store.at("begin", *(lambda: units.append(store.appended) for _ in range(9)))
-        assert make_deferred_replies(door, CALL).success
-        assert payments.found == [1]
+        assert (make_deferred_replies(door, CALL).success, payments.found) == (True, [1])
         assert units == [0, 1]  # the claim, which appends the reply, and the commit
     with Session.open(store, "s") as session:
-        assert session.conversation.messages == [{"n": 1}]
-        assert session.open_calls == ()
+        assert (session.conversation.messages, session.open_calls) == ([{"n": 1}], ())
 
 
 def test_a_ledger_elsewhere_is_asked_when_the_reply_is_stored(store: FaultyStore, make_deferred_replies: Entry) -> None:
@@ -319,8 +314,7 @@ def test_a_reply_that_cannot_be_stored_keeps_the_effect_from_beginning(
         store.lose("append", 1)
         with pytest.raises(RecordingError):
             make_deferred_replies(payments.executor(session), CALL)
-        assert payments.found == []
-        assert make_deferred_replies(payments.executor(session), CALL).success
+        assert (payments.found, make_deferred_replies(payments.executor(session), CALL).success) == ([], True)
         assert payments.found == [1]
 
 
@@ -332,9 +326,7 @@ def test_a_session_that_has_passed_on_claims_nothing(store: FaultyStore, make_de
     store.release(store.holds[-1])
     with Session.open(store, "s", wait=timedelta(0)), pytest.raises(RecordingError):
         make_deferred_replies(payments.executor(session), CALL)
-    assert payments.found == []
-    assert list(store.rows()) == []
-    assert replies(store) == 0
+    assert (payments.found, list(store.rows()), replies(store)) == ([], [], 0)
 
 
 def test_a_claim_in_doubt_closes_the_session(store: FaultyStore, make_deferred_replies: Entry) -> None:
@@ -351,5 +343,4 @@ def test_a_claim_in_doubt_closes_the_session(store: FaultyStore, make_deferred_r
         session.conversation.append({"n": 2})
     session.close()
     with Session.open(store, "s") as again:
-        assert again.conversation.messages == [{"n": 1}]
-        assert [each.state for each in again.open_calls] == ["running"]
+        assert (again.conversation.messages, [each.state for each in again.open_calls]) == ([{"n": 1}], ["running"])

@@ -16,8 +16,7 @@ def test_a_turn_that_is_named_twice_is_drawn_once() -> None:
     """Two names of one resource are no reason to wait for oneself."""
     turn, other = Turn(), Turn()
     ticket = write(turn, other, turn)
-    assert ticket.runs
-    assert ticket.turns == (turn, other)
+    assert (ticket.runs, ticket.turns) == (True, (turn, other))
     ticket.release()
     assert turn.queue == []
 
@@ -28,8 +27,7 @@ def test_releasing_twice_is_once() -> None:
     first, second = write(turn), write(turn)
     first.release()
     first.release()
-    assert first.released
-    assert turn.queue == [second]
+    assert (first.released, turn.queue) == (True, [second])
 
 
 def test_the_waiter_of_a_ticket_that_is_released_is_cancelled() -> None:
@@ -110,8 +108,7 @@ def test_a_nested_ticket_goes_ahead_of_those_that_wait() -> None:
     outer = write(session)
     waiting = write(session, files)
     nested = write(files, inside=outer)
-    assert nested.runs
-    assert files.queue == [nested, waiting]
+    assert (nested.runs, files.queue) == (True, [nested, waiting])
     outer.release()
     assert not waiting.runs
     nested.release()
@@ -127,8 +124,7 @@ def test_a_circle_is_refused_and_leaves_the_queues_as_they_were(wording: Wording
     queues = [list(left.queue), list(right.queue)]
     with pytest.raises(TurnConflictError) as raised:
         write(left, inside=in_other)
-    assert str(raised.value) == wording
-    assert [left.queue, right.queue] == queues
+    assert (str(raised.value), [left.queue, right.queue]) == (wording, queues)
     in_other.release()
     assert deeper.runs
     for ticket in (deeper, in_one, one, other):

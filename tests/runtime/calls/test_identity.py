@@ -66,8 +66,7 @@ def test_an_id_without_a_reply_is_used_once_in_a_stored_session(world: World, do
             door.execute(call(name, text))
         assert (refused.value.call_id, refused.value.reply, refused.value.tool) == ("call-1", None, name)
         assert refused.value.recorded_at == door.environment.session[ToolInvoked].all()[0].at
-    assert len(door.environment.session[ToolInvoked]) == 1
-    assert world.done == ["a"]
+    assert (len(door.environment.session[ToolInvoked]), world.done) == (1, ["a"])
 
 
 @pytest.mark.parametrize("is_stored", [True, False])
@@ -111,8 +110,7 @@ def test_an_identity_that_stands_for_another_call_is_refused(world: World, door:
     with pytest.raises(CallIdReusedError) as refused:
         door.execute(other, reply="r")
     assert (refused.value.call_id, refused.value.reply, refused.value.tool) == ("call-1", "r", "change")
-    assert len(door.environment.session[ToolInvoked]) == 1
-    assert world.done == ["a"]
+    assert (len(door.environment.session[ToolInvoked]), world.done) == (1, ["a"])
 
 
 def test_words_are_compared_as_json(world: World, door: ToolExecutor) -> None:
@@ -201,8 +199,7 @@ def test_a_reply_that_names_nothing_is_refused(world: World, door: ToolExecutor,
     """It is no name."""
     with pytest.raises(ValueError) as raised:
         door.execute(call("change", "a"), reply=reply)
-    assert str(raised.value) == wording
-    assert len(door.environment.session[ToolInvoked]) == 0
+    assert (str(raised.value), len(door.environment.session[ToolInvoked])) == (wording, 0)
 
 
 @pytest.mark.parametrize("options", [{"effect": "read"}, {"concurrent": True}])
@@ -279,6 +276,5 @@ def test_calls_of_one_identity_that_fail_side_by_side_are_recorded_once(
     with world.session() as session:
         door = executor(*tools, policies=[Decides(deny_denied)], session=session)
         first, second = asyncio.run(run(door))
-        assert (first.replayed, second.replayed) == (False, True)
-        assert first.content == second.content
+        assert (first.replayed, second.replayed, first.content) == (False, True, second.content)
         assert [event.call.id for event in events(door)] == ["hold", "twin"]

@@ -82,8 +82,7 @@ def test_a_value_comes_back_as_its_declared_type(kind: Any, value: Any, tmp_path
     looking = returns(kind, value)
     first = answered(tmp_path, looking)
     again = answered(tmp_path, looking, looking)
-    assert (first.replayed, again.replayed) == (False, True)
-    assert again.result.value == value
+    assert (first.replayed, again.replayed, again.result.value) == (False, True, value)
     assert type(again.result.value) is type(value)
     assert (again.content, again.success) == (first.content, True)
 
@@ -237,8 +236,7 @@ def test_a_value_that_json_cannot_say_is_left_out(
 ) -> None:
     """Its place says so, and the log; the call is recorded."""
     event = invoked(result=ToolResult("done", value))
-    assert through_a_store(event).result == ToolResult("done", None)
-    assert caplog.messages == wording
+    assert (through_a_store(event).result, caplog.messages) == (ToolResult("done", None), wording)
     assert b'"unavailable"' in stored_type(ToolInvoked).dump((event,))
 
 
@@ -290,8 +288,7 @@ def test_a_value_that_no_longer_fits_is_shown_as_json(
     value: Any, caplog: pytest.LogCaptureFixture, wording: Wording
 ) -> None:
     """And the log says so."""
-    assert with_value(value) == {"b": 1}
-    assert caplog.messages == wording
+    assert (with_value(value), caplog.messages) == ({"b": 1}, wording)
 
 
 WRONG = {
@@ -352,8 +349,7 @@ def test_it_is_refused_where_the_executor_has_a_store_or_the_effect_a_ledger(
     tool = returns(list[datetime | str], ["noon"], "decide", effect=effect)
     with pytest.raises(SchemaError) as raised:
         executor(tool, session=make(), effect_ledger=EffectLedger())
-    assert raised.value.path == "$[*]"
-    assert str(raised.value) == wording
+    assert (raised.value.path, str(raised.value)) == ("$[*]", wording)
 
 
 def test_a_slice_is_refused_when_it_is_stored(wording: Wording) -> None:
@@ -406,8 +402,7 @@ def test_a_wrong_item_fails_the_call(kind: Any, value: Any, where: str, stored: 
     """Where it is, and what would be right; the changes are undone."""
     session = stored if where == "store" else Session()
     message = executor(returns(kind, value, "list"), session=session).execute(call("list"), reply="r")
-    assert not message.success
-    assert message.content == wording
+    assert (message.success, message.content) == (False, wording)
     assert not session[Note].all()
 
 

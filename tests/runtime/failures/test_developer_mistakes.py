@@ -1,4 +1,4 @@
-"""The developer's mistakes that show while a call runs: raised, recorded, and not told to the model."""
+"""The developer's mistakes that show while a call runs, also in values: raised, recorded, and kept from the model."""
 
 from __future__ import annotations
 
@@ -177,8 +177,7 @@ def test_a_mistake_is_raised_and_the_call_is_undone_and_recorded(
     door = make()
     with pytest.raises(kind) as raised:
         way(door, call("t"))
-    assert re.sub(" at 0x[0-9a-f]+", "", str(raised.value)) == wording
-    assert door.environment.session[Kept].all() == ()
+    assert (re.sub(" at 0x[0-9a-f]+", "", str(raised.value)), door.environment.session[Kept].all()) == (wording, ())
     [event] = events(door)
     assert (event.success, event.final) == (False, False)
     assert kind.__name__ in event.result.message
@@ -283,8 +282,7 @@ def test_a_mistake_of_a_nested_call_is_raised_through_the_outer_one() -> None:
     door = executor(tool("outer", outer), tool("inner", asks_for(Client)))
     with pytest.raises(UnboundResourceError):
         door.execute(call("outer", id="o"))
-    assert door.environment.session[Kept].all() == ()
-    assert [event.name for event in events(door)] == ["inner", "outer"]
+    assert (door.environment.session[Kept].all(), [event.name for event in events(door)]) == ((), ["inner", "outer"])
 
 
 Wrap = Callable[[DeveloperMistake], Exception]
@@ -332,8 +330,7 @@ def test_a_group_that_holds_a_mistake_is_raised(wrap: Wrap, way: Run, caplog: py
         way(door, call("t"))
     assert caught.group_contains(UnboundResourceError) or caught.group_contains(UnboundResourceError, depth=2)
     [event] = events(door)
-    assert (event.success, event.final) == (False, False)
-    assert door.environment.session[Kept].all() == ()
+    assert (event.success, event.final, door.environment.session[Kept].all()) == (False, False, ())
     assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
 
 
@@ -552,8 +549,7 @@ def test_the_effect_of_such_a_call_is_done(session: Session) -> None:
         _paid(wrong, session)
     right = tool("pay", appends(Kept("x"), done), effect="external", idempotency=key)
     message = _paid(right, session)
-    assert (message.success, message.replayed) == (True, True)
-    assert done == ["hello"]
+    assert (message.success, message.replayed, done) == (True, True, ["hello"])
 
 
 def _paid(paying: Tool[Any, Any], session: Session) -> ToolMessage:
@@ -572,8 +568,7 @@ def test_what_a_value_of_the_day_holds_fails_the_call(value: Any, session: Sessi
     """No program can rule it out by its types, so the model is told, as of an exception of the handler."""
     door = executor(tool("wrong", appends(value)), session=session)
     message = door.execute(call("wrong"))
-    assert not message.success
-    assert message.content == wording
+    assert (message.success, message.content) == (False, wording)
 
 
 def test_in_memory_nothing_is_stored() -> None:

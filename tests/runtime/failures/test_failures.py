@@ -139,8 +139,7 @@ def test_a_deadline_error_ends_the_run_as_an_evaluation_error(way: Run, wording:
     door = executor(tool("late", raising(DeadlineExceededError("too late"))))
     with pytest.raises(PromptEvaluationError) as caught:
         way(door, call("late"))
-    assert str(caught.value) == wording
-    assert (caught.value.phase, caught.value.tool) == ("tool", "late")
+    assert (str(caught.value), caught.value.phase, caught.value.tool) == (wording, "tool", "late")
     assert isinstance(caught.value.__cause__, DeadlineExceededError)
     assert len(events(door)) == 1
 
@@ -173,8 +172,7 @@ def test_a_timeout_undoes_the_call_and_tells_the_model(way: Run, wording: Wordin
     door = executor(tool("slow", handler, timeout=timedelta(milliseconds=20)))
     message = way(door, call("slow"))
     release.set()
-    assert message.content == wording
-    assert left_by(door) == ((), [False], [])
+    assert (message.content, left_by(door)) == (wording, ((), [False], []))
 
 
 @both_ways
@@ -193,10 +191,7 @@ def test_a_timed_out_external_effect_is_unknown_and_not_run_again(way: Run, word
     first, again = way(door, call("charge")), way(door, call("charge"))
     release.set()
     threads.join()  # one that begins late has been started all the same
-    assert first.content == wording
-    assert again.content == wording
-    assert not again.success
-    assert starts == ["hello"]
+    assert (first.content, again.content, again.success, starts) == (wording, wording, False, ["hello"])
 
 
 @both_ways
@@ -420,8 +415,7 @@ def test_an_effect_that_is_unknown_is_said_before_the_end_of_its_call(way: Any) 
     assert isinstance(unsettled, EffectUnsettled)
     assert isinstance(ended, ToolInvoked)
     assert (unsettled.session_id, unsettled.ref, unsettled.tool) == ("s", ended.ref, "send")
-    assert unsettled.key == ended.effect_key
-    assert door.environment.session[EffectUnsettled].all() == ()
+    assert (unsettled.key, door.environment.session[EffectUnsettled].all()) == (ended.effect_key, ())
 
 
 @both_ways

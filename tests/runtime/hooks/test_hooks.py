@@ -295,9 +295,7 @@ def test_a_provider_that_fails_or_says_something_else_is_logged(
         Provider(ALWAYS),
     )
     message = executor.execute(ToolCall("c", "lookup", {"number": 1}), reply="r")
-    assert message.success
-    assert message.feedback == wording
-    assert caplog.messages == wording
+    assert (message.success, message.feedback, caplog.messages) == (True, wording, wording)
 
 
 def test_a_repeated_call_has_the_same_message_and_no_other_feedback() -> None:
@@ -306,8 +304,7 @@ def test_a_repeated_call_has_the_same_message_and_no_other_feedback() -> None:
     executor = desk_feedback(provider)
     call = ToolCall("c", "lookup", {"number": 1})
     first, again = executor.execute(call, reply="r"), executor.execute(call, reply="r")
-    assert (again.content, again.replayed) == (first.content, True)
-    assert len(provider.asked) == 1
+    assert (again.content, again.replayed, len(provider.asked)) == (first.content, True, 1)
 
 
 def resumed(folder: Path, provider: Provider) -> tuple[list[Any], ToolMessage]:
@@ -332,9 +329,7 @@ def test_a_resumed_conversation_is_what_the_model_was_sent(tmp_path: Path) -> No
             session.conversation.append(messages[0].content)
     assert "Look again." in sent[1]
     stored, again = resumed(tmp_path, provider)
-    assert stored == ["asks", sent[0], "asks", sent[1]]
-    assert again.content == sent[1]
-    assert len(provider.asked) == 1
+    assert (stored, again.content, len(provider.asked)) == (["asks", sent[0], "asks", sent[1]], sent[1], 1)
 
 
 def test_a_nested_call_has_no_feedback_although_some_is_due() -> None:

@@ -443,6 +443,4 @@ def test_a_result_of_a_newer_version_stays_done_and_is_not_shown(wording: Wordin
     new = receipt(THIRD, 3)
     ledger, row = paid(new, new("paid", 1))
     message = executor(paying_for(receipt(SECOND, 2), None), effect_ledger=ledger).execute(call("pay", id="again"))
-    assert message.content == wording
-    assert not message.success
-    assert list(ledger.rows()) == [row]
+    assert (message.content, message.success, list(ledger.rows())) == (wording, False, [row])

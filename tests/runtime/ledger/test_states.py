@@ -246,8 +246,7 @@ def test_row_of_the_table(world: World, state: str, event: str, words: str, answ
 def test_table_leaves_nothing_out() -> None:
     """Every state and every event stand in it, each pair once, and every state says what becomes of a claim."""
     pairs = [(state, event) for state, event, _, _ in table()]
-    assert len(pairs) == len(set(pairs))
-    assert {state for state, _ in pairs} == set(STATES)
+    assert (len(pairs), {state for state, _ in pairs}) == (len(set(pairs)), set(STATES))
     assert {event for _, event in pairs} == set(EVENTS)
     assert {state for state, event in pairs if event.split(",")[0] == "claim"} == set(STATES)
 
@@ -264,8 +263,7 @@ CORRUPT: dict[str, dict[str, Any]] = {
 def test_corrupt_row_is_unknown_and_says_why(world: World, columns: dict[str, Any], wording: Wording) -> None:
     """A row that no ledger can have written is never taken for absent, nor for anything else that it may look like."""
     world.put(**columns)
-    assert answer_of(world, "claim") == "unknown"
-    assert world.seen().note == wording
+    assert (answer_of(world, "claim"), world.seen().note) == ("unknown", wording)
 
 
 def test_failed_row_expires_too(world: World) -> None:
@@ -300,8 +298,7 @@ def test_errors_say_what_to_do(world: World, wording: Wording) -> None:
     """A refusal names the key, its state and the cure."""
     world.claim()
     refused = refusal(lambda: world.ledger.invalidate(REQUEST.key))
-    assert str(refused) == wording
-    assert (refused.key, refused.status) == (REQUEST.key, "running")
+    assert (str(refused), refused.key, refused.status) == (wording, REQUEST.key, "running")
     assert str(refusal(lambda: world.ledger.resolve(world.seen(), RESULT))) == wording
     assert str(refusal(lambda: EVENTS["record"](world))) == wording
     world.ledger.end(world.owner, RESULT)

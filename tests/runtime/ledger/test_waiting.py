@@ -41,8 +41,7 @@ def test_waiter_is_told_of_the_end(ledger: EffectLedger, end: Callable[[EffectLe
     first, second = ledger.leases.watch(busy(ledger).row), ledger.leases.watch(busy(ledger).row)
     assert not first.done()
     end(ledger, claim)
-    assert first.done()
-    assert second.done()
+    assert (first.done(), second.done()) == (True, True)
     assert first.result() is None
 
 
@@ -129,9 +128,7 @@ def test_cancelled_waiter_leaves_nothing_behind(clock: FakeClock) -> None:
     assert gone.cancel()
     assert store.watched == 1
     ledger.end(claim, RESULT)
-    assert store.watched == 0
-    assert stays.done()
-    assert gone.cancelled()
+    assert (store.watched, stays.done(), gone.cancelled()) == (0, True, True)
     clock.advance(MINUTE * 2)
     assert ledger.tick() == 0
 
@@ -149,8 +146,7 @@ def test_polling_goes_on_while_the_store_is_down(
     clock.advance(timedelta(seconds=2))
     with caplog.at_level(logging.WARNING):
         ledger.tick()
-    assert caplog.messages == wording
-    assert not future.done()
+    assert (caplog.messages, future.done()) == (wording, False)
     clock.advance(timedelta(seconds=1))
     ledger.tick()
     assert future.done()

@@ -447,8 +447,7 @@ def test_the_effect_of_a_nested_call_is_left_when_its_caller_fails(session: Sess
     with nullcontext() if isinstance(end, Exception) else pytest.raises(KeyboardInterrupt):
         assert not door.execute(ToolCall("c", "teller"), reply="r1").success
     later = [door.execute(ToolCall("c", "teller"), reply=reply).content for reply in ("r2", "r3")]
-    assert later == ["[True, True]", "[False, False]"]
-    assert world.paid == ["ann"] * 4
+    assert (later, world.paid) == (["[True, True]", "[False, False]"], ["ann"] * 4)
 
 
 def test_a_payment_is_unknown_if_a_call_inside_it_waits_for_an_approval(session: Session, kept: Store) -> None:

@@ -80,8 +80,7 @@ def test_parameters_that_parsing_would_change_again_are_those_of_the_call() -> N
     desk = Desk(Euros)
     for _ in range(2):
         desk.ask("r1/c1", {"to": "ann", "amount": 5})
-    assert desk.asked == desk.began
-    assert desk.asked[0].amount == 500
+    assert (desk.asked, desk.asked[0].amount) == (desk.began, 500)
 
 
 def test_reconciler_is_not_asked_about_parameters_that_nobody_knows(
@@ -95,8 +94,7 @@ def test_reconciler_is_not_asked_about_parameters_that_nobody_knows(
         told = desk.ask("r1/c1", words)
     assert desk.asked == []
     assert desk.row().status == "unknown"
-    assert told == wording
-    assert caplog.messages == wording
+    assert (told, caplog.messages) == (wording, wording)
 
 
 def test_parameters_of_a_call_that_a_person_changed_are_made_of_the_record() -> None:
@@ -188,8 +186,7 @@ def test_what_is_not_a_result_of_the_tool_is_raised_for_a_repeat(shop: Shop, wor
         charge_lost(door, "r2")
     assert str(raised.value) == wording
     assert shop.row().status == "unknown"
-    assert charge_lost(door, "r2").success
-    assert shop.charged == ["lost"]
+    assert (charge_lost(door, "r2").success, shop.charged) == (True, ["lost"])
 
 
 def test_a_value_that_json_cannot_represent_is_left_out_for_a_tool_without_apply(shop: Shop) -> None:
@@ -213,8 +210,7 @@ def test_a_result_without_a_value_is_applied_as_what_a_person_finds_is(shop: Sho
     said = External(apply=book, reconcile=lambda _params, _key: ToolResult.ok(None, "found"))
     door = shop.door(shop.session(), tool("charge", shop.charge, effect=said))
     charge_lost(door, "r1")
-    assert charge_lost(door, "r1").success
-    assert values == [None]
+    assert (charge_lost(door, "r1").success, values) == (True, [None])
 
 
 def test_a_failure_that_a_reconciler_returns_is_logged(

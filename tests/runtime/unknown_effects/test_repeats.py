@@ -89,8 +89,7 @@ def test_repeat_of_what_is_unknown_is_answered_from_its_record_after_a_crash(kep
         door = bank.door(session)
         ask(door, "r1/c1")
         refused = ask(door, "r2/c2")
-        assert not refused.success
-        assert [event.final for event in session[ToolInvoked]] == [False, True]
+        assert (refused.success, [event.final for event in session[ToolInvoked]]) == (False, [False, True])
     assert EffectLedger(kept).resolve(row_of(kept, "r1/c1"), EffectResult("it is paid"))
     with Session.open(kept, "s") as session:
         again = ask(bank.door(session), "r2/c2")
@@ -146,8 +145,7 @@ def test_absence_counts_at_once_only_where_it_is_proved(
     paying = bank.tool(reconcile=nothing, reconcile_proves_absence=proves)
     door = executor(paying, session=session)
     message = ask(door, "r1/c1")
-    assert not message.success
-    assert message.content == wording
+    assert (message.success, message.content) == (False, wording)
     assert row_of(kept, "r1/c1").status == ("failed" if proves else "unknown")
     assert ask(door, "r2/c2").success
     assert bank.charges == ["call:r1/c1", "call:r2/c2"]
@@ -200,8 +198,7 @@ def test_reconciler_that_fails_at_once_leaves_the_call_unknown(session: Session,
     bank = Bank()
     door = bank.door(session, reconcile=later(bank.find))
     message = ask(door, "r1/c1")
-    assert not message.success
-    assert message.content == wording
+    assert (message.success, message.content) == (False, wording)
     again = ask(door, "r2/c2")
     assert (again.success, again.replayed, again.content) == (True, True, "the bank says: paid")
     assert bank.charges == ["call:r1/c1"]
@@ -274,8 +271,7 @@ def test_what_was_recorded_while_the_reconciler_looked_counts(
     door = bank.door(session, reconcile=find)
     ask(door, "r1/c1")
     message = ask(door, "r2/c2")
-    assert len(bank.charges) == charges
-    assert message.success
+    assert (len(bank.charges), message.success) == (charges, True)
 
 
 # ----------------------------------------------------------------------------------------------------- equal arguments
@@ -345,8 +341,7 @@ def test_unknown_call_asked_again_looks_at_itself_and_then_at_its_repeats(
     for number in (1, 2):
         ask(executor(beside, session=session), f"r1/c{number}")
     message = ask(bank.door(session, reconcile=find), "r1/c1")
-    assert len(bank.charges) == charges
-    assert message.success
+    assert (len(bank.charges), message.success) == (charges, True)
     first, second = (row_of(kept, f"r1/c{number}").status for number in (1, 2))
     assert (first, second) == {
         "both": ("done", "unknown"),
@@ -386,9 +381,7 @@ def test_what_a_dead_process_left_running_is_unknown_wherever_the_session_is_sto
         died = subprocess.run((sys.executable, "-c", DIES, shared.url), check=False)
         assert died.returncode == 3
         message = ask(door, "r2/c2")
-    assert not message.success
-    assert message.content == wording
-    assert bank.charges == []
+    assert (message.success, message.content, bank.charges) == (False, wording, [])
 
 
 # -------------------------------------------------------------------------------------------------------------- expiry
@@ -405,5 +398,4 @@ def test_slot_that_was_found_to_have_happened_does_not_expire() -> None:
     clock.advance(timedelta(days=400))
     with Session.open(kept, "s") as session:
         message = ask(executor(bank.tool(), session=session, clock=clock), "r1/c1")
-    assert (message.success, message.replayed) == (True, True)
-    assert len(bank.charges) == 1
+    assert (message.success, message.replayed, len(bank.charges)) == (True, True, 1)
