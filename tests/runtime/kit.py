@@ -6,9 +6,12 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any
+from typing import Any, Never
+
+from pydantic import SecretStr
 
 from handrail.adapters.tool_executor import ToolExecutor
+from handrail.errors import CallPostponed
 from handrail.prompt import External, IdempotencyConfig, Tool, ToolContext, ToolResult
 from handrail.prompt.context import tool_context
 from handrail.runtime import Session, ToolCall, ToolMessage
@@ -142,3 +145,17 @@ class World:
     def executor(self, session: Session, **options: Any) -> ToolExecutor:
         """What carries calls out in that session."""
         return executor(*self.tools, session=session, clock=self.clock, **options)
+
+
+def later(_request: object) -> Never:
+    """Leave every question open."""
+    raise CallPostponed("later")
+
+
+@dataclass(frozen=True)
+class Login:
+    """Parameters with a secret that hides itself, and one that shows itself."""
+
+    user: str
+    password: SecretStr
+    pin: int = field(default=0, metadata={"secret": True})

@@ -22,6 +22,7 @@ from handrail.session.calls import CallRef
 from handrail.session.open_calls import GivenAnswer, PostponedCall, postponed_call
 from handrail.store.memory import MemoryStore
 from tests.kit import ASKS, Kept, Note, Run, both_ways, call, executor, soon, tool
+from tests.runtime.kit import later
 from tests.wording import Wording
 
 BY_TEXT = IdempotencyConfig(strategy="custom", key_fn=lambda params: params.text.split()[0])
@@ -350,10 +351,6 @@ def test_an_equal_call_of_an_unknown_effect_is_refused_however_its_defaults_are_
 
 def test_an_approval_holds_when_the_call_is_made_again() -> None:
     """It is for what the model asked: the next attempt makes up other defaults."""
-
-    def later(_request: object) -> bool:
-        raise CallPostponed("tomorrow")
-
     session = Session.open(MemoryStore(), "s")
     with pytest.raises(CallPostponed):
         Shop(None, session=session, policies=[ASKS], approver=later).ask("1")

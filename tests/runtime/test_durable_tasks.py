@@ -13,7 +13,7 @@ import pytest
 
 from handrail import store
 from handrail.adapters.tool_executor import ToolExecutor
-from handrail.errors import SessionUseError, ToolValidationError
+from handrail.errors import ToolValidationError
 from handrail.prompt import Tool, ToolContext, ToolResult
 from handrail.prompt.signature import Effect
 from handrail.runtime import Session, ToolCall, ToolInvoked, ToolMessage
@@ -240,25 +240,6 @@ async def test_task_that_is_cancelled_while_its_commit_is_written_has_made_its_c
     assert await desk.call("s", effect=effect)
     assert desk.paid == ["s"]
     assert desk.recorded("s") == ([True, True, True] if effect == "external" else [True])
-
-
-async def test_writes_of_the_program_on_the_thread_of_the_loop_do_not_wait_for_the_loop(desk: Desk) -> None:
-    """A LOG gets an item while a thread of the store commits a call; a store of one writer needs the awaited form."""
-    session = desk.session("s")
-    with held(desk.kept) as gate:
-        calling = asyncio.ensure_future(desk.call("s", effect="state"))
-        await until(gate.reached)
-        threading.Timer(0.01, gate.opened.set).start()
-        item = Note("while it is committed")
-        if desk.kept.url.startswith("sqlite"):
-            with pytest.raises(SessionUseError):
-                session[Note].append(item)
-            await session[Note].append_async(item)
-        else:
-            session[Note].append(item)
-        await calling
-    assert desk.recorded("s") == [True]
-    assert desk.session("s")[Note].all() == (Note("while it is committed"),)
 
 
 async def test_task_that_is_cancelled_while_its_failed_call_is_recorded_leaves_it_recorded(desk: Desk) -> None:

@@ -215,17 +215,6 @@ def test_an_approver_that_takes_too_long_ends_the_run_at_the_deadline(wording: W
     release.set()
 
 
-def test_an_approver_may_end_the_run() -> None:
-    """A person who says stop means all of it."""
-
-    def approver(request: ApprovalRequest) -> bool:
-        raise PromptEvaluationError("stop everything")
-
-    door = executor(tool("echo"), policies=(Verdict(lambda: PolicyDecision.ask("sure?")),), approver=approver)
-    with pytest.raises(PromptEvaluationError, match="stop everything"):
-        door.execute(call("echo"))
-
-
 class Stuck:
     """A resource of one call that cannot be closed."""
 

@@ -6,7 +6,7 @@ import logging
 import sqlite3
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any, Never
+from typing import Any
 
 import pytest
 
@@ -26,12 +26,9 @@ from handrail.prompt.idempotency import slot_key
 from handrail.runtime import IdempotencyConfig, ToolCall, ToolInvoked
 from handrail.session import Session
 from handrail.session.calls import CallRef
-from handrail.store import Store
-from handrail.testing import FakeClock
 from tests.kit import ASKS, Decides, Kept, Note, call, events, executor, prompt, tool
-from tests.runtime.kit import EFFECTS, World
+from tests.runtime.kit import EFFECTS, World, later
 from tests.runtime.ledger_calls import prove_nothing
-from tests.store.stores import STORES
 from tests.wording import Wording
 
 MINUTES = timedelta(minutes=2)
@@ -185,12 +182,6 @@ IDS = {
 }
 
 
-@pytest.fixture(params=list(STORES))
-def store(request: pytest.FixtureRequest) -> Store:
-    """An empty store, one kind after the other."""
-    return STORES[str(request.param)](FakeClock())
-
-
 def note(params: Note, *, context: ToolContext) -> ToolResult[Note]:
     """Leave the text in the session."""
     context.session[Kept].append(Kept(params.text))
@@ -202,11 +193,6 @@ def ask_on_ask(_tool: object, params: Note) -> PolicyDecision:
     return PolicyDecision.ask("now?") if params.text == "ask" else PolicyDecision.allow()
 
 
-def later(_request: ApprovalRequest) -> Never:
-    """Leave every question open."""
-    raise CallPostponed("later")
-
-
 def executor_call_ids(session: Session) -> ToolExecutor:
     """A tool of each effect, over a session."""
     tools = tool("look", effect="read"), tool("note", note), tool("pay", effect="external")
@@ -216,10 +202,10 @@ def executor_call_ids(session: Session) -> ToolExecutor:
 @pytest.mark.parametrize("call_id", IDS.values(), ids=IDS)
 @pytest.mark.parametrize("reply", [None, "r1", "a\0b", "\ud800" * 501])
 def test_a_call_of_any_id_runs_once_is_recorded_and_is_found_again(
-    store: Store, call_id: str, reply: str | None, caplog: pytest.LogCaptureFixture
+    world: World, call_id: str, reply: str | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Of each effect; so does one that waits for approval. Nothing of it is logged as a failure."""
-    with Session.open(store, "s") as session:
+    with world.session() as session:
         door = executor_call_ids(session)
         for name in ("look", "note", "pay"):
             call = ToolCall(f"{call_id}{name}", name, {"text": "a"})
@@ -234,7 +220,7 @@ def test_a_call_of_any_id_runs_once_is_recorded_and_is_found_again(
             door.execute(ToolCall(f"{call_id}ask", "note", {"text": "ask"}), reply=reply)
         (waits,) = session.open_calls
         assert waits.call == CallRef(reply, f"{call_id}ask").storable
-    with Session.open(store, "s") as session:
+    with world.session() as session:
         assert (session[Kept].all(), [each.state for each in session.open_calls]) == ((Kept("a"),), ["postponed"])
         door = executor_call_ids(session)
         for name in ("look", "note", "pay") if reply else ():
@@ -246,9 +232,9 @@ def test_a_call_of_any_id_runs_once_is_recorded_and_is_found_again(
 
 
 @pytest.mark.parametrize("call_id", IDS.values(), ids=IDS)
-def test_a_session_is_forked_at_a_call_of_any_id(store: Store, call_id: str, wording: Wording) -> None:
+def test_a_session_is_forked_at_a_call_of_any_id(world: World, call_id: str, wording: Wording) -> None:
     """By the id as the model gave it; a call that there is not is refused in few words."""
-    with Session.open(store, "s") as session:
+    with world.session() as session:
         door = executor_call_ids(session)
         for number, text in enumerate("abc"):
             door.execute(ToolCall(f"{call_id}{number}", "note", {"text": text}), reply="r1")

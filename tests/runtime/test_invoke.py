@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import SecretStr
 
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import CallPostponed, PromptEvaluationError
@@ -51,6 +50,7 @@ from tests.kit import (
     soon,
     tool,
 )
+from tests.runtime.kit import Login
 from tests.wording import Wording
 
 
@@ -514,13 +514,6 @@ AUTO = IdempotencyConfig()
 
 
 BY_USER = IdempotencyConfig(strategy="params", param_keys=("user",))
-
-
-@dataclass(frozen=True)
-class Login:
-    user: str
-    password: SecretStr
-    pin: int = field(default=0, metadata={"secret": True})
 
 
 class Bank:

@@ -24,15 +24,10 @@ from handrail.store import MemoryStore
 from handrail.testing import FakeClock
 from handrail.transaction import UnitOfWork
 from tests.kit import ASKS, Decides, Note, Run, both_ways, call, echo, executor, tool
-from tests.runtime.kit import Shop
+from tests.runtime.kit import Shop, later
 from tests.wording import Wording
 
 CALL = CallRef("r1", "call-1")
-
-
-def later(_request: object) -> bool:
-    """Leave every question open."""
-    raise CallPostponed("tomorrow")
 
 
 @pytest.fixture

@@ -36,6 +36,7 @@ from handrail.runtime import Session, ToolCall, ToolInvoked, ToolMessage
 from handrail.runtime.ledger.effects import AppliedByHand, EffectResult
 from handrail.store import MemoryStore, SqliteStore, Store
 from tests.kit import Decides, prompt
+from tests.runtime.kit import Login as SecretLogin
 from tests.runtime.kit import World
 from tests.wording import Wording
 
@@ -286,16 +287,7 @@ def test_secrets_of_the_outer_call_count_in_the_inner_one() -> None:
 
 
 @dataclass(frozen=True)
-class MaskedRecordsLogin:
-    """Parameters with a secret that hides itself, and one that shows itself."""
-
-    user: str
-    password: SecretStr
-    pin: int = field(default=0, metadata={"secret": True})
-
-
-@dataclass(frozen=True)
-class MaskedRecordsTicket:
+class UserTicket:
     """A result with a secret that shows itself."""
 
     user: str
@@ -318,28 +310,24 @@ class Gate:
     """Sessions of one store, each as in another process, with tools that take a login."""
 
     store: Store
-    got: list[MaskedRecordsLogin] = field(default_factory=list[MaskedRecordsLogin])
+    got: list[SecretLogin] = field(default_factory=list[SecretLogin])
     fails: list[Exception] = field(default_factory=list[Exception])
 
-    def log_in(self, params: MaskedRecordsLogin, *, context: ToolContext) -> ToolResult[MaskedRecordsTicket]:
+    def log_in(self, params: SecretLogin, *, context: ToolContext) -> ToolResult[UserTicket]:
         """Take note of what the handler gets."""
         self.got.append(params)
         if self.fails:
             raise self.fails.pop()
-        return ToolResult.ok(MaskedRecordsTicket(params.user, "1234567"), "in")
+        return ToolResult.ok(UserTicket(params.user, "1234567"), "in")
 
-    def book(
-        self, params: MaskedRecordsLogin, result: ToolResult[MaskedRecordsTicket], *, context: ToolContext
-    ) -> None:
+    def book(self, params: SecretLogin, result: ToolResult[UserTicket], *, context: ToolContext) -> None:
         """Nothing belongs to the effect."""
 
     def executor(self, session: Session, **options: Any) -> ToolExecutor:
         """The tools, on a session."""
 
-        def made(name: str, **said: Any) -> Tool[MaskedRecordsLogin, MaskedRecordsTicket]:
-            return Tool[MaskedRecordsLogin, MaskedRecordsTicket](
-                name=name, description="Logs in.", handler=self.log_in, **said
-            )
+        def made(name: str, **said: Any) -> Tool[SecretLogin, UserTicket]:
+            return Tool[SecretLogin, UserTicket](name=name, description="Logs in.", handler=self.log_in, **said)
 
         applied = External(apply=self.book)
         asks = Decides(lambda tool, _: PolicyDecision.ask("?") if tool.name == "ask" else PolicyDecision.allow())
@@ -350,7 +338,7 @@ class Gate:
 
     def session(self) -> Session:
         """The session, opened anew."""
-        return Session.open(self.store, "gate", types=[MaskedRecordsTicket, MaskedRecordsLogin])
+        return Session.open(self.store, "gate", types=[UserTicket, SecretLogin])
 
 
 @pytest.fixture
@@ -385,11 +373,11 @@ def test_handlers_get_the_secrets_and_records_do_not(gate: Gate, stored: bool) -
     session.dispatcher.subscribe(ToolInvoked, heard.append)
     (message,) = ask(gate.executor(session), asked())
     assert (gate.got[0].password.get_secret_value(), gate.got[0].pin) == ("hunter2", 1234)
-    assert message.result.value == MaskedRecordsTicket("ada", "1234567")
+    assert message.result.value == UserTicket("ada", "1234567")
     assert "1234567" not in message.content
     assert (heard, json.loads(str(heard[0].call.arguments))) == ([*session[ToolInvoked]], MASKED_RECORDS_SHOWN)
     assert vars(heard[0].params) == {"user": "ada", "password": SecretStr(MASK), "pin": MASK}
-    assert heard[0].result.value == MaskedRecordsTicket("ada", MASK)
+    assert heard[0].result.value == UserTicket("ada", MASK)
     assert session.conversation.messages == [{"role": "assistant"}]
     session.close()
 
@@ -405,7 +393,7 @@ def test_a_repeat_is_answered_from_the_record(gate: Gate) -> None:
         for repeated in (resumed, asked()):
             message = executor.execute(repeated, reply="r1")
             assert (message.content, message.replayed) == (first.content, True)
-        assert message.result.value == MaskedRecordsTicket("ada", MASK)
+        assert message.result.value == UserTicket("ada", MASK)
         for other in (asked(password="hunter3"), asked(pin=4321), asked(user="eve")):  # noqa: S106 - of nothing
             with pytest.raises(CallIdReusedError):
                 executor.execute(other, reply="r1")
@@ -501,7 +489,7 @@ def test_the_value_of_an_effect_is_unavailable_if_it_had_secrets(gate: Gate) -> 
         assert (again.content, again.replayed, again.result.value) == (
             first.content,
             True,
-            MaskedRecordsTicket("ada", MASK),
+            UserTicket("ada", MASK),
         )
         (row,) = gate.store.rows()
         found = executor.environment.effect_ledger.lookup(row.key)

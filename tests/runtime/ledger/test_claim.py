@@ -47,8 +47,8 @@ from handrail.testing import FakeClock
 from handrail.transaction import Transaction
 from handrail.turns import draw_ticket
 from tests.kit import Note, call, events, executor, tool
+from tests.runtime.kit import Login
 from tests.runtime.ledger_calls import KEY, MINUTE, REQUEST, claimed, prove_nothing
-from tests.runtime.test_secrets import MaskedRecordsLogin as Login
 from tests.session.faulty_stores import FaultyStore, faulty
 from tests.store.kit import replace
 from tests.wording import Wording

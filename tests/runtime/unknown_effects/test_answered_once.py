@@ -149,12 +149,6 @@ def test_what_a_caller_has_paid_that_is_answered_with_its_own_effect_answers_no_
     assert len(till.paid) == 2
 
 
-def test_executors_over_one_session_in_memory_share_what_is_done(till: Till) -> None:
-    """A handler often makes one of its own."""
-    assert asked(till.door(Session()), "r1/c", "r2/c", "r3/c") == ["failed", "True", "False"]
-    assert len(till.paid) == 2
-
-
 def test_calls_of_one_reply_are_not_taken_for_repeats_of_each_other(till: Till, session: Session) -> None:
     """The model had read nothing when it asked for both."""
     door = till.door(session)
