@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, Never
+from typing import Any, Never, TypeVar
 
 from pydantic import SecretStr
 
@@ -18,6 +18,8 @@ from handrail.runtime import Session, ToolCall, ToolMessage
 from handrail.store import EffectRow, Store
 from handrail.testing import FakeClock
 from tests.kit import Note, executor, tool
+
+T = TypeVar("T")
 
 SHARED = IdempotencyConfig(scope="shop")
 
@@ -159,3 +161,15 @@ class Login:
     user: str
     password: SecretStr
     pin: int = field(default=0, metadata={"secret": True})
+
+
+def present(value: T | None) -> T:
+    """The value, which must be there."""
+    assert value is not None
+    return value
+
+
+def expect(kind: type[T], value: object) -> T:
+    """The value, which must be of a type."""
+    assert isinstance(value, kind)
+    return value

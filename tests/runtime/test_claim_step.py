@@ -22,7 +22,7 @@ from handrail.session.calls import CallRef
 from handrail.session.open_calls import GivenAnswer, PostponedCall, postponed_call
 from handrail.store.memory import MemoryStore
 from tests.kit import ASKS, Kept, Note, Run, both_ways, call, executor, soon, tool
-from tests.runtime.kit import later
+from tests.runtime.kit import later, present
 from tests.wording import Wording
 
 BY_TEXT = IdempotencyConfig(strategy="custom", key_fn=lambda params: params.text.split()[0])
@@ -354,8 +354,7 @@ def test_an_approval_holds_when_the_call_is_made_again() -> None:
     session = Session.open(MemoryStore(), "s")
     with pytest.raises(CallPostponed):
         Shop(None, session=session, policies=[ASKS], approver=later).ask("1")
-    asked = postponed_call(session[PostponedCall], CallRef("r1", "1"))
-    assert asked is not None
+    asked = present(postponed_call(session[PostponedCall], CallRef("r1", "1")))
     answer = GivenAnswer(approved=True, reason="a person said so", by="ada", at=asked.at)
     session[PostponedCall].append(replace(asked, answer=answer))
     assert Shop(None, session=session, policies=[ASKS]).ask("1").success

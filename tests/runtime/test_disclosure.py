@@ -33,6 +33,7 @@ from handrail.store import SqliteStore
 from handrail.testing import Crashed
 from tests.crash.forks import fork_to_crash
 from tests.kit import Decides
+from tests.runtime.kit import expect
 from tests.session.faulty_stores import FaultyStore, faulty
 from tests.store.stores import STORES
 from tests.wording import Wording
@@ -159,8 +160,7 @@ def test_all_calls_of_a_reply_see_the_prompt_as_it_was(
 def test_a_reply_that_changes_nothing_says_so() -> None:
     """So that a loop may send the same prompt again; a reply that waits for a person may have changed it."""
     executor = desk()
-    calm = executor.answer([LOOK], reply="r1")
-    assert isinstance(calm, Answers)
+    calm = expect(Answers, executor.answer([LOOK], reply="r1"))
     assert not calm.prompt_changed
 
     def postpone(_request: object) -> bool:
@@ -168,8 +168,7 @@ def test_a_reply_that_changes_nothing_says_so() -> None:
 
     template = PromptTemplate[str](ns="t", key="ask", sections=sections(), policies=[ASK_TO_LOOK])
     asking = ToolExecutor(prompt=Prompt(template), session=Session(), approver=postpone)
-    waiting = asking.answer([LOOK, opens("guide")], reply="r1")
-    assert isinstance(waiting, PendingAnswers)
+    waiting = expect(PendingAnswers, asking.answer([LOOK, opens("guide")], reply="r1"))
     assert waiting.prompt_changed
     assert [message.call_id for message in waiting.messages] == ["open"]
 
@@ -264,8 +263,7 @@ def test_another_process_finds_open_what_was_opened(store: FaultyStore) -> None:
     with Session.open(store, "s") as session:
         executor = desk(session)
         assert executor.text == text
-        answered = executor.answer([opens("billing"), CHARGE, LOOK], reply="r1")
-        assert isinstance(answered, Answers)
+        answered = expect(Answers, executor.answer([opens("billing"), CHARGE, LOOK], reply="r1"))
         opened, early, looked = answered
         assert (opened.success, early.success, looked.replayed) == (True, False, True)
         assert executor.execute(CHARGE, reply="r2").success
@@ -279,8 +277,7 @@ def test_a_repeated_reply_opens_nothing_that_was_closed_after_it(store: FaultySt
         with Session.open(store, "s") as session:
             executor = desk(session)
             for calls, reply in replies:
-                answered = executor.answer(calls, reply=reply)
-                assert isinstance(answered, Answers)
+                answered = expect(Answers, executor.answer(calls, reply=reply))
                 said.append([message.content for message in answered])
             assert open_paths(executor) == set()
     assert said[:3] == said[3:]

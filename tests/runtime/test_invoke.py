@@ -50,7 +50,7 @@ from tests.kit import (
     soon,
     tool,
 )
-from tests.runtime.kit import Login
+from tests.runtime.kit import Login, present
 from tests.wording import Wording
 
 
@@ -238,8 +238,7 @@ def test_an_effect_runs_once_and_is_replayed(way: Run) -> None:
     ledger = EffectLedger()
 
     def charge(params: Note, *, context: ToolContext) -> ToolResult[Note]:
-        row = ledger.row(context.idempotency_key or "", partition="s")
-        assert row is not None
+        row = present(ledger.row(context.idempotency_key or "", partition="s"))
         keys.append(f"{context.idempotency_key} {row.status} {context.fence}")
         return ToolResult.ok(Note("charged"), message="done")
 

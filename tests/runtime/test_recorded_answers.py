@@ -24,7 +24,7 @@ from handrail.store import MemoryStore
 from handrail.testing import FakeClock
 from handrail.transaction import UnitOfWork
 from tests.kit import ASKS, Decides, Note, Run, both_ways, call, echo, executor, tool
-from tests.runtime.kit import Shop, later
+from tests.runtime.kit import Shop, later, present
 from tests.wording import Wording
 
 CALL = CallRef("r1", "call-1")
@@ -47,8 +47,7 @@ def postpone(session: Session, request: ToolCall | None = None, **options: Any) 
 
 def answer(session: Session, *, approved: bool = True, call: CallRef = CALL, **changed: Any) -> None:
     """Record an answer to the question about a call."""
-    last = postponed_call(session[PostponedCall], call)
-    assert last is not None
+    last = present(postponed_call(session[PostponedCall], call))
     given = GivenAnswer(approved=approved, reason="a person said so", by="ada", at=last.at)
     session[PostponedCall].append(replace(last, answer=given, **changed))
 
@@ -129,8 +128,7 @@ def test_secret_is_part_of_the_arguments(session: Session) -> None:
     """It is recorded as asterisks, and an answer does not cover another one."""
     asked = ToolCall("call-1", "login", {"password": "first"})
     postpone(session, asked, of=LOGIN)
-    item = postponed_call(session[PostponedCall], CALL)
-    assert item is not None
+    item = present(postponed_call(session[PostponedCall], CALL))
     assert item.question is not None
     assert "first" not in item.question.arguments
     answer(session)
@@ -215,8 +213,7 @@ def test_a_no_to_a_call_whose_secrets_are_gone_is_told(
     with shop.session() as session:
         session.conversation.append({"role": "assistant"}, calls=asked, reply="r1")
         assert isinstance(shop.door(session, LOGIN, policies=[ASKS], approver=later).answer(), PendingAnswers)
-        item = postponed_call(session[PostponedCall], CALL)
-        assert item is not None
+        item = present(postponed_call(session[PostponedCall], CALL))
         assert item.question is not None
         if as_row:
             given = GivenAnswer(approved=False, reason="It is late.", by="ada")

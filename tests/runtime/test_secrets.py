@@ -37,7 +37,7 @@ from handrail.runtime.ledger.effects import AppliedByHand, EffectResult
 from handrail.store import MemoryStore, SqliteStore, Store
 from tests.kit import Decides, prompt
 from tests.runtime.kit import Login as SecretLogin
-from tests.runtime.kit import World
+from tests.runtime.kit import World, expect, present
 from tests.wording import Wording
 
 SECRETS = ("argpw-11223", "result-44556", "4711")
@@ -220,8 +220,7 @@ def test_a_question_has_no_secret_of_the_call() -> None:
         pay = executor(session)
         call = ToolCall("1", "pay", json.dumps({"how": "asked", "password": "argpw-11223"}))
         session.conversation.append({"role": "assistant"}, calls=[call], reply="r1")
-        waiting = pay.answer()
-        assert isinstance(waiting, PendingAnswers)
+        waiting = expect(PendingAnswers, pay.answer())
         request = waiting.questions[0].request
         assert request is not None
         assert [question.text for question in request.questions] == [f"really with {MASK}"]
@@ -492,8 +491,7 @@ def test_the_value_of_an_effect_is_unavailable_if_it_had_secrets(gate: Gate) -> 
             UserTicket("ada", MASK),
         )
         (row,) = gate.store.rows()
-        found = executor.environment.effect_ledger.lookup(row.key)
-    assert found is not None
+        found = present(executor.environment.effect_ledger.lookup(row.key))
     assert (found.result_value, found.value_unavailable) == ({"user": "ada", "code": MASK}, True)
 
 

@@ -32,7 +32,7 @@ from handrail.session.open_calls import GivenAnswer, PostponedCall, postponed_ca
 from handrail.store import Store
 from handrail.testing import FakeClock
 from tests.kit import ASKS, Decides, Note, executor, tool
-from tests.runtime.kit import MINUTE, Shop, ask
+from tests.runtime.kit import MINUTE, Shop, ask, present
 from tests.session.faulty_stores import FaultyStore, faulty
 from tests.store.stores import STORES
 from tests.wording import Wording
@@ -173,8 +173,7 @@ def test_a_question_that_is_asked_again_can_be_left_open(shop: Shop, is_async: b
         make(door, is_async)
     (waits,) = session.open_calls
     assert waits.state == "postponed"
-    item = postponed_call(session[PostponedCall], waits.call)
-    assert item is not None
+    item = present(postponed_call(session[PostponedCall], waits.call))
     (event,) = session[ToolInvoked]
     yes = GivenAnswer(approved=True, reason="a person said yes", by="ada", at=item.at)
     session[PostponedCall].append(dataclasses.replace(item, answer=yes, last_attempt=event.at))

@@ -34,6 +34,7 @@ from handrail.prompt import (
 )
 from handrail.runtime import Session, ToolCall, ToolInvoked, ToolMessage
 from handrail.testing import FakeClock
+from tests.runtime.kit import expect
 from tests.wording import Wording
 
 
@@ -183,8 +184,7 @@ class Provider:
 def answered(executor: ToolExecutor, reply: str, *numbers: int) -> list[str]:
     """The feedback of the messages of a reply."""
     calls = [ToolCall(f"c{place}", "lookup", {"number": number}) for place, number in enumerate(numbers)]
-    messages = executor.answer(calls, reply=reply)
-    assert isinstance(messages, Answers)
+    messages = expect(Answers, executor.answer(calls, reply=reply))
     return [message.feedback for message in messages]
 
 
@@ -298,8 +298,7 @@ def test_a_resumed_conversation_is_what_the_model_was_sent(tmp_path: Path) -> No
         executor = desk(None, provider, session=session)
         for reply in ("r0", "r1"):
             session.conversation.append("asks", calls=[ToolCall("c", "lookup", {"number": 1})], reply=reply)
-            messages = executor.answer()
-            assert isinstance(messages, Answers)
+            messages = expect(Answers, executor.answer())
             sent.append(messages[0].content)
             session.conversation.append(messages[0].content)
     assert "Look again." in sent[1]

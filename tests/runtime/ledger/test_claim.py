@@ -47,7 +47,7 @@ from handrail.testing import FakeClock
 from handrail.transaction import Transaction
 from handrail.turns import draw_ticket
 from tests.kit import Note, call, events, executor, tool
-from tests.runtime.kit import Login
+from tests.runtime.kit import Login, present
 from tests.runtime.ledger_calls import KEY, MINUTE, REQUEST, claimed, prove_nothing
 from tests.session.faulty_stores import FaultyStore, faulty
 from tests.store.kit import replace
@@ -95,8 +95,7 @@ def end(claim: EffectClaim, outcome: str) -> None:
 
 def status(ledger: EffectLedger) -> str:
     """The status of the effect."""
-    row = ledger.row(KEY)
-    assert row is not None
+    row = present(ledger.row(KEY))
     return row.status
 
 

@@ -36,6 +36,7 @@ from handrail.runtime.ledger.ledger import EffectLedger
 from handrail.store import ClaimOwner, EffectRow, LedgerStore, MemoryStore
 from handrail.testing import FakeClock
 from tests.kit import executor
+from tests.runtime.kit import expect, present
 from tests.runtime.ledger_calls import (
     KEY,
     MINUTE,
@@ -75,8 +76,7 @@ def test_key_that_one_partition_has_is_found_without_it(ledger: EffectLedger, pa
     """By `row`, `lookup` and `invalidate`, in every scope; other keys of other partitions do not count."""
     kept = record(ledger, partition=partition)
     record(ledger, "other", partition="s2")
-    row = ledger.row(KEY)
-    assert row is not None
+    row = present(ledger.row(KEY))
     assert row.partition == partition
     assert ledger.lookup(KEY) == kept
     assert ledger.invalidate(KEY)
@@ -202,8 +202,7 @@ def test_whoever_is_too_late_decides_anew() -> None:
     store = _Crowded(clock)
     ledger = EffectLedger(store, clock=clock)
     ledger.end(claimed(ledger), NotApplied())
-    failed = ledger.row(KEY)
-    assert failed is not None
+    failed = present(ledger.row(KEY))
     done = failed._replace(status="done", fence=2, value=b"1", message="by another")
     store.others = [failed._replace(fence=5), done]
     assert hit(ledger) == EffectResult("by another", b"1")
@@ -453,11 +452,9 @@ def test_ledgers_thread_keeps_a_claim_alive_and_ends_with_the_ledger() -> None:
     before = _threads()
     store = _Beaten()
     ledger = EffectLedger(store)
-    claim = ledger.claim(ClaimRequest("s1", "key", "pay", "a" * 64, lease=timedelta(milliseconds=3)))
-    assert isinstance(claim, Claimed)
+    claim = expect(Claimed, ledger.claim(ClaimRequest("s1", "key", "pay", "a" * 64, lease=timedelta(milliseconds=3))))
     assert all(store.extended.acquire(timeout=PATIENCE) for _ in range(3))
-    row = ledger.row("key", partition="s1")
-    assert row is not None
+    row = present(ledger.row("key", partition="s1"))
     assert row.lease_until is not None
     assert claim.row.lease_until is not None
     assert row.lease_until > claim.row.lease_until

@@ -21,6 +21,7 @@ from handrail.store.protocol import RefusedWrite, WatchCallback
 from handrail.testing import FakeClock
 from handrail.transaction import UnitOfWork
 from tests.crash.forks import Fork, start
+from tests.runtime.kit import present
 from tests.runtime.ledger_calls import KEY, MINUTE, REQUEST, RESULT, busy, claimed, prove_nothing, stop_renewing
 from tests.wording import Wording
 
@@ -239,8 +240,7 @@ def faulty_ledger(faulty_store: Interrupted, clock: FakeClock) -> EffectLedger:
 
 def status(faulty_ledger: EffectLedger) -> str:
     """The status of the effect."""
-    row = faulty_ledger.row(KEY)
-    assert row is not None
+    row = present(faulty_ledger.row(KEY))
     return row.status
 
 
@@ -303,8 +303,7 @@ def test_claim_that_lives_is_neither_left_over_nor_to_be_resolved(store: LedgerS
     ledger, other = (EffectLedger(store, clock=clock) for _ in range(2))
     claim = claimed(ledger, SLOT)
     clock.advance(LATER)
-    row = other.row(SLOT.key)
-    assert row is not None
+    row = present(other.row(SLOT.key))
     assert other.unresolved_slots("s1", "pay") == ()
     with pytest.raises(LedgerError):
         other.resolve(row, NotApplied())

@@ -22,7 +22,7 @@ from tests.crash.forks import fork_to_crash
 from tests.crash.pages import REPEAT, rows
 from tests.kit import Note, Run, both_ways, call, executor, tool
 from tests.runtime import payments
-from tests.runtime.kit import MINUTE, Shop
+from tests.runtime.kit import MINUTE, Shop, expect, present
 from tests.runtime.payments import Card, ask, later, paying
 from tests.wording import Wording
 
@@ -279,8 +279,7 @@ def begun(folder: Path) -> str:
 
 def test_the_page_has_a_row_for_each_point_that_a_repeat_passes(tmp_path: Path) -> None:
     """In the order in which it passes them, each once; and one for a process that is not killed."""
-    finished = fork_to_crash(repeat, begun(tmp_path / "whole"), at=None)
-    assert isinstance(finished, Finished)
+    finished = expect(Finished, fork_to_crash(repeat, begun(tmp_path / "whole"), at=None))
     assert [*finished.reached, "nowhere"] == [row[0] for row in rows(REPEAT)]
 
 
@@ -292,8 +291,7 @@ def test_a_repeat_whose_process_dies_is_answered_again_when_it_is_resumed(row: t
     folder = begun(tmp_path / "desk")
     fork_to_crash(repeat, folder, at=None if point == "nowhere" else point)
     with store.open(f"sqlite:///{folder}/s.db") as kept, Session.open(kept, "s") as session:
-        standing = kept.get("s", "call:r1/c1")
-        assert standing is not None
+        standing = present(kept.get("s", "call:r1/c1"))
         recorded = any(event.call_id == "c2" and event.final for event in session[ToolInvoked])
     assert (standing.status, "recorded" if recorded else "not recorded") == (first, answer)
 
