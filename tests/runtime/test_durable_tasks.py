@@ -7,7 +7,7 @@ import threading
 from collections.abc import Coroutine, Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 
@@ -17,7 +17,7 @@ from handrail.errors import ToolValidationError
 from handrail.prompt import Tool, ToolContext, ToolResult
 from handrail.prompt.signature import Effect
 from handrail.runtime import Session, ToolCall, ToolInvoked, ToolMessage
-from handrail.session import SlicePolicy, stored_as
+from handrail.session import stored_as
 from handrail.store import Store
 from handrail.store.sql.units import PendingUnit, UnitAnswer
 from handrail.threads import THREADS
@@ -41,16 +41,6 @@ class Paid:
     """What a call leaves in its session."""
 
     cents: int
-
-
-@stored_as("tests.durable_tasks.note")
-@dataclass(frozen=True)
-class Note:
-    """An item of a LOG."""
-
-    slice_policy: ClassVar[SlicePolicy] = SlicePolicy.LOG
-
-    text: str
 
 
 def ask(door: ToolExecutor, call_id: str = "c1") -> Coroutine[Any, Any, ToolMessage]:
@@ -146,32 +136,6 @@ def held(kept: Store) -> Generator[Gate]:
         committer.write = write
 
 
-class Stall(ExitStack):
-    """Keeps units from being written from some moment on; a context manager, which ends it."""
-
-    def __init__(self, kept: Store) -> None:
-        super().__init__()
-        self._kept = kept
-        self._gate: Gate | None = None
-        self._begun = asyncio.Event()
-
-    def begin(self) -> None:
-        """Keep units from being written from here on."""
-        self._gate = self.enter_context(held(self._kept))
-        self._begun.set()
-
-    async def reached(self) -> None:
-        """Wait until a unit is kept from being written."""
-        await self._begun.wait()
-        assert self._gate is not None
-        await until(self._gate.reached)
-
-    def end(self) -> None:
-        """Let units be written."""
-        assert self._gate is not None
-        self._gate.opened.set()
-
-
 async def until(event: threading.Event) -> None:
     """Wait for an event of a thread."""
     assert await asyncio.to_thread(event.wait, PATIENCE)
@@ -244,25 +208,25 @@ async def test_task_that_is_cancelled_while_its_commit_is_written_has_made_its_c
 
 async def test_task_that_is_cancelled_while_its_failed_call_is_recorded_leaves_it_recorded(desk: Desk) -> None:
     """The effect is recorded as failed, and the call too, before the cancellation is raised; subscribers hear of it."""
-    stall, heard = Stall(desk.kept), list[str]()
+    holding, begun, heard = list[Gate](), asyncio.Event(), list[str]()
+    with ExitStack() as stack:
 
-    async def pay(params: Pay, *, context: ToolContext) -> ToolResult[Paid]:
-        stall.begin()
-        raise ToolValidationError("no such card")
+        async def pay(params: Pay, *, context: ToolContext) -> ToolResult[Paid]:
+            holding.append(stack.enter_context(held(desk.kept)))
+            begun.set()
+            raise ToolValidationError("no such card")
 
-    desk.session("s").dispatcher.subscribe(ToolInvoked, lambda event: heard.append(event.call.id))
-    with stall:
+        desk.session("s").dispatcher.subscribe(ToolInvoked, lambda event: heard.append(event.call.id))
         calling = asyncio.ensure_future(ask(desk.executor("s", handler=pay)))
-        await stall.reached()
+        await begun.wait()
+        await until(holding[0].reached)
         calling.cancel()
         await asyncio.sleep(0)
         assert (calling.done(), heard) == (False, [])
-        stall.end()
+        holding[0].opened.set()
         with pytest.raises(asyncio.CancelledError):
             await calling
-    assert heard == ["c1"]
-    assert desk.status("s") == ["failed"]
-    assert desk.recorded("s") == [False]
+    assert (heard, desk.status("s"), desk.recorded("s")) == (["c1"], ["failed"], [False])
 
 
 async def test_failed_call_is_recorded_where_no_thread_can_be_started(

@@ -317,17 +317,6 @@ def test_a_reply_that_cannot_be_stored_keeps_the_effect_from_beginning(
         assert payments.found == [1]
 
 
-def test_a_session_that_has_passed_on_claims_nothing(store: FaultyStore, make_deferred_replies: Entry) -> None:
-    """Neither the claim nor the reply is written, and the handler does not run."""
-    payments = Payments(store)
-    session = Session.open(store, "s")
-    session.conversation.append({"n": 1}, calls=[CALL], reply="r1")
-    store.release(store.holds[-1])
-    with Session.open(store, "s", wait=timedelta(0)), pytest.raises(RecordingError):
-        make_deferred_replies(payments.executor(session), CALL)
-    assert (payments.found, list(store.rows()), replies(store)) == ([], [], 0)
-
-
 def test_a_claim_in_doubt_closes_the_session(store: FaultyStore, make_deferred_replies: Entry) -> None:
     """What it has appended may be there; opened again, the session is as the store says."""
     payments = Payments(store)
