@@ -27,7 +27,6 @@ from handrail.prompt import (
     ToolContext,
     ToolResult,
 )
-from handrail.prompt.disclosure import OpenSections
 from handrail.runtime import Session, ToolCall, ToolInvoked
 from handrail.store import SqliteStore
 from handrail.testing import Crashed
@@ -179,25 +178,6 @@ def test_a_section_brings_its_policies(wording: Wording) -> None:
     executor.execute_all([opens("billing")], reply="r1")
     denied = executor.execute(CHARGE, reply="r2")
     assert (denied.success, denied.content) == (False, wording)
-
-
-def test_a_section_without_tools_is_read_and_stays_closed(wording: Wording) -> None:
-    """One with tools is opened."""
-    executor = desk()
-    read = executor.execute(ToolCall("1", "read_section", {"path": "guide"}), reply="r1")
-    assert read.content == wording
-    refused = executor.execute(ToolCall("2", "read_section", {"path": "billing"}), reply="r1")
-    assert (refused.success, refused.content) == (False, wording)
-    assert open_paths(executor) == set()
-
-
-@pytest.mark.parametrize("paths", [[], ["bilings"], ["guide", "desk", 3], "guide"])
-def test_paths_that_name_no_section_are_refused(paths: Any, wording: Wording) -> None:
-    """The message says where, and what there is."""
-    executor = desk()
-    refused = executor.execute(ToolCall("1", "open_sections", {"paths": paths, "reason": ""}), reply="r1")
-    assert (refused.success, refused.content) == (False, wording)
-    assert not len(executor.environment.session[OpenSections])
 
 
 def test_a_handler_may_ask_for_sections(wording: Wording) -> None:

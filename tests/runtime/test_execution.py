@@ -35,20 +35,6 @@ from tests.open_files import open_files
 from tests.wording import Wording
 
 
-def test_an_unbounded_handler_runs_on_the_calling_thread_unless_that_runs_a_loop() -> None:
-    """A `def` handler may block, and would stop the loop."""
-    ran_on: list[int] = []
-
-    def handler(params: Note, *, context: ToolContext) -> ToolResult[Note]:
-        ran_on.append(threading.get_ident())
-        return ToolResult.ok(params)
-
-    door = executor(tool("work", handler))
-    assert door.execute(call("work", id="1")).success
-    assert asyncio.run(door.execute_async(call("work", id="2"))).success
-    assert [thread == threading.get_ident() for thread in ran_on] == [True, False]
-
-
 class Hanging:
     """A tool whose handler never ends by itself, and takes a few iterations of the loop to clean up.
 
@@ -393,24 +379,6 @@ async def running_loop() -> asyncio.AbstractEventLoop:
     return asyncio.get_running_loop()
 
 
-def test_each_thread_has_a_loop_that_is_closed_with_it() -> None:
-    """No loop is used by two threads, and none outlives its thread."""
-    own = run_on_handler_loop(running_loop)
-    others: list[asyncio.AbstractEventLoop] = []
-
-    def work() -> None:
-        others.extend(run_on_handler_loop(running_loop) for _ in range(2))
-        assert not others[0].is_closed()
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
-    assert others[0] is others[1]
-    assert others[0] is not own
-    assert others[0].is_closed()
-    assert not own.is_closed()
-
-
 def test_tasks_that_a_handler_leaves_are_cancelled_at_its_end() -> None:
     """They do not run on during a later call; what they raise then is reported to the loop."""
     left: list[asyncio.Task[None]] = []
@@ -477,19 +445,6 @@ def test_a_handler_sees_the_context_of_its_own_call() -> None:
         assert _NAME.get() == "second"
     finally:
         _NAME.reset(token)
-
-
-def test_the_program_keeps_its_own_current_loop() -> None:
-    """A task that it puts on its loop is not one that a handler has left."""
-    own = asyncio.new_event_loop()
-    asyncio.set_event_loop(own)
-    try:
-        used = run_on_handler_loop(running_loop)
-        assert used is not own
-        assert asyncio.get_event_loop() is own
-    finally:
-        asyncio.set_event_loop(None)
-        own.close()
 
 
 def test_idle_threads_keep_no_more_loops_than_are_bounded() -> None:

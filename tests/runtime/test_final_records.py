@@ -61,6 +61,8 @@ def test_a_refusal_is_final(world: World) -> None:
 
     def decide(_tool: object, params: Note) -> PolicyDecision:
         asked.append(params.text)
+        if params.text == "too much":
+            raise ToolValidationError(params.text)
         return PolicyDecision.deny("no") if params.text == "denied" else PolicyDecision.allow()
 
     asked: list[str] = []
@@ -69,6 +71,7 @@ def test_a_refusal_is_final(world: World) -> None:
         call("send", "refuse", id="2"),
         call("change", "denied", id="3"),
         call("nothing", id="4"),
+        call("change", "too much", id="7"),
         ToolCall("5", "change", "{}"),
         call("send", "found wanting", id="6"),
     ]
@@ -131,23 +134,6 @@ def test_a_refusal_that_nobody_has_decided_is_not_final(world: World, name: str,
         assert (again.success, again.replayed) == (True, False)
         assert [event.final for event in session[ToolInvoked]] == [False, True]
     assert world.done == ["a"]
-
-
-DECIDED: dict[str, dict[str, Any]] = {
-    "the policy denied": {"policies": [Decides(lambda _tool, _params: PolicyDecision.deny("no"))]},
-    "the policy found the arguments wanting": {"policies": [Decides(raises(ToolValidationError("too much")))]},
-    "the approver said no": {"policies": [ASKS], "approver": answers(answer=False)},
-}
-
-
-@pytest.mark.parametrize("why", DECIDED)
-def test_a_refusal_that_was_decided_is_final(world: World, why: str) -> None:
-    """No policy is asked again, and no approver."""
-    with world.session() as session:
-        first = world.executor(session, **DECIDED[why]).execute(call("send", "a"), reply="r")
-        again = world.executor(session).execute(call("send", "a"), reply="r")
-        assert (again.content, again.success, again.replayed) == (first.content, False, True)
-    assert world.done == []
 
 
 @pytest.mark.parametrize("name", EFFECTS)

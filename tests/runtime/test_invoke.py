@@ -424,20 +424,6 @@ def noting(session: Session) -> list[str]:
     return heard
 
 
-def test_reducers_hear_of_a_call_that_was_interrupted_before_it_was_first() -> None:
-    """It has left its turn, and no other call holds the session: it takes the event in on its own."""
-
-    def interrupted(params: Note, *, context: ToolContext) -> ToolResult[Note]:
-        raise KeyboardInterrupt
-
-    door = executor(tool("look", interrupted, effect="read"))
-    session = door.environment.session
-    heard = noting(session)
-    with pytest.raises(KeyboardInterrupt):
-        door.execute(call("look", id="1"))
-    assert (heard, session[Kept].all(), session.turn.queue) == (["1"], (Kept("1"),), [])
-
-
 def test_only_subscribers_hear_of_a_nested_call_that_was_refused_its_turn() -> None:
     """What reducers made of it would be a change by its caller, which may only read."""
     inside: list[tuple[list[str], tuple[Kept, ...]]] = []

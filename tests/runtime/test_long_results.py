@@ -193,20 +193,6 @@ def test_the_policies_of_the_prompt_judge_it() -> None:
     assert not read(door, call="call-1").success
 
 
-def test_a_tool_of_the_program_keeps_its_name(wording: Wording) -> None:
-    """Ours gets another one, and the sentence has it."""
-
-    @tool(effect="read")
-    def read_result() -> str:
-        return LOG
-
-    door = executor(read_result)
-    message = fetched(door, "read_result")
-    assert names(door) == ["read_result", "read_result_2"]
-    [line] = [line for line in message.content.split("\n") if "read_result_2" in line]
-    assert line == wording
-
-
 @pytest.mark.parametrize(
     "text", ["x" * 1_001, "\n" * 5_000, "ab\n" * 400, "\U0001f600" * 3_000], ids=["x", "n", "l", "e"]
 )

@@ -176,18 +176,6 @@ def test_answer_is_for_one_attempt(session: Session) -> None:
     assert len(attempts) == 2
 
 
-def test_question_that_a_handler_leaves_is_not_recorded(session: Session) -> None:
-    """The call waits for something that no person answers."""
-
-    def wait(params: Note, *, context: ToolContext) -> ToolResult[Note]:
-        raise CallPostponed("the bank is closed")
-
-    with pytest.raises(CallPostponed):
-        executor(tool("pay", wait), session=session).execute(call("pay"), reply="r1")
-    (item,) = session[PostponedCall]
-    assert item.question is None
-
-
 def test_nested_call_is_answered(session: Session) -> None:
     """It is made again with the call that it is nested in, and recorded with that one."""
 

@@ -132,26 +132,6 @@ async def test_the_synchronous_entry_on_a_loop_does_not_wait_for_a_turn(wording:
     assert door.environment.session.turn.queue == []
 
 
-def test_a_failing_call_inside_a_call_undoes_only_itself() -> None:
-    """The inner transaction is a savepoint of the outer one."""
-
-    def outer(params: Note, *, context: ToolContext) -> ToolResult[Note]:
-        context.session[Kept].append(Kept("outer"))
-        inner = door.execute(call("fail", id="inner"))
-        assert not inner.success
-        assert context.resources.get(Filesystem).read_text("note.txt") == "before"
-        return ToolResult.ok(params)
-
-    def fail(params: Note, *, context: ToolContext) -> ToolResult[Note]:
-        scribble(params, context=context)
-        raise ValueError("inner")
-
-    door = executor(tool("outer", outer), tool("fail", fail), resources={Filesystem: files(note="before")})
-    assert door.execute(call("outer")).success
-    assert door.environment.session[Kept].all() == (Kept("outer"),)
-    assert [(event.call_id, event.success) for event in events(door)] == [("inner", False), ("call-1", True)]
-
-
 def test_a_reading_call_cannot_call_a_writing_tool(wording: Wording) -> None:
     """What may only read stays so through the calls it makes."""
 

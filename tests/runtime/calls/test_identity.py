@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 from handrail.adapters.tool_executor import ToolExecutor
-from handrail.errors import CallIdReusedError, ToolValidationError
-from handrail.prompt import PolicyDecision, Tool, ToolContext, ToolResult
+from handrail.errors import CallIdReusedError
+from handrail.prompt import ToolContext, ToolResult
 from handrail.runtime import Session, ToolCall, ToolInvoked, ToolMessage
 from handrail.store import SqliteStore
 from handrail.store.sql.statements import NEWEST_RECORD
 from handrail.testing import FakeClock
-from tests.kit import Decides, Note, call, events, executor, tool
+from tests.kit import Note, call, events, executor, tool
 from tests.runtime.kit import EFFECTS, World
 from tests.store.stores import STORES
 from tests.wording import Wording
@@ -230,51 +230,3 @@ def test_records_are_found_by_the_index(tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / "desk.db")) as database:
         plan = database.execute(f"EXPLAIN QUERY PLAN {NEWEST_RECORD}", ("s", "r", "c")).fetchall()
     assert "handrail_entries_of_calls" in str(plan)
-
-
-def deny_denied(tool: Tool[Any, Any], _params: object) -> PolicyDecision:
-    """Deny every call of one tool."""
-    return PolicyDecision.deny("not today") if tool.name == "denied" else PolicyDecision.allow()
-
-
-@pytest.mark.parametrize(
-    "request_of",
-    [
-        lambda: ToolCall("twin", "look", '{"txt": 1}'),
-        lambda: ToolCall("twin", "loook", '{"text": "a"}'),
-        lambda: call("denied", id="twin"),
-        lambda: call("refusing", id="twin"),
-    ],
-    ids=["arguments that do not parse", "an unknown tool", "denied by a policy", "refused by its handler"],
-)
-def test_calls_of_one_identity_that_fail_side_by_side_are_recorded_once(
-    world: World, request_of: Callable[[], ToolCall]
-) -> None:
-    """Both wait for an earlier call; the second one is answered from the record of the first."""
-
-    async def hold(params: Note, *, context: ToolContext) -> ToolResult[Note]:
-        begun.set()
-        await released.wait()
-        return ToolResult.ok(params)
-
-    def refuse(params: Note, *, context: ToolContext) -> ToolResult[Note]:
-        raise ToolValidationError("not like this")
-
-    async def run(door: ToolExecutor) -> list[ToolMessage]:
-        holding = asyncio.create_task(door.execute_async(call("hold", id="hold"), reply="r1"))
-        await begun.wait()
-        twins = [asyncio.create_task(door.execute_async(request_of(), reply="r1")) for _ in range(2)]
-        for _ in range(20):
-            await asyncio.sleep(0)
-        assert not any(twin.done() for twin in twins)
-        released.set()
-        await holding
-        return await asyncio.gather(*twins)
-
-    begun, released = asyncio.Event(), asyncio.Event()
-    tools = tool("hold", hold), tool("look", effect="read"), tool("denied", effect="read"), tool("refusing", refuse)
-    with world.session() as session:
-        door = executor(*tools, policies=[Decides(deny_denied)], session=session)
-        first, second = asyncio.run(run(door))
-        assert (first.replayed, second.replayed, first.content) == (False, True, second.content)
-        assert [event.call.id for event in events(door)] == ["hold", "twin"]

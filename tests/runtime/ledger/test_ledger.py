@@ -57,12 +57,6 @@ from tests.wording import Wording
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 
 
-def test_failed_result_is_not_recorded(ledger: EffectLedger) -> None:
-    """Only successful executions are cached."""
-    assert record(ledger, result=ToolResult("no stock", None, success=False)) is None
-    assert list(ledger.rows()) == []
-
-
 def test_span_that_is_none_is_refused(ledger: EffectLedger, wording: Wording) -> None:
     """A result that would have expired already is not recorded."""
     with pytest.raises(ValueError) as raised:
