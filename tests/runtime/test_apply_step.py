@@ -19,6 +19,7 @@ from handrail.prompt import External, IdempotencyConfig, PolicyDecision, Tool, T
 from handrail.runtime import EffectLedger, Session, ToolCall, ToolInvoked, ToolRaised
 from handrail.store import MemoryStore
 from handrail.testing import FakeClock, run_tool
+from tests.handler_threads import HandlerThreads
 from tests.kit import Decides, Note, Run, both_ways, call, executor, tool
 from tests.runtime.kit import MINUTE, SHARED, Booked, Shop, ask
 from tests.store.kit import delete, replace
@@ -328,6 +329,30 @@ def test_a_declaration_that_cannot_work_is_refused(
     with pytest.raises(PromptValidationError) as caught:
         made()
     assert str(caught.value) == wording
+
+
+def test_a_late_result_that_is_accepted_is_applied_by_the_next_call(shop: Shop) -> None:
+    """The call itself has been answered; the handler was left behind."""
+    release, threads = threading.Event(), HandlerThreads()
+
+    def charge(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        release.wait()
+        return ToolResult.ok(params)
+
+    said = External(apply=shop.book, accept_late_result=True)
+    session = shop.session()
+    declared = IdempotencyConfig(scope="shop", ttl=MINUTE)
+    door = shop.door(
+        session, tool("charge", charge, effect=said, idempotency=declared, timeout=timedelta(seconds=0.05))
+    )
+    assert not ask(door).success
+    release.set()
+    threads.join()
+    shop.clock.advance(timedelta(days=400))
+    assert (shop.row().status, shop.row().applied_at, shop.row().is_kept_until_applied) == ("done", None, True)
+    assert ask(door).replayed
+    assert (len(session[Booked]), shop.row().applied_at) == (1, shop.clock.now())
+    assert shop.row().expires_at == shop.clock.now() + MINUTE
 
 
 def _fitting(params: Note, result: ToolResult[Note], *, context: ToolContext) -> None: ...

@@ -67,6 +67,21 @@ class Hanging:
         self.order.append("closed")
 
 
+def test_an_unbounded_handler_runs_on_the_calling_thread_unless_that_runs_a_loop() -> None:
+    """A `def` handler may block, and would stop the loop; a bounded one has a thread of its own."""
+    ran_on: list[int] = []
+
+    def handler(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        ran_on.append(threading.get_ident())
+        return ToolResult.ok(params)
+
+    door = executor(tool("work", handler), tool("bounded", handler, timeout=timedelta(minutes=1)))
+    assert door.execute(call("work", id="1")).success
+    assert asyncio.run(door.execute_async(call("work", id="2"))).success
+    assert door.execute(call("bounded", id="3")).success
+    assert [thread == threading.get_ident() for thread in ran_on] == [True, False, False]
+
+
 def test_a_task_that_overran_may_clean_up_before_its_call_ends() -> None:
     """It is cancelled and given a moment: what it holds is let go of before its resources are closed."""
     hanging = Hanging(timedelta(milliseconds=10))

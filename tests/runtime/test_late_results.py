@@ -171,6 +171,30 @@ def test_late_result_of_an_effect_that_was_resolved_changes_nothing(
     assert [record.levelname for record in caplog.records][-1] == "ERROR"
 
 
+def test_late_result_of_an_effect_that_another_owner_started_is_logged(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """At ERROR, because the effect has happened twice; the row of the other owner is as it was."""
+    slow, again = Slow(), threading.Event()
+
+    def handler(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        if context.fence == 1:
+            return slow(params, context=context)
+        again.set()
+        return ToolResult.ok(params, "charged again")
+
+    with Session.open(world.store, "s") as session, caplog.at_level(logging.ERROR):
+        door = world.door(pay(handler, accept_late_result=True, on_orphan="retry"), session)
+        assert not door.execute(call("pay", "A")).success
+        assert door.execute(call("pay", "A")).success
+        assert again.is_set()
+        before = world.row()
+        slow.release.set()
+        world.threads.join()
+    assert world.row() == before
+    assert [record.levelname for record in caplog.records if "pay" in record.getMessage()][-1] == "ERROR"
+
+
 async def charges_when_cancelled(params: Note, *, context: ToolContext) -> ToolResult[Note]:
     """Return a result after all."""
     try:

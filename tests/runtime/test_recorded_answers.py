@@ -138,6 +138,20 @@ def test_secret_is_part_of_the_arguments(session: Session) -> None:
         )
 
 
+@both_ways
+@pytest.mark.parametrize("first", [True, False])
+def test_answer_that_is_recorded_while_the_approver_is_asked_stands(way: Run, session: Session, *, first: bool) -> None:
+    """It was the first; the approver has answered when it returns."""
+    postpone(session)
+
+    def thinks(_request: object) -> bool:
+        answer(session, approved=first)
+        return not first
+
+    desk = executor(tool("pay"), policies=[ASKS], session=session, approver=thinks)
+    assert way(_With("r1", desk), call("pay")).success is first
+
+
 def test_answer_covers_what_was_shown_with_it(session: Session) -> None:
     """A policy that asks less is covered, and one that asks something else is not."""
     both = Decides(lambda _tool, _params: PolicyDecision.ask("really?"), name="other")

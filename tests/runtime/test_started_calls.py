@@ -34,6 +34,7 @@ from handrail.testing import FakeClock
 from tests.kit import ASKS, Decides, Note, executor, tool
 from tests.runtime.kit import MINUTE, Shop, ask, present
 from tests.session.faulty_stores import FaultyStore, faulty
+from tests.store.kit import replace
 from tests.store.stores import STORES
 from tests.wording import Wording
 
@@ -119,6 +120,19 @@ def test_a_call_that_was_approved_and_has_started_is_not_asked_about_again(
     done = make(door, is_async)
     assert (done.success, done.replayed, done.result.message) == (True, True, "paid, says the bank")
     assert (len(desk.asked), desk.paid, session.open_calls) == (1, ["lamp"], ())
+
+
+@both_entries
+def test_a_call_whose_process_has_died_is_not_asked_about_again(shop: Shop, is_async: bool, wording: Wording) -> None:
+    """Its lease has expired, and no attempt is recorded."""
+    desk = Desk(shop, [True])
+    session = shop.session()
+    make(desk.door(session), is_async)
+    row = shop.row()
+    claimed = row._replace(status="running", lease_until=shop.clock.now() - MINUTE, note="")
+    assert replace(shop.store, row, claimed)
+    assert make(desk.door(session), is_async).content == wording
+    assert (len(desk.asked), desk.paid) == (1, ["lamp"])
 
 
 @both_entries

@@ -16,6 +16,7 @@ from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import CallIdReusedError
 from handrail.prompt import ToolContext, ToolResult
 from handrail.runtime import Session, ToolCall, ToolInvoked, ToolMessage
+from handrail.session.calls import CallRef
 from handrail.store import SqliteStore
 from handrail.store.sql.statements import NEWEST_RECORD
 from handrail.testing import FakeClock
@@ -117,6 +118,14 @@ def test_words_are_compared_as_json(world: World, door: ToolExecutor) -> None:
     """Blanks and the order of fields do not make another call."""
     pair = ToolCall("c", "change", '{"text":   "a"}'), ToolCall("c", "change", {"text": "a"})
     assert [door.execute(each, reply="r").replayed for each in pair] == [False, True]
+
+
+def test_a_handler_learns_reply_and_id(world: World) -> None:
+    """`context.reply` and `context.call_id`, and both as `context.call`."""
+    with world.session() as session:
+        world.executor(session).execute(call("change", id="c"), reply="r")
+    (context,) = world.seen
+    assert (context.reply, context.call_id, context.call) == ("r", "c", CallRef("r", "c"))
 
 
 @pytest.mark.parametrize("name", ["change", "send"])

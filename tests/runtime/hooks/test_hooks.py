@@ -27,6 +27,7 @@ from handrail.prompt import (
     FeedbackProvider,
     FeedbackTrigger,
     FilesExist,
+    IdempotencyConfig,
     Prompt,
     PromptTemplate,
     TextPart,
@@ -324,6 +325,23 @@ def test_a_nested_call_has_no_feedback_although_some_is_due() -> None:
     assert [bool(text) for text in given] == [False, True, True]
     assert [message.feedback for message in inner] == ["", "", ""]
     assert [context.call.name for context in provider.asked] == ["outer", "outer"]
+
+
+def test_a_result_of_the_ledger_has_no_feedback_although_some_is_due() -> None:
+    """The model has done nothing just now; the next call that runs has it."""
+
+    @tool(effect="external", idempotency=IdempotencyConfig())
+    def charge(order: str) -> str:
+        """Charge an order."""
+        return f"charged {order}"
+
+    executor = desk(None, Provider(ALWAYS), tools=[charge])
+    messages = [
+        executor.execute(ToolCall("c", "charge", {"order": order}), reply=f"r{place}")
+        for place, order in enumerate(("A", "A", "B"))
+    ]
+    assert [message.replayed for message in messages] == [False, True, False]
+    assert [bool(message.feedback) for message in messages] == [True, False, True]
 
 
 class Asynchronous:
