@@ -20,7 +20,7 @@ from handrail.runtime import EffectLedger, Session, ToolCall, ToolInvoked, ToolR
 from handrail.store import MemoryStore
 from handrail.testing import FakeClock, run_tool
 from tests.handler_threads import HandlerThreads
-from tests.kit import Decides, Note, Run, both_ways, call, executor, tool
+from tests.kit import Decides, Note, Run, both_ways, call, executor, raises, tool
 from tests.runtime.kit import MINUTE, SHARED, Booked, Shop, ask
 from tests.store.kit import delete, replace
 from tests.wording import Wording
@@ -217,9 +217,8 @@ def test_what_waits_to_be_applied_is_not_invalidated_unless_by_force(stall: Shop
     ask(stall.door(session))
     ledger = session_ledger(session, clock=stall.clock)
     row = stall.row()
-    with pytest.raises(LedgerError) as caught:
+    with raises(LedgerError, wording):
         ledger.invalidate(row.key, partition=row.partition)
-    assert str(caught.value) == wording
     assert (ledger.invalidate_by_tool("charge"), ledger.clear(), stall.rows()) == (0, 0, [row])
     assert ledger.invalidate(row.key, partition=row.partition, force=True)
 
@@ -326,9 +325,8 @@ def test_a_declaration_that_cannot_work_is_refused(
     name: str, made: Callable[[], Tool[Any, Any]], wording: Wording
 ) -> None:
     """When the tool is made."""
-    with pytest.raises(PromptValidationError) as caught:
+    with raises(PromptValidationError, wording):
         made()
-    assert str(caught.value) == wording
 
 
 def test_a_late_result_that_is_accepted_is_applied_by_the_next_call(shop: Shop) -> None:

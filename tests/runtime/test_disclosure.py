@@ -31,7 +31,7 @@ from handrail.runtime import Session, ToolCall, ToolInvoked
 from handrail.store import SqliteStore
 from handrail.testing import Crashed
 from tests.crash.forks import fork_to_crash
-from tests.kit import Decides
+from tests.kit import Decides, raises
 from tests.runtime.kit import expect
 from tests.session.faulty_stores import FaultyStore, faulty
 from tests.store.stores import STORES
@@ -319,9 +319,8 @@ def test_what_opens_is_written_in_one_unit_with_the_record(store: FaultyStore, w
         executor = desk(session)
         executor.execute(LOOK, reply="r0")
         store.go_down("commit", "append")
-        with pytest.raises(RecordingError) as raised:
+        with raises(RecordingError, wording):
             executor.execute_all([opens("billing")], reply="r1")
-        assert str(raised.value) == wording
         assert open_paths(executor) == set()
         store.come_back()
         executor.execute_all([opens("billing", id="2")], reply="r2")

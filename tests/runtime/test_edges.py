@@ -16,7 +16,7 @@ from handrail.resources import Binding, Scope
 from handrail.runtime import EffectLedger, IdempotencyConfig, Step, ToolCall
 from handrail.runtime.ledger.effects import ClaimRequest, NotKnown
 from handrail.serde import digest
-from tests.kit import Kept, Note, call, echo, events, executor, soon, tool
+from tests.kit import Kept, Note, call, echo, events, executor, raises, soon, tool
 from tests.store.kit import replace
 from tests.wording import Wording
 
@@ -209,9 +209,8 @@ def test_an_approver_that_takes_too_long_ends_the_run_at_the_deadline(wording: W
     deadline = soon()
     ask = Verdict(lambda: PolicyDecision.ask("sure?"))
     door = executor(tool("echo"), policies=(ask,), approver=approver, deadline=deadline)
-    with pytest.raises(PromptEvaluationError) as raised:
+    with raises(PromptEvaluationError, wording):
         door.execute(call("echo"))
-    assert str(raised.value) == wording
     release.set()
 
 

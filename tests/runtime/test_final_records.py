@@ -26,7 +26,7 @@ from handrail.prompt.idempotency import slot_key
 from handrail.runtime import IdempotencyConfig, ToolCall, ToolInvoked
 from handrail.session import Session
 from handrail.session.calls import CallRef
-from tests.kit import ASKS, Decides, Kept, Note, call, events, executor, prompt, tool
+from tests.kit import ASKS, Decides, Kept, Note, call, events, executor, prompt, raises, tool
 from tests.runtime.kit import EFFECTS, World, later
 from tests.runtime.ledger_calls import prove_nothing
 from tests.wording import Wording
@@ -88,7 +88,7 @@ def test_a_refusal_is_final(world: World) -> None:
     assert (asked, world.done) == (before, ["refuse", "refuse"])
 
 
-def raises(error: Exception) -> Callable[..., Any]:
+def raising(error: Exception) -> Callable[..., Any]:
     """What raises an exception, whatever it is asked."""
 
     def decide(*_: object) -> Any:
@@ -110,11 +110,11 @@ NOT_NOW = Decides(lambda _tool, _params: PolicyDecision.deny("not now", final=Fa
 
 
 UNDECIDED: dict[str, dict[str, Any]] = {
-    "the policy raised": {"policies": [Decides(raises(sqlite3.OperationalError("database is locked")))]},
-    "the policy could not look": {"policies": [Decides(raises(TurnConflictError("the file is in use")))]},
+    "the policy raised": {"policies": [Decides(raising(sqlite3.OperationalError("database is locked")))]},
+    "the policy could not look": {"policies": [Decides(raising(TurnConflictError("the file is in use")))]},
     "the policy said not now": {"policies": [NOT_NOW]},
     "no approver": {"policies": [ASKS]},
-    "the approver raised": {"policies": [ASKS], "approver": raises(ConnectionError("no line"))},
+    "the approver raised": {"policies": [ASKS], "approver": raising(ConnectionError("no line"))},
     "the approver said not now": {
         "policies": [ASKS],
         "approver": answers(answer=Approval(approved=False, final=False)),
@@ -227,9 +227,8 @@ def test_a_session_is_forked_at_a_call_of_any_id(world: World, call_id: str, wor
         with session.fork(at=("r1", f"{call_id}1")) as fork:
             assert fork[Kept].all() == (Kept("a"), Kept("b"))
         for gone in ((None, f"{call_id}1"), ("r1", f"{call_id}9"), (call_id, call_id)):
-            with pytest.raises(SessionError) as caught:
+            with raises(SessionError, wording) as caught:
                 session.fork(at=gone)
-            assert str(caught.value) == wording
             assert len(str(caught.value)) < 500
 
 

@@ -46,6 +46,7 @@ from tests.kit import (
     events,
     executor,
     files,
+    raises,
     scribble,
     soon,
     tool,
@@ -460,9 +461,8 @@ def test_a_call_that_an_approver_puts_off_is_recorded_when_it_is_carried_out(way
     door = executor(pay, policies=[ASKS], approver=away)
     door.environment.session.dispatcher.subscribe(ToolInvoked, lambda event: heard.append(event.call_id))
     for _ in range(2):
-        with pytest.raises(CallPostponed) as raised:
+        with raises(CallPostponed, wording):
             way(door, call("pay"))
-        assert str(raised.value) == wording
     assert (heard, events(door), door.environment.session.turn.queue) == ([], (), [])
     away.there = True
     assert not way(door, call("pay")).replayed

@@ -36,20 +36,10 @@ from handrail.runtime import Session, ToolCall, ToolInvoked, ToolMessage
 from handrail.runtime.ledger.effects import AppliedByHand, EffectResult
 from handrail.store import MemoryStore, SqliteStore, Store
 from tests.kit import Decides, prompt
-from tests.runtime.kit import Login as SecretLogin
-from tests.runtime.kit import World, expect, present
+from tests.runtime.kit import Login, World, expect, present
 from tests.wording import Wording
 
 SECRETS = ("argpw-11223", "result-44556", "4711")
-
-
-@dataclass(frozen=True)
-class Login:
-    """Parameters with secrets."""
-
-    how: str
-    password: SecretStr
-    pin: int = field(default=0, metadata={"secret": True})
 
 
 @dataclass(frozen=True)
@@ -62,7 +52,7 @@ class Ticket:
 def log_in(params: Login, *, context: ToolContext) -> ToolResult[Ticket]:
     """End in a text that has the secrets of the call."""
     said = f"no {params.password.get_secret_value()} with {params.pin}"
-    match params.how:
+    match params.user:
         case "returns":
             return ToolResult.error(said)
         case "subscriber":
@@ -83,9 +73,9 @@ def fail(ticket: Ticket) -> None:
 def judge(_tool: Tool[Any, Any], params: Any) -> PolicyDecision:
     """Deny or ask in a text that has a secret."""
     said = f"really with {params.password.get_secret_value()}"
-    if params.how == "denied":
+    if params.user == "denied":
         return PolicyDecision.deny(said)
-    return PolicyDecision.ask(said) if params.how == "asked" else PolicyDecision.allow()
+    return PolicyDecision.ask(said) if params.user == "asked" else PolicyDecision.allow()
 
 
 def executor(session: Session) -> ToolExecutor:
@@ -104,7 +94,7 @@ def test_texts_of_a_failure_have_no_secret_of_the_call(
     caplog.set_level(logging.DEBUG)
     path = tmp_path / "desk.db"
     with SqliteStore(path) as store, Session.open(store, "desk", types=[Login, Ticket]) as session:
-        arguments = {"how": how, "password": "argpw-11223", "pin": 4711}
+        arguments = {"user": how, "password": "argpw-11223", "pin": 4711}
         message = executor(session).execute(ToolCall("1", "pay", json.dumps(arguments)), reply="r1")
         left = [message.content, repr([*session[ToolInvoked]]), caplog.text]
     left.append(path.read_bytes().decode(errors="replace"))
@@ -184,7 +174,7 @@ def test_a_result_that_cannot_be_shown_is_logged_without_its_secrets(caplog: pyt
         return ToolResult.ok(Receipt(params.password))
 
     pay = Tool[Login, Receipt](name="pay", description="Pays.", handler=handle)
-    asked = ToolCall("1", "pay", {"how": "shown", "password": "argpw-11223"})
+    asked = ToolCall("1", "pay", {"user": "shown", "password": "argpw-11223"})
     message = ToolExecutor(prompt=prompt(pay), session=Session()).execute(asked)
     assert message.content == json.dumps({"token": MASK}, separators=(",", ":"))
     assert f"cannot show {MASK}" in caplog.text
@@ -197,14 +187,14 @@ def test_the_refusal_of_a_message_has_no_secret_of_the_call(kind: type[Exception
     raised: list[Exception] = []
 
     def handle(params: Login, *, context: ToolContext) -> ToolResult[None]:
-        said = params.password.get_secret_value() if params.how == "secret" else "no"
+        said = params.password.get_secret_value() if params.user == "secret" else "no"
         raised.append(kind(said))
         raise raised[-1] from KeyError(said)
 
     tool = Tool[Login, None](name="pay", description="Pays.", handler=handle)
     pay = ToolExecutor(prompt=prompt(tool), session=Session())
     for how in ("secret", "plain"):
-        message = pay.execute(ToolCall(how, "pay", {"how": how, "password": "argpw-11223"}))
+        message = pay.execute(ToolCall(how, "pay", {"user": how, "password": "argpw-11223"}))
         refusal = message.refusal
         assert isinstance(refusal, ToolValidationError)
         assert kind is ToolValidationError or type(refusal.__cause__) is kind
@@ -218,7 +208,7 @@ def test_a_question_has_no_secret_of_the_call() -> None:
     """Neither as the approver is asked nor as it is stored."""
     with MemoryStore() as store, Session.open(store, "desk", types=[Login, Ticket]) as session:
         pay = executor(session)
-        call = ToolCall("1", "pay", json.dumps({"how": "asked", "password": "argpw-11223"}))
+        call = ToolCall("1", "pay", json.dumps({"user": "asked", "password": "argpw-11223"}))
         session.conversation.append({"role": "assistant"}, calls=[call], reply="r1")
         waiting = expect(PendingAnswers, pay.answer())
         request = waiting.questions[0].request
@@ -231,7 +221,7 @@ def test_a_reply_that_was_appended_before_the_executor_is_made_is_stored_without
     """It is stored with the first record of its calls, and the executor is known by then."""
     path = tmp_path / "desk.db"
     with SqliteStore(path) as store, Session.open(store, "desk", types=[Login, Ticket]) as session:
-        call = ToolCall("1", "pay", json.dumps({"how": "denied", "password": "argpw-11223"}))
+        call = ToolCall("1", "pay", json.dumps({"user": "denied", "password": "argpw-11223"}))
         session.conversation.append({"role": "assistant", "content": "argpw-11223"}, calls=[call], reply="r1")
         executor(session).answer()
         assert "argpw-11223" in str(session.conversation.messages)
@@ -249,7 +239,7 @@ def test_a_key_that_has_a_secret_is_stored_as_its_hash(tmp_path: Path) -> None:
 
     config = IdempotencyConfig(strategy="custom", key_fn=lambda params: f"k-{params.password.get_secret_value()}")
     once = Tool[Login, None](name="pay", description="Pays.", handler=handle, effect="external", idempotency=config)
-    arguments = json.dumps({"how": "once", "password": "argpw-11223"})
+    arguments = json.dumps({"user": "once", "password": "argpw-11223"})
     with SqliteStore(path) as store, Session.open(store, "desk", types=[Login]) as session:
         pay = ToolExecutor(prompt=prompt(once), session=session)
         replayed = [pay.execute(ToolCall("1", "pay", arguments), reply=reply).replayed for reply in ("r1", "r2")]
@@ -309,24 +299,24 @@ class Gate:
     """Sessions of one store, each as in another process, with tools that take a login."""
 
     store: Store
-    got: list[SecretLogin] = field(default_factory=list[SecretLogin])
+    got: list[Login] = field(default_factory=list[Login])
     fails: list[Exception] = field(default_factory=list[Exception])
 
-    def log_in(self, params: SecretLogin, *, context: ToolContext) -> ToolResult[UserTicket]:
+    def log_in(self, params: Login, *, context: ToolContext) -> ToolResult[UserTicket]:
         """Take note of what the handler gets."""
         self.got.append(params)
         if self.fails:
             raise self.fails.pop()
         return ToolResult.ok(UserTicket(params.user, "1234567"), "in")
 
-    def book(self, params: SecretLogin, result: ToolResult[UserTicket], *, context: ToolContext) -> None:
+    def book(self, params: Login, result: ToolResult[UserTicket], *, context: ToolContext) -> None:
         """Nothing belongs to the effect."""
 
     def executor(self, session: Session, **options: Any) -> ToolExecutor:
         """The tools, on a session."""
 
-        def made(name: str, **said: Any) -> Tool[SecretLogin, UserTicket]:
-            return Tool[SecretLogin, UserTicket](name=name, description="Logs in.", handler=self.log_in, **said)
+        def made(name: str, **said: Any) -> Tool[Login, UserTicket]:
+            return Tool[Login, UserTicket](name=name, description="Logs in.", handler=self.log_in, **said)
 
         applied = External(apply=self.book)
         asks = Decides(lambda tool, _: PolicyDecision.ask("?") if tool.name == "ask" else PolicyDecision.allow())
@@ -337,7 +327,7 @@ class Gate:
 
     def session(self) -> Session:
         """The session, opened anew."""
-        return Session.open(self.store, "gate", types=[UserTicket, SecretLogin])
+        return Session.open(self.store, "gate", types=[UserTicket, Login])
 
 
 @pytest.fixture

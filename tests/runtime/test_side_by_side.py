@@ -18,7 +18,7 @@ from handrail.filesystem import Filesystem
 from handrail.prompt import ToolContext, ToolResult
 from handrail.runtime import EffectLedger, IdempotencyConfig, Session, ToolMessage
 from tests.extent import examples
-from tests.kit import Kept, Note, call, echo, events, executor, files, scribble, soon, tool
+from tests.kit import Kept, Note, call, echo, events, executor, files, raises, scribble, soon, tool
 from tests.wording import Wording
 
 
@@ -124,9 +124,8 @@ async def test_the_synchronous_entry_on_a_loop_does_not_wait_for_a_turn(wording:
     door = executor(tool("hold", hold), tool("echo"))
     task = asyncio.ensure_future(door.execute_async(call("hold")))
     await started.wait()
-    with pytest.raises(PromptEvaluationError) as raised:
+    with raises(PromptEvaluationError, wording):
         door.execute(call("echo"))
-    assert str(raised.value) == wording
     task.cancel()
     await asyncio.wait([task])
     assert door.environment.session.turn.queue == []

@@ -31,7 +31,7 @@ from handrail.runtime.ledger.effects import EffectResult, NotApplied
 from handrail.session.open_calls import GivenAnswer, PostponedCall, postponed_call
 from handrail.store import Store
 from handrail.testing import FakeClock
-from tests.kit import ASKS, Decides, Note, executor, tool
+from tests.kit import ASKS, Decides, Note, executor, raises, tool
 from tests.runtime.kit import MINUTE, Shop, ask, present
 from tests.session.faulty_stores import FaultyStore, faulty
 from tests.store.kit import replace
@@ -208,9 +208,8 @@ def test_a_deadline_that_passes_while_it_is_asked_again_stops_the_call(stall: Sh
 
     desk.answers.append(True)
     deadline = Deadline.after(MINUTE, clock=stall.clock)
-    with pytest.raises(PromptEvaluationError) as raised:
+    with raises(PromptEvaluationError, wording):
         make(desk.door(session, approver=slow, deadline=deadline), is_async=False)
-    assert str(raised.value) == wording
     assert session[ToolInvoked][-1].refused_at is Step.DEADLINE
     assert (len(desk.asked), desk.paid) == (2, ["lamp"])
 

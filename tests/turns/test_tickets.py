@@ -12,6 +12,7 @@ import pytest
 
 from handrail.errors import TurnConflictError
 from handrail.turns import Ticket, Turn, draw_ticket, find_turn, own_turn
+from tests.kit import raises
 from tests.wording import Wording
 
 
@@ -192,9 +193,8 @@ def test_a_call_that_leans_on_another_is_part_of_the_graph(wording: Wording) -> 
     session, files = Turn(), Turn()
     one, other = write(session), write(files)
     one.wait_on(other)
-    with pytest.raises(TurnConflictError) as raised:
+    with raises(TurnConflictError, wording):
         write(session, inside=other)
-    assert str(raised.value) == wording
     with pytest.raises(TurnConflictError):
         other.wait_on(one)
     one.stop_waiting_on(other)

@@ -20,7 +20,7 @@ from handrail.session.calls import CallRef
 from handrail.store import SqliteStore
 from handrail.store.sql.statements import NEWEST_RECORD
 from handrail.testing import FakeClock
-from tests.kit import Note, call, events, executor, tool
+from tests.kit import Note, call, events, executor, raises, tool
 from tests.runtime.kit import EFFECTS, World
 from tests.store.stores import STORES
 from tests.wording import Wording
@@ -185,9 +185,8 @@ def test_no_reply_that_a_program_states_names_the_calls_inside_another(world: Wo
             message = desk.execute(call("send", text, id="inside"), reply=reply)
             assert (message.success, message.replayed) == (True, False)
         for reply in ("@day-1/7", "@8", "@"):
-            with pytest.raises(ValueError) as raised:
+            with raises(ValueError, wording):
                 desk.execute(call("send", "a", id="inside"), reply=reply)
-            assert str(raised.value) == wording
     assert world.done == ["a", "b", "a", "b"]
 
 

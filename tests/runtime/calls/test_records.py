@@ -20,7 +20,7 @@ from handrail.runtime.calls import Step
 from handrail.session import stored_as
 from handrail.session.persistence.stored_types import stored_type
 from handrail.store import MemoryStore
-from tests.kit import Note, call, executor
+from tests.kit import Note, call, executor, raises
 from tests.serde.kit import Approve, Disc, Reject, Tile, held
 from tests.wording import Wording
 
@@ -298,9 +298,8 @@ def test_what_is_no_record_is_refused(change: Any, wording: Wording) -> None:
     """Somebody has changed the row."""
     stored = stored_type(ToolInvoked)
     (data,) = json.loads(stored.dump((invoked(),)))
-    with pytest.raises(ValueError) as raised:
+    with raises(ValueError, wording):
         stored.load(json.dumps([data | change if change else {}]).encode(), 1)
-    assert str(raised.value) == wording
 
 
 Kind = Literal["state", "external"]
@@ -339,9 +338,8 @@ def test_it_is_refused_where_the_executor_has_a_store_or_the_effect_a_ledger(
 
 def test_a_slice_is_refused_when_it_is_stored(wording: Wording) -> None:
     """It is named, with the same cure."""
-    with pytest.raises(SessionUseError) as raised:
+    with raises(SessionUseError, wording):
         in_store()[HELD].append(HELD(Reject("a")))
-    assert str(raised.value) == wording
 
 
 @pytest.mark.parametrize("effect", ["state", "external"])

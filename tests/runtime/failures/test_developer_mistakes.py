@@ -34,7 +34,7 @@ from handrail.filesystem import Filesystem
 from handrail.prompt import PolicyDecision, Tool, ToolContext, ToolResult
 from handrail.resources import Binding, ResourceRegistry, Scope
 from handrail.runtime import EffectLedger, IdempotencyConfig, Session, ToolCall, ToolInvoked, ToolMessage
-from tests.kit import ASKS, Decides, Kept, Note, Run, both_ways, call, events, executor, scribble, tool
+from tests.kit import ASKS, Decides, Kept, Note, Run, both_ways, call, events, executor, raises, scribble, tool
 from tests.wording import Wording
 
 
@@ -527,9 +527,8 @@ def test_it_is_raised_when_the_other_calls_have_been_recorded(
     """The call is undone and recorded as failed; its record is not final."""
     door = executor(make(), tool("fine"), session=session)
     calls = [call("fine", "a", id="1"), call("wrong", "b", id="2"), call("fine", "c", id="3")]
-    with pytest.raises(SessionUseError) as caught:
+    with raises(SessionUseError, wording) as caught:
         door.execute_all(calls, reply="r")
-    assert str(caught.value) == wording
     assert isinstance(caught.value, DeveloperMistake)
     assert [(event.call_id, event.success, event.final) for event in events(door)] == [
         ("1", True, True),

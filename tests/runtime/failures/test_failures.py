@@ -33,7 +33,7 @@ from handrail.prompt import TextPart, ToolContext, ToolResult
 from handrail.redaction import MASK, Redaction, use_redaction
 from handrail.runtime import EffectUnsettled, ToolInvoked, ToolRaised
 from tests.handler_threads import HandlerThreads
-from tests.kit import Decides, Kept, Note, Run, both_ways, call, events, executor, soon, sync, tool
+from tests.kit import Decides, Kept, Note, Run, both_ways, call, events, executor, raises, soon, sync, tool
 from tests.wording import Wording
 
 
@@ -205,9 +205,8 @@ def test_the_deadline_bounds_a_running_handler(way: Run, wording: Wording) -> No
         return ToolResult.ok(params)
 
     door = executor(tool("hang", handler), deadline=soon())
-    with pytest.raises(PromptEvaluationError) as raised:
+    with raises(PromptEvaluationError, wording):
         way(door, call("hang"))
-    assert str(raised.value) == wording
     release.set()
     assert len(events(door)) == 1
 
@@ -245,9 +244,8 @@ async def test_an_async_handler_through_the_synchronous_entry_on_a_loop_says_wha
     async def handler(params: Note, *, context: ToolContext) -> ToolResult[Note]:
         return ToolResult.ok(params)
 
-    with pytest.raises(PromptEvaluationError) as raised:
+    with raises(PromptEvaluationError, wording):
         executor(tool("free", handler)).execute(call("free"))
-    assert str(raised.value) == wording
 
 
 PLACE = "postgresql://ada@db.internal:5432/desk"

@@ -35,7 +35,7 @@ from handrail.runtime.ledger.lease_renewal import LeaseRenewer
 from handrail.runtime.ledger.ledger import EffectLedger
 from handrail.store import ClaimOwner, EffectRow, LedgerStore, MemoryStore
 from handrail.testing import FakeClock
-from tests.kit import executor
+from tests.kit import executor, raises
 from tests.runtime.kit import expect, present
 from tests.runtime.ledger_calls import (
     KEY,
@@ -59,9 +59,8 @@ HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 
 def test_span_that_is_none_is_refused(ledger: EffectLedger, wording: Wording) -> None:
     """A result that would have expired already is not recorded."""
-    with pytest.raises(ValueError) as raised:
+    with raises(ValueError, wording):
         record(ledger, ttl=timedelta(0))
-    assert str(raised.value) == wording
     assert ledger.row(KEY) is None
 
 
@@ -83,9 +82,8 @@ def test_key_that_several_partitions_have_is_refused_without_one(ledger: EffectL
     for partition in ("", "s1", "s2"):
         record(ledger, partition=partition)
     for ask in (ledger.row, ledger.lookup, ledger.invalidate):
-        with pytest.raises(LedgerError) as caught:
+        with raises(LedgerError, wording):
             ask(KEY)
-        assert str(caught.value) == wording
     assert len(list(ledger.rows())) == 3
 
 
