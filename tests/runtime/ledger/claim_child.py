@@ -15,7 +15,8 @@ def main(url: str) -> None:
     """Claim, and wait."""
     clock = FakeClock(SYSTEM_CLOCK.now())
     with handrail.store.open(url, clock=clock) as store:
-        claimed(EffectLedger(store, clock=clock))
+        ledger = EffectLedger(store, clock=clock)  # one that nobody refers to gives its claims up
+        claimed(ledger)
         sys.stdout.write("claimed\n")
         sys.stdout.flush()
         sys.stdin.read()
