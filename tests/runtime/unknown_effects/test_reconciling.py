@@ -94,7 +94,8 @@ def test_reconciler_is_not_asked_about_parameters_that_nobody_knows(
         told = desk.ask("r1/c1", words)
     assert desk.asked == []
     assert desk.row().status == "unknown"
-    assert (told, caplog.messages) == (wording, wording)
+    assert told == wording
+    assert caplog.messages == wording
 
 
 def test_parameters_of_a_call_that_a_person_changed_are_made_of_the_record() -> None:
