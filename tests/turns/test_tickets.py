@@ -97,6 +97,19 @@ def test_who_asks_to_be_first_and_is_released_waits_no_more() -> None:
     assert turn.queue == []
 
 
+def test_a_ticket_that_runs_takes_one_more_turn_if_it_is_free() -> None:
+    """What a call reaches in its course it holds from then on; neither one that waits nor one that has ended does."""
+    one, more = Turn(), Turn()
+    ticket, waiting, ended = write(one), write(one), write(Turn())
+    ended.release()
+    assert (waiting.extend(more), ended.extend(more), ticket.extend(more), ticket.extend(more)) == (0, 0, 1, 0)
+    assert ticket.turns == (one, more)
+    behind = write(more)
+    assert not behind.runs
+    ticket.release()
+    assert behind.runs
+
+
 class Plain:
     """A participant that carries no turn."""
 
