@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
+import handrail.store
+from handrail.runtime import Session
 from handrail.runtime.ledger.ledger import EffectLedger
-from handrail.store import LedgerStore, MemoryStore
+from handrail.store import LedgerStore, MemoryStore, Store
 from handrail.testing import FakeClock
-from tests.runtime.shops import Shop
-from tests.runtime.worlds import World
+from tests.runtime.kit import Shop, World
 from tests.store.stores import STORES
-from tests.store.stores import STORES as WHOLE_STORES
 
 
 @pytest.fixture
@@ -35,19 +36,19 @@ def ledger(store: LedgerStore, clock: FakeClock) -> EffectLedger:
     return EffectLedger(store, clock=clock)
 
 
-@pytest.fixture(params=list(WHOLE_STORES))
+@pytest.fixture(params=list(STORES))
 def world(request: pytest.FixtureRequest) -> Generator[World]:
     """A world over each kind of store."""
     clock = FakeClock()
-    with WHOLE_STORES[request.param](clock) as store:
+    with STORES[request.param](clock) as store:
         yield World(store, clock)
 
 
-@pytest.fixture(params=list(WHOLE_STORES))
+@pytest.fixture(params=list(STORES))
 def shop(request: pytest.FixtureRequest) -> Generator[Shop]:
     """A shop over each kind of store."""
     clock = FakeClock()
-    with WHOLE_STORES[request.param](clock) as store, ExitStack() as opened:
+    with STORES[request.param](clock) as store, ExitStack() as opened:
         yield Shop(store, clock, opened)
 
 
@@ -57,3 +58,17 @@ def stall() -> Generator[Shop]:
     clock = FakeClock()
     with MemoryStore(clock=clock) as store, ExitStack() as opened:
         yield Shop(store, clock, opened)
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def kept(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[Store]:
+    """A store of either kind."""
+    with handrail.store.open("memory:" if request.param == "memory" else f"sqlite:///{tmp_path}/s.db") as opened:
+        yield opened
+
+
+@pytest.fixture
+def session(kept: Store) -> Generator[Session]:
+    """A session in it."""
+    with Session.open(kept, "s") as opened:
+        yield opened

@@ -13,33 +13,15 @@ import pytest
 
 from handrail.adapters.loop import session_ledger
 from handrail.adapters.tool_executor import ToolExecutor
-from handrail.errors import (
-    LedgerError,
-    PromptEvaluationError,
-    PromptValidationError,
-    SecondStoreError,
-)
+from handrail.errors import LedgerError, PromptEvaluationError, PromptValidationError, SecondStoreError
 from handrail.limits import Deadline
-from handrail.prompt import (
-    External,
-    IdempotencyConfig,
-    PolicyDecision,
-    Tool,
-    ToolContext,
-    ToolResult,
-)
-from handrail.runtime import (
-    EffectLedger,
-    Session,
-    ToolCall,
-    ToolInvoked,
-    ToolRaised,
-)
+from handrail.prompt import External, IdempotencyConfig, PolicyDecision, Tool, ToolContext, ToolResult
+from handrail.runtime import EffectLedger, Session, ToolCall, ToolInvoked, ToolRaised
 from handrail.store import MemoryStore
 from handrail.testing import FakeClock, run_tool
 from tests.handler_threads import HandlerThreads
-from tests.kit import Decides, Note, Run, both_ways, call, executor, tool
-from tests.runtime.shops import MINUTE, SHARED, Booked, Shop, ask
+from tests.kit import Decides, Note, Run, both_ways, call, executor, raises, tool
+from tests.runtime.kit import MINUTE, SHARED, Booked, Shop, ask
 from tests.store.kit import delete, replace
 from tests.wording import Wording
 
@@ -59,8 +41,7 @@ def test_a_fresh_result_is_applied_in_the_unit_that_commits_the_call(shop: Shop,
     assert [one.text for one in session[Booked]] == ["hello"]
     assert shop.row().applied_at == shop.row().completed_at == shop.clock.now()
     assert session[Booked].all()[0].key == shop.row().key
-    assert threads == [way.__name__ == "sync"]
-    assert session.open_calls == ()
+    assert (threads, session.open_calls) == ([way.__name__ == "sync"], ())
 
 
 def test_it_is_applied_before_policies_reducers_and_subscribers(stall: Shop) -> None:
@@ -93,8 +74,7 @@ def test_if_it_raises_the_effect_stays_done_and_the_next_call_applies_it(
     session.dispatcher.subscribe(ToolRaised, raised.append)
     door = shop.door(session, shop.tool(key=SHARED))
     message = way(door, call("charge"))
-    assert message.content == wording
-    assert [type(each.error) for each in raised] == [ValueError]
+    assert (message.content, [type(each.error) for each in raised]) == (wording, [ValueError])
     assert (shop.row().status, shop.row().applied_at, len(session[Booked]), len(session[Note])) == ("done", None, 0, 0)
     (open_call,) = session.open_calls
     assert open_call.state == "unapplied"
@@ -140,19 +120,6 @@ def test_a_failing_reducer_undoes_what_was_applied_and_leaves_the_effect_unappli
     assert (len(session[Booked]), shop.row().applied_at) == (1, shop.clock.now())
 
 
-@both_ways
-def test_a_result_that_the_reconciler_finds_is_applied(shop: Shop, way: Run) -> None:
-    """With the parameters that the effect was begun with."""
-    session = shop.session()
-    door = shop.door(session, shop.tool(key=SHARED))
-    assert not way(door, call("charge", "lost")).success
-    assert (shop.row().status, shop.booked) == ("unknown", [])
-    shop.known.append("lost")
-    found = way(door, call("charge", "lost", id="call-2"))
-    assert (found.success, found.replayed, shop.booked, len(session[Booked])) == (True, True, ["lost"], 1)
-    assert shop.row().applied_at == shop.clock.now()
-
-
 def test_an_equal_call_applies_once_what_no_call_has_applied(shop: Shop) -> None:
     """The model asks again under another id; after that, an equal call is new. In one caller, each is new."""
     session = shop.session()
@@ -172,51 +139,26 @@ def test_an_equal_call_applies_once_what_no_call_has_applied(shop: Shop) -> None
     assert (len(shop.charged), len(session[Booked])) == (4, 4)
 
 
-def test_what_is_settled_without_the_model_still_answers_one_equal_call(shop: Shop) -> None:
-    """The model has read that it failed, and asks again."""
-    session = shop.session()
-    shop.fails.append(ValueError("no such account"))
-    door = shop.door(session)
-    assert not ask(door).success
-    assert [each.message.success for each in door.settle_open()] == [True]
-    assert [ask(door, reply=f"s{number}").replayed for number in range(2)] == [True, False]
-    assert (shop.charged, len(session[Booked])) == (["lamp"] * 2, 2)
-
-
-def test_two_sessions_that_apply_one_effect_at_the_same_time_apply_it_once(shop: Shop) -> None:
-    """The one that comes second is rolled back, and answered from the row; its own reducers have run once."""
+@pytest.mark.parametrize("removed", [False, True])
+def test_two_sessions_that_apply_one_effect_at_the_same_time_apply_it_once(shop: Shop, *, removed: bool) -> None:
+    """The second is rolled back and answered from the row, or fails if that was removed; its reducers have run once."""
     key = shop.tool(key=SHARED)
     first, second = shop.session("first"), shop.session("second")
     shop.fails.append(ValueError("no such account"))
     ask(shop.door(first, key))
     one, other = shop.door(first, key), shop.door(second, key)
-    shop.meets.append(lambda: ask_alone(other))
-    answer = ask(one)
-    assert (answer.success, answer.replayed) == (True, True)
-    assert (len(first[Booked]), len(second[Booked])) == (0, 1)
-    assert (len(first[Note]), len(second[Note])) == (1, 1)
-    assert shop.row().applied_at is not None
-    assert first[ToolInvoked].all()[-1].success
 
-
-def test_a_repeat_whose_effect_is_removed_while_another_session_applies_it_is_rolled_back(
-    stall: Shop,
-) -> None:
-    """It had a result that nothing records any more; its handler does not run again."""
-    key = stall.tool(key=SHARED)
-    first, second = stall.session("first"), stall.session("second")
-    stall.fails.append(ValueError("no such account"))
-    ask(stall.door(first, key))
-    one, other = stall.door(first, key), stall.door(second, key)
-
-    def apply_and_remove() -> None:
+    def meet() -> None:
         ask_alone(other)
-        assert delete(stall.store, stall.row())
+        assert not removed or delete(shop.store, shop.row())
 
-    stall.meets.append(apply_and_remove)
+    shop.meets.append(meet)
     answer = ask(one)
-    assert (answer.success, stall.charged) == (False, ["lamp"])
-    assert (len(first[Booked]), len(second[Booked])) == (0, 1)
+    assert (answer.success, shop.charged, len(first[Booked]), len(second[Booked])) == (not removed, ["lamp"], 0, 1)
+    if not removed:
+        assert (answer.replayed, len(first[Note]), len(second[Note])) == (True, 1, 1)
+        assert shop.row().applied_at is not None
+        assert first[ToolInvoked].all()[-1].success
 
 
 def test_a_repeat_whose_parameters_cannot_be_restored_is_refused(stall: Shop, wording: Wording) -> None:
@@ -226,8 +168,7 @@ def test_a_repeat_whose_parameters_cannot_be_restored_is_refused(stall: Shop, wo
     ask(door)
     assert replace(stall.store, stall.row(), stall.row()._replace(arguments=b'"cut"'))
     refused = ask(door)
-    assert not refused.success
-    assert refused.content == wording
+    assert (refused.success, refused.content) == (False, wording)
     assert (stall.row().status, stall.row().applied_at, stall.booked) == ("done", None, ["lamp"])
 
 
@@ -276,9 +217,8 @@ def test_what_waits_to_be_applied_is_not_invalidated_unless_by_force(stall: Shop
     ask(stall.door(session))
     ledger = session_ledger(session, clock=stall.clock)
     row = stall.row()
-    with pytest.raises(LedgerError) as caught:
+    with raises(LedgerError, wording):
         ledger.invalidate(row.key, partition=row.partition)
-    assert str(caught.value) == wording
     assert (ledger.invalidate_by_tool("charge"), ledger.clear(), stall.rows()) == (0, 0, [row])
     assert ledger.invalidate(row.key, partition=row.partition, force=True)
 
@@ -297,8 +237,7 @@ def test_a_parent_is_undone_if_another_session_applies_the_nested_effect_first(s
     session = shop.session()
     door = outer(shop, session, asks)
     message = ask(door, name="parent")
-    assert message.content == wording
-    assert (len(session[Booked]), len(other.environment.session[Booked])) == (0, 1)
+    assert (message.content, len(session[Booked]), len(other.environment.session[Booked])) == (wording, 0, 1)
     assert ask(door, name="parent").success
     assert (len(session[Booked]), shop.charged) == (0, ["hello"])
 
@@ -360,8 +299,7 @@ def test_an_executor_refuses_a_tool_whose_effects_and_session_are_in_two_places(
     stall = Shop(MemoryStore(clock=clock), clock, ExitStack())
     with pytest.raises(SecondStoreError) as caught:
         executor(stall.tool(), session=Session(session_id="s"))
-    assert str(caught.value) == wording
-    assert (caught.value.tool, caught.value.store) == ("charge", None)
+    assert (str(caught.value), caught.value.tool, caught.value.store) == (wording, "charge", None)
     with pytest.raises(SecondStoreError) as caught:
         stall.door(stall.session(), effect_ledger=EffectLedger(clock=clock))
     assert caught.value.store is stall.store
@@ -387,16 +325,8 @@ def test_a_declaration_that_cannot_work_is_refused(
     name: str, made: Callable[[], Tool[Any, Any]], wording: Wording
 ) -> None:
     """When the tool is made."""
-    with pytest.raises(PromptValidationError) as caught:
+    with raises(PromptValidationError, wording):
         made()
-    assert str(caught.value) == wording
-
-
-def _fitting(params: Note, result: ToolResult[Note], *, context: ToolContext) -> None: ...
-
-
-def _returning(params: Note, result: ToolResult[Note], *, context: ToolContext) -> int:
-    return 0
 
 
 def test_a_late_result_that_is_accepted_is_applied_by_the_next_call(shop: Shop) -> None:
@@ -421,6 +351,13 @@ def test_a_late_result_that_is_accepted_is_applied_by_the_next_call(shop: Shop) 
     assert ask(door).replayed
     assert (len(session[Booked]), shop.row().applied_at) == (1, shop.clock.now())
     assert shop.row().expires_at == shop.clock.now() + MINUTE
+
+
+def _fitting(params: Note, result: ToolResult[Note], *, context: ToolContext) -> None: ...
+
+
+def _returning(params: Note, result: ToolResult[Note], *, context: ToolContext) -> int:
+    return 0
 
 
 def test_a_result_that_the_reconciler_finds_does_not_expire_before_it_is_applied(shop: Shop) -> None:

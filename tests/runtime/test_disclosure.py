@@ -27,12 +27,12 @@ from handrail.prompt import (
     ToolContext,
     ToolResult,
 )
-from handrail.prompt.disclosure import OpenSections
 from handrail.runtime import Session, ToolCall, ToolInvoked
 from handrail.store import SqliteStore
 from handrail.testing import Crashed
 from tests.crash.forks import fork_to_crash
-from tests.kit import Decides
+from tests.kit import Decides, raises
+from tests.runtime.kit import expect
 from tests.session.faulty_stores import FaultyStore, faulty
 from tests.store.stores import STORES
 from tests.wording import Wording
@@ -115,7 +115,6 @@ NO_CHARGE = Decides(
 )
 ASK_TO_LOOK = Decides(lambda each, _: PolicyDecision.ask("may it?") if each.name == "look" else PolicyDecision.allow())
 CHARGE = ToolCall("charge", "charge", {"order": "A-1"})
-REFUND = ToolCall("refund", "refund", {"order": "A-1"})
 LOOK = ToolCall("look", "look", {})
 
 
@@ -124,34 +123,11 @@ def open_paths(executor: ToolExecutor) -> set[str]:
     return {each.path for each in executor.environment.rendered_prompt.sections if each.is_open}
 
 
-def names(executor: ToolExecutor) -> set[str]:
-    """The names of the tools that the next request has."""
-    return {each.name for each in executor.tools}
-
-
 @pytest.fixture(params=list(STORES))
 def store(request: pytest.FixtureRequest) -> Generator[FaultyStore]:
     """An empty store, one kind after the other."""
     with faulty(str(request.param), SYSTEM_CLOCK) as made:
         yield made
-
-
-def test_opening_is_recorded_as_failed_and_raised_and_a_repeat_says_open(wording: Wording) -> None:
-    """Document 001. The exception names what is open now, and the repeat has a final record."""
-    executor = desk()
-    with pytest.raises(VisibilityExpansionRequired) as caught:
-        executor.execute(opens("billing"), reply="r1")
-    assert caught.value.open_sections == caught.value.section_keys == ("billing",)
-    assert caught.value.reason == "needed"
-    assert caught.value.requested_overrides == {"billing": "open"}
-    assert names(executor) >= {"look", "charge", "open_sections"}
-    assert "All about money." in executor.text
-    again = executor.execute(opens("billing"), reply="r1")
-    assert (again.success, again.replayed) == (True, False)
-    assert again.content == wording
-    assert executor.execute(opens("billing"), reply="r1").replayed
-    events = executor.environment.session[ToolInvoked].all()
-    assert [(event.success, event.final) for event in events] == [(False, False), (True, True)]
 
 
 @pytest.mark.parametrize("reply", ["r1", None])
@@ -183,8 +159,7 @@ def test_all_calls_of_a_reply_see_the_prompt_as_it_was(
 def test_a_reply_that_changes_nothing_says_so() -> None:
     """So that a loop may send the same prompt again; a reply that waits for a person may have changed it."""
     executor = desk()
-    calm = executor.answer([LOOK], reply="r1")
-    assert isinstance(calm, Answers)
+    calm = expect(Answers, executor.answer([LOOK], reply="r1"))
     assert not calm.prompt_changed
 
     def postpone(_request: object) -> bool:
@@ -192,8 +167,7 @@ def test_a_reply_that_changes_nothing_says_so() -> None:
 
     template = PromptTemplate[str](ns="t", key="ask", sections=sections(), policies=[ASK_TO_LOOK])
     asking = ToolExecutor(prompt=Prompt(template), session=Session(), approver=postpone)
-    waiting = asking.answer([LOOK, opens("guide")], reply="r1")
-    assert isinstance(waiting, PendingAnswers)
+    waiting = expect(PendingAnswers, asking.answer([LOOK, opens("guide")], reply="r1"))
     assert waiting.prompt_changed
     assert [message.call_id for message in waiting.messages] == ["open"]
 
@@ -203,51 +177,7 @@ def test_a_section_brings_its_policies(wording: Wording) -> None:
     executor = desk(None, NO_CHARGE)
     executor.execute_all([opens("billing")], reply="r1")
     denied = executor.execute(CHARGE, reply="r2")
-    assert not denied.success
-    assert denied.content == wording
-
-
-def test_a_section_opens_with_those_above_it(wording: Wording) -> None:
-    """What is below a closed section cannot be seen, and its tool is answered with the innermost section."""
-    executor = desk()
-    refused = executor.execute(REFUND, reply="r1")
-    assert refused.content == wording
-    executor.execute_all([opens("billing.refunds")], reply="r2")
-    assert open_paths(executor) == {"billing", "billing.refunds"}
-    assert executor.execute(REFUND, reply="r3").success
-    executor.execute_all([closes("billing")], reply="r4")
-    assert open_paths(executor) == {"billing.refunds"}
-    assert "refund" not in names(executor)
-
-
-def test_a_closed_section_takes_its_tools_with_it() -> None:
-    """From the next reply on; closing is an ordinary call that is committed."""
-    executor = desk()
-    executor.execute_all([opens("billing", "guide")], reply="r1")
-    closed, charged = executor.execute_all([closes("billing"), CHARGE], reply="r2")
-    assert closed.success
-    assert charged.content == "charged A-1"
-    assert open_paths(executor) == {"guide"}
-    assert not executor.execute(CHARGE, reply="r3").success
-
-
-def test_a_section_without_tools_is_read_and_stays_closed(wording: Wording) -> None:
-    """One with tools is opened."""
-    executor = desk()
-    read = executor.execute(ToolCall("1", "read_section", {"path": "guide"}), reply="r1")
-    assert read.content == wording
-    refused = executor.execute(ToolCall("2", "read_section", {"path": "billing"}), reply="r1")
-    assert (refused.success, refused.content) == (False, wording)
-    assert open_paths(executor) == set()
-
-
-@pytest.mark.parametrize("paths", [[], ["bilings"], ["guide", "desk", 3], "guide"])
-def test_paths_that_name_no_section_are_refused(paths: Any, wording: Wording) -> None:
-    """The message says where, and what there is."""
-    executor = desk()
-    refused = executor.execute(ToolCall("1", "open_sections", {"paths": paths, "reason": ""}), reply="r1")
-    assert (refused.success, refused.content) == (False, wording)
-    assert not len(executor.environment.session[OpenSections])
+    assert (denied.success, denied.content) == (False, wording)
 
 
 def test_a_handler_may_ask_for_sections(wording: Wording) -> None:
@@ -304,25 +234,6 @@ def test_a_section_that_cannot_be_rendered_is_never_opened(caplog: pytest.LogCap
         broken.render(open={"odd"})
 
 
-def test_what_is_open_is_state_of_the_session() -> None:
-    """A fork has it and goes its own way, a snapshot restores it, a reset empties it."""
-    session = Session()
-    executor = desk(session)
-    start = executor.text
-    closed = session.snapshot()
-    executor.execute_all([opens("guide")], reply="r1")
-    opened = executor.text
-    fork = desk(session.fork())
-    assert fork.text == opened
-    fork.execute_all([closes("guide")], reply="r2")
-    assert (fork.text, executor.text) == (start, opened)
-    session.restore(closed)
-    assert executor.text == start
-    executor.execute_all([opens("guide")], reply="r3")
-    session.reset()
-    assert executor.text == start
-
-
 def test_another_process_finds_open_what_was_opened(store: FaultyStore) -> None:
     """In each kind of store; the reply that was interrupted is answered as it would have been."""
     with Session.open(store, "s") as session:
@@ -332,8 +243,7 @@ def test_another_process_finds_open_what_was_opened(store: FaultyStore) -> None:
     with Session.open(store, "s") as session:
         executor = desk(session)
         assert executor.text == text
-        answered = executor.answer([opens("billing"), CHARGE, LOOK], reply="r1")
-        assert isinstance(answered, Answers)
+        answered = expect(Answers, executor.answer([opens("billing"), CHARGE, LOOK], reply="r1"))
         opened, early, looked = answered
         assert (opened.success, early.success, looked.replayed) == (True, False, True)
         assert executor.execute(CHARGE, reply="r2").success
@@ -347,8 +257,7 @@ def test_a_repeated_reply_opens_nothing_that_was_closed_after_it(store: FaultySt
         with Session.open(store, "s") as session:
             executor = desk(session)
             for calls, reply in replies:
-                answered = executor.answer(calls, reply=reply)
-                assert isinstance(answered, Answers)
+                answered = expect(Answers, executor.answer(calls, reply=reply))
                 said.append([message.content for message in answered])
             assert open_paths(executor) == set()
     assert said[:3] == said[3:]
@@ -378,23 +287,6 @@ def test_a_killed_process_has_opened_and_recorded_or_neither(point: str, is_open
         assert open_paths(executor) == {"billing"}
 
 
-def test_names_give_way_to_tools_of_the_prompt(wording: Wording) -> None:
-    """Also to those of sections that are closed, and the text has the names that there are."""
-
-    @tool
-    def open_sections() -> str:
-        """A tool of the program."""
-        return "mine"
-
-    section = MarkdownSection(title="Odd", template="T", summary="S", tools=[open_sections])
-    executor = ToolExecutor(prompt=Prompt(PromptTemplate[str](ns="t", key="k", sections=[section])), session=Session())
-    assert names(executor) == {"open_sections_2", "close_sections"}
-    [line] = [line for line in executor.text.split("\n") if "open_sections_2" in line]
-    assert line == wording
-    executor.execute_all([ToolCall("1", "open_sections_2", {"paths": ["odd"], "reason": ""})], reply="r1")
-    assert executor.execute(ToolCall("1", "open_sections", {}), reply="r2").content == "mine"
-
-
 @given(st.lists(st.tuples(st.sampled_from(["open", "close"]), st.sets(st.sampled_from(PATHS), min_size=1)), max_size=6))
 def test_the_open_sections_are_those_of_the_model(steps: list[tuple[str, set[str]]]) -> None:
     """Opening opens what is above, too; the text is that of a rendering with just these sections."""
@@ -412,14 +304,6 @@ def test_the_open_sections_are_those_of_the_model(steps: list[tuple[str, set[str
         assert [each.name for each in fresh.tools] == [each.name for each in executor.environment.rendered_prompt.tools]
 
 
-def test_a_prompt_without_summaries_has_none_of_this(wording: Wording) -> None:
-    """Nothing is added to its requests, and a call by such a name is one of an unknown tool."""
-    plain = Prompt(PromptTemplate[str](ns="t", key="k", sections=[Section(title="Desk", tools=[look])]))
-    executor = ToolExecutor(prompt=plain, session=Session())
-    assert names(executor) == {"look"}
-    assert executor.execute(opens("desk"), reply="r1").content == wording
-
-
 def test_a_given_rendering_is_where_the_run_begins() -> None:
     """As the model has seen the prompt; what is opened and closed is relative to it."""
     desk = prompt()
@@ -435,9 +319,8 @@ def test_what_opens_is_written_in_one_unit_with_the_record(store: FaultyStore, w
         executor = desk(session)
         executor.execute(LOOK, reply="r0")
         store.go_down("commit", "append")
-        with pytest.raises(RecordingError) as raised:
+        with raises(RecordingError, wording):
             executor.execute_all([opens("billing")], reply="r1")
-        assert str(raised.value) == wording
         assert open_paths(executor) == set()
         store.come_back()
         executor.execute_all([opens("billing", id="2")], reply="r2")

@@ -7,17 +7,17 @@ import threading
 from collections.abc import Coroutine, Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 
 from handrail import store
 from handrail.adapters.tool_executor import ToolExecutor
-from handrail.errors import SessionUseError, ToolValidationError
+from handrail.errors import ToolValidationError
 from handrail.prompt import Tool, ToolContext, ToolResult
 from handrail.prompt.signature import Effect
 from handrail.runtime import Session, ToolCall, ToolInvoked, ToolMessage
-from handrail.session import SlicePolicy, stored_as
+from handrail.session import stored_as
 from handrail.store import Store
 from handrail.store.sql.units import PendingUnit, UnitAnswer
 from handrail.threads import THREADS
@@ -41,16 +41,6 @@ class Paid:
     """What a call leaves in its session."""
 
     cents: int
-
-
-@stored_as("tests.durable_tasks.note")
-@dataclass(frozen=True)
-class Note:
-    """An item of a LOG."""
-
-    slice_policy: ClassVar[SlicePolicy] = SlicePolicy.LOG
-
-    text: str
 
 
 def ask(door: ToolExecutor, call_id: str = "c1") -> Coroutine[Any, Any, ToolMessage]:
@@ -146,32 +136,6 @@ def held(kept: Store) -> Generator[Gate]:
         committer.write = write
 
 
-class Stall(ExitStack):
-    """Keeps units from being written from some moment on; a context manager, which ends it."""
-
-    def __init__(self, kept: Store) -> None:
-        super().__init__()
-        self._kept = kept
-        self._gate: Gate | None = None
-        self._begun = asyncio.Event()
-
-    def begin(self) -> None:
-        """Keep units from being written from here on."""
-        self._gate = self.enter_context(held(self._kept))
-        self._begun.set()
-
-    async def reached(self) -> None:
-        """Wait until a unit is kept from being written."""
-        await self._begun.wait()
-        assert self._gate is not None
-        await until(self._gate.reached)
-
-    def end(self) -> None:
-        """Let units be written."""
-        assert self._gate is not None
-        self._gate.opened.set()
-
-
 async def until(event: threading.Event) -> None:
     """Wait for an event of a thread."""
     assert await asyncio.to_thread(event.wait, PATIENCE)
@@ -242,133 +206,27 @@ async def test_task_that_is_cancelled_while_its_commit_is_written_has_made_its_c
     assert desk.recorded("s") == ([True, True, True] if effect == "external" else [True])
 
 
-async def test_writes_of_the_program_on_the_thread_of_the_loop_do_not_wait_for_the_loop(desk: Desk) -> None:
-    """A LOG gets an item while a thread of the store commits a call; a store of one writer needs the awaited form."""
-    session = desk.session("s")
-    with held(desk.kept) as gate:
-        calling = asyncio.ensure_future(desk.call("s", effect="state"))
-        await until(gate.reached)
-        threading.Timer(0.01, gate.opened.set).start()
-        item = Note("while it is committed")
-        if desk.kept.url.startswith("sqlite"):
-            with pytest.raises(SessionUseError):
-                session[Note].append(item)
-            await session[Note].append_async(item)
-        else:
-            session[Note].append(item)
-        await calling
-    assert desk.recorded("s") == [True]
-    assert desk.session("s")[Note].all() == (Note("while it is committed"),)
-
-
-async def test_commits_of_calls_of_one_session_are_written_one_after_the_other(desk: Desk) -> None:
-    """A hundred reads of one reply; each is recorded, in the order in which they were asked for."""
-
-    async def look(params: Pay, *, context: ToolContext) -> ToolResult[None]:
-        await asyncio.sleep(0)
-        return ToolResult.ok(None, str(params.cents))
-
-    tool = Tool[Pay, None](name="look", description="Looks.", handler=look, effect="read")
-    door = executor(tool, session=desk.session("s"))
-    calls = [ToolCall(f"c{number}", "look", {"cents": number}) for number in range(100)]
-    messages = await door.execute_all_async(calls, reply="r")
-    assert all(message.success for message in messages)
-    desk.session("s").close()
-    with Session.open(desk.kept, "s") as again:
-        assert [event.call.id for event in again[ToolInvoked].all()] == [call.id for call in calls]
-
-
-async def test_many_agents_make_each_call_once(desk: Desk) -> None:
-    """Fifty agents on one loop, while threads make calls in sessions of theirs."""
-    names = [f"agent-{number}" for number in range(50)]
-    beside = [f"thread-{number}" for number in range(4)]
-    for name in (*names, *beside):
-        desk.session(name)
-
-    def work(name: str) -> None:
-        for number in range(5):
-            asyncio.run(desk.call(name, f"c{number}"))
-
-    async def agent(name: str) -> None:
-        for number in range(5):
-            assert not await desk.call(name, f"c{number}")
-
-    threads = [asyncio.to_thread(work, name) for name in beside]
-    await asyncio.gather(*map(agent, names), *threads)
-    assert sorted(desk.paid) == sorted(5 * [*names, *beside])
-    for name in (names[0], beside[0]):
-        assert desk.recorded(name) == [True] * 5
-        assert desk.status(name) == ["done"] * 5
-
-
-def through_connection(desk: Desk, name: str, statement: str) -> ToolExecutor:
-    """An executor over a `def` handler that executes a statement through `context.connection`."""
-
-    def pay(params: Pay, *, context: ToolContext) -> ToolResult[Paid]:
-        context.connection.execute(statement)
-        return ToolResult.ok(Paid(params.cents))
-
-    return desk.executor(name, "state", pay)
-
-
-async def test_more_calls_than_connections_write_through_the_database_on_one_loop(desk: Desk) -> None:
-    """Those that have ended commit, and other agents make their calls, while the others wait for a place."""
-    assert (await ask(through_connection(desk, "table", "CREATE TABLE rows_of_calls (n INTEGER)"))).success
-    insert = "INSERT INTO rows_of_calls (n) VALUES (1)"
-    doors = [through_connection(desk, f"agent-{number}", insert) for number in range(30)]
-    for number in range(10):
-        desk.session(f"pays-{number}")
-    noted = [ask(door) for door in doors]
-    paid = [desk.call(f"pays-{number}") for number in range(10)]
-    messages, _ = await asyncio.gather(asyncio.gather(*noted), asyncio.gather(*paid))
-    assert [message.content for message in messages if not message.success] == []
-    assert len(desk.paid) == 10
-
-
-@pytest.mark.parametrize("how", ["raises", "fails", "is unknown"])
-@pytest.mark.parametrize("effect", EFFECTS)
-async def test_loop_runs_while_a_failed_call_is_recorded(desk: Desk, effect: Effect, how: str) -> None:
-    """Also while its effect is: other tasks have their turns until both are written."""
-    stall = Stall(desk.kept)
-
-    async def pay(params: Pay, *, context: ToolContext) -> ToolResult[Paid]:
-        stall.begin()
-        if how == "fails":
-            return ToolResult.error("the card has expired")
-        raise ToolValidationError("no such card") if how == "raises" else TimeoutError("no answer")
-
-    with stall:
-        calling = asyncio.ensure_future(ask(desk.executor("s", effect, pay)))
-        await stall.reached()
-        await asyncio.sleep(0)
-        assert not calling.done()
-        stall.end()
-        assert not (await calling).success
-    assert desk.recorded("s") == [False]
-    assert desk.status("s") == ([] if effect == "state" else ["unknown" if how == "is unknown" else "failed"])
-
-
 async def test_task_that_is_cancelled_while_its_failed_call_is_recorded_leaves_it_recorded(desk: Desk) -> None:
     """The effect is recorded as failed, and the call too, before the cancellation is raised; subscribers hear of it."""
-    stall, heard = Stall(desk.kept), list[str]()
+    holding, begun, heard = list[Gate](), asyncio.Event(), list[str]()
+    with ExitStack() as stack:
 
-    async def pay(params: Pay, *, context: ToolContext) -> ToolResult[Paid]:
-        stall.begin()
-        raise ToolValidationError("no such card")
+        async def pay(params: Pay, *, context: ToolContext) -> ToolResult[Paid]:
+            holding.append(stack.enter_context(held(desk.kept)))
+            begun.set()
+            raise ToolValidationError("no such card")
 
-    desk.session("s").dispatcher.subscribe(ToolInvoked, lambda event: heard.append(event.call.id))
-    with stall:
+        desk.session("s").dispatcher.subscribe(ToolInvoked, lambda event: heard.append(event.call.id))
         calling = asyncio.ensure_future(ask(desk.executor("s", handler=pay)))
-        await stall.reached()
+        await begun.wait()
+        await until(holding[0].reached)
         calling.cancel()
         await asyncio.sleep(0)
         assert (calling.done(), heard) == (False, [])
-        stall.end()
+        holding[0].opened.set()
         with pytest.raises(asyncio.CancelledError):
             await calling
-    assert heard == ["c1"]
-    assert desk.status("s") == ["failed"]
-    assert desk.recorded("s") == [False]
+    assert (heard, desk.status("s"), desk.recorded("s")) == (["c1"], ["failed"], [False])
 
 
 async def test_failed_call_is_recorded_where_no_thread_can_be_started(
@@ -389,23 +247,3 @@ async def test_failed_call_is_recorded_where_no_thread_can_be_started(
 
     assert not (await ask(desk.executor("s", handler=pay))).success
     assert (desk.status("s"), desk.recorded("s")) == (["failed"], [False])
-
-
-def test_run_that_ends_with_a_call_under_way_waits_for_its_commit(desk: Desk) -> None:
-    """`asyncio.run` cancels the tasks that are left: the call has been made, or its claim is withdrawn."""
-
-    async def leave(name: str, effect: Effect, gate: Gate) -> None:
-        calls.append(asyncio.ensure_future(desk.call(name, effect=effect)))
-        await until(gate.reached)
-        threading.Timer(0.01, gate.opened.set).start()
-
-    calls: list[asyncio.Future[bool]] = []
-    for effect in EFFECTS:
-        name = f"s-{effect}"
-        desk.session(name)
-        with held(desk.kept) as gate:
-            asyncio.run(leave(name, effect, gate))
-        assert calls.pop().cancelled()
-        assert asyncio.run(desk.call(name, effect=effect)) == (effect == "state")
-        assert desk.recorded(name)[-1]
-    assert desk.paid == ["s-external", "s-state"]

@@ -6,19 +6,17 @@ import logging
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import timedelta
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 
-from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import PromptEvaluationError, ToolValidationError
 from handrail.prompt import ApprovalRequest, PolicyDecision, Tool, ToolContext, ToolResult
 from handrail.resources import Binding, Scope
-from handrail.runtime import EffectLedger, IdempotencyConfig, Step, ToolCall, ToolRaised
+from handrail.runtime import EffectLedger, IdempotencyConfig, Step, ToolCall
 from handrail.runtime.ledger.effects import ClaimRequest, NotKnown
 from handrail.serde import digest
-from tests.kit import Kept, Note, Run, both_ways, call, echo, events, executor, soon, tool
+from tests.kit import Kept, Note, call, echo, events, executor, raises, soon, tool
 from tests.store.kit import replace
 from tests.wording import Wording
 
@@ -36,70 +34,6 @@ class Verdict:
 
     def on_result(self, tool: Any, params: Any, result: Any, *, context: ToolContext) -> None:
         context.session[Kept].append(Kept(params.text))
-
-
-@dataclass(frozen=True)
-class Asking:
-    """Arguments whose code makes a call."""
-
-    door: ClassVar[Any] = None
-    text: str
-
-    def __post_init__(self) -> None:
-        made_inside(self.door)
-
-
-def made_inside(door: Any) -> None:
-    """Make a call that writes, from code of the program that runs in another call."""
-    door.execute(call("other", id="inside"), reply="inside")
-
-
-def by_arguments(_door: Any) -> dict[str, Any]:
-    """The arguments are made by code of the program."""
-    return {"of": Asking}
-
-
-def by_key(door: Any) -> dict[str, Any]:
-    """The key of the effect is."""
-
-    def key(_params: Any) -> str:
-        made_inside(door[0])
-        return "k"
-
-    return {"effect": "external", "idempotency": IdempotencyConfig(strategy="custom", key_fn=key)}
-
-
-def by_subscriber(door: Any) -> dict[str, Any]:
-    """A subscriber is notified of what the handler raises."""
-
-    def fail(_params: Any, *, context: ToolContext) -> ToolResult[Note]:
-        context.session.dispatcher.subscribe(ToolRaised, lambda _event: made_inside(door[0]))
-        raise ValueError("no")
-
-    return {"handler": fail}
-
-
-def _say_done(_params: object, *, context: ToolContext) -> ToolResult[Note]:
-    return ToolResult.ok(Note("done"))
-
-
-@both_ways
-@pytest.mark.parametrize("code", [by_arguments, by_key, by_subscriber])
-def test_a_call_that_code_of_the_program_makes_in_a_call_does_not_wait_for_that(
-    code: Callable[[Any], dict[str, Any]], way: Run, wording: Wording
-) -> None:
-    """Whatever code it is, parsing, a key, a subscriber: it is nested in the call, and refused with the reason."""
-    held: list[ToolExecutor] = []
-    options = code(held)
-    kind: Any = options.pop("of", Note)
-    handler = options.pop("handler", _say_done)
-    outer = Tool[kind, Note](name="outer", description="Calls.", handler=handler, **options)
-    held.append(executor(outer, tool("other")))
-    Asking.door = held[0]
-    way(held[0], call("outer"))
-    refused = next(event for event in events(held[0]) if event.name == "other")
-    assert refused.refused_at is Step.TURN
-    assert refused.result.message == wording
 
 
 def test_a_tool_without_parameters_says_what_to_send(wording: Wording) -> None:
@@ -129,8 +63,7 @@ def test_an_inner_call_of_the_same_effect_gets_the_result_of_the_first() -> None
 
     door = executor(tool("outer", outer), tool("keep", keep, idempotency=IdempotencyConfig()))
     assert door.execute(call("outer")).success
-    assert runs == ["a"]
-    assert door.environment.session[Note].all() == (Note("hello"), Note("hello"))
+    assert (runs, door.environment.session[Note].all()) == (["a"], (Note("hello"), Note("hello")))
 
 
 def test_a_call_that_asks_for_its_own_effect_does_not_wait_for_itself(wording: Wording) -> None:
@@ -263,8 +196,7 @@ async def test_a_denied_read_is_judged_again_when_the_reads_before_it_have_ended
     asked = [0, 1, 1]
     door = executor(tool("look", look, effect="read"), policies=(Verdict(check),))
     messages = await door.execute_all_async([call("look", "a", id="1"), call("look", "b", id="2")])
-    assert [message.success for message in messages] == [True, True]
-    assert asked == []
+    assert ([message.success for message in messages], asked) == ([True, True], [])
 
 
 def test_an_approver_that_takes_too_long_ends_the_run_at_the_deadline(wording: Wording) -> None:
@@ -277,21 +209,9 @@ def test_an_approver_that_takes_too_long_ends_the_run_at_the_deadline(wording: W
     deadline = soon()
     ask = Verdict(lambda: PolicyDecision.ask("sure?"))
     door = executor(tool("echo"), policies=(ask,), approver=approver, deadline=deadline)
-    with pytest.raises(PromptEvaluationError) as raised:
+    with raises(PromptEvaluationError, wording):
         door.execute(call("echo"))
-    assert str(raised.value) == wording
     release.set()
-
-
-def test_an_approver_may_end_the_run() -> None:
-    """A person who says stop means all of it."""
-
-    def approver(request: ApprovalRequest) -> bool:
-        raise PromptEvaluationError("stop everything")
-
-    door = executor(tool("echo"), policies=(Verdict(lambda: PolicyDecision.ask("sure?")),), approver=approver)
-    with pytest.raises(PromptEvaluationError, match="stop everything"):
-        door.execute(call("echo"))
 
 
 class Stuck:
@@ -314,29 +234,9 @@ def test_a_resource_that_cannot_be_closed_fails_a_success_and_is_logged_otherwis
     binding = Binding(Stuck, lambda _: Stuck(), scope=Scope.TOOL_CALL)
     door = executor(tool("use", use), resources={Stuck: binding})
     message = door.execute(call("use"))
-    assert not message.success
-    assert ("OSError: stuck" in message.content) == succeeds
+    assert (message.success, "OSError: stuck" in message.content) == (False, succeeds)
     assert door.environment.session[Note].all() == ()
     assert succeeds or caplog.messages == wording
-
-
-def test_a_call_made_by_a_late_handler_is_refused(wording: Wording) -> None:
-    """Its own call has ended, so nothing it asks for is done."""
-    release, done = threading.Event(), threading.Event()
-    answers: list[str] = []
-
-    def slow(params: Note, *, context: ToolContext) -> ToolResult[Note]:
-        release.wait()
-        answers.append(door.execute(call("echo", id="late")).content)
-        done.set()
-        return ToolResult.ok(params)
-
-    door = executor(tool("slow", slow, timeout=timedelta(milliseconds=10)), tool("echo", echo))
-    assert not door.execute(call("slow")).success
-    release.set()
-    assert done.wait(10)
-    assert answers == [wording]
-    assert door.environment.session[Note].all() == ()
 
 
 def test_a_concurrent_tool_may_use_what_nobody_takes_turns_on() -> None:

@@ -1,15 +1,20 @@
-"""The two ways to carry a call out: how they wait, and what they leave behind."""
+"""The two ways to carry a call out: how they wait, what they leave behind, and the loop of `async def` handlers."""
 
 from __future__ import annotations
 
 import asyncio
 import gc
+import os
+import signal
+import subprocess
+import sys
 import threading
 import warnings
-from collections.abc import Awaitable, Callable, Generator, Iterator
+from collections.abc import Awaitable, Callable, Generator
 from concurrent.futures import Future
+from contextvars import ContextVar
 from datetime import timedelta
-from itertools import count
+from functools import partial
 from typing import Any, cast
 
 import anyio
@@ -17,84 +22,17 @@ import pytest
 
 from handrail import tool as function_tool
 from handrail.limits import Deadline
-from handrail.prompt import Approval, External, IdempotencyConfig, ToolContext, ToolPolicy, ToolResult
+from handrail.prompt import External, IdempotencyConfig, ToolContext, ToolResult
 from handrail.resources import Binding, Scope
 from handrail.runtime import EffectLedger
 from handrail.runtime.execution import ASYNC, BLOCKING, ExecutionMode, ExecutionTimeoutError, run_to_completion
-from handrail.runtime.handler_loop import cancel_all
+from handrail.runtime.handler_loop import MOST_KEPT, run_on_handler_loop
 from handrail.store.memory import MemoryStore
-from handrail.testing import FakeClock
 from handrail.transaction import current
 from tests.handler_threads import HandlerThreads
-from tests.kit import ASKS, Kept, Note, Run, both_ways, call, executor, tool
+from tests.kit import Kept, Note, Run, both_ways, call, executor, tool
+from tests.open_files import open_files
 from tests.wording import Wording
-
-
-def test_what_suspends_on_the_synchronous_entry_is_a_fault_of_the_library() -> None:
-    """It meets an exception where it suspends, instead of hanging."""
-
-    class Once:
-        def __await__(self) -> Any:
-            yield None
-
-    async def suspend(wait: Awaitable[None]) -> None:
-        await wait
-
-    with pytest.raises(AttributeError):
-        run_to_completion(suspend(Once()))
-
-
-def test_an_unbounded_handler_runs_on_the_calling_thread_unless_that_runs_a_loop() -> None:
-    """A `def` handler may block, and would stop the loop."""
-    ran_on: list[int] = []
-
-    def handler(params: Note, *, context: ToolContext) -> ToolResult[Note]:
-        ran_on.append(threading.get_ident())
-        return ToolResult.ok(params)
-
-    door = executor(tool("work", handler))
-    assert door.execute(call("work", id="1")).success
-    assert asyncio.run(door.execute_async(call("work", id="2"))).success
-    assert [thread == threading.get_ident() for thread in ran_on] == [True, False]
-
-
-def test_a_task_that_overran_and_will_not_end_is_left_behind(
-    caplog: pytest.LogCaptureFixture, wording: Wording
-) -> None:
-    """It has swallowed its cancellation; what it ends with is logged, and nothing of it lands."""
-    release = threading.Event()
-
-    async def stubborn(params: Note, *, context: ToolContext) -> ToolResult[Note]:
-        while not release.is_set():
-            try:
-                await asyncio.sleep(0.01)
-            except asyncio.CancelledError:
-                continue
-        raise ValueError("late")
-
-    async def run() -> None:
-        door = executor(tool("stubborn", stubborn, timeout=timedelta(milliseconds=10)), clock=FakeClock())
-        assert (await door.execute_async(call("stubborn"))).content == wording
-        release.set()
-        others = asyncio.all_tasks() - {asyncio.current_task()}
-        await asyncio.wait(others)
-
-    asyncio.run(run())
-    assert caplog.messages == wording
-
-
-def test_a_bounded_handler_that_is_in_time_is_answered_from_its_thread() -> None:
-    """The bound costs a thread, and nothing else."""
-    caller = threading.get_ident()
-    threads: list[int] = []
-
-    def quick(params: Note, *, context: ToolContext) -> ToolResult[Note]:
-        threads.append(threading.get_ident())
-        return ToolResult.ok(params)
-
-    assert executor(tool("quick", quick, timeout=timedelta(minutes=1))).execute(call("quick")).success
-    assert executor(tool("quick", quick)).execute(call("quick")).success
-    assert [thread == caller for thread in threads] == [False, True]
 
 
 class Hanging:
@@ -129,6 +67,21 @@ class Hanging:
         self.order.append("closed")
 
 
+def test_an_unbounded_handler_runs_on_the_calling_thread_unless_that_runs_a_loop() -> None:
+    """A `def` handler may block, and would stop the loop; a bounded one has a thread of its own."""
+    ran_on: list[int] = []
+
+    def handler(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        ran_on.append(threading.get_ident())
+        return ToolResult.ok(params)
+
+    door = executor(tool("work", handler), tool("bounded", handler, timeout=timedelta(minutes=1)))
+    assert door.execute(call("work", id="1")).success
+    assert asyncio.run(door.execute_async(call("work", id="2"))).success
+    assert door.execute(call("bounded", id="3")).success
+    assert [thread == threading.get_ident() for thread in ran_on] == [True, False, False]
+
+
 def test_a_task_that_overran_may_clean_up_before_its_call_ends() -> None:
     """It is cancelled and given a moment: what it holds is let go of before its resources are closed."""
     hanging = Hanging(timedelta(milliseconds=10))
@@ -145,33 +98,6 @@ async def test_a_task_that_anyio_cancels_may_clean_up_before_its_call_ends() -> 
         await hanging.started.wait()
         group.cancel_scope.cancel()
     assert hanging.order == ["cleaned up", "closed"]
-
-
-@pytest.mark.anyio
-async def test_waiting_until_all_is_done_does_not_keep_the_loop_busy_when_anyio_cancels() -> None:
-    """It looks once to cancel, and then when it begins to wait, when it is cancelled, and when all is done."""
-    looks: list[None] = []
-
-    class Deaf(asyncio.Future[None]):
-        def cancel(self, msg: object = None) -> bool:
-            return False
-
-    done = Deaf()
-
-    class Counted(list[asyncio.Future[None]]):
-        def __iter__(self) -> Iterator[asyncio.Future[None]]:
-            looks.append(None)
-            return super().__iter__()
-
-    async with anyio.create_task_group() as group:
-        group.start_soon(cancel_all, Counted([done]))
-        await asyncio.sleep(0)
-        group.cancel_scope.cancel()
-        with anyio.CancelScope(shield=True):
-            for _ in range(100):
-                await asyncio.sleep(0)
-        done.set_result(None)
-    assert len(looks) == 4
 
 
 # ------------------------------------------------------------------------------------------ what ends after all
@@ -256,27 +182,6 @@ def test_a_task_that_will_not_end_is_heard_when_it_does(
     assert late.outcome() == (error if fails else "paid")
     # The loop may end before the task, and asyncio logs what the task raises then.
     assert [record for record in caplog.records if record.name.startswith("handrail")] == []
-
-
-@pytest.mark.parametrize("ending", ["returns", "is cancelled"])
-def test_a_task_that_blocks_its_loop_is_heard_when_it_ends(
-    ending: str, monkeypatch: pytest.MonkeyPatch, threads: HandlerThreads
-) -> None:
-    """It cannot be cancelled there, and has ended in time as far as its own loop knows."""
-    monkeypatch.setattr("handrail.runtime.execution._CLEAN_UP_SECONDS", SOON)
-    release, late = threading.Event(), Heard()
-
-    async def blocking() -> str:
-        release.wait()  # as a handler does that calls a blocking client
-        if ending == "is cancelled":
-            raise asyncio.CancelledError
-        return "paid"
-
-    overrun(BLOCKING, blocking, is_async=True, late=late)
-    assert late.ended == []
-    release.set()
-    threads.join()
-    assert [ended.result() for ended in late.ended] == (["paid"] if ending == "returns" else [])
 
 
 @both
@@ -374,43 +279,6 @@ def test_what_it_returns_is_awaited_inside_the_call(way: Run, options: Any, *, w
 
 
 @both_ways
-def test_what_it_comes_to_must_be_a_result(way: Run, wording: Wording) -> None:
-    """As with any other handler; nothing that was never awaited is left behind."""
-
-    async def twice(params: Note, context: ToolContext) -> object:
-        return later(params, context)
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        door = executor(tool("twice", returns(twice)))
-        assert way(door, call("twice")).content == wording
-        gc.collect()
-
-
-@both_ways
-def test_the_timeout_holds_for_both_parts_together(way: Run, wording: Wording) -> None:
-    """The awaited part is cancelled, and its changes are undone."""
-    ended: list[str] = []
-
-    async def never(params: Note, context: ToolContext) -> ToolResult[Note]:
-        context.session[Kept].append(Kept("half"))
-        try:
-            await asyncio.Event().wait()
-        finally:
-            ended.append("cancelled")
-        raise AssertionError
-
-    door = executor(tool("never", returns(never), timeout=timedelta(milliseconds=20)))
-    ids = map(str, count())
-    told: set[str] = set()
-    while not ended:  # on a busy machine the time may be over before the first part has come to the second
-        told.add(way(door, call("never", id=next(ids))).content)
-        assert door.environment.session[Kept].all() == ()
-    assert ended == ["cancelled"]
-    assert sorted(told) == wording
-
-
-@both_ways
 def test_a_first_part_that_overruns_never_begins_the_second(way: Run) -> None:
     """Whether the effect happened is not known, and what comes too late says nothing of it."""
     release, store, threads = threading.Event(), MemoryStore(), HandlerThreads()
@@ -438,8 +306,7 @@ def test_a_first_part_that_overruns_never_begins_the_second(way: Run) -> None:
         release.set()
         threads.join()
         gc.collect()
-    assert begun == []
-    assert [row.status for row in store.rows()] == ["unknown"]
+    assert (begun, [row.status for row in store.rows()]) == ([], ["unknown"])
 
 
 def declared(make: Callable[[str], object]) -> Any:
@@ -469,8 +336,7 @@ def test_a_function_is_awaited_whatever_it_declares(way: Run, options: Any) -> N
     store = MemoryStore()
     door = executor(declared(charge), effect_ledger=EffectLedger(store), **options)
     assert way(door, call("pay")).content == "paid hello"
-    assert charges == ["hello"]
-    assert [row.status for row in store.rows()] == ["done"]
+    assert (charges, [row.status for row in store.rows()]) == (["hello"], ["done"])
 
 
 def generated(text: str) -> Any:
@@ -522,32 +388,148 @@ def undeclared(make: Callable[[str], object]) -> Any:
     return pay
 
 
-@both_ways
-def test_a_reconciler_that_returns_an_awaitable_is_awaited(way: Run) -> None:
-    """A lambda around an `async def` is one."""
+_NAME: ContextVar[str] = ContextVar("name", default="")
 
-    async def ask(params: Note) -> ToolResult[Note]:
+
+async def running_loop() -> asyncio.AbstractEventLoop:
+    """The loop that runs this."""
+    return asyncio.get_running_loop()
+
+
+def test_tasks_that_a_handler_leaves_are_cancelled_at_its_end() -> None:
+    """They do not run on during a later call; what they raise then is reported to the loop."""
+    left: list[asyncio.Task[None]] = []
+    reported: list[object] = []
+
+    async def fail_when_cancelled() -> None:
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            raise ValueError("cleaning up")
+
+    async def leave() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, said: reported.append(said["exception"]))
+        left.append(asyncio.ensure_future(asyncio.sleep(3600)))
+        left.append(asyncio.ensure_future(fail_when_cancelled()))
         await asyncio.sleep(0)
-        return ToolResult.ok(params)
 
-    def breaks(params: Note, *, context: ToolContext) -> ToolResult[Note]:
-        raise TimeoutError
-
-    effect = External(on_orphan="reconcile", reconcile=lambda params, key: ask(params))
-    door = executor(tool("pay", breaks, effect=effect, idempotency=IdempotencyConfig()))
-    assert way(door, call("pay", id="1")).replayed
+    run_on_handler_loop(leave)
+    run_on_handler_loop(running_loop).set_exception_handler(None)
+    assert (left[0].cancelled(), [type(error) for error in reported]) == (True, [ValueError])
 
 
-@both_ways
-def test_an_approver_that_returns_an_awaitable_is_awaited(way: Run) -> None:
-    """A lambda around an `async def` is one."""
+def test_an_interrupt_closes_the_loop() -> None:
+    """Its state is unknown then; the next call has another one."""
 
-    async def ask(_request: object) -> Approval:
-        await asyncio.sleep(0)
-        return Approval(approved=True)
+    async def interrupt() -> None:
+        raise KeyboardInterrupt
 
-    def approver(request: object) -> Any:
-        return ask(request)
+    before = run_on_handler_loop(running_loop)
+    with pytest.raises(KeyboardInterrupt):
+        run_on_handler_loop(interrupt)
+    assert before.is_closed()
+    assert run_on_handler_loop(running_loop) is not before
 
-    policy: ToolPolicy = ASKS
-    assert way(executor(tool("echo"), policies=(policy,), approver=approver), call("echo")).success
+
+@pytest.mark.usefixtures("ctrl_c")
+def test_ctrl_c_before_the_handler_leaves_the_loop_open() -> None:
+    """And closes the coroutine that has not started, of which Python would warn."""
+
+    async def interrupt() -> object:
+        signal.raise_signal(signal.SIGINT)
+        return await BLOCKING.run(running_loop, is_async=True, seconds=None)
+
+    before = run_on_handler_loop(running_loop)
+    with pytest.raises(KeyboardInterrupt):
+        run_to_completion(interrupt())
+    gc.collect()
+    assert run_on_handler_loop(running_loop) is before
+
+
+def test_a_handler_sees_the_context_of_its_own_call() -> None:
+    """Not that of the first call of the thread; and what it sets is gone with it."""
+
+    async def swap(name: str) -> str:
+        seen = _NAME.get()
+        _NAME.set(name)
+        return seen
+
+    token = _NAME.set("first")
+    try:
+        assert run_on_handler_loop(partial(swap, "lost")) == "first"
+        _NAME.set("second")
+        assert run_on_handler_loop(partial(swap, "lost")) == "second"
+        assert _NAME.get() == "second"
+    finally:
+        _NAME.reset(token)
+
+
+def test_idle_threads_keep_no_more_loops_than_are_bounded() -> None:
+    """Each loop has three descriptors; the threads beyond have one for each call."""
+    run_on_handler_loop(running_loop)
+    threads, ended = MOST_KEPT + 8, threading.Event()
+    done = threading.Semaphore(0)
+    gc.collect()
+    before = len(open_files())
+
+    def work() -> None:
+        for _ in range(2):
+            run_on_handler_loop(running_loop)
+        done.release()
+        ended.wait()
+
+    idle = [threading.Thread(target=work) for _ in range(threads)]
+    for thread in idle:
+        thread.start()
+    for _ in idle:
+        done.acquire()
+    open_then = len(open_files()) - before
+    ended.set()
+    for thread in idle:
+        thread.join()
+    assert 0 < open_then <= 3 * MOST_KEPT
+    assert len(open_files()) <= before
+
+
+@pytest.mark.parametrize("thread", ["main", "daemon"])
+@pytest.mark.short(1)
+def test_a_process_ends_cleanly_whatever_its_handlers_have_used(thread: str) -> None:
+    """Also where the loop has threads of its own, and where a daemon thread still has a loop."""
+    program = f"""
+import asyncio, threading
+from handrail.runtime.execution import BLOCKING, run_to_completion
+from handrail.runtime.handler_loop import MOST_KEPT, run_on_handler_loop
+idle = threading.Event()
+def work(wait):
+    run_on_handler_loop(lambda: asyncio.to_thread(int))
+    idle.set()
+    if wait:
+        threading.Event().wait()
+if {thread == "main"}:
+    work(False)
+else:
+    threading.Thread(target=work, args=(True,), daemon=True).start()
+idle.wait()
+print("end")
+"""
+    ran = subprocess.run(
+        [sys.executable, "-W", "error", "-c", program], capture_output=True, check=False, text=True, timeout=50
+    )
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "end\n", "")
+
+
+def test_a_forked_process_has_a_loop_of_its_own() -> None:
+    """What it does on its loop is not noticed by the loop of its parent, which goes on."""
+    own = run_on_handler_loop(running_loop)
+    ended = os.fork()
+    if ended == 0:
+        code = 1
+        try:
+            loop = run_on_handler_loop(running_loop)
+            run_on_handler_loop(partial(asyncio.sleep, 0.001))
+            code = 0 if loop is not own else 2
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(ended, 0)[1]) == 0
+    run_on_handler_loop(partial(asyncio.sleep, 0.001))
+    assert run_on_handler_loop(running_loop) is own

@@ -1,36 +1,57 @@
-"""The thirteen steps: what each does, and what a refusal there looks like."""
+"""The thirteen steps: what each does, what a refusal there looks like, and who hears of a call that is over."""
 
 from __future__ import annotations
 
+import asyncio
+import json
 import re
 from dataclasses import dataclass
 from datetime import timedelta
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from handrail.adapters.tool_executor import ToolExecutor
-from handrail.errors import PromptEvaluationError
+from handrail.errors import CallPostponed, PromptEvaluationError
 from handrail.filesystem import Filesystem
-from handrail.prompt import (
-    Approval,
-    ApprovalRequest,
-    MarkdownSection,
-    PolicyDecision,
-    Prompt,
-    PromptTemplate,
-    ToolContext,
-    ToolExample,
-    ToolResult,
-)
+from handrail.prompt import Approval, ApprovalRequest, PolicyDecision, Tool, ToolContext, ToolExample, ToolResult
 from handrail.resources import Binding, Scope
-from handrail.runtime import Deadline, EffectLedger, IdempotencyConfig, Session, Step, ToolCall, ToolMessage
+from handrail.runtime import (
+    Deadline,
+    EffectLedger,
+    IdempotencyConfig,
+    Session,
+    Step,
+    ToolCall,
+    ToolInvoked,
+    ToolMessage,
+)
 from handrail.runtime import invoke as pipeline
-from handrail.runtime.plan import ToolPlan, find_plan
+from handrail.serde import canonical_json, digest
+from handrail.session import Append, SliceView
+from handrail.store import EffectRow, LedgerStore
 from handrail.testing import FakeClock
 from handrail.transaction import current
-from tests.kit import Decides, Kept, Note, Run, both_ways, call, events, executor, files, scribble, tool
+from tests.kit import (
+    ASKS,
+    BOTH_WAYS,
+    Kept,
+    Note,
+    Run,
+    both_ways,
+    call,
+    echo,
+    events,
+    executor,
+    files,
+    raises,
+    scribble,
+    soon,
+    tool,
+)
+from tests.runtime.kit import Login, present
 from tests.wording import Wording
 
 
@@ -67,17 +88,14 @@ def test_an_unknown_tool_is_told_with_the_names_there_are(way: Run, asked: str, 
     """The model reads which names exist, and the nearest one, whatever the case."""
     door = executor(tool("read_file"), tool("write_file"))
     message = way(door, call(asked))
-    assert message.content == wording
-    assert not message.success
+    assert (message.content, message.success) == (wording, False)
     assert events(door)[0].refused_at is Step.LOOK_UP
 
 
 @pytest.mark.short(2)
 @pytest.mark.requirement("S-01a")
 @pytest.mark.parametrize(
-    "asked",
-    ["read_flie_0500", "zzz", "x" * 1_000_000, "\U0001f600" * 200],
-    ids=["near", "far", "long", "emoji"],
+    "asked", ["read_flie_0500", "zzz", "x" * 1_000_000, "\U0001f600" * 200], ids=["near", "far", "long", "emoji"]
 )
 def test_an_unknown_tool_among_a_thousand_is_told_in_under_a_kilobyte(asked: str, wording: Wording) -> None:
     """With the nearest names first: the list of all of them took 18 kB of the model's context."""
@@ -210,9 +228,7 @@ def test_a_passed_deadline_ends_the_run_before_the_handler(way: Run, wording: Wo
     door = executor(tool("scribble", scribble), deadline=Deadline.after(timedelta(0), clock=clock), clock=clock)
     with pytest.raises(PromptEvaluationError) as caught:
         way(door, call("scribble"))
-    assert str(caught.value) == wording
-    assert caught.value.phase == "tool"
-    assert door.environment.session[Kept].all() == ()
+    assert (str(caught.value), caught.value.phase, door.environment.session[Kept].all()) == (wording, "tool", ())
     assert events(door)[0].refused_at is Step.DEADLINE
 
 
@@ -224,15 +240,13 @@ def test_an_effect_runs_once_and_is_replayed(way: Run) -> None:
     ledger = EffectLedger()
 
     def charge(params: Note, *, context: ToolContext) -> ToolResult[Note]:
-        row = ledger.row(context.idempotency_key or "", partition="s")
-        assert row is not None
+        row = present(ledger.row(context.idempotency_key or "", partition="s"))
         keys.append(f"{context.idempotency_key} {row.status} {context.fence}")
         return ToolResult.ok(Note("charged"), message="done")
 
     door = executor(tool("charge", charge, effect="external", idempotency=IdempotencyConfig()), effect_ledger=ledger)
     first, second = way(door, call("charge", id="a")), way(door, call("charge", id="b"))
-    assert [first.replayed, second.replayed] == [False, True]
-    assert first.result == second.result
+    assert ([first.replayed, second.replayed], first.result) == ([False, True], second.result)
     [key] = keys
     assert re.fullmatch(r"session:charge:[0-9a-f]{12} running 1", key)
     assert [event.effect_key for event in events(door)] == [key.split()[0]] * 2
@@ -276,10 +290,8 @@ def test_a_success_goes_through_policies_reducers_and_subscribers(way: Run, word
     heard: list[tuple[Note, int]] = []
     session.dispatcher.subscribe(Note, lambda note: heard.append((note, len(session[Note]))))
     assert way(door, call("echo")).success
-    assert rule.seen == ["check echo hello", wording]
-    assert heard == [(Note("hello"), 1)]
-    assert session[Note].all() == (Note("hello"),)
-    assert session.turn.queue == []
+    assert (rule.seen, heard) == (["check echo hello", wording], [(Note("hello"), 1)])
+    assert (session[Note].all(), session.turn.queue) == ((Note("hello"),), [])
 
 
 @both_ways
@@ -294,12 +306,9 @@ def test_a_failed_result_is_rolled_back_and_recorded(way: Run) -> None:
     store = files(note="before")
     door = executor(tool("fail", handler), resources={Filesystem: store})
     message = way(door, call("fail"))
-    assert message.content == "no\nhello"
-    assert not message.success
-    assert store.read_text("note.txt") == "before"
+    assert (message.content, message.success, store.read_text("note.txt")) == ("no\nhello", False, "before")
     session = door.environment.session
-    assert (session[Kept].all(), session[Note].all()) == ((), ())
-    assert session.turn.queue == []
+    assert (session[Kept].all(), session[Note].all(), session.turn.queue) == ((), (), [])
     [event] = events(door)
     assert (event.success, event.refused_at, event.name) == (False, Step.HANDLER, "fail")
 
@@ -316,8 +325,7 @@ def test_the_record_has_times_from_the_clock() -> None:
     door = executor(tool("slow", handler), policies=(Slow(clock),), clock=clock)
     door.execute(call("slow"))
     [event] = events(door)
-    assert (event.handler_seconds, event.total_seconds) == (2.0, 5.0)
-    assert event.at == clock.now()
+    assert (event.handler_seconds, event.total_seconds, event.at) == (2.0, 5.0, clock.now())
 
 
 class Slow(Rule):
@@ -361,64 +369,207 @@ def test_the_table_of_the_docstring_is_the_pipeline() -> None:
     assert all(getattr(pipeline, name) is Step[name] for name in entered)
 
 
-def test_the_state_of_a_call_is_written_by_its_own_module_alone() -> None:
-    """Others call a method that says what has happened."""
-    folder = Path(pipeline.__file__).parent
-    sources = {path.name: path.read_text(encoding="utf-8") for path in folder.rglob("*.py")}
-    written = {
-        name: re.findall(r"^\s*run\.\w+(?:: [^=\n]+)? [|&+-]?= .*", text, re.MULTILINE)
-        for name, text in sources.items()
+@pytest.mark.anyio
+async def test_a_refusal_past_the_deadline_is_recorded_out_of_its_order(wording: Wording) -> None:
+    """Better so than not at all."""
+    started, release = asyncio.Event(), asyncio.Event()
+
+    async def hold(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        started.set()
+        await release.wait()
+        return ToolResult.ok(params)
+
+    session = Session()
+    holder = executor(tool("hold", hold), session=session)
+    hurried = executor(session=session, deadline=soon())
+    holding = asyncio.ensure_future(holder.execute_async(call("hold", id="1")))
+    await started.wait()
+    assert (await hurried.execute_async(call("nothing", id="2"))).content == wording
+    release.set()
+    assert (await holding).success
+    assert [event.call_id for event in session[ToolInvoked]] == ["2", "1"]
+
+
+@pytest.mark.anyio
+async def test_subscribers_of_a_call_that_left_the_queue_hear_of_it_while_others_hold_the_session() -> None:
+    """Reducers would need the turn; subscribers are told without it."""
+    started = asyncio.Event()
+
+    async def hold(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        started.set()
+        await asyncio.Event().wait()
+        return ToolResult.ok(params)
+
+    door = executor(tool("hold", hold), tool("echo", echo))
+    session = door.environment.session
+    heard = noting(session)
+    holding = asyncio.ensure_future(door.execute_async(call("hold", id="1")))
+    await started.wait()
+    waiting = asyncio.ensure_future(door.execute_async(call("echo", id="2")))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    await asyncio.wait([waiting])
+    assert heard == ["2"]
+    holding.cancel()
+    await asyncio.wait([holding])
+    assert (heard, session[Kept].all()) == (["2", "1"], (Kept("1"),))
+
+
+def noting(session: Session) -> list[str]:
+    """Have a reducer of the session note each call in `Kept`, and a subscriber in the list that is returned."""
+    heard: list[str] = []
+
+    def note(view: SliceView[Kept], event: ToolInvoked) -> Append[Kept]:
+        return Append(Kept(event.call_id))
+
+    session[Kept].register(ToolInvoked, note)
+    session.dispatcher.subscribe(ToolInvoked, lambda event: heard.append(event.call_id))
+    return heard
+
+
+def test_only_subscribers_hear_of_a_nested_call_that_was_refused_its_turn() -> None:
+    """What reducers made of it would be a change by its caller, which may only read."""
+    inside: list[tuple[list[str], tuple[Kept, ...]]] = []
+
+    def outer(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        assert not door.execute(call("echo", id="inner")).success
+        inside.append((list(heard), context.session[Kept].all()))
+        return ToolResult.ok(params)
+
+    door = executor(tool("outer", outer, effect="read"), tool("echo"))
+    heard = noting(door.environment.session)
+    assert door.execute(call("outer", id="outer")).success
+    assert inside == [(["inner"], ())]
+    assert (heard, door.environment.session[Kept].all()) == (["inner", "outer"], (Kept("outer"),))
+
+
+class Away:
+    """An approver that is not there until it is."""
+
+    there = False
+
+    def __call__(self, request: ApprovalRequest) -> bool:
+        if not self.there:
+            raise CallPostponed("nobody is there")
+        return True
+
+
+@pytest.mark.requirement("S-12a")
+@pytest.mark.parametrize("way", BOTH_WAYS)
+def test_a_call_that_an_approver_puts_off_is_recorded_when_it_is_carried_out(way: Run, wording: Wording) -> None:
+    """Nobody hears of it before, its effect is free, and its place is given up."""
+    away, heard = Away(), list[str]()
+    pay = tool("pay", effect="external")
+    door = executor(pay, policies=[ASKS], approver=away)
+    door.environment.session.dispatcher.subscribe(ToolInvoked, lambda event: heard.append(event.call_id))
+    for _ in range(2):
+        with raises(CallPostponed, wording):
+            way(door, call("pay"))
+    assert (heard, events(door), door.environment.session.turn.queue) == ([], (), [])
+    away.there = True
+    assert not way(door, call("pay")).replayed
+    assert heard == [event.call_id for event in events(door)] == ["call-1"]
+
+
+@pytest.mark.requirement("S-12a")
+def test_a_call_made_inside_puts_its_caller_off_too() -> None:
+    """What waits for an answer waits as a whole; a caller that can do without goes on, and is recorded alone."""
+
+    def outer(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        context.session[Kept].append(Kept(params.text))
+        try:
+            door.execute(call("inner", id="inner"))
+        except CallPostponed:
+            if params.text != "without":
+                raise
+        return ToolResult.ok(params)
+
+    def inner(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        context.session[Kept].append(Kept("inner"))
+        raise CallPostponed("it waits")
+
+    door = executor(tool("outer", outer), tool("inner", inner))
+    with pytest.raises(CallPostponed):
+        door.execute(call("outer"))
+    assert (events(door), door.environment.session[Kept].all()) == ((), ())
+    assert door.execute(call("outer", "without")).success
+    assert [event.call_id for event in events(door)] == ["call-1"]
+    assert door.environment.session[Kept].all() == (Kept("without"),)
+
+
+AUTO = IdempotencyConfig()
+
+
+BY_USER = IdempotencyConfig(strategy="params", param_keys=("user",))
+
+
+class Bank:
+    """The world outside: remembers with what passwords it was asked."""
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+        self.fails = False
+
+    def __call__(self, params: Login, *, context: ToolContext) -> ToolResult[str]:
+        self.seen.append(params.password.get_secret_value())
+        return ToolResult.error("closed") if self.fails else ToolResult.ok(f"{params.user} is logged in")
+
+
+def desk(bank: Bank, store: LedgerStore, **options: Any) -> ToolExecutor:
+    """An executor with one external tool, `log_in`."""
+    log_in = Tool[Login, str](name="log_in", description="Logs in.", handler=bank, effect="external", **options)
+    return executor(log_in, effect_ledger=EffectLedger(store), session=Session(session_id="s"))
+
+
+def log_in(password: str, *, id: str = "call-1", user: str = "ada") -> ToolCall:
+    """A call of it."""
+    return ToolCall(id, "log_in", json.dumps({"user": user, "password": password, "pin": 7}))
+
+
+def rows_of(store: LedgerStore) -> list[EffectRow]:
+    """What the ledger holds, by key."""
+    return sorted(store.rows())
+
+
+@pytest.mark.parametrize("config", [AUTO, BY_USER], ids=["auto", "params"])
+def test_calls_with_different_secrets_are_different_calls(store: LedgerStore, config: IdempotencyConfig) -> None:
+    """The second is not answered with the result of the first: it is another effect, or a conflict of its key."""
+    bank = Bank()
+    door = desk(bank, store, idempotency=config)
+    assert door.execute(log_in("one")).success
+    assert door.execute(log_in("one", id="call-2")).replayed
+    message = door.execute(log_in("two", id="call-3"))
+    assert not message.replayed
+    assert message.success is (config is AUTO)
+    assert bank.seen == (["one", "two"] if config is AUTO else ["one"])
+
+
+def test_no_secret_can_be_found_out_from_a_row(store: LedgerStore) -> None:
+    """Neither the arguments nor the hashes, in a slot and under a declared key, tell it to whoever tries them all."""
+    bank = Bank()
+    desk(bank, store).execute(log_in("hunter2"))
+    desk(bank, store, idempotency=AUTO).execute(log_in("hunter2", id="call-2"))
+    slot, declared = rows_of(store)
+    words = {"user": "ada", "password": "hunter2", "pin": 7}
+    assert "hunter2" not in repr((slot, declared))
+    assert slot.arguments == declared.arguments == b'{"user":"ada","password":"**********","pin":"**********"}'
+    for row in (slot, declared):
+        assert row.params_hash == digest(words, key=store.hash_key())
+        assert row.params_hash != sha256(canonical_json(words)).hexdigest()
+    assert (slot.key, declared.key) == ("call:call-1", f"session:log_in:{declared.params_hash[:12]}")
+
+
+def test_a_reclaim_stores_the_new_arguments(store: LedgerStore) -> None:
+    """After a failure the key may be claimed with other arguments."""
+    bank = Bank()
+    door = desk(bank, store, idempotency=BY_USER)
+    bank.fails = True
+    assert not door.execute(log_in("one")).success
+    bank.fails = False
+    assert door.execute(ToolCall("c2", "log_in", {"user": "ada", "password": "two"}, {"user": "a"})).success
+    (row,) = store.rows()
+    assert row.status == "done"
+    assert json.loads(row.arguments or b"") == {
+        "arguments": {"user": "ada", "password": "**********", "pin": "**********"},
+        "written": {"user": "a"},
     }
-    assert {name for name, lines in written.items() if lines} == set()
-
-
-def plan_of(door: ToolExecutor, name: str) -> ToolPlan:
-    """The plan of a tool for calls of the next reply."""
-    return find_plan(door.environment, name, None)
-
-
-def test_a_plan_is_kept_until_the_prompt_is_rendered_in_another_way() -> None:
-    """A section that is opened brings tools, and policies of its own."""
-    denies = Decides(lambda _tool, _params: PolicyDecision.deny("no"))
-    closed = MarkdownSection(title="Pay", template="Pay.", summary="Pays.", tools=[tool("pay")], policies=[denies])
-    template = PromptTemplate(
-        ns="t", key="desk", sections=[MarkdownSection(title="Desk", template="Work.", tools=[tool("look")]), closed]
-    )
-    door = ToolExecutor(prompt=Prompt(template), session=Session())
-    first = plan_of(door, "look")
-    assert plan_of(door, "look") is first
-    assert plan_of(door, "pay").tool is None
-    door.answer([ToolCall("a", "open_sections", {"paths": ["pay"]})], reply="r")
-    assert plan_of(door, "look") is not first
-    assert plan_of(door, "pay").policies == (denies,)
-
-
-def test_a_tool_that_comes_and_goes_has_no_plan_that_is_kept() -> None:
-    """An unknown name is looked up anew: the session may add a tool of that name."""
-    door = executor(tool("look"))
-    assert plan_of(door, "read_result") is not plan_of(door, "read_result")
-
-
-@pytest.mark.parametrize(
-    "declared",
-    [
-        {"timeout": timedelta(seconds=9)},
-        {"effect": "external"},
-        {"effect": "read", "untrusted": True},
-        {"effect": "external", "concurrent": True},
-    ],
-    ids=str,
-)
-def test_a_tool_that_needs_something_is_not_straight(declared: dict[str, Any]) -> None:
-    """What is declared is in the plan, and is not asked for again by a call."""
-    plan = plan_of(executor(tool("look", **declared)), "look")
-    assert not plan.is_straight
-    assert plan.claims is (declared.get("effect") == "external")
-    assert (plan.time_limit is not None, plan.taints is not None) == ("timeout" in declared, "untrusted" in declared)
-
-
-def test_a_run_that_gives_its_calls_something_to_look_at_has_none_that_is_straight() -> None:
-    """A deadline bounds each handler; without one, a tool that needs nothing is straight."""
-    assert plan_of(executor(tool("look")), "look").is_straight
-    bounded = executor(tool("look"), deadline=Deadline.after(timedelta(minutes=1)))
-    assert not plan_of(bounded, "look").is_straight

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from handrail.adapters.tool_executor import ToolExecutor
 from handrail.clock import SYSTEM_CLOCK
 from handrail.errors import EffectNotApplied, SessionUseError
 from handrail.prompt import External, IdempotencyConfig, Tool, ToolContext, ToolResult
-from handrail.runtime import EffectAwaited, EffectLedger, Session, ToolMessage
+from handrail.runtime import EffectAwaited, EffectLedger, Session
 from handrail.runtime.ledger.effects import Claimed, ClaimRequest, EffectResult, NotApplied
 from handrail.store import EffectRow, MemoryStore, Store
 from handrail.store.protocol import ClaimOwner
@@ -44,11 +44,12 @@ class Slow:
     outcome: Any = None
     charges: list[str] = field(default_factory=list[str])
     release: threading.Event = field(default_factory=threading.Event)
-    over: threading.Event = field(default_factory=threading.Event)
+    entered: threading.Event = field(default_factory=threading.Event)
 
     def __call__(self, params: Note, *, context: ToolContext) -> ToolResult[Note]:
         """Charge, wait, and end as was said."""
         self.charges.append(params.text)
+        self.entered.set()
         self.release.wait()
         if isinstance(self.outcome, BaseException):
             raise self.outcome
@@ -289,27 +290,6 @@ def claimed(ledger: EffectLedger, *, is_left: bool = True) -> Claimed:
     return answer
 
 
-@both_ways
-def test_wait_is_said_once_with_owner_and_end(way: Any, caplog: pytest.LogCaptureFixture, wording: Wording) -> None:
-    """At once, as a warning and as an event, which no slice keeps."""
-    ledger = EffectLedger()
-    claim = claimed(ledger)
-    door = desk(ledger, deadline=soon())
-    heard = waits_of(door)
-    with caplog.at_level(logging.WARNING, "handrail.runtime"):
-        message: ToolMessage = way(door, call("pay", "A-1", id="call_7"))
-    assert message.content == wording
-    until = claim.row.lease_until
-    assert isinstance(until, datetime)
-    expected = EffectAwaited("s", None, "call_7", "pay", claim.key, claim.row.owner, until)
-    assert heard == [expected]
-    assert door.environment.session[EffectAwaited].all() == ()
-    assert [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING] == [
-        f"session s: {expected}"
-    ]
-    assert "night/resp_1/call_0" in str(expected)
-
-
 def test_result_that_was_waited_for_answers_the_call_whatever_its_clock_says(tmp_path: Path) -> None:
     """By the clock of the one that waits, which is two days ahead, it has expired when it is recorded."""
     clock, url = FakeClock(SYSTEM_CLOCK.now() + timedelta(days=2)), f"sqlite:///{tmp_path / 'desk.db'}"
@@ -338,35 +318,22 @@ def test_a_wait_in_a_store_holds_no_event_loop(kind: str) -> None:
     assert (message.success, [event.key for event in heard]) == (False, [claim.key])
 
 
-class EffectAwaitedSlow:
-    """A handler that pays when it is allowed to leave."""
+@contextmanager
+def at_work(slow: Slow, door: ToolExecutor) -> Generator[None]:
+    """A call of this handler that runs on another thread; it has ended when the block is left."""
 
-    def __init__(self) -> None:
-        self.entered = threading.Event()
-        self.leave = threading.Event()
+    def execute() -> None:
+        with suppress(SessionUseError):  # raised to the program, if it closes the session meanwhile
+            door.execute(call("pay", "A-1"))
 
-    def __call__(self, params: Note, *, context: ToolContext) -> ToolResult[Note]:
-        """Pay."""
-        self.entered.set()
-        self.leave.wait(20)
-        return ToolResult.ok(params, "paid")
-
-    @contextmanager
-    def at_work(self, door: ToolExecutor) -> Generator[None]:
-        """A call of this handler that runs on another thread; it has ended when the block is left."""
-
-        def execute() -> None:
-            with suppress(SessionUseError):  # raised to the program, if it closes the session meanwhile
-                door.execute(call("pay", "A-1"))
-
-        thread = threading.Thread(target=execute)
-        thread.start()
-        try:
-            assert self.entered.wait(20)
-            yield
-        finally:
-            self.leave.set()
-            thread.join()
+    thread = threading.Thread(target=execute)
+    thread.start()
+    try:
+        assert slow.entered.wait(20)
+        yield
+    finally:
+        slow.release.set()
+        thread.join()
 
 
 def is_wait(record: logging.LogRecord) -> bool:
@@ -380,25 +347,24 @@ def test_call_of_this_process_that_runs_is_waited_for_without_a_word(
 ) -> None:
     """That is how two calls with one key always go; it is logged for who debugs."""
     caplog.set_level(logging.DEBUG, "handrail.runtime")
-    ledger, slow, session = EffectLedger(), EffectAwaitedSlow(), Session(session_id="s")
+    ledger, slow, session = EffectLedger(), Slow(), Session(session_id="s")
     other = session if is_same_session else Session()
 
     class Leaves(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             if is_wait(record):
-                slow.leave.set()
+                slow.release.set()
 
     handler = Leaves()
     logging.getLogger("handrail.runtime").addHandler(handler)
     try:
-        with slow.at_work(desk(ledger, slow, session=other, concurrent=is_same_session)):
+        with at_work(slow, desk(ledger, slow, session=other, concurrent=is_same_session)):
             door = desk(ledger, session=session, concurrent=is_same_session)
             heard = waits_of(door)
             assert door.execute(call("pay", "A-1")).replayed
     finally:
         logging.getLogger("handrail.runtime").removeHandler(handler)
-    assert heard == []
-    assert [record.levelno for record in caplog.records if is_wait(record)] == [logging.DEBUG]
+    assert (heard, [record.levelno for record in caplog.records if is_wait(record)]) == ([], [logging.DEBUG])
 
 
 @both_ways
@@ -406,10 +372,10 @@ def test_wait_for_a_handler_that_a_closed_session_has_left_behind_is_said(
     way: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It runs in this process, and takes no turn of the session as it is open now."""
-    store, slow = MemoryStore(), EffectAwaitedSlow()
+    store, slow = MemoryStore(), Slow()
     ledger = EffectLedger(store)
     closed = Session.open(store, "night")
-    with slow.at_work(desk(ledger, slow, session=closed)):
+    with at_work(slow, desk(ledger, slow, session=closed)):
         closed.close()
         (row,) = store.rows()
         with Session.open(store, "night") as session, caplog.at_level(logging.WARNING, "handrail.runtime"):

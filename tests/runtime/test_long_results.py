@@ -85,13 +85,11 @@ def test_the_message_is_cut_and_the_record_is_whole(wording: Wording) -> None:
     message = fetched(desk(session))
     head, _, end = message.content.partition("\n[...]\n")
     tail, _, sentence = end.rpartition("\n")
-    assert sentence == wording
-    assert message.is_cut
+    assert (sentence, message.is_cut) == (wording, True)
     assert len(message.content) <= MAX_RESULT_CHARS
     assert LOG.startswith(f"{head}\n")
     assert LOG.endswith(f"\n{tail}\n")
-    assert message.result.value == LOG
-    assert session[ToolInvoked].all()[0].result.value == LOG
+    assert (message.result.value, session[ToolInvoked].all()[0].result.value) == (LOG, LOG)
 
 
 def test_all_of_it_can_be_read(wording: Wording) -> None:
@@ -130,15 +128,6 @@ def test_a_wrong_request_says_what_there_is(wording: Wording) -> None:
     assert read(door, call="call-1", limit=0).content == wording
 
 
-def test_the_tool_is_offered_from_the_first_cut_result_on(wording: Wording) -> None:
-    """Before that its name is unknown, and no request has its definition."""
-    door = desk(Session())
-    assert names(door) == ["fetch", "fail"]
-    assert read(door, call="call-1").content == wording
-    fetched(door)
-    assert names(door) == ["fetch", "fail", "read_result"]
-
-
 def test_another_process_offers_it_and_repeats_the_message() -> None:
     """What was cut is state of the session; the message from the record is the same, byte for byte."""
     with handrail.store.open("memory:") as store:
@@ -155,19 +144,6 @@ def test_another_process_offers_it_and_repeats_the_message() -> None:
         assert read(fork, call="reply-1/call-1", start=1, limit=6).content.endswith("\nline 0")
 
 
-def test_a_transcript_shows_what_the_model_saw() -> None:
-    """The message of the conversation, and not the record."""
-    with handrail.store.open("memory:") as store, Session.open(store, "s") as session:
-        reply = [ToolCall("call-1", "fetch")]
-        session.conversation.append({"role": "assistant"}, calls=reply, reply="reply-1")
-        (message,) = cast("tuple[ToolMessage]", desk(session).answer())
-        session.conversation.append({"role": "tool", "tool_call_id": "call-1", "content": message.content})
-        session.conversation.append({"role": "user", "content": "Thanks."})
-        calls = [item for item in TranscriptReader(store, "s").read() if isinstance(item, TranscriptCall)]
-        assert [call.content for call in calls] == [message.content]
-        assert message.is_cut
-
-
 def test_a_process_that_was_killed_before_the_message_leaves_nothing_out(tmp_path: Path) -> None:
     """The call is answered from its record, and its message is cut then."""
     fork_to_crash(kill_after_commit, str(tmp_path), at="after-commit")
@@ -175,18 +151,8 @@ def test_a_process_that_was_killed_before_the_message_leaves_nothing_out(tmp_pat
         door = desk(session)
         assert names(door) == ["fetch", "fail"]
         message = fetched(door)
-        assert message.replayed
-        assert message.is_cut
+        assert (message.replayed, message.is_cut) == (True, True)
         assert names(door)[-1] == "read_result"
-
-
-def test_a_failure_is_cut_and_read_too() -> None:
-    """Its limit is that of its tool."""
-    door = desk(Session())
-    message = fetched(door, "fail")
-    assert not message.success
-    assert len(message.content) <= MIN_RESULT_CHARS
-    assert read(door, call="call-1", start=12, limit=6).content.endswith("\n" + LOG[11:17])
 
 
 def test_a_call_without_a_reply_is_read_by_its_id_and_one_without_a_name_is_not(wording: Wording) -> None:
@@ -205,8 +171,7 @@ def test_a_session_that_is_closed_still_answers() -> None:
         with Session.open(store, "s") as session:
             fetched(desk(session), "fail")
         message = desk(session).execute(ToolCall("call-1", "fail"), reply="reply-1")
-        assert message.is_cut
-        assert message.replayed
+        assert (message.is_cut, message.replayed) == (True, True)
 
 
 def test_a_value_that_is_hidden_from_the_model_stays_hidden(wording: Wording) -> None:
@@ -228,20 +193,6 @@ def test_the_policies_of_the_prompt_judge_it() -> None:
     assert not read(door, call="call-1").success
 
 
-def test_a_tool_of_the_program_keeps_its_name(wording: Wording) -> None:
-    """Ours gets another one, and the sentence has it."""
-
-    @tool(effect="read")
-    def read_result() -> str:
-        return LOG
-
-    door = executor(read_result)
-    message = fetched(door, "read_result")
-    assert names(door) == ["read_result", "read_result_2"]
-    [line] = [line for line in message.content.split("\n") if "read_result_2" in line]
-    assert line == wording
-
-
 @pytest.mark.parametrize(
     "text", ["x" * 1_001, "\n" * 5_000, "ab\n" * 400, "\U0001f600" * 3_000], ids=["x", "n", "l", "e"]
 )
@@ -256,8 +207,7 @@ def test_what_is_shown_never_exceeds_the_limit(text: str, call_id: str) -> None:
     found = re.match(r"\[Characters ([\d,]+) to ([\d,]+) of ", sentence)
     assert found is not None
     first, last = (int(number.replace(",", "")) for number in found.groups())
-    assert text[: first - 1].removesuffix("\n") == head
-    assert text[last:].removesuffix("\n") == tail
+    assert (text[: first - 1].removesuffix("\n"), text[last:].removesuffix("\n")) == (head, tail)
     # A third of what there is room for, or half of that where lines are kept whole.
     assert min(len(head), 2 * len(tail)) >= (MIN_RESULT_CHARS - len(sentence)) // 4
 
@@ -306,8 +256,7 @@ def test_what_are_no_parts_is_an_invalid_result(wording: Wording) -> None:
 
         door = executor(noting_tool("wrong", wrong))
         message = door.execute(ToolCall("call-1", "wrong", '{"text": "x"}'))
-        assert not message.success
-        assert message.content == wording
+        assert (message.success, message.content) == (False, wording)
 
 
 def test_a_long_text_is_cut_and_its_files_stay() -> None:
@@ -318,8 +267,7 @@ def test_a_long_text_is_cut_and_its_files_stay() -> None:
         return ToolResult.ok(None, "page", parts=[TextPart("x" * 5_000), IMAGE])
 
     message = executor(scan).execute(ToolCall("call-1", "scan"))
-    assert message.is_cut
-    assert message.parts == (TextPart(message.content), IMAGE)
+    assert (message.is_cut, message.parts) == (True, (TextPart(message.content), IMAGE))
 
 
 @pytest.mark.anyio

@@ -14,14 +14,12 @@ import pytest
 
 from handrail import crash_points, store
 from handrail.adapters.tool_executor import ToolExecutor
-from handrail.errors import EffectNotApplied, RecordingError
+from handrail.errors import EffectNotApplied
 from handrail.prompt import External, IdempotencyConfig, Tool, ToolContext, ToolResult
-from handrail.runtime import EffectLedger, Session, ToolCall, ToolInvoked
-from handrail.testing import FakeClock
+from handrail.runtime import Session, ToolCall, ToolInvoked
 from tests.handler_threads import HandlerThreads
 from tests.kit import Kept, Note, Run, both_ways, call, events, executor, sync, tool
 from tests.runtime.test_durable_tasks import Paid, Pay
-from tests.session.faulty_stores import faulty
 from tests.wording import Wording
 
 MOMENT = timedelta(milliseconds=50)
@@ -136,35 +134,7 @@ def test_a_failed_call_says_that_a_nested_effect_is_done(
     door = nested(session, plain("pay"), outer("both", "pay", by=way, effect=effect, end=ENDS[end]))
     message = way(door, call("both"))
     (event,) = [event for event in events(door) if event.name == "both"]
-    assert event.result.message == message.content
-    assert message.content == wording
-    assert session[Kept].all() == ()
-
-
-@both_ways
-def test_a_call_that_times_out_says_that_a_nested_effect_is_done(session: Session, way: Run, wording: Wording) -> None:
-    """It has happened before; the changes of both calls are undone."""
-    in_time: list[bool] = []
-
-    def both(params: Note, *, context: ToolContext) -> ToolResult[Note]:
-        # On a busy machine the time may be over: then this call has been closed, and the nested one fails.
-        in_time.append(door.execute(call("pay", id="n")).success)
-        LEFT.wait()
-        raise AssertionError
-
-    async def both_async(params: Note, *, context: ToolContext) -> ToolResult[Note]:
-        in_time.append((await door.execute_async(call("pay", id="n"))).success)
-        await asyncio.Event().wait()
-        raise AssertionError
-
-    handler = both if way is sync else both_async
-    door = executor(tool("pay", pay, effect="external"), tool("both", handler, timeout=MOMENT), session=session)
-    number = 0
-    message = way(door, call("both", id="b0"))
-    while in_time[-1:] != [True]:
-        message = way(door, call("both", id=f"b{(number := number + 1)}"))
-    assert message.content == wording
-    assert session[Kept].all() == ()
+    assert (event.result.message, message.content, session[Kept].all()) == (message.content, wording, ())
 
 
 @both_ways
@@ -237,20 +207,6 @@ def test_a_nested_effect_that_still_runs_is_unknown(session: Session, wording: W
     assert message.content == wording
 
 
-def test_a_nested_effect_of_another_thread_is_named(session: Session, wording: Wording) -> None:
-    """A view of the session names the call that a thread of the handler belongs to."""
-
-    def both(params: Note, *, context: ToolContext) -> ToolResult[Note]:
-        inner = executor(tool("pay", pay, effect="external"), session=context.session)
-        thread = threading.Thread(target=inner.execute, args=(call("pay", id="n"),))
-        thread.start()
-        thread.join()
-        raise ValueError("the shop is closed")
-
-    door = executor(tool("both", both), session=session)
-    assert door.execute(call("both")).content == wording
-
-
 @both_ways
 def test_an_effect_on_a_child_session_is_named(session: Session, way: Run, wording: Wording) -> None:
     """The calls of an agent that is used as a tool commit on their own."""
@@ -274,32 +230,6 @@ def test_a_reconciler_takes_back_the_note_on_the_effect_of_its_own_call(session:
     """The effects of nested calls are done all the same."""
     door = nested(session, plain("pay"), outer("both", "pay", effect=ABSENT))
     assert door.execute(call("both")).content == wording
-
-
-def test_nothing_is_said_of_a_nested_effect_that_its_reconciler_has_not_found(
-    session: Session, wording: Wording
-) -> None:
-    """Its claim was unknown before it was asked."""
-    door = nested(session, plain("pay", no_answer, effect=ABSENT), outer("both", "pay"))
-    assert door.execute(call("both")).content == wording
-
-
-def test_a_nested_effect_that_could_not_be_recorded_is_named(clock: FakeClock, wording: Wording) -> None:
-    """Its exception ends the run; a handler that catches it fails with another one."""
-    with faulty("memory", clock) as failing:
-
-        def paid(params: Note, *, context: ToolContext) -> ToolResult[Note]:
-            failing.lose("replace", 3)
-            return ToolResult.ok(params)
-
-        def both(params: Note, *, context: ToolContext) -> ToolResult[Note]:
-            with pytest.raises(RecordingError):
-                door.execute(call("pay", id="n"))
-            raise ValueError("the shop is closed")
-
-        tools = (tool("pay", paid, effect="external"), tool("both", both))
-        door = executor(*tools, effect_ledger=EffectLedger(failing, clock=clock))
-        assert door.execute(call("both")).content == wording
 
 
 PAY = ToolCall("1", "pay_all", {"cents": 5})

@@ -11,35 +11,23 @@ import pytest
 from pydantic import SecretStr
 from typing_extensions import override
 
-from handrail.adapters.tool_executor import Answers, PendingAnswers
+from handrail.adapters.tool_executor import PendingAnswers
 from handrail.errors import CallPostponed, DispatchError, StoreUnavailableError
 from handrail.prompt import PolicyDecision, Tool, ToolContext, ToolResult
-from handrail.redaction import MASK
 from handrail.runtime import Session, ToolCall, ToolInvoked
 from handrail.runtime.approval import record_outside_answer
 from handrail.runtime.execution import BLOCKING, run_to_completion
 from handrail.session.calls import CallRef
-from handrail.session.open_calls import (
-    GivenAnswer,
-    PostponedCall,
-    RecordedAnswer,
-    answer_row,
-    postponed_call,
-)
+from handrail.session.open_calls import GivenAnswer, PostponedCall, RecordedAnswer, answer_row, postponed_call
 from handrail.session.persistence.protocol import AnswerChange, SessionEntry
 from handrail.store import MemoryStore
 from handrail.testing import FakeClock
 from handrail.transaction import UnitOfWork
 from tests.kit import ASKS, Decides, Note, Run, both_ways, call, echo, executor, tool
-from tests.runtime.shops import Shop
+from tests.runtime.kit import Shop, later, present
 from tests.wording import Wording
 
 CALL = CallRef("r1", "call-1")
-
-
-def later(_request: object) -> bool:
-    """Leave every question open."""
-    raise CallPostponed("tomorrow")
 
 
 @pytest.fixture
@@ -59,8 +47,7 @@ def postpone(session: Session, request: ToolCall | None = None, **options: Any) 
 
 def answer(session: Session, *, approved: bool = True, call: CallRef = CALL, **changed: Any) -> None:
     """Record an answer to the question about a call."""
-    last = postponed_call(session[PostponedCall], call)
-    assert last is not None
+    last = present(postponed_call(session[PostponedCall], call))
     given = GivenAnswer(approved=approved, reason="a person said so", by="ada", at=last.at)
     session[PostponedCall].append(replace(last, answer=given, **changed))
 
@@ -141,8 +128,7 @@ def test_secret_is_part_of_the_arguments(session: Session) -> None:
     """It is recorded as asterisks, and an answer does not cover another one."""
     asked = ToolCall("call-1", "login", {"password": "first"})
     postpone(session, asked, of=LOGIN)
-    item = postponed_call(session[PostponedCall], CALL)
-    assert item is not None
+    item = present(postponed_call(session[PostponedCall], CALL))
     assert item.question is not None
     assert "first" not in item.question.arguments
     answer(session)
@@ -204,28 +190,6 @@ def test_answer_is_for_one_attempt(session: Session) -> None:
     assert len(attempts) == 2
 
 
-def test_question_that_a_handler_leaves_is_not_recorded(session: Session) -> None:
-    """The call waits for something that no person answers."""
-
-    def wait(params: Note, *, context: ToolContext) -> ToolResult[Note]:
-        raise CallPostponed("the bank is closed")
-
-    with pytest.raises(CallPostponed):
-        executor(tool("pay", wait), session=session).execute(call("pay"), reply="r1")
-    (item,) = session[PostponedCall]
-    assert item.question is None
-
-
-def test_question_that_is_recorded_elsewhere_is_not_recorded_again(session: Session) -> None:
-    """That of an agent, by the gate of its run."""
-    gated = executor(tool("pay"), policies=[ASKS], session=session, approver=later)
-    gated.environment = replace(gated.environment, records_questions=True)
-    with pytest.raises(CallPostponed):
-        gated.execute(call("pay"), reply="r1")
-    (item,) = session[PostponedCall]
-    assert item.question is None
-
-
 def test_nested_call_is_answered(session: Session) -> None:
     """It is made again with the call that it is nested in, and recorded with that one."""
 
@@ -251,8 +215,7 @@ def test_a_no_to_a_call_whose_secrets_are_gone_is_told(
     with shop.session() as session:
         session.conversation.append({"role": "assistant"}, calls=asked, reply="r1")
         assert isinstance(shop.door(session, LOGIN, policies=[ASKS], approver=later).answer(), PendingAnswers)
-        item = postponed_call(session[PostponedCall], CALL)
-        assert item is not None
+        item = present(postponed_call(session[PostponedCall], CALL))
         assert item.question is not None
         if as_row:
             given = GivenAnswer(approved=False, reason="It is late.", by="ada")
@@ -269,44 +232,6 @@ def test_a_no_to_a_call_whose_secrets_are_gone_is_told(
         assert not isinstance(answered, PendingAnswers)
         assert [each.content for each in answered] == wording
         assert (session.open_calls, [each.final for each in session[ToolInvoked]]) == ((), [True] * 3)
-
-
-def test_a_call_whose_secrets_are_gone_and_that_was_not_asked_about_is_to_be_made_again(
-    stall: Shop, wording: Wording
-) -> None:
-    """The process ended before its turn came; another call of the reply has the only question."""
-    asked = [ToolCall(f"call-{number}", "login", {"password": "hunter2-canary"}) for number in (1, 2)]
-    with stall.session() as session:
-        session.conversation.append({"role": "assistant"}, calls=asked, reply="r1")
-        with pytest.raises(CallPostponed):
-            stall.door(session, LOGIN, policies=[ASKS], approver=later).execute(asked[0], reply="r1")
-        answer(session, approved=False)
-    with stall.session() as session:
-        messages = stall.door(session, LOGIN, policies=[ASKS], approver=later).answer()
-        assert isinstance(messages, Answers)
-        assert [message.content for message in messages] == wording
-        assert [each.final for each in session[ToolInvoked]] == [True, True]
-
-
-@pytest.mark.parametrize("name, is_told", [("login", True), ("other", False)])
-def test_a_no_is_for_the_tool_that_was_asked_about(stall: Shop, name: str, *, is_told: bool) -> None:
-    """Also where the secrets are gone, so that the arguments cannot be compared."""
-    other = replace(LOGIN, name="other")
-    with stall.session() as session:
-        postpone(session, ToolCall("call-1", "login", {"password": "hunter2-canary"}), of=LOGIN)
-        answer(session, approved=False)
-    with stall.session() as session:
-        door = stall.door(session, LOGIN, other, policies=[ASKS], approver=later)
-        message = door.execute(ToolCall("call-1", name, {"password": MASK}), reply="r1")
-        assert not message.success
-        assert ("a person said so" in message.content) is is_told
-
-
-def test_session_in_memory_has_no_answers() -> None:
-    """Nobody else could record one."""
-    session = Session(session_id="s")
-    postpone(session)
-    assert session[PostponedCall].all() == ()
 
 
 class Unreadable(MemoryStore):

@@ -50,10 +50,7 @@ class World:
         return (
             slices,
             [(name, self.files.read_bytes(name)) for name in names if self.files.stat(name).kind == "file"],
-            (
-                self.files.list(),
-                list(self.own.entries),
-            ),
+            (self.files.list(), list(self.own.entries)),
         )
 
 
@@ -179,8 +176,7 @@ def test_a_timeout_undoes_everything_and_keeps_the_late_thread_out(way: Run, wor
     release.set()
     for _ in left:
         assert ended.acquire(timeout=10)
-    assert world.image() == before
-    assert [len(refused) for refused in left] == [5] * len(left)
+    assert (world.image(), [len(refused) for refused in left]) == (before, [5] * len(left))
 
 
 @both_ways
@@ -237,8 +233,7 @@ def test_a_failing_on_result_undoes_everything(way: Run, world: World, wording: 
 
     before = world.image()
     message = way(door_of(world, tool("t", _write_files), policies=(Forgetful(),)), call("t"))
-    assert message.content == wording
-    assert world.image() == before
+    assert (message.content, world.image()) == (wording, before)
 
 
 def test_a_participant_that_cannot_be_restored_ends_the_run(world: World, wording: Wording) -> None:
@@ -258,6 +253,4 @@ def test_a_participant_that_cannot_be_restored_ends_the_run(world: World, wordin
     door = door_of(world, tool("t", handler))
     with pytest.raises(RollbackError) as raised:
         door.execute(call("t"))
-    assert str(raised.value) == wording
-    assert world.image() == before
-    assert len(events(door)) == 1
+    assert (str(raised.value), world.image(), len(events(door))) == (wording, before, 1)

@@ -36,19 +36,10 @@ from handrail.runtime import Session, ToolCall, ToolInvoked, ToolMessage
 from handrail.runtime.ledger.effects import AppliedByHand, EffectResult
 from handrail.store import MemoryStore, SqliteStore, Store
 from tests.kit import Decides, prompt
-from tests.runtime.worlds import World
+from tests.runtime.kit import Login, World, expect, present
 from tests.wording import Wording
 
 SECRETS = ("argpw-11223", "result-44556", "4711")
-
-
-@dataclass(frozen=True)
-class Login:
-    """Parameters with secrets."""
-
-    how: str
-    password: SecretStr
-    pin: int = field(default=0, metadata={"secret": True})
 
 
 @dataclass(frozen=True)
@@ -61,7 +52,7 @@ class Ticket:
 def log_in(params: Login, *, context: ToolContext) -> ToolResult[Ticket]:
     """End in a text that has the secrets of the call."""
     said = f"no {params.password.get_secret_value()} with {params.pin}"
-    match params.how:
+    match params.user:
         case "returns":
             return ToolResult.error(said)
         case "subscriber":
@@ -82,9 +73,9 @@ def fail(ticket: Ticket) -> None:
 def judge(_tool: Tool[Any, Any], params: Any) -> PolicyDecision:
     """Deny or ask in a text that has a secret."""
     said = f"really with {params.password.get_secret_value()}"
-    if params.how == "denied":
+    if params.user == "denied":
         return PolicyDecision.deny(said)
-    return PolicyDecision.ask(said) if params.how == "asked" else PolicyDecision.allow()
+    return PolicyDecision.ask(said) if params.user == "asked" else PolicyDecision.allow()
 
 
 def executor(session: Session) -> ToolExecutor:
@@ -103,7 +94,7 @@ def test_texts_of_a_failure_have_no_secret_of_the_call(
     caplog.set_level(logging.DEBUG)
     path = tmp_path / "desk.db"
     with SqliteStore(path) as store, Session.open(store, "desk", types=[Login, Ticket]) as session:
-        arguments = {"how": how, "password": "argpw-11223", "pin": 4711}
+        arguments = {"user": how, "password": "argpw-11223", "pin": 4711}
         message = executor(session).execute(ToolCall("1", "pay", json.dumps(arguments)), reply="r1")
         left = [message.content, repr([*session[ToolInvoked]]), caplog.text]
     left.append(path.read_bytes().decode(errors="replace"))
@@ -183,7 +174,7 @@ def test_a_result_that_cannot_be_shown_is_logged_without_its_secrets(caplog: pyt
         return ToolResult.ok(Receipt(params.password))
 
     pay = Tool[Login, Receipt](name="pay", description="Pays.", handler=handle)
-    asked = ToolCall("1", "pay", {"how": "shown", "password": "argpw-11223"})
+    asked = ToolCall("1", "pay", {"user": "shown", "password": "argpw-11223"})
     message = ToolExecutor(prompt=prompt(pay), session=Session()).execute(asked)
     assert message.content == json.dumps({"token": MASK}, separators=(",", ":"))
     assert f"cannot show {MASK}" in caplog.text
@@ -196,14 +187,14 @@ def test_the_refusal_of_a_message_has_no_secret_of_the_call(kind: type[Exception
     raised: list[Exception] = []
 
     def handle(params: Login, *, context: ToolContext) -> ToolResult[None]:
-        said = params.password.get_secret_value() if params.how == "secret" else "no"
+        said = params.password.get_secret_value() if params.user == "secret" else "no"
         raised.append(kind(said))
         raise raised[-1] from KeyError(said)
 
     tool = Tool[Login, None](name="pay", description="Pays.", handler=handle)
     pay = ToolExecutor(prompt=prompt(tool), session=Session())
     for how in ("secret", "plain"):
-        message = pay.execute(ToolCall(how, "pay", {"how": how, "password": "argpw-11223"}))
+        message = pay.execute(ToolCall(how, "pay", {"user": how, "password": "argpw-11223"}))
         refusal = message.refusal
         assert isinstance(refusal, ToolValidationError)
         assert kind is ToolValidationError or type(refusal.__cause__) is kind
@@ -217,10 +208,9 @@ def test_a_question_has_no_secret_of_the_call() -> None:
     """Neither as the approver is asked nor as it is stored."""
     with MemoryStore() as store, Session.open(store, "desk", types=[Login, Ticket]) as session:
         pay = executor(session)
-        call = ToolCall("1", "pay", json.dumps({"how": "asked", "password": "argpw-11223"}))
+        call = ToolCall("1", "pay", json.dumps({"user": "asked", "password": "argpw-11223"}))
         session.conversation.append({"role": "assistant"}, calls=[call], reply="r1")
-        waiting = pay.answer()
-        assert isinstance(waiting, PendingAnswers)
+        waiting = expect(PendingAnswers, pay.answer())
         request = waiting.questions[0].request
         assert request is not None
         assert [question.text for question in request.questions] == [f"really with {MASK}"]
@@ -231,7 +221,7 @@ def test_a_reply_that_was_appended_before_the_executor_is_made_is_stored_without
     """It is stored with the first record of its calls, and the executor is known by then."""
     path = tmp_path / "desk.db"
     with SqliteStore(path) as store, Session.open(store, "desk", types=[Login, Ticket]) as session:
-        call = ToolCall("1", "pay", json.dumps({"how": "denied", "password": "argpw-11223"}))
+        call = ToolCall("1", "pay", json.dumps({"user": "denied", "password": "argpw-11223"}))
         session.conversation.append({"role": "assistant", "content": "argpw-11223"}, calls=[call], reply="r1")
         executor(session).answer()
         assert "argpw-11223" in str(session.conversation.messages)
@@ -249,12 +239,11 @@ def test_a_key_that_has_a_secret_is_stored_as_its_hash(tmp_path: Path) -> None:
 
     config = IdempotencyConfig(strategy="custom", key_fn=lambda params: f"k-{params.password.get_secret_value()}")
     once = Tool[Login, None](name="pay", description="Pays.", handler=handle, effect="external", idempotency=config)
-    arguments = json.dumps({"how": "once", "password": "argpw-11223"})
+    arguments = json.dumps({"user": "once", "password": "argpw-11223"})
     with SqliteStore(path) as store, Session.open(store, "desk", types=[Login]) as session:
         pay = ToolExecutor(prompt=prompt(once), session=session)
         replayed = [pay.execute(ToolCall("1", "pay", arguments), reply=reply).replayed for reply in ("r1", "r2")]
-    assert replayed == [False, True]
-    assert len(keys) == 1
+    assert (replayed, len(keys)) == ([False, True], 1)
     assert "argpw-11223" not in str(keys)
     assert b"argpw-11223" not in path.read_bytes()
 
@@ -287,16 +276,7 @@ def test_secrets_of_the_outer_call_count_in_the_inner_one() -> None:
 
 
 @dataclass(frozen=True)
-class MaskedRecordsLogin:
-    """Parameters with a secret that hides itself, and one that shows itself."""
-
-    user: str
-    password: SecretStr
-    pin: int = field(default=0, metadata={"secret": True})
-
-
-@dataclass(frozen=True)
-class MaskedRecordsTicket:
+class UserTicket:
     """A result with a secret that shows itself."""
 
     user: str
@@ -319,28 +299,24 @@ class Gate:
     """Sessions of one store, each as in another process, with tools that take a login."""
 
     store: Store
-    got: list[MaskedRecordsLogin] = field(default_factory=list[MaskedRecordsLogin])
+    got: list[Login] = field(default_factory=list[Login])
     fails: list[Exception] = field(default_factory=list[Exception])
 
-    def log_in(self, params: MaskedRecordsLogin, *, context: ToolContext) -> ToolResult[MaskedRecordsTicket]:
+    def log_in(self, params: Login, *, context: ToolContext) -> ToolResult[UserTicket]:
         """Take note of what the handler gets."""
         self.got.append(params)
         if self.fails:
             raise self.fails.pop()
-        return ToolResult.ok(MaskedRecordsTicket(params.user, "1234567"), "in")
+        return ToolResult.ok(UserTicket(params.user, "1234567"), "in")
 
-    def book(
-        self, params: MaskedRecordsLogin, result: ToolResult[MaskedRecordsTicket], *, context: ToolContext
-    ) -> None:
+    def book(self, params: Login, result: ToolResult[UserTicket], *, context: ToolContext) -> None:
         """Nothing belongs to the effect."""
 
     def executor(self, session: Session, **options: Any) -> ToolExecutor:
         """The tools, on a session."""
 
-        def made(name: str, **said: Any) -> Tool[MaskedRecordsLogin, MaskedRecordsTicket]:
-            return Tool[MaskedRecordsLogin, MaskedRecordsTicket](
-                name=name, description="Logs in.", handler=self.log_in, **said
-            )
+        def made(name: str, **said: Any) -> Tool[Login, UserTicket]:
+            return Tool[Login, UserTicket](name=name, description="Logs in.", handler=self.log_in, **said)
 
         applied = External(apply=self.book)
         asks = Decides(lambda tool, _: PolicyDecision.ask("?") if tool.name == "ask" else PolicyDecision.allow())
@@ -351,7 +327,7 @@ class Gate:
 
     def session(self) -> Session:
         """The session, opened anew."""
-        return Session.open(self.store, "gate", types=[MaskedRecordsTicket, MaskedRecordsLogin])
+        return Session.open(self.store, "gate", types=[UserTicket, Login])
 
 
 @pytest.fixture
@@ -386,12 +362,11 @@ def test_handlers_get_the_secrets_and_records_do_not(gate: Gate, stored: bool) -
     session.dispatcher.subscribe(ToolInvoked, heard.append)
     (message,) = ask(gate.executor(session), asked())
     assert (gate.got[0].password.get_secret_value(), gate.got[0].pin) == ("hunter2", 1234)
-    assert message.result.value == MaskedRecordsTicket("ada", "1234567")
+    assert message.result.value == UserTicket("ada", "1234567")
     assert "1234567" not in message.content
-    assert heard == [*session[ToolInvoked]]
-    assert json.loads(str(heard[0].call.arguments)) == MASKED_RECORDS_SHOWN
+    assert (heard, json.loads(str(heard[0].call.arguments))) == ([*session[ToolInvoked]], MASKED_RECORDS_SHOWN)
     assert vars(heard[0].params) == {"user": "ada", "password": SecretStr(MASK), "pin": MASK}
-    assert heard[0].result.value == MaskedRecordsTicket("ada", MASK)
+    assert heard[0].result.value == UserTicket("ada", MASK)
     assert session.conversation.messages == [{"role": "assistant"}]
     session.close()
 
@@ -407,7 +382,7 @@ def test_a_repeat_is_answered_from_the_record(gate: Gate) -> None:
         for repeated in (resumed, asked()):
             message = executor.execute(repeated, reply="r1")
             assert (message.content, message.replayed) == (first.content, True)
-        assert message.result.value == MaskedRecordsTicket("ada", MASK)
+        assert message.result.value == UserTicket("ada", MASK)
         for other in (asked(password="hunter3"), asked(pin=4321), asked(user="eve")):  # noqa: S106 - of nothing
             with pytest.raises(CallIdReusedError):
                 executor.execute(other, reply="r1")
@@ -423,8 +398,7 @@ def test_a_resumed_call_lacks_its_secrets_and_is_not_run(gate: Gate, wording: Wo
         executor = gate.executor(session)
         answered = executor.answer()
         assert not isinstance(answered, PendingAnswers)
-        assert answered[0].content == wording
-        assert session.open_calls == ()
+        assert (answered[0].content, session.open_calls) == (wording, ())
         (again,) = ask(executor, asked(call_id="2"), reply="r2")
         assert again.success
     assert [login.pin for login in gate.got] == [1234]
@@ -464,8 +438,7 @@ def test_a_resumed_call_whose_result_was_applied_by_hand_is_not_asked_for_again(
         executor = gate.executor(session)
         (resumed,) = session.conversation.calls
         message = executor.execute(resumed, reply="r1")
-        assert message.content == wording
-        assert session.open_calls == ()
+        assert (message.content, session.open_calls) == (wording, ())
     assert len(gate.got) == 1
 
 
@@ -505,11 +478,10 @@ def test_the_value_of_an_effect_is_unavailable_if_it_had_secrets(gate: Gate) -> 
         assert (again.content, again.replayed, again.result.value) == (
             first.content,
             True,
-            MaskedRecordsTicket("ada", MASK),
+            UserTicket("ada", MASK),
         )
         (row,) = gate.store.rows()
-        found = executor.environment.effect_ledger.lookup(row.key)
-    assert found is not None
+        found = present(executor.environment.effect_ledger.lookup(row.key))
     assert (found.result_value, found.value_unavailable) == ({"user": "ada", "code": MASK}, True)
 
 

@@ -30,11 +30,10 @@ from handrail.runtime import Session, ToolCall, ToolInvoked
 from handrail.runtime.failures import SECRETS_GONE, cannot_apply
 from handrail.runtime.ledger.effects import AppliedByHand, EffectResult, NotApplied
 from handrail.session.calls import CallRef
-from handrail.session.open_calls import open_calls_in_store
 from handrail.store import EffectRow, MemoryStore
 from handrail.testing import FakeClock
-from tests.kit import Decides, Note, call, executor, tool
-from tests.runtime.shops import MINUTE, Booked, Shop, ask
+from tests.kit import Decides, Note, call, executor, raises, tool
+from tests.runtime.kit import MINUTE, Booked, Shop, ask
 from tests.store.kit import delete, replace
 from tests.wording import Wording
 
@@ -86,9 +85,8 @@ def test_a_result_that_a_person_has_mistyped_can_be_corrected_until_it_is_applie
     door = shop.door(session)
     assert [each.message.success for each in door.settle_open()] == [False]
     seen = shop.row()
-    with pytest.raises(LedgerError) as raised:
+    with raises(LedgerError, wording):
         ledger.resolve(seen, NotApplied())
-    assert str(raised.value) == wording
     assert ledger.resolve(seen, EffectResult("the bank says so", b'{"text":"lost"}'))
     assert (shop.row().fence, shop.row().applied_at, shop.row().expires_at) == (seen.fence, None, seen.expires_at)
     assert [each.message.success for each in door.settle_open()] == [True]
@@ -96,9 +94,8 @@ def test_a_result_that_a_person_has_mistyped_can_be_corrected_until_it_is_applie
     applied = shop.row()
     assert not ledger.resolve(seen, mistyped)
     assert shop.row() == applied
-    with pytest.raises(LedgerError) as raised:
+    with raises(LedgerError, wording):
         ledger.resolve(applied, mistyped)
-    assert str(raised.value) == wording
 
 
 def test_what_cannot_be_settled_says_why_and_waits(stall: Shop, wording: Wording) -> None:
@@ -110,39 +107,12 @@ def test_what_cannot_be_settled_says_why_and_waits(stall: Shop, wording: Wording
     stall.fails.append(ValueError("no such account"))
     door = stall.door(session)
     (raised,) = door.settle_open()
-    assert raised.message.content == wording
-    assert (len(session.open_calls), len(session[Booked])) == (1, 0)
+    assert (raised.message.content, len(session.open_calls), len(session[Booked])) == (wording, 1, 0)
     stall.fails.append(UnboundResourceError(int))
     with pytest.raises(UnboundResourceError):
         door.settle_open()
     (settled,) = door.settle_open()
     assert (settled.message.success, len(session[Booked])) == (True, 1)
-
-
-def test_a_nested_effect_whose_parent_is_final_is_settled_by_itself(shop: Shop) -> None:
-    """The parent is answered from its record, so nothing else would apply the result."""
-
-    def parent(params: Note, *, context: ToolContext) -> ToolResult[Note]:
-        assert door.execute(call("charge", id="inner")).success
-        return ToolResult.error("empty after all")
-
-    session = shop.session()
-    door = shop.door(session, shop.tool(), tool("parent", parent))
-    assert not ask(door, name="parent").success
-    assert ask(door, name="parent").replayed
-    (open_call,) = session.open_calls
-    assert (open_call.state, open_call.awaits_apply, open_call.call.parent) == (
-        "unapplied",
-        True,
-        CallRef("r1", "call-1"),
-    )
-    found = shop.store.find("till")
-    assert found is not None
-    assert open_calls_in_store(shop.store, found) == (open_call,)
-    (settled,) = door.settle_open()
-    assert (settled.call, settled.message.success) == (open_call.call, True)
-    assert (session.open_calls, len(session[Booked]), shop.charged) == ((), 1, ["hello"])
-    assert door.settle_open() == ()
 
 
 def test_a_nested_effect_that_a_person_has_found_is_settled_though_its_parent_has_succeeded(stall: Shop) -> None:
@@ -270,9 +240,8 @@ def test_a_result_whose_secrets_are_gone_is_reported_until_a_person_has_applied_
         None,
         "ada has booked it",
     )
-    with pytest.raises(LedgerError) as raised:
+    with raises(LedgerError, wording):
         ledger.resolve(row, AppliedByHand())
-    assert str(raised.value) == wording
     assert (settle(door, is_async), session.open_calls) == ((), ())
     again = door.execute(ASKED, reply="r1")
     assert (again.success, again.replayed, again.content, pins) == (True, True, "paid", [])
@@ -379,8 +348,7 @@ def test_an_effect_that_a_person_removes_while_another_is_settled_is_not_applied
     _, second = till.owe("lamp", "desk")
     till.meets.append(lambda: delete(till.store, second))
     first, removed = till.door().settle_open()
-    assert (first.message.success, removed.message.success) == (True, False)
-    assert removed.message.content == wording
+    assert (first.message.success, removed.message.success, removed.message.content) == (True, False, wording)
     assert till.applied == [Note("lamp")]
 
 
@@ -418,20 +386,8 @@ def test_a_result_whose_parameters_cannot_be_restored_waits(
     assert replace(till.store, row, row._replace(arguments=recorded))
     changed = Tool[Bill, None](name="charge", description="Charges.", handler=lost, effect=External(apply=till.book))
     (waits,) = executor(changed, session=till.session, clock=till.clock).settle_open()
-    assert not waits.message.success
-    assert waits.message.content == wording
+    assert (waits.message.success, waits.message.content) == (False, wording)
     assert (till.applied, [each.state for each in till.session.open_calls]) == ([], ["unapplied"])
-
-
-def test_the_conversation_has_the_arguments_of_a_call_that_was_not_recorded(till: Till) -> None:
-    """The process died before; what the ledger has of them was cut."""
-    (row,) = till.owe("lamp")
-    owner = row.owner._replace(reply="r2", call_id="gone")
-    asked = ToolCall("gone", "charge", {"text": "lamp"})
-    till.session.conversation.append("Charge.", reply="r2", calls=[asked])
-    assert replace(till.store, row, row._replace(owner=owner))
-    (settled,) = till.door().settle_open()
-    assert (settled.call, settled.message.success, till.applied) == (CallRef("r2", "gone"), True, [Note("lamp")])
 
 
 @pytest.mark.parametrize("before_run", [False, True])

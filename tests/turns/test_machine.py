@@ -125,8 +125,7 @@ class TurnsMachine(RuleBasedStateMachine):
         for place in self.model.alive:
             ticket = self.tickets[place]
             waiter = ticket.waiter
-            assert ticket.runs == (place.began is not None)
-            assert (waiter is None) == (ticket.runs and not place.asks)
+            assert (ticket.runs, waiter is None) == (place.began is not None, ticket.runs and not place.asks)
             assert waiter is None or not waiter.done()
 
     def teardown(self) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,13 +15,13 @@ from handrail import store, tool
 from handrail.errors import SchemaError, SessionUseError
 from handrail.limits import RunContext
 from handrail.prompt import Tool, ToolContext, ToolResult
-from handrail.runtime import EffectLedger, IdempotencyConfig, Session, ToolCall, ToolInvoked, ToolMessage
+from handrail.runtime import EffectLedger, Session, ToolCall, ToolInvoked, ToolMessage
 from handrail.runtime.calls import Step
 from handrail.session import stored_as
 from handrail.session.persistence.stored_types import stored_type
 from handrail.store import MemoryStore
-from tests.kit import Note, call, executor
-from tests.serde.kit import Approve, Base, Card, Disc, Reject, Tile, held
+from tests.kit import Note, call, executor, raises
+from tests.serde.kit import Approve, Disc, Reject, Tile, held
 from tests.wording import Wording
 
 
@@ -40,14 +39,15 @@ class AmbiguousUnionsReject:
     reason: str
 
 
-def returns(kind: Any, value: Any) -> Tool[Any, Any]:
-    """A tool that returns a value of a type."""
+def returns(kind: Any, value: Any, name: str = "look", **options: Any) -> Tool[Any, Any]:
+    """A tool that returns a value of a type, and has written a note."""
 
     def handler(params: Note, *, context: ToolContext) -> ToolResult[Any]:
+        context.session[Note].append(params)
         return ToolResult.ok(value)
 
     made: Any = Tool[Note, kind]
-    returned: Tool[Any, Any] = made(name="look", description="Looks.", handler=handler)
+    returned: Tool[Any, Any] = made(name=name, description="Looks.", handler=handler, **options)
     return returned
 
 
@@ -82,8 +82,7 @@ def test_a_value_comes_back_as_its_declared_type(kind: Any, value: Any, tmp_path
     looking = returns(kind, value)
     first = answered(tmp_path, looking)
     again = answered(tmp_path, looking, looking)
-    assert (first.replayed, again.replayed) == (False, True)
-    assert again.result.value == value
+    assert (first.replayed, again.replayed, again.result.value) == (False, True, value)
     assert type(again.result.value) is type(value)
     assert (again.content, again.success) == (first.content, True)
 
@@ -127,13 +126,6 @@ def test_the_arguments_of_a_function_come_back_as_json(tmp_path: Path, long: str
     assert remind.parse(read.params) == event.params
 
 
-def test_arguments_that_are_what_the_model_wrote_are_not_written_again(tmp_path: Path) -> None:
-    """A record has them once."""
-    event, read = called(tmp_path, remind, '{"text":"lunch","at":"2026-01-31T12:00:00Z","copies":2}')
-    assert json.loads(stored_type(ToolInvoked).dump((event,)))[0]["params"] == {"from": "arguments"}
-    assert read.params == {"text": "lunch", "at": "2026-01-31T12:00:00Z", "copies": 2}
-
-
 def invoked(**changes: Any) -> ToolInvoked:
     """A call that succeeded."""
     fields: dict[str, Any] = {
@@ -175,21 +167,16 @@ class Loose:
     "arguments, params, derived",
     [
         ('{"text":"x"}', Note("x"), True),
-        ('{"text": "x"}', Note("x"), True),
         (json.dumps({"text": BIG}), Note(BIG), True),
-        (json.dumps({"text": BIG}, indent=1).encode(), Note(BIG), True),
         (json.dumps({"number": 1, "text": BIG}), Loose(1, BIG), True),
         (json.dumps({"number": 1.0, "text": BIG}), Loose(1, BIG), False),
         (json.dumps({"number": True, "text": BIG}), Loose(1, BIG), False),
         (json.dumps({"number": [1, {"a": None}], "text": BIG}), Loose([1, {"a": None}], BIG), True),
-        (json.dumps({"number": [1, 2], "text": BIG}), Loose([1], BIG), False),
         (json.dumps({"text": BIG, "number": 1}), Loose(1, BIG), False),
         (json.dumps({"text": BIG}), Loose(None, BIG), False),
-        (json.dumps({"number": BIG}), Loose(BIG), False),
         ({"text": BIG}, Note(BIG), False),
         (json.dumps({"text": BIG}), {"text": BIG}, True),
         (json.dumps({"text": BIG}), {"text": BIG, "more": 1}, False),
-        ('{"text":"x"}', {"text": "x"}, True),
         ("not JSON" * 200, Note(BIG), False),
         ("{}", None, False),
     ],
@@ -274,13 +261,9 @@ def with_value(value: Any) -> Any:
     return stored.load(json.dumps([data | {"value": value}]).encode(), 1)[0].result.value
 
 
-def test_a_value_of_an_older_version_goes_through_the_upgrades() -> None:
-    """Each value has the version of its class beside it."""
+def test_a_value_goes_through_the_upgrades_and_is_shown_as_json_when_its_class_is_gone() -> None:
+    """Each value has the version of its class beside it; a record stays readable without the tool that made it."""
     assert with_value({"type": "tests.receipt", "version": 1, "value": {"sum": 3}}) == Receipt(3)
-
-
-def test_a_value_whose_class_is_gone_is_shown_as_json() -> None:
-    """A record stays readable when the tool that made it is not there any more."""
     assert with_value({"type": "gone:Gone", "version": 1, "value": {"a": 1}}) == {"a": 1}
 
 
@@ -305,6 +288,7 @@ WRONG = {
     "nothing": {},
     "a number for a value": {"value": 1},
     "a value without its version": {"value": {"type": "tests.receipt", "value": {"amount": 1}}},
+    "a type that is no name": {"value": {"type": 1, "version": 1, "value": {}}},
     "a number for parameters": {"params": 1},
     "a step that is none": {"refused_at": "lunch"},
     "a time that is none": {"at": 7},
@@ -316,76 +300,11 @@ def test_what_is_no_record_is_refused(change: Any, wording: Wording) -> None:
     """Somebody has changed the row."""
     stored = stored_type(ToolInvoked)
     (data,) = json.loads(stored.dump((invoked(),)))
-    with pytest.raises(ValueError) as raised:
+    with raises(ValueError, wording):
         stored.load(json.dumps([data | change if change else {}]).encode(), 1)
-    assert str(raised.value) == wording
-
-
-def test_a_type_that_is_no_name_is_refused(wording: Wording) -> None:
-    """As above, deeper down."""
-    with pytest.raises(ValueError) as raised:
-        with_value({"type": 1, "version": 1, "value": {}})
-    assert str(raised.value) == wording
-
-
-@dataclass(frozen=True)
-class Holder:
-    """Declares less than it is given."""
-
-    base: Base
-
-
-def as_result(context: ToolContext) -> Any:
-    """The value is that of the call."""
-    del context
-    return Holder(Card("a", 5))
-
-
-def in_a_slice(context: ToolContext) -> Any:
-    """The value is put into the session."""
-    context.session[Holder].append(Holder(Card("a", 5)))
-    return Holder(Base("a"))
-
-
-@contextmanager
-def opened_session(folder: Path) -> Generator[Session]:
-    """The session of a database."""
-    with store.open(f"sqlite:///{folder}/a.db") as opened, Session.open(opened, "s") as session:
-        yield session
-
-
-@pytest.mark.parametrize("make", [as_result, in_a_slice])
-def test_a_value_of_a_subclass_does_not_repeat_the_effect(
-    make: Callable[[ToolContext], Any], tmp_path: Path, wording: Wording
-) -> None:
-    """Nothing of it is stored as something else, and the error names the place."""
-    ran: list[str] = []
-
-    def pay(params: Note, *, context: ToolContext) -> ToolResult[Holder]:
-        ran.append(params.text)
-        return ToolResult.ok(make(context))
-
-    key = IdempotencyConfig()
-    tool = Tool[Note, Holder](name="pay", description="Pays.", handler=pay, effect="external", idempotency=key)
-    with opened_session(tmp_path) as session, pytest.raises(SessionUseError) as raised:
-        executor(tool, session=session).execute(call("pay"), reply="r1")
-    assert str(raised.value) == wording
-    with opened_session(tmp_path) as session:
-        message = executor(tool, session=session).execute(call("pay"), reply="r2")
-    assert (message.success, message.replayed) == (True, True)
-    assert ran == ["hello"]
 
 
 Kind = Literal["state", "external"]
-
-
-def deciding(kind: Any, value: object, effect: Kind = "state") -> Tool[Any, Any]:
-    """A tool that returns this value."""
-
-    def handle(_params: None, *, context: ToolContext) -> ToolResult[Any]:
-        return ToolResult.ok(value)
-
-    return Tool[None, kind](name="decide", description="Decides.", handler=handle, effect=effect)
 
 
 def in_store() -> Session:
@@ -404,7 +323,7 @@ HELD: Any = held(EITHER)
 )
 def test_in_memory_any_union_is_returned(kind: Any, value: Any) -> None:
     """The value goes to the model and to the session as it is."""
-    message = executor(deciding(kind, value), session=Session()).execute(ToolCall("1", "decide"))
+    message = executor(returns(kind, value), session=Session()).execute(call("look"))
     assert (message.success, message.result.value) == (True, value)
 
 
@@ -413,28 +332,26 @@ def test_it_is_refused_where_the_executor_has_a_store_or_the_effect_a_ledger(
     make: Callable[[], Session], effect: Kind, wording: Wording
 ) -> None:
     """When the executor is made: the error names the tool, the place, both members and the cure."""
-    tool = deciding(list[datetime | str], ["noon"], effect)
+    tool = returns(list[datetime | str], ["noon"], "decide", effect=effect)
     with pytest.raises(SchemaError) as raised:
         executor(tool, session=make(), effect_ledger=EffectLedger())
-    assert raised.value.path == "$[*]"
-    assert str(raised.value) == wording
+    assert (raised.value.path, str(raised.value)) == ("$[*]", wording)
 
 
 def test_a_slice_is_refused_when_it_is_stored(wording: Wording) -> None:
     """It is named, with the same cure."""
-    with pytest.raises(SessionUseError) as raised:
+    with raises(SessionUseError, wording):
         in_store()[HELD].append(HELD(Reject("a")))
-    assert str(raised.value) == wording
 
 
 @pytest.mark.parametrize("effect", ["state", "external"])
 def test_members_with_a_literal_field_come_back_from_a_store(effect: Kind) -> None:
     """As what they were."""
-    store, tool = MemoryStore(), deciding(Disc | Tile, Tile("a"), effect)
+    store, tool = MemoryStore(), returns(Disc | Tile, Tile("a"), effect=effect)
     messages: list[ToolMessage] = []
     for _ in range(2):
         with Session.open(store, "s") as session:
-            messages.append(executor(tool, session=session).execute(ToolCall("1", "decide"), reply="r"))
+            messages.append(executor(tool, session=session).execute(call("look"), reply="r"))
     assert [(each.result.value, each.replayed) for each in messages] == [(Tile("a"), False), (Tile("a"), True)]
 
 
@@ -446,18 +363,6 @@ class Point:
 @dataclass(frozen=True)
 class Label:
     y: str = ""
-
-
-def returning(kind: Any, value: Any, **options: Any) -> Tool[Any, Any]:
-    """A tool that returns a value, and has written a note."""
-
-    def handler(params: Note, *, context: ToolContext) -> ToolResult[Any]:
-        context.session[Note].append(params)
-        return ToolResult.ok(value)
-
-    made: Any = Tool[Note, kind]
-    tool: Tool[Any, Any] = made(name="list", description="Lists.", handler=handler, **options)
-    return tool
 
 
 @pytest.fixture
@@ -481,20 +386,13 @@ WRONG_RESULTS_WRONG = (
 def test_a_wrong_item_fails_the_call(kind: Any, value: Any, where: str, stored: Session, wording: Wording) -> None:
     """Where it is, and what would be right; the changes are undone."""
     session = stored if where == "store" else Session()
-    message = executor(returning(kind, value), session=session).execute(call("list"), reply="r")
-    assert not message.success
-    assert message.content == wording
+    message = executor(returns(kind, value, "list"), session=session).execute(call("list"), reply="r")
+    assert (message.success, message.content) == (False, wording)
     assert not session[Note].all()
 
 
 def test_an_infinite_number_fails_the_call_where_it_would_be_stored(stored: Session, wording: Wording) -> None:
     """In memory nothing is stored, so nothing is refused."""
-    tool = returning(list[float], [float("inf")])
+    tool = returns(list[float], [float("inf")], "list")
     assert executor(tool, session=stored).execute(call("list"), reply="r").content == wording
     assert executor(tool, session=Session()).execute(call("list")).success
-
-
-def test_a_wrong_item_is_not_answered_from_the_record_as_right(stored: Session) -> None:
-    """The same call fails again, as one whose value is of another class."""
-    door = executor(returning(list[Point], [Label()]), session=stored)
-    assert [door.execute(call("list"), reply="r").success for _ in range(2)] == [False, False]

@@ -1,20 +1,21 @@
-"""The developer's mistakes that show while a call runs: raised, recorded, and not told to the model."""
+"""The developer's mistakes that show while a call runs, also in values: raised, recorded, and kept from the model."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
 
+from handrail import store
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import (
-    CallIdReusedError,
-    CallPostponed,
     CircularResourceError,
     DeveloperMistake,
     EffectUncertain,
@@ -30,10 +31,10 @@ from handrail.errors import (
 )
 from handrail.events import Dispatcher
 from handrail.filesystem import Filesystem
-from handrail.prompt import Approval, ApprovalRequest, PolicyDecision, ToolContext, ToolResult
+from handrail.prompt import PolicyDecision, Tool, ToolContext, ToolResult
 from handrail.resources import Binding, ResourceRegistry, Scope
-from handrail.runtime import EffectLedger, IdempotencyConfig, Session, ToolCall, ToolInvoked
-from tests.kit import ASKS, Decides, Kept, Note, Run, both_ways, call, events, executor, scribble, tool
+from handrail.runtime import EffectLedger, IdempotencyConfig, Session, ToolCall, ToolInvoked, ToolMessage
+from tests.kit import ASKS, Decides, Kept, Note, Run, both_ways, call, events, executor, raises, scribble, tool
 from tests.wording import Wording
 
 
@@ -149,16 +150,8 @@ CASES: list[tuple[str, Callable[[], ToolExecutor], type[DeveloperMistake]]] = [
         lambda: executor(tool("t"), policies=(answering(unbound),)),
         UnboundResourceError,
     ),
-    (
-        "approver returns text",
-        lambda: executor(tool("t"), policies=(ASKS,), approver=unclear),
-        InvalidReturnError,
-    ),
-    (
-        "on_result returns a coroutine",
-        lambda: executor(tool("t"), policies=(Notes(later),)),
-        InvalidReturnError,
-    ),
+    ("approver returns text", lambda: executor(tool("t"), policies=(ASKS,), approver=unclear), InvalidReturnError),
+    ("on_result returns a coroutine", lambda: executor(tool("t"), policies=(Notes(later),)), InvalidReturnError),
     (
         "key_fn returns a number",
         lambda: executor(tool("t", effect="external", idempotency=keyed_by(7))),
@@ -184,8 +177,7 @@ def test_a_mistake_is_raised_and_the_call_is_undone_and_recorded(
     door = make()
     with pytest.raises(kind) as raised:
         way(door, call("t"))
-    assert re.sub(" at 0x[0-9a-f]+", "", str(raised.value)) == wording
-    assert door.environment.session[Kept].all() == ()
+    assert (re.sub(" at 0x[0-9a-f]+", "", str(raised.value)), door.environment.session[Kept].all()) == (wording, ())
     [event] = events(door)
     assert (event.success, event.final) == (False, False)
     assert kind.__name__ in event.result.message
@@ -225,18 +217,6 @@ both_alls = pytest.mark.parametrize("all_calls", [all_of, all_on_loop], ids=lamb
 
 
 @both_alls
-@pytest.mark.parametrize("effect", ["read", "state"])
-def test_the_other_calls_of_the_reply_end_and_are_recorded_first(all_calls: Any, effect: Any) -> None:
-    """Before it and after it in the reply, in the order asked."""
-    door = executor(tool("fine", effect=effect), tool("wrong", asks_for(Client)))
-    calls = [call("fine", "a", id="1"), call("wrong", "b", id="2"), call("fine", "c", id="3")]
-    with pytest.raises(UnboundResourceError):
-        all_calls(door, *calls)
-    assert [(event.call_id, event.success) for event in events(door)] == [("1", True), ("2", False), ("3", True)]
-    assert door.environment.session[Note].all() == (Note("a"), Note("c"))
-
-
-@both_alls
 @pytest.mark.parametrize("wrong", NOT_CALLS, ids=str)
 def test_the_other_calls_of_a_reply_end_when_one_of_them_is_no_call(all_calls: Any, wrong: Any) -> None:
     """Nothing of it is run or recorded; the others are."""
@@ -268,28 +248,6 @@ def test_what_on_result_returns_is_refused_when_the_other_calls_have_ended(all_c
     assert sorted(runs) == ["a", "b"]
 
 
-def test_an_approver_may_be_anything_that_takes_a_request() -> None:
-    """A function with more parameters that have defaults, a method, an object; annotated or not."""
-
-    class Desk:
-        def ask(self, request: ApprovalRequest) -> Approval | bool:
-            return True
-
-        async def __call__(self, request: ApprovalRequest, note: str = "") -> bool:
-            return True
-
-    def of_anything(*_: Any, **__: Any) -> Any:
-        return Approval(approved=True)
-
-    def postpones(request: ApprovalRequest) -> NoReturn:
-        raise CallPostponed("later")
-
-    for approver in (Desk().ask, Desk(), of_anything, partial(Desk().__call__, note="x")):
-        assert executor(tool("t"), policies=(ASKS,), approver=approver).execute(call("t")).success
-    with pytest.raises(CallPostponed):
-        executor(tool("t"), policies=(ASKS,), approver=postpones).execute(call("t"))
-
-
 @both_alls
 def test_several_mistakes_are_one_exception_with_notes(all_calls: Any, wording: Wording) -> None:
     """The first is raised; the developer reads of the others beside it."""
@@ -313,17 +271,6 @@ def test_what_ends_the_run_goes_before_a_mistake_and_has_it_as_a_note(all_calls:
     assert "UnboundResourceError" in caught.value.__notes__[0]
 
 
-@both_alls
-def test_a_reused_identity_is_raised_when_the_other_calls_have_ended(all_calls: Any) -> None:
-    """It runs nothing and records nothing itself; its siblings are carried out."""
-    door = executor(tool("fine"))
-    door.execute(call("fine", "a", id="1"), reply="r")
-    with pytest.raises(CallIdReusedError):
-        all_calls(door, call("fine", "b", id="0"), call("fine", "c", id="1"), call("fine", "d", id="2"), reply="r")
-    assert door.environment.session[Note].all() == (Note("a"), Note("b"), Note("d"))
-    assert len(events(door)) == 3
-
-
 def test_a_mistake_of_a_nested_call_is_raised_through_the_outer_one() -> None:
     """Both are recorded, and both are undone."""
 
@@ -335,8 +282,7 @@ def test_a_mistake_of_a_nested_call_is_raised_through_the_outer_one() -> None:
     door = executor(tool("outer", outer), tool("inner", asks_for(Client)))
     with pytest.raises(UnboundResourceError):
         door.execute(call("outer", id="o"))
-    assert door.environment.session[Kept].all() == ()
-    assert [event.name for event in events(door)] == ["inner", "outer"]
+    assert (door.environment.session[Kept].all(), [event.name for event in events(door)]) == ((), ["inner", "outer"])
 
 
 Wrap = Callable[[DeveloperMistake], Exception]
@@ -384,37 +330,8 @@ def test_a_group_that_holds_a_mistake_is_raised(wrap: Wrap, way: Run, caplog: py
         way(door, call("t"))
     assert caught.group_contains(UnboundResourceError) or caught.group_contains(UnboundResourceError, depth=2)
     [event] = events(door)
-    assert (event.success, event.final) == (False, False)
-    assert door.environment.session[Kept].all() == ()
+    assert (event.success, event.final, door.environment.session[Kept].all()) == (False, False, ())
     assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
-
-
-@pytest.mark.parametrize("all_calls", [all_of, all_on_loop], ids=lambda way: way.__name__)
-def test_a_group_is_raised_when_the_other_calls_have_ended(all_calls: Any) -> None:
-    """As a mistake by itself; of several, the first is raised, and notes on it name the others with all they hold."""
-    door = executor(tool("fine"), tool("wrong", wrapping(grouped)))
-    asked = [call("wrong", id="1"), call("fine", "a", id="2"), call("wrong", id="3"), call("fine", "b", id="4")]
-    with pytest.raises(ExceptionGroup, match="TaskGroup") as caught:
-        all_calls(door, *asked)
-    assert [(event.call_id, event.success) for event in events(door)] == [
-        ("1", False),
-        ("2", True),
-        ("3", False),
-        ("4", True),
-    ]
-    [note] = caught.value.__notes__
-    assert TEXT in note
-
-
-@both_ways
-def test_a_group_without_a_mistake_is_a_failed_result(way: Run, wording: Wording) -> None:
-    """It is an exception of the handler's body."""
-
-    def handler(params: Note, *, context: ToolContext) -> ToolResult[Note]:
-        raise ExceptionGroup("two things", [ValueError("odd"), OSError("gone")])
-
-    content = way(executor(tool("t", handler)), call("t")).content
-    assert content == wording
 
 
 def quoting(mistake: DeveloperMistake) -> Exception:
@@ -444,18 +361,6 @@ def test_an_exception_raised_from_a_mistake_is_the_programs_own(
     message = way(door, call("t"))
     assert (message.success, message.content) == (False, wording)
     assert TEXT not in events(door)[0].result.message
-
-
-def test_the_chain_of_an_exception_may_be_a_circle_and_hold_groups(wording: Wording) -> None:
-    """Whatever a program chains, it is looked through once."""
-
-    def chained(mistake: DeveloperMistake) -> Exception:
-        first, second = RuntimeError(f"first: {mistake}"), ValueError("second")
-        first.__context__, second.__context__ = ExceptionGroup("some", [mistake, second]), first
-        return first
-
-    content = executor(tool("t", wrapping(chained))).execute(call("t")).content
-    assert content == wording
 
 
 def test_the_model_does_not_read_a_mistake_of_an_effect_that_is_unknown(wording: Wording) -> None:
@@ -551,3 +456,121 @@ def test_what_subscribers_raise_is_looked_through() -> None:
     content = door.execute(call("t")).content
     assert "odd" in content
     assert TEXT not in content
+
+
+@dataclass(frozen=True)
+class Impossible:
+    """No JSON says it."""
+
+    value: complex
+
+
+@dataclass(frozen=True)
+class Anything:
+    """JSON may say it."""
+
+    value: Any
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A number."""
+
+    value: float
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> Generator[Session]:
+    """A stored session."""
+    with store.open(f"sqlite:///{tmp_path}/s.db") as opened, Session.open(opened, "s") as session:
+        yield session
+
+
+def appends(value: Any, times: list[str] | None = None) -> Any:
+    """A handler that leaves a value in the session."""
+
+    def handler(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        if times is not None:
+            times.append(params.text)
+        kind: Any = value.__class__
+        context.session[kind].append(value)
+        return ToolResult.ok(params)
+
+    return handler
+
+
+def of_result(kind: Any, value: Any, **options: Any) -> Tool[Any, Any]:
+    """A tool that returns a value of a type."""
+
+    def handler(params: Note, *, context: ToolContext) -> ToolResult[Any]:
+        return ToolResult.ok(value)
+
+    made: Any = Tool[Note, kind]
+    returned: Tool[Any, Any] = made(name="wrong", description="Wrong.", handler=handler, **options)
+    return returned
+
+
+MISTAKES: dict[str, Callable[[], Tool[Any, Any]]] = {
+    "a class without JSON": lambda: tool("wrong", appends(Impossible(1j))),
+    "Any with a key that is no text": lambda: tool("wrong", appends(Anything({1: 2}))),
+    "Any with a set": lambda: tool("wrong", appends(Anything({"a": {1}}))),
+    "a value of another type": lambda: tool("wrong", appends(Kept(5))),  # type: ignore[arg-type]
+    "a result with Any": lambda: of_result(Anything, Anything({1: 2})),
+    "an external result": lambda: of_result(Anything, Anything({1: 2}), effect="external"),
+}
+
+
+@pytest.mark.parametrize("make", MISTAKES.values(), ids=MISTAKES)
+def test_it_is_raised_when_the_other_calls_have_been_recorded(
+    make: Callable[[], Tool[Any, Any]], session: Session, wording: Wording
+) -> None:
+    """The call is undone and recorded as failed; its record is not final."""
+    door = executor(make(), tool("fine"), session=session)
+    calls = [call("fine", "a", id="1"), call("wrong", "b", id="2"), call("fine", "c", id="3")]
+    with raises(SessionUseError, wording) as caught:
+        door.execute_all(calls, reply="r")
+    assert isinstance(caught.value, DeveloperMistake)
+    assert [(event.call_id, event.success, event.final) for event in events(door)] == [
+        ("1", True, True),
+        ("2", False, False),
+        ("3", True, True),
+    ]
+    assert session[Note].all() == (Note("a"), Note("c"))
+    assert not session[Anything]
+
+
+def test_the_effect_of_such_a_call_is_done(session: Session) -> None:
+    """Its handler ran to its end: once the program is right, it is answered from the ledger and not run again."""
+    done: list[str] = []
+    key = IdempotencyConfig()
+    wrong = tool("pay", appends(Impossible(1j), done), effect="external", idempotency=key)
+    with pytest.raises(SessionUseError):
+        _paid(wrong, session)
+    right = tool("pay", appends(Kept("x"), done), effect="external", idempotency=key)
+    message = _paid(right, session)
+    assert (message.success, message.replayed, done) == (True, True, ["hello"])
+
+
+def _paid(paying: Tool[Any, Any], session: Session) -> ToolMessage:
+    return executor(paying, session=session).execute(call("pay", id="1"), reply="r")
+
+
+OF_THE_DAY: dict[str, Any] = {
+    "a lone surrogate": Kept("\ud800"),
+    "a number that is not finite": Measured(float("nan")),
+    "a surrogate in Any": Anything({"a": "\ud800"}),
+}
+
+
+@pytest.mark.parametrize("value", OF_THE_DAY.values(), ids=OF_THE_DAY)
+def test_what_a_value_of_the_day_holds_fails_the_call(value: Any, session: Session, wording: Wording) -> None:
+    """No program can rule it out by its types, so the model is told, as of an exception of the handler."""
+    door = executor(tool("wrong", appends(value)), session=session)
+    message = door.execute(call("wrong"))
+    assert (message.success, message.content) == (False, wording)
+
+
+def test_in_memory_nothing_is_stored() -> None:
+    """So nothing is refused."""
+    door: ToolExecutor = executor(tool("wrong", appends(Anything({1: 2}))))
+    assert door.execute(ToolCall("c", "wrong", '{"text": "a"}')).success

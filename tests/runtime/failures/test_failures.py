@@ -33,7 +33,7 @@ from handrail.prompt import TextPart, ToolContext, ToolResult
 from handrail.redaction import MASK, Redaction, use_redaction
 from handrail.runtime import EffectUnsettled, ToolInvoked, ToolRaised
 from tests.handler_threads import HandlerThreads
-from tests.kit import Decides, Kept, Note, Run, both_ways, call, events, executor, soon, sync, tool
+from tests.kit import Decides, Kept, Note, Run, both_ways, call, events, executor, raises, soon, sync, tool
 from tests.wording import Wording
 
 
@@ -139,8 +139,7 @@ def test_a_deadline_error_ends_the_run_as_an_evaluation_error(way: Run, wording:
     door = executor(tool("late", raising(DeadlineExceededError("too late"))))
     with pytest.raises(PromptEvaluationError) as caught:
         way(door, call("late"))
-    assert str(caught.value) == wording
-    assert (caught.value.phase, caught.value.tool) == ("tool", "late")
+    assert (str(caught.value), caught.value.phase, caught.value.tool) == (wording, "tool", "late")
     assert isinstance(caught.value.__cause__, DeadlineExceededError)
     assert len(events(door)) == 1
 
@@ -173,8 +172,7 @@ def test_a_timeout_undoes_the_call_and_tells_the_model(way: Run, wording: Wordin
     door = executor(tool("slow", handler, timeout=timedelta(milliseconds=20)))
     message = way(door, call("slow"))
     release.set()
-    assert message.content == wording
-    assert left_by(door) == ((), [False], [])
+    assert (message.content, left_by(door)) == (wording, ((), [False], []))
 
 
 @both_ways
@@ -193,10 +191,7 @@ def test_a_timed_out_external_effect_is_unknown_and_not_run_again(way: Run, word
     first, again = way(door, call("charge")), way(door, call("charge"))
     release.set()
     threads.join()  # one that begins late has been started all the same
-    assert first.content == wording
-    assert again.content == wording
-    assert not again.success
-    assert starts == ["hello"]
+    assert (first.content, again.content, again.success, starts) == (wording, wording, False, ["hello"])
 
 
 @both_ways
@@ -210,9 +205,8 @@ def test_the_deadline_bounds_a_running_handler(way: Run, wording: Wording) -> No
         return ToolResult.ok(params)
 
     door = executor(tool("hang", handler), deadline=soon())
-    with pytest.raises(PromptEvaluationError) as raised:
+    with raises(PromptEvaluationError, wording):
         way(door, call("hang"))
-    assert str(raised.value) == wording
     release.set()
     assert len(events(door)) == 1
 
@@ -250,9 +244,8 @@ async def test_an_async_handler_through_the_synchronous_entry_on_a_loop_says_wha
     async def handler(params: Note, *, context: ToolContext) -> ToolResult[Note]:
         return ToolResult.ok(params)
 
-    with pytest.raises(PromptEvaluationError) as raised:
+    with raises(PromptEvaluationError, wording):
         executor(tool("free", handler)).execute(call("free"))
-    assert str(raised.value) == wording
 
 
 PLACE = "postgresql://ada@db.internal:5432/desk"
@@ -367,29 +360,17 @@ def heard_by(door: ToolExecutor, *kinds: type[Any]) -> list[Any]:
 
 @both_ways
 def test_what_a_tool_raises_is_said_with_the_exception(way: Any) -> None:
-    """Once, with the identity of the call; the model reads type and message, and no slice keeps the event."""
+    """Once, when the call is undone and not yet recorded; the model reads type and message, and no slice keeps it."""
     door = executor(tool("jot", breaks))
-    heard = heard_by(door)
+    heard, session, seen = heard_by(door), door.environment.session, list[tuple[int, int]]()
+    session.dispatcher.subscribe(ToolRaised, lambda _: seen.append((len(session[Kept]), len(session[ToolInvoked]))))
     message = way(door, call("jot"))
     (event,) = heard
     assert (event.session_id, event.reply, event.call_id, event.tool) == ("s", None, "call-1", "jot")
-    assert event.ref == door.environment.session[ToolInvoked].all()[0].ref
+    assert event.ref == session[ToolInvoked].all()[0].ref
     assert type(event.error) is OSError
     assert event.error.__traceback__ is not None
-    assert message.content == "jot failed: OSError: no ink"
-    assert door.environment.session[ToolRaised].all() == ()
-
-
-@both_ways
-def test_it_is_said_when_the_call_is_undone_and_not_yet_recorded(way: Any) -> None:
-    """Whoever hears of the record has heard of the exception."""
-    door = executor(tool("jot", breaks))
-    session, seen = door.environment.session, list[tuple[int, int]]()
-    session.dispatcher.subscribe(
-        ToolRaised, lambda _: seen.append((len(session[Kept].all()), len(session[ToolInvoked].all())))
-    )
-    way(door, call("jot"))
-    assert seen == [(0, 0)]
+    assert (message.content, session[ToolRaised].all(), seen) == ("jot failed: OSError: no ink", (), [(0, 0)])
 
 
 def fails(params: Note, *, context: ToolContext) -> ToolResult[Note]:
@@ -432,8 +413,7 @@ def test_an_effect_that_is_unknown_is_said_before_the_end_of_its_call(way: Any) 
     assert isinstance(unsettled, EffectUnsettled)
     assert isinstance(ended, ToolInvoked)
     assert (unsettled.session_id, unsettled.ref, unsettled.tool) == ("s", ended.ref, "send")
-    assert unsettled.key == ended.effect_key
-    assert door.environment.session[EffectUnsettled].all() == ()
+    assert (unsettled.key, door.environment.session[EffectUnsettled].all()) == (ended.effect_key, ())
 
 
 @both_ways

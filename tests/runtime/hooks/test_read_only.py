@@ -133,8 +133,7 @@ def test_what_it_writes_is_refused(asked: str) -> None:
 
     desk = Desk(body)
     assert desk.ask(asked)
-    assert len(found) == 9
-    assert set(found.values()) == {ReadOnlyViolation}
+    assert (len(found), set(found.values())) == (9, {ReadOnlyViolation})
     assert desk.is_untouched
 
 
@@ -203,14 +202,12 @@ class Late:
         """Check that nothing that it writes lands."""
         self.released.set()
         self.ended.wait()
-        assert len(self.found) == 10
-        assert set(self.found.values()) == {TransactionClosedError}
+        assert (len(self.found), set(self.found.values())) == (10, {TransactionClosedError})
         assert self.desk.is_untouched
 
 
 def test_a_checker_that_the_deadline_overtakes_is_left_behind_and_writes_nothing(
-    caplog: pytest.LogCaptureFixture,
-    wording: Wording,
+    caplog: pytest.LogCaptureFixture, wording: Wording
 ) -> None:
     """Nothing could follow, so the answer is accepted, and that is logged; the run does not wait for the checker."""
     late = Late()

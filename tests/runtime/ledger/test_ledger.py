@@ -1,116 +1,67 @@
-"""The ledger as a cache of results, and the traps that such caches fall into."""
+"""The ledger as a cache of results, the traps that such caches fall into, and claims that stay alive by themselves."""
 
 from __future__ import annotations
 
+import gc
+import logging
+import threading
+from collections.abc import Callable, Iterator
 from dataclasses import FrozenInstanceError
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from operator import attrgetter
 from typing import Any
 from uuid import UUID
 
 import pytest
 
-from handrail.errors import LedgerError
+from handrail.adapters.loop import session_ledger
+from handrail.clock import SYSTEM_CLOCK, Clock
+from handrail.errors import LeaseLostError, LedgerError
 from handrail.prompt import IdempotencyConfig, Tool, ToolContext, ToolResult
-from handrail.runtime import ToolCall
+from handrail.runtime import Session, ToolCall
 from handrail.runtime.ledger.effects import (
     Busy,
     Claimed,
+    ClaimRequest,
     Conflict,
     EffectResult,
-    Hit,
     NotApplied,
     NotKnown,
     ToolEffect,
     Unknown,
 )
+from handrail.runtime.ledger.lease_renewal import LeaseRenewer
 from handrail.runtime.ledger.ledger import EffectLedger
-from handrail.runtime.ledger.records import load_result
-from handrail.serde import digest
-from handrail.store import ClaimOwner, EffectRow
+from handrail.store import ClaimOwner, EffectRow, LedgerStore, MemoryStore
 from handrail.testing import FakeClock
-from tests.kit import executor, tool
-from tests.runtime.ledger_calls import KEY, PAYMENT, REQUEST, Payment, claimed, hit, record, stop_renewing
-from tests.serde.kit import Json
+from tests.kit import executor, raises
+from tests.runtime.kit import expect, present
+from tests.runtime.ledger_calls import (
+    KEY,
+    MINUTE,
+    PAYMENT,
+    REQUEST,
+    RESULT,
+    Payment,
+    busy,
+    claimed,
+    hit,
+    prove_nothing,
+    record,
+    stop_renewing,
+)
 from tests.store.kit import WriteByWrite, insert
 from tests.wording import Wording
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 
 
-def test_recorded_result_is_found_until_it_expires(ledger: EffectLedger, clock: FakeClock) -> None:
-    """`lookup` returns what was recorded, and an expired entry is removed by it."""
-    assert ledger.lookup(KEY) is None
-    kept = record(ledger, ttl=HOUR)
-    effect = ledger.lookup(KEY)
-    assert effect == kept
-    assert effect is not None
-    assert (effect.idempotency_key, effect.tool_name, effect.params_hash) == (KEY, "pay", digest(PAYMENT))
-    assert (effect.result_message, effect.result_value, effect.result_success) == ("paid", {"order_id": "7"}, True)
-    assert (effect.created_at, effect.expires_at) == (clock.now(), clock.now() + HOUR)
-    clock.advance(HOUR)
-    assert ledger.lookup(KEY) is None
-    assert ledger.row(KEY) is None
-
-
-def test_result_lasts_a_day_unless_it_lasts_for_ever(ledger: EffectLedger, clock: FakeClock) -> None:
-    """The default is 24 hours; None never expires."""
-    record(ledger, "day")
-    record(ledger, "ever", ttl=None)
-    clock.advance(DAY - timedelta(microseconds=1))
-    assert ledger.lookup("day") is not None
-    clock.advance(timedelta(days=10_000))
-    assert ledger.lookup("day") is None
-    assert ledger.lookup("ever") is not None
-
-
-def test_failed_result_is_not_recorded(ledger: EffectLedger) -> None:
-    """Only successful executions are cached."""
-    assert record(ledger, result=ToolResult("no stock", None, success=False)) is None
-    assert list(ledger.rows()) == []
-
-
-def test_result_that_is_recorded_twice_stays_the_first(ledger: EffectLedger, clock: FakeClock) -> None:
-    """P1: the result of a key never changes."""
-    first = record(ledger)
-    clock.advance(HOUR)
-    assert record(ledger, result=ToolResult("paid again", None)) == first
-    assert ledger.lookup(KEY) == first
-
-
 def test_span_that_is_none_is_refused(ledger: EffectLedger, wording: Wording) -> None:
     """A result that would have expired already is not recorded."""
-    with pytest.raises(ValueError) as raised:
+    with raises(ValueError, wording):
         record(ledger, ttl=timedelta(0))
-    assert str(raised.value) == wording
     assert ledger.row(KEY) is None
-
-
-def test_entries_are_forgotten_on_request(ledger: EffectLedger) -> None:
-    """One by its key, those of a tool by its name, or all; each says how many."""
-    for number in range(3):
-        record(ledger, f"a{number}", tool_name="a")
-        record(ledger, f"b{number}", tool_name="b")
-    assert ledger.invalidate("a0")
-    assert not ledger.invalidate("a0")
-    assert ledger.invalidate_by_tool("a") == 2
-    assert sorted(row.key for row in ledger.rows()) == ["b0", "b1", "b2"]
-    assert ledger.clear() == 3
-    assert list(ledger.rows()) == []
-
-
-def test_partition_is_part_of_the_identity(ledger: EffectLedger) -> None:
-    """A key of one session says nothing of the same key in another, nor of the one that all share."""
-    record(ledger, partition="s1")
-    assert ledger.lookup(KEY, partition="") is None
-    assert ledger.lookup(KEY, partition="s2") is None
-    assert not ledger.invalidate(KEY, partition="")
-    found = ledger.lookup(KEY, partition="s1")
-    assert found is not None
-    assert found.partition == "s1"
-    assert isinstance(ledger.claim(REQUEST._replace(partition="s2")), Claimed)
-    assert isinstance(ledger.claim(REQUEST._replace(partition="s1")), Hit)
-    assert ledger.invalidate(KEY, partition="s1")
 
 
 @pytest.mark.parametrize("partition", ["", "s1"])
@@ -118,8 +69,7 @@ def test_key_that_one_partition_has_is_found_without_it(ledger: EffectLedger, pa
     """By `row`, `lookup` and `invalidate`, in every scope; other keys of other partitions do not count."""
     kept = record(ledger, partition=partition)
     record(ledger, "other", partition="s2")
-    row = ledger.row(KEY)
-    assert row is not None
+    row = present(ledger.row(KEY))
     assert row.partition == partition
     assert ledger.lookup(KEY) == kept
     assert ledger.invalidate(KEY)
@@ -132,20 +82,9 @@ def test_key_that_several_partitions_have_is_refused_without_one(ledger: EffectL
     for partition in ("", "s1", "s2"):
         record(ledger, partition=partition)
     for ask in (ledger.row, ledger.lookup, ledger.invalidate):
-        with pytest.raises(LedgerError) as caught:
+        with raises(LedgerError, wording):
             ask(KEY)
-        assert str(caught.value) == wording
     assert len(list(ledger.rows())) == 3
-
-
-def test_expired_row_of_another_partition_does_not_count(ledger: EffectLedger, clock: FakeClock) -> None:
-    """The key then belongs to the one that has not expired; if all have, there is none."""
-    record(ledger, ttl=HOUR)
-    kept = record(ledger, partition="s1")
-    clock.advance(HOUR)
-    assert ledger.lookup(KEY) == kept
-    clock.advance(DAY)
-    assert ledger.lookup(KEY) is None
 
 
 @pytest.mark.parametrize("strategy", ["auto", "params", "custom"])
@@ -217,15 +156,6 @@ def test_a_slot_that_was_given_up_and_settled_since_is_not_unresolved(ledger: Ef
     assert ledger.unresolved_slots("", "pay") == ()
 
 
-def test_a_value_recorded_by_hand_is_the_text_that_its_dataclass_records(ledger: EffectLedger) -> None:
-    """Letters stand as they are, so that people who read the store can read them."""
-    for key, value in (("dict", {"order_id": "Zoë 7"}), ("dataclass", Payment("Zoë 7"))):
-        record(ledger, key, result=ToolResult("paid", value))
-        row = ledger.row(key)
-        assert row is not None
-        assert row.value == '{"order_id":"Zoë 7"}'.encode()
-
-
 def test_life_of_a_result_starts_with_its_completion(ledger: EffectLedger, clock: FakeClock) -> None:
     """A handler that takes longer than the ttl still leaves a result that lasts as long as promised."""
     claim = claimed(ledger)
@@ -264,8 +194,7 @@ def test_whoever_is_too_late_decides_anew() -> None:
     store = _Crowded(clock)
     ledger = EffectLedger(store, clock=clock)
     ledger.end(claimed(ledger), NotApplied())
-    failed = ledger.row(KEY)
-    assert failed is not None
+    failed = present(ledger.row(KEY))
     done = failed._replace(status="done", fence=2, value=b"1", message="by another")
     store.others = [failed._replace(fence=5), done]
     assert hit(ledger) == EffectResult("by another", b"1")
@@ -282,18 +211,6 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 ROW = EffectRow("s1", "session:pay:1", "0" * 31 + "7", "pay", "a" * 64, ClaimOwner(), "done", 3, NOW, completed_at=NOW)
-
-
-@pytest.mark.parametrize(
-    "value, replayed",
-    [(b"0", 0), (b'""', ""), (b"[]", []), (b"false", False), (b"{}", {}), (b"null", None), (b'{"a":[1]}', {"a": [1]})],
-)
-def test_effect_shows_the_value_as_it_was(value: bytes, replayed: Json) -> None:
-    """A falsy value is a value, and so is None."""
-    effect = ToolEffect.of(ROW._replace(value=value))
-    assert effect.result_value == replayed
-    assert type(effect.result_value) is type(replayed)
-    assert not effect.value_unavailable
 
 
 def test_effect_has_the_fields_of_the_documents() -> None:
@@ -317,24 +234,12 @@ def test_effect_has_the_fields_of_the_documents() -> None:
         effect.result_message = "changed"  # type: ignore[misc]
 
 
-def test_value_that_was_lost_is_told(wording: Wording) -> None:
-    """A value that could not be serialised is marked, and a replay says so."""
-    lost = ROW._replace(message="paid", value=None, exclude_value_from_context=True)
-    effect = ToolEffect.of(lost)
-    assert (effect.result_value, effect.value_unavailable, effect.exclude_value_from_context) == (None, True, True)
-    replayed = load_result(tool("pay"), lost)
-    assert (replayed.value, replayed.exclude_value_from_context, replayed.message) == (None, True, wording)
-
-
 def test_refusals_tell_the_model_what_to_do(wording: Wording) -> None:
     """Each names the tool and the key, says that nothing was run, and what would be right."""
     busy, conflict = Busy(ROW).message, Conflict(ROW).message
     unknown = Unknown(ROW._replace(status="unknown", note="its owner (call 1) gave no sign in time")).message
     assert all("pay" in message and "session:pay:1" in message for message in (busy, conflict, unknown))
-    assert busy == wording
-    assert conflict == wording
-    assert unknown == wording
-    assert Unknown(ROW).message == wording
+    assert (busy, conflict, unknown, Unknown(ROW).message) == (wording, wording, wording, wording)
 
 
 def test_a_call_that_runs_is_not_asked_for_again(wording: Wording) -> None:
@@ -346,3 +251,207 @@ def test_unreadable_value_is_unavailable() -> None:
     """The effect is done all the same; it is never taken for one whose value is None."""
     found = ToolEffect.of(ROW._replace(value=b'{"a":'))
     assert (found.result_success, found.result_value, found.value_unavailable) == (True, None, True)
+
+
+THIRD = MINUTE / 3
+
+
+def _lease_until(ledger: EffectLedger) -> object:
+    row = ledger.row(REQUEST.key)
+    return row and row.lease_until
+
+
+def test_handler_that_hangs_holds_its_key_only_until_the_deadline(ledger: EffectLedger, clock: FakeClock) -> None:
+    """Past `beat_until` no sign is given, so the effect becomes an orphan when the last lease has passed."""
+    hung = claimed(ledger, REQUEST._replace(beat_until=clock.now() + timedelta(seconds=50)))
+    for _ in range(3):
+        clock.advance(THIRD)
+        ledger.tick()
+    clock.advance(MINUTE - THIRD)
+    assert ledger.tick() == 0
+    assert isinstance(ledger.claim(REQUEST), Unknown)
+    assert not ledger.end(hung, RESULT)
+
+
+def test_claim_that_was_given_up_is_left_to_its_lease(ledger: EffectLedger, clock: FakeClock) -> None:
+    """It is not renewed; from its next beat on its row names no process, which would prove that the owner lives."""
+    claim = claimed(ledger)
+    stop_renewing(ledger, claim)
+    clock.advance(THIRD)
+    ledger.tick()
+    assert ledger.tick() == 0
+    assert ledger.row(REQUEST.key) == claim.row._replace(owner=claim.row.owner._replace(process=""))
+    clock.advance(MINUTE)
+    assert isinstance(ledger.claim(REQUEST), Unknown)
+
+
+class _SetForward(FakeClock):
+    """A clock that is set forward, and whose monotonic time knows nothing of it."""
+
+    ahead = timedelta(0)
+
+    def now(self) -> datetime:
+        return super().now() + self.ahead
+
+
+def test_clock_that_is_set_forward_ends_no_claim() -> None:
+    """Neither by the lease, nor by `beat_until`, which is reached when that much time has passed."""
+    clock = _SetForward()
+    ledger = EffectLedger(MemoryStore(clock=clock), clock=clock)
+    claim = claimed(ledger, REQUEST._replace(beat_until=clock.now() + MINUTE))
+    clock.ahead = timedelta(hours=2)
+    busy(ledger)
+    clock.advance(THIRD)
+    assert ledger.tick() == 1
+    assert _lease_until(ledger) == clock.now() + MINUTE
+    assert ledger.end(claim, RESULT)
+
+
+def test_lost_claim_is_told_at_the_next_sign(ledger: EffectLedger, store: LedgerStore, clock: FakeClock) -> None:
+    """An owner that slept past its lease finds out when it gives a sign, and gives no more by itself."""
+    claim = claimed(ledger)
+    clock.advance(MINUTE)
+    prove_nothing(store)
+    EffectLedger(store, clock=clock).claim(REQUEST)
+    assert ledger.tick() == 1
+    assert ledger.tick() == 0
+    with pytest.raises(LeaseLostError) as lost:
+        ledger.renew(claim)
+    assert (lost.value.key, lost.value.fence) == (REQUEST.key, 1)
+
+
+def test_sessions_of_one_store_share_a_ledger(clock: FakeClock) -> None:
+    """Its thread renews the claims of all; a session in memory, and another clock, have a ledger of their own."""
+    store = MemoryStore(clock=clock)
+    with Session.open(store, "a") as first, Session.open(store, "b") as second:
+        ledger = session_ledger(first, clock=clock)
+        assert ledger.store is store
+        assert session_ledger(second, clock=clock) is ledger
+        assert session_ledger(second, clock=FakeClock()) is not ledger
+    assert session_ledger(Session(), clock=clock) is not session_ledger(Session(), clock=clock)
+
+
+PATIENCE = 60.0  # seconds after which a test that waits for an event gives up
+
+
+MOMENT = 0.001
+
+
+Stopping = Callable[[Clock], LeaseRenewer]
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    """The clock that says what is due."""
+    return FakeClock()
+
+
+def _threads() -> set[threading.Thread]:
+    return {thread for thread in threading.enumerate() if thread.name == "handrail-ledger"}
+
+
+@pytest.fixture
+def stopping() -> Iterator[Stopping]:
+    """Makes timers over a clock, and stops them when the test is over."""
+    pulses: list[LeaseRenewer] = []
+
+    def make(clock: Clock) -> LeaseRenewer:
+        pulses.append(LeaseRenewer(MemoryStore(), clock=clock, jitter=float))
+        return pulses[-1]
+
+    yield make
+    for pulse in pulses:
+        pulse.stop()
+
+
+def test_task_is_performed_when_it_is_due(clock: FakeClock, stopping: Stopping) -> None:
+    """`tick` performs what is due by the clock, again after as long as the task says, until it is through."""
+    performed: list[tuple[str, float]] = []
+    again = {"once": iter([None]), "thrice": iter([2.0, 3.0, None])}
+
+    def perform(task: str) -> float | None:
+        performed.append((task, clock.monotonic()))
+        return next(again[task])
+
+    pulse = stopping(clock)
+    pulse.schedule("thrice", 1.0, partial(perform, "thrice"))
+    pulse.schedule("once", 4.0, partial(perform, "once"))
+    ticks: list[int] = []
+    for _ in range(10):
+        clock.advance(timedelta(seconds=1))
+        ticks.append(pulse.tick())
+    assert performed == [("thrice", 1), ("thrice", 3), ("once", 4), ("thrice", 6)]
+    assert ticks == [1, 0, 1, 1, 0, 1, 0, 0, 0, 0]
+
+
+def test_task_that_fails_is_tried_again_and_stops_no_other(
+    clock: FakeClock, stopping: Stopping, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A failure is logged with its traceback, the task is due again in a second, and the next one is performed."""
+    performed: list[str] = []
+
+    def perform(task: str) -> None:
+        performed.append(task)
+        if performed == ["fails"]:
+            raise ConnectionError("the store is down")
+
+    pulse = stopping(clock)
+    pulse.schedule("fails", 1.0, partial(perform, "fails"))
+    pulse.schedule("works", 1.0, partial(perform, "works"))
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            clock.advance(timedelta(seconds=1))
+            pulse.tick()
+    assert performed == ["fails", "works", "fails"]
+    assert [record.exc_info is not None for record in caplog.records] == [True]
+
+
+def test_thread_performs_by_itself_what_is_due(stopping: Stopping) -> None:
+    """On the system's clock the thread wakes for the earliest task, also one that comes after it has gone to sleep."""
+    before, done = _threads(), {task: threading.Event() for task in ("late", "early", "again")}
+    runs = iter([MOMENT, None])
+
+    def perform(task: str) -> float | None:
+        if task == "again" and (again := next(runs)) is not None:
+            return again
+        done[task].set()
+        return None
+
+    pulse = stopping(SYSTEM_CLOCK)
+    pulse.schedule("late", 3600.0, partial(perform, "late"))
+    pulse.schedule("early", MOMENT, partial(perform, "early"))
+    assert done["early"].wait(PATIENCE)
+    pulse.schedule("again", MOMENT, partial(perform, "again"))
+    assert done["again"].wait(PATIENCE)
+    assert (done["late"].is_set(), len(_threads() - before)) == (False, 1)
+
+
+class _Beaten(WriteByWrite):
+    """A store that says when a lease has been extended twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.extended = threading.Semaphore(0)
+
+    def replace(self, seen: EffectRow, row: EffectRow) -> bool:
+        kept = super().replace(seen, row)
+        self.extended.release()
+        return kept
+
+
+def test_ledgers_thread_keeps_a_claim_alive_and_ends_with_the_ledger() -> None:
+    """A claim is extended in real time by nobody's doing; when the ledger is gone, so is its thread."""
+    before = _threads()
+    store = _Beaten()
+    ledger = EffectLedger(store)
+    claim = expect(Claimed, ledger.claim(ClaimRequest("s1", "key", "pay", "a" * 64, lease=timedelta(milliseconds=3))))
+    assert all(store.extended.acquire(timeout=PATIENCE) for _ in range(3))
+    row = present(ledger.row("key", partition="s1"))
+    assert row.lease_until is not None
+    assert claim.row.lease_until is not None
+    assert row.lease_until > claim.row.lease_until
+    (thread,) = _threads() - before
+    del ledger
+    gc.collect()
+    thread.join(PATIENCE)
+    assert not thread.is_alive()

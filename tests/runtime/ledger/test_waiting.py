@@ -7,7 +7,6 @@ import os
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 
@@ -22,6 +21,7 @@ from handrail.store.protocol import RefusedWrite, WatchCallback
 from handrail.testing import FakeClock
 from handrail.transaction import UnitOfWork
 from tests.crash.forks import Fork, start
+from tests.runtime.kit import present
 from tests.runtime.ledger_calls import KEY, MINUTE, REQUEST, RESULT, busy, claimed, prove_nothing, stop_renewing
 from tests.wording import Wording
 
@@ -42,8 +42,7 @@ def test_waiter_is_told_of_the_end(ledger: EffectLedger, end: Callable[[EffectLe
     first, second = ledger.leases.watch(busy(ledger).row), ledger.leases.watch(busy(ledger).row)
     assert not first.done()
     end(ledger, claim)
-    assert first.done()
-    assert second.done()
+    assert (first.done(), second.done()) == (True, True)
     assert first.result() is None
 
 
@@ -130,30 +129,9 @@ def test_cancelled_waiter_leaves_nothing_behind(clock: FakeClock) -> None:
     assert gone.cancel()
     assert store.watched == 1
     ledger.end(claim, RESULT)
-    assert store.watched == 0
-    assert stays.done()
-    assert gone.cancelled()
+    assert (store.watched, stays.done(), gone.cancelled()) == (0, True, True)
     clock.advance(MINUTE * 2)
     assert ledger.tick() == 0
-
-
-def test_store_that_cannot_be_watched_is_polled(clock: FakeClock) -> None:
-    """Where others may write unseen, the ledger looks again and again, each waiter a little out of step."""
-    store = _Counting(clock, poll_every=timedelta(seconds=2))
-    jitter = iter([0.5, 1.0, 0.0, 0.5])
-    ledger, elsewhere = EffectLedger(store, clock=clock, jitter=jitter.__next__), EffectLedger(store, clock=clock)
-    claim = claimed(elsewhere)
-    future = ledger.leases.watch(busy(ledger).row)
-    for seconds in (2, 3):
-        clock.advance(timedelta(seconds=seconds - 0.5))
-        assert ledger.tick() == 0
-        clock.advance(timedelta(seconds=0.5))
-        assert ledger.tick() == 1
-    elsewhere.end(claim, RESULT)
-    assert not future.done()
-    clock.advance(timedelta(seconds=1))
-    ledger.tick()
-    assert future.done()
 
 
 def test_polling_goes_on_while_the_store_is_down(
@@ -263,8 +241,7 @@ def faulty_ledger(faulty_store: Interrupted, clock: FakeClock) -> EffectLedger:
 
 def status(faulty_ledger: EffectLedger) -> str:
     """The status of the effect."""
-    row = faulty_ledger.row(KEY)
-    assert row is not None
+    row = present(faulty_ledger.row(KEY))
     return row.status
 
 
@@ -322,23 +299,12 @@ ORPHANS: list[OnOrphan] = ["unknown", "retry", "reconcile"]
 SLOT = REQUEST._replace(partition="s1", key="call:reply 1/call 1")
 
 
-@pytest.mark.parametrize("on_orphan", ORPHANS)
-def test_claim_of_this_process_lives_past_its_lease(store: LedgerStore, clock: FakeClock, on_orphan: OnOrphan) -> None:
-    """Another ledger of the same store finds it busy; its owner completes it."""
-    ledger, other = (EffectLedger(store, clock=clock) for _ in range(2))
-    claim = claimed(ledger)
-    clock.advance(LATER)
-    assert isinstance(other.claim(REQUEST._replace(on_orphan=on_orphan)), Busy)
-    assert ledger.end(claim, RESULT)
-
-
 def test_claim_that_lives_is_neither_left_over_nor_to_be_resolved(store: LedgerStore, clock: FakeClock) -> None:
     """Its slot is not listed, and a person cannot record its outcome, until its owner has given it up."""
     ledger, other = (EffectLedger(store, clock=clock) for _ in range(2))
     claim = claimed(ledger, SLOT)
     clock.advance(LATER)
-    row = other.row(SLOT.key)
-    assert row is not None
+    row = present(other.row(SLOT.key))
     assert other.unresolved_slots("s1", "pay") == ()
     with pytest.raises(LedgerError):
         other.resolve(row, NotApplied())
@@ -369,19 +335,6 @@ def test_ledger_that_is_no_longer_used_leaves_its_claims_to_their_leases(store: 
     assert isinstance(EffectLedger(store, clock=clock).claim(REQUEST), Unknown)
 
 
-def test_other_store_on_the_same_file_finds_the_claim_alive(tmp_path: Path) -> None:
-    """The claims of a process are known to all its stores; with the store, its claims are given up."""
-    clock, url = FakeClock(), f"sqlite:///{tmp_path / 'desk.db'}"
-    with handrail.store.open(url, clock=clock) as second:
-        with handrail.store.open(url, clock=clock) as first:
-            ledger = EffectLedger(first, clock=clock)
-            claim = claimed(ledger)
-            clock.advance(LATER)
-            assert isinstance(EffectLedger(second, clock=clock).claim(REQUEST), Busy)
-        stop_renewing(ledger, claim)
-        assert isinstance(EffectLedger(second, clock=clock).claim(REQUEST), Unknown)
-
-
 @contextmanager
 def owner(url: str) -> Generator[Fork]:
     """Another process, which holds the claim."""
@@ -407,15 +360,3 @@ def test_claim_of_another_process_lives_until_that_is_killed(url: str, later: St
         process.watch(os.WEXITED)
         answer = EffectLedger(later).claim(request)
         assert isinstance(answer, Claimed if on_orphan == "retry" else Unknown)
-
-
-def test_claim_that_its_living_owner_has_given_up_becomes_unknown(url: str, later: Store) -> None:
-    """From its next beat on its row does not name the process, so that the lease decides."""
-    with owner(url) as process:
-        process.stdin.write("give up\n")
-        process.stdin.flush()
-        assert process.stdout.readline() == "given up\n"
-        assert isinstance(EffectLedger(later).claim(REQUEST), Unknown)
-        row = EffectLedger(later).row(KEY)
-        assert row is not None
-        assert row.owner.process == ""

@@ -8,6 +8,7 @@ import signal
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -20,7 +21,6 @@ from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import CallPostponed, RecordingError, RunAbortedError
 from handrail.prompt import External, PolicyDecision, Tool, ToolContext, ToolResult, tool
 from handrail.runtime import EffectLedger, Session, ToolCall, ToolMessage
-from handrail.runtime.ledger.effects import EffectResult
 from handrail.store import Store
 from handrail.testing.crash import Crashed
 from tests.crash.forks import fork_to_crash
@@ -149,22 +149,6 @@ def test_what_a_caller_has_paid_that_is_answered_with_its_own_effect_answers_no_
     assert len(till.paid) == 2
 
 
-def test_executors_over_one_session_in_memory_share_what_is_done(till: Till) -> None:
-    """A handler often makes one of its own."""
-    assert asked(till.door(Session()), "r1/c", "r2/c", "r3/c") == ["failed", "True", "False"]
-    assert len(till.paid) == 2
-
-
-def test_it_is_answered_once_where_the_ledger_is_in_another_store(till: Till, kept: Store) -> None:
-    """Also if the answer is lost in a caller that fails, and in another session of that name."""
-    till.fails.append(ValueError("once more"))
-    till.ledger = EffectLedger(kept)
-    for expected in (["failed", "failed", "True"], ["False"]):
-        door = till.door(Session(session_id="s"))
-        assert asked(door, *(f"r{len(expected)}{number}/c" for number in range(len(expected)))) == expected
-    assert len(till.paid) == 2
-
-
 def test_calls_of_one_reply_are_not_taken_for_repeats_of_each_other(till: Till, session: Session) -> None:
     """The model had read nothing when it asked for both."""
     door = till.door(session)
@@ -290,10 +274,7 @@ def test_a_caller_that_is_found_done_stands_for_what_it_has_paid(session: Sessio
 def test_a_store_that_fails_at_the_commit_of_the_caller_leaves_the_effect_to_an_equal_call(tmp_path: Path) -> None:
     """Nothing could be written then, and nothing has to be."""
     till, path = Till(), tmp_path / "s.db"
-    with (
-        store.open(f"sqlite:///{path}", busy=timedelta(seconds=0.1)) as kept,
-        Session.open(kept, "s") as session,
-    ):
+    with store.open(f"sqlite:///{path}", busy=timedelta(seconds=0.1)) as kept, Session.open(kept, "s") as session:
         door = till.door(session)
         other = sqlite3.connect(path, isolation_level=None)
         till.ends = lambda: other.execute("BEGIN IMMEDIATE")
@@ -408,16 +389,18 @@ ONCE = [(True, True), (True, False)]
 ENDS = {"Ctrl-C": KeyboardInterrupt(), "an end of the run": RunAbortedError("over")}
 
 
+@pytest.mark.parametrize("times", [1, 2])
 @pytest.mark.parametrize("error", ENDS.values(), ids=list(ENDS))
 def test_an_equal_call_is_answered_once_with_an_effect_whose_call_has_raised(
-    session: Session, error: BaseException
+    session: Session, error: BaseException, times: int
 ) -> None:
-    """Its message was never given."""
+    """Its message was never given; nor was that of an equal call that is interrupted as well."""
     world = World()
     door = world.door(session)
-    world.end = raising(error)
-    with pytest.raises(type(error)):
-        ask(door, "r1/c1")
+    for number in range(times):
+        world.end = raising(error)
+        with pytest.raises(type(error)):
+            ask(door, f"q{number}/c1")
     assert answers(door, "r2/c2", "r3/c3") == ONCE
     assert world.paid == ["ann", "ann"]
 
@@ -441,59 +424,10 @@ def test_an_equal_call_is_answered_once_after_ctrl_c_while_the_message_was_made(
     assert paid == ["ann", "ann"]
 
 
-def test_a_call_that_was_cancelled_while_it_was_committed_is_answered_by_its_effect(session: Session) -> None:
-    """Asked again under its identity, or by an equal call; after that an equal one is new."""
-    world = World()
-    door = world.door(session)
-
-    async def cancelled(call: str) -> None:
-        task = asyncio.ensure_future(door.execute_async(ToolCall(call, "pay", {"to": "ann"}), reply="r1"))
-        loop = asyncio.get_running_loop()
-        world.end = lambda: loop.call_soon_threadsafe(task.cancel)
-        await asyncio.wait([task])
-
-    asyncio.run(cancelled("c1"))
-    assert answers(door, "r1/c1", "r2/c2") == ONCE
-    assert world.paid == ["ann", "ann"]
-
-
-def test_an_answer_that_had_no_message_either_does_not_count(session: Session) -> None:
-    """The equal call is interrupted as well, and the next one has the result."""
-    world = World()
-    door = world.door(session)
-    world.end = raising(KeyboardInterrupt())
-    with pytest.raises(KeyboardInterrupt):
-        ask(door, "r1/c1")
-    world.end = raising(KeyboardInterrupt())
-    with pytest.raises(KeyboardInterrupt):
-        ask(door, "r2/c2")
-    assert answers(door, "r3/c3", "r4/c4") == ONCE
-    assert world.paid == ["ann", "ann"]
-
-
-def test_the_effect_of_a_nested_call_is_left_when_its_caller_ends_without_a_message(session: Session) -> None:
-    """The handler has read its message, and the model has read none."""
-    world, ends = World(), [KeyboardInterrupt()]
-
-    @tool
-    def teller() -> str:
-        """Pay."""
-        message = door.execute(ToolCall("n", "pay", {"to": "ann"}))
-        if ends:
-            raise ends.pop()
-        return str(message.replayed)
-
-    door = world.door(session, teller)
-    with pytest.raises(KeyboardInterrupt):
-        door.execute(ToolCall("c1", "teller"), reply="r1")
-    later = [door.execute(ToolCall("c", "teller"), reply=reply) for reply in ("r2", "r3")]
-    assert [message.content for message in later] == ["True", "False"]
-    assert world.paid == ["ann", "ann"]
-
-
-def test_the_effect_of_a_nested_call_is_left_when_its_caller_fails(session: Session) -> None:
-    """The model reads that the caller has failed, and asks again."""
-    world, ends = World(), [ValueError("the printer is jammed")]
+@pytest.mark.parametrize("end", [KeyboardInterrupt(), ValueError("the printer is jammed")])
+def test_the_effect_of_a_nested_call_is_left_when_its_caller_fails(session: Session, end: BaseException) -> None:
+    """The model reads that the caller has failed, or reads nothing, and asks again."""
+    world, ends = World(), [end]
 
     @tool
     def teller() -> str:
@@ -504,9 +438,10 @@ def test_the_effect_of_a_nested_call_is_left_when_its_caller_fails(session: Sess
         return str([message.replayed for message in messages])
 
     door = world.door(session, teller)
-    later = [door.execute(ToolCall("c", "teller"), reply=reply) for reply in ("r1", "r2", "r3")]
-    assert [message.content for message in later][1:] == ["[True, True]", "[False, False]"]
-    assert world.paid == ["ann"] * 4
+    with nullcontext() if isinstance(end, Exception) else pytest.raises(KeyboardInterrupt):
+        assert not door.execute(ToolCall("c", "teller"), reply="r1").success
+    later = [door.execute(ToolCall("c", "teller"), reply=reply).content for reply in ("r2", "r3")]
+    assert (later, world.paid) == (["[True, True]", "[False, False]"], ["ann"] * 4)
 
 
 def test_a_payment_is_unknown_if_a_call_inside_it_waits_for_an_approval(session: Session, kept: Store) -> None:
@@ -553,23 +488,6 @@ def test_a_call_whose_nested_payment_is_refused_as_a_repeat_says_what_is_unknown
     door = executor(pay, desk, session=session)
     first, second = (door.execute(ToolCall("c", "desk", {"to": "ann"}), reply=reply) for reply in ("r1", "r2"))
     assert first.content == second.content == wording
-
-
-def test_what_a_person_has_found_out_is_answered_once_although_the_answer_was_interrupted(
-    session: Session, kept: Store
-) -> None:
-    """The interrupted answer was no message."""
-    world = World(silent=True)
-    door = world.door(session)
-    assert not ask(door, "r1/c1").success
-    world.end = raising(KeyboardInterrupt())
-    row = kept.get("s", "call:r1/c1")
-    assert row is not None
-    assert EffectLedger(kept).resolve(row, EffectResult("it is paid"))
-    with pytest.raises(KeyboardInterrupt):
-        ask(door, "r2/c2")
-    assert answers(door, "r3/c3", "r4/c4") == ONCE
-    assert world.paid == ["ann", "ann"]
 
 
 def test_an_equal_call_is_answered_once_with_an_effect_whose_call_has_failed(session: Session) -> None:

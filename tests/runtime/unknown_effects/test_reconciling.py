@@ -20,10 +20,10 @@ from handrail.store import EffectRow
 from handrail.testing import Finished
 from tests.crash.forks import fork_to_crash
 from tests.crash.pages import REPEAT, rows
-from tests.kit import Note, Run, both_ways, call, executor, tool
+from tests.kit import Note, Run, both_ways, call, executor, raises, tool
 from tests.runtime import payments
+from tests.runtime.kit import MINUTE, Shop, expect, present
 from tests.runtime.payments import Card, ask, later, paying
-from tests.runtime.shops import MINUTE, Shop
 from tests.wording import Wording
 
 
@@ -80,8 +80,7 @@ def test_parameters_that_parsing_would_change_again_are_those_of_the_call() -> N
     desk = Desk(Euros)
     for _ in range(2):
         desk.ask("r1/c1", {"to": "ann", "amount": 5})
-    assert desk.asked == desk.began
-    assert desk.asked[0].amount == 500
+    assert (desk.asked, desk.asked[0].amount) == (desk.began, 500)
 
 
 def test_reconciler_is_not_asked_about_parameters_that_nobody_knows(
@@ -161,9 +160,8 @@ def test_what_is_not_a_result_of_the_tool_is_raised_and_nothing_is_applied(
 
     said = External(apply=shop.book, reconcile=find, lease=MINUTE)
     door = shop.door(shop.session(), tool("charge", shop.charge, effect=said))
-    with pytest.raises(InvalidReturnError) as raised:
+    with raises(InvalidReturnError, wording) as raised:
         way(door, call("charge", "lost"))
-    assert str(raised.value) == wording
     assert (raised.value.function, raised.value.tool, raised.value.value_type) == (
         "reconcile",
         "charge",
@@ -184,9 +182,8 @@ def test_what_is_not_a_result_of_the_tool_is_raised_for_a_repeat(shop: Shop, wor
 
     door = shop.door(shop.session(), tool("charge", shop.charge, effect=External(reconcile=later(find))))
     charge_lost(door, "r1")
-    with pytest.raises(InvalidReturnError) as raised:
+    with raises(InvalidReturnError, wording):
         charge_lost(door, "r2")
-    assert str(raised.value) == wording
     assert shop.row().status == "unknown"
     assert charge_lost(door, "r2").success
     assert shop.charged == ["lost"]
@@ -283,8 +280,7 @@ def begun(folder: Path) -> str:
 
 def test_the_page_has_a_row_for_each_point_that_a_repeat_passes(tmp_path: Path) -> None:
     """In the order in which it passes them, each once; and one for a process that is not killed."""
-    finished = fork_to_crash(repeat, begun(tmp_path / "whole"), at=None)
-    assert isinstance(finished, Finished)
+    finished = expect(Finished, fork_to_crash(repeat, begun(tmp_path / "whole"), at=None))
     assert [*finished.reached, "nowhere"] == [row[0] for row in rows(REPEAT)]
 
 
@@ -296,8 +292,7 @@ def test_a_repeat_whose_process_dies_is_answered_again_when_it_is_resumed(row: t
     folder = begun(tmp_path / "desk")
     fork_to_crash(repeat, folder, at=None if point == "nowhere" else point)
     with store.open(f"sqlite:///{folder}/s.db") as kept, Session.open(kept, "s") as session:
-        standing = kept.get("s", "call:r1/c1")
-        assert standing is not None
+        standing = present(kept.get("s", "call:r1/c1"))
         recorded = any(event.call_id == "c2" and event.final for event in session[ToolInvoked])
     assert (standing.status, "recorded" if recorded else "not recorded") == (first, answer)
 

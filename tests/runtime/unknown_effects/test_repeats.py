@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import subprocess
 import sys
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
-from decimal import Decimal
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +17,9 @@ from handrail import store
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import RecordingError
 from handrail.prompt import Tool, ToolContext, ToolResult
-from handrail.runtime import EffectLedger, Session, ToolCall, ToolInvoked, ToolMessage
-from handrail.runtime.ledger import effects
+from handrail.runtime import EffectLedger, Session, ToolInvoked, ToolMessage
 from handrail.runtime.ledger.effects import EffectResult, NotApplied
 from handrail.store import EffectRow, Store
-from handrail.store.protocol import change_effect
 from handrail.testing import FakeClock
 from tests.kit import executor
 from tests.runtime import payments
@@ -93,8 +89,7 @@ def test_repeat_of_what_is_unknown_is_answered_from_its_record_after_a_crash(kep
         door = bank.door(session)
         ask(door, "r1/c1")
         refused = ask(door, "r2/c2")
-        assert not refused.success
-        assert [event.final for event in session[ToolInvoked]] == [False, True]
+        assert (refused.success, [event.final for event in session[ToolInvoked]]) == (False, [False, True])
     assert EffectLedger(kept).resolve(row_of(kept, "r1/c1"), EffectResult("it is paid"))
     with Session.open(kept, "s") as session:
         again = ask(bank.door(session), "r2/c2")
@@ -124,14 +119,6 @@ def test_equal_calls_of_a_reply_are_refused_while_one_is_unknown(kept: Store) ->
         assert len(bank.charges) == 1
 
 
-def test_equal_calls_of_one_reply_that_were_all_answered_are_effects_of_their_own(session: Session) -> None:
-    """Nothing was unknown; nor is it where the first one was settled at once."""
-    bank = Bank(True, False, False)
-    door = bank.door(session, reconcile=bank.find)
-    assert all(ask(door, f"r1/c{number}").success for number in (1, 2, 3))
-    assert len(bank.charges) == 3
-
-
 # -------------------------------------------------------------------------------------------------------- asked at once
 
 
@@ -158,8 +145,7 @@ def test_absence_counts_at_once_only_where_it_is_proved(
     paying = bank.tool(reconcile=nothing, reconcile_proves_absence=proves)
     door = executor(paying, session=session)
     message = ask(door, "r1/c1")
-    assert not message.success
-    assert message.content == wording
+    assert (message.success, message.content) == (False, wording)
     assert row_of(kept, "r1/c1").status == ("failed" if proves else "unknown")
     assert ask(door, "r2/c2").success
     assert bank.charges == ["call:r1/c1", "call:r2/c2"]
@@ -212,41 +198,10 @@ def test_reconciler_that_fails_at_once_leaves_the_call_unknown(session: Session,
     bank = Bank()
     door = bank.door(session, reconcile=later(bank.find))
     message = ask(door, "r1/c1")
-    assert not message.success
-    assert message.content == wording
+    assert (message.success, message.content) == (False, wording)
     again = ask(door, "r2/c2")
     assert (again.success, again.replayed, again.content) == (True, True, "the bank says: paid")
     assert bank.charges == ["call:r1/c1"]
-
-
-def test_cancelled_call_asks_nobody(session: Session) -> None:
-    """Nobody reads its message; its effect is settled when the session is resumed."""
-    bank, asked, started = Bank(), list[str](), asyncio.Event()
-
-    async def pay(_params: Payment, *, context: ToolContext) -> ToolResult[str]:
-        bank.charges.append(str(context.idempotency_key))
-        started.set()
-        await asyncio.Event().wait()
-        return ToolResult.ok("paid")
-
-    def find(params: object, key: str) -> ToolResult[str] | None:
-        asked.append(key)
-        return bank.find(params, key)
-
-    async def cancelled(door: ToolExecutor) -> None:
-        task = asyncio.ensure_future(door.execute_async(ToolCall("c1", "pay", {"to": "ann"}), reply="r1"))
-        await started.wait()
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-
-    paying = payments.paying(Payment, pay, reconcile=find)
-    door = executor(paying, session=session)
-    asyncio.run(cancelled(door))
-    assert asked == []
-    (settled,) = door.settle_open()
-    assert settled.message.success
-    assert asked == ["call:r1/c1"]
 
 
 # ------------------------------------------------------------------------------------------------------ answered, once
@@ -294,23 +249,6 @@ def test_call_that_was_answered_with_what_a_person_has_found_permits_an_equal_on
     assert bank.charges == ["call:r1/c1", "call:r1/c2", "call:r2/c3"]
 
 
-def test_answer_that_cannot_be_committed_is_given_to_the_next_equal_call(session: Session, kept: Store) -> None:
-    """What belongs to it cannot be applied the first time; that it was answered is rolled back with that."""
-    bank, fails = Bank(True, False), [False, True]
-
-    def book(_params: object, _result: object, *, context: ToolContext) -> None:
-        if fails.pop():
-            raise RuntimeError("the book is full")
-
-    door = bank.door(session, apply=book)
-    ask(door, "r1/c1")
-    assert EffectLedger(kept).resolve(row_of(kept, "r1/c1"), EffectResult("it is paid"))
-    assert not ask(door, "r2/c2").success
-    again = ask(door, "r3/c3")
-    assert (again.success, again.replayed, again.content) == (True, True, "it is paid")
-    assert bank.charges == ["call:r1/c1"]
-
-
 # ------------------------------------------------------------------------------------- others who resolve at that time
 
 RESOLVED: Mapping[str, tuple[EffectResult | NotApplied, int]] = {
@@ -333,41 +271,7 @@ def test_what_was_recorded_while_the_reconciler_looked_counts(
     door = bank.door(session, reconcile=find)
     ask(door, "r1/c1")
     message = ask(door, "r2/c2")
-    assert len(bank.charges) == charges
-    assert message.success
-
-
-def test_what_became_unknown_again_while_the_reconciler_looked_is_unknown(
-    session: Session, kept: Store, wording: Wording
-) -> None:
-    """Somebody recorded that it happened, removed that record, and began it anew."""
-    bank = Bank(True, False)
-
-    def find(_params: object, key: str) -> ToolResult[str] | None:
-        ledger = EffectLedger(kept)
-        ref = key.removeprefix("call:")
-        ledger.resolve(row_of(kept, ref), EffectResult("done"))
-        assert change_effect(kept, row := row_of(kept, ref), effects.unknown_row(row, "begun anew"))
-        return None
-
-    door = bank.door(session, reconcile=later(find))
-    ask(door, "r1/c1")
-    message = ask(door, "r2/c2")
-    assert len(bank.charges) == 1
-    assert message.content == wording
-
-
-def test_what_was_removed_while_the_reconciler_looked_stands_in_nobodys_way(session: Session, kept: Store) -> None:
-    """A person has forgotten it by force."""
-    bank = Bank(True, False)
-
-    def find(_params: object, key: str) -> ToolResult[str] | None:
-        assert EffectLedger(kept).invalidate(key, partition="s", force=True)
-        return None
-
-    door = bank.door(session, reconcile=find)
-    ask(door, "r1/c1")
-    assert ask(door, "r2/c2").success
+    assert (len(bank.charges), message.success) == (charges, True)
 
 
 # ----------------------------------------------------------------------------------------------------- equal arguments
@@ -389,28 +293,6 @@ def test_equal_arguments_in_other_words_are_a_repeat(session: Session, first: ob
     ask(door, "r2/c2", second)
     assert bank.charges == ["call:r1/c1"]
     ask(door, "r3/c3", {"to": "ann", "cents": 501})
-    assert len(bank.charges) == 2
-
-
-@dataclass(frozen=True)
-class Booking:
-    """What keys compare otherwise than as text."""
-
-    cents: Decimal
-    at: datetime
-
-
-BOOKINGS = [("10.00", "2026-01-01T12:00:00Z"), ("10", "2026-01-01T13:00:00+01:00"), ("1E+1", "2026-01-01T12:00:00Z")]
-
-
-def test_arguments_are_equal_if_they_make_the_same_key(session: Session) -> None:
-    """Another spelling of a number, or a moment in another zone, is the same payment."""
-    bank = Bank()
-    door = bank.door(session, Booking)
-    for number, (cents, at) in enumerate(BOOKINGS):
-        ask(door, f"r{number}/c", {"cents": cents, "at": at})
-    assert bank.charges == ["call:r0/c"]
-    ask(door, "r9/c", {"cents": "10.01", "at": BOOKINGS[0][1]})
     assert len(bank.charges) == 2
 
 
@@ -444,37 +326,6 @@ def test_arguments_that_are_masked_or_cut_are_not_compared(kept: Store) -> None:
 # -------------------------------------------------------------------------------------------------------- its own slot
 
 
-@dataclass(frozen=True)
-class Receipt:
-    """What is noted of a payment."""
-
-    to: str
-
-
-def test_call_whose_own_effect_is_done_is_answered_by_it(kept: Store) -> None:
-    """Its result could not be applied, and an equal call has become unknown since."""
-    mode = ["cannot apply"]
-
-    def pay(params: Payment, *, context: ToolContext) -> ToolResult[Receipt]:
-        if mode[0] == "silent":
-            raise TimeoutError
-        return ToolResult.ok(Receipt(params.to), "paid")
-
-    def note(_receipt: Receipt) -> None:
-        if mode[0] == "cannot apply":
-            raise RuntimeError("the book is full")
-
-    paying = Tool[Payment, Receipt](name="pay", description="Pays.", handler=pay, effect="external")
-    with Session.open(kept, "s") as session, session.dispatcher.subscribe(Receipt, note):
-        door = executor(paying, session=session)
-        assert not ask(door, "r1/c1").success
-        mode[0] = "silent"
-        ask(door, "r2/c2")
-        mode[0] = "fine"
-        again = ask(door, "r1/c1")
-    assert (again.success, again.replayed) == (True, True)
-
-
 @pytest.mark.parametrize("found, charges", [("both", 2), ("neither", 3), ("the other", 2)])
 def test_unknown_call_asked_again_looks_at_itself_and_then_at_its_repeats(
     session: Session, kept: Store, found: str, charges: int
@@ -490,40 +341,13 @@ def test_unknown_call_asked_again_looks_at_itself_and_then_at_its_repeats(
     for number in (1, 2):
         ask(executor(beside, session=session), f"r1/c{number}")
     message = ask(bank.door(session, reconcile=find), "r1/c1")
-    assert len(bank.charges) == charges
-    assert message.success
+    assert (len(bank.charges), message.success) == (charges, True)
     first, second = (row_of(kept, f"r1/c{number}").status for number in (1, 2))
     assert (first, second) == {
         "both": ("done", "unknown"),
         "neither": ("done", "failed"),
         "the other": ("failed", "done"),
     }[found]
-
-
-@pytest.mark.anyio
-async def test_equal_calls_that_have_both_started_before_either_is_unknown_both_run(
-    session: Session, wording: Wording
-) -> None:
-    """Nothing was unknown when they started; the next one is refused."""
-    charges: list[str] = []
-    both = asyncio.Event()
-
-    async def pay(params: Payment, *, context: ToolContext) -> ToolResult[str]:
-        charges.append(context.call_id)
-        if len(charges) == 2:
-            both.set()
-        await both.wait()
-        raise TimeoutError("no answer")
-
-    paying = Tool[Payment, str](name="pay", description="Pays.", handler=pay, effect="external", concurrent=True)
-    door = executor(paying, session=session)
-    calls = [ToolCall(name, "pay", {"to": "ann"}) for name in ("c1", "c2")]
-    messages = await door.execute_all_async(calls, reply="r1")
-    assert sorted(charges) == ["c1", "c2"]
-    assert [message.content for message in messages] == wording
-    refused = await door.execute_async(ToolCall("c3", "pay", {"to": "ann"}), reply="r1")
-    assert refused.content.replace("r1/c1", "r1/c2") == wording  # either may have been recorded last
-    assert sorted(charges) == ["c1", "c2"]
 
 
 # ------------------------------------------------------------------------------------------------------- dead processes
@@ -557,9 +381,7 @@ def test_what_a_dead_process_left_running_is_unknown_wherever_the_session_is_sto
         died = subprocess.run((sys.executable, "-c", DIES, shared.url), check=False)
         assert died.returncode == 3
         message = ask(door, "r2/c2")
-    assert not message.success
-    assert message.content == wording
-    assert bank.charges == []
+    assert (message.success, message.content, bank.charges) == (False, wording, [])
 
 
 # -------------------------------------------------------------------------------------------------------------- expiry
@@ -576,5 +398,4 @@ def test_slot_that_was_found_to_have_happened_does_not_expire() -> None:
     clock.advance(timedelta(days=400))
     with Session.open(kept, "s") as session:
         message = ask(executor(bank.tool(), session=session, clock=clock), "r1/c1")
-    assert (message.success, message.replayed) == (True, True)
-    assert len(bank.charges) == 1
+    assert (message.success, message.replayed, len(bank.charges)) == (True, True, 1)

@@ -1,4 +1,4 @@
-"""Sessions of one store with a tool that charges, and whose `apply` books what was charged."""
+"""What tests of calls share: sessions of one store with tools of every effect, and with one that charges and books."""
 
 from __future__ import annotations
 
@@ -6,25 +6,20 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any
+from typing import Any, Never, TypeVar
+
+from pydantic import SecretStr
 
 from handrail.adapters.tool_executor import ToolExecutor
-from handrail.prompt import (
-    External,
-    IdempotencyConfig,
-    Tool,
-    ToolContext,
-    ToolResult,
-)
+from handrail.errors import CallPostponed
+from handrail.prompt import External, IdempotencyConfig, Tool, ToolContext, ToolResult
 from handrail.prompt.context import tool_context
-from handrail.runtime import (
-    Session,
-    ToolCall,
-    ToolMessage,
-)
+from handrail.runtime import Session, ToolCall, ToolMessage
 from handrail.store import EffectRow, Store
 from handrail.testing import FakeClock
 from tests.kit import Note, executor, tool
+
+T = TypeVar("T")
 
 SHARED = IdempotencyConfig(scope="shop")
 
@@ -109,3 +104,72 @@ class Shop:
 def ask(door: ToolExecutor, text: str = "lamp", name: str = "charge", reply: str = "r1") -> ToolMessage:
     """Ask for a call."""
     return door.execute(ToolCall("call-1", name, {"text": text}), reply=reply)
+
+
+EFFECTS = ("look", "change", "send", "pay")
+"""The names of the tools."""
+
+
+@dataclass
+class World:
+    """The sessions of one store, and what handlers have done."""
+
+    store: Store
+    clock: FakeClock
+    done: list[str] = field(default_factory=list[str])
+    raises: list[BaseException] = field(default_factory=list[BaseException])
+    seen: list[ToolContext] = field(default_factory=list[ToolContext])
+
+    def session(self, name: str = "s") -> Session:
+        """A session, opened."""
+        return Session.open(self.store, name)
+
+    def handle(self, params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        """Do it, unless something is to be raised."""
+        self.seen.append(context)
+        if self.raises:
+            raise self.raises.pop()
+        self.done.append(params.text)
+        if params.text == "refuse":
+            return ToolResult.error("no")
+        return ToolResult.ok(params)
+
+    @property
+    def tools(self) -> tuple[Tool[Any, Any], ...]:
+        """One of each effect, and one with a declared key."""
+        return (
+            tool("look", self.handle, effect="read"),
+            tool("change", self.handle),
+            tool("send", self.handle, effect="external"),
+            tool("pay", self.handle, effect="external", idempotency=IdempotencyConfig()),
+        )
+
+    def executor(self, session: Session, **options: Any) -> ToolExecutor:
+        """What carries calls out in that session."""
+        return executor(*self.tools, session=session, clock=self.clock, **options)
+
+
+def later(_request: object) -> Never:
+    """Leave every question open."""
+    raise CallPostponed("later")
+
+
+@dataclass(frozen=True)
+class Login:
+    """Parameters with a secret that hides itself, and one that shows itself."""
+
+    user: str
+    password: SecretStr
+    pin: int = field(default=0, metadata={"secret": True})
+
+
+def present(value: T | None) -> T:
+    """The value, which must be there."""
+    assert value is not None
+    return value
+
+
+def expect(kind: type[T], value: object) -> T:
+    """The value, which must be of a type."""
+    assert isinstance(value, kind)
+    return value
