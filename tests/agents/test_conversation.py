@@ -14,7 +14,6 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_core import to_json
 
 from handrail import store
-from handrail.adapters.pydantic_ai import tool_context
 from handrail.adapters.pydantic_ai.conversation import StoredHistory
 from handrail.agents import Answer, RunOptions
 from handrail.errors import AgentError, ScriptError
@@ -86,41 +85,6 @@ def test_messages_that_no_json_can_hold_are_refused(wording: Wording) -> None:
     with refusal(AgentError, wording):
         found.save([ASK, ModelRequest(parts=[ToolReturnPart("note", object(), tool_call_id="a")])])
     assert session[ConversationPart].all() == ()
-
-
-async def test_a_reply_is_kept_before_any_of_its_calls_is_carried_out(tmp_path: Path) -> None:
-    """A tool finds in the session what asked for it."""
-    found: list[list[str]] = []
-
-    def look() -> str:
-        context = tool_context()
-        assert context is not None
-        replies = [message for message in kept(context.session) if isinstance(message, ModelResponse)]
-        found.append([call.tool_call_id for call in replies[-1].tool_calls])
-        return "looked"
-
-    agent = desk(tmp_path / "desk", tools=[Tool(look)])
-    calls = [Call("look", id="a"), Call("look", id="b")]
-    with store.open(f"sqlite:///{tmp_path / 's.db'}") as kept_in, Session.open(kept_in, "s") as session:
-        await play(agent, [Reply(calls=calls), Reply(calls=[Call("look", id="c")]), DONE], session=session)
-    assert found == [["a", "b"], ["a", "b"], ["c"]]
-
-
-async def test_in_memory_the_conversation_is_kept_when_the_run_ends_in_whatever_way(tmp_path: Path) -> None:
-    """Nobody else can go on with it before; and a run that failed can be gone on with."""
-
-    class GoneError(BaseException):
-        """Ends the run."""
-
-    def leave() -> str:
-        raise GoneError
-
-    session = Session()
-    agent = desk(tmp_path, tools=[Tool(leave)])
-    with pytest.raises(GoneError):
-        await play(agent, [Reply(calls=[Call("leave", id="a")]), DONE], session=session)
-    replies = [message for message in kept(session) if isinstance(message, ModelResponse)]
-    assert [call.tool_call_id for reply in replies for call in reply.tool_calls] == ["a"]
 
 
 async def test_every_message_is_kept_once(tmp_path: Path) -> None:
@@ -285,17 +249,3 @@ async def test_what_differs_is_told_by_the_ids_of_the_script(tmp_path: Path, wor
     wrong = [script("bread")[0], script("milk")[1]]
     with refusal(ScriptError, wording):
         await play(loaded, wrong, session=session)
-
-
-async def test_a_script_with_called_agents_is_run_again_on_one_session(tmp_path: Path) -> None:
-    """`within` names a call as the script does."""
-    others = {"clerk.agent": agent("clerk", tools="[jot]")}
-    loaded, session = desk(tmp_path, tools=[jot], also=["clerk"], others=others), Session()
-    replies = [
-        Reply(calls=[Call("clerk", {"input": "Jot."}, id="ask")]),
-        Reply(calls=[Call("jot", {"text": "milk"}, id="note")], within="ask"),
-        Reply(text="jotted", within="ask", expect=Expect(messages={"note": Outcome.ok("jotted milk")})),
-        Reply(text="Done.", expect=Expect(messages={"ask": Outcome.ok("jotted")})),
-    ]
-    for _ in range(2):
-        assert (await play(loaded, replies, session=session)).output == "Done."

@@ -14,7 +14,7 @@ from pydantic_ai.toolsets import FunctionToolset
 from handrail.agents import Entry, Origin, Project, load_agent
 from handrail.agents.active_run import ShellConfig
 from handrail.agents.modules import forget_modules
-from handrail.agents.project import READY_RULES, ProjectConfig, matching_files, read_config
+from handrail.agents.project import READY_RULES, ProjectConfig, read_config
 from handrail.agents.registry import BUILT_IN, AgentReference
 from handrail.contrib.tools import CHECKING, FIXING, GIT_READING, READING, ShellRule
 from handrail.errors import (
@@ -76,15 +76,6 @@ def test_a_folder_of_agents_and_modules_is_a_project_without_any_configuration(
     assert desk.toolsets[0] is FILES
     assert project.resolve(project.agents["research"]).toolsets[0].value == AgentReference("research")
     assert project.folder == tmp_path.resolve()
-
-
-def test_an_empty_folder_is_an_empty_project(tmp_path: Path) -> None:
-    """It has what every project has; a folder is neither an agent file nor a module, whatever its name."""
-    write(tmp_path, {"a.agent/x.txt": "", "tools.py/x.txt": ""})
-    project = Project.load(tmp_path, built_ins=[FILES], packages=False)
-    assert dict(project.agents) == {}
-    assert project.registry.entries == (FILES,)
-    assert project.registry.offers == ()
 
 
 def test_a_project_says_where_its_agents_and_modules_are(tmp_path: Path, wording: Wording) -> None:
@@ -156,17 +147,6 @@ def test_all_problems_are_told_at_once(tmp_path: Path, wording: Wording) -> None
     assert [str(part) for part in problems] == [str(part) for part in error.problems]
     assert project is not None
     assert list(project.agents) == ["desk"]
-
-
-def test_a_survey_looks_up_every_name_where_nothing_else_is_wrong(tmp_path: Path, wording: Wording) -> None:
-    """An agent that is not run may name what it will: another one can be loaded beside it."""
-    write(tmp_path, {"desk.agent": agent("desk", tools="[nowhere]"), "sound.agent": agent("sound")})
-    assert load_agent(tmp_path / "sound.agent").name == "sound"
-    project, problems = Project.survey(tmp_path)
-    assert project is not None
-    assert list(project.agents) == ["desk", "sound"]
-    assert [type(part) for part in problems] == [ResolutionError]
-    assert str(problems[0]) == wording
 
 
 def test_a_project_is_refused_for_what_each_of_its_agents_is_refused_for(tmp_path: Path) -> None:
@@ -305,16 +285,6 @@ def fault(folder: Path, text: str) -> str:
     return str(problem).replace(str(reason), "REASON") if isinstance(reason, ValueError) else str(problem)
 
 
-def test_a_folder_without_configuration_has_the_defaults(tmp_path: Path) -> None:
-    """Also one whose `pyproject.toml` is about other things."""
-    assert read_config(tmp_path)[0] == ProjectConfig()
-    write(tmp_path, {"pyproject.toml": "[project]\nname = 'desk'\n[tool.ruff]\n"})
-    config, problems = read_config(tmp_path)
-    assert (config, problems) == (ProjectConfig(), ())
-    assert config.agents == ("*.agent",)
-    assert config.python == ("tools.py", "tools/*.py")
-
-
 def test_a_configuration_says_where_files_are_and_what_is_used(tmp_path: Path) -> None:
     """Every key, in a file with a byte order mark and the line ends of Windows."""
     write(tmp_path, {"agents/desk.agent": "", "lib/money.py": "", "rules.yaml": ""})
@@ -331,12 +301,6 @@ def test_a_configuration_says_where_files_are_and_what_is_used(tmp_path: Path) -
         store="sqlite:///desk.db",
     )
     assert not read_config(tmp_path)[1]
-
-
-def test_a_project_may_say_that_it_has_no_modules(tmp_path: Path) -> None:
-    """An empty list is an answer."""
-    config, problems = read_config(write(tmp_path, {"pyproject.toml": "[tool.handrail]\npython = []"}))
-    assert (config.python, problems) == ((), ())
 
 
 def test_all_faults_are_told_at_once_and_what_is_sound_counts(tmp_path: Path, wording: Wording) -> None:
@@ -416,13 +380,6 @@ def test_what_is_no_file_is_a_problem_and_never_the_defaults_alone(
 def test_a_document_of_any_shape_ends_in_a_message(tmp_path: Path, text: str, wording: Wording) -> None:
     """However deep and long its values are."""
     assert fault(tmp_path, text) == wording
-
-
-def test_patterns_match_files_in_their_order_and_each_once(tmp_path: Path) -> None:
-    """Folders are no files, and what two patterns match comes with the first."""
-    write(tmp_path, {"b.py": "", "a.py": "", "c.py/x.txt": "", "sub/d.py": ""})
-    found = matching_files(tmp_path, ("b.py", "*.py", "**/*.py"))
-    assert [path.as_posix() for path in found] == ["b.py", "a.py", "sub/d.py"]
 
 
 def test_every_key_is_read(tmp_path: Path) -> None:

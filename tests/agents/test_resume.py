@@ -65,19 +65,6 @@ def elsewhere(desk: Desk, session_id: str) -> str:
     return subprocess.run(command, check=False, capture_output=True, text=True, cwd=ROOT).stdout.strip()
 
 
-def test_a_finished_run_goes_on_with_a_new_input(desk: Desk) -> None:
-    """The model sees what was said before; nothing of that is done again."""
-    replies: Replies = {"desk": [[NOTE], "One.", [Asked("d2", "note", {"text": "b"})], "Two."]}
-    assert desk.run(Reader(replies), "Do it.").output == "One."
-    result = desk.run(Reader(replies), "And that.")
-    assert result.output == "Two."
-    assert [part.content for said in result.messages for part in said.parts if part.part_kind == "user-prompt"] == [
-        "Do it.",
-        "And that.",
-    ]
-    assert desk.notes() == ["a", "b"]
-
-
 def test_an_input_is_refused_while_a_run_is_unfinished(desk: Desk, wording: Wording) -> None:
     """It would come between calls and their answers; nothing is run, and the run can still be gone on with."""
     replies: Replies = {"desk": [[Asked("d1", "pay", {"order": "tea"})], "Done."]}

@@ -11,7 +11,7 @@ from pydantic_ai import RunContext, Tool
 from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.toolsets import AbstractToolset, CombinedToolset, DynamicToolset, FunctionToolset, WrapperToolset
 
-from handrail.agents import Answer, ApprovalRules, Entry, LoadedAgent, Rule, RunOptions, RunWarned, parse_rules, shared
+from handrail.agents import ApprovalRules, Entry, LoadedAgent, Rule, RunOptions, RunWarned, parse_rules, shared
 from handrail.agents.toolsets.builtin import built_ins
 from handrail.agents.unmatched_rules import (
     Listing,
@@ -22,11 +22,10 @@ from handrail.agents.unmatched_rules import (
     list_tools,
     unmatched,
 )
-from handrail.contrib.tools import VfsToolsSection
 from handrail.errors import ApprovalRulesError
 from handrail.session import Session
 from handrail.testing import Call, Outcome
-from tests.agents.kit import DONE, CallLog, Heard, Person, agent, called, desk, inside, play, ruled
+from tests.agents.kit import DONE, CallLog, Heard, agent, called, desk, inside, play, ruled
 from tests.agents.toolsets.traced import made
 from tests.wording import Wording
 
@@ -208,9 +207,6 @@ def test_the_tools_of_a_toolset_are_known_as_far_as_its_class_is(
     assert names_in(list_tools(toolset)) == (names, complete)
 
 
-READING = [f"a_{each.name}" for each in VfsToolsSection(read_only=True).tools]
-
-
 @pytest.mark.parametrize("entry", built_ins(), ids=lambda entry: entry.name)
 def test_the_tools_of_what_is_built_in_are_known_with_their_arguments(entry: Entry) -> None:
     """So a rule about one is checked in a project whose agents do not have it."""
@@ -383,14 +379,3 @@ async def test_a_deny_rule_that_cannot_be_checked_is_applied_all_the_same(tmp_pa
         script = [called(Call("clerk", {"input": "Go."}, id="ask"))[0], *inner, DONE]
         await play(loaded, script, rules=rules, listener=(log := CallLog()))
         assert log.told["c1"] == wording
-
-
-async def test_nobody_is_asked_before_the_rules_are_checked(tmp_path: Path) -> None:
-    """An ask rule that is misspelt would have let calls run unasked."""
-    loaded = project(tmp_path)
-    session = Session()
-    calls = called(Call("note", {"text": "x"}))
-    person = Person(Answer("no"))
-    with pytest.raises(ApprovalRulesError):
-        await play(loaded, calls, mode="ask", asker=person, rules=ruled("ask: [nota]"), session=session)
-    assert person.asked == []

@@ -71,19 +71,6 @@ async def test_identical_calls_ask_once_if_the_answer_is_remembered(verdict: Any
     assert [call.call_id for call in person.asked] == ["a", "c"]
 
 
-async def test_a_plain_function_may_hand_the_question_on() -> None:
-    """What it returns is awaited."""
-    person = Thinker()
-
-    def hand_on(call: GatedCall) -> Any:
-        return person(call)
-
-    (task,) = await waiting(gate(hand_on), gated())
-    await person.question()
-    person.say(Answer("yes"))
-    assert (await task).verdict == "allow"
-
-
 async def test_the_same_call_decided_twice_at_once_is_asked_about_once() -> None:
     """Its second task gets the answer to the first one's question."""
     person = Thinker()
@@ -92,22 +79,6 @@ async def test_the_same_call_decided_twice_at_once_is_asked_about_once() -> None
     person.say(Answer("yes"))
     assert await first is await second
     assert len(person.asked) == 1
-
-
-async def test_a_plain_asker_is_run_on_a_thread_of_its_own() -> None:
-    """The event loop goes on while a person thinks."""
-    may_answer, asked_on = threading.Event(), list[str]()
-
-    def ask(call: GatedCall) -> Answer:
-        asked_on.append(threading.current_thread().name)
-        may_answer.wait(10)
-        return Answer("yes")
-
-    task = asyncio.create_task(gate(ask).decide(gated()))
-    await asyncio.sleep(0)
-    may_answer.set()
-    assert (await task).verdict == "allow"
-    assert asked_on == ["handrail-call"]
 
 
 async def test_cancelling_while_a_person_thinks_leaves_the_gate_free() -> None:

@@ -13,7 +13,6 @@ from handrail.agents.approval.decisions import ApprovalMode, Grant
 from handrail.agents.approval.gate import ApprovalGate, GatePolicy
 from handrail.errors import CallPostponed
 from handrail.prompt import (
-    PolicyDecision,
     Prompt,
     PromptTemplate,
     Tool,
@@ -29,7 +28,6 @@ from handrail.session import Session
 from handrail.session.calls import CallRef
 from tests.agents.approval.calls import Heard, gated
 from tests.agents.kit import Person
-from tests.kit import Decides
 from tests.wording import Wording
 
 pytestmark = pytest.mark.anyio
@@ -65,17 +63,6 @@ async def test_each_call_is_asked_about_once(wording: Wording) -> None:
     assert list(door.decisions) == [("s", CallRef("r", f"call-{number}")) for number in range(3)]
 
 
-async def test_other_arguments_are_asked_about_anew() -> None:
-    """A decision holds for exactly what was asked about."""
-    person = Person()
-    door = gate(person)
-    await door.decide(gated())
-    other = gated(arguments={"path": "other.md"})
-    assert door.judge(other).verdict == "ask"
-    assert (await door.decide(other)).digest == other.digest
-    assert len(person.asked) == 2
-
-
 async def test_a_policys_new_question_is_asked_although_the_call_was() -> None:
     """A yes answers what was asked; fewer questions later are answered by it too."""
     person = Person()
@@ -87,15 +74,6 @@ async def test_a_policys_new_question_is_asked_although_the_call_was() -> None:
     assert len(person.asked) == 1
     await door.decide(replace(call, asks=("Over 100?", "Abroad?")))
     assert len(person.asked) == 2
-
-
-async def test_a_no_denies_with_its_reason(wording: Wording) -> None:
-    """The model reads what the person says."""
-    door = gate(Person(Answer("no", reason=" not today ")))
-    assert (await door.decide(gated())).reason == wording
-    found = door.judge(gated())
-    assert (found.verdict, found.reason) == ("deny", wording)
-    assert (await gate(Person(Answer("no"))).decide(gated())).reason == wording
 
 
 @pytest.mark.parametrize(
@@ -157,19 +135,6 @@ async def test_nested_agents_ask_at_the_same_gate(wording: Wording) -> None:
     assert person.asked[0].path == ("desk", "research")
     assert (await door.decide(gated())).by == "remembered"
     assert door.grants == (Grant("write_file", None, reason=wording),)
-
-
-async def test_a_remembered_answer_is_for_its_tool_only() -> None:
-    """A tool of the same name from elsewhere, and other arguments, are asked about."""
-    person = Person(Answer("yes", remember="arguments"))
-    door = gate(person)
-    await door.decide(gated(id="a", origin="tools.py"))
-    await door.decide(gated(id="b", origin="tools.py"))
-    assert person.ids == ["a"]
-    await door.decide(gated(id="c", origin="tools.py", arguments={}))
-    await door.decide(gated(id="d", origin="shop.py"))
-    await door.decide(gated("other", id="e", origin="tools.py"))
-    assert person.ids == ["a", "c", "d", "e"]
 
 
 async def test_a_yes_for_a_tool_answers_no_policys_question(wording: Wording) -> None:
@@ -273,31 +238,11 @@ async def test_later_is_a_denial_for_a_call_with_a_secret(wording: Wording) -> N
     assert door.open == ()
 
 
-async def test_a_settled_decision_answers_for_its_arguments_only(wording: Wording) -> None:
-    """Whatever policies ask about them; other arguments are asked about."""
-    person = Person()
-    door = gate(person)
-    door.settle(KEY, Decision("deny", gated().digest))
-    assert (await door.decide(gated(asks=("Sure?",)))).verdict == "deny"
-    assert door.judge(gated()).reason == wording
-    assert person.asked == []
-    await door.decide(gated(arguments={}))
-    assert len(person.asked) == 1
-
-
 @dataclass(frozen=True)
 class Note:
     """What to note."""
 
     text: str
-
-
-LONG_NOTES = Decides(
-    lambda _tool, note: (
-        PolicyDecision.ask(f"{len(note.text)} letters?") if len(note.text) > 3 else PolicyDecision.allow()
-    )
-)
-"""A policy of a section: long notes are asked about."""
 
 
 class Desk:
@@ -348,15 +293,6 @@ def policy_gate(asker: Any = None, *, allow: tuple[Rule, ...] = (), deny: tuple[
     return ApprovalGate(ApprovalRules(allow=allow, deny=deny), "ask", asker, can_wait=True)
 
 
-async def test_a_call_that_nobody_asked_about_ahead_is_asked_about_in_the_pipeline(wording: Wording) -> None:
-    """Nothing slips past by another door."""
-    person = Person(Answer("no", reason="not now"))
-    desk = Desk(policy_gate(person))
-    assert (await desk.call("a")).content == wording
-    assert person.ids == ["c"]
-    assert desk.noted == []
-
-
 async def test_a_question_of_the_pipeline_may_be_left_open() -> None:
     """Nothing is recorded of the call, which runs once it is answered."""
     door = policy_gate(Person(Answer("later")))
@@ -377,18 +313,6 @@ async def test_a_yes_to_other_arguments_lets_nothing_run() -> None:
     assert not (await desk.call("harmful")).success
     assert [call.arguments["text"] for call in person.asked] == ["harmless", "harmful"]
     assert desk.noted == []
-
-
-async def test_what_other_policies_ask_is_put_to_the_person() -> None:
-    """Also about a call that a rule allows, or that has been asked about without that question."""
-    person = Person(Answer("no"))
-    door = policy_gate(person, allow=(Rule("*"),))
-    desk = Desk(door, LONG_NOTES)
-    assert (await desk.call("abc")).success
-    assert (await door.decide(desk.ahead("abcde", id="d"))).verdict == "allow"
-    assert not (await desk.call("abcde", id="d")).success
-    assert [call.asks for call in person.asked] == [("5 letters?",)]
-    assert desk.noted == ["abc"]
 
 
 @pytest.mark.parametrize("ahead", [False, True])

@@ -122,12 +122,6 @@ def test_all_names_the_tools_where_nothing_else_does(tmp_path: Path, names: str)
     assert list(found(tmp_path, f"__all__ = {names}")) == ["tool ping", "tool later"]
 
 
-def test_all_may_name_the_lists_themselves(tmp_path: Path) -> None:
-    """`TOOLSETS` in `__all__` is the list of toolsets, and no tool."""
-    entries = found(tmp_path, "TOOLSETS = [make]\n__all__ = ['TOOLSETS', 'ping']")
-    assert list(entries) == ["tool ping", "toolset make"]
-
-
 @pytest.mark.requirement("A-09")
 def test_one_error_lists_all_that_is_wrong_in_all(tmp_path: Path, wording: Wording) -> None:
     """A missing name, a constant, a toolset, a class, a module, an agent, a doubled name, and what is no name."""

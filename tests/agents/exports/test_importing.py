@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import pickle
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -96,13 +95,6 @@ def test_two_projects_have_modules_of_the_same_names(tmp_path: Path) -> None:
     assert (one.x, two.x, one.lazy(), two.lazy()) == (1, 2, 1, 2)
 
 
-def test_a_project_does_not_see_the_modules_of_another(tmp_path: Path, wording: Wording) -> None:
-    """What is no file of the folder and not installed is not found."""
-    loaded(write(tmp_path / "a", {"tools.py": "import helpers", "helpers.py": ""}), "tools.py")
-    (problem,) = problems(write(tmp_path / "b", {"tools.py": "\nimport helpers"}), "tools.py")
-    assert problem == wording
-
-
 def test_a_file_wins_over_an_installed_module_and_only_for_its_project(tmp_path: Path) -> None:
     """As for a script; what is compiled into Python cannot be replaced, and a folder stands back behind a module."""
     write(tmp_path, {"colorsys.py": "mine = 1", "sys.py": "mine = 1", "json/data.txt": "", "data/numbers.py": "n = 1"})
@@ -128,33 +120,6 @@ def test_what_a_link_out_of_the_project_leads_to_is_not_executed(tmp_path: Path,
     assert [str(problem) for problem in found[1]] == wording
     assert [module.where for module in found[0]] == ["also.py"]
     assert not left.exists()
-
-
-def test_modules_are_executed_once_until_they_are_forgotten(tmp_path: Path) -> None:
-    """Whoever holds an old module keeps it; the next import reads the file as it then is."""
-    write(tmp_path, {"tools.py": "from helpers import x", "helpers.py": "x = 1"})
-    (first,) = loaded(tmp_path, "tools.py")
-    write(tmp_path, {"helpers.py": "x = 2"})
-    (same,) = loaded(tmp_path, "tools.py")
-    forget_modules(tmp_path)
-    assert modules_of(tmp_path) == set()
-    (other,) = loaded(tmp_path, "tools.py")
-    assert same is first
-    assert (first.x, other.x) == (1, 2)
-
-
-def test_what_a_module_defines_can_be_pickled(tmp_path: Path) -> None:
-    """Classes are found under the name of their module."""
-    (tools,) = loaded(write(tmp_path, {"tools.py": "class Order: pass"}), "tools.py")
-    assert type(pickle.loads(pickle.dumps(tools.Order()))) is tools.Order  # noqa: S301 - it was pickled here
-
-
-def test_a_module_that_was_imported_before_stays_when_another_fails(tmp_path: Path, wording: Wording) -> None:
-    """A project that runs keeps its modules."""
-    (tools,) = loaded(write(tmp_path, {"tools.py": "", "bad.py": "import tools\n1 / 0"}), "tools.py")
-    (problem,) = problems(tmp_path, "tools.py", "bad.py")
-    assert problem == wording
-    assert loaded(tmp_path, "tools.py") == [tools]
 
 
 @pytest.mark.requirement("A-15")
@@ -191,34 +156,6 @@ def test_a_module_and_a_package_of_one_name_are_told_apart_or_refused(tmp_path: 
     write(tmp_path, {"tools.py": "", "tools/__init__.py": "", "tools/money.py": ""})
     (problem,) = problems(tmp_path, "tools.py", "tools/money.py")
     assert problem == wording
-
-
-def test_the_package_of_a_folder_is_executed_before_its_modules(tmp_path: Path) -> None:
-    """`__init__.py` makes a package as ever, and its relative imports work."""
-    write(tmp_path, {"tools/__init__.py": "from .rates import rate", "tools/rates.py": "rate = 7"})
-    write(tmp_path, {"tools/money.py": "from . import rate\nfrom tools import rate as same"})
-    (money,) = loaded(tmp_path, "tools/money.py")
-    assert money.rate == money.same == 7
-
-
-@pytest.mark.parametrize("name", ["a.b.py", ".hidden/tools.py", "tools.txt"])
-def test_a_file_that_python_could_not_import_is_told(tmp_path: Path, name: str, wording: Wording) -> None:
-    """A dot in a path would be another package."""
-    (problem,) = problems(write(tmp_path, {name: ""}), name)
-    assert problem == wording
-
-
-@pytest.mark.parametrize("name", ["my-tools.py", "größe.py", "with space.py", "class.py"])
-def test_the_name_of_a_file_need_not_be_one_of_python(tmp_path: Path, name: str) -> None:
-    """Discovery imports it; only its siblings cannot."""
-    (module,) = loaded(write(tmp_path / "ärger mit-Namen", {name: "x = 1"}), name)
-    assert module.x == 1
-
-
-def test_siblings_that_import_each_other_work_as_in_python(tmp_path: Path) -> None:
-    """A circle that uses nothing before it is there is none."""
-    a, b = loaded(write(tmp_path, {"a.py": "import b\nx = 1", "b.py": "import a\ny = 2"}), "a.py", "b.py")
-    assert (a.b, b.a) == (b, a)
 
 
 @pytest.mark.parametrize("raised", [pytest.param("Mute", id="mute"), pytest.param("BaseException('odd')", id="base")])

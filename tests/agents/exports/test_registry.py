@@ -22,7 +22,6 @@ from handrail.agents.registry import (
     resolve,
 )
 from handrail.errors import DiscoveryError, HandrailError, RegistryError, ResolutionError
-from handrail.prompt import Tool as HandrailTool
 from tests.agents.kit import module_of, refusal, write
 from tests.wording import Wording
 
@@ -262,15 +261,6 @@ def test_a_parameter_that_a_model_can_say_is_taken(tmp_path: Path, kind: str) ->
     assert entry.name == "f"
 
 
-def test_a_function_whose_types_are_unknown_here_is_left_to_pydantic_ai(tmp_path: Path) -> None:
-    """As one of any arguments, or one that says its schema itself."""
-    source = (
-        "def f(*args: complex, **more: int): ...\nTOOLS = [Tool.from_schema(f, 'f', 'Does it.', {'type': 'object'})]"
-    )
-    (entry,) = exports(module_of(tmp_path, source), where="tools.py")
-    assert entry.name == "f"
-
-
 def test_loading_and_checking_refuse_it(tmp_path: Path, wording: Wording) -> None:
     """`Project.load`, `load_agent` and the survey of `handrail check`."""
     imports = "from __future__ import annotations\n"
@@ -307,14 +297,6 @@ class Desk:
 
 greet = tool(Desk().greet)
 '''
-
-
-@pytest.mark.parametrize("export", ["TOOLS = [lookUp, greet]", "__all__ = ['lookUp', 'greet']"])
-def test_a_decorated_function_is_a_tool_of_handrail(tmp_path: Path, export: str) -> None:
-    """It keeps its declaration; a method is bound to its object."""
-    one, other = exports(module_of(tmp_path, DECORATED + export), where="tools.py")
-    assert isinstance(one.value, HandrailTool)
-    assert (one.name, one.value.effect, other.name) == ("lookUp", "read", "greet")
 
 
 @pytest.mark.parametrize("method", ["Desk.greet", "Desk.leave"])

@@ -19,7 +19,6 @@ from handrail.runtime import IdempotencyConfig, ToolCall
 from handrail.session import Session
 from handrail.transaction import current
 from tests.kit import Note, call, echo, events, executor, prompt, tool
-from tests.wording import Wording
 
 
 @dataclass
@@ -73,15 +72,6 @@ def test_all_questions_are_gathered_in_the_order_of_the_policies() -> None:
     assert found is not None
     assert (found.tool.name, found.arguments, found.questions) == ("echo", {"text": "hello"}, ("sure?", "really?"))
     assert first.seen == [("echo", Note("hello"), "call-1")]
-
-
-def test_a_policy_may_be_left_out_by_its_name() -> None:
-    """Whoever asks ahead is one of the policies."""
-    gate = ask("gate?", "gate")
-    found = seen_ahead(gate, ask("sure?"), without="gate")
-    assert found is not None
-    assert found.questions == ("sure?",)
-    assert gate.seen == []
 
 
 @pytest.mark.parametrize(
@@ -153,15 +143,6 @@ def test_resources_of_the_call_are_closed(decision: PolicyDecision | Exception) 
     else:
         assert asyncio.run(foresee_call(call("echo"), "reply-1", door.environment)) is not None
     assert handle.closed == 1
-
-
-def test_a_resource_that_cannot_be_closed_is_logged(caplog: pytest.LogCaptureFixture, wording: Wording) -> None:
-    """As at the end of a call, it changes nothing of what is known."""
-    handle = Handle(OSError("stuck"))
-    found = asyncio.run(foresee_call(call("echo"), "reply-1", using(handle, PolicyDecision.ask("sure?")).environment))
-    assert found is not None
-    assert found.questions == ("sure?",)
-    assert caplog.messages == wording
 
 
 def agree(request: ApprovalRequest) -> bool:

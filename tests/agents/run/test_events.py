@@ -13,7 +13,6 @@ import pytest
 from pydantic_ai import ApprovalRequired, RunContext, Tool
 
 from handrail.agents import Answer, CallEnded, CallStarted, CallWaits, QuestionDecided, RunEnded, RunEvent, RunStarted
-from handrail.agents.modules import error_location
 from handrail.errors import ToolValidationError
 from handrail.prompt import Tool as HandrailTool
 from handrail.prompt import ToolContext, ToolResult
@@ -25,8 +24,7 @@ from handrail.store import MemoryStore
 from handrail.store import open as open_store
 from handrail.store.protocol import ClaimOwner
 from handrail.testing import Call, Outcome, Reply
-from tests.agents.kit import DONE, CallLog, Heard, Person, agent, called, desk, imported, play, write, write_line
-from tests.agents.toolsets.traced import Trace, Traced
+from tests.agents.kit import CallLog, Heard, Person, agent, called, desk, play, write_line
 from tests.wording import Wording
 
 pytestmark = pytest.mark.anyio
@@ -144,16 +142,6 @@ async def test_a_failed_call_whose_effect_may_have_happened_says_so(tmp_path: Pa
     assert ended == {"c1": True, "c2": False}
 
 
-async def test_a_run_that_fails_tells_its_end(tmp_path: Path, wording: Wording) -> None:
-    """With what went wrong; the exception passes."""
-    heard = Heard()
-    loaded = desk(tmp_path, toolsets={"traced": Traced("traced", Trace(fails_at=frozenset({"enter traced"})))})
-    with pytest.raises(OSError, match="enter traced"):
-        await play(loaded, [DONE], listener=heard)
-    (ended,) = [event for event in heard.events if isinstance(event, RunEnded)]
-    assert (ended.status, ended.output) == ("failed", wording)
-
-
 async def test_a_listener_that_fails_stops_nothing(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, wording: Wording
 ) -> None:
@@ -193,21 +181,6 @@ def raised(act: Callable[[], object]) -> Exception:
     except Exception as error:  # noqa: BLE001 - whatever it is
         return error
     raise AssertionError("nothing was raised")
-
-
-def test_the_place_is_the_innermost_line_of_the_program(tmp_path: Path) -> None:
-    """Not that of the library that it called; from the folder of the project, if it lies there."""
-    error = raised(lambda: json.loads("{"))
-    assert error_location(error, HERE.parent).startswith("test_events.py:")
-    assert error_location(error, tmp_path).startswith(f"{HERE}:")
-
-
-def test_a_line_of_the_project_counts_before_others(tmp_path: Path) -> None:
-    """Though code of the program that lies elsewhere was called by it."""
-    write(tmp_path, {"tools.py": "def act(other):\n    return other()\n"})
-    (found,) = imported(tmp_path, "tools.py")[0]
-    error = raised(lambda: found.module.act(lambda: json.loads("{")))
-    assert error_location(error, tmp_path) == "tools.py:2"
 
 
 def parse_broken(text: str) -> str:

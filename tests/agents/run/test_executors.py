@@ -161,15 +161,6 @@ def test_runs_side_by_side_share_one_filesystem_and_the_last_closes_it(tmp_path:
         assert alone.read_text("a.txt") == "still open"
 
 
-def test_a_folder_that_somebody_else_has_is_told_at_once(tmp_path: Path) -> None:
-    """Waiting for it would hold up the event loop, and with it the runs beside this one."""
-    folders = OpenFolders()
-    with HostFilesystem(tmp_path), pytest.raises(FilesystemBusyError), folders.use(tmp_path, None):
-        pass
-    with folders.use(tmp_path, None) as filesystem:
-        assert filesystem.list() == ()
-
-
 def test_two_stores_cannot_decide_about_one_folder(tmp_path: Path, wording: Wording) -> None:
     """Which of them would say what was committed?"""
     (root := tmp_path / "root").mkdir()

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import date
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import pytest
-from pydantic import Field
 from pydantic_ai import (
-    ApprovalRequired,
     BinaryContent,
     ModelRetry,
     RunContext,
@@ -28,14 +25,12 @@ from pydantic_ai.toolsets import FunctionToolset
 from handrail import tool
 from handrail.adapters.hooks import FeedbackGiven, SentBack
 from handrail.adapters.pydantic_ai import tool_context
-from handrail.agents import Answer, CallEnded, LoadedAgent, Project, RunOptions, load_agent
+from handrail.agents import CallEnded, LoadedAgent, Project, RunOptions, load_agent
 from handrail.errors import AgentError, PromptEvaluationError, UnboundResourceError
-from handrail.filesystem import Filesystem, InMemoryFilesystem
 from handrail.prompt import (
     BinaryPart,
     FeedbackTrigger,
     FilesExist,
-    MarkdownSection,
     StaticFeedback,
     TextPart,
     ToolContext,
@@ -45,7 +40,7 @@ from handrail.prompt.tool_definition import MAX_RESULT_CHARS
 from handrail.runtime import ToolInvoked
 from handrail.session import Session
 from handrail.testing import Call, Expect, Outcome, Reply, ScriptedModel
-from tests.agents.kit import DONE, Heard, Person, called, desk, events, inside, outcomes, play, returns, ruled, write
+from tests.agents.kit import DONE, Heard, called, desk, events, inside, outcomes, play, returns, ruled, write
 from tests.long_logs import LOG, copy, fetch
 from tests.wording import Wording
 
@@ -63,34 +58,11 @@ DECORATORS = pytest.mark.parametrize("decorate", [undecorated, tool], ids=["plai
 """A function may be decorated, for the options of a tool, and does the same."""
 
 
-ALLOWED = ruled("defaults: {read: allow, state: allow, external: ask}")
-
-
 class Bank:
     """A client of the program."""
 
     def pay(self, order: str) -> str:
         return f"paid {order}"
-
-
-async def test_the_arguments_are_read_as_those_of_every_tool(tmp_path: Path, wording: Wording) -> None:
-    """Strictly, and with all faults at once; the function gets values of its types."""
-    taken: list[object] = []
-
-    def book(day: date, seats: Annotated[int, Field(ge=1)], names: list[str], *, note: str = "") -> dict[str, object]:
-        taken.append((day, seats, names, note))
-        return {"seats": seats, "day": day.isoformat()}
-
-    wrong = {"day": 1735689600, "seats": 0, "names": ["a", 7], "at": "noon"}
-    right = {"day": "2026-01-31", "seats": 2.0, "names": ["a"]}
-    session = Session()
-    script = called(Call("book", wrong), Call("book", right), c1=Outcome.failed(), c2=Outcome.ok('"seats":2'))
-    await play(desk(tmp_path, tools=[book]), script, session=session)
-    assert taken == [(date(2026, 1, 31), 2, ["a"], "")]
-    refused, done = events(session)
-    assert refused.result.render() == wording
-    assert (done.params.day, done.params.note) == (date(2026, 1, 31), "")
-    assert done.result.render() == '{"seats":2,"day":"2026-01-31"}'
 
 
 async def test_a_function_may_return_files(tmp_path: Path) -> None:
@@ -179,26 +151,6 @@ async def test_a_function_may_refuse_a_call_as_for_pydantic_ai(
 
 
 @DECORATORS
-@pytest.mark.parametrize("answer, came", [("yes", Outcome.ok("paid")), ("no", Outcome.failed("pay"))])
-async def test_a_function_may_ask_for_approval_itself(
-    tmp_path: Path, answer: Any, came: Outcome, decorate: Decorate
-) -> None:
-    """The call is postponed, and made again once it was answered."""
-
-    @decorate
-    def pay(ctx: RunContext[Any], cents: int) -> str:
-        if cents > 100 and not ctx.tool_call_approved:
-            raise ApprovalRequired
-        return "paid"
-
-    person, session = Person(Answer(answer)), Session()
-    script = called(Call("pay", {"cents": 5}), Call("pay", {"cents": 500}), c1=Outcome.ok("paid"), c2=came)
-    await play(desk(tmp_path, tools=[pay]), script, asker=person, session=session, mode="ask", rules=ALLOWED)
-    assert person.ids == ["c2"]
-    assert [event.call_id for event in events(session)] == ["c1", "c2"]
-
-
-@DECORATORS
 async def test_a_limit_that_a_function_exceeds_ends_the_run(tmp_path: Path, decorate: Decorate) -> None:
     """As of a model that it asks itself."""
 
@@ -266,13 +218,6 @@ async def test_a_rule_may_be_about_it(tmp_path: Path) -> None:
     await play(loaded, replies, session=session, mode="ask", rules=rules)
 
 
-@tool
-def save(path: str, *, context: ToolContext) -> str:
-    """Save a file."""
-    context.resources.get(Filesystem).write_text(path, "text")
-    return f"saved {path}"
-
-
 def money() -> FunctionToolset[Any]:
     """A toolset of PydanticAI with one tool."""
     toolset = FunctionToolset[Any]()
@@ -285,31 +230,9 @@ def money() -> FunctionToolset[Any]:
     return toolset
 
 
-SECTION = MarkdownSection[None](title="Desk", template="Save files.", tools=[save])
-
-
 def advice(text: str, **trigger: Any) -> StaticFeedback:
     """Feedback with that text."""
     return StaticFeedback(text=text, trigger=FeedbackTrigger(**trigger))
-
-
-async def test_a_run_of_an_agent_has_feedback_and_a_check_of_its_answer(tmp_path: Path) -> None:
-    """Each toolset has an executor of its own, and all of them have the feedback of the run."""
-    session, files = Session(), InMemoryFilesystem()
-    advised = {"one": Outcome.ok("Look again."), "two": Outcome.ok("Look again.")}
-    calls = [Call("price", {"order": "A-1"}, id="one"), Call("save", {"path": "a.md"}, id="two")]
-    replies = [Reply(text="Done."), Reply(calls=calls), Reply(text="Done now.", expect=Expect(messages=advised))]
-    result = await play(
-        desk(tmp_path, toolsets={"own": SECTION, "money": money()}),
-        replies,
-        session=session,
-        resources={Filesystem: files},
-        feedback=[advice("Look again.", every_calls=1)],
-        completion=FilesExist(["a.md"]),
-    )
-    assert result.output == "Done now."
-    assert [each.accepted for each in session[SentBack].all()] == [False, True]
-    assert len(session[FeedbackGiven].all()) == 2
 
 
 async def test_the_files_of_a_built_in_toolset_are_seen(tmp_path: Path, wording: Wording) -> None:

@@ -26,7 +26,6 @@ from tests.agents.kit import (
     agent,
     called,
     desk,
-    events,
     inside,
     lines,
     outcomes,
@@ -198,16 +197,6 @@ async def test_usage_is_told_of_each_run_by_itself_and_of_those_that_it_called(t
     child, outer = (event.usage for event in heard.events if isinstance(event, RunEnded))
     assert child.input < outer.input
     assert child.output < outer.output / 2  # estimated: what is streamed reports no usage
-
-
-async def test_two_agents_of_one_reply_run_side_by_side_on_sessions_of_their_own(tmp_path: Path) -> None:
-    """Each answer goes to its own call."""
-    session = Session()
-    loaded = desk(tmp_path, also=["child"], others=CHILD)
-    first, last = called(Call("child", GO), Call("child", GO), c1=Outcome.ok("one"), c2=Outcome.ok("one"))
-    inner = [Reply(text="one", within=call) for call in ("c1", "c2")]
-    await play(loaded, [first, *inner, last], session=session)
-    assert [event.result.value for event in events(session)] == ["one", "one"]
 
 
 async def test_agents_are_offered_to_the_model_with_what_they_are_for(tmp_path: Path, wording: Wording) -> None:

@@ -7,19 +7,16 @@ import re
 import subprocess
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from handrail.agents import Answer, ApprovalRules, Decision, GatedCall, Rule, files_toolset, shell_toolset
-from handrail.agents.approval.decisions import open_questions, record_decision
+from handrail.agents import Answer, ApprovalRules, GatedCall, Rule, shell_toolset
 from handrail.contrib.tools import GIT_READING, READING, ShellRule, VfsToolsSection
 from handrail.filesystem import Filesystem, HostFilesystem
 from handrail.session import Session
 from handrail.testing import Call, Reply
-from tests.agents.approval.calls import gated
 from tests.agents.kit import CallLog, Person, answers, called, desk, play, ruled, write
 from tests.contrib.tools.vfs.section.test_exclude import CHANGES, LOOKS, PLACES, PLAIN, SECRET, Where
 from tests.filesystem.kit import tree_of
@@ -87,16 +84,6 @@ async def test_no_file_tool_changes_what_a_rule_denies(where: Where, rules: str,
 
 
 # ------------------------------------------------------------------------------------------------- what the rules say
-
-
-async def test_path_that_may_not_be_read_may_be_written_if_no_rule_says_otherwise(tmp_path: Path) -> None:
-    """A rule on a tool that reads is about reading."""
-    write(tmp_path / "work", {".env": "KEY=hunter2\n"})
-    agent = desk(tmp_path / "project", also=["files"])
-    rules = ApprovalRules(deny=(Rule("read_file", {"path": ".env"}),))
-    put, new = Call("write_file", {"path": "sub/.env", "content": "x"}), Call("list_files", {})
-    await answers(agent, put, new, root=tmp_path / "work", rules=rules)
-    assert (tmp_path / "work/sub/.env").read_text() == "x"
 
 
 @pytest.mark.parametrize("tool", ["read_file", "*"])
@@ -175,16 +162,6 @@ async def test_what_is_asked_about_is_not_moved_or_removed_with_the_folder_above
     assert (tmp_path / "work/q.txt").read_text() == "milk\n"
 
 
-async def test_removing_a_folder_says_how_much_it_held(tmp_path: Path, wording: Wording) -> None:
-    """What is left out of lists counts as well."""
-    write(tmp_path / "work", {"z/ask/q.txt": "Q\n", "z/ask/r.txt": "R\n"})
-    agent = desk(tmp_path / "project", also=["files"])
-    rules = ruled('ask: [{tool: "*", arguments: {path: "z/ask/**"}}]')
-    remove = Call("remove_file", {"path": "z/ask", "recursive": True})
-    (told,) = await answers(agent, remove, root=tmp_path / "work", rules=rules, mode="ask", asker=Person())
-    assert told == wording
-
-
 NO_SEARCH = {
     "read asked": 'ask: [{tool: read_file, arguments: {path: "x/**"}}]',
     "lists denied": 'deny: [{tool: list_files, arguments: {path: "x/**"}}]',
@@ -209,20 +186,6 @@ async def test_no_search_shows_what_rules_leave_out(text: str, tmp_path: Path) -
     assert len(told) == len(calls)
     assert [each for each in told if "hunter2" in each] == []
     assert (tmp_path / "work/x/f.txt").read_text() == "hunter2\n"
-
-
-async def test_rules_that_name_a_prefixed_tool_hold_for_its_files_alone(tmp_path: Path) -> None:
-    """Those that name the tool without prefix, for all files of the run."""
-    for name in ("a", "b"):
-        write(tmp_path / name, {".env": "hunter2\n", "x.key": "hunter2\n"})
-    toolsets = {name: files_toolset(tmp_path / name, prefix=name) for name in ("a", "b")}
-    agent = desk(tmp_path / "project", toolsets=toolsets)
-    rules = ApprovalRules(
-        deny=(Rule("a_read_file", {"path": ".env"}), Rule("read_file", {"path": "*.key"}, expect="unmatched"))
-    )
-    calls = [Call(f"{name}_grep_files", {"pattern": "hunter"}) for name in ("a", "b")]
-    told = await answers(agent, *calls, rules=rules)
-    assert [("x.key:1" in text, ".env:1" in text) for text in told] == [(False, False), (False, True)]
 
 
 async def test_rules_hold_for_filesystems_of_the_program(tmp_path: Path) -> None:
@@ -340,19 +303,6 @@ async def test_an_excluded_git_folder_is_kept_from_programs_that_find_it_by_them
         assert told == wording
 
 
-async def test_rules_that_only_keep_files_from_changes_let_programs_look(tmp_path: Path, wording: Wording) -> None:
-    """A program that may change files does not run."""
-    write(tmp_path / "work", {"final.md": "milk\n"})
-    allow: list[ShellRule | Sequence[str]] = [*READING, ("touch",)]
-    agent = desk(tmp_path / "project", toolsets={"programs": shell_toolset(tmp_path / "work", allow=allow)})
-    commands = [["grep", "-r", "milk", "."], ["touch", "new"], ["touch", "final.md"]]
-    rules = ApprovalRules(deny=(Rule("write_file", {"path": "final.md"}, expect="unmatched"),))
-    calls = [Call("shell_run", {"command": command}) for command in commands]
-    told = await answers(agent, *calls, rules=rules)
-    assert told[0] == "./final.md:milk\n"
-    assert told[1:] == wording
-
-
 async def test_a_rule_that_asks_about_changes_is_not_bypassed_by_a_program(tmp_path: Path, wording: Wording) -> None:
     """The program is not judged for the file, so it may not be named; what the rule does not fit may be."""
     write(tmp_path / "work", {"final.md": "milk\n", "plan.md": "milk\n"})
@@ -363,20 +313,6 @@ async def test_a_rule_that_asks_about_changes_is_not_bypassed_by_a_program(tmp_p
     calls = [Call("shell_run", {"command": command}) for command in (*commands, ["cat", "final.md", "plan.md"])]
     told = await answers(agent, *calls, rules=rules, mode="ask", asker=Person())
     assert told == wording
-
-
-async def test_a_rule_of_the_shell_may_read_everything(tmp_path: Path, wording: Wording) -> None:
-    """Whoever writes it has looked at the program; arguments that name a path are refused all the same."""
-    write(tmp_path / "work", {**PLAIN, ".env": "hunter2\n"})
-    rule = ShellRule(("grep",), reads=True, reads_everything=True)
-    agent = desk(tmp_path / "project", toolsets={"programs": shell_toolset(tmp_path / "work", allow=[rule])})
-    calls = [
-        Call("shell_run", {"command": ["grep", "-rh", "milk", "."]}),
-        Call("shell_run", {"command": ["grep", "hunter", ".env"]}),
-    ]
-    told = await answers(agent, *calls, rules=ruled(BY_TOOL))
-    assert told[0] == "buy milk\n"
-    assert told[1] == wording
 
 
 async def test_an_approval_rule_may_let_its_calls_read_everything(tmp_path: Path, wording: Wording) -> None:
@@ -519,15 +455,6 @@ async def test_an_answer_holds_for_the_file_that_the_link_led_to(tmp_path: Path)
     assert "OTHER" in await again("a3")
     assert person.ids == ["a1", "a3"]
     assert person.asked[0].digest != person.asked[1].digest
-
-
-def test_a_question_that_is_left_open_keeps_where_a_path_leads() -> None:
-    """For the process that puts it again."""
-    session = Session()
-    reached = {"path": "x/ask/q.txt"}
-    call = replace(gated("read_file", {"path": "l"}, reached=reached), session_id=session.session_id)
-    record_decision(session, call, Decision("later", call.digest))
-    assert open_questions(session)[0].reached == reached
 
 
 async def test_a_link_that_changes_after_the_answer_is_asked_about_anew(tmp_path: Path) -> None:

@@ -151,9 +151,6 @@ READ = Call("read_file", {"path": ".env"})
 READ_GIT = Call("read_file", {"path": ".git/config"})
 
 
-WRITE = Call("write_file", {"path": "secrets/b", "content": "x"})
-
-
 async def among_secrets(agent: LoadedAgent, folder: Path, *calls: Call, **options: Any) -> list[str]:
     """What the model reads after each call; the run works on a folder with secrets."""
     return await answers(agent, *calls, root=write(folder / "work", FILES), **options)
@@ -182,14 +179,6 @@ async def test_without_a_word_only_git_is_excluded(tmp_path: Path, wording: Word
     assert git == wording
     agent = desk(tmp_path / "b" / "project", also=["files"], front="show_git: true")
     assert "hunter2" in (await among_secrets(agent, tmp_path / "b", READ_GIT))[0]
-
-
-async def test_nothing_is_written_where_paths_are_excluded(tmp_path: Path, wording: Wording) -> None:
-    """The model is told which pattern it was."""
-    agent = desk(tmp_path / "project", also=["files"], front="exclude: ['secrets/**']")
-    (told,) = await among_secrets(agent, tmp_path, WRITE)
-    assert told == wording
-    assert not (tmp_path / "work/secrets/b").exists()
 
 
 async def test_a_toolset_and_the_file_exclude_together(tmp_path: Path, wording: Wording) -> None:

@@ -225,16 +225,6 @@ async def test_a_rule_on_a_toolset_holds_for_its_files_whatever_reaches_them(
     assert (folder / "secret.txt").read_text() == "hunter2\n"
 
 
-async def test_the_toolset_itself_asks(folder: Path, tmp_path: Path) -> None:
-    """And shows what a person lets it show."""
-    agent = desk(tmp_path / "project", toolsets=over(folder, ["two", "notes"]))
-    person = Person()
-    read = Call("notes_read_file", {"path": "secret.txt"})
-    (told,) = await answers(agent, read, rules=ASK, mode="ask", asker=person)
-    assert "hunter2" in told
-    assert person.ids == ["c1"]
-
-
 async def test_files_that_no_rule_is_about_stay_in_reach(folder: Path, tmp_path: Path) -> None:
     """Of the same folder, and of the same name elsewhere."""
     write(tmp_path / "work", {"secret.txt": "mine\n"})
@@ -323,15 +313,3 @@ async def test_other_toolsets_keep_their_own_view_of_what_one_excludes(folder: P
     agent = excluding(folder, tmp_path, two=files_toolset(folder, prefix="two"))
     (told,) = await answers(agent, Call("two_read_file", {"path": "secret.txt"}))
     assert "hunter2" in told
-
-
-async def test_programs_elsewhere_are_not_held_to_it(folder: Path, tmp_path: Path) -> None:
-    """Nor where it was not excluded."""
-    write(tmp_path / "work", {"secret.txt": "mine\n"})
-    agent = desk(
-        tmp_path / "project",
-        toolsets={"notes": files_toolset(folder, prefix="notes", exclude=["*.txt"])},
-        also=["shell"],
-    )
-    (told,) = await answers(agent, Call("shell_run", {"command": ["cat", "secret.txt"]}), root=tmp_path / "work")
-    assert told == "mine\n"

@@ -28,7 +28,7 @@ from handrail.agents import (
 )
 from handrail.agents.registry import BUILT_IN, ToolsetFactory
 from handrail.agents.toolsets.builtin import DynamicAgent, built_ins, session_agents
-from handrail.contrib.tools import Plan, Podman
+from handrail.contrib.tools import Podman
 from handrail.errors import AgentError, PromptValidationError
 from handrail.session import Session
 from handrail.testing import Call, Expect, Outcome, Reply
@@ -132,14 +132,6 @@ async def test_shell_runs_what_the_project_allows(root: Path, tmp_path: Path, wo
     assert told[0] == wording
     assert (root / "here.txt").read_text() == "built\n"
     assert ["1.5 s" in text for text in told] == [False, True, False]
-
-
-async def test_plan_is_kept_in_the_session_of_the_run(tmp_path: Path) -> None:
-    """So that it rolls back with the calls."""
-    session = Session()
-    plan = Call("planning_setup_plan", {"objective": "Publish", "initial_steps": ["Write"]})
-    await play(desk(tmp_path, also=["planning"]), called(plan), session=session)
-    assert [each.objective for each in session[Plan].all()] == ["Publish"]
 
 
 async def test_two_folders_serve_one_agent_under_prefixes(root: Path, tmp_path: Path) -> None:

@@ -174,21 +174,6 @@ async def test_a_wrong_product_at_a_later_step_leaves_the_old_one_to_be_left_onc
     assert (ping.entries, ping.depth) == (1, 0)
 
 
-@pytest.mark.parametrize("per_run_step", [False, True])
-async def test_what_a_factory_raises_passes_with_a_note(wording: Wording, *, per_run_step: bool) -> None:
-    """The very exception reaches the caller; the note names toolset, origin and factory."""
-    error = LookupError("no such desk")
-
-    def make(ctx: RunContext[Any]) -> FactoryProduct:
-        raise error
-
-    with pytest.raises(LookupError) as caught:
-        await run(made(make, per_run_step=per_run_step))
-    assert caught.value is error
-    (note,) = caught.value.__notes__
-    assert note == wording
-
-
 def _dynamic(inner_per_step: bool) -> AbstractToolset[Any]:
     return DynamicToolset(returning(Traced("ping")), per_run_step=inner_per_step)  # type: ignore[arg-type] # no section
 

@@ -16,7 +16,7 @@ from handrail.agents.toolsets.lifetimes import FactoryToolset
 from handrail.errors import AgentError, FactoryError, PromptValidationError, ToolConflictError
 from handrail.testing import Call, Outcome, Reply
 from tests.agents.kit import DONE, agent, called, desk, play, refusal, returns
-from tests.agents.toolsets.traced import CONTEXT, Caller, Trace, Traced, made, named, run
+from tests.agents.toolsets.traced import CONTEXT, Caller, Traced, made, named, run
 from tests.wording import Wording
 
 pytestmark = pytest.mark.anyio
@@ -54,13 +54,6 @@ async def test_a_tool_that_is_prepared_conflicts_only_where_it_is_shown(wording:
     assert caller.seen == [["ping"]]
 
 
-async def test_members_are_asked_for_their_tools_once_a_step() -> None:
-    """The check needs no listing of its own."""
-    ping, pong = Traced("ping"), Traced("pong")
-    await run(of(ping, pong), "ping", "pong")
-    assert (ping.listings, pong.listings) == (3, 3)
-
-
 async def test_instructions_keep_the_order_of_the_members_and_their_ids(wording: Wording) -> None:
     """Members without any are passed over, and each part is known by the id of its member."""
     desk = FunctionToolset(id="desk", instructions=InstructionPart("Keep notes.", name="how"))
@@ -73,17 +66,6 @@ async def test_instructions_keep_the_order_of_the_members_and_their_ids(wording:
     given = await toolset.get_instructions(CONTEXT)
     assert isinstance(given, list)
     assert [str(part.id) for part in given if isinstance(part, InstructionPart)] == ["toolset:desk:how", "toolset:bell"]
-
-
-async def test_the_toolset_of_a_single_tool_is_not_asked_for_instructions() -> None:
-    """An agent with many tools would ask each of them at every step."""
-
-    class Mute(Traced):
-        async def get_instructions(self, ctx: RunContext[Any]) -> None:
-            raise AssertionError("there are none")
-
-    toolset = LabelledToolset([LabelledSource("tool ping (tools.py)", Mute("ping"), instructs=False)])
-    assert (await run(toolset, "ping")).told == ["ping"]
 
 
 async def test_several_toolsets_that_cannot_be_made_are_told_together(wording: Wording) -> None:
@@ -111,39 +93,6 @@ async def test_several_toolsets_that_cannot_be_made_are_told_together(wording: W
     assert kinds == [FactoryError, AgentError, FactoryError, AgentError]
     assert [problem.__cause__ for problem in caught.value.problems] == [None, other, None, absent]
     assert ping.entries == 0
-
-
-async def test_a_member_that_puts_another_one_in_its_place_is_followed() -> None:
-    """The toolset of the step has it; what was entered is still what is left."""
-    trace = Trace()
-
-    class Turning(Traced):
-        async def for_run_step(self, ctx: RunContext[Any]) -> AbstractToolset[Any]:
-            return self if ctx.run_step == 1 else FunctionToolset([named("pong")])
-
-    turning = Turning("ping", trace)
-    caller = await run(of(turning), "ping", "pong")
-    assert caller.seen == [["ping"], ["pong"], ["pong"]]
-    assert trace.log == ["enter ping", "call ping", "exit ping"]
-
-
-async def test_visitors_meet_every_member(wording: Wording) -> None:
-    """Also those that have no instructions; a replacement keeps label and place."""
-    ping = Traced("ping")
-    toolset = LabelledToolset([LabelledSource("tool ping (tools.py)", ping, instructs=False), tool_source("pong")])
-    visited: list[AbstractToolset[Any]] = []
-    toolset.apply(visited.append)
-    assert visited == [source.toolset for source in toolset.sources]
-    replaced = toolset.visit_and_replace(lambda found: Traced("new") if found is ping else found)
-    assert [source.label for source in replaced.sources] == ["tool ping (tools.py)", wording]
-    assert (await run(replaced)).seen == [["new", "pong"]]
-
-
-async def test_an_agent_may_have_no_toolsets_at_all() -> None:
-    """No tools, no instructions, nothing to leave."""
-    caller = await run(LabelledToolset([]))
-    assert (caller.seen, caller.instructions) == ([[]], [None])
-    assert not await LabelledToolset([]).__aexit__(None, None, None)
 
 
 async def test_two_runs_of_one_agent_have_copies_of_their_own() -> None:
