@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from pydantic_ai import ModelMessage, ToolReturnPart
+from pydantic_ai import ModelMessage, ToolDefinition, ToolReturnPart
 from pydantic_ai.messages import ModelRequest
 
 from handrail.adapters.pydantic_ai import tool_context
@@ -172,6 +172,35 @@ async def play(agent: LoadedAgent, replies: Sequence[Reply], input: str | None =
     chosen: dict[str, Any] = {"mode": "approve-all", **options}
     with ScriptedModel(replies) as model:
         return await agent.run_async(input, RunOptions(model=model, **chosen))
+
+
+class Watched(ScriptedModel):
+    """Notes tools and instructions of each request, and the messages of the last one."""
+
+    def __init__(self, replies: Sequence[Reply]) -> None:
+        super().__init__(replies)
+        self.definitions: list[Sequence[ToolDefinition]] = []
+        self.instructions: list[str] = []
+        self.messages: list[ModelMessage] = []
+
+    async def _reply(self, messages: Any, info: Any) -> Any:
+        self.definitions.append(info.function_tools)
+        self.instructions.append(info.instructions or "")
+        self.messages = messages
+        return await super()._reply(messages, info)
+
+    @property
+    def tools(self) -> list[list[str]]:
+        """The names of the tools of each request."""
+        return [sorted(each.name for each in definitions) for definitions in self.definitions]
+
+
+async def watched(agent: LoadedAgent, replies: Sequence[Reply], **options: Any) -> Watched:
+    """Play a script, with everything approved unless `options` say otherwise."""
+    chosen: dict[str, Any] = {"mode": "approve-all", **options}
+    with Watched(replies) as model:
+        await agent.run_async("Do it.", RunOptions(model=model, **chosen))
+    return model
 
 
 def called(*calls: Call, **came: Outcome) -> list[Reply]:

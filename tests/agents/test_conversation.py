@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import BaseModel
@@ -147,11 +148,8 @@ def test_a_conversation_that_waited_is_gone_on_with_again_and_again(tmp_path: Pa
     prompts = [part.content for said in messages for part in said.parts if isinstance(part, UserPromptPart)]
     assert prompts == ["Input 0.", "Input 1.", "Input 2."]
     assert sorted(part.tool_call_id for part in returns(messages)) == ["a0", "a1", "a2", "b0", "b1", "b2"]
-    assert [said.text for said in messages if isinstance(said, ModelResponse) and said.text] == [
-        "Answer 0.",
-        "Answer 1.",
-        "Answer 2.",
-    ]
+    texts = [said.text for said in messages if isinstance(said, ModelResponse) and said.text]
+    assert texts == ["Answer 0.", "Answer 1.", "Answer 2."]
     assert room.world == ["tea0", "tea1", "tea2"]
 
 
@@ -174,18 +172,9 @@ def calling(call_id: str) -> FunctionModel:
     def say(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
         if any(isinstance(message, ModelResponse) for message in messages):
             return ModelResponse([TextPart("done")])
-        names = [tool.name for tool in info.function_tools]
-        wanted: list[tuple[str, dict[str, str | int]]] = [
-            ("pay", {"cents": 1}),
-            ("clerk", {"input": "Pay."}),
-            ("fly", {}),
-        ]
-        parts = [
-            ToolCallPart(name, arguments, tool_call_id=f"{call_id}{name}")
-            for name, arguments in wanted
-            if name in names or name == "fly"
-        ]
-        return ModelResponse(parts)
+        names = {tool.name for tool in info.function_tools} | {"fly"}
+        wanted: dict[str, dict[str, Any]] = {"pay": {"cents": 1}, "clerk": {"input": "Pay."}, "fly": {}}
+        return ModelResponse([ToolCallPart(each, wanted[each], f"{call_id}{each}") for each in wanted if each in names])
 
     return FunctionModel(say)
 
@@ -196,12 +185,8 @@ def calling(call_id: str) -> FunctionModel:
 async def test_a_run_waits_and_is_resumed_whatever_ids_its_model_gives(tmp_path: Path, kind: str, call_id: str) -> None:
     """The ids are replaced before anything is stored under them; each call is asked about and made once."""
     store = STORES[kind](FakeClock())
-    loaded = desk(
-        tmp_path,
-        tools=[Tool(pay, metadata={"effect": "external"})],
-        also=["clerk"],
-        others={"clerk.agent": agent("clerk", tools="[pay]")},
-    )
+    others = {"clerk.agent": agent("clerk", tools="[pay]")}
+    loaded = desk(tmp_path, tools=[Tool(pay, metadata={"effect": "external"})], also=["clerk"], others=others)
     with Session.open(store, "s") as session:
         leave = RunOptions(model=calling(call_id), asker=Person(Answer("later")), session=session, root=tmp_path)
         waiting = await loaded.run_async("Go.", leave)
@@ -213,11 +198,8 @@ async def test_a_run_waits_and_is_resumed_whatever_ids_its_model_gives(tmp_path:
         options = RunOptions(model=calling(call_id), asker=agree, session=session, root=tmp_path)
         assert (await loaded.run_async(None, options)).output == "done"
         assert [call.path for call in agree.asked] == [("desk",), ("desk", "clerk")]
-        assert {(event.name, event.success) for event in session[ToolInvoked]} == {
-            ("pay", True),
-            ("clerk", True),
-            ("fly", False),
-        }
+        came = {(event.name, event.success) for event in session[ToolInvoked]}
+        assert came == {("pay", True), ("clerk", True), ("fly", False)}
 
 
 def jot(text: str) -> str:

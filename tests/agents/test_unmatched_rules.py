@@ -11,7 +11,7 @@ from pydantic_ai import RunContext, Tool
 from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.toolsets import AbstractToolset, CombinedToolset, DynamicToolset, FunctionToolset, WrapperToolset
 
-from handrail.agents import ApprovalRules, Entry, LoadedAgent, Rule, RunOptions, RunWarned, parse_rules, shared
+from handrail.agents import ApprovalRules, Entry, LoadedAgent, Rule, RunWarned, parse_rules, shared
 from handrail.agents.toolsets.builtin import built_ins
 from handrail.agents.unmatched_rules import (
     Listing,
@@ -52,11 +52,7 @@ AGENTS = ("alone", "clerk", "desk")
 
 
 KNOWN = ProjectNames(tools=TOOLS, agents=AGENTS)
-
-
 RUNNING = ProjectNames(tools=TOOLS, running=("toolset shop (tools.py)",), agents=AGENTS)
-
-
 MAKING = ProjectNames(tools=TOOLS, agents=AGENTS, makes_agents=True)
 
 
@@ -148,19 +144,9 @@ def ping(text: str) -> str:
     return text
 
 
-def pong(text: str) -> str:
-    """Pong."""
-    return text
-
-
 def names_in(listing: Listing) -> tuple[list[str], bool]:
     """The names of a listing, and whether it has all of them."""
     return [each.name for each in listing.tools], listing.complete
-
-
-def never(ctx: RunContext[Any], definition: ToolDefinition) -> bool:
-    """Hide every tool."""
-    return False
 
 
 async def unchanged(ctx: RunContext[Any], definitions: list[ToolDefinition]) -> list[ToolDefinition]:
@@ -177,7 +163,7 @@ class OfTheProgram(FunctionToolset[Any]):
     """A class of the program, which may list others."""
 
 
-BOTH = FunctionToolset[Any]([ping, pong])
+BOTH = FunctionToolset[Any]([ping, Tool(ping, name="pong")])
 
 
 @pytest.mark.parametrize(
@@ -186,7 +172,7 @@ BOTH = FunctionToolset[Any]([ping, pong])
         (BOTH, ["ping", "pong"], True),
         (BOTH.prefixed("my"), ["my_ping", "my_pong"], True),
         (BOTH.renamed({"peng": "ping"}), ["peng", "pong"], True),
-        (BOTH.filtered(never), ["ping", "pong"], True),
+        (BOTH.filtered(lambda _ctx, _definition: False), ["ping", "pong"], True),
         (BOTH.prepared(unchanged), ["ping", "pong"], True),
         (BOTH.approval_required(), ["ping", "pong"], True),
         (BOTH.with_metadata(effect="read"), ["ping", "pong"], True),
@@ -226,10 +212,8 @@ def test_a_tool_that_is_prepared_may_have_other_arguments() -> None:
         """Hand it on."""
         return definition
 
-    for toolset in (
-        FunctionToolset[Any]([Tool(ping, prepare=prepare)]),
-        FunctionToolset[Any]([ping]).prepared(unchanged),
-    ):
+    prepared = FunctionToolset[Any]([ping]).prepared(unchanged)
+    for toolset in (FunctionToolset[Any]([Tool(ping, prepare=prepare)]), prepared):
         (known,) = list_tools(toolset).tools
         assert known.arguments() is None
 
@@ -261,13 +245,20 @@ def project(folder: Path, **toolsets: Any) -> LoadedAgent:
     return desk(folder, tools=[note, Tool(save)], toolsets=toolsets, also=["files_ro", "clerk"], others=others)
 
 
+def with_shop(toolset: str) -> dict[str, str]:
+    """An agent `clerk` whose toolset `shop` is made by this expression of a toolset with one tool."""
+    source = (
+        "from pydantic_ai.toolsets import DynamicToolset, FunctionToolset\n\ndef made_note(text: str) -> str:\n"
+        f"    return text\n\nTOOLSETS = {{'shop': {toolset.format('FunctionToolset([made_note])')}}}\n"
+    )
+    return {"clerk.agent": agent("clerk", toolsets="[shop]"), "tools.py": source}
+
+
 async def refused(loaded: LoadedAgent, rules: ApprovalRules, **options: Any) -> ApprovalRulesError:
     """The error of a run that does not begin; no model is asked, and nothing is stored of it."""
     session, heard = Session(), Heard()
     with pytest.raises(ApprovalRulesError) as caught:
-        await loaded.run_async(
-            "Go.", RunOptions(model="test", mode="approve-all", session=session, rules=rules, listener=heard, **options)
-        )
+        await play(loaded, called(Call("note", {"text": "x"})), session=session, rules=rules, listener=heard, **options)
     assert "CallStarted" not in str(heard.story)
     assert session.open_calls == ()
     return caught.value
@@ -346,16 +337,7 @@ async def test_names_that_only_a_running_toolset_can_know_are_warned_of(tmp_path
     assert await warnings(loaded, ruled("deny: [made_note]"), tmp_path) == []
     (told,) = await warnings(loaded, ruled("deny: [made_nota]"), tmp_path)
     assert told == wording
-    loaded = desk(
-        tmp_path / "two",
-        tools=[note],
-        also=["clerk"],
-        others={
-            "clerk.agent": agent("clerk", toolsets="[shop]"),
-            "tools.py": "from pydantic_ai.toolsets import FunctionToolset\n\ndef made_note():\n    pass\n\n"
-            "def shop(ctx):\n    return FunctionToolset([made_note])\n\nTOOLSETS = [shop]\n",
-        },
-    )
+    loaded = desk(tmp_path / "two", tools=[note], also=["clerk"], others=with_shop("lambda ctx: {}"))
     (told,) = await warnings(loaded, ruled("deny: [made_note]"), tmp_path)
     assert told == wording
 
@@ -363,17 +345,8 @@ async def test_names_that_only_a_running_toolset_can_know_are_warned_of(tmp_path
 async def test_a_deny_rule_that_cannot_be_checked_is_applied_all_the_same(tmp_path: Path, wording: Wording) -> None:
     """Warned of or expected to fit nothing: a call that it does fit is denied."""
     for number, expect in enumerate(["", ", expect: unmatched"]):
-        loaded = desk(
-            tmp_path / str(number),
-            tools=[],
-            also=["clerk"],
-            others={
-                "clerk.agent": agent("clerk", toolsets="[shop]"),
-                "tools.py": "from pydantic_ai.toolsets import DynamicToolset, FunctionToolset\n\n"
-                "def made_note(text: str) -> str:\n    return text\n\n"
-                "TOOLSETS = {'shop': DynamicToolset(lambda ctx: FunctionToolset([made_note]))}\n",
-            },
-        )
+        shop = with_shop("DynamicToolset(lambda ctx: {})")
+        loaded = desk(tmp_path / str(number), also=["clerk"], others=shop)
         rules = ruled(f"deny:\n- {{tool: made_note{expect}}}")
         inner = inside("ask", called(Call("made_note", {"text": "x"}), c1=Outcome.failed()))
         script = [called(Call("clerk", {"input": "Go."}, id="ask"))[0], *inner, DONE]

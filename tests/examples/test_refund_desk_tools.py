@@ -1,9 +1,11 @@
-"""The tools of the refund desk, called through the pipeline; its payment service, and its proof."""
+"""The tools of the refund desk, called through the pipeline; its payment service, its proof, and SIGTERM."""
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -28,6 +30,7 @@ from report import REFUNDS, REPORT
 from rich_screen import RichScreen
 from screen import Act, Screen, Verdict
 from shop import Shop
+from termination import interrupt_on_sigterm, run_interruptible
 from tests.extent import step
 
 
@@ -238,3 +241,62 @@ def test_on_a_terminal_every_line_fits(told: Recording, width: int, compact: boo
     """At every width; only a command has words that may be wider, because it has to work as it is typed."""
     lines = told.lines(width, compact=compact)
     assert [line for line in lines if cell_len(line) > width and "desk.db" not in line] == []
+
+
+@pytest.fixture
+def sigterm() -> Iterator[None]:
+    """SIGTERM as the desk takes it."""
+    before = signal.getsignal(signal.SIGTERM)
+    interrupt_on_sigterm()
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
+@pytest.mark.usefixtures("sigterm", "ctrl_c")
+@pytest.mark.parametrize("ctrl_c_ignored", [False, True])
+def test_sigterm_in_a_nested_task_ends_the_run_in_order(ctrl_c_ignored: bool) -> None:
+    """The signal handler runs in the nested task, but what ends is the main task; no exception group is raised.
+
+    It does not depend on SIGINT, which is ignored where the desk runs in the background of a script.
+    """
+    if ctrl_c_ignored:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    ended: list[str] = []
+
+    async def terminated() -> None:
+        signal.raise_signal(signal.SIGTERM)
+        ended.append("handler returned")
+
+    async def work() -> None:
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(terminated())
+                await asyncio.Event().wait()
+        finally:
+            ended.append("main task cancelled")
+
+    with pytest.raises(KeyboardInterrupt):
+        run_interruptible(work())
+    assert ended == ["handler returned", "main task cancelled"]
+    assert signal.getsignal(signal.SIGTERM) is signal.default_int_handler
+
+
+@pytest.mark.usefixtures("sigterm")
+def test_sigterm_that_comes_too_late_to_cancel_is_not_lost() -> None:
+    """The coroutine has returned before its task could be cancelled."""
+
+    async def work() -> None:
+        signal.raise_signal(signal.SIGTERM)
+
+    with pytest.raises(KeyboardInterrupt):
+        run_interruptible(work())
+
+
+def test_a_program_that_did_not_ask_for_it_keeps_its_sigterm() -> None:
+    """The night desk ends at once."""
+    before = signal.getsignal(signal.SIGTERM)
+
+    async def work() -> bool:
+        return signal.getsignal(signal.SIGTERM) is before
+
+    assert run_interruptible(work())

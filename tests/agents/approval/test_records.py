@@ -58,23 +58,17 @@ def test_a_yes_of_another_process_carries_out_exactly_what_was_asked(desk: Desk)
     assert reader.seen == [("desk", ["noted a", "charged tea", "noted b"])]
 
 
-def test_a_no_of_another_process_refuses_the_call_and_is_recorded(desk: Desk, wording: Wording) -> None:
-    """The model reads why, and goes on."""
+@pytest.mark.parametrize("asker", [Clerk({"pay": NO}), None], ids=["no", "nobody to ask"])
+def test_a_no_of_another_process_refuses_the_call_and_is_recorded(
+    asker: Clerk | None, desk: Desk, wording: Wording
+) -> None:
+    """The model reads why, and goes on; a run that is resumed where there is no person does not wait for one."""
     left_open(desk)
     reader = Reader(BATCH)
-    assert desk.run(reader, asker=Clerk({"pay": NO})).output == "Done."
+    assert desk.run(reader, asker=asker).output == "Done."
     assert reader.seen[0][1][1] == wording
     assert desk.world == []
     assert desk.calls() == [("d1", True), ("d3", True), ("d2", False)]
-
-
-def test_nobody_to_ask_is_a_no_for_an_open_question(desk: Desk, wording: Wording) -> None:
-    """A run that is resumed where there is no person does not wait for one."""
-    left_open(desk)
-    reader = Reader(BATCH)
-    assert desk.run(reader).output == "Done."
-    assert reader.seen[0][1][1] == wording
-    assert desk.world == []
 
 
 @pytest.mark.requirement("A-31")

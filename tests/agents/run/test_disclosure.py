@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic_ai.messages import ModelMessage
 from pydantic_ai.toolsets import FunctionToolset
 
 from handrail import tool
@@ -17,8 +16,8 @@ from handrail.prompt import MarkdownSection
 from handrail.prompt.disclosure import OpenSections
 from handrail.session import Session
 from handrail.store import SqliteStore
-from handrail.testing import Call, Expect, Outcome, Reply, ScriptedModel
-from tests.agents.kit import CallLog, desk, outcomes, play, refusal, returns, ruled, write
+from handrail.testing import Call, Expect, Outcome, Reply
+from tests.agents.kit import CallLog, desk, outcomes, play, refusal, returns, ruled, watched, write
 from tests.wording import Wording
 
 pytestmark = pytest.mark.anyio
@@ -63,30 +62,6 @@ def orders() -> MarkdownSection[None]:
 def loaded(folder: Path, front: str, **toolsets: Any) -> LoadedAgent:
     """The agent `desk`, which names all these toolsets, and whose file has these lines, too."""
     return desk(folder / "project", toolsets=toolsets, front=front)
-
-
-class Watched(ScriptedModel):
-    """Notes the names of the tools and the instructions of each request."""
-
-    def __init__(self, replies: list[Reply]) -> None:
-        super().__init__(replies)
-        self.tools: list[list[str]] = []
-        self.instructions: list[str] = []
-        self.messages: list[ModelMessage] = []
-
-    async def _reply(self, messages: Any, info: Any) -> Any:
-        self.tools.append(sorted(each.name for each in info.function_tools))
-        self.instructions.append(info.instructions or "")
-        self.messages = messages
-        return await super()._reply(messages, info)
-
-
-async def watched(agent: LoadedAgent, replies: list[Reply], input: str | None = "Do it.", **options: Any) -> Watched:
-    """Play a script, with everything approved unless `options` say otherwise."""
-    chosen: dict[str, Any] = {"mode": "approve-all", **options}
-    with Watched(replies) as model:
-        await agent.run_async(input, RunOptions(model=model, **chosen))
-    return model
 
 
 def opens(*paths: str, id: str = "open") -> Call:

@@ -104,30 +104,21 @@ async def run_split(
     return await loaded.run_async("Go.", options)
 
 
+def overloaded() -> ModelResponse:
+    """Fail as a provider does."""
+    raise ModelHTTPError(503, "gone", "overloaded")
+
+
+@pytest.mark.parametrize("reply", [overloaded, lambda: ModelResponse([])], ids=["failed request", "reply of no use"])
 async def test_a_model_that_fails_in_a_nested_agent_is_a_failed_call_of_its_caller(
-    tmp_path: Path, wording: Wording
+    tmp_path: Path, reply: Callable[[], ModelResponse], wording: Wording
 ) -> None:
     """The caller's model reads what went wrong, and the run goes on."""
-
-    def fail() -> ModelResponse:
-        raise ModelHTTPError(503, "gone", "overloaded")
-
     session, requests = Session(), list[str]()
-    result = await run_split(tmp_path, fail, requests, session)
-    assert result.output == wording
-    assert "503" in result.output
-    assert outcomes(session) == [("c1", False)]
-    assert requests == ["desk", "child", "desk"]
-
-
-async def test_a_reply_of_no_use_in_a_nested_agent_is_a_failed_call_of_its_caller(
-    tmp_path: Path, wording: Wording
-) -> None:
-    """As a failed request is."""
-    session, requests = Session(), list[str]()
-    result = await run_split(tmp_path, lambda: ModelResponse([]), requests, session)
+    result = await run_split(tmp_path, reply, requests, session)
     assert result.output == wording
     assert outcomes(session) == [("c1", False)]
+    assert (requests[:2], requests[-1]) == (["desk", "child"], "desk")
 
 
 async def test_requests_of_nested_agents_count_and_the_limit_ends_the_whole_run(

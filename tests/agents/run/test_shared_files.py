@@ -125,9 +125,10 @@ async def test_an_open_question_is_asked_again_under_the_rules_for_either_name(t
 
 
 def test_an_open_question_is_stored_with_all_that_it_is_judged_by() -> None:
-    """The tool's own name is part of it; a question of a version that did not record it has none."""
+    """Where a path leads and the tool's own name are part of it; an older question has no name."""
     session = Session()
-    call = replace(gated("notes_read_file", {"path": "a"}), session_id=session.session_id, own_tool="read_file")
+    call = gated("notes_read_file", {"path": "a"}, reached={"path": "x/a"})
+    call = replace(call, session_id=session.session_id, own_tool="read_file")
     record_decision(session, call, Decision("later", call.digest))
     assert open_questions(session) == (call,)
     stored = stored_type(ApprovalRecord)
