@@ -61,14 +61,9 @@ OUTSIDE = {"d2": "tea", "d3": "bun", "h2": "egg"}
 
 
 TOLD = {
-    "d1": "noted a",
-    "d2": "charged tea",
-    "d3": "billed bun",
-    "d4": "Helped.",
-    "d5": "noted b",
-    "h1": "noted c",
+    "d1": "noted a", "d2": "charged tea", "d3": "billed bun", "d4": "Helped.", "d5": "noted b", "h1": "noted c",
     "h2": "charged egg",
-}
+}  # fmt: skip
 """What the model is told where nothing went wrong."""
 
 

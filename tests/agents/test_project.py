@@ -91,15 +91,12 @@ def test_a_project_is_a_folder(tmp_path: Path, name: str, wording: Wording) -> N
     assert Project.survey(tmp_path / name)[0] is None
 
 
-@pytest.mark.parametrize(
-    "files, kind",
-    [
-        pytest.param({"tools.py": "1 / 0"}, DiscoveryError, id="import"),
-        pytest.param({"tools.py": "TOOLS = 7"}, DiscoveryError, id="exports"),
-        pytest.param({"a.agent": "---\nname: a b\n---\nx"}, AgentFileError, id="agent"),
-        pytest.param({"pyproject.toml": "[tool.handrail]\nx = 1"}, ProjectError, id="config"),
-    ],
-)
+@pytest.mark.parametrize("files, kind", [
+    pytest.param({"tools.py": "1 / 0"}, DiscoveryError, id="import"),
+    pytest.param({"tools.py": "TOOLS = 7"}, DiscoveryError, id="exports"),
+    pytest.param({"a.agent": "---\nname: a b\n---\nx"}, AgentFileError, id="agent"),
+    pytest.param({"pyproject.toml": "[tool.handrail]\nx = 1"}, ProjectError, id="config"),
+])  # fmt: skip
 def test_the_one_problem_that_there_is_is_raised(
     tmp_path: Path, files: dict[str, str], kind: type[HandrailError], wording: Wording
 ) -> None:

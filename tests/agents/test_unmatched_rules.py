@@ -39,13 +39,10 @@ def known_tool(name: str, *arguments: str, kind: str = "string", additional: boo
 
 
 TOOLS = (
-    known_tool("read_file", "path"),
-    known_tool("write_file", "path", "content"),
-    known_tool("move_file", "path", "new_path"),
-    known_tool("any_file", "path", additional=True),
-    known_tool("save", "order", kind="object"),
-    ToolSummary("unknown_arguments"),
-)
+    known_tool("read_file", "path"), known_tool("write_file", "path", "content"),
+    known_tool("move_file", "path", "new_path"), known_tool("any_file", "path", additional=True),
+    known_tool("save", "order", kind="object"), ToolSummary("unknown_arguments"),
+)  # fmt: skip
 
 
 AGENTS = ("alone", "clerk", "desk")
@@ -61,49 +58,30 @@ def found(rule: str, known: ProjectNames = KNOWN) -> list[Unmatched]:
     return list(unmatched(ruled(f"deny:\n  - {rule}\n"), known))
 
 
-@pytest.mark.parametrize(
-    "rule",
-    [
-        "write_file",
-        "'*'",
-        "'*_file'",
-        "{tool: write_file, arguments: {path: x, content: y}}",
-        "{tool: '*', arguments: {path: '**/.env'}}",
-        "{tool: 'm*_file', arguments: {new_path: x}}",
-        "{tool: write_file, arguments: {'*': x}}",
-        "{tool: write_file, arguments: {content.anything: x}}",
-        "{tool: any_file, arguments: {anything: x}}",
-        "{tool: save, arguments: {number: x}}",
-        "{tool: unknown_arguments, arguments: {anything: x}}",
-        "{tool: '*', arguments: {anything: x}}",
-        "'wirte_*'",
-        "{tool: '*', agent: 'x*'}",
-        "{tool: '*', agent: alone/desk}",
-        "{tool: '*', agent: desk}",
-        "{tool: '*', agent: desk/clerk}",
-        "{tool: '*', agent: 'desk/**'}",
-        "{tool: '*', agent: 'de*/clerk/*'}",
-    ],
-)
+@pytest.mark.parametrize("rule", [
+    "write_file", "'*'", "'*_file'", "{tool: write_file, arguments: {path: x, content: y}}",
+    "{tool: '*', arguments: {path: '**/.env'}}", "{tool: 'm*_file', arguments: {new_path: x}}",
+    "{tool: write_file, arguments: {'*': x}}", "{tool: write_file, arguments: {content.anything: x}}",
+    "{tool: any_file, arguments: {anything: x}}", "{tool: save, arguments: {number: x}}",
+    "{tool: unknown_arguments, arguments: {anything: x}}", "{tool: '*', arguments: {anything: x}}", "'wirte_*'",
+    "{tool: '*', agent: 'x*'}", "{tool: '*', agent: alone/desk}", "{tool: '*', agent: desk}",
+    "{tool: '*', agent: desk/clerk}", "{tool: '*', agent: 'desk/**'}", "{tool: '*', agent: 'de*/clerk/*'}",
+])  # fmt: skip
 def test_a_rule_that_can_fit_is_not_remarked_on(rule: str) -> None:
     """Each of its names is that of something."""
     assert found(rule) == []
 
 
-@pytest.mark.parametrize(
-    "rule",
-    [
-        pytest.param("wirte_file", id="tool"),
-        pytest.param("zzz", id="tool unlike any"),
-        pytest.param("{tool: write_file, arguments: {pth: x}}", id="argument"),
-        pytest.param("{tool: write_file, arguments: {pth.name: x}}", id="the way to an argument"),
-        pytest.param("{tool: 'm*_file', arguments: {new_pth: x}}", id="argument of a glob over one tool"),
-        pytest.param("{tool: '[mw]*_file', arguments: {contnet: x}}", id="argument of a glob over several"),
-        pytest.param("{tool: '*', agent: dsk}", id="agent"),
-        pytest.param("{tool: '*', agent: 'dsk/*'}", id="agent that calls"),
-        pytest.param("{tool: '*', agent: 'desk/clrk/**'}", id="agent that is called"),
-    ],
-)
+@pytest.mark.parametrize("rule", [
+    pytest.param("wirte_file", id="tool"), pytest.param("zzz", id="tool unlike any"),
+    pytest.param("{tool: write_file, arguments: {pth: x}}", id="argument"),
+    pytest.param("{tool: write_file, arguments: {pth.name: x}}", id="the way to an argument"),
+    pytest.param("{tool: 'm*_file', arguments: {new_pth: x}}", id="argument of a glob over one tool"),
+    pytest.param("{tool: '[mw]*_file', arguments: {contnet: x}}", id="argument of a glob over several"),
+    pytest.param("{tool: '*', agent: dsk}", id="agent"),
+    pytest.param("{tool: '*', agent: 'dsk/*'}", id="agent that calls"),
+    pytest.param("{tool: '*', agent: 'desk/clrk/**'}", id="agent that is called"),
+])  # fmt: skip
 def test_an_exact_name_of_nothing_is_an_error(rule: str, wording: Wording) -> None:
     """With the nearest name, and with file, line and column of the rule."""
     (one,) = found(rule)
@@ -166,26 +144,18 @@ class OfTheProgram(FunctionToolset[Any]):
 BOTH = FunctionToolset[Any]([ping, Tool(ping, name="pong")])
 
 
-@pytest.mark.parametrize(
-    "toolset, names, complete",
-    [
-        (BOTH, ["ping", "pong"], True),
-        (BOTH.prefixed("my"), ["my_ping", "my_pong"], True),
-        (BOTH.renamed({"peng": "ping"}), ["peng", "pong"], True),
-        (BOTH.filtered(lambda _ctx, _definition: False), ["ping", "pong"], True),
-        (BOTH.prepared(unchanged), ["ping", "pong"], True),
-        (BOTH.approval_required(), ["ping", "pong"], True),
-        (BOTH.with_metadata(effect="read"), ["ping", "pong"], True),
-        (CombinedToolset([BOTH, FunctionToolset([Tool(ping, name="more")])]), ["ping", "pong", "more"], True),
-        (shared(BOTH), ["ping", "pong"], True),
-        (OfTheProgram([ping]), ["ping"], False),
-        (OfTheProgram([ping]).prefixed("my"), ["my_ping"], False),
-        (WrapperToolset(BOTH), ["ping", "pong"], False),
-        (DynamicToolset(make_pings), [], False),
-        (made(make_pings), [], False),
-        (CombinedToolset([BOTH, DynamicToolset(make_pings)]), ["ping", "pong"], False),
-    ],
-)
+@pytest.mark.parametrize("toolset, names, complete", [
+    (BOTH, ["ping", "pong"], True), (BOTH.prefixed("my"), ["my_ping", "my_pong"], True),
+    (BOTH.renamed({"peng": "ping"}), ["peng", "pong"], True),
+    (BOTH.filtered(lambda _ctx, _definition: False), ["ping", "pong"], True),
+    (BOTH.prepared(unchanged), ["ping", "pong"], True), (BOTH.approval_required(), ["ping", "pong"], True),
+    (BOTH.with_metadata(effect="read"), ["ping", "pong"], True),
+    (CombinedToolset([BOTH, FunctionToolset([Tool(ping, name="more")])]), ["ping", "pong", "more"], True),
+    (shared(BOTH), ["ping", "pong"], True), (OfTheProgram([ping]), ["ping"], False),
+    (OfTheProgram([ping]).prefixed("my"), ["my_ping"], False), (WrapperToolset(BOTH), ["ping", "pong"], False),
+    (DynamicToolset(make_pings), [], False), (made(make_pings), [], False),
+    (CombinedToolset([BOTH, DynamicToolset(make_pings)]), ["ping", "pong"], False),
+])  # fmt: skip
 def test_the_tools_of_a_toolset_are_known_as_far_as_its_class_is(
     toolset: AbstractToolset[Any], names: list[str], complete: bool
 ) -> None:
@@ -271,16 +241,12 @@ async def warnings(loaded: LoadedAgent, rules: ApprovalRules, root: Path) -> lis
     return [event.message for event in heard.events if isinstance(event, RunWarned)]
 
 
-@pytest.mark.parametrize(
-    "rule",
-    [
-        pytest.param("nota", id="tool"),
-        pytest.param("{tool: read_file, arguments: {pth: x}}", id="argument of read_file"),
-        pytest.param("{tool: write_file, arguments: {pth: x}}", id="argument of write_file"),
-        pytest.param("{tool: save, arguments: {filePaht: x}}", id="argument with an alias"),
-        pytest.param("{tool: '*', agent: dsk}", id="agent"),
-    ],
-)
+@pytest.mark.parametrize("rule", [
+    pytest.param("nota", id="tool"), pytest.param("{tool: read_file, arguments: {pth: x}}", id="argument of read_file"),
+    pytest.param("{tool: write_file, arguments: {pth: x}}", id="argument of write_file"),
+    pytest.param("{tool: save, arguments: {filePaht: x}}", id="argument with an alias"),
+    pytest.param("{tool: '*', agent: dsk}", id="agent"),
+])  # fmt: skip
 async def test_a_rule_that_names_what_there_is_not_keeps_a_run_from_beginning(
     tmp_path: Path, rule: str, wording: Wording
 ) -> None:
@@ -299,21 +265,11 @@ async def test_all_such_rules_are_told_at_once(tmp_path: Path, wording: Wording)
     assert len(error.problems) == 500
 
 
-@pytest.mark.parametrize(
-    "rule",
-    [
-        "note",
-        "write_file",
-        "planning_add_step",
-        "clerk",
-        "{tool: save, arguments: {filePath: x}}",
-        "{tool: '*', arguments: {content: x}}",
-        "{tool: save, agent: desk/clerk}",
-        "{tool: refund, expect: unmatched}",
-        "{tool: 'x*', expect: unmatched}",
-        "{tool: note, arguments: {tetx: x}, agent: dsk, expect: unmatched}",
-    ],
-)
+@pytest.mark.parametrize("rule", [
+    "note", "write_file", "planning_add_step", "clerk", "{tool: save, arguments: {filePath: x}}",
+    "{tool: '*', arguments: {content: x}}", "{tool: save, agent: desk/clerk}", "{tool: refund, expect: unmatched}",
+    "{tool: 'x*', expect: unmatched}", "{tool: note, arguments: {tetx: x}, agent: dsk, expect: unmatched}",
+])  # fmt: skip
 async def test_a_rule_about_what_the_project_has_or_expects_is_not_remarked_on(
     tmp_path: Path, rule: str, caplog: pytest.LogCaptureFixture
 ) -> None:

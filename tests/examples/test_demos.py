@@ -1,4 +1,4 @@
-"""The coding agent and the mail assistant, run as people run it: by its path, with no terminal, as processes of their own."""
+"""The coding agent and the mail assistant, run as people run them: by their path, without a terminal."""
 
 from __future__ import annotations
 

@@ -45,13 +45,9 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def night(out: Path) -> subprocess.CompletedProcess[str]:
     """A night at the desk, as people run it."""
     return subprocess.run(
-        [sys.executable, str(MAIN), "--act", "2", "--json", "--out", str(out)],
-        capture_output=True,
-        encoding="utf-8",
-        env={name: value for name, value in os.environ.items() if not name.endswith("_API_KEY")},
-        cwd=out,
-        check=False,
-    )
+        [sys.executable, str(MAIN), "--act", "2", "--json", "--out", str(out)], capture_output=True, encoding="utf-8",
+        env={name: value for name, value in os.environ.items() if not name.endswith("_API_KEY")}, cwd=out, check=False,
+    )  # fmt: skip
 
 
 @pytest.fixture(scope="module")

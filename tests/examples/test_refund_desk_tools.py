@@ -77,18 +77,13 @@ def at_work(shop: Shop, payments: Payments) -> DeskAtWork:
     return DeskAtWork(Desk(shop, payments, Rules(date(2026, 3, 4)), Session(), inbox_files()))
 
 
-@pytest.mark.parametrize(
-    "order_id, amount_cents, step, told",
-    [
-        ("A-1999", 100, Step.POLICY, "no order A-1999"),
-        ("A-1006", 6_400, Step.POLICY, "refunded before today"),
-        ("A-1001", 4_991, Step.POLICY, "paid with 4990 cents"),
-        ("A-1001", 0, Step.POLICY, "0 cents cannot be refunded"),
-        ("A-1008", 100_001, Step.POLICY, "more than the desk may pay"),
-        ("A-1007", 20_001, Step.APPROVAL, "neither lost nor back"),
-        ("A-1008", 100_000, Step.APPROVAL, "neither lost nor back"),
-    ],
-)
+@pytest.mark.parametrize("order_id, amount_cents, step, told", [
+    ("A-1999", 100, Step.POLICY, "no order A-1999"), ("A-1006", 6_400, Step.POLICY, "refunded before today"),
+    ("A-1001", 4_991, Step.POLICY, "paid with 4990 cents"), ("A-1001", 0, Step.POLICY, "0 cents cannot be refunded"),
+    ("A-1008", 100_001, Step.POLICY, "more than the desk may pay"),
+    ("A-1007", 20_001, Step.APPROVAL, "neither lost nor back"),
+    ("A-1008", 100_000, Step.APPROVAL, "neither lost nor back"),
+])  # fmt: skip
 def test_a_refund_against_the_rules_is_refused_and_not_paid(
     at_work: DeskAtWork, order_id: str, amount_cents: int, step: Step, told: str
 ) -> None:

@@ -76,17 +76,13 @@ async def test_a_policys_new_question_is_asked_although_the_call_was() -> None:
     assert len(person.asked) == 2
 
 
-@pytest.mark.parametrize(
-    "rules,mode,verdict,by",
-    [
-        (ApprovalRules(allow=(Rule("*"),)), "ask", "allow", "rule"),
-        (ApprovalRules(deny=(Rule("*"),)), "ask", "deny", "rule"),
-        (ApprovalRules(deny=(Rule("*"),)), "deny-all", "deny", "rule"),
-        (ApprovalRules(allow=(Rule("*"),)), "deny-all", "allow", "rule"),
-        (NO_RULES, "approve-all", "allow", "mode"),
-        (NO_RULES, "deny-all", "deny", "mode"),
-    ],
-)
+@pytest.mark.parametrize("rules,mode,verdict,by", [
+    (ApprovalRules(allow=(Rule("*"),)), "ask", "allow", "rule"),
+    (ApprovalRules(deny=(Rule("*"),)), "ask", "deny", "rule"),
+    (ApprovalRules(deny=(Rule("*"),)), "deny-all", "deny", "rule"),
+    (ApprovalRules(allow=(Rule("*"),)), "deny-all", "allow", "rule"), (NO_RULES, "approve-all", "allow", "mode"),
+    (NO_RULES, "deny-all", "deny", "mode"),
+])  # fmt: skip
 async def test_nobody_is_asked_where_rules_or_mode_decide(
     rules: ApprovalRules, mode: ApprovalMode, verdict: str, by: str
 ) -> None:
@@ -108,14 +104,11 @@ async def test_what_rules_allowed_is_looked_at_again() -> None:
     assert (await door.decide(gated(effect="read", default="ask"))).by == "person"
 
 
-@pytest.mark.parametrize(
-    "call,rules",
-    [
-        pytest.param(gated(), NO_RULES, id="no rule"),
-        pytest.param(gated(), ApprovalRules(ask=(Rule("write_*"),)), id="ask rule"),
-        pytest.param(gated(asks=("Sure?",)), NO_RULES, id="policy"),
-    ],
-)
+@pytest.mark.parametrize("call,rules", [
+    pytest.param(gated(), NO_RULES, id="no rule"),
+    pytest.param(gated(), ApprovalRules(ask=(Rule("write_*"),)), id="ask rule"),
+    pytest.param(gated(asks=("Sure?",)), NO_RULES, id="policy"),
+])  # fmt: skip
 async def test_with_nobody_to_ask_the_call_is_denied(call: GatedCall, rules: ApprovalRules, wording: Wording) -> None:
     """The reason says so, why it had to be asked, and what would let it run."""
     heard = Heard()
@@ -265,15 +258,9 @@ class Desk:
     ) -> GatedCall:
         arguments: dict[str, Any] = dict(dump(params))
         return GatedCall(
-            path=("desk",),
-            session_id=self.session.session_id,
-            call_id=ref.call_id,
-            tool=tool.name,
-            effect=tool.effect,
-            arguments=arguments,
-            digest=digest(arguments),
-            reply=ref.reply,
-        )
+            path=("desk",), session_id=self.session.session_id, call_id=ref.call_id, tool=tool.name, effect=tool.effect,
+            arguments=arguments, digest=digest(arguments), reply=ref.reply,
+        )  # fmt: skip
 
     def ahead(self, text: str, id: str = "c") -> GatedCall:
         """The call as it is described before it is made."""

@@ -320,19 +320,11 @@ def test_a_wide_glob_finds_what_was_written_under_any_name_that_it_has_by_now(ar
     assert not fits_both("**/.env", arguments, None, "wide")
 
 
-@pytest.mark.parametrize(
-    "written, holds",
-    [
-        (None, True),
-        ({}, True),
-        ({"p": "elsewhere"}, True),
-        ({"path": "notes.md"}, True),
-        ({"file": {"path": "notes.md"}}, True),
-        ({"path": ".env"}, False),
-        ({"path": {"p": "notes.md"}}, False),
-        ({"file": {"path": ".env"}}, False),
-    ],
-)
+@pytest.mark.parametrize("written, holds", [
+    (None, True), ({}, True), ({"p": "elsewhere"}, True), ({"path": "notes.md"}, True),
+    ({"file": {"path": "notes.md"}}, True), ({"path": ".env"}, False), ({"path": {"p": "notes.md"}}, False),
+    ({"file": {"path": ".env"}}, False),
+])  # fmt: skip
 def test_a_narrow_glob_fits_what_runs_and_what_was_written(written: Any, holds: bool) -> None:
     """What was written counts where it has the argument; what will run must have it."""
     assert fits_both("*.md", {"path": "notes.md"}, written, "narrow") is holds
@@ -399,37 +391,20 @@ def test_file_tools_are_those_of_the_suite_with_their_paths() -> None:
         assert set(arguments) == {each for each in properties if each.endswith("path")}
 
 
-@pytest.mark.parametrize(
-    "verdict, tool, argument, into",
-    [
-        ("deny", "read_file", "path", "reading"),
-        ("deny", "read_*", "path", "reading"),
-        ("deny", "*", "path", "reading writing"),
-        ("deny", "*", "*", "reading writing"),
-        ("deny", "list_files", "path", "removing searching"),
-        ("deny", "g*_files", "path", "removing searching"),
-        ("deny", "[gw]*_file*", "path", "writing searching"),
-        ("deny", "write_file", "path", "writing"),
-        ("deny", "edit_file", "path", "writing"),
-        ("deny", "move_file", "new_path", "writing"),
-        ("deny", "move_file", "path", "removing"),
-        ("deny", "remove_file", "path", "removing"),
-        ("deny", "*", "new_path", "writing"),
-        ("deny", "*", "file", ""),
-        ("deny", "lookup", "path", ""),
-        ("ask", "read_file", "path", "removing searching"),
-        ("ask", "list_files", "path", "removing listing"),
-        ("ask", "grep_files", "path", "removing listing"),
-        ("ask", "[rg]*_file*", "path", "removing listing"),
-        ("ask", "[rm]*_file", "path", "searching holding"),
-        ("ask", "*", "path", "listing holding"),
-        ("ask", "write_file", "path", "holding"),
-        ("ask", "remove_file", "path", "holding"),
-        ("ask", "move_file", "new_path", "holding"),
-        ("ask", "*", "file", ""),
-        ("allow", "*", "path", ""),
-    ],
-)
+@pytest.mark.parametrize("verdict, tool, argument, into", [
+    ("deny", "read_file", "path", "reading"), ("deny", "read_*", "path", "reading"),
+    ("deny", "*", "path", "reading writing"), ("deny", "*", "*", "reading writing"),
+    ("deny", "list_files", "path", "removing searching"), ("deny", "g*_files", "path", "removing searching"),
+    ("deny", "[gw]*_file*", "path", "writing searching"), ("deny", "write_file", "path", "writing"),
+    ("deny", "edit_file", "path", "writing"), ("deny", "move_file", "new_path", "writing"),
+    ("deny", "move_file", "path", "removing"), ("deny", "remove_file", "path", "removing"),
+    ("deny", "*", "new_path", "writing"), ("deny", "*", "file", ""), ("deny", "lookup", "path", ""),
+    ("ask", "read_file", "path", "removing searching"), ("ask", "list_files", "path", "removing listing"),
+    ("ask", "grep_files", "path", "removing listing"), ("ask", "[rg]*_file*", "path", "removing listing"),
+    ("ask", "[rm]*_file", "path", "searching holding"), ("ask", "*", "path", "listing holding"),
+    ("ask", "write_file", "path", "holding"), ("ask", "remove_file", "path", "holding"),
+    ("ask", "move_file", "new_path", "holding"), ("ask", "*", "file", ""), ("allow", "*", "path", ""),
+])  # fmt: skip
 def test_where_a_rule_on_a_path_holds(verdict: str, tool: str, argument: str, into: str) -> None:
     """What it says of one tool holds for every way to do the same."""
     assert kept(verdict, rule(tool, argument=argument)) == into
@@ -458,22 +433,12 @@ def test_rule_holds_for_its_agents_and_for_the_names_of_its_tools() -> None:
     assert not kept("deny", rule("read_file"), prefix="a_")
 
 
-@pytest.mark.parametrize(
-    "glob, paths",
-    [
-        ("**/.env", [".env", "a/.env"]),
-        ("*.env", [".env", "a/.env"]),
-        (".ENV", [".env"]),
-        ("./a/../.env", [".env"]),
-        ("secrets", ["secrets/key", "secrets"]),
-        ("secrets/", ["secrets/key", "secrets"]),
-        ("secrets/**", ["secrets/key", "secrets"]),
-        ("secrets/*", ["secrets/key"]),
-        ("**", list(SOME_PATHS)),
-        ("/srv/.env", []),
-        ("s?crets/k[a-f]y", ["secrets/key"]),
-    ],
-)
+@pytest.mark.parametrize("glob, paths", [
+    ("**/.env", [".env", "a/.env"]), ("*.env", [".env", "a/.env"]), (".ENV", [".env"]), ("./a/../.env", [".env"]),
+    ("secrets", ["secrets/key", "secrets"]), ("secrets/", ["secrets/key", "secrets"]),
+    ("secrets/**", ["secrets/key", "secrets"]), ("secrets/*", ["secrets/key"]), ("**", list(SOME_PATHS)),
+    ("/srv/.env", []), ("s?crets/k[a-f]y", ["secrets/key"]),
+])  # fmt: skip
 def test_globs_are_read_widely(glob: str, paths: list[str]) -> None:
     """And a folder takes in what lies in it."""
     assert fitting(glob) == paths

@@ -148,21 +148,14 @@ MANY = st.lists(RULES, max_size=3).map(tuple)
 
 
 CALLS = st.builds(
-    gated,
-    st.sampled_from(["a", "b", "ab", "x/y"]),
-    st.fixed_dictionaries(
-        {},
-        optional={
-            "path": st.sampled_from(["a", "x/a", "x/../.env", ".env", "b"]),
-            "list": st.lists(st.sampled_from(["a", "b", ".env"]), max_size=2),
-            "deep": st.fixed_dictionaries({"key": st.sampled_from(["a", 1, None])}),
-        },
-    ),
+    gated, st.sampled_from(["a", "b", "ab", "x/y"]),
+    st.fixed_dictionaries({}, optional={"path": st.sampled_from(["a", "x/a", "x/../.env", ".env", "b"]),
+        "list": st.lists(st.sampled_from(["a", "b", ".env"]), max_size=2),
+        "deep": st.fixed_dictionaries({"key": st.sampled_from(["a", 1, None])})}),
     st.sampled_from(["read", "state", "external"]),
-    path=st.lists(st.sampled_from(["a", "b"]), min_size=1, max_size=2).map(tuple),
-    asks=st.sampled_from([(), ("?",)]),
+    path=st.lists(st.sampled_from(["a", "b"]), min_size=1, max_size=2).map(tuple), asks=st.sampled_from([(), ("?",)]),
     default=st.sampled_from([None, "allow", "ask", "deny"]),
-)
+)  # fmt: skip
 
 
 MODES: st.SearchStrategy[ApprovalMode] = st.sampled_from(["ask", "approve-all", "deny-all"])
@@ -264,34 +257,21 @@ def test_names_are_read_without_the_blanks_around_them() -> None:
 
 
 FAULTS = {
-    "list": "- a",
-    "unknown key": "alow: []",
-    "key twice": "allow: [a]\nallow: [b]",
-    "allow nothing": "allow:",
-    "ask mapping": "ask: {tool: x}",
-    "unknown effect": "defaults: {reed: ask}",
-    "unknown default": "defaults: {read: alow}",
-    "tool number": "allow: [5]",
-    "tool empty": "allow: ['']",
-    "tool mapping": "allow: [{tool: {a: b}}]",
-    "agent number": "allow: [{tool: x, agent: 3}]",
-    "empty rule": "allow: [{}]",
-    "no tool": "allow: [{agent: x}]",
-    "unknown key of a rule": "allow: [{tol: x, tool: y}]",
-    "arguments text": "allow: [{tool: x, arguments: path}]",
+    "list": "- a", "unknown key": "alow: []", "key twice": "allow: [a]\nallow: [b]", "allow nothing": "allow:",
+    "ask mapping": "ask: {tool: x}", "unknown effect": "defaults: {reed: ask}",
+    "unknown default": "defaults: {read: alow}", "tool number": "allow: [5]", "tool empty": "allow: ['']",
+    "tool mapping": "allow: [{tool: {a: b}}]", "agent number": "allow: [{tool: x, agent: 3}]",
+    "empty rule": "allow: [{}]", "no tool": "allow: [{agent: x}]",
+    "unknown key of a rule": "allow: [{tol: x, tool: y}]", "arguments text": "allow: [{tool: x, arguments: path}]",
     "several globs": "allow: [{tool: x, arguments: {path: [a, b]}}]",
     "no glob": "allow: [{tool: x, arguments: {path: }}]",
     "argument nowhere": "allow: [{tool: x, arguments: {a..b: x}}]",
-    "infinite": "allow: [{tool: x, arguments: {a: .inf}}]",
-    "unknown expect": "allow: [{tool: x, expect: nothing}]",
+    "infinite": "allow: [{tool: x, arguments: {a: .inf}}]", "unknown expect": "allow: [{tool: x, expect: nothing}]",
     "reads everything in deny": "deny: [{tool: x, reads_everything: true}]",
     "reads everything text": "allow: [{tool: x, reads_everything: 'yes'}]",
-    "commit on in ask": "ask: [{tool: x, commit_on: [0, 1]}]",
-    "commit on large": "allow: [{tool: x, commit_on: 256}]",
-    "expect nothing": "allow: [{tool: x, expect: }]",
-    "star": "deny:\n- *\n",
-    "documents": "---\n---\n",
-}
+    "commit on in ask": "ask: [{tool: x, commit_on: [0, 1]}]", "commit on large": "allow: [{tool: x, commit_on: 256}]",
+    "expect nothing": "allow: [{tool: x, expect: }]", "star": "deny:\n- *\n", "documents": "---\n---\n",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("text", FAULTS.values(), ids=FAULTS)

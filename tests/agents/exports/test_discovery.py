@@ -56,14 +56,11 @@ def test_functions_that_an_agent_has_are_not_picked_up(tmp_path: Path) -> None:
 
 
 @pytest.mark.requirement("A-06")
-@pytest.mark.parametrize(
-    "tools",
-    [
-        pytest.param("[ping, later, Tool(ping, name='again')]", id="list"),
-        pytest.param("(ping, later, Tool(ping, name='again'))", id="tuple"),
-        pytest.param("{'ping': ping, 'later': later, 'again': Tool(ping, name='again')}", id="dict"),
-    ],
-)
+@pytest.mark.parametrize("tools", [
+    pytest.param("[ping, later, Tool(ping, name='again')]", id="list"),
+    pytest.param("(ping, later, Tool(ping, name='again'))", id="tuple"),
+    pytest.param("{'ping': ping, 'later': later, 'again': Tool(ping, name='again')}", id="dict"),
+])  # fmt: skip
 def test_tools_are_registered_under_their_names_with_where_they_come_from(tmp_path: Path, tools: str) -> None:
     """Functions, plain and async, become tools of Handrail; a tool of PydanticAI stays one."""
     entries = found(tmp_path, f"again = {tools}\nTOOLS = again")
@@ -243,17 +240,12 @@ raise Mute
 """
 
 
-@pytest.mark.parametrize(
-    "value, source",
-    [
-        pytest.param("handrail_shop:nothing", "", id="attribute"),
-        pytest.param("handrail_nowhere:x", "", id="module"),
-        pytest.param("handrail_shop:ping", "1 / 0", id="raises"),
-        pytest.param("handrail_shop:ping", "import sys; sys.exit(3)", id="exits"),
-        pytest.param("handrail_shop:ping", MUTE, id="mute"),
-        pytest.param("not : valid :", "", id="no reference"),
-    ],
-)
+@pytest.mark.parametrize("value, source", [
+    pytest.param("handrail_shop:nothing", "", id="attribute"), pytest.param("handrail_nowhere:x", "", id="module"),
+    pytest.param("handrail_shop:ping", "1 / 0", id="raises"),
+    pytest.param("handrail_shop:ping", "import sys; sys.exit(3)", id="exits"),
+    pytest.param("handrail_shop:ping", MUTE, id="mute"), pytest.param("not : valid :", "", id="no reference"),
+])  # fmt: skip
 def test_a_package_that_cannot_be_loaded_is_told_with_entry_point_and_cause(
     install: Install, value: str, source: str, wording: Wording
 ) -> None:

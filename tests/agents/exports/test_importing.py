@@ -136,15 +136,10 @@ def test_what_a_link_out_of_the_project_leads_to_is_not_executed(tmp_path: Path,
 
 
 @pytest.mark.requirement("A-15")
-@pytest.mark.parametrize(
-    "source",
-    [
-        pytest.param("x = (", id="syntax"),
-        pytest.param("\n\n1 / 0", id="exception"),
-        pytest.param("import broken", id="syntax of a sibling"),
-        pytest.param("import tools.part", id="no package"),
-    ],
-)
+@pytest.mark.parametrize("source", [
+    pytest.param("x = (", id="syntax"), pytest.param("\n\n1 / 0", id="exception"),
+    pytest.param("import broken", id="syntax of a sibling"), pytest.param("import tools.part", id="no package"),
+])  # fmt: skip
 def test_what_keeps_a_module_from_being_imported_is_told_with_its_line(
     tmp_path: Path, source: str, wording: Wording
 ) -> None:
@@ -361,13 +356,10 @@ def test_a_name_of_both_kinds_is_looked_up_by_its_field() -> None:
 @pytest.mark.requirement("A-17")
 @pytest.mark.parametrize(
     "file, names",
-    [
-        (agent(tools=("files",), path=Path("agents/desk.agent")), ("files",)),
-        (agent(toolsets=("lookup",)), ("lookup",)),
-        (agent(tools=("serch", "lookup", "zzz"), toolsets=("file",)), ("serch", "zzz", "file")),
-    ],
+    [(agent(tools=("files",), path=Path("agents/desk.agent")), ("files",)), (agent(toolsets=("lookup",)), ("lookup",)),
+        (agent(tools=("serch", "lookup", "zzz"), toolsets=("file",)), ("serch", "zzz", "file"))],
     ids=["toolset under tools", "tool under toolsets", "several"],
-)
+)  # fmt: skip
 def test_names_in_the_wrong_field_are_told_to_move(file: AgentFile, names: tuple[str, ...], wording: Wording) -> None:
     """The error names agent, file, field and all names, the nearest, and all that there are."""
     error = refused(file)

@@ -1,4 +1,4 @@
-"""Approval of calls of a run: whatever its tool is, and however deep the agent; and what untrusted content makes it ask."""
+"""Approval of calls of a run, whatever the tool and however deep the agent; and what untrusted content asks for."""
 
 from __future__ import annotations
 

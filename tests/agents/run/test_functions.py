@@ -247,13 +247,9 @@ async def test_the_files_of_a_built_in_toolset_are_seen(tmp_path: Path, wording:
     ]
     session = Session()
     result = await play(
-        agent,
-        replies,
-        session=session,
-        root=root,
-        feedback=[advice("A file is there.", on_file="*.md")],
+        agent, replies, session=session, root=root, feedback=[advice("A file is there.", on_file="*.md")],
         completion=FilesExist(["a.md"]),
-    )
+    )  # fmt: skip
     assert result.output == "Done now."
     assert [each.missing for each in session[SentBack].all()] == [(wording,), ()]
     assert [each.files for each in session[FeedbackGiven].all()] == [("c.md",), ("a.md",)]

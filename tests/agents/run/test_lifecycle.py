@@ -412,18 +412,13 @@ def make(ctx: RunContext[Any]) -> AbstractToolset[Any]:
 
 
 TOOLS = (
-    Tool(put_line, name="state"),
-    Tool(put_line, name="external", metadata={"effect": "external"}),
+    Tool(put_line, name="state"), Tool(put_line, name="external", metadata={"effect": "external"}),
     Tool(put_line, name="concurrent", metadata={"concurrent": True, "effect": "read"}),
-    Tool(put_line, name="sequential", sequential=True),
-    Tool(blocking, name="blocking"),
-    Tool(fail, name="fail"),
-    Tool(told, name="told"),
-    Tool(retry, name="retry", max_retries=1000),
-    Tool(approve, name="approve"),
+    Tool(put_line, name="sequential", sequential=True), Tool(blocking, name="blocking"), Tool(fail, name="fail"),
+    Tool(told, name="told"), Tool(retry, name="retry", max_retries=1000), Tool(approve, name="approve"),
     Tool(put_line, name="flagged", requires_approval=True),
     HandrailTool[Note, None](name="own", description="Own.", handler=own),
-)
+)  # fmt: skip
 SECTION = MarkdownSection(
     title="S", template="T.", tools=[HandrailTool[Note, None](name="placed", description="Placed.", handler=own)]
 )

@@ -202,44 +202,17 @@ async def test_rules_hold_for_filesystems_of_the_program(tmp_path: Path) -> None
 # ----------------------------------------------------------------------------------------------------------- programs
 
 ATTEMPTS: Sequence[tuple[str, ...]] = [
-    ("cat", ".env"),
-    ("cat", "./.env"),
-    ("cat", "src//../.env"),
-    ("cat", ".ENV"),
-    ("cat", "to env"),
-    ("cat", "up/b.txt"),
-    ("cat", "plan.md", ".env"),
-    ("cat", "--", ".env"),
-    ("cat", "src/site.key"),
-    ("cat", ".git/config"),
-    ("cat", "secrets/a/b.txt"),
-    ("head", "-n", "1", ".env"),
-    ("head", "--lines=1", "SECRETS/a/b.txt"),
-    ("tail", "-c", "9", ".env"),
-    ("wc", "-c", ".env"),
-    ("ls",),
-    ("ls", "-a"),
-    ("ls", "secrets"),
-    ("ls", "to secrets"),
-    ("ls", "-R", "."),
-    ("grep", "hunter", ".env"),
-    ("grep", "-e", "hunter", "to env"),
-    ("grep", "-r", "hunter", "."),
-    ("grep", "-rn", "hunter"),
-    ("grep", "-nr", "hunter"),
-    ("grep", "--recursive", "hunter", "."),
-    ("grep", "-r", "--include=*", "hunter", "."),
-    ("rg", "hunter"),
-    ("rg", "--hidden", "hunter"),
-    ("rg", "--files", "--hidden"),
-    ("find", "."),
-    ("find", ".", "-name", ".env"),
-    ("find", "secrets", "-type", "f"),
-    ("git", "show", "HEAD:.env"),
-    ("git", "log", "-p"),
-    ("git", "diff", "HEAD~1"),
-    ("git", "status", "-s"),
-]
+    ("cat", ".env"), ("cat", "./.env"), ("cat", "src//../.env"), ("cat", ".ENV"), ("cat", "to env"),
+    ("cat", "up/b.txt"), ("cat", "plan.md", ".env"), ("cat", "--", ".env"), ("cat", "src/site.key"),
+    ("cat", ".git/config"), ("cat", "secrets/a/b.txt"), ("head", "-n", "1", ".env"),
+    ("head", "--lines=1", "SECRETS/a/b.txt"), ("tail", "-c", "9", ".env"), ("wc", "-c", ".env"), ("ls",), ("ls", "-a"),
+    ("ls", "secrets"), ("ls", "to secrets"), ("ls", "-R", "."), ("grep", "hunter", ".env"),
+    ("grep", "-e", "hunter", "to env"), ("grep", "-r", "hunter", "."), ("grep", "-rn", "hunter"),
+    ("grep", "-nr", "hunter"), ("grep", "--recursive", "hunter", "."), ("grep", "-r", "--include=*", "hunter", "."),
+    ("rg", "hunter"), ("rg", "--hidden", "hunter"), ("rg", "--files", "--hidden"), ("find", "."),
+    ("find", ".", "-name", ".env"), ("find", "secrets", "-type", "f"), ("git", "show", "HEAD:.env"),
+    ("git", "log", "-p"), ("git", "diff", "HEAD~1"), ("git", "status", "-s"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("exclude", [True, False], ids=["excluded", "denied"])
@@ -350,19 +323,13 @@ ASK = ruled('defaults: {state: allow}\nask: [{tool: "*", arguments: {path: "x/as
 
 
 BY_LINKS: list[tuple[str, dict[str, Any]]] = [
-    ("read_file", {"path": "l"}),
-    ("read_file", {"path": "d/q.txt"}),
-    ("list_files", {"path": "d"}),
-    ("glob_files", {"pattern": "**", "path": "d"}),
-    ("grep_files", {"pattern": ".", "path": "l"}),
-    ("grep_files", {"pattern": ".", "path": "d"}),
-    ("edit_file", {"path": "l", "old": "SECRET", "new": "x"}),
-    ("write_file", {"path": "l", "content": "x"}),
-    ("write_file", {"path": "d/new.txt", "content": "x"}),
-    ("write_file", {"path": "dangling", "content": "x"}),
-    ("move_file", {"path": "d/q.txt", "new_path": "out.txt"}),
+    ("read_file", {"path": "l"}), ("read_file", {"path": "d/q.txt"}), ("list_files", {"path": "d"}),
+    ("glob_files", {"pattern": "**", "path": "d"}), ("grep_files", {"pattern": ".", "path": "l"}),
+    ("grep_files", {"pattern": ".", "path": "d"}), ("edit_file", {"path": "l", "old": "SECRET", "new": "x"}),
+    ("write_file", {"path": "l", "content": "x"}), ("write_file", {"path": "d/new.txt", "content": "x"}),
+    ("write_file", {"path": "dangling", "content": "x"}), ("move_file", {"path": "d/q.txt", "new_path": "out.txt"}),
     ("remove_file", {"path": "d/q.txt"}),
-]
+]  # fmt: skip
 """Calls whose paths lead into `x/ask`, under other names."""
 
 
@@ -406,13 +373,8 @@ async def test_a_person_is_shown_where_a_path_leads(tmp_path: Path) -> None:
     await answers(agent, *calls, root=root, rules=rules, mode="ask", asker=person)
     reached = [call.reached for call in person.asked]
     assert [dict(each) if each else None for each in reached] == [
-        {"path": "x/ask/q.txt"},
-        None,
-        None,
-        {"new_path": "x/ask/l"},
-        None,
-        None,
-    ]
+        {"path": "x/ask/q.txt"}, None, None, {"new_path": "x/ask/l"}, None, None,
+    ]  # fmt: skip
 
 
 async def test_an_allow_rule_on_a_link_does_not_allow_what_it_leads_to(tmp_path: Path) -> None:

@@ -223,34 +223,23 @@ async def test_an_agent_that_is_made_sees_no_more_than_its_maker(tmp_path: Path,
     arguments = {"name": "helper", "instructions": "Work.", "tools": [], "toolsets": ["files_ro"]}
     log = CallLog()
     script = [
-        Reply(
-            calls=[
-                Call("agent_create", arguments, id="c1"),
-                Call("agent_call", {"agent": "helper", "input": "Go."}, id="c2"),
-            ]
-        ),
+        Reply(calls=[Call("agent_create", arguments, id="c1"),
+            Call("agent_call", {"agent": "helper", "input": "Go."}, id="c2")]),
         *inside("c2", [Reply(calls=[Call("read_file", {"path": ".env"}, id="n1")]), Reply(text="none")]),
         Reply(text="Done."),
-    ]
+    ]  # fmt: skip
     await play(agent, script, root=tmp_path / "work", listener=log)
     told = [event.content for event in log.ended]
     assert list(told) == wording
     assert not any("hunter2" in each for each in told)
 
 
-@pytest.mark.parametrize(
-    "lines",
-    [
-        pytest.param("exclude: .env", id="no list"),
-        pytest.param("exclude: [1]", id="number"),
-        pytest.param("exclude: [[a]]", id="list in a list"),
-        pytest.param("exclude: ['']", id="empty"),
-        pytest.param("exclude: [../x]", id="outside"),
-        pytest.param("exclude: [/etc]", id="absolute"),
-        pytest.param("show_git: 1", id="number for git"),
-        pytest.param("show_git: [true]", id="list for git"),
-    ],
-)
+@pytest.mark.parametrize("lines", [
+    pytest.param("exclude: .env", id="no list"), pytest.param("exclude: [1]", id="number"),
+    pytest.param("exclude: [[a]]", id="list in a list"), pytest.param("exclude: ['']", id="empty"),
+    pytest.param("exclude: [../x]", id="outside"), pytest.param("exclude: [/etc]", id="absolute"),
+    pytest.param("show_git: 1", id="number for git"), pytest.param("show_git: [true]", id="list for git"),
+])  # fmt: skip
 def test_slip_in_an_agent_file_is_told_with_its_place(lines: str, wording: Wording) -> None:
     """A pattern that fits nothing would protect nothing."""
     with refusal(AgentFileError, wording):

@@ -56,16 +56,11 @@ def with_models(folder: Path, *, file: str = "", project: str = "") -> LoadedAge
     return desk(folder, others={"pyproject.toml": toml, "desk.agent": text})
 
 
-@pytest.mark.parametrize(
-    "chosen,file,project,environment,used",
-    [
-        (MODEL, "test", "test", "nowhere", "chosen"),
-        ("test", "nowhere:a", "nowhere:b", "nowhere:c", "test"),
-        (None, "test", "nowhere:b", "nowhere:c", "test"),
-        (None, "", "test", "nowhere:c", "test"),
-        (None, "", "", "test", "test"),
-    ],
-)
+@pytest.mark.parametrize("chosen,file,project,environment,used", [
+    (MODEL, "test", "test", "nowhere", "chosen"), ("test", "nowhere:a", "nowhere:b", "nowhere:c", "test"),
+    (None, "test", "nowhere:b", "nowhere:c", "test"), (None, "", "test", "nowhere:c", "test"),
+    (None, "", "", "test", "test"),
+])  # fmt: skip
 def test_the_first_that_names_a_model_is_taken(  # noqa: PLR0913, PLR0917 - those who may name one
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chosen: Any, file: str, project: str, environment: str, used: str
 ) -> None:
@@ -166,20 +161,10 @@ async def test_rules_of_the_project_hold_unless_the_program_has_others(tmp_path:
 
 
 WRONG: Mapping[str, Any] = {
-    "session": "s",
-    "model": 7,
-    "rules": "allow",
-    "root": "folder",
-    "resources": 7,
-    "max_depth": "5",
-    "request_limit": 1.5,
-    "deadline": 7,
-    "heartbeat": 7,
-    "run_context": "run-1",
-    "check_names": "no",
-    "asker": "me",
+    "session": "s", "model": 7, "rules": "allow", "root": "folder", "resources": 7, "max_depth": "5",
+    "request_limit": 1.5, "deadline": 7, "heartbeat": 7, "run_context": "run-1", "check_names": "no", "asker": "me",
     "listener": 7,
-}
+}  # fmt: skip
 
 
 def test_options_of_the_wrong_kind_are_told_all_at_once(wording: Wording) -> None:
@@ -292,15 +277,10 @@ def test_what_refuses_a_call_is_left_to_the_pipeline(policy: Rule) -> None:
 
 @pytest.mark.parametrize(
     "request_",
-    [
-        call("ehco"),
-        ToolCall("c", "echo", '{"text": 7}'),
-        ToolCall("c", "echo", "{"),
-        ToolCall("c", "echo", {"text": "x", "more": 1}),
-        ToolCall("c", "echo", '{"text": "' + "x" * 2_000_000 + '"}'),
-    ],
+    [call("ehco"), ToolCall("c", "echo", '{"text": 7}'), ToolCall("c", "echo", "{"),
+        ToolCall("c", "echo", {"text": "x", "more": 1}), ToolCall("c", "echo", '{"text": "' + "x" * 2_000_000 + '"}')],
     ids=["unknown tool", "bad argument", "no JSON", "unknown argument", "too long"],
-)
+)  # fmt: skip
 def test_a_call_that_will_be_refused_as_it_is_written_is_not_foreseen(request_: ToolCall) -> None:
     """No policy is asked about it."""
     rule = ask("sure?")

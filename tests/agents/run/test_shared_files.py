@@ -196,19 +196,14 @@ def folder(tmp_path: Path) -> Path:
 
 
 AROUND = [
-    Call("two_read_file", {"path": "secret.txt"}),
-    Call("two_grep_files", {"pattern": "hunter"}),
+    Call("two_read_file", {"path": "secret.txt"}), Call("two_grep_files", {"pattern": "hunter"}),
     Call("two_grep_files", {"pattern": "hunter", "path": "secret.txt"}),
-    Call("two_move_file", {"path": "secret.txt", "new_path": "x.txt"}),
-    Call("two_read_file", {"path": "x.txt"}),
-    Call("read_file", {"path": "secret.txt"}),
-    Call("grep_files", {"pattern": "hunter"}),
-    Call("move_file", {"path": "secret.txt", "new_path": "y.txt"}),
-    Call("read_file", {"path": "y.txt"}),
+    Call("two_move_file", {"path": "secret.txt", "new_path": "x.txt"}), Call("two_read_file", {"path": "x.txt"}),
+    Call("read_file", {"path": "secret.txt"}), Call("grep_files", {"pattern": "hunter"}),
+    Call("move_file", {"path": "secret.txt", "new_path": "y.txt"}), Call("read_file", {"path": "y.txt"}),
     Call("shell_run", {"command": ["cat", "secret.txt"]}),
-    Call("shell_run", {"command": ["grep", "-r", "hunter", "."]}),
-    Call("notes_grep_files", {"pattern": "hunter"}),
-]
+    Call("shell_run", {"command": ["grep", "-r", "hunter", "."]}), Call("notes_grep_files", {"pattern": "hunter"}),
+]  # fmt: skip
 """Calls that reach the file without its toolset, and one that searches with it."""
 
 

@@ -198,15 +198,10 @@ def _nested(inner_per_step: bool) -> AbstractToolset[Any]:
 @pytest.mark.requirement("A-22")
 @pytest.mark.parametrize("outer_per_step", [False, True])
 @pytest.mark.parametrize("inner_per_step", [False, True])
-@pytest.mark.parametrize(
-    "product, tools",
-    [
-        pytest.param(_dynamic, ["ping"], id="dynamic"),
-        pytest.param(_prefixed, ["my_ping"], id="prefixed"),
-        pytest.param(_combined, ["ping", "tick"], id="combined"),
-        pytest.param(_nested, ["ping"], id="made"),
-    ],
-)
+@pytest.mark.parametrize("product, tools", [
+    pytest.param(_dynamic, ["ping"], id="dynamic"), pytest.param(_prefixed, ["my_ping"], id="prefixed"),
+    pytest.param(_combined, ["ping", "tick"], id="combined"), pytest.param(_nested, ["ping"], id="made"),
+])  # fmt: skip
 async def test_dynamic_toolsets_that_a_factory_returns_show_their_tools(
     product: Any, tools: list[str], *, inner_per_step: bool, outer_per_step: bool
 ) -> None:
