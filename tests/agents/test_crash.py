@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
-import sys
 from collections.abc import Generator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
@@ -33,7 +31,6 @@ from handrail.testing import Call, Reply
 from tests.agents.kit import DONE, play, refusal, write
 from tests.agents.kit import desk as desk_of
 from tests.agents.stored_desks import IN_CHECK, UNKNOWN, Asked, Clerk, Desk, Doomed, Reader, Replies, desk_in
-from tests.architecture.sources import ROOT
 from tests.extent import step
 from tests.store.postgres_server import fresh_url
 from tests.wording import Wording
@@ -235,23 +232,15 @@ def test_an_answer_whose_check_was_killed_is_checked_by_another_process(
 
 _TOOLS = """
 from pathlib import Path
-
 from handrail import tool
 from handrail.prompt import External, ToolContext, ToolResult
-
 BOOKED = Path(__file__).parent / "world"
-
-
 def book(params, result: ToolResult[str], *, context: ToolContext) -> None:
     BOOKED.write_text(f"{params.order}-{result.value}")
-
-
 @tool(effect=External(apply=book))
 def pay(order: str) -> str:
     "Pays."
     raise TimeoutError
-
-
 TOOLS = [pay]
 """
 
@@ -332,18 +321,6 @@ def parts_of(result: RunResult) -> list[ModelRequestPart | ModelResponsePart]:
     return [part for message in result.messages for part in message.parts]
 
 
-def elsewhere(desk: Desk, session_id: str) -> str:
-    """What another process says that opens a session at once."""
-    code = (
-        "import sys; from datetime import timedelta; from handrail import agents, store\n"
-        "from handrail.runtime import Session; from tests.agents.stored_desks import Note\n"
-        "with store.open(sys.argv[1]) as kept_in, Session.open(kept_in, sys.argv[2], create=False, "
-        "types=[Note], wait=timedelta(0)): print('opened')"
-    )
-    command = [sys.executable, "-c", code, desk.url, session_id]
-    return subprocess.run(command, check=False, capture_output=True, text=True, cwd=ROOT).stdout.strip()
-
-
 def test_an_input_is_refused_while_a_run_is_unfinished(desk: Desk, wording: Wording) -> None:
     """It would come between calls and their answers; nothing is run, and the run can still be gone on with."""
     replies: Replies = {"desk": [[Asked("d1", "pay", {"order": "tea"})], "Done."]}
@@ -406,12 +383,11 @@ def test_a_nested_agent_whose_provider_failed_is_told_to_the_model(desk: Desk, w
 
 @pytest.mark.short(0)
 def test_nobody_holds_a_nested_session_after_an_interruption(desk: Desk) -> None:
-    """It can be opened at once, here and elsewhere; the run goes on, and so does the nested one, where it was."""
+    """It can be opened at once; the run goes on, and so does the nested one, where it was."""
     with pytest.raises(KeyboardInterrupt):
         desk.run(Reader(NESTED, breaks=("helper", 1), error=KeyboardInterrupt()), "Do it.")
     with opened(desk, desk.child("d1")) as session:
         assert StoredHistory(session, "helper").unfinished
-    assert elsewhere(desk, desk.child("d1")) == "opened"
     reader = Reader(NESTED)
     assert desk.run(reader).output == "Done."
     assert reader.seen == [("helper", ["noted b"]), ("desk", ["Helped."])]

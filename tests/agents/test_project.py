@@ -35,7 +35,6 @@ PING = "def ping(text: str) -> str:\n    return text\n\nTOOLS = [ping]"
 PLAN = """
 from dataclasses import dataclass
 from handrail.session.persistence.stored_types import stored_as
-
 @stored_as("tests.project.plan")
 @dataclass
 class Plan:

@@ -113,8 +113,7 @@ def test_a_lost_answer_is_found_out_and_not_paid_again(at_work: DeskAtWork) -> N
     """The refund was paid, nobody heard of it, and the same call is answered with what the service has for its key."""
     for _ in range(2):
         found = at_work.refund("A-1009", 3_500)
-        assert found.success
-        assert found.replayed
+        assert (found.success, found.replayed) == (True, True)
         assert at_work.desk.session[Refund].all() == (Refund("rf-001", "A-1009", 3_500),)
         assert at_work.desk.payments.counts() == {"A-1009": 1}
 
@@ -128,8 +127,7 @@ def test_a_refund_that_is_not_booked_yet_is_unknown_and_not_paid_again(at_work: 
     assert at_work.desk.session[Refund].all() == ()
     assert at_work.desk.payments.counts() == {"A-1010": 1}
     found = at_work.refund("A-1010", 4_500)
-    assert found.success
-    assert found.replayed
+    assert (found.success, found.replayed) == (True, True)
     assert at_work.desk.session[Refund].all() == (Refund("rf-001", "A-1010", 4_500),)
     assert at_work.desk.payments.counts() == {"A-1010": 1}
 
@@ -150,11 +148,9 @@ def test_a_report_that_fails_half_way_leaves_nothing(at_work: DeskAtWork) -> Non
 def test_a_right_report_is_filed_in_two_files(at_work: DeskAtWork) -> None:
     """What the session knows was paid stands in the list for the book-keeping; notes cannot break the table."""
     at_work.refund("A-1001", 4_990)
-    decisions = [
-        {"request": f"R-{number:02}", "verdict": "refused", "amount_cents": 0, "note": "a|b\nc"}
-        for number in range(2, 12)
-    ]
-    decisions.insert(0, {"request": "R-01", "verdict": "refunded", "amount_cents": 4_990, "note": "broken"})
+    paid = {"request": "R-01", "verdict": "refunded", "amount_cents": 4_990, "note": "broken"}
+    no = {"verdict": "refused", "amount_cents": 0, "note": "a|b\nc"}
+    decisions = [paid, *({"request": f"R-{number:02}", **no} for number in range(2, 12))]
     assert at_work.call("file_report", decisions=decisions).success
     page = at_work.desk.files.read_text(REPORT)
     assert "| R-01 | refunded | 49.90 EUR | broken |" in page
@@ -180,13 +176,8 @@ def test_a_refund_that_only_the_service_knows_breaks_the_proof(at_work: DeskAtWo
 
 def test_the_service_ends_when_its_caller_dies() -> None:
     """A caller that is killed cannot close anything; the end of the service's standard input is enough."""
-    caller = "\n".join(
-        (
-            "import os, subprocess, sys",
-            f"service = subprocess.Popen([sys.executable, {str(PROGRAM)!r}], stdin=subprocess.PIPE)",
-            "os._exit(7)",
-        )
-    )
+    start = f"subprocess.Popen([sys.executable, {str(PROGRAM)!r}], stdin=subprocess.PIPE)"
+    caller = f"import os, subprocess, sys\nservice = {start}\nos._exit(7)"
     # The service inherits the pipe of the caller's output, so reading that to its end is waiting for the service.
     ended = subprocess.run([sys.executable, "-c", caller], capture_output=True, timeout=60, check=False)
     assert ended.returncode == 7
@@ -224,9 +215,8 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Recording:
     assert proof.holds
     recording.noted("the desk is closed at 18:00:00, after 1,249.00 EUR")
     recording.judged([Verdict(act, (*proof.findings, replace(proof.findings[1], holds=False, found="A-1001 2 times")))])
-    recording.advised(
-        [screens.Step("look at all 6 refunds", ("handrail", "ledger", "list", "--store", "sqlite:///desk.db"))]
-    )
+    command = ("handrail", "ledger", "list", "--store", "sqlite:///desk.db")
+    recording.advised([screens.Step("look at all 6 refunds", command)])
     return recording
 
 

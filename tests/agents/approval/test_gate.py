@@ -2,32 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from handrail.adapters.tool_executor import ToolExecutor
 from handrail.agents import Answer, ApprovalRules, Decision, GatedCall, Rule
 from handrail.agents.approval.decisions import ApprovalMode, Grant
 from handrail.agents.approval.gate import ApprovalGate, GatePolicy
 from handrail.errors import CallPostponed
 from handrail.prompt import (
-    Prompt,
-    PromptTemplate,
     Tool,
     ToolContext,
-    ToolPolicy,
     ToolResult,
-    ToolsSection,
 )
 from handrail.redaction import MASK
-from handrail.runtime import ToolCall, ToolInvoked, ToolMessage
-from handrail.serde import digest, dump
+from handrail.runtime import ToolInvoked, ToolMessage
 from handrail.session import Session
 from handrail.session.calls import CallRef
 from tests.agents.approval.calls import Heard, gated
 from tests.agents.kit import Person
+from tests.kit import Note, call, executor, tool
 from tests.wording import Wording
 
 pytestmark = pytest.mark.anyio
@@ -231,48 +226,29 @@ async def test_later_is_a_denial_for_a_call_with_a_secret(wording: Wording) -> N
     assert door.open == ()
 
 
-@dataclass(frozen=True)
-class Note:
-    """What to note."""
-
-    text: str
-
-
 class Desk:
     """One tool behind a gate; `noted` is what its handler has done."""
 
-    def __init__(self, policy_gate: ApprovalGate, *policies: ToolPolicy) -> None:
+    def __init__(self, door: ApprovalGate) -> None:
         self.noted: list[str] = []
-        self.session = Session()
-        tool = Tool[Note, None](name="note", description="Note.", handler=self._note)
-        section = ToolsSection[None](
-            title="Desk", key="desk", tools=(tool,), policies=(GatePolicy(policy_gate, self.describe), *policies)
-        )
-        prompt = Prompt(PromptTemplate[str](ns="tests", key="desk", sections=(section,)))
-        self.door = ToolExecutor(
-            prompt=prompt, session=self.session, approver=GatePolicy(policy_gate, self.describe).answer
-        )
+        policy, self.session = GatePolicy(door, self.describe), Session(session_id="s")
+        note = tool("note", self._note)
+        self.door = executor(note, policies=[policy], session=self.session, approver=policy.answer)
 
-    def describe(
-        self, tool: Tool[Any, Any], params: Any, ref: CallRef, context: ToolContext | None = None
-    ) -> GatedCall:
-        arguments: dict[str, Any] = dict(dump(params))
-        return GatedCall(
-            path=("desk",), session_id=self.session.session_id, call_id=ref.call_id, tool=tool.name, effect=tool.effect,
-            arguments=arguments, digest=digest(arguments), reply=ref.reply,
-        )  # fmt: skip
+    def describe(self, tool: Tool[Any, Any], params: Any, ref: CallRef, _: ToolContext | None = None) -> GatedCall:
+        return gated(tool.name, {"text": params.text}, tool.effect, ref.call_id, reply=ref.reply)
 
-    def ahead(self, text: str, id: str = "c") -> GatedCall:
+    def ahead(self, text: str) -> GatedCall:
         """The call as it is described before it is made."""
-        return self.describe(Tool[Note, None](name="note", description="Note."), Note(text), CallRef("r", id))
+        return self.describe(tool("note"), Note(text), CallRef("r", "c"))
 
-    async def call(self, text: str, id: str = "c") -> ToolMessage:
+    async def call(self, text: str) -> ToolMessage:
         """Make a call."""
-        return await self.door.execute_async(ToolCall(id, "note", {"text": text}), reply="r")
+        return await self.door.execute_async(call("note", text, id="c"), reply="r")
 
-    def _note(self, params: Note, *, context: ToolContext) -> ToolResult[None]:
+    def _note(self, params: Note, *, context: ToolContext) -> ToolResult[Note]:
         self.noted.append(params.text)
-        return ToolResult.ok(None, message="noted")
+        return ToolResult.ok(params)
 
 
 def policy_gate(asker: Any = None, *, allow: tuple[Rule, ...] = (), deny: tuple[Rule, ...] = ()) -> ApprovalGate:

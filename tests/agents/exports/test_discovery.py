@@ -213,7 +213,6 @@ POINTS = """
 [handrail.tools]
 shop_ping = handrail_shop:PING
 a name = handrail_shop:PING
-
 [handrail.toolsets]
 shop_desk = handrail_shop:make
 shop_other = handrail_shop:make
@@ -235,7 +234,6 @@ MUTE = """
 class Mute(Exception):
     def __str__(self):
         raise ValueError("mute")
-
 raise Mute
 """
 

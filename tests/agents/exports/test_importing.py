@@ -178,7 +178,6 @@ def test_whatever_a_module_raises_is_told_and_hides_no_other_problem(
 
 TOOLS = """
 from dataclasses import dataclass
-
 @dataclass(frozen=True)
 class Note:
     text: str
@@ -399,28 +398,16 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from pydantic import BaseModel, Field, Json
-
 @dataclass
-class Approve:
-    why: str
-
+class Approve: why: str
 @dataclass
-class Reject:
-    why: str
-
+class Reject: why: str
 @dataclass
-class Circle:
-    radius: float
-
+class Circle: radius: float
 @dataclass
-class Square:
-    side: float
-
-class One(BaseModel):
-    why: str = ""
-
-class Two(BaseModel):
-    why: str = ""
+class Square: side: float
+class One(BaseModel): why: str = ""
+class Two(BaseModel): why: str = ""
 """
 
 
@@ -489,29 +476,17 @@ def test_loading_and_checking_refuse_it(tmp_path: Path, wording: Wording) -> Non
     assert list(problems) == wording
 
 
-DECORATED = '''
-from typing import Annotated
-from pydantic import Field
+DECORATED = """
 from handrail import tool
-
-@tool(effect="read")
-def lookUp(order: Annotated[str, Field(min_length=1)]) -> str:
-    """Look up.
-
-    Args:
-        order: number of the order.
-    """
-    return order
 
 class Desk:
     def greet(self, name: str) -> str:
         return name
-
     def leave(self, name: str) -> str:
         return name
 
 greet = tool(Desk().greet)
-'''
+"""
 
 
 @pytest.mark.parametrize("method", ["Desk.greet", "Desk.leave"])

@@ -223,7 +223,6 @@ def test_a_folder_that_holds_the_journals_is_refused_with_its_cure(
 TOOLS = """
 from handrail import tool
 from tests.agents.active_run_notes import plain, path_of_run
-
 decorated = tool(name="decorated")(plain)
 TOOLS = [plain, decorated, path_of_run]
 """

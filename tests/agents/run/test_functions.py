@@ -258,16 +258,13 @@ async def test_the_files_of_a_built_in_toolset_are_seen(tmp_path: Path, wording:
 TYPES = """
 from dataclasses import dataclass
 from pydantic import BaseModel
-
 class Ticket(BaseModel):
     order: str
     cents: int = 3
-
 @dataclass(frozen=True)
 class Refund:
     order: str
     cents: int = 3
-
 TOOLS = []
 """
 

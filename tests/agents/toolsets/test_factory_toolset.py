@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
-from pydantic_ai import Agent, InstructionPart, RunContext, Tool, ToolDefinition, UserError
+from pydantic_ai import Agent, RunContext, Tool, ToolDefinition, UserError
 from pydantic_ai.toolsets import AbstractToolset, CombinedToolset, DynamicToolset, FunctionToolset
 
 from handrail.agents import LoadedAgent, toolset_factory
@@ -386,20 +386,6 @@ async def test_a_tool_that_is_prepared_conflicts_only_where_it_is_shown(wording:
     assert str(await conflict_of(toolset, "ping")) == wording
     caller = await run(toolset)
     assert caller.seen == [["ping"]]
-
-
-async def test_instructions_keep_the_order_of_the_members_and_their_ids(wording: Wording) -> None:
-    """Members without any are passed over, and each part is known by the id of its member."""
-    desk = FunctionToolset(id="desk", instructions=InstructionPart("Keep notes.", name="how"))
-    bell = FunctionToolset(id="bell", instructions="Ring twice.")
-    toolset = LabelledToolset(
-        [tool_source("ping"), LabelledSource("toolset desk", desk), LabelledSource("toolset bell", bell)]
-    )
-    caller = await run(toolset, "ping")
-    assert caller.instructions == [wording] * 2
-    given = await toolset.get_instructions(CONTEXT)
-    assert isinstance(given, list)
-    assert [str(part.id) for part in given if isinstance(part, InstructionPart)] == ["toolset:desk:how", "toolset:bell"]
 
 
 async def test_several_toolsets_that_cannot_be_made_are_told_together(wording: Wording) -> None:
