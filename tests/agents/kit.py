@@ -293,6 +293,31 @@ class CallLog:
             self.ended.append(event)
 
 
+def read(path: str, id: str = "") -> Call:
+    """A call that reads a file."""
+    return Call("read_file", {"path": path}, id=id)
+
+
+def put(path: str) -> Call:
+    """A call that writes a file."""
+    return Call("write_file", {"path": path, "content": "x"})
+
+
+def move(path: str, new_path: str) -> Call:
+    """A call that moves a file or a folder."""
+    return Call("move_file", {"path": path, "new_path": new_path})
+
+
+def remove(path: str, *, recursive: bool = False) -> Call:
+    """A call that removes a file or a folder."""
+    return Call("remove_file", {"path": path, "recursive": recursive})
+
+
+def running(*commands: Sequence[str], tool: str = "shell_run") -> list[Call]:
+    """Calls that run these programs, each as its words or as a line."""
+    return [Call(tool, {"command": each if isinstance(each, str) else list(each)}) for each in commands]
+
+
 async def answers(agent: LoadedAgent, *calls: Call, **options: Any) -> list[str]:
     """What the model reads after each call of one reply."""
     log = CallLog()

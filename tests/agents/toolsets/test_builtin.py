@@ -38,8 +38,10 @@ from tests.agents.kit import (
     inside,
     outcomes,
     play,
+    read,
     refusal,
     ruled,
+    running,
     texts,
     write,
 )
@@ -68,11 +70,6 @@ async def names(agent: LoadedAgent, root: Path) -> set[str]:
     return {report.name for report in await agent.inspect(RunOptions(root=root))}
 
 
-def running(*commands: list[str] | str, tool: str = "shell_run") -> list[Call]:
-    """Calls that run these programs."""
-    return [Call(tool, {"command": command}) for command in commands]
-
-
 @pytest.mark.requirement("A-36")
 def test_built_ins_are_factories_with_names_and_an_origin(wording: Wording) -> None:
     """Each is called once for each run."""
@@ -93,7 +90,7 @@ async def test_files_are_those_of_the_run_or_of_the_project(name: str, there: st
     for suffix, tools in (("", LOOKING | CHANGING), ("_ro", LOOKING)):
         agent = desk(tmp_path / "project", also=[name + suffix])
         assert await names(agent, root) == tools
-        (told,) = await answers(agent, Call("read_file", {"path": f"{there}.txt"}), root=root)
+        (told,) = await answers(agent, read(f"{there}.txt"), root=root)
         assert told.endswith(there)
 
 
@@ -104,7 +101,7 @@ async def test_nothing_leads_out_of_the_folder_where_it_is_executed(
 ) -> None:
     """Everything is approved here; what the tools of `files` write, `test_factory_toolset.py` shows."""
     agent = desk(tmp_path / "project", also=["files_ro", "shell"])
-    assert await answers(agent, Call("read_file", {"path": path}), *running(["cat", path]), root=root) == wording
+    assert await answers(agent, read(path), *running(["cat", path]), root=root) == wording
 
 
 async def test_shell_only_looks(root: Path, tmp_path: Path) -> None:
