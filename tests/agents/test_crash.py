@@ -28,7 +28,7 @@ from handrail.runtime.ledger.effects import EffectResult
 from handrail.session import Session
 from handrail.session.conversation import ConversationPart
 from handrail.testing import Call, Reply
-from tests.agents.kit import DONE, play, refusal, write
+from tests.agents.kit import DONE, agent, play, refusal, write
 from tests.agents.kit import desk as desk_of
 from tests.agents.stored_desks import IN_CHECK, UNKNOWN, Asked, Clerk, Desk, Doomed, Reader, Replies, desk_in
 from tests.extent import step
@@ -184,11 +184,8 @@ def test_a_kill_in_postgresql_is_as_harmless(doomed: Doomed, tmp_path: Path) -> 
 def test_what_a_person_said_before_the_kill_is_not_asked_again(doomed: Doomed, tmp_path: Path) -> None:
     """Neither for the call that was recorded, nor for those that were only approved."""
     desk = desk_in(tmp_path)
-    asked = [
-        Asked("d1", "sign", {"text": "a"}),
-        Asked("d2", "stamp", {"text": "b"}),
-        Asked("d3", "pay", {"order": "tea"}),
-    ]
+    asked = [Asked("d1", "sign", {"text": "a"}), Asked("d2", "stamp", {"text": "b"})]
+    asked.append(Asked("d3", "pay", {"order": "tea"}))
     replies: Replies = {"desk": [asked, "Done."]}
     assert doomed.run(desk, replies, "Do it.", "after-record")
     assert desk.calls() == [("d1", True)]
@@ -245,15 +242,6 @@ TOOLS = [pay]
 """
 
 
-_AGENT = """---
-name: desk
-description: The desk.
-tools: [pay]
----
-I am desk
-"""
-
-
 class _Watching(Reader):
     """A reader that notes what had been booked when it was asked."""
 
@@ -270,18 +258,9 @@ class _Watching(Reader):
 @pytest.mark.parametrize("listens", [False, True])
 def test_a_result_that_a_person_has_found_is_applied_before_the_model_is_asked(tmp_path: Path, listens: bool) -> None:
     """The next run of the session has it; nothing is left open, and the tool does not run again."""
-    desk = Desk(
-        write(
-            tmp_path,
-            {
-                "tools.py": _TOOLS,
-                "desk.agent": _AGENT,
-                "approval.yaml": "allow: [pay]\n",
-                "pyproject.toml": '[tool.handrail]\napproval = "approval.yaml"\n',
-            },
-        ),
-        f"sqlite:///{tmp_path / 'desk.db'}",
-    )
+    desk = desk_in(tmp_path)
+    rules = "allow: [pay]\n"
+    write(tmp_path, {"tools.py": _TOOLS, "desk.agent": agent("desk", tools="[pay]"), "approval.yaml": rules})
     replies: Replies = {"desk": [[Asked("p1", "pay", {"order": "lamp"})], "One.", "Two."]}
     events: list[RunEvent] = []
     options: dict[str, Any] = {"listener": events.append} if listens else {}
@@ -513,18 +492,15 @@ def test_no_call_is_carried_out_once_the_store_has_gone(desk: Desk) -> None:
         kept_in.close()
         return Answer("yes")
 
-    replies: Replies = {
-        "desk": [[NOTE], [Asked("d2", "pay", {"order": "tea"}), Asked("d3", "note", {"text": "b"})], "Done."]
-    }
+    then = [Asked("d2", "pay", {"order": "tea"}), Asked("d3", "note", {"text": "b"})]
+    replies: Replies = {"desk": [[NOTE], then, "Done."]}
     reader = Reader(replies)
     heard: list[object] = []
     session = Session.open(kept_in, "s")
     options = RunOptions(session=session, model=reader.model(), asker=leave, listener=heard.append)
     with pytest.raises(StoreClosedError):
         desk.agent().run("Do it.", options)
-    assert [(type(event), event.status) for event in heard[-1:] if isinstance(event, RunEnded)] == [
-        (RunEnded, "failed")
-    ]
+    assert [event.status for event in heard[-1:] if isinstance(event, RunEnded)] == ["failed"]
     assert (desk.world, desk.notes()) == ([], ["a"])
     assert desk.run(Reader(replies), asker=Clerk({"pay": Answer("yes")})).output == "Done."
     assert (desk.world, desk.notes()) == (["tea"], ["a", "b"])

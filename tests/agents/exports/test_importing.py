@@ -53,23 +53,16 @@ SIBLINGS = {
     "helpers.py": "x = object()",
     "lib/deep.py": "y = object()",
     "tools.py": """
-        import json
-        import lib.deep
-        import lib.deep as deep
+        import json, lib.deep, lib.deep as deep
         from helpers import x
         from tools import money
         from . import helpers
-
         def lazy():
             import helpers as found
             from tools.money import rate
             return found, rate
         """,
-    "tools/money.py": """
-        from helpers import x
-        from tools.rates import rate
-        from . import rates
-        """,
+    "tools/money.py": "from helpers import x\nfrom tools.rates import rate\nfrom . import rates",
     "tools/rates.py": "rate = object()",
 }
 
@@ -80,13 +73,10 @@ def test_modules_find_their_siblings_and_each_file_is_one_module(tmp_path: Path)
     tools, money, rates, helpers, deep = loaded(
         write(tmp_path, SIBLINGS), "tools.py", "tools/money.py", "tools/rates.py", "helpers.py", "lib/deep.py"
     )
-    assert tools.helpers is helpers
     assert tools.x is money.x is helpers.x
-    assert tools.money is money
-    assert money.rates is rates
     assert tools.lib.deep is tools.deep is deep
-    assert tools.lazy() == (helpers, rates.rate)
-    assert tools.json is importlib.import_module("json")
+    assert (tools.helpers, tools.money, money.rates) == (helpers, money, rates)
+    assert (tools.lazy(), tools.json) == ((helpers, rates.rate), importlib.import_module("json"))
 
 
 def test_nothing_is_imported_by_a_name_that_others_use(tmp_path: Path) -> None:
@@ -267,15 +257,14 @@ def entry(name: str, origin: Origin = BUILT_IN, kind: Kind = "toolset") -> Entry
 @pytest.mark.requirement("A-12")
 def test_a_name_that_is_taken_is_told_with_both_origins(wording: Wording) -> None:
     """All of them in one message, those of what is built in as well as those of files and agents."""
+    entries = [
+        entry("files"),
+        entry("files", Origin("module", "tools.py")),
+        entry("desk", Origin("agent", "desk.agent")),
+    ]
+    entries += [entry("ping", Origin("module", f"tools/{name}.py"), "tool") for name in ("b", "a")]
     with pytest.raises(RegistryError) as caught:
-        Registry.of(
-            [
-                *(entry("files"), entry("files", Origin("module", "tools.py"))),
-                *(entry("ping", Origin("module", f"tools/{name}.py"), "tool") for name in ("b", "a")),
-                *(entry("desk", Origin("agent", "desk.agent")), entry("alone")),
-                entry("desk", Origin("module", "tools.py")),
-            ]
-        )
+        Registry.of([*entries, entry("alone"), entry("desk", Origin("module", "tools.py"))])
     assert caught.value.names == ("desk", "files", "ping")
     assert str(caught.value) == wording
 
@@ -310,18 +299,9 @@ def test_all_that_a_program_cannot_register_is_told_at_once(wording: Wording) ->
     assert str(caught.value) == wording
 
 
-def search(text: str) -> str:
-    """Find."""
-    return text
-
-
-def lookup(text: str) -> str:
-    """Look up."""
-    return text
-
-
 REGISTRY = Registry.of_python(
-    tools=[search, lookup], toolsets={"search": FunctionToolset(), "files": FunctionToolset()}
+    tools=[Tool(ping, name="search"), Tool(ping, name="lookup")],
+    toolsets={"search": FunctionToolset(), "files": FunctionToolset()},
 )
 
 
@@ -345,11 +325,8 @@ def test_a_name_of_both_kinds_is_looked_up_by_its_field() -> None:
     assert resolve(agent(tools=("search",)), REGISTRY).tools == (tool,)
     assert resolve(agent(toolsets=("search",)), REGISTRY).toolsets == (toolset,)
     both = resolve(agent(tools=("lookup", "search"), toolsets=("files", "search")), REGISTRY)
-    assert [entry.name for entry in both.tools] == ["lookup", "search"]
-    assert both.tools[1] is tool
-    assert [entry.name for entry in both.toolsets] == ["files", "search"]
-    assert both.toolsets[1] is toolset
-    assert resolve(agent(), REGISTRY).tools == ()
+    assert both.tools == (REGISTRY.tools["lookup"], tool)
+    assert both.toolsets == (REGISTRY.toolsets["files"], toolset)
 
 
 @pytest.mark.requirement("A-17")
@@ -446,10 +423,8 @@ def test_a_function_with_such_a_parameter_is_refused(tmp_path: Path, kind: str, 
 
 def test_all_faults_of_a_function_are_told_at_once(tmp_path: Path, wording: Wording) -> None:
     """With what to export instead, if PydanticAI can read the function."""
-    source = (
-        "def f(a, b: 'Unknown', c: complex) -> Agent: ...\ndef g(a, *rest: int) -> str: ...\n"
-        "class Order(BaseModel):\n    number: str = Field(alias='orderNumber')\ndef h(order: Order) -> str: ...\n"
-    )
+    source = "def f(a, b: 'Unknown', c: complex) -> Agent: ...\ndef g(a, *rest: int) -> str: ...\n"
+    source += "class Order(BaseModel):\n    number: str = Field(alias='orderNumber')\ndef h(order: Order) -> str: ...\n"
     with refusal(DiscoveryError, wording):
         exports(module_of(tmp_path, f"{TYPES}{source}TOOLS = [f, g, h]"), where="tools.py")
     read = exports(module_of(tmp_path / "other", f"{TYPES}{source}TOOLS = [Tool(g), Tool(h)]"), where="tools.py")
@@ -466,9 +441,8 @@ def test_a_parameter_that_a_model_can_say_is_taken(tmp_path: Path, kind: str) ->
 def test_loading_and_checking_refuse_it(tmp_path: Path, wording: Wording) -> None:
     """`Project.load`, `load_agent` and the survey of `handrail check`."""
     imports = "from __future__ import annotations\n"
-    write(
-        tmp_path, {"desk.agent": "---\nname: desk\ntools: [f]\n---\nJudge.\n", "tools.py": imports + module("complex")}
-    )
+    text = "---\nname: desk\ntools: [f]\n---\nJudge.\n"
+    write(tmp_path, {"desk.agent": text, "tools.py": imports + module("complex")})
     for load in (lambda: Project.load(tmp_path), lambda: load_agent(tmp_path / "desk.agent")):
         with refusal(HandrailError, wording):
             load()

@@ -136,15 +136,13 @@ def guarded(kinds: Kinds) -> dict[str, Any]:
         kinds.ran.append(text)
         return text
 
-    reads = {"effect": "read"}
+    reads, twice = {"effect": "read"}, FunctionToolset([Tool(raises, name="twice", requires_approval=True)])
     return {
         "flagged": FunctionToolset([Tool(raises, name="flagged", requires_approval=True)]),
         "raising": FunctionToolset([Tool(raises, name="raising")]),
         "reader": FunctionToolset([Tool(raises, name="reader", metadata=reads)]),
         "wrapped": FunctionToolset([Tool(raises, name="inner", metadata=reads)]).approval_required().prefixed("w"),
-        "twice": FunctionToolset([Tool(raises, name="twice", requires_approval=True)])
-        .approval_required()
-        .approval_required(),
+        "twice": twice.approval_required().approval_required(),
     }
 
 
@@ -320,24 +318,19 @@ class Inner:
             call = ToolCallPart(name, {"amount": 5}, tool_call_id="inner")
             return str(await ctx.tool_manager.handle_call(call, wrap_validation_errors=False))
 
-        def pay(amount: int) -> str:
-            self.ran.append("pay")
-            return f"paid {amount}"
+        def inner(ctx: RunContext[Any], amount: int) -> str:
+            self.ran.append(str(ctx.tool_name))
+            return f"{ctx.tool_name} {amount}"
 
-        def wipe(amount: int) -> str:
-            self.ran.append("wipe")
-            return f"wiped {amount}"
-
-        return [Tool(outer), Tool(pay), Tool(wipe)]
+        return [Tool(outer), Tool(inner, name="pay"), Tool(inner, name="wipe")]
 
 
 async def test_a_yes_about_one_tool_is_none_about_another_of_the_same_call_id(tmp_path: Path) -> None:
     """The same arguments under the same id are another question if the tool is another."""
     inner, person = Inner(), Person(to={"wipe": Answer("no")})
     loaded = desk(tmp_path / "desk", tools=inner.tools())
-    script = called(
-        Call("outer", {"name": "pay"}), Call("outer", {"name": "wipe"}), c1=Outcome.ok(), c2=Outcome.failed()
-    )
+    calls = [Call("outer", {"name": name}) for name in ("pay", "wipe")]
+    script = called(*calls, c1=Outcome.ok(), c2=Outcome.failed())
     await play(loaded, script, mode="ask", asker=person, rules=ASK_NOT)
     assert [call.tool for call in person.asked] == ["pay", "wipe"]
     assert inner.ran == ["pay"]
@@ -525,9 +518,8 @@ async def test_what_a_tool_says_beside_its_value_is_delimited_too(tmp_path: Path
     toolset = FunctionToolset[Any]([read]).with_metadata(untrusted=True)
     result = await play(desk(tmp_path, toolsets={"mail": toolset}), called(READ))
     requests = [each for each in result.messages if isinstance(each, ModelRequest)]
-    (said,) = [
-        part for each in requests for part in each.parts if isinstance(part, UserPromptPart) and MAIL in part.content
-    ]
+    prompts = [part for each in requests for part in each.parts if isinstance(part, UserPromptPart)]
+    (said,) = [part for part in prompts if MAIL in part.content]
     first, content, last = list(said.content)
     opening = str(first).splitlines()[0]
     assert (content, last) == (MAIL, opening.replace("<", "</"))

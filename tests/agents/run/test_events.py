@@ -67,10 +67,8 @@ async def test_what_is_told_of_a_call_is_what_was_recorded(tmp_path: Path) -> No
     decided = [event for event in heard.events if isinstance(event, QuestionDecided)]
     assert [(event.call_id, event.arguments) for event in started] == [("c1", {"text": "x"}), ("c2", {"text": "y"})]
     assert sorted(event.call_id for event in ended) == ["c1", "c2", "c3", "c4"]
-    replies = {event.reply for event in started} | {event.reply for event in ended}
-    replies |= {event.call.reply for event in decided}
-    assert len(replies) == 1
-    assert None not in replies
+    (reply,) = {event.reply for event in [*started, *ended]} | {event.call.reply for event in decided}
+    assert reply is not None
     assert not any(event.success or event.replayed for event in ended)
     assert all(event.content and event.seconds >= 0 for event in ended)
     assert [event.decision.by for event in decided] == ["person", "person"]
@@ -167,8 +165,7 @@ async def test_a_call_that_is_held_back_begins_once(tmp_path: Path) -> None:
 
     heard = Heard()
     await play(desk(tmp_path, tools=[ask]), called(Call("ask", {"text": "x"}), c1=Outcome.ok("x")), listener=heard)
-    assert [type(event) for event in heard.events].count(CallStarted) == 1
-    assert [type(event) for event in heard.events].count(CallEnded) == 1
+    assert [[type(event) for event in heard.events].count(kind) for kind in (CallStarted, CallEnded)] == [1, 1]
 
 
 HERE = Path(__file__).resolve()
@@ -201,13 +198,8 @@ async def test_people_are_told_where_a_tool_raised_and_the_model_is_not(tmp_path
         HandrailTool[None, str](name="ours", description="Breaks.", handler=ours),
     ]
     loaded = desk(tmp_path, tools=tools, also=["clerk"], others={"clerk.agent": agent("clerk", tools="[ours]")})
-    first, last = called(
-        Call("parse_broken", {"text": "{"}),
-        Call("parse_broken", {"text": "1"}),
-        Call("ours"),
-        c1=Outcome.failed("JSONDecodeError"),
-    )
-    await play(loaded, [first, last], listener=log)
+    calls = [*(Call("parse_broken", {"text": text}) for text in "{1"), Call("ours")]
+    await play(loaded, called(*calls, c1=Outcome.failed("JSONDecodeError")), listener=log)
     places = {event.call_id: event.raised_at for event in log.ended}
     lines = {name: line for line, name in _lines("return str(json", "raise OSError").items()}
     assert places["c1"].endswith(f"tests/agents/run/test_events.py:{lines['return str(json']}")

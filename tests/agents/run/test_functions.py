@@ -19,7 +19,7 @@ from pydantic_ai import (
     UserPromptPart,
 )
 from pydantic_ai import Tool as Allowed
-from pydantic_ai.messages import BinaryImage, ToolReturnPart
+from pydantic_ai.messages import BinaryImage
 from pydantic_ai.toolsets import FunctionToolset
 
 from handrail import tool
@@ -80,17 +80,11 @@ async def test_a_function_may_return_files(tmp_path: Path) -> None:
     session = Session()
     script = called(Call("photograph"), Call("draw"), Call("scan"), c1=Outcome.ok(), c2=Outcome.ok(), c3=Outcome.ok())
     result = await play(desk(tmp_path, tools=[photograph, draw, scan]), script, session=session)
-    assert [event.result.parts for event in events(session)] == [
-        (BinaryPart(b"photo", "image/png"),),
-        (BinaryPart(b"drawing", "image/png"), TextPart("Signed.")),
-        (BinaryPart(b"scan", "application/pdf"),),
-    ]
-    returns = [part for message in result.messages for part in message.parts if isinstance(part, ToolReturnPart)]
-    assert [[file.data for file in part.files if isinstance(file, BinaryContent)] for part in returns] == [
-        [b"photo"],
-        [b"drawing"],
-        [b"scan"],
-    ]
+    photo, drawing = BinaryPart(b"photo", "image/png"), (BinaryPart(b"drawing", "image/png"), TextPart("Signed."))
+    parts = [event.result.parts for event in events(session)]
+    assert parts == [(photo,), drawing, (BinaryPart(b"scan", "application/pdf"),)]
+    files = [[file.data for file in part.files if isinstance(file, BinaryContent)] for part in returns(result.messages)]
+    assert files == [[b"photo"], [b"drawing"], [b"scan"]]
 
 
 async def test_a_resource_that_nothing_binds_stops_a_run_before_its_model_is_asked(tmp_path: Path) -> None:
@@ -144,9 +138,8 @@ async def test_a_function_may_refuse_a_call_as_for_pydantic_ai(
     session = Session()
     came = {f"c{number}": Outcome.failed("there is no x; look at the list") for number in (1, 2, 3)}
     await play(desk(tmp_path, tools=[find]), called(*[Call("find", {"name": "x"})] * 3, **came), session=session)
-    assert [(event.result.message, event.final) for event in events(session)] == [
-        ("there is no x; look at the list", True)
-    ] * 3
+    refused = ("there is no x; look at the list", True)
+    assert [(event.result.message, event.final) for event in events(session)] == [refused] * 3
     assert caplog.messages == []
 
 
@@ -174,10 +167,8 @@ def dump() -> str:
 async def test_one_tool_reads_the_results_of_all_toolsets(tmp_path: Path, wording: Wording) -> None:
     """It runs unasked, as all that reads; the calls of functions are cut, too, and so is what listeners are told."""
     toolsets = {"logs": ToolsSection(title="Logs", tools=[fetch]), "copies": ToolsSection(title="More", tools=[copy])}
-    loaded, session = (
-        desk(tmp_path, tools=[Allowed(dump, metadata={"approval": "allow"})], toolsets=toolsets),
-        Session(),
-    )
+    session = Session()
+    loaded = desk(tmp_path, tools=[Allowed(dump, metadata={"approval": "allow"})], toolsets=toolsets)
     calls = [Call("fetch", id="a"), Call("copy", id="b"), Call("dump", id="c")]
     cut = {each: Outcome.ok("line 0\n", "read_result") for each in "abc"}
     reads = [Call("read_result", {"call": each, "start": 8, "limit": 6}, id=f"read-{each}") for each in "abc"]
@@ -315,9 +306,8 @@ async def test_callers_fill_the_fields(tmp_path: Path) -> None:
     right = Call("clerk", {"order": "A-1"}, id="right")
     script = [Reply(calls=wrong), Reply(calls=[right]), *inside("right", [DONE]), DONE]
     await play(boss, script, session=session)
-    assert [(each.success, each.handler_seconds is None) for each in session[ToolInvoked]] == [
-        *((False, True), (False, True), (True, False))
-    ]
+    came = [(each.success, each.handler_seconds is None) for each in session[ToolInvoked]]
+    assert came == [(False, True), (False, True), (True, False)]
 
 
 @pytest.mark.parametrize("ref", ["types_of/tickets.py:Tickt", "Ticket", "types_of.tickets.TOOLS", "nowhere.py:Ticket"])

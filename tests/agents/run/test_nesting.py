@@ -8,6 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic_ai import ModelHTTPError, ModelMessage, ModelResponse, TextPart, ToolCallPart
@@ -62,13 +63,9 @@ async def test_what_a_model_asks_of_an_agent_is_held_to_its_schema(tmp_path: Pat
     """Missing, blank and further arguments are told, recorded, and start no agent."""
     session, heard = Session(), Heard()
     loaded = desk(tmp_path, also=["child"], others=CHILD)
-    calls = [
-        Call("child", {}, id="none"),
-        Call("child", {"input": ""}, id="empty"),
-        Call("child", {"input": 7}, id="number"),
-        Call("child", {"input": "x", "more": 1}, id="more"),
-        Call("child", {"input": " "}, id="blank"),
-    ]
+    wrong: dict[str, dict[str, Any]] = {"none": {}, "empty": {"input": ""}, "number": {"input": 7}}
+    wrong |= {"more": {"input": "x", "more": 1}, "blank": {"input": " "}}
+    calls = [Call("child", arguments, id=id_) for id_, arguments in wrong.items()]
     came = {call.id: Outcome.failed("input" if call.id != "more" else "more") for call in calls}
     await play(loaded, called(*calls, **came), session=session, listener=heard)
     assert outcomes(session) == [(call.id, False) for call in calls]

@@ -72,8 +72,8 @@ async def test_run_binds_filesystem_to_its_root(
     own, sections = ((), {"notes": section}) if in_section else ([made], {})
     agent = desk(tmp_path / "project", tools=own, toolsets=sections)
     with (
-        stores.open(f"sqlite:///{tmp_path}/desk.db" if is_stored else "memory:") as store,
-        Session.open(store, "s") as session,
+        stores.open(f"sqlite:///{tmp_path}/desk.db") as store,
+        Session.open(store, "s") if is_stored else Session() as session,
     ):
         result = await play(agent, [calls, DONE], root=root, session=session)
     assert result.status == "done"

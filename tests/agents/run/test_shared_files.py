@@ -263,11 +263,9 @@ async def test_files_of_the_program_are_kept_back_in_the_same_way(tmp_path: Path
 
 def excluding(folder: Path, tmp_path: Path, **toolsets: Any) -> LoadedAgent:
     """An agent with a toolset that excludes a file of a folder, and others."""
-    own = {
-        "programs": shell_toolset(folder, allow=READING),
-        "notes": files_toolset(folder, prefix="notes", exclude=["secret*"]),
-    }
-    return desk(tmp_path / "project", toolsets={**own, **toolsets})
+    notes = files_toolset(folder, prefix="notes", exclude=["secret*"])
+    toolsets |= {"programs": shell_toolset(folder, allow=READING), "notes": notes}
+    return desk(tmp_path / "project", toolsets=toolsets)
 
 
 async def test_what_a_toolset_excludes_is_out_of_reach_of_programs_in_its_folder(
