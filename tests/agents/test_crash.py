@@ -77,8 +77,8 @@ def doomed() -> Doomed:
 def told(reader: Reader) -> dict[str, str]:
     """What models were told of each call in the end."""
     found: dict[str, str] = {}
-    for agent, replies in REPLIES.items():
-        texts = [texts for name, texts in reader.seen if name == agent and texts]
+    for speaker, replies in REPLIES.items():
+        texts = [texts for name, texts in reader.seen if name == speaker and texts]
         asked = [[call.id for call in reply] for reply in replies if not isinstance(reply, str)]
         for ids, its in zip(reversed(asked), reversed(texts), strict=False):
             found |= dict(zip(ids, its, strict=True))

@@ -28,7 +28,8 @@ NO_RULES = ApprovalRules()
 
 def ruling(mode: ApprovalMode = "ask", **rules: Any) -> tuple[ApprovalMode, ApprovalRules]:
     """A mode, and rules of which each is a rule or several."""
-    return mode, ApprovalRules(**{name: (each,) if isinstance(each, Rule) else each for name, each in rules.items()})
+    several: dict[str, Any] = {name: (each,) if isinstance(each, Rule) else each for name, each in rules.items()}
+    return mode, ApprovalRules(**several)
 
 
 ENV, NOTES = Rule("*", {"path": "**/.env"}), Rule("*", {"path": "*.md"})

@@ -67,7 +67,7 @@ async def test_what_is_told_of_a_call_is_what_was_recorded(tmp_path: Path) -> No
     decided = [event for event in heard.events if isinstance(event, QuestionDecided)]
     assert [(event.call_id, event.arguments) for event in started] == [("c1", {"text": "x"}), ("c2", {"text": "y"})]
     assert sorted(event.call_id for event in ended) == ["c1", "c2", "c3", "c4"]
-    (reply,) = {event.reply for event in [*started, *ended]} | {event.call.reply for event in decided}
+    (reply,) = {each.reply for each in started} | {each.reply for each in ended} | {each.call.reply for each in decided}
     assert reply is not None
     assert not any(event.success or event.replayed for event in ended)
     assert all(event.content and event.seconds >= 0 for event in ended)

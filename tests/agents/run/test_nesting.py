@@ -106,16 +106,18 @@ def overloaded() -> ModelResponse:
     raise ModelHTTPError(503, "gone", "overloaded")
 
 
-@pytest.mark.parametrize("reply", [overloaded, lambda: ModelResponse([])], ids=["failed request", "reply of no use"])
+@pytest.mark.parametrize(
+    "reply, asked", [(overloaded, 1), (lambda: ModelResponse([]), 2)], ids=["failed request", "reply of no use"]
+)
 async def test_a_model_that_fails_in_a_nested_agent_is_a_failed_call_of_its_caller(
-    tmp_path: Path, reply: Callable[[], ModelResponse], wording: Wording
+    tmp_path: Path, reply: Callable[[], ModelResponse], asked: int, wording: Wording
 ) -> None:
     """The caller's model reads what went wrong, and the run goes on."""
     session, requests = Session(), list[str]()
     result = await run_split(tmp_path, reply, requests, session)
     assert result.output == wording
     assert outcomes(session) == [("c1", False)]
-    assert (requests[:2], requests[-1]) == (["desk", "child"], "desk")
+    assert requests == ["desk", *["child"] * asked, "desk"]
 
 
 async def test_requests_of_nested_agents_count_and_the_limit_ends_the_whole_run(
