@@ -30,24 +30,13 @@ from tests.wording import Wording
 pytestmark = pytest.mark.anyio
 
 ASK = ModelRequest(parts=[UserPromptPart("Do it.")])
-
-
-TWO_CALLS = ModelResponse(
-    parts=[ToolCallPart("note", {}, tool_call_id="a"), ToolCallPart("note", {}, tool_call_id="b")]
-)
+TWO_CALLS = ModelResponse(parts=[ToolCallPart("note", {}, tool_call_id=call_id) for call_id in "ab"])
 
 
 class Bill(BaseModel):
     """A structured answer."""
 
     total: int
-
-
-def conversation(*messages: ModelMessage, ended: bool = False) -> StoredHistory:
-    """A conversation that was kept by an earlier run."""
-    session = Session(session_id="s")
-    StoredHistory(session, "desk").save(messages, has_ended=ended)
-    return StoredHistory(session, "desk")
 
 
 def kept(session: Session) -> list[ModelMessage]:
@@ -74,7 +63,9 @@ def test_messages_that_cannot_be_read_are_told_with_their_place(message: object,
 def test_a_lone_surrogate_is_stored_as_its_escape() -> None:
     """Whatever says it: here a tool, which lists file names that are in no encoding."""
     returned = ModelRequest(parts=[ToolReturnPart("note", {"files": ["\udc80.md", 1, None]}, tool_call_id="a")])
-    (part,) = conversation(ASK, TWO_CALLS, returned).history[-1].parts
+    session = Session(session_id="s")
+    StoredHistory(session, "desk").save([ASK, TWO_CALLS, returned])
+    (part,) = StoredHistory(session, "desk").history[-1].parts
     assert isinstance(part, ToolReturnPart)
     assert part.content == {"files": ["\\udc80.md", 1, None]}
 

@@ -127,6 +127,10 @@ def _played_twice(folder: Path) -> object:
     return [agent.run("Note milk.", options) for _ in range(2)]
 
 
+_CALLER = {
+    "desk.agent": "---\nname: desk\nmodel: test\ntoolsets: [clerk]\n---\nAsk the clerk.\n",
+    "clerk.agent": "---\nname: clerk\nmodel: openia:gpt-5\n---\nBe kind.\n",
+}
 MISTAKES: tuple[Mistake, ...] = (
     Mistake("a `tools.py` without `TOOLS`", "load_agent", _loaded, ResolutionError,
         {"agent": "desk", "names": ("look", "note")}, {"tools.py": FUNCTIONS}),
@@ -150,8 +154,7 @@ MISTAKES: tuple[Mistake, ...] = (
     Mistake("a misspelt provider in the file of an agent that is called", "LoadedAgent.run",
         lambda folder: load_agent(folder / "desk.agent").run("Note milk."), UnknownModelError,
         {"name": "openia:gpt-5", "nearest": "openai:gpt-5"},
-        {"desk.agent": "---\nname: desk\nmodel: test\ntoolsets: [clerk]\n---\nAsk the clerk.\n",
-        "clerk.agent": "---\nname: clerk\nmodel: openia:gpt-5\n---\nBe kind.\n"}),
+        _CALLER),
     Mistake("a model without its provider", "PydanticAIAdapter", lambda _: PydanticAIAdapter("gpt-5"),
         UnknownModelError, {"name": "gpt-5", "nearest": "openai:gpt-5"}),
     Mistake("a provider that cannot be reached", "LoadedAgent.run", _run_at_a_closed_port, ModelUnreachableError,
@@ -180,8 +183,7 @@ SLIPS: tuple[Slip, ...] = (
     Slip("a misspelt provider in an agent file", "handrail check", ("check", "desk.agent"), 1,
         {"desk.agent": AGENT.replace("name: desk", "name: desk\nmodel: openia:gpt-5")}),
     Slip("a misspelt provider in the file of an agent that is called", "handrail check", ("check", "desk.agent"), 1,
-        {"desk.agent": "---\nname: desk\nmodel: test\ntoolsets: [clerk]\n---\nAsk the clerk.\n",
-        "clerk.agent": "---\nname: clerk\nmodel: openia:gpt-5\n---\nBe kind.\n"}),
+        _CALLER),
     Slip("a script whose path is nearly right", "handrail run",
         ("run", "desk.agent", "Note milk.", "--model", "script:scrip.yaml"), 2),
     Slip("a folder for approval rules", "handrail run", ("run", "desk.agent", "Note milk.", *_SCRIPT, "--rules", "."),

@@ -17,7 +17,7 @@ from handrail.prompt.disclosure import OpenSections
 from handrail.session import Session
 from handrail.store import SqliteStore
 from handrail.testing import Call, Expect, Outcome, Reply
-from tests.agents.kit import CallLog, desk, outcomes, play, refusal, returns, ruled, watched, write
+from tests.agents.kit import CallLog, called, desk, outcomes, play, refusal, returns, ruled, watched, write
 from tests.wording import Wording
 
 pytestmark = pytest.mark.anyio
@@ -82,8 +82,7 @@ async def test_a_toolset_is_closed_until_the_model_opens_it(tmp_path: Path, word
     assert [part.content for part in returns(model.messages)[:2]] == wording
     assert model.tools[0] == ["close_sections", "look", OPEN]
     assert model.tools[1] == ["close_sections", "look", OPEN, "refund"]
-    assert model.instructions[0] == wording
-    assert model.instructions[1] == wording
+    assert model.instructions[:2] == [wording, wording]
     assert outcomes(session) == [("open", False), ("early", False), ("late", True)]
     assert session[OpenSections].all() == (OpenSections("desk", ("money",), (), session[OpenSections].all()[0].reply),)
 
@@ -120,13 +119,9 @@ async def test_sections_of_a_toolset_are_opened_by_the_tools_of_the_run(tmp_path
 async def test_opening_is_not_asked_about_and_a_rule_may_deny_it(tmp_path: Path, wording: Wording) -> None:
     """It shows tools, and each of their calls is judged for itself."""
     agent = loaded(tmp_path, "disclose: {money: Refunds.}", money=money())
-    opened = Reply(text="Done.", expect=Expect(messages={"open": Outcome.ok()}))
-    result = await play(agent, [Reply(calls=[opens("money")]), opened], mode="ask")
-    assert returns(result.messages)[0].content == wording
-    denied = Reply(text="Done.", expect=Expect(messages={"open": Outcome.failed()}))
-    rules = ruled("deny: [open_sections]")
-    result = await play(agent, [Reply(calls=[opens("money")]), denied], mode="ask", rules=rules)
-    assert returns(result.messages)[0].content == wording
+    for rules, came in ((ruled(""), Outcome.ok()), (ruled("deny: [open_sections]"), Outcome.failed())):
+        result = await play(agent, called(opens("money"), open=came), mode="ask", rules=rules)
+        assert returns(result.messages)[0].content == wording
 
 
 async def test_names_are_compared_with_those_of_closed_toolsets(tmp_path: Path) -> None:

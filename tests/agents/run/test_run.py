@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -119,13 +120,9 @@ def test_what_a_run_has_opened_is_closed_even_if_it_cannot_begin(tmp_path: Path,
         pipes.append(Pipe())
         return pipes[-1]
 
-    resources = ResourceRegistry.of(Binding(Pipe, provide, eager=True))
-    options = RunOptions(model=MODEL, resources=resources)
-    if input:
+    options = RunOptions(model=MODEL, resources=ResourceRegistry.of(Binding(Pipe, provide, eager=True)))
+    with nullcontext() if input else pytest.raises(AgentError):
         desk(tmp_path).run(input, options)
-    else:
-        with pytest.raises(AgentError):
-            desk(tmp_path).run(input, options)
     assert [pipe.closed for pipe in pipes] == [1] * len(pipes)
     assert pipes
 
@@ -321,10 +318,7 @@ def test_resources_of_the_call_are_closed(decision: PolicyDecision | Exception) 
     """Whatever the policies come to: the call itself will have its own."""
     handle = Handle()
     door = using(handle, decision)
-    if isinstance(decision, PromptEvaluationError):
-        with pytest.raises(PromptEvaluationError):
-            asyncio.run(foresee_call(call("echo"), "reply-1", door.environment))
-    else:
+    with pytest.raises(type(decision)) if isinstance(decision, PromptEvaluationError) else nullcontext():
         assert asyncio.run(foresee_call(call("echo"), "reply-1", door.environment)) is not None
     assert handle.closed == 1
 
