@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from pydantic_ai import ModelMessage, ToolReturnPart
+from pydantic_ai import ModelMessage, ToolDefinition, ToolReturnPart
 from pydantic_ai.messages import ModelRequest
 
 from handrail.adapters.pydantic_ai import tool_context
@@ -42,32 +42,21 @@ from tests.wording import Wording
 
 IMPORTS = """
 from __future__ import annotations
-
 import functools
 from collections.abc import Awaitable, Coroutine
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
-
 from pydantic_ai import Agent, RunContext, Tool
 from pydantic_ai.toolsets import AbstractToolset, DynamicToolset, FunctionToolset
-
 from handrail.agents.registry import AgentReference, FactoryProduct, ToolsetFactory, toolset_factory
 from handrail.prompt import Section
 from handrail.prompt import Tool as HandrailTool
-
 if TYPE_CHECKING:
     from nowhere import Unknown
-
 T = TypeVar("T")
-
-
 def ping(text: str) -> str:
     return text
-
-
 async def later(text: str) -> str:
     return text
-
-
 def make(ctx: RunContext[Any]) -> FunctionToolset[Any]:
     return FunctionToolset(id="made")
 """
@@ -174,6 +163,35 @@ async def play(agent: LoadedAgent, replies: Sequence[Reply], input: str | None =
         return await agent.run_async(input, RunOptions(model=model, **chosen))
 
 
+class Watched(ScriptedModel):
+    """Notes tools and instructions of each request, and the messages of the last one."""
+
+    def __init__(self, replies: Sequence[Reply]) -> None:
+        super().__init__(replies)
+        self.definitions: list[Sequence[ToolDefinition]] = []
+        self.instructions: list[str] = []
+        self.messages: list[ModelMessage] = []
+
+    async def _reply(self, messages: Any, info: Any) -> Any:
+        self.definitions.append(info.function_tools)
+        self.instructions.append(info.instructions or "")
+        self.messages = messages
+        return await super()._reply(messages, info)
+
+    @property
+    def tools(self) -> list[list[str]]:
+        """The names of the tools of each request."""
+        return [sorted(each.name for each in definitions) for definitions in self.definitions]
+
+
+async def watched(agent: LoadedAgent, replies: Sequence[Reply], **options: Any) -> Watched:
+    """Play a script, with everything approved unless `options` say otherwise."""
+    chosen: dict[str, Any] = {"mode": "approve-all", **options}
+    with Watched(replies) as model:
+        await agent.run_async("Do it.", RunOptions(model=model, **chosen))
+    return model
+
+
 def called(*calls: Call, **came: Outcome) -> list[Reply]:
     """A script of one reply with calls, named `c1`, `c2`, ..., and what must have come of them."""
     named = [Call(call.name, call.arguments, id=call.id or f"c{number}") for number, call in enumerate(calls, 1)]
@@ -273,6 +291,31 @@ class CallLog:
             self.started.append(event.call_id)
         if isinstance(event, CallEnded):
             self.ended.append(event)
+
+
+def read(path: str, id: str = "") -> Call:
+    """A call that reads a file."""
+    return Call("read_file", {"path": path}, id=id)
+
+
+def put(path: str) -> Call:
+    """A call that writes a file."""
+    return Call("write_file", {"path": path, "content": "x"})
+
+
+def move(path: str, new_path: str) -> Call:
+    """A call that moves a file or a folder."""
+    return Call("move_file", {"path": path, "new_path": new_path})
+
+
+def remove(path: str, *, recursive: bool = False) -> Call:
+    """A call that removes a file or a folder."""
+    return Call("remove_file", {"path": path, "recursive": recursive})
+
+
+def running(*commands: Sequence[str], tool: str = "shell_run") -> list[Call]:
+    """Calls that run these programs, each as its words or as a line."""
+    return [Call(tool, {"command": each if isinstance(each, str) else list(each)}) for each in commands]
 
 
 async def answers(agent: LoadedAgent, *calls: Call, **options: Any) -> list[str]:

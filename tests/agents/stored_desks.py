@@ -38,41 +38,27 @@ UNKNOWN = "it is not known whether it took effect"
 _TOOLS = """
 from datetime import timedelta
 from pathlib import Path
-
 from pydantic_ai import ApprovalRequired, RunContext, Tool
-
 from handrail.adapters.pydantic_ai import tool_context
 from handrail.prompt import Tool as OwnTool, ToolContext, ToolResult
 from handrail.runtime import IdempotencyConfig
 from tests.agents.stored_desks import Note, Order
-
 WORLD = Path(__file__).parent / "world"
-
-
 def note(text: str) -> str:
     tool_context().session[Note].append(Note(text))
     return f"noted {text}"
-
-
 def charge(order: str) -> str:
     with WORLD.open("a") as world:
         world.write(f"{order}\\n")
     return f"charged {order}"
-
-
 def bill(params: Order, *, context: ToolContext) -> ToolResult[Order]:
     charge(params.order)
     return ToolResult.ok(params)
-
-
 def guard(ctx: RunContext, text: str) -> str:
     if not ctx.tool_call_approved:
         raise ApprovalRequired
     return note(text)
-
-
 LEASE = IdempotencyConfig(lease=timedelta(milliseconds=300))
-
 TOOLS = [
     Tool(note, metadata={"approval": "allow"}),
     Tool(note, name="sign", metadata={"approval": "ask"}),

@@ -64,14 +64,9 @@ def test_an_agent_file_says_everything_that_an_agent_has(tmp_path: Path) -> None
     file = tmp_path / "other.agent"
     file.write_text(FULL, encoding="utf-8")
     assert read_agent_file(file) == AgentFile(
-        name="desk",
-        description="Answers what customers ask.",
-        model="openai:gpt-5.2",
-        tools=("lookup", "refund"),
-        toolsets=("files", "research"),
-        instructions="# Desk\n\nBe kind.\n---\nBe brief.",
-        path=file,
-    )
+        name="desk", description="Answers what customers ask.", model="openai:gpt-5.2", tools=("lookup", "refund"),
+        toolsets=("files", "research"), instructions="# Desk\n\nBe kind.\n---\nBe brief.", path=file,
+    )  # fmt: skip
 
 
 @pytest.mark.requirement("A-01")
@@ -118,13 +113,9 @@ def test_other_names_are_refused_with_the_pattern(name: str, wording: Wording) -
 
 
 LISTS = {
-    "nothing": "{}:",
-    "item number": "{}: [1]",
-    "mapping": "{}: {{a: b}}",
-    "item blank": '{}: [" \\u3000\\t"]',
-    "item list": "{}: [[a]]",
-    "item twice": "{}: [a, b, ' a']",
-}
+    "nothing": "{}:", "item number": "{}: [1]", "mapping": "{}: {{a: b}}", "item blank": '{}: [" \\u3000\\t"]',
+    "item list": "{}: [[a]]", "item twice": "{}: [a, b, ' a']",
+}  # fmt: skip
 
 
 @pytest.mark.requirement("A-02")
@@ -162,15 +153,11 @@ def test_an_unknown_key_is_told_with_the_nearest_one(wording: Wording) -> None:
 
 
 VALUES = {
-    "key twice": ("model: a\nmodel: b", 4, "model"),
-    "mapping": ("model: {}", 3, "model"),
-    "number": ("description: 0x10", 3, "description"),
-    "boolean": ("model: true", 3, "model"),
-    "nothing": ("model:\ntools: []", 3, "model"),
-    "colon": ("description: this: that", 3, None),
-    "NUL": ("model: \0", 3, None),
-    "itself": ("tools: &a [*a]", 3, None),
-}
+    "key twice": ("model: a\nmodel: b", 4, "model"), "mapping": ("model: {}", 3, "model"),
+    "number": ("description: 0x10", 3, "description"), "boolean": ("model: true", 3, "model"),
+    "nothing": ("model:\ntools: []", 3, "model"), "colon": ("description: this: that", 3, None),
+    "NUL": ("model: \0", 3, None), "itself": ("tools: &a [*a]", 3, None),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("head, line, field", VALUES.values(), ids=VALUES)
@@ -184,17 +171,12 @@ def test_other_faults_are_told_with_their_line_of_the_file(
 
 
 WHOLE = {
-    "empty": "",
-    "only instructions": "Be kind.\n---\nname: x\n---",
-    "not closed": "---\nname: desk\n",
-    "no name": "---\n\ntools: []\n---\nBe kind.",
-    "name of nothing": "---\nname:\n---\nBe kind.",
-    "list": "---\n- name: x\n---\nBe kind.",
-    "null": "---\nnull\n---\nBe kind.",
-    "no instructions": "---\nname: x\n---\n \n\t",
-    "NUL": "---\nname: x\n---\nBe\nki\0nd",
+    "empty": "", "only instructions": "Be kind.\n---\nname: x\n---", "not closed": "---\nname: desk\n",
+    "no name": "---\n\ntools: []\n---\nBe kind.", "name of nothing": "---\nname:\n---\nBe kind.",
+    "list": "---\n- name: x\n---\nBe kind.", "null": "---\nnull\n---\nBe kind.",
+    "no instructions": "---\nname: x\n---\n \n\t", "NUL": "---\nname: x\n---\nBe\nki\0nd",
     "surrogate": "---\nname: x\n---\n\ud83d",
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("text", WHOLE.values(), ids=WHOLE)
@@ -208,14 +190,8 @@ def test_all_faults_of_a_file_are_told_at_once_in_their_order(wording: Wording) 
     error = refused("---\nname: a b\ntoolz: []\ntools: [1, x, x]\nmodel: [a]\nmodel: b\ndescription: 5\n---\n")
     assert str(error) == wording
     assert [(found.line, found.column) for found in error.problems if isinstance(found, DocumentError)] == [
-        (2, 7),
-        (3, 1),
-        (4, 9),
-        (5, 8),
-        (6, 1),
-        (7, 14),
-        (8, 1),
-    ]
+        (2, 7), (3, 1), (4, 9), (5, 8), (6, 1), (7, 14), (8, 1),
+    ]  # fmt: skip
     assert all(isinstance(found, AgentFileError) and str(found) in str(error) for found in error.problems)
 
 
@@ -297,17 +273,13 @@ NAMES = st.lists(TEXTS, max_size=4) | st.lists(WORDS, max_size=3, unique=True)
 VALID = st.fixed_dictionaries(
     {"name": st.from_regex(NAME_PATTERN.replace("$", r"\Z"))},
     optional={
-        "description": TEXTS,
-        "model": TEXTS,
-        "tools": st.lists(TEXTS, max_size=3, unique_by=str.strip),
+        "description": TEXTS, "model": TEXTS, "tools": st.lists(TEXTS, max_size=3, unique_by=str.strip),
         "toolsets": st.lists(TEXTS, max_size=3, unique_by=str.strip),
         "disclose": st.dictionaries(WORDS, TEXTS, max_size=0),
         "exclude": st.lists(st.sampled_from([".env", "*.key", "secrets/**", "a b"]), max_size=3),
-        "show_git": st.booleans(),
-        "overrides": TEXTS,
-        "input_model_ref": TEXTS,
+        "show_git": st.booleans(), "overrides": TEXTS, "input_model_ref": TEXTS,
     },
-)
+)  # fmt: skip
 
 
 BROKEN = st.fixed_dictionaries(

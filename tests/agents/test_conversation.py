@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import BaseModel
@@ -14,7 +15,6 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_core import to_json
 
 from handrail import store
-from handrail.adapters.pydantic_ai import tool_context
 from handrail.adapters.pydantic_ai.conversation import StoredHistory
 from handrail.agents import Answer, RunOptions
 from handrail.errors import AgentError, ScriptError
@@ -30,24 +30,13 @@ from tests.wording import Wording
 pytestmark = pytest.mark.anyio
 
 ASK = ModelRequest(parts=[UserPromptPart("Do it.")])
-
-
-TWO_CALLS = ModelResponse(
-    parts=[ToolCallPart("note", {}, tool_call_id="a"), ToolCallPart("note", {}, tool_call_id="b")]
-)
+TWO_CALLS = ModelResponse(parts=[ToolCallPart("note", {}, tool_call_id=call_id) for call_id in "ab"])
 
 
 class Bill(BaseModel):
     """A structured answer."""
 
     total: int
-
-
-def conversation(*messages: ModelMessage, ended: bool = False) -> StoredHistory:
-    """A conversation that was kept by an earlier run."""
-    session = Session(session_id="s")
-    StoredHistory(session, "desk").save(messages, has_ended=ended)
-    return StoredHistory(session, "desk")
 
 
 def kept(session: Session) -> list[ModelMessage]:
@@ -74,7 +63,9 @@ def test_messages_that_cannot_be_read_are_told_with_their_place(message: object,
 def test_a_lone_surrogate_is_stored_as_its_escape() -> None:
     """Whatever says it: here a tool, which lists file names that are in no encoding."""
     returned = ModelRequest(parts=[ToolReturnPart("note", {"files": ["\udc80.md", 1, None]}, tool_call_id="a")])
-    (part,) = conversation(ASK, TWO_CALLS, returned).history[-1].parts
+    session = Session(session_id="s")
+    StoredHistory(session, "desk").save([ASK, TWO_CALLS, returned])
+    (part,) = StoredHistory(session, "desk").history[-1].parts
     assert isinstance(part, ToolReturnPart)
     assert part.content == {"files": ["\\udc80.md", 1, None]}
 
@@ -86,41 +77,6 @@ def test_messages_that_no_json_can_hold_are_refused(wording: Wording) -> None:
     with refusal(AgentError, wording):
         found.save([ASK, ModelRequest(parts=[ToolReturnPart("note", object(), tool_call_id="a")])])
     assert session[ConversationPart].all() == ()
-
-
-async def test_a_reply_is_kept_before_any_of_its_calls_is_carried_out(tmp_path: Path) -> None:
-    """A tool finds in the session what asked for it."""
-    found: list[list[str]] = []
-
-    def look() -> str:
-        context = tool_context()
-        assert context is not None
-        replies = [message for message in kept(context.session) if isinstance(message, ModelResponse)]
-        found.append([call.tool_call_id for call in replies[-1].tool_calls])
-        return "looked"
-
-    agent = desk(tmp_path / "desk", tools=[Tool(look)])
-    calls = [Call("look", id="a"), Call("look", id="b")]
-    with store.open(f"sqlite:///{tmp_path / 's.db'}") as kept_in, Session.open(kept_in, "s") as session:
-        await play(agent, [Reply(calls=calls), Reply(calls=[Call("look", id="c")]), DONE], session=session)
-    assert found == [["a", "b"], ["a", "b"], ["c"]]
-
-
-async def test_in_memory_the_conversation_is_kept_when_the_run_ends_in_whatever_way(tmp_path: Path) -> None:
-    """Nobody else can go on with it before; and a run that failed can be gone on with."""
-
-    class GoneError(BaseException):
-        """Ends the run."""
-
-    def leave() -> str:
-        raise GoneError
-
-    session = Session()
-    agent = desk(tmp_path, tools=[Tool(leave)])
-    with pytest.raises(GoneError):
-        await play(agent, [Reply(calls=[Call("leave", id="a")]), DONE], session=session)
-    replies = [message for message in kept(session) if isinstance(message, ModelResponse)]
-    assert [call.tool_call_id for reply in replies for call in reply.tool_calls] == ["a"]
 
 
 async def test_every_message_is_kept_once(tmp_path: Path) -> None:
@@ -183,11 +139,8 @@ def test_a_conversation_that_waited_is_gone_on_with_again_and_again(tmp_path: Pa
     prompts = [part.content for said in messages for part in said.parts if isinstance(part, UserPromptPart)]
     assert prompts == ["Input 0.", "Input 1.", "Input 2."]
     assert sorted(part.tool_call_id for part in returns(messages)) == ["a0", "a1", "a2", "b0", "b1", "b2"]
-    assert [said.text for said in messages if isinstance(said, ModelResponse) and said.text] == [
-        "Answer 0.",
-        "Answer 1.",
-        "Answer 2.",
-    ]
+    texts = [said.text for said in messages if isinstance(said, ModelResponse) and said.text]
+    assert texts == ["Answer 0.", "Answer 1.", "Answer 2."]
     assert room.world == ["tea0", "tea1", "tea2"]
 
 
@@ -210,18 +163,9 @@ def calling(call_id: str) -> FunctionModel:
     def say(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
         if any(isinstance(message, ModelResponse) for message in messages):
             return ModelResponse([TextPart("done")])
-        names = [tool.name for tool in info.function_tools]
-        wanted: list[tuple[str, dict[str, str | int]]] = [
-            ("pay", {"cents": 1}),
-            ("clerk", {"input": "Pay."}),
-            ("fly", {}),
-        ]
-        parts = [
-            ToolCallPart(name, arguments, tool_call_id=f"{call_id}{name}")
-            for name, arguments in wanted
-            if name in names or name == "fly"
-        ]
-        return ModelResponse(parts)
+        names = {tool.name for tool in info.function_tools} | {"fly"}
+        wanted: dict[str, dict[str, Any]] = {"pay": {"cents": 1}, "clerk": {"input": "Pay."}, "fly": {}}
+        return ModelResponse([ToolCallPart(each, wanted[each], f"{call_id}{each}") for each in wanted if each in names])
 
     return FunctionModel(say)
 
@@ -232,12 +176,8 @@ def calling(call_id: str) -> FunctionModel:
 async def test_a_run_waits_and_is_resumed_whatever_ids_its_model_gives(tmp_path: Path, kind: str, call_id: str) -> None:
     """The ids are replaced before anything is stored under them; each call is asked about and made once."""
     store = STORES[kind](FakeClock())
-    loaded = desk(
-        tmp_path,
-        tools=[Tool(pay, metadata={"effect": "external"})],
-        also=["clerk"],
-        others={"clerk.agent": agent("clerk", tools="[pay]")},
-    )
+    others = {"clerk.agent": agent("clerk", tools="[pay]")}
+    loaded = desk(tmp_path, tools=[Tool(pay, metadata={"effect": "external"})], also=["clerk"], others=others)
     with Session.open(store, "s") as session:
         leave = RunOptions(model=calling(call_id), asker=Person(Answer("later")), session=session, root=tmp_path)
         waiting = await loaded.run_async("Go.", leave)
@@ -249,11 +189,8 @@ async def test_a_run_waits_and_is_resumed_whatever_ids_its_model_gives(tmp_path:
         options = RunOptions(model=calling(call_id), asker=agree, session=session, root=tmp_path)
         assert (await loaded.run_async(None, options)).output == "done"
         assert [call.path for call in agree.asked] == [("desk",), ("desk", "clerk")]
-        assert {(event.name, event.success) for event in session[ToolInvoked]} == {
-            ("pay", True),
-            ("clerk", True),
-            ("fly", False),
-        }
+        came = {(event.name, event.success) for event in session[ToolInvoked]}
+        assert came == {("pay", True), ("clerk", True), ("fly", False)}
 
 
 def jot(text: str) -> str:
@@ -285,17 +222,3 @@ async def test_what_differs_is_told_by_the_ids_of_the_script(tmp_path: Path, wor
     wrong = [script("bread")[0], script("milk")[1]]
     with refusal(ScriptError, wording):
         await play(loaded, wrong, session=session)
-
-
-async def test_a_script_with_called_agents_is_run_again_on_one_session(tmp_path: Path) -> None:
-    """`within` names a call as the script does."""
-    others = {"clerk.agent": agent("clerk", tools="[jot]")}
-    loaded, session = desk(tmp_path, tools=[jot], also=["clerk"], others=others), Session()
-    replies = [
-        Reply(calls=[Call("clerk", {"input": "Jot."}, id="ask")]),
-        Reply(calls=[Call("jot", {"text": "milk"}, id="note")], within="ask"),
-        Reply(text="jotted", within="ask", expect=Expect(messages={"note": Outcome.ok("jotted milk")})),
-        Reply(text="Done.", expect=Expect(messages={"ask": Outcome.ok("jotted")})),
-    ]
-    for _ in range(2):
-        assert (await play(loaded, replies, session=session)).output == "Done."

@@ -14,7 +14,7 @@ from pydantic_ai.toolsets import FunctionToolset
 from handrail.agents import Entry, Origin, Project, load_agent
 from handrail.agents.active_run import ShellConfig
 from handrail.agents.modules import forget_modules
-from handrail.agents.project import READY_RULES, ProjectConfig, matching_files, read_config
+from handrail.agents.project import READY_RULES, ProjectConfig, read_config
 from handrail.agents.registry import BUILT_IN, AgentReference
 from handrail.contrib.tools import CHECKING, FIXING, GIT_READING, READING, ShellRule
 from handrail.errors import (
@@ -35,7 +35,6 @@ PING = "def ping(text: str) -> str:\n    return text\n\nTOOLS = [ping]"
 PLAN = """
 from dataclasses import dataclass
 from handrail.session.persistence.stored_types import stored_as
-
 @stored_as("tests.project.plan")
 @dataclass
 class Plan:
@@ -57,16 +56,9 @@ def test_a_folder_of_agents_and_modules_is_a_project_without_any_configuration(
     tmp_path: Path, wording: Wording
 ) -> None:
     """Agents name tools of modules, toolsets that are built in or of the program, and each other."""
-    write(
-        tmp_path,
-        {
-            "desk.agent": agent("desk", tools="[ping]", toolsets="[files, research, more]"),
-            "research.agent": agent("research", toolsets="[research]"),
-            "tools/__init__.py": "KINDS = 1",
-            "tools/__main__.py": "1 / 0",
-            "tools/money.py": PING,
-        },
-    )
+    write(tmp_path, {"desk.agent": agent("desk", tools="[ping]", toolsets="[files, research, more]")})
+    write(tmp_path, {"research.agent": agent("research", toolsets="[research]"), "tools/money.py": PING})
+    write(tmp_path, {"tools/__init__.py": "KINDS = 1", "tools/__main__.py": "1 / 0"})
     more = Entry("more", "toolset", FunctionToolset(), Origin("program"))
     project = Project.load(str(tmp_path), built_ins=[FILES], entries=[more])
     assert list(project.agents) == ["desk", "research"]
@@ -78,27 +70,11 @@ def test_a_folder_of_agents_and_modules_is_a_project_without_any_configuration(
     assert project.folder == tmp_path.resolve()
 
 
-def test_an_empty_folder_is_an_empty_project(tmp_path: Path) -> None:
-    """It has what every project has; a folder is neither an agent file nor a module, whatever its name."""
-    write(tmp_path, {"a.agent/x.txt": "", "tools.py/x.txt": ""})
-    project = Project.load(tmp_path, built_ins=[FILES], packages=False)
-    assert dict(project.agents) == {}
-    assert project.registry.entries == (FILES,)
-    assert project.registry.offers == ()
-
-
 def test_a_project_says_where_its_agents_and_modules_are(tmp_path: Path, wording: Wording) -> None:
     """The patterns of `pyproject.toml` replace the defaults."""
-    write(
-        tmp_path,
-        {
-            "pyproject.toml": "[tool.handrail]\nagents = ['agents/*.agent']\npython = ['lib/*.py']\nmodel = 'test'",
-            "agents/desk.agent": agent("desk", tools="[ping]"),
-            "other.agent": "not read",
-            "lib/money.py": PING,
-            "tools.py": "1 / 0",
-        },
-    )
+    config = "[tool.handrail]\nagents = ['agents/*.agent']\npython = ['lib/*.py']\nmodel = 'test'"
+    write(tmp_path, {"pyproject.toml": config, "agents/desk.agent": agent("desk", tools="[ping]"), "tools.py": "1 / 0"})
+    write(tmp_path, {"other.agent": "not read", "lib/money.py": PING})
     project = Project.load(tmp_path, built_ins=())
     assert project.config.model == "test"
     assert [entry.label for entry in project.registry.entries] == wording
@@ -114,15 +90,12 @@ def test_a_project_is_a_folder(tmp_path: Path, name: str, wording: Wording) -> N
     assert Project.survey(tmp_path / name)[0] is None
 
 
-@pytest.mark.parametrize(
-    "files, kind",
-    [
-        pytest.param({"tools.py": "1 / 0"}, DiscoveryError, id="import"),
-        pytest.param({"tools.py": "TOOLS = 7"}, DiscoveryError, id="exports"),
-        pytest.param({"a.agent": "---\nname: a b\n---\nx"}, AgentFileError, id="agent"),
-        pytest.param({"pyproject.toml": "[tool.handrail]\nx = 1"}, ProjectError, id="config"),
-    ],
-)
+@pytest.mark.parametrize("files, kind", [
+    pytest.param({"tools.py": "1 / 0"}, DiscoveryError, id="import"),
+    pytest.param({"tools.py": "TOOLS = 7"}, DiscoveryError, id="exports"),
+    pytest.param({"a.agent": "---\nname: a b\n---\nx"}, AgentFileError, id="agent"),
+    pytest.param({"pyproject.toml": "[tool.handrail]\nx = 1"}, ProjectError, id="config"),
+])  # fmt: skip
 def test_the_one_problem_that_there_is_is_raised(
     tmp_path: Path, files: dict[str, str], kind: type[HandrailError], wording: Wording
 ) -> None:
@@ -135,38 +108,18 @@ def test_the_one_problem_that_there_is_is_raised(
 
 def test_all_problems_are_told_at_once(tmp_path: Path, wording: Wording) -> None:
     """Of the configuration, the agent files and the modules."""
-    write(
-        tmp_path,
-        {
-            "pyproject.toml": "[tool.handrail]\nx = 1\ny = 2",
-            "a.agent": "no agent",
-            "desk.agent": agent("desk", tools="[nowhere]"),
-            "tools.py": "1 / 0",
-            "tools/a.py": "TOOLS = 7",
-        },
-    )
+    write(tmp_path, {"a.agent": "no agent", "desk.agent": agent("desk", tools="[nowhere]")})
+    write(tmp_path, {"pyproject.toml": "[tool.handrail]\nx = 1\ny = 2", "tools.py": "1 / 0", "tools/a.py": "TOOLS = 7"})
     error = problem(tmp_path)
     assert isinstance(error, ProjectError)
-    assert [type(part) for part in error.problems] == [
-        *(ProjectError, ProjectError, AgentFileError, DiscoveryError, DiscoveryError)
-    ]
+    kinds = [ProjectError, ProjectError, AgentFileError, DiscoveryError, DiscoveryError]
+    assert [type(part) for part in error.problems] == kinds
     assert str(error) == wording
     assert all(str(part) in str(error) for part in error.problems)
     project, problems = Project.survey(tmp_path)
     assert [str(part) for part in problems] == [str(part) for part in error.problems]
     assert project is not None
     assert list(project.agents) == ["desk"]
-
-
-def test_a_survey_looks_up_every_name_where_nothing_else_is_wrong(tmp_path: Path, wording: Wording) -> None:
-    """An agent that is not run may name what it will: another one can be loaded beside it."""
-    write(tmp_path, {"desk.agent": agent("desk", tools="[nowhere]"), "sound.agent": agent("sound")})
-    assert load_agent(tmp_path / "sound.agent").name == "sound"
-    project, problems = Project.survey(tmp_path)
-    assert project is not None
-    assert list(project.agents) == ["desk", "sound"]
-    assert [type(part) for part in problems] == [ResolutionError]
-    assert str(problems[0]) == wording
 
 
 def test_a_project_is_refused_for_what_each_of_its_agents_is_refused_for(tmp_path: Path) -> None:
@@ -220,16 +173,6 @@ def test_a_project_that_was_mended_can_be_loaded(tmp_path: Path, wording: Wordin
     assert list(first.registry.tools) == ["ping"]
 
 
-def test_an_agent_that_there_is_not_is_told_with_the_nearest(tmp_path: Path, wording: Wording) -> None:
-    """And with all that there are."""
-    write(tmp_path, {"desk.agent": agent("desk"), "other.agent": agent("other")})
-    project = Project.load(tmp_path)
-    with refusal(AgentError, wording):
-        project.resolve("dsk")
-    with refusal(AgentError, wording):
-        project.resolve("zzz")
-
-
 def test_the_agents_that_there_are_stay_a_few_lines(tmp_path: Path, wording: Wording) -> None:
     """Of 300 the nearest come first; a name of any length is cut."""
     write(tmp_path, {f"desk{number}.agent": agent(f"desk{number}") for number in range(300)})
@@ -264,55 +207,17 @@ def test_a_module_that_failed_leaves_no_stored_name_behind(tmp_path: Path, wordi
     forget_modules(tmp_path)
 
 
-TWO_GREETINGS = """
-from pydantic_ai.toolsets import FunctionToolset
-
-def hello(name: str) -> str:
-    return name
-
-def bye(name: str) -> str:
-    return name
-
-TOOLS = [hello]
-TOOLSETS = {"greetings": FunctionToolset([hello, bye]), "partings": FunctionToolset([bye])}
-"""
-
-
 def test_agent_is_loaded_beside_broken_neighbours(tmp_path: Path) -> None:
     """Unless it, or an agent that it can call, names what is missing with them."""
-    write(
-        tmp_path,
-        {
-            "desk.agent": agent("desk", tools="[hello]"),
-            "caller.agent": agent("caller", toolsets="[other]"),
-            "other.agent": agent("other", tools="[lost]"),
-            "torn.agent": "nothing",
-            "tools.py": TWO_GREETINGS,
-            "tools/broken.py": "1 / 0",
-        },
-    )
+    agents = {"desk": agent("desk", tools="[ping]"), "caller": agent("caller", toolsets="[other]")}
+    agents |= {"other": agent("other", tools="[lost]"), "torn": "nothing"}
+    write(tmp_path, {f"{name}.agent": text for name, text in agents.items()})
+    write(tmp_path, {"tools.py": PING, "tools/broken.py": "1 / 0"})
     assert load_agent(tmp_path / "desk.agent").name == "desk"
     for name in ("caller", "other"):
         with pytest.raises(ProjectError) as failed:
             load_agent(tmp_path / f"{name}.agent")
         assert {type(each) for each in failed.value.problems} == {AgentFileError, DiscoveryError}
-
-
-def fault(folder: Path, text: str) -> str:
-    """The one fault of a `pyproject.toml`; what Python says of the TOML in it is not compared."""
-    (problem,) = read_config(write(folder, {"pyproject.toml": text}))[1]
-    reason = problem.__cause__
-    return str(problem).replace(str(reason), "REASON") if isinstance(reason, ValueError) else str(problem)
-
-
-def test_a_folder_without_configuration_has_the_defaults(tmp_path: Path) -> None:
-    """Also one whose `pyproject.toml` is about other things."""
-    assert read_config(tmp_path)[0] == ProjectConfig()
-    write(tmp_path, {"pyproject.toml": "[project]\nname = 'desk'\n[tool.ruff]\n"})
-    config, problems = read_config(tmp_path)
-    assert (config, problems) == (ProjectConfig(), ())
-    assert config.agents == ("*.agent",)
-    assert config.python == ("tools.py", "tools/*.py")
 
 
 def test_a_configuration_says_where_files_are_and_what_is_used(tmp_path: Path) -> None:
@@ -333,12 +238,6 @@ def test_a_configuration_says_where_files_are_and_what_is_used(tmp_path: Path) -
     assert not read_config(tmp_path)[1]
 
 
-def test_a_project_may_say_that_it_has_no_modules(tmp_path: Path) -> None:
-    """An empty list is an answer."""
-    config, problems = read_config(write(tmp_path, {"pyproject.toml": "[tool.handrail]\npython = []"}))
-    assert (config.python, problems) == ((), ())
-
-
 def test_all_faults_are_told_at_once_and_what_is_sound_counts(tmp_path: Path, wording: Wording) -> None:
     """Each fault is a problem for itself."""
     text = "[tool.handrail]\nmodle = 'x'\nmodel = 7\nstore = 'memory:'\npython = ['nothing.py', '../x.py', 7]"
@@ -347,56 +246,50 @@ def test_all_faults_are_told_at_once_and_what_is_sound_counts(tmp_path: Path, wo
     assert config == ProjectConfig(store="memory:")
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        pytest.param("[tool.handrail]\nx = = 1", id="no TOML"),
-        pytest.param("[tool]\nhandrail = 7", id="no table"),
-        pytest.param("[tool.handrail]\nagents = '*.agent'", id="no list"),
-        pytest.param("[tool.handrail]\nagents = ['']", id="empty"),
-        pytest.param(f"[tool.handrail]\nagents = ['{'a/' * 3000}']", id="deep"),
-        pytest.param("[tool.handrail]\nagents = ['/etc/*']", id="absolute"),
-        pytest.param("[tool.handrail]\nagents = ['x\\..\\y']", id="backslashes"),
-        pytest.param("[tool.handrail]\nagents = ['folder']", id="folder"),
-        pytest.param("[tool.handrail]\napproval = '../x.yaml'", id="outside"),
-        pytest.param("[tool.handrail]\napproval = 'folder'", id="folder for a file"),
-        pytest.param("[tool.handrail]\napproval = true", id="boolean"),
-        pytest.param("[tool.handrail]\nmodel = ' '", id="blank"),
-    ],
-)
-def test_a_fault_is_told_with_key_value_and_cure(tmp_path: Path, text: str, wording: Wording) -> None:
-    """No wrong value ends in anything but a message."""
+FAULTS = {
+    "no TOML": "x = = 1", "no list": "agents = '*.agent'", "empty": "agents = ['']",
+    "long": f"agents = ['{'a/' * 3000}']", "absolute": "agents = ['/etc/*']", "backslashes": "agents = ['x\\..\\y']",
+    "folder": "agents = ['folder']", "outside": "approval = '../x.yaml'", "folder for a file": "approval = 'folder'",
+    "boolean": "approval = true", "blank": "model = ' '", "deep": f"x = {'[' * 100_000}",
+    "hex": f"model = 0x{'f' * 9000}", "no table": "[tool]\nhandrail = 7", "no table of the shell": "shell = 'ls'",
+    "keys": "[tool.handrail.shell]\nalow = []\nallow = 'reading'\ntimeout = 0",
+    "rules": "[tool.handrail.shell]\n"
+    "allow = ['make test', 7, [], {exact = true}, {prefix = ['x'], opts = []}, ['./x']]",
+    "kinds": "[tool.handrail.shell]\npath = ['a:b']\ntimeout = true",
+}  # fmt: skip
+
+
+def faults(folder: Path, text: str) -> str:
+    """The faults of a `[tool.handrail]` with its defaults; what Python says of the TOML in it is not compared."""
+    header = "" if text.startswith("[") else "[tool.handrail]\n"
+    config, problems = read_config(write(folder, {"pyproject.toml": header + text}))
+    assert config == ProjectConfig()
+    reasons = [str(each.__cause__) if isinstance(each.__cause__, ValueError) else "\0" for each in problems]
+    return "\n".join(str(each).replace(why, "REASON") for each, why in zip(problems, reasons, strict=True))
+
+
+@pytest.mark.parametrize("text", FAULTS.values(), ids=FAULTS)
+def test_every_fault_is_told_with_key_value_and_cure(tmp_path: Path, text: str, wording: Wording) -> None:
+    """No wrong value ends in anything but a message, and what is wrong has its default."""
     (tmp_path / "folder").mkdir()
-    assert fault(tmp_path, text) == wording
+    assert faults(tmp_path, text) == wording
 
 
 @pytest.mark.parametrize("pattern", ["**x", "x" * 300])
 def test_a_pattern_that_not_every_system_reads_is_a_fault(tmp_path: Path, pattern: str) -> None:
     """It matches no file, or Python or the disk says what is wrong with it."""
-    assert "agents" in fault(tmp_path, f"[tool.handrail]\nagents = ['{pattern}']")
+    assert "agents" in faults(tmp_path, f"agents = ['{pattern}']")
 
 
-def _fifo(file: Path) -> None:
-    os.mkfifo(file)
+NO_FILES: dict[str, Callable[[Path], object]] = {
+    "folder": Path.mkdir,
+    "pipe": os.mkfifo,
+    "loop": lambda file: file.symlink_to("pyproject.toml"),
+    "large": lambda file: file.write_bytes(b"#" * 1_000_001),
+}
 
 
-def _link(target: str) -> Callable[[Path], None]:
-    return lambda file: file.symlink_to(target)
-
-
-def _large(file: Path) -> None:
-    file.write_bytes(b"#" * 1_000_001)
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        pytest.param(Path.mkdir, id="folder"),
-        pytest.param(_fifo, id="pipe"),
-        pytest.param(_link("pyproject.toml"), id="loop"),
-        pytest.param(_large, id="large"),
-    ],
-)
+@pytest.mark.parametrize("make", NO_FILES.values(), ids=NO_FILES)
 def test_what_is_no_file_is_a_problem_and_never_the_defaults_alone(
     tmp_path: Path, make: Callable[[Path], object], wording: Wording
 ) -> None:
@@ -404,25 +297,6 @@ def test_what_is_no_file_is_a_problem_and_never_the_defaults_alone(
     make(tmp_path / "pyproject.toml")
     (problem,) = read_config(tmp_path)[1]
     assert str(problem) == wording
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        pytest.param(f"x = {'[' * 100_000}", id="deep"),
-        pytest.param(f"[tool.handrail]\nmodel = 0x{'f' * 9000}", id="hex"),
-    ],
-)
-def test_a_document_of_any_shape_ends_in_a_message(tmp_path: Path, text: str, wording: Wording) -> None:
-    """However deep and long its values are."""
-    assert fault(tmp_path, text) == wording
-
-
-def test_patterns_match_files_in_their_order_and_each_once(tmp_path: Path) -> None:
-    """Folders are no files, and what two patterns match comes with the first."""
-    write(tmp_path, {"b.py": "", "a.py": "", "c.py/x.txt": "", "sub/d.py": ""})
-    found = matching_files(tmp_path, ("b.py", "*.py", "**/*.py"))
-    assert [path.as_posix() for path in found] == ["b.py", "a.py", "sub/d.py"]
 
 
 def test_every_key_is_read(tmp_path: Path) -> None:
@@ -451,21 +325,3 @@ def test_ready_rules_have_names() -> None:
     """All of them; without a configuration only looking is allowed."""
     assert [*READY_RULES.values()] == [READING, GIT_READING, FIXING, CHECKING]
     assert ProjectConfig().shell == ShellConfig(allow=READING)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "shell = 'ls'",
-        "[tool.handrail.shell]\nalow = []\nallow = 'reading'\ntimeout = 0",
-        "[tool.handrail.shell]\nallow = ['make test', 7, [], {exact = true}, {prefix = ['x'], opts = []}, ['./x']]",
-        "[tool.handrail.shell]\npath = ['a:b']\ntimeout = true",
-    ],
-    ids=["no table", "keys", "rules", "kinds"],
-)
-def test_every_fault_is_told_with_key_value_and_cure(tmp_path: Path, text: str, wording: Wording) -> None:
-    """And what is wrong has its default."""
-    header = "" if text.startswith("[") else "[tool.handrail]\n"
-    config, problems = read_config(write(tmp_path, {"pyproject.toml": header + text}))
-    assert "\n".join(map(str, problems)) == wording
-    assert config == ProjectConfig()

@@ -11,7 +11,7 @@ from pydantic_ai import RunContext, Tool
 from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.toolsets import AbstractToolset, CombinedToolset, DynamicToolset, FunctionToolset, WrapperToolset
 
-from handrail.agents import Answer, ApprovalRules, Entry, LoadedAgent, Rule, RunOptions, RunWarned, parse_rules, shared
+from handrail.agents import ApprovalRules, Entry, LoadedAgent, Rule, RunWarned, parse_rules, shared
 from handrail.agents.toolsets.builtin import built_ins
 from handrail.agents.unmatched_rules import (
     Listing,
@@ -22,11 +22,10 @@ from handrail.agents.unmatched_rules import (
     list_tools,
     unmatched,
 )
-from handrail.contrib.tools import VfsToolsSection
 from handrail.errors import ApprovalRulesError
 from handrail.session import Session
 from handrail.testing import Call, Outcome
-from tests.agents.kit import DONE, CallLog, Heard, Person, agent, called, desk, inside, play, ruled
+from tests.agents.kit import DONE, CallLog, Heard, agent, called, desk, inside, play, ruled
 from tests.agents.toolsets.traced import made
 from tests.wording import Wording
 
@@ -40,24 +39,17 @@ def known_tool(name: str, *arguments: str, kind: str = "string", additional: boo
 
 
 TOOLS = (
-    known_tool("read_file", "path"),
-    known_tool("write_file", "path", "content"),
-    known_tool("move_file", "path", "new_path"),
-    known_tool("any_file", "path", additional=True),
-    known_tool("save", "order", kind="object"),
-    ToolSummary("unknown_arguments"),
-)
+    known_tool("read_file", "path"), known_tool("write_file", "path", "content"),
+    known_tool("move_file", "path", "new_path"), known_tool("any_file", "path", additional=True),
+    known_tool("save", "order", kind="object"), ToolSummary("unknown_arguments"),
+)  # fmt: skip
 
 
 AGENTS = ("alone", "clerk", "desk")
 
 
 KNOWN = ProjectNames(tools=TOOLS, agents=AGENTS)
-
-
 RUNNING = ProjectNames(tools=TOOLS, running=("toolset shop (tools.py)",), agents=AGENTS)
-
-
 MAKING = ProjectNames(tools=TOOLS, agents=AGENTS, makes_agents=True)
 
 
@@ -66,49 +58,30 @@ def found(rule: str, known: ProjectNames = KNOWN) -> list[Unmatched]:
     return list(unmatched(ruled(f"deny:\n  - {rule}\n"), known))
 
 
-@pytest.mark.parametrize(
-    "rule",
-    [
-        "write_file",
-        "'*'",
-        "'*_file'",
-        "{tool: write_file, arguments: {path: x, content: y}}",
-        "{tool: '*', arguments: {path: '**/.env'}}",
-        "{tool: 'm*_file', arguments: {new_path: x}}",
-        "{tool: write_file, arguments: {'*': x}}",
-        "{tool: write_file, arguments: {content.anything: x}}",
-        "{tool: any_file, arguments: {anything: x}}",
-        "{tool: save, arguments: {number: x}}",
-        "{tool: unknown_arguments, arguments: {anything: x}}",
-        "{tool: '*', arguments: {anything: x}}",
-        "'wirte_*'",
-        "{tool: '*', agent: 'x*'}",
-        "{tool: '*', agent: alone/desk}",
-        "{tool: '*', agent: desk}",
-        "{tool: '*', agent: desk/clerk}",
-        "{tool: '*', agent: 'desk/**'}",
-        "{tool: '*', agent: 'de*/clerk/*'}",
-    ],
-)
+@pytest.mark.parametrize("rule", [
+    "write_file", "'*'", "'*_file'", "{tool: write_file, arguments: {path: x, content: y}}",
+    "{tool: '*', arguments: {path: '**/.env'}}", "{tool: 'm*_file', arguments: {new_path: x}}",
+    "{tool: write_file, arguments: {'*': x}}", "{tool: write_file, arguments: {content.anything: x}}",
+    "{tool: any_file, arguments: {anything: x}}", "{tool: save, arguments: {number: x}}",
+    "{tool: unknown_arguments, arguments: {anything: x}}", "{tool: '*', arguments: {anything: x}}", "'wirte_*'",
+    "{tool: '*', agent: 'x*'}", "{tool: '*', agent: alone/desk}", "{tool: '*', agent: desk}",
+    "{tool: '*', agent: desk/clerk}", "{tool: '*', agent: 'desk/**'}", "{tool: '*', agent: 'de*/clerk/*'}",
+])  # fmt: skip
 def test_a_rule_that_can_fit_is_not_remarked_on(rule: str) -> None:
     """Each of its names is that of something."""
     assert found(rule) == []
 
 
-@pytest.mark.parametrize(
-    "rule",
-    [
-        pytest.param("wirte_file", id="tool"),
-        pytest.param("zzz", id="tool unlike any"),
-        pytest.param("{tool: write_file, arguments: {pth: x}}", id="argument"),
-        pytest.param("{tool: write_file, arguments: {pth.name: x}}", id="the way to an argument"),
-        pytest.param("{tool: 'm*_file', arguments: {new_pth: x}}", id="argument of a glob over one tool"),
-        pytest.param("{tool: '[mw]*_file', arguments: {contnet: x}}", id="argument of a glob over several"),
-        pytest.param("{tool: '*', agent: dsk}", id="agent"),
-        pytest.param("{tool: '*', agent: 'dsk/*'}", id="agent that calls"),
-        pytest.param("{tool: '*', agent: 'desk/clrk/**'}", id="agent that is called"),
-    ],
-)
+@pytest.mark.parametrize("rule", [
+    pytest.param("wirte_file", id="tool"), pytest.param("zzz", id="tool unlike any"),
+    pytest.param("{tool: write_file, arguments: {pth: x}}", id="argument"),
+    pytest.param("{tool: write_file, arguments: {pth.name: x}}", id="the way to an argument"),
+    pytest.param("{tool: 'm*_file', arguments: {new_pth: x}}", id="argument of a glob over one tool"),
+    pytest.param("{tool: '[mw]*_file', arguments: {contnet: x}}", id="argument of a glob over several"),
+    pytest.param("{tool: '*', agent: dsk}", id="agent"),
+    pytest.param("{tool: '*', agent: 'dsk/*'}", id="agent that calls"),
+    pytest.param("{tool: '*', agent: 'desk/clrk/**'}", id="agent that is called"),
+])  # fmt: skip
 def test_an_exact_name_of_nothing_is_an_error(rule: str, wording: Wording) -> None:
     """With the nearest name, and with file, line and column of the rule."""
     (one,) = found(rule)
@@ -149,19 +122,9 @@ def ping(text: str) -> str:
     return text
 
 
-def pong(text: str) -> str:
-    """Pong."""
-    return text
-
-
 def names_in(listing: Listing) -> tuple[list[str], bool]:
     """The names of a listing, and whether it has all of them."""
     return [each.name for each in listing.tools], listing.complete
-
-
-def never(ctx: RunContext[Any], definition: ToolDefinition) -> bool:
-    """Hide every tool."""
-    return False
 
 
 async def unchanged(ctx: RunContext[Any], definitions: list[ToolDefinition]) -> list[ToolDefinition]:
@@ -178,37 +141,26 @@ class OfTheProgram(FunctionToolset[Any]):
     """A class of the program, which may list others."""
 
 
-BOTH = FunctionToolset[Any]([ping, pong])
+BOTH = FunctionToolset[Any]([ping, Tool(ping, name="pong")])
 
 
-@pytest.mark.parametrize(
-    "toolset, names, complete",
-    [
-        (BOTH, ["ping", "pong"], True),
-        (BOTH.prefixed("my"), ["my_ping", "my_pong"], True),
-        (BOTH.renamed({"peng": "ping"}), ["peng", "pong"], True),
-        (BOTH.filtered(never), ["ping", "pong"], True),
-        (BOTH.prepared(unchanged), ["ping", "pong"], True),
-        (BOTH.approval_required(), ["ping", "pong"], True),
-        (BOTH.with_metadata(effect="read"), ["ping", "pong"], True),
-        (CombinedToolset([BOTH, FunctionToolset([Tool(ping, name="more")])]), ["ping", "pong", "more"], True),
-        (shared(BOTH), ["ping", "pong"], True),
-        (OfTheProgram([ping]), ["ping"], False),
-        (OfTheProgram([ping]).prefixed("my"), ["my_ping"], False),
-        (WrapperToolset(BOTH), ["ping", "pong"], False),
-        (DynamicToolset(make_pings), [], False),
-        (made(make_pings), [], False),
-        (CombinedToolset([BOTH, DynamicToolset(make_pings)]), ["ping", "pong"], False),
-    ],
-)
+@pytest.mark.parametrize("toolset, names, complete", [
+    (BOTH, ["ping", "pong"], True), (BOTH.prefixed("my"), ["my_ping", "my_pong"], True),
+    (BOTH.renamed({"peng": "ping"}), ["peng", "pong"], True),
+    (BOTH.filtered(lambda _ctx, _definition: False), ["ping", "pong"], True),
+    (BOTH.prepared(unchanged), ["ping", "pong"], True), (BOTH.approval_required(), ["ping", "pong"], True),
+    (BOTH.with_metadata(effect="read"), ["ping", "pong"], True),
+    (CombinedToolset([BOTH, FunctionToolset([Tool(ping, name="more")])]), ["ping", "pong", "more"], True),
+    (shared(BOTH), ["ping", "pong"], True), (OfTheProgram([ping]), ["ping"], False),
+    (OfTheProgram([ping]).prefixed("my"), ["my_ping"], False), (WrapperToolset(BOTH), ["ping", "pong"], False),
+    (DynamicToolset(make_pings), [], False), (made(make_pings), [], False),
+    (CombinedToolset([BOTH, DynamicToolset(make_pings)]), ["ping", "pong"], False),
+])  # fmt: skip
 def test_the_tools_of_a_toolset_are_known_as_far_as_its_class_is(
     toolset: AbstractToolset[Any], names: list[str], complete: bool
 ) -> None:
     """Also those that are hidden at present; a class of the program may have others."""
     assert names_in(list_tools(toolset)) == (names, complete)
-
-
-READING = [f"a_{each.name}" for each in VfsToolsSection(read_only=True).tools]
 
 
 @pytest.mark.parametrize("entry", built_ins(), ids=lambda entry: entry.name)
@@ -230,10 +182,8 @@ def test_a_tool_that_is_prepared_may_have_other_arguments() -> None:
         """Hand it on."""
         return definition
 
-    for toolset in (
-        FunctionToolset[Any]([Tool(ping, prepare=prepare)]),
-        FunctionToolset[Any]([ping]).prepared(unchanged),
-    ):
+    prepared = FunctionToolset[Any]([ping]).prepared(unchanged)
+    for toolset in (FunctionToolset[Any]([Tool(ping, prepare=prepare)]), prepared):
         (known,) = list_tools(toolset).tools
         assert known.arguments() is None
 
@@ -265,13 +215,20 @@ def project(folder: Path, **toolsets: Any) -> LoadedAgent:
     return desk(folder, tools=[note, Tool(save)], toolsets=toolsets, also=["files_ro", "clerk"], others=others)
 
 
+def with_shop(toolset: str) -> dict[str, str]:
+    """An agent `clerk` whose toolset `shop` is made by this expression of a toolset with one tool."""
+    source = (
+        "from pydantic_ai.toolsets import DynamicToolset, FunctionToolset\n\ndef made_note(text: str) -> str:\n"
+        f"    return text\n\nTOOLSETS = {{'shop': {toolset.format('FunctionToolset([made_note])')}}}\n"
+    )
+    return {"clerk.agent": agent("clerk", toolsets="[shop]"), "tools.py": source}
+
+
 async def refused(loaded: LoadedAgent, rules: ApprovalRules, **options: Any) -> ApprovalRulesError:
     """The error of a run that does not begin; no model is asked, and nothing is stored of it."""
     session, heard = Session(), Heard()
     with pytest.raises(ApprovalRulesError) as caught:
-        await loaded.run_async(
-            "Go.", RunOptions(model="test", mode="approve-all", session=session, rules=rules, listener=heard, **options)
-        )
+        await play(loaded, called(Call("note", {"text": "x"})), session=session, rules=rules, listener=heard, **options)
     assert "CallStarted" not in str(heard.story)
     assert session.open_calls == ()
     return caught.value
@@ -284,16 +241,12 @@ async def warnings(loaded: LoadedAgent, rules: ApprovalRules, root: Path) -> lis
     return [event.message for event in heard.events if isinstance(event, RunWarned)]
 
 
-@pytest.mark.parametrize(
-    "rule",
-    [
-        pytest.param("nota", id="tool"),
-        pytest.param("{tool: read_file, arguments: {pth: x}}", id="argument of read_file"),
-        pytest.param("{tool: write_file, arguments: {pth: x}}", id="argument of write_file"),
-        pytest.param("{tool: save, arguments: {filePaht: x}}", id="argument with an alias"),
-        pytest.param("{tool: '*', agent: dsk}", id="agent"),
-    ],
-)
+@pytest.mark.parametrize("rule", [
+    pytest.param("nota", id="tool"), pytest.param("{tool: read_file, arguments: {pth: x}}", id="argument of read_file"),
+    pytest.param("{tool: write_file, arguments: {pth: x}}", id="argument of write_file"),
+    pytest.param("{tool: save, arguments: {filePaht: x}}", id="argument with an alias"),
+    pytest.param("{tool: '*', agent: dsk}", id="agent"),
+])  # fmt: skip
 async def test_a_rule_that_names_what_there_is_not_keeps_a_run_from_beginning(
     tmp_path: Path, rule: str, wording: Wording
 ) -> None:
@@ -312,21 +265,11 @@ async def test_all_such_rules_are_told_at_once(tmp_path: Path, wording: Wording)
     assert len(error.problems) == 500
 
 
-@pytest.mark.parametrize(
-    "rule",
-    [
-        "note",
-        "write_file",
-        "planning_add_step",
-        "clerk",
-        "{tool: save, arguments: {filePath: x}}",
-        "{tool: '*', arguments: {content: x}}",
-        "{tool: save, agent: desk/clerk}",
-        "{tool: refund, expect: unmatched}",
-        "{tool: 'x*', expect: unmatched}",
-        "{tool: note, arguments: {tetx: x}, agent: dsk, expect: unmatched}",
-    ],
-)
+@pytest.mark.parametrize("rule", [
+    "note", "write_file", "planning_add_step", "clerk", "{tool: save, arguments: {filePath: x}}",
+    "{tool: '*', arguments: {content: x}}", "{tool: save, agent: desk/clerk}", "{tool: refund, expect: unmatched}",
+    "{tool: 'x*', expect: unmatched}", "{tool: note, arguments: {tetx: x}, agent: dsk, expect: unmatched}",
+])  # fmt: skip
 async def test_a_rule_about_what_the_project_has_or_expects_is_not_remarked_on(
     tmp_path: Path, rule: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -350,16 +293,7 @@ async def test_names_that_only_a_running_toolset_can_know_are_warned_of(tmp_path
     assert await warnings(loaded, ruled("deny: [made_note]"), tmp_path) == []
     (told,) = await warnings(loaded, ruled("deny: [made_nota]"), tmp_path)
     assert told == wording
-    loaded = desk(
-        tmp_path / "two",
-        tools=[note],
-        also=["clerk"],
-        others={
-            "clerk.agent": agent("clerk", toolsets="[shop]"),
-            "tools.py": "from pydantic_ai.toolsets import FunctionToolset\n\ndef made_note():\n    pass\n\n"
-            "def shop(ctx):\n    return FunctionToolset([made_note])\n\nTOOLSETS = [shop]\n",
-        },
-    )
+    loaded = desk(tmp_path / "two", tools=[note], also=["clerk"], others=with_shop("lambda ctx: {}"))
     (told,) = await warnings(loaded, ruled("deny: [made_note]"), tmp_path)
     assert told == wording
 
@@ -367,30 +301,10 @@ async def test_names_that_only_a_running_toolset_can_know_are_warned_of(tmp_path
 async def test_a_deny_rule_that_cannot_be_checked_is_applied_all_the_same(tmp_path: Path, wording: Wording) -> None:
     """Warned of or expected to fit nothing: a call that it does fit is denied."""
     for number, expect in enumerate(["", ", expect: unmatched"]):
-        loaded = desk(
-            tmp_path / str(number),
-            tools=[],
-            also=["clerk"],
-            others={
-                "clerk.agent": agent("clerk", toolsets="[shop]"),
-                "tools.py": "from pydantic_ai.toolsets import DynamicToolset, FunctionToolset\n\n"
-                "def made_note(text: str) -> str:\n    return text\n\n"
-                "TOOLSETS = {'shop': DynamicToolset(lambda ctx: FunctionToolset([made_note]))}\n",
-            },
-        )
+        shop = with_shop("DynamicToolset(lambda ctx: {})")
+        loaded = desk(tmp_path / str(number), also=["clerk"], others=shop)
         rules = ruled(f"deny:\n- {{tool: made_note{expect}}}")
         inner = inside("ask", called(Call("made_note", {"text": "x"}), c1=Outcome.failed()))
         script = [called(Call("clerk", {"input": "Go."}, id="ask"))[0], *inner, DONE]
         await play(loaded, script, rules=rules, listener=(log := CallLog()))
         assert log.told["c1"] == wording
-
-
-async def test_nobody_is_asked_before_the_rules_are_checked(tmp_path: Path) -> None:
-    """An ask rule that is misspelt would have let calls run unasked."""
-    loaded = project(tmp_path)
-    session = Session()
-    calls = called(Call("note", {"text": "x"}))
-    person = Person(Answer("no"))
-    with pytest.raises(ApprovalRulesError):
-        await play(loaded, calls, mode="ask", asker=person, rules=ruled("ask: [nota]"), session=session)
-    assert person.asked == []

@@ -16,12 +16,12 @@ _JUDGED = re.compile(r"^(PASS|FAIL): (.+) \((.*)\)$", re.MULTILINE)
 Told = subprocess.CompletedProcess[str]
 
 
-def run(program: Path, *arguments: str, **environment: str) -> Told:
+def run(program: Path, *arguments: str, folder: Path | None = None, **environment: str) -> Told:
     """Run a program without a terminal, and without the keys of any provider; warnings are shown."""
     env = {name: value for name, value in os.environ.items() if not name.endswith("_API_KEY")}
     env |= {"PYTHONWARNINGS": "default"} | environment
     command = [sys.executable, str(program), *arguments]
-    return subprocess.run(command, capture_output=True, encoding="utf-8", env=env, check=False)
+    return subprocess.run(command, capture_output=True, encoding="utf-8", env=env, cwd=folder, check=False)
 
 
 def judged(told: Told) -> dict[str, bool]:

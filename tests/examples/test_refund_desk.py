@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.examples.demos import CALL, EXAMPLES
+from tests.examples.demos import CALL, EXAMPLES, PROMISED, judged
 from tests.examples.demos import run as run_program
 from tests.extent import some
 
@@ -36,20 +36,13 @@ def day(out: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_all_that_is_claimed_at_the_end_holds(day: subprocess.CompletedProcess[str]) -> None:
-    """The scripted model plays its script to the end, and the counts prove what the runtime promises."""
-    assert day.returncode == 0, day.stdout + day.stderr
-    assert day.stderr == ""
+    """The script is played to the end, where the promises of the beginning are judged, in their order."""
+    assert (day.returncode, day.stderr) == (0, ""), day.stdout + day.stderr
     assert day.stdout.count("\nPASS: ") == 7  # six promises, and the total
     assert "FAIL" not in day.stdout
-
-
-def test_the_desk_says_first_what_it_will_show(day: subprocess.CompletedProcess[str]) -> None:
-    """The promises at the beginning are those that are judged at the end, in their order."""
-    opening, _, rest = day.stdout.partition("\n=== ")
-    promised = re.findall(r"^  - (.+)$", opening, re.MULTILINE)
-    judged = re.findall(r"^PASS: (.+) \(.*\)$", rest, re.MULTILINE)
-    assert promised == judged
-    assert len(promised) == 6
+    assert not re.search(r"[\x1b\u2500-\u257f]", day.stdout)  # no escape sequences and no frames without a terminal
+    opening = day.stdout.partition("\n=== ")[0]
+    assert list(judged(day)) == PROMISED.findall(opening)
 
 
 @pytest.mark.short(0)
@@ -63,28 +56,16 @@ def test_a_broken_promise_ends_in_fail_and_exit_code_1() -> None:
     ]
 
 
-def test_without_a_terminal_the_lines_are_plain(day: subprocess.CompletedProcess[str]) -> None:
-    """No escape sequences and no frames reach a log."""
-    assert "\x1b" not in day.stdout
-    assert not re.search(r"[\u2500-\u257f]", day.stdout)
-
-
 def test_the_trace_shows_every_way_in_which_a_call_ends(day: subprocess.CompletedProcess[str]) -> None:
     """The scripted model errs in every way that the desk is there to show."""
     calls = CALL.findall(day.stdout)
     assert {
-        ("read_csv", "refused at 1, look up"),
-        ("issue_refund", "refused at 2, parse"),
-        ("write_file", "refused at 4, policy"),
-        ("issue_refund", "refused at 4, policy"),
-        ("issue_refund", "refused at 7, claim"),
-        ("issue_refund", "committed"),
-        ("issue_refund", "replayed"),
-        ("issue_refund", "rolled back"),
-        ("file_report", "rolled back"),
-        ("file_report", "committed"),
+        ("read_csv", "refused at 1, look up"), ("issue_refund", "refused at 2, parse"),
+        ("write_file", "refused at 4, policy"), ("issue_refund", "refused at 4, policy"),
+        ("issue_refund", "refused at 7, claim"), ("issue_refund", "committed"), ("issue_refund", "replayed"),
+        ("issue_refund", "rolled back"), ("file_report", "rolled back"), ("file_report", "committed"),
         ("edit_file", "committed"),
-    } <= set(calls)
+    } <= set(calls)  # fmt: skip
     assert len(calls) == day.stdout.count("\n    asked: ")
 
 
@@ -117,13 +98,11 @@ def test_another_run_gives_the_same_report(out: Path, day: subprocess.CompletedP
     proofs = json.loads(again.stdout)
     assert list(proofs) == ["day", "night"]
     proof = proofs["day"]
-    assert proofs["night"]["report_sha256"] == proof["report_sha256"]
-    assert proofs["night"]["charges"] == proof["charges"]
+    assert all(proofs["night"][each] == proof[each] for each in ("report_sha256", "charges"))
     assert proof["report_sha256"] == hashlib.sha256((out / "report.md").read_bytes()).hexdigest()
     assert set(proof["charges"].values()) == {1}
     assert proof["outcomes"] == {"committed": 25, "replayed": 4, "refused": 7, "rolled back": 3}
-    assert proof["slices"]["Refund"] == 6
-    assert proof["slices"]["ToolInvoked"] == 39
+    assert (proof["slices"]["Refund"], proof["slices"]["ToolInvoked"]) == (6, 39)
     assert all(finding["holds"] for finding in proof["findings"])
     assert "call 39" in again.stderr
 
@@ -164,8 +143,6 @@ def test_an_interrupted_desk_leaves_nothing_behind(tmp_path: Path, act: str, end
 @pytest.mark.short(0)
 def test_help_explains_the_trace_and_the_exit_code() -> None:
     """`--help` says what the words of the trace mean."""
+    words = ("committed", "replayed", "refused", "rolled back", "exit code", "--model", "--act", "--out", "--plain")
     told = run("--help")
-    assert told.returncode == 0
-    words = ("committed", "replayed", "refused", "rolled back", "exit code")
-    for word in (*words, "--model", "--act", "--out", "--plain", "--json"):
-        assert word in told.stdout
+    assert (told.returncode, [word for word in (*words, "--json") if word not in told.stdout]) == (0, [])

@@ -5,10 +5,8 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import os
 import re
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -28,8 +26,9 @@ from refunds import Refund
 from report import REPORT
 from rich_screen import RichScreen
 from screen import PlainScreen
+from tests.examples.demos import EXAMPLES, PROMISED, run
 
-MAIN = Path(__file__).resolve().parents[2] / "examples" / "refund_desk" / "main.py"
+MAIN = EXAMPLES / "refund_desk" / "main.py"
 ORDERS = ("A-1001", "A-1002", "A-1003", "A-1004", "A-1009", "A-1010")
 
 pytestmark = pytest.mark.timeout(180)  # the first test waits for a night, which takes several processes
@@ -44,14 +43,7 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def night(out: Path) -> subprocess.CompletedProcess[str]:
     """A night at the desk, as people run it."""
-    return subprocess.run(
-        [sys.executable, str(MAIN), "--act", "2", "--json", "--out", str(out)],
-        capture_output=True,
-        encoding="utf-8",
-        env={name: value for name, value in os.environ.items() if not name.endswith("_API_KEY")},
-        cwd=out,
-        check=False,
-    )
+    return run(MAIN, "--act", "2", "--json", "--out", str(out), folder=out)
 
 
 @pytest.fixture(scope="module")
@@ -85,9 +77,8 @@ def test_the_session_holds_the_calls_of_all_lives_and_each_refund_once(proof: di
 
     Before the model is asked, the second life records one more: the refund of the first that is found out.
     """
-    assert proof["slices"]["ToolInvoked"] == 11 + (1 + 15) + 17
-    assert proof["slices"]["Refund"] == 6
-    assert proof["slices"]["ReportFiled"] == 1
+    slices = [proof["slices"][each] for each in ("ToolInvoked", "Refund", "ReportFiled")]
+    assert slices == [11 + (1 + 15) + 17, 6, 1]
     assert proof["outcomes"] == {"committed": 34, "replayed": 10, "refused": 0, "rolled back": 0}
 
 
@@ -127,23 +118,18 @@ def test_what_is_proposed_at_the_end_works_as_it_is_typed(night: subprocess.Comp
     """From the folder in which the demo was started; the lines of a command that goes on belong to it."""
     proposed = night.stderr.partition("\nTry next:\n")[2]
     commands = [line for line in proposed.replace("\\\n", " ").splitlines() if not line.startswith("  #")]
-    codes: list[int] = []
-    told: list[str] = []
-    for command in commands:
-        ran = subprocess.run(["sh", "-c", command], capture_output=True, encoding="utf-8", cwd=out, check=False)
-        codes.append(ran.returncode)
-        told.append(ran.stdout)
-        assert "Traceback" not in ran.stderr
-    assert codes == [0, 0, 1, 0]
-    assert told[0].count("shop:issue_refund:") == len(ORDERS)
-    assert "prompt examples/refund-desk" in told[1]
-    assert "FAIL: 1 of 6 promises is broken." in told[2]
+    options: dict[str, Any] = {"capture_output": True, "encoding": "utf-8", "cwd": out}
+    ran = [subprocess.run(["sh", "-c", command], check=False, **options) for command in commands]
+    assert [(each.returncode, "Traceback" in each.stderr) for each in ran] == [(code, False) for code in (0, 0, 1, 0)]
+    assert ran[0].stdout.count("shop:issue_refund:") == len(ORDERS)
+    assert "prompt examples/refund-desk" in ran[1].stdout
+    assert "FAIL: 1 of 6 promises is broken." in ran[2].stdout
     assert (out / "notes" / "notes.agent").is_file()
 
 
 def test_the_promises_of_the_night_are_those_that_are_judged(night: subprocess.CompletedProcess[str]) -> None:
     """In their order."""
-    assert re.findall(r"^  - (.+)$", night.stderr, re.MULTILINE) == list(NIGHT_PROMISES)
+    assert PROMISED.findall(night.stderr) == list(NIGHT_PROMISES)
     assert re.findall(r"^PASS: (.+) \(.*\)$", night.stderr, re.MULTILINE) == list(NIGHT_PROMISES)
 
 
@@ -162,9 +148,8 @@ def test_a_life_that_nobody_ends_fits_on_a_terminal(tmp_path: Path, payments: Pa
     """In colours, each call is one line of the width that there is."""
     folder = prepare(tmp_path / "night")
     shown = io.StringIO()
-    assert live(
-        Life(folder.path, payments.port, None, None), RichScreen(Console(file=shown, width=width), compact=True)
-    )
+    screen = RichScreen(Console(file=shown, width=width), compact=True)
+    assert live(Life(folder.path, payments.port, None, None), screen)
     lines = shown.getvalue().splitlines()
     assert max(map(cell_len, lines)) <= width
     assert sum("issue_refund" in line for line in lines) == len(ORDERS)
@@ -174,8 +159,7 @@ def test_a_life_after_one_that_ended_well_pays_nothing_again(tmp_path: Path, pay
     """All refunds are in the ledger, so a night that is repeated takes them from there."""
     folder = prepare(tmp_path / "night")
     life = Life(folder.path, payments.port, None, None)
-    assert live(life, PlainScreen(io.StringIO(), compact=True))
-    assert live(life, PlainScreen(io.StringIO(), compact=True))
+    assert [live(life, PlainScreen(io.StringIO(), compact=True)) for _ in range(2)] == [True, True]
     assert payments.counts() == dict.fromkeys(ORDERS, 1)
     with store.open(folder.store_url) as kept, Session.open(kept, SESSION_ID) as session:
         assert len(session[Refund]) == len(ORDERS)

@@ -1,9 +1,11 @@
-"""The tools of the refund desk, called through the pipeline; its payment service, and its proof."""
+"""The tools of the refund desk, called through the pipeline; its payment service, its proof, and SIGTERM."""
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -28,6 +30,7 @@ from report import REFUNDS, REPORT
 from rich_screen import RichScreen
 from screen import Act, Screen, Verdict
 from shop import Shop
+from termination import interrupt_on_sigterm, run_interruptible
 from tests.extent import step
 
 
@@ -74,18 +77,13 @@ def at_work(shop: Shop, payments: Payments) -> DeskAtWork:
     return DeskAtWork(Desk(shop, payments, Rules(date(2026, 3, 4)), Session(), inbox_files()))
 
 
-@pytest.mark.parametrize(
-    "order_id, amount_cents, step, told",
-    [
-        ("A-1999", 100, Step.POLICY, "no order A-1999"),
-        ("A-1006", 6_400, Step.POLICY, "refunded before today"),
-        ("A-1001", 4_991, Step.POLICY, "paid with 4990 cents"),
-        ("A-1001", 0, Step.POLICY, "0 cents cannot be refunded"),
-        ("A-1008", 100_001, Step.POLICY, "more than the desk may pay"),
-        ("A-1007", 20_001, Step.APPROVAL, "neither lost nor back"),
-        ("A-1008", 100_000, Step.APPROVAL, "neither lost nor back"),
-    ],
-)
+@pytest.mark.parametrize("order_id, amount_cents, step, told", [
+    ("A-1999", 100, Step.POLICY, "no order A-1999"), ("A-1006", 6_400, Step.POLICY, "refunded before today"),
+    ("A-1001", 4_991, Step.POLICY, "paid with 4990 cents"), ("A-1001", 0, Step.POLICY, "0 cents cannot be refunded"),
+    ("A-1008", 100_001, Step.POLICY, "more than the desk may pay"),
+    ("A-1007", 20_001, Step.APPROVAL, "neither lost nor back"),
+    ("A-1008", 100_000, Step.APPROVAL, "neither lost nor back"),
+])  # fmt: skip
 def test_a_refund_against_the_rules_is_refused_and_not_paid(
     at_work: DeskAtWork, order_id: str, amount_cents: int, step: Step, told: str
 ) -> None:
@@ -115,8 +113,7 @@ def test_a_lost_answer_is_found_out_and_not_paid_again(at_work: DeskAtWork) -> N
     """The refund was paid, nobody heard of it, and the same call is answered with what the service has for its key."""
     for _ in range(2):
         found = at_work.refund("A-1009", 3_500)
-        assert found.success
-        assert found.replayed
+        assert (found.success, found.replayed) == (True, True)
         assert at_work.desk.session[Refund].all() == (Refund("rf-001", "A-1009", 3_500),)
         assert at_work.desk.payments.counts() == {"A-1009": 1}
 
@@ -130,8 +127,7 @@ def test_a_refund_that_is_not_booked_yet_is_unknown_and_not_paid_again(at_work: 
     assert at_work.desk.session[Refund].all() == ()
     assert at_work.desk.payments.counts() == {"A-1010": 1}
     found = at_work.refund("A-1010", 4_500)
-    assert found.success
-    assert found.replayed
+    assert (found.success, found.replayed) == (True, True)
     assert at_work.desk.session[Refund].all() == (Refund("rf-001", "A-1010", 4_500),)
     assert at_work.desk.payments.counts() == {"A-1010": 1}
 
@@ -152,11 +148,9 @@ def test_a_report_that_fails_half_way_leaves_nothing(at_work: DeskAtWork) -> Non
 def test_a_right_report_is_filed_in_two_files(at_work: DeskAtWork) -> None:
     """What the session knows was paid stands in the list for the book-keeping; notes cannot break the table."""
     at_work.refund("A-1001", 4_990)
-    decisions = [
-        {"request": f"R-{number:02}", "verdict": "refused", "amount_cents": 0, "note": "a|b\nc"}
-        for number in range(2, 12)
-    ]
-    decisions.insert(0, {"request": "R-01", "verdict": "refunded", "amount_cents": 4_990, "note": "broken"})
+    paid = {"request": "R-01", "verdict": "refunded", "amount_cents": 4_990, "note": "broken"}
+    no = {"verdict": "refused", "amount_cents": 0, "note": "a|b\nc"}
+    decisions = [paid, *({"request": f"R-{number:02}", **no} for number in range(2, 12))]
     assert at_work.call("file_report", decisions=decisions).success
     page = at_work.desk.files.read_text(REPORT)
     assert "| R-01 | refunded | 49.90 EUR | broken |" in page
@@ -182,13 +176,8 @@ def test_a_refund_that_only_the_service_knows_breaks_the_proof(at_work: DeskAtWo
 
 def test_the_service_ends_when_its_caller_dies() -> None:
     """A caller that is killed cannot close anything; the end of the service's standard input is enough."""
-    caller = "\n".join(
-        (
-            "import os, subprocess, sys",
-            f"service = subprocess.Popen([sys.executable, {str(PROGRAM)!r}], stdin=subprocess.PIPE)",
-            "os._exit(7)",
-        )
-    )
+    start = f"subprocess.Popen([sys.executable, {str(PROGRAM)!r}], stdin=subprocess.PIPE)"
+    caller = f"import os, subprocess, sys\nservice = {start}\nos._exit(7)"
     # The service inherits the pipe of the caller's output, so reading that to its end is waiting for the service.
     ended = subprocess.run([sys.executable, "-c", caller], capture_output=True, timeout=60, check=False)
     assert ended.returncode == 7
@@ -226,9 +215,8 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Recording:
     assert proof.holds
     recording.noted("the desk is closed at 18:00:00, after 1,249.00 EUR")
     recording.judged([Verdict(act, (*proof.findings, replace(proof.findings[1], holds=False, found="A-1001 2 times")))])
-    recording.advised(
-        [screens.Step("look at all 6 refunds", ("handrail", "ledger", "list", "--store", "sqlite:///desk.db"))]
-    )
+    command = ("handrail", "ledger", "list", "--store", "sqlite:///desk.db")
+    recording.advised([screens.Step("look at all 6 refunds", command)])
     return recording
 
 
@@ -238,3 +226,62 @@ def test_on_a_terminal_every_line_fits(told: Recording, width: int, compact: boo
     """At every width; only a command has words that may be wider, because it has to work as it is typed."""
     lines = told.lines(width, compact=compact)
     assert [line for line in lines if cell_len(line) > width and "desk.db" not in line] == []
+
+
+@pytest.fixture
+def sigterm() -> Iterator[None]:
+    """SIGTERM as the desk takes it."""
+    before = signal.getsignal(signal.SIGTERM)
+    interrupt_on_sigterm()
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
+@pytest.mark.usefixtures("sigterm", "ctrl_c")
+@pytest.mark.parametrize("ctrl_c_ignored", [False, True])
+def test_sigterm_in_a_nested_task_ends_the_run_in_order(ctrl_c_ignored: bool) -> None:
+    """The signal handler runs in the nested task, but what ends is the main task; no exception group is raised.
+
+    It does not depend on SIGINT, which is ignored where the desk runs in the background of a script.
+    """
+    if ctrl_c_ignored:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    ended: list[str] = []
+
+    async def terminated() -> None:
+        signal.raise_signal(signal.SIGTERM)
+        ended.append("handler returned")
+
+    async def work() -> None:
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(terminated())
+                await asyncio.Event().wait()
+        finally:
+            ended.append("main task cancelled")
+
+    with pytest.raises(KeyboardInterrupt):
+        run_interruptible(work())
+    assert ended == ["handler returned", "main task cancelled"]
+    assert signal.getsignal(signal.SIGTERM) is signal.default_int_handler
+
+
+@pytest.mark.usefixtures("sigterm")
+def test_sigterm_that_comes_too_late_to_cancel_is_not_lost() -> None:
+    """The coroutine has returned before its task could be cancelled."""
+
+    async def work() -> None:
+        signal.raise_signal(signal.SIGTERM)
+
+    with pytest.raises(KeyboardInterrupt):
+        run_interruptible(work())
+
+
+def test_a_program_that_did_not_ask_for_it_keeps_its_sigterm() -> None:
+    """The night desk ends at once."""
+    before = signal.getsignal(signal.SIGTERM)
+
+    async def work() -> bool:
+        return signal.getsignal(signal.SIGTERM) is before
+
+    assert run_interruptible(work())

@@ -29,20 +29,9 @@ def gated(  # noqa: PLR0913, PLR0917 - one argument for each part that tests var
     """A call of the session `s`."""
     given = {"path": "notes.md"} if arguments is None else arguments
     return GatedCall(
-        path=path,
-        session_id="s",
-        call_id=id,
-        tool=tool,
-        effect=effect,
-        arguments=given,
-        digest=digest(given),
-        origin=origin,
-        asks=asks,
-        default=default,
-        written=written,
-        reply=reply,
-        reached=reached,
-    )
+        path=path, session_id="s", call_id=id, tool=tool, effect=effect, arguments=given, digest=digest(given),
+        origin=origin, asks=asks, default=default, written=written, reply=reply, reached=reached,
+    )  # fmt: skip
 
 
 class Thinker:

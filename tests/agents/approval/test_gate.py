@@ -2,34 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from handrail.adapters.tool_executor import ToolExecutor
 from handrail.agents import Answer, ApprovalRules, Decision, GatedCall, Rule
 from handrail.agents.approval.decisions import ApprovalMode, Grant
 from handrail.agents.approval.gate import ApprovalGate, GatePolicy
 from handrail.errors import CallPostponed
 from handrail.prompt import (
-    PolicyDecision,
-    Prompt,
-    PromptTemplate,
     Tool,
     ToolContext,
-    ToolPolicy,
     ToolResult,
-    ToolsSection,
 )
 from handrail.redaction import MASK
-from handrail.runtime import ToolCall, ToolInvoked, ToolMessage
-from handrail.serde import digest, dump
+from handrail.runtime import ToolInvoked, ToolMessage
 from handrail.session import Session
 from handrail.session.calls import CallRef
 from tests.agents.approval.calls import Heard, gated
 from tests.agents.kit import Person
-from tests.kit import Decides
+from tests.kit import Note, call, executor, tool
 from tests.wording import Wording
 
 pytestmark = pytest.mark.anyio
@@ -65,17 +58,6 @@ async def test_each_call_is_asked_about_once(wording: Wording) -> None:
     assert list(door.decisions) == [("s", CallRef("r", f"call-{number}")) for number in range(3)]
 
 
-async def test_other_arguments_are_asked_about_anew() -> None:
-    """A decision holds for exactly what was asked about."""
-    person = Person()
-    door = gate(person)
-    await door.decide(gated())
-    other = gated(arguments={"path": "other.md"})
-    assert door.judge(other).verdict == "ask"
-    assert (await door.decide(other)).digest == other.digest
-    assert len(person.asked) == 2
-
-
 async def test_a_policys_new_question_is_asked_although_the_call_was() -> None:
     """A yes answers what was asked; fewer questions later are answered by it too."""
     person = Person()
@@ -89,26 +71,13 @@ async def test_a_policys_new_question_is_asked_although_the_call_was() -> None:
     assert len(person.asked) == 2
 
 
-async def test_a_no_denies_with_its_reason(wording: Wording) -> None:
-    """The model reads what the person says."""
-    door = gate(Person(Answer("no", reason=" not today ")))
-    assert (await door.decide(gated())).reason == wording
-    found = door.judge(gated())
-    assert (found.verdict, found.reason) == ("deny", wording)
-    assert (await gate(Person(Answer("no"))).decide(gated())).reason == wording
-
-
-@pytest.mark.parametrize(
-    "rules,mode,verdict,by",
-    [
-        (ApprovalRules(allow=(Rule("*"),)), "ask", "allow", "rule"),
-        (ApprovalRules(deny=(Rule("*"),)), "ask", "deny", "rule"),
-        (ApprovalRules(deny=(Rule("*"),)), "deny-all", "deny", "rule"),
-        (ApprovalRules(allow=(Rule("*"),)), "deny-all", "allow", "rule"),
-        (NO_RULES, "approve-all", "allow", "mode"),
-        (NO_RULES, "deny-all", "deny", "mode"),
-    ],
-)
+@pytest.mark.parametrize("rules,mode,verdict,by", [
+    (ApprovalRules(allow=(Rule("*"),)), "ask", "allow", "rule"),
+    (ApprovalRules(deny=(Rule("*"),)), "ask", "deny", "rule"),
+    (ApprovalRules(deny=(Rule("*"),)), "deny-all", "deny", "rule"),
+    (ApprovalRules(allow=(Rule("*"),)), "deny-all", "allow", "rule"), (NO_RULES, "approve-all", "allow", "mode"),
+    (NO_RULES, "deny-all", "deny", "mode"),
+])  # fmt: skip
 async def test_nobody_is_asked_where_rules_or_mode_decide(
     rules: ApprovalRules, mode: ApprovalMode, verdict: str, by: str
 ) -> None:
@@ -130,14 +99,11 @@ async def test_what_rules_allowed_is_looked_at_again() -> None:
     assert (await door.decide(gated(effect="read", default="ask"))).by == "person"
 
 
-@pytest.mark.parametrize(
-    "call,rules",
-    [
-        pytest.param(gated(), NO_RULES, id="no rule"),
-        pytest.param(gated(), ApprovalRules(ask=(Rule("write_*"),)), id="ask rule"),
-        pytest.param(gated(asks=("Sure?",)), NO_RULES, id="policy"),
-    ],
-)
+@pytest.mark.parametrize("call,rules", [
+    pytest.param(gated(), NO_RULES, id="no rule"),
+    pytest.param(gated(), ApprovalRules(ask=(Rule("write_*"),)), id="ask rule"),
+    pytest.param(gated(asks=("Sure?",)), NO_RULES, id="policy"),
+])  # fmt: skip
 async def test_with_nobody_to_ask_the_call_is_denied(call: GatedCall, rules: ApprovalRules, wording: Wording) -> None:
     """The reason says so, why it had to be asked, and what would let it run."""
     heard = Heard()
@@ -157,19 +123,6 @@ async def test_nested_agents_ask_at_the_same_gate(wording: Wording) -> None:
     assert person.asked[0].path == ("desk", "research")
     assert (await door.decide(gated())).by == "remembered"
     assert door.grants == (Grant("write_file", None, reason=wording),)
-
-
-async def test_a_remembered_answer_is_for_its_tool_only() -> None:
-    """A tool of the same name from elsewhere, and other arguments, are asked about."""
-    person = Person(Answer("yes", remember="arguments"))
-    door = gate(person)
-    await door.decide(gated(id="a", origin="tools.py"))
-    await door.decide(gated(id="b", origin="tools.py"))
-    assert person.ids == ["a"]
-    await door.decide(gated(id="c", origin="tools.py", arguments={}))
-    await door.decide(gated(id="d", origin="shop.py"))
-    await door.decide(gated("other", id="e", origin="tools.py"))
-    assert person.ids == ["a", "c", "d", "e"]
 
 
 async def test_a_yes_for_a_tool_answers_no_policys_question(wording: Wording) -> None:
@@ -273,88 +226,34 @@ async def test_later_is_a_denial_for_a_call_with_a_secret(wording: Wording) -> N
     assert door.open == ()
 
 
-async def test_a_settled_decision_answers_for_its_arguments_only(wording: Wording) -> None:
-    """Whatever policies ask about them; other arguments are asked about."""
-    person = Person()
-    door = gate(person)
-    door.settle(KEY, Decision("deny", gated().digest))
-    assert (await door.decide(gated(asks=("Sure?",)))).verdict == "deny"
-    assert door.judge(gated()).reason == wording
-    assert person.asked == []
-    await door.decide(gated(arguments={}))
-    assert len(person.asked) == 1
-
-
-@dataclass(frozen=True)
-class Note:
-    """What to note."""
-
-    text: str
-
-
-LONG_NOTES = Decides(
-    lambda _tool, note: (
-        PolicyDecision.ask(f"{len(note.text)} letters?") if len(note.text) > 3 else PolicyDecision.allow()
-    )
-)
-"""A policy of a section: long notes are asked about."""
-
-
 class Desk:
     """One tool behind a gate; `noted` is what its handler has done."""
 
-    def __init__(self, policy_gate: ApprovalGate, *policies: ToolPolicy) -> None:
+    def __init__(self, door: ApprovalGate) -> None:
         self.noted: list[str] = []
-        self.session = Session()
-        tool = Tool[Note, None](name="note", description="Note.", handler=self._note)
-        section = ToolsSection[None](
-            title="Desk", key="desk", tools=(tool,), policies=(GatePolicy(policy_gate, self.describe), *policies)
-        )
-        prompt = Prompt(PromptTemplate[str](ns="tests", key="desk", sections=(section,)))
-        self.door = ToolExecutor(
-            prompt=prompt, session=self.session, approver=GatePolicy(policy_gate, self.describe).answer
-        )
+        policy, self.session = GatePolicy(door, self.describe), Session(session_id="s")
+        note = tool("note", self._note)
+        self.door = executor(note, policies=[policy], session=self.session, approver=policy.answer)
 
-    def describe(
-        self, tool: Tool[Any, Any], params: Any, ref: CallRef, context: ToolContext | None = None
-    ) -> GatedCall:
-        arguments: dict[str, Any] = dict(dump(params))
-        return GatedCall(
-            path=("desk",),
-            session_id=self.session.session_id,
-            call_id=ref.call_id,
-            tool=tool.name,
-            effect=tool.effect,
-            arguments=arguments,
-            digest=digest(arguments),
-            reply=ref.reply,
-        )
+    def describe(self, tool: Tool[Any, Any], params: Any, ref: CallRef, _: ToolContext | None = None) -> GatedCall:
+        return gated(tool.name, {"text": params.text}, tool.effect, ref.call_id, reply=ref.reply)
 
-    def ahead(self, text: str, id: str = "c") -> GatedCall:
+    def ahead(self, text: str) -> GatedCall:
         """The call as it is described before it is made."""
-        return self.describe(Tool[Note, None](name="note", description="Note."), Note(text), CallRef("r", id))
+        return self.describe(tool("note"), Note(text), CallRef("r", "c"))
 
-    async def call(self, text: str, id: str = "c") -> ToolMessage:
+    async def call(self, text: str) -> ToolMessage:
         """Make a call."""
-        return await self.door.execute_async(ToolCall(id, "note", {"text": text}), reply="r")
+        return await self.door.execute_async(call("note", text, id="c"), reply="r")
 
-    def _note(self, params: Note, *, context: ToolContext) -> ToolResult[None]:
+    def _note(self, params: Note, *, context: ToolContext) -> ToolResult[Note]:
         self.noted.append(params.text)
-        return ToolResult.ok(None, message="noted")
+        return ToolResult.ok(params)
 
 
 def policy_gate(asker: Any = None, *, allow: tuple[Rule, ...] = (), deny: tuple[Rule, ...] = ()) -> ApprovalGate:
     """A gate of a run that can wait."""
     return ApprovalGate(ApprovalRules(allow=allow, deny=deny), "ask", asker, can_wait=True)
-
-
-async def test_a_call_that_nobody_asked_about_ahead_is_asked_about_in_the_pipeline(wording: Wording) -> None:
-    """Nothing slips past by another door."""
-    person = Person(Answer("no", reason="not now"))
-    desk = Desk(policy_gate(person))
-    assert (await desk.call("a")).content == wording
-    assert person.ids == ["c"]
-    assert desk.noted == []
 
 
 async def test_a_question_of_the_pipeline_may_be_left_open() -> None:
@@ -377,18 +276,6 @@ async def test_a_yes_to_other_arguments_lets_nothing_run() -> None:
     assert not (await desk.call("harmful")).success
     assert [call.arguments["text"] for call in person.asked] == ["harmless", "harmful"]
     assert desk.noted == []
-
-
-async def test_what_other_policies_ask_is_put_to_the_person() -> None:
-    """Also about a call that a rule allows, or that has been asked about without that question."""
-    person = Person(Answer("no"))
-    door = policy_gate(person, allow=(Rule("*"),))
-    desk = Desk(door, LONG_NOTES)
-    assert (await desk.call("abc")).success
-    assert (await door.decide(desk.ahead("abcde", id="d"))).verdict == "allow"
-    assert not (await desk.call("abcde", id="d")).success
-    assert [call.asks for call in person.asked] == [("5 letters?",)]
-    assert desk.noted == ["abc"]
 
 
 @pytest.mark.parametrize("ahead", [False, True])

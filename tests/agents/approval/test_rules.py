@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from handrail.agents import ApprovalRules, Rule, judge_call, parse_rules, read_rules
 from handrail.agents.approval import rules as rules_module
 from handrail.agents.approval.decisions import ApprovalMode, Verdict
-from handrail.agents.approval.rules import DEFAULTS
 from handrail.errors import AgentError, ApprovalRulesError
 from tests.agents.approval.calls import gated
 from tests.agents.kit import refusal
@@ -27,53 +26,68 @@ EVERY = Rule("*")
 NO_RULES = ApprovalRules()
 
 
-@pytest.mark.parametrize("effect,verdict", [("read", "allow"), ("state", "ask"), ("external", "ask")])
-def test_without_rules_the_effect_decides(effect: Any, verdict: str, wording: Wording) -> None:
-    """What reads runs, and what changes something is asked."""
-    found = judge_call(gated(effect=effect), NO_RULES, "ask")
-    assert (found.verdict, found.explicit) == (verdict, False)
-    assert found.reason == wording
+def ruling(mode: ApprovalMode = "ask", **rules: Any) -> tuple[ApprovalMode, ApprovalRules]:
+    """A mode, and rules of which each is a rule or several."""
+    several: dict[str, Any] = {name: (each,) if isinstance(each, Rule) else each for name, each in rules.items()}
+    return mode, ApprovalRules(**several)
 
 
-def test_an_effect_without_a_default_is_asked() -> None:
-    """What nobody has thought of does not run by itself."""
-    assert judge_call(gated(effect=cast("Any", "magic")), NO_RULES, "ask").verdict == "ask"
+ENV, NOTES = Rule("*", {"path": "**/.env"}), Rule("*", {"path": "*.md"})
+RENAMED = {"arguments": {"p": ".env"}, "written": {"path": ".env"}}
+CHANGED = {"arguments": {"path": "a.md"}, "written": {"path": "../a.md"}}
+ASKS: dict[str, Any] = {"asks": ("Is it over 100?",)}
+REPORTS = ruling(deny=ENV, ask=Rule("*", {"path": "*.lock"}), allow=Rule("*", {"path": "reports/**"}))
+
+JUDGED: dict[str, list[tuple[dict[str, Any], tuple[ApprovalMode, ApprovalRules], str]]] = {
+    "without rules the effect decides; what nobody has thought of is asked": [
+        ({"effect": "read"}, ruling(), "allow"), ({}, ruling(), "ask"), ({"effect": "external"}, ruling(), "ask"),
+        ({"effect": "magic"}, ruling(), "ask"), ({"effect": "external"}, ruling(defaults={"external": "deny"}), "deny"),
+    ],
+    "deny wins over ask and ask over allow, whatever their order and number": [
+        ({}, ruling(allow=EVERY, ask=EVERY, deny=EVERY), "deny"), ({}, ruling(allow=(EVERY, EVERY), ask=EVERY), "ask"),
+        ({}, ruling(allow=(Rule("x"), EVERY)), "allow"),
+    ],
+    "a rule wins over the tool's word, and that over the default": [
+        ({"effect": "read", "default": "deny"}, ruling(), "deny"),
+        ({"effect": "read", "default": "deny"}, ruling(allow=EVERY), "allow"),
+        ({"effect": "external", "default": "allow"}, ruling(), "allow"),
+    ],
+    "to deny or ask, what runs or what was written is enough; to allow, both must fit": [
+        (RENAMED, ruling("approve-all", deny=ENV), "deny"), (RENAMED, ruling(allow=EVERY, ask=ENV), "ask"),
+        (CHANGED, ruling(allow=NOTES), "ask"), ({"arguments": {"path": "a.md"}}, ruling(allow=NOTES), "allow"),
+    ],
+    "a policy's question makes an allow an ask, and lifts no denial": [
+        (ASKS, ruling(allow=EVERY), "ask"), (ASKS, ruling(defaults={"state": "allow"}), "ask"),
+        (ASKS, ruling("approve-all", allow=EVERY), "allow"), (ASKS, ruling("deny-all", allow=EVERY), "deny"),
+        ({"asks": ("Sure?", "Really?")}, ruling(), "ask"), (ASKS, ruling(deny=EVERY), "deny"),
+    ],
+    "approve-all answers questions and lifts no denial": [
+        ({}, ruling("approve-all"), "allow"), ({}, ruling("approve-all", deny=EVERY), "deny"),
+        ({"default": "deny"}, ruling("approve-all"), "deny"),
+    ],
+    "deny-all lets run what a rule allows, for which no default and no word of the tool is enough": [
+        ({}, ruling("deny-all", allow=EVERY), "allow"), ({"effect": "read"}, ruling("deny-all"), "deny"),
+        ({"default": "allow"}, ruling("deny-all"), "deny"), ({}, ruling("deny-all", ask=EVERY), "deny"),
+    ],
+    "a roundabout spelling is denied, and one that leads out of the folder is not allowed": [
+        ({"arguments": {"path": "reports/a.md"}}, REPORTS, "allow"),
+        ({"arguments": {"path": "reports/a.lock"}}, REPORTS, "ask"),
+        ({"arguments": {"path": "reports/.env"}}, REPORTS, "deny"),
+        ({"arguments": {"path": "x/../.env"}}, ("approve-all", REPORTS[1]), "deny"),
+        ({"arguments": {"path": "reports/../../etc/passwd"}}, REPORTS, "ask"),
+        ({"arguments": {}, "effect": "read"}, REPORTS, "allow"),
+    ],
+}  # fmt: skip
 
 
-def test_defaults_that_are_given_leave_the_others_as_they_are() -> None:
-    """One may be set without the rest."""
-    rules = ApprovalRules(defaults={"external": "deny"})
-    assert dict(rules.defaults) == {**DEFAULTS, "external": "deny"}
-    assert judge_call(gated(effect="external"), rules, "ask").verdict == "deny"
-
-
-def test_deny_wins_over_ask_and_ask_over_allow(wording: Wording) -> None:
-    """Whatever their order and number."""
-    call = gated()
-    assert judge_call(call, ApprovalRules(allow=(EVERY,), ask=(EVERY,), deny=(EVERY,)), "ask").verdict == "deny"
-    assert judge_call(call, ApprovalRules(allow=(EVERY, EVERY), ask=(EVERY,)), "ask").verdict == "ask"
-    found = judge_call(call, ApprovalRules(allow=(Rule("x"), EVERY)), "ask")
-    assert (found.verdict, found.explicit, found.reason) == ("allow", True, wording)
-
-
-def test_a_rule_wins_over_the_tools_word_and_that_over_the_default(wording: Wording) -> None:
-    """A tool may say itself what is done with its calls, where no rule speaks."""
-    call = gated(effect="read", default="deny")
-    assert judge_call(call, NO_RULES, "ask").verdict == "deny"
-    assert judge_call(call, NO_RULES, "ask").reason == wording
-    assert judge_call(call, ApprovalRules(allow=(EVERY,)), "ask").verdict == "allow"
-    assert judge_call(gated(effect="external", default="allow"), NO_RULES, "ask").verdict == "allow"
-
-
-def test_rules_look_at_what_runs_and_at_what_the_model_wrote() -> None:
-    """To deny or ask, either is enough; to allow, both must fit."""
-    env, notes = Rule("*", {"path": "**/.env"}), Rule("*", {"path": "*.md"})
-    renamed = gated(arguments={"p": ".env"}, written={"path": ".env"})
-    assert judge_call(renamed, ApprovalRules(deny=(env,)), "approve-all").verdict == "deny"
-    assert judge_call(renamed, ApprovalRules(allow=(EVERY,), ask=(env,)), "ask").verdict == "ask"
-    changed = gated(arguments={"path": "a.md"}, written={"path": "../a.md"})
-    assert judge_call(changed, ApprovalRules(allow=(notes,)), "ask").verdict == "ask"
-    assert judge_call(gated(arguments={"path": "a.md"}), ApprovalRules(allow=(notes,)), "ask").verdict == "allow"
+@pytest.mark.parametrize("rule", JUDGED)
+def test_the_verdict_on_a_call_and_its_reason(rule: str, wording: Wording) -> None:
+    """Rules, modes, defaults, the tool's own word and what policies ask."""
+    for options, (mode, rules), verdict in JUDGED[rule]:
+        found = judge_call(gated(**options), rules, mode)
+        assert (found.verdict, found.reason) == (verdict, wording)
+    plain, ruled = (judge_call(gated(), rules, "ask") for rules in (NO_RULES, ApprovalRules(allow=(EVERY,))))
+    assert (plain.explicit, ruled.explicit) == (False, True)
 
 
 def test_all_that_a_rule_names_must_fit() -> None:
@@ -87,107 +101,37 @@ def test_all_that_a_rule_names_must_fit() -> None:
     assert not rule.fits(gated(arguments={"path": "reports/a"}, path=("desk", "x")), "narrow")
 
 
-def test_a_deny_rule_over_a_path_is_not_dodged_and_an_allow_rule_not_stretched() -> None:
-    """A roundabout spelling is denied; one that leads out of the folder is not allowed."""
-    rules = ApprovalRules(
-        deny=(Rule("*", {"path": "**/.env"}),),
-        ask=(Rule("*", {"path": "*.lock"}),),
-        allow=(Rule("*", {"path": "reports/**"}),),
-    )
-
-    def said(path: str) -> Verdict:
-        return judge_call(
-            gated(arguments={"path": path}), rules, "approve-all" if path == "x/../.env" else "ask"
-        ).verdict
-
-    assert said("reports/a.md") == "allow"
-    assert said("reports/a.lock") == "ask"
-    assert said("reports/.env") == "deny"
-    assert said("x/../.env") == "deny"
-    assert said("reports/../../etc/passwd") == "ask"
-    assert judge_call(gated(arguments={}, effect="read"), rules, "ask").verdict == "allow"
-
-
-@pytest.mark.parametrize("rules", [ApprovalRules(allow=(EVERY,)), ApprovalRules(defaults={"state": "allow"})])
-def test_a_policys_question_makes_an_allow_an_ask(rules: ApprovalRules, wording: Wording) -> None:
-    """Whoever allowed it, unless the mode answers."""
-    call = gated(asks=("Is it over 100?",))
-    found = judge_call(call, rules, "ask")
-    assert (found.verdict, found.reason) == ("ask", wording)
-    assert judge_call(call, rules, "approve-all").verdict == "allow"
-    assert judge_call(call, rules, "deny-all").verdict == "deny"
-
-
-def test_a_policys_question_is_told_beside_the_rules_and_lifts_no_denial(wording: Wording) -> None:
-    """The person reads both; what is denied is not asked."""
-    call = gated(asks=("Sure?", "Really?"))
-    assert judge_call(call, NO_RULES, "ask").reason == wording
-    assert judge_call(call, ApprovalRules(deny=(EVERY,)), "ask").verdict == "deny"
-
-
-def test_approve_all_answers_questions_and_lifts_no_denial(wording: Wording) -> None:
-    """Deny stays deny."""
-    found = judge_call(gated(), NO_RULES, "approve-all")
-    assert found.verdict == "allow"
-    assert found.reason == wording
-    assert judge_call(gated(), ApprovalRules(deny=(EVERY,)), "approve-all").verdict == "deny"
-    assert judge_call(gated(default="deny"), NO_RULES, "approve-all").verdict == "deny"
-
-
-def test_deny_all_lets_run_what_a_rule_allows_and_nothing_else(wording: Wording) -> None:
-    """Neither a default nor a tool's own word is enough."""
-    assert judge_call(gated(), ApprovalRules(allow=(EVERY,)), "deny-all").verdict == "allow"
-    assert judge_call(gated(effect="read"), NO_RULES, "deny-all").verdict == "deny"
-    assert judge_call(gated(default="allow"), NO_RULES, "deny-all").verdict == "deny"
-    found = judge_call(gated(), ApprovalRules(ask=(EVERY,)), "deny-all")
-    assert (found.verdict, found.reason) == ("deny", wording)
-
-
-@pytest.mark.parametrize(
-    "rule,text",
-    [
-        (Rule("write_file"), "write_file"),
-        (Rule("*"), '"*"'),
-        (Rule("true"), '"true"'),
-        (Rule("x", source="a.yaml:3"), "x (a.yaml:3)"),
-        (
-            Rule("x", {"steps[0].title": "a", "b": ""}, agent="desk/*"),
-            '{tool: x, arguments: {"steps[0].title": a, b: ""}, agent: "desk/*"}',
-        ),
-        (
-            Rule("x", reads_everything=True, commit_on=cast("Any", [0, 1])),
-            "{tool: x, reads_everything: true, commit_on: [0, 1]}",
-        ),
-    ],
-)
+@pytest.mark.parametrize("rule, text", [
+    (Rule("write_file"), "write_file"), (Rule("*"), '"*"'), (Rule("true"), '"true"'),
+    (Rule("x", source="a.yaml:3"), "x (a.yaml:3)"),
+    (Rule("x", {"s[0].title": "a"}, agent="desk/*"), '{tool: x, arguments: {"s[0].title": a}, agent: "desk/*"}'),
+    (Rule("x", reads_everything=True, commit_on=(0, 1)), "{tool: x, reads_everything: true, commit_on: [0, 1]}"),
+])  # fmt: skip
 def test_a_rule_is_told_as_a_file_has_it(rule: Rule, text: str) -> None:
     """So that a reader finds it, and can copy it."""
     assert str(rule) == text
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        pytest.param(lambda: Rule(cast("Any", 3)), id="tool number"),
-        pytest.param(lambda: Rule(" "), id="tool blank"),
-        pytest.param(lambda: ApprovalRules(defaults=cast("Any", ["read"])), id="defaults list"),
-        pytest.param(lambda: Rule("x", agent=cast("Any", ["a"])), id="agent list"),
-        pytest.param(lambda: Rule("x", cast("Any", ["path"])), id="arguments list"),
-        pytest.param(lambda: Rule("x", {"path": cast("Any", ["a"])}), id="glob list"),
-        pytest.param(lambda: ApprovalRules(allow=cast("Any", ("x",))), id="allow name"),
-        pytest.param(lambda: Rule("x", reads_everything=cast("Any", "yes")), id="reads everything text"),
-        pytest.param(lambda: ApprovalRules(ask=(Rule("x", reads_everything=True),)), id="reads everything in ask"),
-        pytest.param(lambda: Rule("x", commit_on=cast("Any", "1")), id="commit on text"),
-        pytest.param(lambda: ApprovalRules(deny=(Rule("x", commit_on=(1,)),)), id="commit on in deny"),
-        pytest.param(lambda: ApprovalRules(ask=cast("Any", "x")), id="ask text"),
-        pytest.param(lambda: ApprovalRules(defaults=cast("Any", {"reed": "ask"})), id="effect unknown"),
-        pytest.param(lambda: ApprovalRules(defaults=cast("Any", {"read": "alow"})), id="default unknown"),
-    ],
-)
-def test_what_is_no_rule_is_told(make: Any, wording: Wording) -> None:
+NO_RULE: dict[str, tuple[Any, dict[str, Any]]] = {
+    "tool number": (Rule, {"tool": 3}), "tool blank": (Rule, {"tool": " "}),
+    "agent list": (Rule, {"tool": "x", "agent": ["a"]}), "arguments list": (Rule, {"tool": "x", "arguments": ["path"]}),
+    "glob list": (Rule, {"tool": "x", "arguments": {"path": ["a"]}}),
+    "reads everything text": (Rule, {"tool": "x", "reads_everything": "yes"}),
+    "reads everything in ask": (ApprovalRules, {"ask": (Rule("x", reads_everything=True),)}),
+    "commit on text": (Rule, {"tool": "x", "commit_on": "1"}),
+    "commit on in deny": (ApprovalRules, {"deny": (Rule("x", commit_on=(1,)),)}),
+    "allow name": (ApprovalRules, {"allow": ("x",)}), "ask text": (ApprovalRules, {"ask": "x"}),
+    "defaults list": (ApprovalRules, {"defaults": ["read"]}),
+    "effect unknown": (ApprovalRules, {"defaults": {"reed": "ask"}}),
+    "default unknown": (ApprovalRules, {"defaults": {"read": "alow"}}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("make, options", NO_RULE.values(), ids=NO_RULE)
+def test_what_is_no_rule_is_told(make: Any, options: dict[str, Any], wording: Wording) -> None:
     """Every wrong kind has its own words."""
     with refusal(AgentError, wording):
-        make()
+        make(**options)
 
 
 GLOBS = st.sampled_from(["*", "a", "b", "**/.env", "x/**", "a?*", "[ab]"])
@@ -205,21 +149,14 @@ MANY = st.lists(RULES, max_size=3).map(tuple)
 
 
 CALLS = st.builds(
-    gated,
-    st.sampled_from(["a", "b", "ab", "x/y"]),
-    st.fixed_dictionaries(
-        {},
-        optional={
-            "path": st.sampled_from(["a", "x/a", "x/../.env", ".env", "b"]),
-            "list": st.lists(st.sampled_from(["a", "b", ".env"]), max_size=2),
-            "deep": st.fixed_dictionaries({"key": st.sampled_from(["a", 1, None])}),
-        },
-    ),
+    gated, st.sampled_from(["a", "b", "ab", "x/y"]),
+    st.fixed_dictionaries({}, optional={"path": st.sampled_from(["a", "x/a", "x/../.env", ".env", "b"]),
+        "list": st.lists(st.sampled_from(["a", "b", ".env"]), max_size=2),
+        "deep": st.fixed_dictionaries({"key": st.sampled_from(["a", 1, None])})}),
     st.sampled_from(["read", "state", "external"]),
-    path=st.lists(st.sampled_from(["a", "b"]), min_size=1, max_size=2).map(tuple),
-    asks=st.sampled_from([(), ("?",)]),
+    path=st.lists(st.sampled_from(["a", "b"]), min_size=1, max_size=2).map(tuple), asks=st.sampled_from([(), ("?",)]),
     default=st.sampled_from([None, "allow", "ask", "deny"]),
-)
+)  # fmt: skip
 
 
 MODES: st.SearchStrategy[ApprovalMode] = st.sampled_from(["ask", "approve-all", "deny-all"])
@@ -230,13 +167,7 @@ STRICTNESS: dict[Verdict, int] = {"allow": 0, "ask": 1, "deny": 2}
 
 def more(rules: ApprovalRules, which: Verdict, rule: Rule) -> ApprovalRules:
     """The rules, and one more."""
-    match which:
-        case "allow":
-            return replace(rules, allow=(rule, *rules.allow))
-        case "ask":
-            return replace(rules, ask=(rule, *rules.ask))
-        case "deny":
-            return replace(rules, deny=(rule, *rules.deny))
+    return replace(rules, **cast("Any", {which: (rule, *getattr(rules, which))}))
 
 
 @given(CALLS, MANY, MANY, MANY, RULES, MODES)
@@ -327,34 +258,21 @@ def test_names_are_read_without_the_blanks_around_them() -> None:
 
 
 FAULTS = {
-    "list": "- a",
-    "unknown key": "alow: []",
-    "key twice": "allow: [a]\nallow: [b]",
-    "allow nothing": "allow:",
-    "ask mapping": "ask: {tool: x}",
-    "unknown effect": "defaults: {reed: ask}",
-    "unknown default": "defaults: {read: alow}",
-    "tool number": "allow: [5]",
-    "tool empty": "allow: ['']",
-    "tool mapping": "allow: [{tool: {a: b}}]",
-    "agent number": "allow: [{tool: x, agent: 3}]",
-    "empty rule": "allow: [{}]",
-    "no tool": "allow: [{agent: x}]",
-    "unknown key of a rule": "allow: [{tol: x, tool: y}]",
-    "arguments text": "allow: [{tool: x, arguments: path}]",
+    "list": "- a", "unknown key": "alow: []", "key twice": "allow: [a]\nallow: [b]", "allow nothing": "allow:",
+    "ask mapping": "ask: {tool: x}", "unknown effect": "defaults: {reed: ask}",
+    "unknown default": "defaults: {read: alow}", "tool number": "allow: [5]", "tool empty": "allow: ['']",
+    "tool mapping": "allow: [{tool: {a: b}}]", "agent number": "allow: [{tool: x, agent: 3}]",
+    "empty rule": "allow: [{}]", "no tool": "allow: [{agent: x}]",
+    "unknown key of a rule": "allow: [{tol: x, tool: y}]", "arguments text": "allow: [{tool: x, arguments: path}]",
     "several globs": "allow: [{tool: x, arguments: {path: [a, b]}}]",
     "no glob": "allow: [{tool: x, arguments: {path: }}]",
     "argument nowhere": "allow: [{tool: x, arguments: {a..b: x}}]",
-    "infinite": "allow: [{tool: x, arguments: {a: .inf}}]",
-    "unknown expect": "allow: [{tool: x, expect: nothing}]",
+    "infinite": "allow: [{tool: x, arguments: {a: .inf}}]", "unknown expect": "allow: [{tool: x, expect: nothing}]",
     "reads everything in deny": "deny: [{tool: x, reads_everything: true}]",
     "reads everything text": "allow: [{tool: x, reads_everything: 'yes'}]",
-    "commit on in ask": "ask: [{tool: x, commit_on: [0, 1]}]",
-    "commit on large": "allow: [{tool: x, commit_on: 256}]",
-    "expect nothing": "allow: [{tool: x, expect: }]",
-    "star": "deny:\n- *\n",
-    "documents": "---\n---\n",
-}
+    "commit on in ask": "ask: [{tool: x, commit_on: [0, 1]}]", "commit on large": "allow: [{tool: x, commit_on: 256}]",
+    "expect nothing": "allow: [{tool: x, expect: }]", "star": "deny:\n- *\n", "documents": "---\n---\n",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("text", FAULTS.values(), ids=FAULTS)

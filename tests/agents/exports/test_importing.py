@@ -1,21 +1,33 @@
-"""Modules of a project are imported once, and unseen by other projects."""
+"""Modules of a project are imported once, unseen by others; names in a registry, and functions that become tools."""
 
 from __future__ import annotations
 
 import importlib
-import pickle
 import sys
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 import pytest
+from pydantic_ai import RunContext, Tool
+from pydantic_ai import Tool as PydanticTool
+from pydantic_ai.toolsets import FunctionToolset
 
 from handrail import store
-from handrail.agents.modules import forget_modules, import_modules, package_name
-from handrail.errors import UnknownTypeError
+from handrail.agents import AgentFile, Entry, Origin, Project, Registry, load_agent
+from handrail.agents.modules import exports, forget_modules, import_modules, package_name
+from handrail.agents.registry import (
+    BUILT_IN,
+    AgentReference,
+    FactoryFunction,
+    Kind,
+    PackageExport,
+    ToolsetFactory,
+    resolve,
+)
+from handrail.errors import DiscoveryError, HandrailError, RegistryError, ResolutionError, UnknownTypeError
 from handrail.session import Session
-from tests.agents.kit import imported, write
+from tests.agents.kit import imported, module_of, refusal, write
 from tests.wording import Wording
 
 
@@ -41,23 +53,16 @@ SIBLINGS = {
     "helpers.py": "x = object()",
     "lib/deep.py": "y = object()",
     "tools.py": """
-        import json
-        import lib.deep
-        import lib.deep as deep
+        import json, lib.deep, lib.deep as deep
         from helpers import x
         from tools import money
         from . import helpers
-
         def lazy():
             import helpers as found
             from tools.money import rate
             return found, rate
         """,
-    "tools/money.py": """
-        from helpers import x
-        from tools.rates import rate
-        from . import rates
-        """,
+    "tools/money.py": "from helpers import x\nfrom tools.rates import rate\nfrom . import rates",
     "tools/rates.py": "rate = object()",
 }
 
@@ -68,13 +73,10 @@ def test_modules_find_their_siblings_and_each_file_is_one_module(tmp_path: Path)
     tools, money, rates, helpers, deep = loaded(
         write(tmp_path, SIBLINGS), "tools.py", "tools/money.py", "tools/rates.py", "helpers.py", "lib/deep.py"
     )
-    assert tools.helpers is helpers
     assert tools.x is money.x is helpers.x
-    assert tools.money is money
-    assert money.rates is rates
     assert tools.lib.deep is tools.deep is deep
-    assert tools.lazy() == (helpers, rates.rate)
-    assert tools.json is importlib.import_module("json")
+    assert (tools.helpers, tools.money, money.rates) == (helpers, money, rates)
+    assert (tools.lazy(), tools.json) == ((helpers, rates.rate), importlib.import_module("json"))
 
 
 def test_nothing_is_imported_by_a_name_that_others_use(tmp_path: Path) -> None:
@@ -94,13 +96,6 @@ def test_two_projects_have_modules_of_the_same_names(tmp_path: Path) -> None:
     second = write(tmp_path / "b" / "desk", {"tools.py": source, "helpers.py": "x = 2"})
     (one,), (two,) = loaded(first, "tools.py"), loaded(second, "tools.py")
     assert (one.x, two.x, one.lazy(), two.lazy()) == (1, 2, 1, 2)
-
-
-def test_a_project_does_not_see_the_modules_of_another(tmp_path: Path, wording: Wording) -> None:
-    """What is no file of the folder and not installed is not found."""
-    loaded(write(tmp_path / "a", {"tools.py": "import helpers", "helpers.py": ""}), "tools.py")
-    (problem,) = problems(write(tmp_path / "b", {"tools.py": "\nimport helpers"}), "tools.py")
-    assert problem == wording
 
 
 def test_a_file_wins_over_an_installed_module_and_only_for_its_project(tmp_path: Path) -> None:
@@ -130,43 +125,11 @@ def test_what_a_link_out_of_the_project_leads_to_is_not_executed(tmp_path: Path,
     assert not left.exists()
 
 
-def test_modules_are_executed_once_until_they_are_forgotten(tmp_path: Path) -> None:
-    """Whoever holds an old module keeps it; the next import reads the file as it then is."""
-    write(tmp_path, {"tools.py": "from helpers import x", "helpers.py": "x = 1"})
-    (first,) = loaded(tmp_path, "tools.py")
-    write(tmp_path, {"helpers.py": "x = 2"})
-    (same,) = loaded(tmp_path, "tools.py")
-    forget_modules(tmp_path)
-    assert modules_of(tmp_path) == set()
-    (other,) = loaded(tmp_path, "tools.py")
-    assert same is first
-    assert (first.x, other.x) == (1, 2)
-
-
-def test_what_a_module_defines_can_be_pickled(tmp_path: Path) -> None:
-    """Classes are found under the name of their module."""
-    (tools,) = loaded(write(tmp_path, {"tools.py": "class Order: pass"}), "tools.py")
-    assert type(pickle.loads(pickle.dumps(tools.Order()))) is tools.Order  # noqa: S301 - it was pickled here
-
-
-def test_a_module_that_was_imported_before_stays_when_another_fails(tmp_path: Path, wording: Wording) -> None:
-    """A project that runs keeps its modules."""
-    (tools,) = loaded(write(tmp_path, {"tools.py": "", "bad.py": "import tools\n1 / 0"}), "tools.py")
-    (problem,) = problems(tmp_path, "tools.py", "bad.py")
-    assert problem == wording
-    assert loaded(tmp_path, "tools.py") == [tools]
-
-
 @pytest.mark.requirement("A-15")
-@pytest.mark.parametrize(
-    "source",
-    [
-        pytest.param("x = (", id="syntax"),
-        pytest.param("\n\n1 / 0", id="exception"),
-        pytest.param("import broken", id="syntax of a sibling"),
-        pytest.param("import tools.part", id="no package"),
-    ],
-)
+@pytest.mark.parametrize("source", [
+    pytest.param("x = (", id="syntax"), pytest.param("\n\n1 / 0", id="exception"),
+    pytest.param("import broken", id="syntax of a sibling"), pytest.param("import tools.part", id="no package"),
+])  # fmt: skip
 def test_what_keeps_a_module_from_being_imported_is_told_with_its_line(
     tmp_path: Path, source: str, wording: Wording
 ) -> None:
@@ -193,34 +156,6 @@ def test_a_module_and_a_package_of_one_name_are_told_apart_or_refused(tmp_path: 
     assert problem == wording
 
 
-def test_the_package_of_a_folder_is_executed_before_its_modules(tmp_path: Path) -> None:
-    """`__init__.py` makes a package as ever, and its relative imports work."""
-    write(tmp_path, {"tools/__init__.py": "from .rates import rate", "tools/rates.py": "rate = 7"})
-    write(tmp_path, {"tools/money.py": "from . import rate\nfrom tools import rate as same"})
-    (money,) = loaded(tmp_path, "tools/money.py")
-    assert money.rate == money.same == 7
-
-
-@pytest.mark.parametrize("name", ["a.b.py", ".hidden/tools.py", "tools.txt"])
-def test_a_file_that_python_could_not_import_is_told(tmp_path: Path, name: str, wording: Wording) -> None:
-    """A dot in a path would be another package."""
-    (problem,) = problems(write(tmp_path, {name: ""}), name)
-    assert problem == wording
-
-
-@pytest.mark.parametrize("name", ["my-tools.py", "größe.py", "with space.py", "class.py"])
-def test_the_name_of_a_file_need_not_be_one_of_python(tmp_path: Path, name: str) -> None:
-    """Discovery imports it; only its siblings cannot."""
-    (module,) = loaded(write(tmp_path / "ärger mit-Namen", {name: "x = 1"}), name)
-    assert module.x == 1
-
-
-def test_siblings_that_import_each_other_work_as_in_python(tmp_path: Path) -> None:
-    """A circle that uses nothing before it is there is none."""
-    a, b = loaded(write(tmp_path, {"a.py": "import b\nx = 1", "b.py": "import a\ny = 2"}), "a.py", "b.py")
-    assert (a.b, b.a) == (b, a)
-
-
 @pytest.mark.parametrize("raised", [pytest.param("Mute", id="mute"), pytest.param("BaseException('odd')", id="base")])
 def test_whatever_a_module_raises_is_told_and_hides_no_other_problem(
     tmp_path: Path, raised: str, wording: Wording
@@ -233,7 +168,6 @@ def test_whatever_a_module_raises_is_told_and_hides_no_other_problem(
 
 TOOLS = """
 from dataclasses import dataclass
-
 @dataclass(frozen=True)
 class Note:
     text: str
@@ -303,3 +237,234 @@ def test_a_class_that_moved_to_another_module_is_not_guessed(url: str, tmp_path:
     with store.open(url) as kept, pytest.raises(UnknownTypeError):
         Session.open(kept, "desk")
     forget_modules(folder)
+
+
+def ping(text: str) -> str:
+    """Answer."""
+    return text
+
+
+def make(ctx: RunContext[Any]) -> FunctionToolset[Any]:
+    """Make a toolset."""
+    return FunctionToolset()
+
+
+def entry(name: str, origin: Origin = BUILT_IN, kind: Kind = "toolset") -> Entry:
+    """An entry with nothing much behind it."""
+    return Entry(name, kind, AgentReference(name), origin)
+
+
+@pytest.mark.requirement("A-12")
+def test_a_name_that_is_taken_is_told_with_both_origins(wording: Wording) -> None:
+    """All of them in one message, those of what is built in as well as those of files and agents."""
+    entries = [
+        entry("files"),
+        entry("files", Origin("module", "tools.py")),
+        entry("desk", Origin("agent", "desk.agent")),
+    ]
+    entries += [entry("ping", Origin("module", f"tools/{name}.py"), "tool") for name in ("b", "a")]
+    with pytest.raises(RegistryError) as caught:
+        Registry.of([*entries, entry("alone"), entry("desk", Origin("module", "tools.py"))])
+    assert caught.value.names == ("desk", "files", "ping")
+    assert str(caught.value) == wording
+
+
+@pytest.mark.parametrize("name", ["", " ", "a b", "a/b", "é", "a\n", "a" * 65])
+def test_a_name_that_nobody_can_write_is_refused(name: str, wording: Wording) -> None:
+    """Names of entries are those that an agent file can say and a model can call."""
+    with pytest.raises(RegistryError) as caught:
+        Registry.of([entry(name)])
+    assert str(caught.value) == wording
+    assert caught.value.names == (name,)
+
+
+@pytest.mark.requirement("A-18")
+def test_a_program_registers_what_it_has_at_hand(wording: Wording) -> None:
+    """Functions become tools; tools and toolsets stay the objects that they are."""
+    tool, desk = Tool(ping, name="again"), FunctionToolset[Any](id="desk")
+    registry = Registry.of_python(tools=[ping, tool], toolsets={"front": desk, "made": make})
+    assert list(registry.tools) == ["ping", "again"]
+    assert registry.tools["again"].value is tool
+    assert registry.toolsets["front"].value is desk
+    assert registry.toolsets["made"].value == ToolsetFactory(make)
+    assert registry.tools["ping"].label == wording
+    assert Registry.of_python().entries == ()
+
+
+def test_all_that_a_program_cannot_register_is_told_at_once(wording: Wording) -> None:
+    """Tools and toolsets in one error."""
+    with pytest.raises(DiscoveryError) as caught:
+        Registry.of_python(tools={"pong": ping}, toolsets=7)
+    assert caught.value.offenders == ("pong", "toolsets")
+    assert str(caught.value) == wording
+
+
+REGISTRY = Registry.of_python(
+    tools=[Tool(ping, name="search"), Tool(ping, name="lookup")],
+    toolsets={"search": FunctionToolset(), "files": FunctionToolset()},
+)
+
+
+def agent(*, tools: tuple[str, ...] = (), toolsets: tuple[str, ...] = (), path: Path | None = None) -> AgentFile:
+    """An agent that names these."""
+    return AgentFile(name="desk", instructions="Work.", tools=tools, toolsets=toolsets, path=path)
+
+
+def refused(file: AgentFile, registry: Registry = REGISTRY) -> ResolutionError:
+    """Why an agent cannot be resolved."""
+    with pytest.raises(ResolutionError) as caught:
+        resolve(file, registry)
+    assert caught.value.agent == "desk"
+    return caught.value
+
+
+@pytest.mark.requirement("A-16")
+def test_a_name_of_both_kinds_is_looked_up_by_its_field() -> None:
+    """One agent uses the tool, one the toolset, and one both; each gets the right one, in its order."""
+    tool, toolset = REGISTRY.tools["search"], REGISTRY.toolsets["search"]
+    assert resolve(agent(tools=("search",)), REGISTRY).tools == (tool,)
+    assert resolve(agent(toolsets=("search",)), REGISTRY).toolsets == (toolset,)
+    both = resolve(agent(tools=("lookup", "search"), toolsets=("files", "search")), REGISTRY)
+    assert both.tools == (REGISTRY.tools["lookup"], tool)
+    assert both.toolsets == (REGISTRY.toolsets["files"], toolset)
+
+
+@pytest.mark.requirement("A-17")
+@pytest.mark.parametrize(
+    "file, names",
+    [(agent(tools=("files",), path=Path("agents/desk.agent")), ("files",)), (agent(toolsets=("lookup",)), ("lookup",)),
+        (agent(tools=("serch", "lookup", "zzz"), toolsets=("file",)), ("serch", "zzz", "file"))],
+    ids=["toolset under tools", "tool under toolsets", "several"],
+)  # fmt: skip
+def test_names_in_the_wrong_field_are_told_to_move(file: AgentFile, names: tuple[str, ...], wording: Wording) -> None:
+    """The error names agent, file, field and all names, the nearest, and all that there are."""
+    error = refused(file)
+    assert error.names == names
+    assert str(error) == wording
+
+
+@pytest.mark.requirement("A-23")
+def test_a_factory_without_parameters_is_refused_before_any_run(wording: Wording) -> None:
+    """However it came into the registry; the message shows how a factory is written."""
+
+    def make() -> FunctionToolset[Any]:
+        return FunctionToolset()
+
+    factory = ToolsetFactory(cast("FactoryFunction", make))  # wrong on purpose
+    registry = Registry.of([Entry("made", "toolset", factory, Origin("module", "tools.py"))])
+    told = str(refused(agent(toolsets=("made",)), registry))
+    assert told == wording
+
+
+def test_a_package_that_cannot_be_loaded_is_told_along_with_the_others(wording: Wording) -> None:
+    """Its own error is the cause."""
+
+    def load() -> Entry:
+        raise DiscoveryError("it is broken", module="shop")
+
+    registry = Registry.of([], offers=[PackageExport("shop", "toolset", Origin("package", "shop"), load)])
+    error = refused(agent(tools=("x",), toolsets=("shop",)), registry)
+    assert error.names == ("x", "shop")
+    assert str(error) == wording
+    assert isinstance(error.__cause__, DiscoveryError)
+
+
+TYPES = """
+import enum
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from pydantic import BaseModel, Field, Json
+@dataclass
+class Approve: why: str
+@dataclass
+class Reject: why: str
+@dataclass
+class Circle: radius: float
+@dataclass
+class Square: side: float
+class One(BaseModel): why: str = ""
+class Two(BaseModel): why: str = ""
+"""
+
+
+REFUSED = [
+    *("complex", "list[complex] | None", "Approve | Reject", "One | Two", "dict[str, list[Approve] | list[Reject]]"),
+    *("Json[int]", "Annotated[int, {'minimum': 5}]", "list[Annotated[str, Field(gt=2)]]"),
+]
+
+
+TAKEN = [
+    *("One", "Circle | Square", "Approve | str", "Approve | None", "Path | str", "datetime | str"),
+    *("dict[str, Any]", "Annotated[int, Field(gt=1, lt=5)]", "tuple[int, ...]"),
+]
+
+
+def module(kind: str, export: str = "TOOLS = [f]") -> str:
+    """The source of a module with a function of a parameter of this type."""
+    return f'{TYPES}\ndef f(x: {kind}) -> str:\n    "Does it."\n    return ""\n\n{export}\n'
+
+
+def signature_faults(folder: Path, kind: str, export: str) -> DiscoveryError:
+    """Why a module with a parameter of this type cannot be registered."""
+    with pytest.raises(DiscoveryError) as caught:
+        exports(module_of(folder, module(kind, export)), where="tools.py")
+    return caught.value
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+@pytest.mark.parametrize("export", [pytest.param("TOOLS = [f]", id="tools"), pytest.param("__all__ = ['f']", id="all")])
+def test_a_function_with_such_a_parameter_is_refused(tmp_path: Path, kind: str, export: str, wording: Wording) -> None:
+    """With its parameter, and the cure."""
+    error = signature_faults(tmp_path, kind, export)
+    assert error.offenders == ("f",)
+    assert str(error) == wording
+
+
+def test_all_faults_of_a_function_are_told_at_once(tmp_path: Path, wording: Wording) -> None:
+    """With what to export instead, if PydanticAI can read the function."""
+    source = "def f(a, b: 'Unknown', c: complex) -> Agent: ...\ndef g(a, *rest: int) -> str: ...\n"
+    source += "class Order(BaseModel):\n    number: str = Field(alias='orderNumber')\ndef h(order: Order) -> str: ...\n"
+    with refusal(DiscoveryError, wording):
+        exports(module_of(tmp_path, f"{TYPES}{source}TOOLS = [f, g, h]"), where="tools.py")
+    read = exports(module_of(tmp_path / "other", f"{TYPES}{source}TOOLS = [Tool(g), Tool(h)]"), where="tools.py")
+    assert [type(entry.value) for entry in read] == [PydanticTool, PydanticTool]
+
+
+@pytest.mark.parametrize("kind", TAKEN)
+def test_a_parameter_that_a_model_can_say_is_taken(tmp_path: Path, kind: str) -> None:
+    """Models of pydantic bring validators of their own, and are left to them."""
+    (entry,) = exports(module_of(tmp_path, module(kind)), where="tools.py")
+    assert entry.name == "f"
+
+
+def test_loading_and_checking_refuse_it(tmp_path: Path, wording: Wording) -> None:
+    """`Project.load`, `load_agent` and the survey of `handrail check`."""
+    imports = "from __future__ import annotations\n"
+    text = "---\nname: desk\ntools: [f]\n---\nJudge.\n"
+    write(tmp_path, {"desk.agent": text, "tools.py": imports + module("complex")})
+    for load in (lambda: Project.load(tmp_path), lambda: load_agent(tmp_path / "desk.agent")):
+        with refusal(HandrailError, wording):
+            load()
+    _, problems = Project.survey(tmp_path)
+    assert list(problems) == wording
+
+
+DECORATED = """
+from handrail import tool
+
+class Desk:
+    def greet(self, name: str) -> str:
+        return name
+    def leave(self, name: str) -> str:
+        return name
+
+greet = tool(Desk().greet)
+"""
+
+
+@pytest.mark.parametrize("method", ["Desk.greet", "Desk.leave"])
+def test_a_method_without_its_object_cannot_be_exported(tmp_path: Path, method: str, wording: Wording) -> None:
+    """It has no object to be called on, decorated or not."""
+    with refusal(DiscoveryError, wording):
+        exports(module_of(tmp_path, f"{DECORATED}TOOLS = [{method}]"), where="tools.py")

@@ -21,7 +21,6 @@ from pydantic_ai import (
     UnexpectedModelBehavior,
     UserPromptPart,
 )
-from pydantic_ai import TextPart as Text
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
 from handrail import store, tool
@@ -307,6 +306,12 @@ def chief(*then: Reply) -> list[Reply]:
 END = [Reply(text="Done.")]
 
 
+async def plays(kept: Store, boss: LoadedAgent, *replies: Reply, name: str = "s", **options: Any) -> None:
+    """Play replies and the end in a session that is opened for it."""
+    with Session.open(kept, name) as session:
+        await play(boss, [*replies, *END], session=session, **options)
+
+
 def pays(order: str = "A", number: str = "own") -> list[Reply]:
     """The reply by which the boss pays."""
     return [Reply(calls=[Call("pay", {"order": order}, id=number)])]
@@ -321,9 +326,7 @@ async def test_an_unknown_effect_of_a_called_agent_is_not_repeated(
 ) -> None:
     """The repeat is refused; other orders are paid."""
     bank, log = Bank(True), CallLog()
-    with Session.open(kept, "s") as session:
-        replies = [*clerk("one"), *second, *clerk("three", "B"), *END]
-        await play(bank.boss(tmp_path), replies, session=session, listener=log)
+    await plays(kept, bank.boss(tmp_path), *clerk("one"), *second, *clerk("three", "B"), listener=log)
     assert bank.paid == ["A", "B"]
     assert [each.call_id for each in log.ended if each.refused] in [["two-pay"], ["own"]]
 
@@ -331,9 +334,7 @@ async def test_an_unknown_effect_of_a_called_agent_is_not_repeated(
 async def test_an_unknown_effect_of_the_caller_is_not_repeated_by_its_agents(kept: Store, tmp_path: Path) -> None:
     """Nor by those that they call."""
     bank = Bank(True)
-    replies = [*pays(), *clerk("one"), *chief(Reply(text="Sent.")), *END]
-    with Session.open(kept, "s") as session:
-        await play(bank.boss(tmp_path), replies, session=session)
+    await plays(kept, bank.boss(tmp_path), *pays(), *clerk("one"), *chief(Reply(text="Sent.")))
     assert bank.paid == ["A"]
 
 
@@ -354,13 +355,11 @@ async def test_what_a_person_has_found_out_answers_an_equal_call_after_a_restart
     """In a session that has been opened again, as in the process of another day."""
     bank, log = Bank(True), CallLog()
     boss = bank.boss(tmp_path)
-    with Session.open(kept, "s") as session:
-        await play(boss, [*clerk("one"), *END], session=session)
+    await plays(kept, boss, *clerk("one"))
     (row,) = kept.rows()
     assert EffectLedger(kept).resolve(row, EffectResult("paid, says ann"))
     for number, paid in (("two", ["A"]), ("three", ["A", "A"])):
-        with Session.open(kept, "s") as session:
-            await play(boss, [*clerk(number), *END], session=session, listener=log)
+        await plays(kept, boss, *clerk(number), listener=log)
         assert bank.paid == paid
     assert (log.told["two-pay"], log.told["three-pay"]) == ("paid, says ann", "A is paid")
 
@@ -369,8 +368,7 @@ async def test_sessions_that_are_not_of_the_run_pay_for_themselves(kept: Store, 
     """Also one whose id begins as that of the run does."""
     bank = Bank(True, True, True)
     for name in ("s", "s-2", "t/s"):
-        with Session.open(kept, name) as session:
-            await play(bank.boss(tmp_path), [*clerk("one"), *END], session=session)
+        await plays(kept, bank.boss(tmp_path), *clerk("one"), name=name)
     assert bank.paid == ["A", "A", "A"]
 
 
@@ -380,15 +378,13 @@ async def test_a_session_of_a_called_agent_that_is_opened_by_itself_belongs_to_t
     """Its row names the session that it works for."""
     bank = Bank(True, False, True)
     boss = bank.boss(tmp_path)
-    with Session.open(kept, "s") as session:
-        await play(boss, [*pays("A"), *clerk("one", "B"), *END], session=session)
+    await plays(kept, boss, *pays("A"), *clerk("one", "B"))
     (child,) = {row.partition for row in kept.rows()} - {"s"}
     with Session.open(kept, child) as session:
         till = executor(tool(effect="external", name="pay")(bank.pay), session=session)
         for order in ("A", "C"):
             assert not till.execute(ToolCall(order, "pay", {"order": order}), reply="r").success
-    with Session.open(kept, "s") as session:
-        await play(boss, [*clerk("three", "C"), *END], session=session)
+    await plays(kept, boss, *clerk("three", "C"))
     assert bank.paid == ["A", "B", "C"]
 
 
@@ -403,23 +399,22 @@ class Failing:
         self.prefix = prefix
         self.read: dict[str, str] = {}
 
-    @property
-    def model(self) -> FunctionModel:
-        """The model."""
-        return FunctionModel(self.reply)
+    async def run(self, boss: LoadedAgent, session: Session, input: str | None = "Pay.") -> None:
+        """Run the boss with this model."""
+        options = RunOptions(session=session, model=FunctionModel(self.reply), mode="approve-all")
+        await boss.run_async(input, options)
 
     def reply(self, messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
         """Answer a request of boss or clerk."""
         came = {part.tool_call_id: str(part.content) for part in returns(messages)}
         self.read |= came
-        tool, argument = (
-            ("clerk", "input") if "clerk" in {each.name for each in info.function_tools} else ("pay", "order")
-        )
+        is_boss = "clerk" in {each.name for each in info.function_tools}
+        tool, argument = ("clerk", "input") if is_boss else ("pay", "order")
         if f"{self.prefix}{tool}" not in came:
             return ModelResponse([ToolCallPart(tool, {argument: "A"}, f"{self.prefix}{tool}")])
         if tool == "pay":
             raise self.error
-        return ModelResponse([Text("Done.")])
+        return ModelResponse([TextPart("Done.")])
 
 
 ERRORS = {
@@ -437,8 +432,7 @@ async def test_the_failure_of_an_agent_names_what_it_has_done(
     """Also where what a provider writes is cut; and it says not to ask for it again."""
     failing = Failing(ERRORS[kind])
     with Session.open(kept, "s") as session:
-        options = RunOptions(session=session, model=failing.model, mode="approve-all")
-        await Bank(silent).boss(tmp_path).run_async("Pay.", options)
+        await failing.run(Bank(silent).boss(tmp_path), session)
     assert failing.read["clerk"].replace("server error", "") == wording
 
 
@@ -448,14 +442,11 @@ async def test_the_failure_of_a_resumed_agent_names_what_it_did_before(
     """In another process: the run is cut off after the payment, and the provider fails when it is resumed."""
     bank = Bank()
     failing = Failing(RunAbortedError("the process ends"))
-    with Session.open(kept, "s") as session:
-        options = RunOptions(session=session, model=failing.model, mode="approve-all")
-        with pytest.raises(RunAbortedError):
-            await bank.boss(tmp_path).run_async("Pay.", options)
+    with Session.open(kept, "s") as session, pytest.raises(RunAbortedError):
+        await failing.run(bank.boss(tmp_path), session)
     failing.error = ERRORS["500"]
     with Session.open(kept, "s") as session:
-        options = RunOptions(session=session, model=failing.model, mode="approve-all")
-        await bank.boss(tmp_path).run_async(None, options)
+        await failing.run(bank.boss(tmp_path), session, None)
     assert failing.read["clerk"].replace("server error", "") == wording
     assert bank.paid == ["A"]
 
@@ -463,9 +454,7 @@ async def test_the_failure_of_a_resumed_agent_names_what_it_did_before(
 async def test_the_failure_of_an_agent_names_what_the_agents_below_it_have_done(kept: Store, tmp_path: Path) -> None:
     """The chief pays by a clerk that answers, and fails then."""
     bank, log = Bank(), CallLog()
-    with Session.open(kept, "s") as session:
-        replies = [*chief(Reply(text=""), Reply(text="")), *END]
-        await play(bank.boss(tmp_path), replies, session=session, listener=log)
+    await plays(kept, bank.boss(tmp_path), *chief(Reply(text=""), Reply(text="")), listener=log)
     assert "pay itself was done" in log.told["chief"]
 
 
@@ -479,7 +468,7 @@ async def test_an_outcome_that_an_agent_has_read_before_it_failed_answers_the_ne
         await play(boss, [*clerk("one"), *END], session=session)
         bank.is_open = True
         failing = Failing(ERRORS["500"], "two-")
-        await boss.run_async("Pay.", RunOptions(session=session, model=failing.model, mode="approve-all"))
+        await failing.run(boss, session)
         assert failing.read["two-pay"] == "paid, says the bank"
         await play(boss, [*clerk("three"), *END], session=session, listener=log)
     assert (log.told["three-pay"], bank.paid) == ("paid, says the bank", ["A"])

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic_ai.messages import ModelMessage
 from pydantic_ai.toolsets import FunctionToolset
 
 from handrail import tool
@@ -17,8 +16,8 @@ from handrail.prompt import MarkdownSection
 from handrail.prompt.disclosure import OpenSections
 from handrail.session import Session
 from handrail.store import SqliteStore
-from handrail.testing import Call, Expect, Outcome, Reply, ScriptedModel
-from tests.agents.kit import CallLog, desk, outcomes, play, refusal, returns, ruled, write
+from handrail.testing import Call, Expect, Outcome, Reply
+from tests.agents.kit import CallLog, called, desk, outcomes, play, refusal, returns, ruled, watched, write
 from tests.wording import Wording
 
 pytestmark = pytest.mark.anyio
@@ -65,30 +64,6 @@ def loaded(folder: Path, front: str, **toolsets: Any) -> LoadedAgent:
     return desk(folder / "project", toolsets=toolsets, front=front)
 
 
-class Watched(ScriptedModel):
-    """Notes the names of the tools and the instructions of each request."""
-
-    def __init__(self, replies: list[Reply]) -> None:
-        super().__init__(replies)
-        self.tools: list[list[str]] = []
-        self.instructions: list[str] = []
-        self.messages: list[ModelMessage] = []
-
-    async def _reply(self, messages: Any, info: Any) -> Any:
-        self.tools.append(sorted(each.name for each in info.function_tools))
-        self.instructions.append(info.instructions or "")
-        self.messages = messages
-        return await super()._reply(messages, info)
-
-
-async def watched(agent: LoadedAgent, replies: list[Reply], input: str | None = "Do it.", **options: Any) -> Watched:
-    """Play a script, with everything approved unless `options` say otherwise."""
-    chosen: dict[str, Any] = {"mode": "approve-all", **options}
-    with Watched(replies) as model:
-        await agent.run_async(input, RunOptions(model=model, **chosen))
-    return model
-
-
 def opens(*paths: str, id: str = "open") -> Call:
     """A call that opens these sections."""
     return Call(OPEN, {"paths": list(paths), "reason": "they are needed"}, id=id)
@@ -107,8 +82,7 @@ async def test_a_toolset_is_closed_until_the_model_opens_it(tmp_path: Path, word
     assert [part.content for part in returns(model.messages)[:2]] == wording
     assert model.tools[0] == ["close_sections", "look", OPEN]
     assert model.tools[1] == ["close_sections", "look", OPEN, "refund"]
-    assert model.instructions[0] == wording
-    assert model.instructions[1] == wording
+    assert model.instructions[:2] == [wording, wording]
     assert outcomes(session) == [("open", False), ("early", False), ("late", True)]
     assert session[OpenSections].all() == (OpenSections("desk", ("money",), (), session[OpenSections].all()[0].reply),)
 
@@ -145,13 +119,9 @@ async def test_sections_of_a_toolset_are_opened_by_the_tools_of_the_run(tmp_path
 async def test_opening_is_not_asked_about_and_a_rule_may_deny_it(tmp_path: Path, wording: Wording) -> None:
     """It shows tools, and each of their calls is judged for itself."""
     agent = loaded(tmp_path, "disclose: {money: Refunds.}", money=money())
-    opened = Reply(text="Done.", expect=Expect(messages={"open": Outcome.ok()}))
-    result = await play(agent, [Reply(calls=[opens("money")]), opened], mode="ask")
-    assert returns(result.messages)[0].content == wording
-    denied = Reply(text="Done.", expect=Expect(messages={"open": Outcome.failed()}))
-    rules = ruled("deny: [open_sections]")
-    result = await play(agent, [Reply(calls=[opens("money")]), denied], mode="ask", rules=rules)
-    assert returns(result.messages)[0].content == wording
+    for rules, came in ((ruled(""), Outcome.ok()), (ruled("deny: [open_sections]"), Outcome.failed())):
+        result = await play(agent, called(opens("money"), open=came), mode="ask", rules=rules)
+        assert returns(result.messages)[0].content == wording
 
 
 async def test_names_are_compared_with_those_of_closed_toolsets(tmp_path: Path) -> None:

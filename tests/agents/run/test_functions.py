@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import date
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import pytest
-from pydantic import Field
 from pydantic_ai import (
-    ApprovalRequired,
     BinaryContent,
     ModelRetry,
     RunContext,
@@ -22,20 +19,18 @@ from pydantic_ai import (
     UserPromptPart,
 )
 from pydantic_ai import Tool as Allowed
-from pydantic_ai.messages import BinaryImage, ToolReturnPart
+from pydantic_ai.messages import BinaryImage
 from pydantic_ai.toolsets import FunctionToolset
 
 from handrail import tool
 from handrail.adapters.hooks import FeedbackGiven, SentBack
 from handrail.adapters.pydantic_ai import tool_context
-from handrail.agents import Answer, CallEnded, LoadedAgent, Project, RunOptions, load_agent
+from handrail.agents import CallEnded, LoadedAgent, Project, RunOptions, load_agent
 from handrail.errors import AgentError, PromptEvaluationError, UnboundResourceError
-from handrail.filesystem import Filesystem, InMemoryFilesystem
 from handrail.prompt import (
     BinaryPart,
     FeedbackTrigger,
     FilesExist,
-    MarkdownSection,
     StaticFeedback,
     TextPart,
     ToolContext,
@@ -45,7 +40,7 @@ from handrail.prompt.tool_definition import MAX_RESULT_CHARS
 from handrail.runtime import ToolInvoked
 from handrail.session import Session
 from handrail.testing import Call, Expect, Outcome, Reply, ScriptedModel
-from tests.agents.kit import DONE, Heard, Person, called, desk, events, inside, outcomes, play, returns, ruled, write
+from tests.agents.kit import DONE, Heard, called, desk, events, inside, outcomes, play, returns, ruled, write
 from tests.long_logs import LOG, copy, fetch
 from tests.wording import Wording
 
@@ -63,34 +58,11 @@ DECORATORS = pytest.mark.parametrize("decorate", [undecorated, tool], ids=["plai
 """A function may be decorated, for the options of a tool, and does the same."""
 
 
-ALLOWED = ruled("defaults: {read: allow, state: allow, external: ask}")
-
-
 class Bank:
     """A client of the program."""
 
     def pay(self, order: str) -> str:
         return f"paid {order}"
-
-
-async def test_the_arguments_are_read_as_those_of_every_tool(tmp_path: Path, wording: Wording) -> None:
-    """Strictly, and with all faults at once; the function gets values of its types."""
-    taken: list[object] = []
-
-    def book(day: date, seats: Annotated[int, Field(ge=1)], names: list[str], *, note: str = "") -> dict[str, object]:
-        taken.append((day, seats, names, note))
-        return {"seats": seats, "day": day.isoformat()}
-
-    wrong = {"day": 1735689600, "seats": 0, "names": ["a", 7], "at": "noon"}
-    right = {"day": "2026-01-31", "seats": 2.0, "names": ["a"]}
-    session = Session()
-    script = called(Call("book", wrong), Call("book", right), c1=Outcome.failed(), c2=Outcome.ok('"seats":2'))
-    await play(desk(tmp_path, tools=[book]), script, session=session)
-    assert taken == [(date(2026, 1, 31), 2, ["a"], "")]
-    refused, done = events(session)
-    assert refused.result.render() == wording
-    assert (done.params.day, done.params.note) == (date(2026, 1, 31), "")
-    assert done.result.render() == '{"seats":2,"day":"2026-01-31"}'
 
 
 async def test_a_function_may_return_files(tmp_path: Path) -> None:
@@ -108,17 +80,11 @@ async def test_a_function_may_return_files(tmp_path: Path) -> None:
     session = Session()
     script = called(Call("photograph"), Call("draw"), Call("scan"), c1=Outcome.ok(), c2=Outcome.ok(), c3=Outcome.ok())
     result = await play(desk(tmp_path, tools=[photograph, draw, scan]), script, session=session)
-    assert [event.result.parts for event in events(session)] == [
-        (BinaryPart(b"photo", "image/png"),),
-        (BinaryPart(b"drawing", "image/png"), TextPart("Signed.")),
-        (BinaryPart(b"scan", "application/pdf"),),
-    ]
-    returns = [part for message in result.messages for part in message.parts if isinstance(part, ToolReturnPart)]
-    assert [[file.data for file in part.files if isinstance(file, BinaryContent)] for part in returns] == [
-        [b"photo"],
-        [b"drawing"],
-        [b"scan"],
-    ]
+    photo, drawing = BinaryPart(b"photo", "image/png"), (BinaryPart(b"drawing", "image/png"), TextPart("Signed."))
+    parts = [event.result.parts for event in events(session)]
+    assert parts == [(photo,), drawing, (BinaryPart(b"scan", "application/pdf"),)]
+    files = [[file.data for file in part.files if isinstance(file, BinaryContent)] for part in returns(result.messages)]
+    assert files == [[b"photo"], [b"drawing"], [b"scan"]]
 
 
 async def test_a_resource_that_nothing_binds_stops_a_run_before_its_model_is_asked(tmp_path: Path) -> None:
@@ -172,30 +138,9 @@ async def test_a_function_may_refuse_a_call_as_for_pydantic_ai(
     session = Session()
     came = {f"c{number}": Outcome.failed("there is no x; look at the list") for number in (1, 2, 3)}
     await play(desk(tmp_path, tools=[find]), called(*[Call("find", {"name": "x"})] * 3, **came), session=session)
-    assert [(event.result.message, event.final) for event in events(session)] == [
-        ("there is no x; look at the list", True)
-    ] * 3
+    refused = ("there is no x; look at the list", True)
+    assert [(event.result.message, event.final) for event in events(session)] == [refused] * 3
     assert caplog.messages == []
-
-
-@DECORATORS
-@pytest.mark.parametrize("answer, came", [("yes", Outcome.ok("paid")), ("no", Outcome.failed("pay"))])
-async def test_a_function_may_ask_for_approval_itself(
-    tmp_path: Path, answer: Any, came: Outcome, decorate: Decorate
-) -> None:
-    """The call is postponed, and made again once it was answered."""
-
-    @decorate
-    def pay(ctx: RunContext[Any], cents: int) -> str:
-        if cents > 100 and not ctx.tool_call_approved:
-            raise ApprovalRequired
-        return "paid"
-
-    person, session = Person(Answer(answer)), Session()
-    script = called(Call("pay", {"cents": 5}), Call("pay", {"cents": 500}), c1=Outcome.ok("paid"), c2=came)
-    await play(desk(tmp_path, tools=[pay]), script, asker=person, session=session, mode="ask", rules=ALLOWED)
-    assert person.ids == ["c2"]
-    assert [event.call_id for event in events(session)] == ["c1", "c2"]
 
 
 @DECORATORS
@@ -222,10 +167,8 @@ def dump() -> str:
 async def test_one_tool_reads_the_results_of_all_toolsets(tmp_path: Path, wording: Wording) -> None:
     """It runs unasked, as all that reads; the calls of functions are cut, too, and so is what listeners are told."""
     toolsets = {"logs": ToolsSection(title="Logs", tools=[fetch]), "copies": ToolsSection(title="More", tools=[copy])}
-    loaded, session = (
-        desk(tmp_path, tools=[Allowed(dump, metadata={"approval": "allow"})], toolsets=toolsets),
-        Session(),
-    )
+    session = Session()
+    loaded = desk(tmp_path, tools=[Allowed(dump, metadata={"approval": "allow"})], toolsets=toolsets)
     calls = [Call("fetch", id="a"), Call("copy", id="b"), Call("dump", id="c")]
     cut = {each: Outcome.ok("line 0\n", "read_result") for each in "abc"}
     reads = [Call("read_result", {"call": each, "start": 8, "limit": 6}, id=f"read-{each}") for each in "abc"]
@@ -266,13 +209,6 @@ async def test_a_rule_may_be_about_it(tmp_path: Path) -> None:
     await play(loaded, replies, session=session, mode="ask", rules=rules)
 
 
-@tool
-def save(path: str, *, context: ToolContext) -> str:
-    """Save a file."""
-    context.resources.get(Filesystem).write_text(path, "text")
-    return f"saved {path}"
-
-
 def money() -> FunctionToolset[Any]:
     """A toolset of PydanticAI with one tool."""
     toolset = FunctionToolset[Any]()
@@ -285,31 +221,9 @@ def money() -> FunctionToolset[Any]:
     return toolset
 
 
-SECTION = MarkdownSection[None](title="Desk", template="Save files.", tools=[save])
-
-
 def advice(text: str, **trigger: Any) -> StaticFeedback:
     """Feedback with that text."""
     return StaticFeedback(text=text, trigger=FeedbackTrigger(**trigger))
-
-
-async def test_a_run_of_an_agent_has_feedback_and_a_check_of_its_answer(tmp_path: Path) -> None:
-    """Each toolset has an executor of its own, and all of them have the feedback of the run."""
-    session, files = Session(), InMemoryFilesystem()
-    advised = {"one": Outcome.ok("Look again."), "two": Outcome.ok("Look again.")}
-    calls = [Call("price", {"order": "A-1"}, id="one"), Call("save", {"path": "a.md"}, id="two")]
-    replies = [Reply(text="Done."), Reply(calls=calls), Reply(text="Done now.", expect=Expect(messages=advised))]
-    result = await play(
-        desk(tmp_path, toolsets={"own": SECTION, "money": money()}),
-        replies,
-        session=session,
-        resources={Filesystem: files},
-        feedback=[advice("Look again.", every_calls=1)],
-        completion=FilesExist(["a.md"]),
-    )
-    assert result.output == "Done now."
-    assert [each.accepted for each in session[SentBack].all()] == [False, True]
-    assert len(session[FeedbackGiven].all()) == 2
 
 
 async def test_the_files_of_a_built_in_toolset_are_seen(tmp_path: Path, wording: Wording) -> None:
@@ -324,13 +238,9 @@ async def test_the_files_of_a_built_in_toolset_are_seen(tmp_path: Path, wording:
     ]
     session = Session()
     result = await play(
-        agent,
-        replies,
-        session=session,
-        root=root,
-        feedback=[advice("A file is there.", on_file="*.md")],
+        agent, replies, session=session, root=root, feedback=[advice("A file is there.", on_file="*.md")],
         completion=FilesExist(["a.md"]),
-    )
+    )  # fmt: skip
     assert result.output == "Done now."
     assert [each.missing for each in session[SentBack].all()] == [(wording,), ()]
     assert [each.files for each in session[FeedbackGiven].all()] == [("c.md",), ("a.md",)]
@@ -339,16 +249,13 @@ async def test_the_files_of_a_built_in_toolset_are_seen(tmp_path: Path, wording:
 TYPES = """
 from dataclasses import dataclass
 from pydantic import BaseModel
-
 class Ticket(BaseModel):
     order: str
     cents: int = 3
-
 @dataclass(frozen=True)
 class Refund:
     order: str
     cents: int = 3
-
 TOOLS = []
 """
 
@@ -399,9 +306,8 @@ async def test_callers_fill_the_fields(tmp_path: Path) -> None:
     right = Call("clerk", {"order": "A-1"}, id="right")
     script = [Reply(calls=wrong), Reply(calls=[right]), *inside("right", [DONE]), DONE]
     await play(boss, script, session=session)
-    assert [(each.success, each.handler_seconds is None) for each in session[ToolInvoked]] == [
-        *((False, True), (False, True), (True, False))
-    ]
+    came = [(each.success, each.handler_seconds is None) for each in session[ToolInvoked]]
+    assert came == [(False, True), (False, True), (True, False)]
 
 
 @pytest.mark.parametrize("ref", ["types_of/tickets.py:Tickt", "Ticket", "types_of.tickets.TOOLS", "nowhere.py:Ticket"])

@@ -1,23 +1,32 @@
-"""Toolsets of runs are entered and left once, and a call that is cut off is rolled back."""
+"""Toolsets are entered and left once, a call that is cut off is rolled back, and each call is recorded once."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Sequence
 from copy import deepcopy
+from dataclasses import replace
 from datetime import timedelta
+from itertools import cycle
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
-from pydantic_ai import RunContext, Tool
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic_ai import ApprovalRequired, ModelRetry, RunContext, Tool, ToolFailed
 from pydantic_ai.toolsets import AbstractToolset, FunctionToolset
 from typing_extensions import override
 
 from handrail.adapters.pydantic_ai import tool_context
-from handrail.agents import LoadedAgent, RunOptions, current_run, load_agent, shared
+from handrail.agents import Answer, GatedCall, LoadedAgent, RunOptions, RunResult, current_run, load_agent, shared
+from handrail.agents.approval.decisions import ApprovalMode
 from handrail.errors import PromptEvaluationError
+from handrail.prompt import MarkdownSection, ToolContext, ToolResult
+from handrail.prompt import Tool as HandrailTool
 from handrail.session import Session
 from handrail.testing import Call, Outcome, Reply, ScriptedModel
+from tests.adapters.kit import Note
 from tests.agents.kit import (
     DONE,
     CallLog,
@@ -30,6 +39,7 @@ from tests.agents.kit import (
     outcomes,
     play,
     refusal,
+    returns,
     texts,
     write,
     write_line,
@@ -49,12 +59,7 @@ async def jot(text: str) -> str:
 
 PROJECT = {
     "desk.agent": agent("desk", toolsets="[traced]"),
-    "tools.py": """
-        from tests.agents.toolsets.traced import Trace, Traced
-
-        TRACED = Traced("traced", Trace(fails_at=frozenset({"call never"})))
-        TOOLSETS = [TRACED]
-    """,
+    "tools.py": "from tests.agents.toolsets.traced import Traced\nTOOLSETS = [Traced('traced')]",
 }
 
 
@@ -174,7 +179,8 @@ async def test_what_a_program_registers_is_left_as_it_is(tmp_path: Path) -> None
     before = [values_of(each) for each in registered]
     settings = deepcopy([(tool.requires_approval, tool.metadata, tool.max_retries) for tool in (careful, plain)])
     loaded = desk(tmp_path, tools=[careful], toolsets={"static": static})
-    assert (loaded.agent.tools[0].value, loaded.agent.toolsets[0].value) == (careful, static)
+    assert loaded.agent.tools[0].value is careful
+    assert loaded.agent.toolsets[0].value is static
     for _ in range(3):
         session = Session()
         calls = (Call("careful", {"text": "a"}), Call("static_plain", {"text": "b"}))
@@ -182,8 +188,6 @@ async def test_what_a_program_registers_is_left_as_it_is(tmp_path: Path) -> None
         assert sorted(lines(session)) == ["a", "b"]
     assert [values_of(each) for each in registered] == before
     assert [(tool.requires_approval, tool.metadata, tool.max_retries) for tool in (careful, plain)] == settings
-    assert loaded.agent.tools[0].value is careful
-    assert loaded.agent.toolsets[0].value is static
 
 
 @pytest.mark.requirement("A-16")
@@ -332,14 +336,8 @@ async def test_what_a_nested_run_has_committed_stays_when_a_later_call_of_it_is_
         write_line("kept")
         return "kept"
 
-    child = "---\nname: child\ntools: [keep]\ntoolsets: [committing]\n---\nWork.\n"
-    loaded = desk(
-        tmp_path / "project",
-        tools=[keep],
-        toolsets={"committing": toolset},
-        also=["child"],
-        others={"child.agent": child},
-    )
+    others = {"child.agent": agent("child", tools="[keep]", toolsets="[committing]")}
+    loaded = desk(tmp_path / "project", tools=[keep], toolsets={"committing": toolset}, also=["child"], others=others)
     session = Session()
     script = [
         Reply(calls=[Call("child", {"input": "Go."}, id="c1")]),
@@ -352,3 +350,114 @@ async def test_what_a_nested_run_has_committed_stays_when_a_later_call_of_it_is_
     assert outcomes(kept[0]) == [("n1", True), ("n2", False)]
     assert outcomes(session) == [("c1", False)]
     assert toolset.told == [None, None]
+
+
+async def put_line(text: str) -> str:
+    """Leave a line."""
+    write_line(text)
+    return f"wrote {text}"
+
+
+async def fail(text: str) -> str:
+    """Leave a line, and fail."""
+    write_line(f"never {text}")
+    raise OSError(text)
+
+
+async def told(text: str) -> str:
+    """Leave a line, and say what is wrong."""
+    write_line(f"never {text}")
+    raise ToolFailed(f"no {text}")
+
+
+async def retry(text: str) -> str:
+    """Leave a line, and want to be called again."""
+    write_line(f"never {text}")
+    raise ModelRetry(text)
+
+
+async def approve(ctx: RunContext[Any], text: str) -> str:
+    """Want approval in the middle."""
+    write_line(text if ctx.tool_call_approved else f"never {text}")
+    if not ctx.tool_call_approved:
+        raise ApprovalRequired
+    return text
+
+
+def blocking(text: str) -> str:
+    """Leave a line, in a thread."""
+    write_line(text)
+    return text
+
+
+def own(params: Note, *, context: ToolContext) -> ToolResult[None]:
+    """A tool of Handrail's, which fails at its will."""
+    return ToolResult.error("empty") if not params.text else ToolResult.ok(None)
+
+
+def make(ctx: RunContext[Any]) -> AbstractToolset[Any]:
+    """A toolset that a factory makes."""
+    return FunctionToolset([Tool(put_line, name="made")])
+
+
+TOOLS = (
+    Tool(put_line, name="state"), Tool(put_line, name="external", metadata={"effect": "external"}),
+    Tool(put_line, name="concurrent", metadata={"concurrent": True, "effect": "read"}),
+    Tool(put_line, name="sequential", sequential=True), Tool(blocking, name="blocking"), Tool(fail, name="fail"),
+    Tool(told, name="told"), Tool(retry, name="retry", max_retries=1000), Tool(approve, name="approve"),
+    Tool(put_line, name="flagged", requires_approval=True),
+    HandrailTool[Note, None](name="own", description="Own.", handler=own),
+)  # fmt: skip
+PLACED = HandrailTool[Note, None](name="placed", description="Placed.", handler=own)
+SECTION = MarkdownSection(title="S", template="T.", tools=[PLACED])
+NAMES = (*(tool.name for tool in TOOLS), "placed", "made", "unknown", "desk")
+ARGUMENTS: tuple[Any, ...] = ({"text": "a"}, {"text": ""}, {"text": 7}, {}, {"more": 1}, "{", "[]")
+
+a_call = st.builds(Call, st.sampled_from(NAMES), st.sampled_from(ARGUMENTS))
+a_script = st.lists(st.lists(a_call, min_size=1, max_size=5), min_size=1, max_size=3)
+
+Run = Callable[[RunOptions], RunResult]
+"""Runs an agent to its end."""
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Runs an agent with a tool of every kind; it calls itself, too."""
+    toolsets = {"section": SECTION, "make": make}
+    loaded = desk(tmp_path_factory.mktemp("project"), tools=TOOLS, toolsets=toolsets, also=["desk"])
+    return lambda options: asyncio.run(loaded.run_async("Go.", options))
+
+
+@given(
+    script=a_script,
+    mode=st.sampled_from(["ask", "approve-all", "deny-all"]),
+    answers=st.lists(st.sampled_from(["yes", "no"]), min_size=1, max_size=4),
+)
+def test_each_call_is_recorded_once_as_the_model_was_answered(
+    run: Run, script: Sequence[Sequence[Call]], mode: ApprovalMode, answers: Sequence[Literal["yes", "no"]]
+) -> None:
+    """Whatever its tool, its arguments and its approval; what fails leaves nothing in the session."""
+    said = cycle(answers)
+
+    def person(call: GatedCall) -> Answer:
+        return Answer(next(said))
+
+    session, heard = Session(), CallLog()
+    replies = [*(Reply(calls=calls) for calls in script), DONE]
+    options = RunOptions(model=ScriptedModel(replies), mode=mode, asker=person, session=session, max_depth=1)
+    result = run(replace(options, listener=heard))
+    recorded = {event.call_id: event for event in events(session)}
+    answered = returns(result.messages)
+    assert len(recorded) == len(events(session)) == len(answered) == sum(map(len, script))
+    for part in answered:
+        event = recorded[part.tool_call_id]
+        assert (part.outcome == "success") is event.success
+        assert event.name == part.tool_name
+        if part.outcome == "failed":
+            assert part.content == event.result.render()
+    assert [(ended.call_id, ended.success) for ended in heard.ended] == outcomes(session)
+    assert set(heard.started) <= set(recorded)
+    assert len(heard.started) == len(set(heard.started))
+    assert not [line for line in lines(session) if line.startswith("never")]
+    lines_due = [event for event in events(session) if event.success and event.name not in {"own", "placed"}]
+    assert len(lines(session)) == len(lines_due)

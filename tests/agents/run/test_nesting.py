@@ -8,6 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic_ai import ModelHTTPError, ModelMessage, ModelResponse, TextPart, ToolCallPart
@@ -26,7 +27,6 @@ from tests.agents.kit import (
     agent,
     called,
     desk,
-    events,
     inside,
     lines,
     outcomes,
@@ -63,13 +63,9 @@ async def test_what_a_model_asks_of_an_agent_is_held_to_its_schema(tmp_path: Pat
     """Missing, blank and further arguments are told, recorded, and start no agent."""
     session, heard = Session(), Heard()
     loaded = desk(tmp_path, also=["child"], others=CHILD)
-    calls = [
-        Call("child", {}, id="none"),
-        Call("child", {"input": ""}, id="empty"),
-        Call("child", {"input": 7}, id="number"),
-        Call("child", {"input": "x", "more": 1}, id="more"),
-        Call("child", {"input": " "}, id="blank"),
-    ]
+    wrong: dict[str, dict[str, Any]] = {"none": {}, "empty": {"input": ""}, "number": {"input": 7}}
+    wrong |= {"more": {"input": "x", "more": 1}, "blank": {"input": " "}}
+    calls = [Call("child", arguments, id=id_) for id_, arguments in wrong.items()]
     came = {call.id: Outcome.failed("input" if call.id != "more" else "more") for call in calls}
     await play(loaded, called(*calls, **came), session=session, listener=heard)
     assert outcomes(session) == [(call.id, False) for call in calls]
@@ -105,30 +101,23 @@ async def run_split(
     return await loaded.run_async("Go.", options)
 
 
+def overloaded() -> ModelResponse:
+    """Fail as a provider does."""
+    raise ModelHTTPError(503, "gone", "overloaded")
+
+
+@pytest.mark.parametrize(
+    "reply, asked", [(overloaded, 1), (lambda: ModelResponse([]), 2)], ids=["failed request", "reply of no use"]
+)
 async def test_a_model_that_fails_in_a_nested_agent_is_a_failed_call_of_its_caller(
-    tmp_path: Path, wording: Wording
+    tmp_path: Path, reply: Callable[[], ModelResponse], asked: int, wording: Wording
 ) -> None:
     """The caller's model reads what went wrong, and the run goes on."""
-
-    def fail() -> ModelResponse:
-        raise ModelHTTPError(503, "gone", "overloaded")
-
     session, requests = Session(), list[str]()
-    result = await run_split(tmp_path, fail, requests, session)
-    assert result.output == wording
-    assert "503" in result.output
-    assert outcomes(session) == [("c1", False)]
-    assert requests == ["desk", "child", "desk"]
-
-
-async def test_a_reply_of_no_use_in_a_nested_agent_is_a_failed_call_of_its_caller(
-    tmp_path: Path, wording: Wording
-) -> None:
-    """As a failed request is."""
-    session, requests = Session(), list[str]()
-    result = await run_split(tmp_path, lambda: ModelResponse([]), requests, session)
+    result = await run_split(tmp_path, reply, requests, session)
     assert result.output == wording
     assert outcomes(session) == [("c1", False)]
+    assert requests == ["desk", *["child"] * asked, "desk"]
 
 
 async def test_requests_of_nested_agents_count_and_the_limit_ends_the_whole_run(
@@ -198,16 +187,6 @@ async def test_usage_is_told_of_each_run_by_itself_and_of_those_that_it_called(t
     child, outer = (event.usage for event in heard.events if isinstance(event, RunEnded))
     assert child.input < outer.input
     assert child.output < outer.output / 2  # estimated: what is streamed reports no usage
-
-
-async def test_two_agents_of_one_reply_run_side_by_side_on_sessions_of_their_own(tmp_path: Path) -> None:
-    """Each answer goes to its own call."""
-    session = Session()
-    loaded = desk(tmp_path, also=["child"], others=CHILD)
-    first, last = called(Call("child", GO), Call("child", GO), c1=Outcome.ok("one"), c2=Outcome.ok("one"))
-    inner = [Reply(text="one", within=call) for call in ("c1", "c2")]
-    await play(loaded, [first, *inner, last], session=session)
-    assert [event.result.value for event in events(session)] == ["one", "one"]
 
 
 async def test_agents_are_offered_to_the_model_with_what_they_are_for(tmp_path: Path, wording: Wording) -> None:

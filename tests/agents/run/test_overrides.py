@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic_ai import ToolDefinition
 from pydantic_ai.toolsets import FunctionToolset
 
 from handrail import tool
@@ -19,8 +18,9 @@ from handrail.contrib.tools import PlanningToolsSection
 from handrail.errors import AgentFileError, OverridesError
 from handrail.prompt import PromptText, Tool, ToolContext, ToolExample, ToolResult
 from handrail.session import Session
-from handrail.testing import Call, Expect, Outcome, Reply, ScriptedModel
-from tests.agents.kit import called, outcomes, write
+from handrail.testing import Call, Expect, Outcome, Reply
+from tests.agents.kit import DONE, Watched, called, outcomes, write
+from tests.agents.kit import watched as play_watched
 from tests.wording import Wording
 
 pytestmark = pytest.mark.anyio
@@ -86,23 +86,9 @@ def tune(folder: Path, *changes: tuple[str, str, str], file: str = "texts/clerk.
     write(folder, {file: json.dumps(entries)})
 
 
-class Watched(ScriptedModel):
-    """Notes the tools and the instructions of the last request."""
-
-    tools: Sequence[ToolDefinition] = ()
-    instructions: str = ""
-
-    async def _reply(self, messages: Any, info: Any) -> Any:
-        self.tools, self.instructions = info.function_tools, info.instructions or ""
-        return await super()._reply(messages, info)
-
-
-async def watched(agent: LoadedAgent, replies: Sequence[Reply] = (Reply(text="Done."),), **options: Any) -> Watched:
-    """Play a script, with everything approved."""
-    with Watched(list(replies)) as model:
-        chosen = RunOptions(model=model, mode="approve-all", root=agent.project.folder, **options)
-        await agent.run_async("Do it.", chosen)
-    return model
+async def watched(agent: LoadedAgent, replies: Sequence[Reply] = (DONE,), **options: Any) -> Watched:
+    """Play a script on the folder of the project."""
+    return await play_watched(agent, replies, root=agent.project.folder, **options)
 
 
 async def warnings(agent: LoadedAgent) -> str:
@@ -122,16 +108,12 @@ async def test_every_text_of_an_agent_can_be_replaced(tmp_path: Path, wording: W
         ("tools.price.description", "The price of an order.", "Tells the price."),
         ("tools.price.parameters.order", "Its number.", "A letter and digits."),
     )
-    replies = called(
-        Call("send", {"place": "Ulm"}),
-        Call("price", {"order": "A-1"}),
-        c1=Outcome.ok("sent to Ulm"),
-        c2=Outcome.ok("A-1 costs 64"),
-    )
+    calls = Call("send", {"place": "Ulm"}), Call("price", {"order": "A-1"})
+    replies = called(*calls, c1=Outcome.ok("sent to Ulm"), c2=Outcome.ok("A-1 costs 64"))
     assert await warnings(agent) == ""
     model = await watched(agent, replies, session=session)
-    assert model.instructions.startswith("New ${x}.")
-    tools = {each.name: each for each in model.tools}
+    assert model.instructions[-1].startswith("New ${x}.")
+    tools = {each.name: each for each in model.definitions[-1]}
     shown = [f"{name}: {tools[name].description}" for name in ("send", "price")]
     shown += [str(tools[name].parameters_json_schema["properties"]) for name in ("send", "price")]
     assert "\n".join(shown) == wording
@@ -145,7 +127,7 @@ async def test_what_is_not_applied_is_reported_once(
     agent = loaded(tmp_path)
     tune(tmp_path, (SENT, "Sent a parcel.", "New."), ("tools.gone.description", "", "New."))
     model = await watched(agent, called(Call("law", {})))
-    assert "Sends a parcel." in {(each.description or "").partition("\n")[0] for each in model.tools}
+    assert "Sends a parcel." in {(each.description or "").partition("\n")[0] for each in model.definitions[-1]}
     assert "\n".join(caplog.messages).replace(str(tmp_path), "PROJECT") == wording
     assert await warnings(agent) == wording
 
@@ -197,7 +179,7 @@ async def test_overrides_hold_for_called_agents_and_the_tools_of_closed_toolsets
         Reply(text="Done."),
     ]
     model = await watched(boss, replies)
-    descriptions = {each.name: each.description or "" for each in model.tools}
+    descriptions = {each.name: each.description or "" for each in model.definitions[-1]}
     assert descriptions["clerk"] == "Asks the clerk."
     assert descriptions["planning_read_plan"].startswith("Shows the plan.")
     assert not caplog.messages
@@ -205,14 +187,9 @@ async def test_overrides_hold_for_called_agents_and_the_tools_of_closed_toolsets
 
 async def test_a_file_that_cannot_be_read_ends_the_run_of_the_caller(tmp_path: Path) -> None:
     """The model that called the agent reads nothing of it."""
-    write(
-        tmp_path,
-        {
-            "clerk.agent": "---\nname: clerk\noverrides: clerk.json\n---\nServe.\n",
-            "boss.agent": "---\nname: boss\ntoolsets: [clerk]\n---\nLead.\n",
-            "clerk.json": "{",
-        },
-    )
+    clerk = "---\nname: clerk\noverrides: clerk.json\n---\nServe.\n"
+    boss_file = "---\nname: boss\ntoolsets: [clerk]\n---\nLead.\n"
+    write(tmp_path, {"clerk.agent": clerk, "boss.agent": boss_file, "clerk.json": "{"})
     boss, session = load_agent(tmp_path / "boss.agent"), Session()
     with pytest.raises(OverridesError, match=r"clerk\.json"):
         await watched(boss, called(Call("clerk", {"input": "Serve."})), session=session)

@@ -19,7 +19,7 @@ from handrail.prompt import Section, ToolContext
 from handrail.resources import Binding
 from handrail.session import Session
 from handrail.testing import Call, Reply
-from tests.agents.kit import DONE, CallLog, answers, desk, inside, play, refusal, write
+from tests.agents.kit import DONE, CallLog, answers, desk, inside, play, read, refusal, write
 from tests.wording import Wording
 
 pytestmark = pytest.mark.anyio
@@ -71,11 +71,11 @@ async def test_run_binds_filesystem_to_its_root(
     section = Section[None](title="Notes", tools=[made])
     own, sections = ((), {"notes": section}) if in_section else ([made], {})
     agent = desk(tmp_path / "project", tools=own, toolsets=sections)
-    if is_stored:
-        with stores.open(f"sqlite:///{tmp_path}/desk.db") as store, Session.open(store, "s") as session:
-            result = await play(agent, [calls, DONE], root=root, session=session)
-    else:
-        result = await play(agent, [calls, DONE], root=root)
+    with (
+        stores.open(f"sqlite:///{tmp_path}/desk.db") as store,
+        Session.open(store, "s") if is_stored else Session() as session,
+    ):
+        result = await play(agent, [calls, DONE], root=root, session=session)
     assert result.status == "done"
     assert (root / "notes.txt").read_text() == "milk"
 
@@ -91,15 +91,9 @@ async def test_tool_shares_the_files_of_the_toolsets_of_its_run(tmp_path: Path, 
 
     agent = desk(tmp_path / "project", tools=[tool(name="note")(note_by_context), tool(look)], also=["files"])
     rules = ApprovalRules(deny=(Rule("read_file", {"path": "secret.txt"}),))
-    calls = [
-        Call("note", {"text": "milk"}),
-        Call("read_file", {"path": "notes.txt"}),
-        Call("look", {"name": "secret.txt"}),
-    ]
-    noted, read, looked = await answers(agent, *calls, rules=rules, root=root)
-    assert noted == "milk"
-    assert "milk" in read
-    assert looked == "nothing there"
+    calls = [Call("note", {"text": "milk"}), read("notes.txt"), Call("look", {"name": "secret.txt"})]
+    noted, found, looked = await answers(agent, *calls, rules=rules, root=root)
+    assert (noted, "milk" in found, looked) == ("milk", True, "nothing there")
 
 
 async def test_filesystem_of_the_program_precedes_the_root(tmp_path: Path, root: Path) -> None:
@@ -143,15 +137,7 @@ FILES = {".env": "KEY=hunter2\n", "plan.md": "buy milk\n", ".git/config": "hunte
 
 
 GREP = Call("grep_files", {"pattern": "KEY|hunter|milk"})
-
-
-READ = Call("read_file", {"path": ".env"})
-
-
-READ_GIT = Call("read_file", {"path": ".git/config"})
-
-
-WRITE = Call("write_file", {"path": "secrets/b", "content": "x"})
+READ, READ_GIT = read(".env"), read(".git/config")
 
 
 async def among_secrets(agent: LoadedAgent, folder: Path, *calls: Call, **options: Any) -> list[str]:
@@ -166,39 +152,25 @@ async def test_what_an_agent_file_excludes_does_not_exist_for_the_built_in_tools
     """Nor does `.git`, of which it says nothing."""
     agent = desk(tmp_path / "project", also=[toolset], front="exclude: [.env, 'secrets/**']")
     write(tmp_path / "project", FILES)
-    found, env, git = await among_secrets(agent, tmp_path, GREP, READ, READ_GIT)
-    assert found == wording
-    assert env == wording
-    assert git == wording
+    found, *others = await among_secrets(agent, tmp_path, GREP, READ, READ_GIT)
+    assert [found, *others] == [wording] * 3
     assert "hunter" not in found.partition("\n")[2]
 
 
 async def test_without_a_word_only_git_is_excluded(tmp_path: Path, wording: Wording) -> None:
     """And with `show_git` not even that."""
-    (_, env, git) = await among_secrets(
-        desk(tmp_path / "a" / "project", also=["files"]), tmp_path / "a", GREP, READ, READ_GIT
-    )
-    assert "hunter2" in env
-    assert git == wording
+    agent = desk(tmp_path / "a" / "project", also=["files"])
+    env, git = await among_secrets(agent, tmp_path / "a", READ, READ_GIT)
+    assert ("hunter2" in env, git) == (True, wording)
     agent = desk(tmp_path / "b" / "project", also=["files"], front="show_git: true")
     assert "hunter2" in (await among_secrets(agent, tmp_path / "b", READ_GIT))[0]
-
-
-async def test_nothing_is_written_where_paths_are_excluded(tmp_path: Path, wording: Wording) -> None:
-    """The model is told which pattern it was."""
-    agent = desk(tmp_path / "project", also=["files"], front="exclude: ['secrets/**']")
-    (told,) = await among_secrets(agent, tmp_path, WRITE)
-    assert told == wording
-    assert not (tmp_path / "work/secrets/b").exists()
 
 
 async def test_a_toolset_and_the_file_exclude_together(tmp_path: Path, wording: Wording) -> None:
     """What either names does not exist."""
     toolset = files_toolset(tmp_path / "work", exclude=["secrets"])
     agent = desk(tmp_path / "project", toolsets={"mine": toolset}, front="exclude: [.env]")
-    (found, env, *_) = await among_secrets(agent, tmp_path, GREP, READ)
-    assert found == wording
-    assert env == wording
+    assert await among_secrets(agent, tmp_path, GREP, READ) == [wording, wording]
 
 
 async def test_a_toolset_may_show_git(tmp_path: Path) -> None:
@@ -213,18 +185,15 @@ async def test_what_the_file_excludes_holds_for_every_filesystem_of_the_run(
 ) -> None:
     """A section of the program's brings files of its own, or finds those that the program binds."""
     files = InMemoryFilesystem(FILES)
-    resources: dict[type[Any], object] = {}
-    if bound == "by the program":
-        resources = {Filesystem: files}
-    elif bound == "by a provider":
-        resources = {Filesystem: Binding(Filesystem, lambda _: files)}
-    elif bound == "by a provider for each call":
-        resources = {Filesystem: Binding(Filesystem, lambda _: InMemoryFilesystem(FILES))}
+    by_program: dict[str, object] = {
+        "by the program": files,
+        "by a provider": Binding(Filesystem, lambda _: files),
+        "by a provider for each call": Binding(Filesystem, lambda _: InMemoryFilesystem(FILES)),
+    }
+    resources = {Filesystem: by_program[bound]} if bound in by_program else {}
     section = VfsToolsSection(files if bound == "in the section" else None)
     agent = desk(tmp_path / "project", toolsets={"notes": section}, front="exclude: [.env, secrets]")
-    (found, env) = await among_secrets(agent, tmp_path, GREP, READ, resources=resources)
-    assert found == wording
-    assert env == wording
+    assert await among_secrets(agent, tmp_path, GREP, READ, resources=resources) == [wording, wording]
 
 
 async def test_an_agent_that_is_made_sees_no_more_than_its_maker(tmp_path: Path, wording: Wording) -> None:
@@ -234,34 +203,23 @@ async def test_an_agent_that_is_made_sees_no_more_than_its_maker(tmp_path: Path,
     arguments = {"name": "helper", "instructions": "Work.", "tools": [], "toolsets": ["files_ro"]}
     log = CallLog()
     script = [
-        Reply(
-            calls=[
-                Call("agent_create", arguments, id="c1"),
-                Call("agent_call", {"agent": "helper", "input": "Go."}, id="c2"),
-            ]
-        ),
+        Reply(calls=[Call("agent_create", arguments, id="c1"),
+            Call("agent_call", {"agent": "helper", "input": "Go."}, id="c2")]),
         *inside("c2", [Reply(calls=[Call("read_file", {"path": ".env"}, id="n1")]), Reply(text="none")]),
         Reply(text="Done."),
-    ]
+    ]  # fmt: skip
     await play(agent, script, root=tmp_path / "work", listener=log)
     told = [event.content for event in log.ended]
-    assert list(told) == wording
+    assert told == wording
     assert not any("hunter2" in each for each in told)
 
 
-@pytest.mark.parametrize(
-    "lines",
-    [
-        pytest.param("exclude: .env", id="no list"),
-        pytest.param("exclude: [1]", id="number"),
-        pytest.param("exclude: [[a]]", id="list in a list"),
-        pytest.param("exclude: ['']", id="empty"),
-        pytest.param("exclude: [../x]", id="outside"),
-        pytest.param("exclude: [/etc]", id="absolute"),
-        pytest.param("show_git: 1", id="number for git"),
-        pytest.param("show_git: [true]", id="list for git"),
-    ],
-)
+@pytest.mark.parametrize("lines", [
+    pytest.param("exclude: .env", id="no list"), pytest.param("exclude: [1]", id="number"),
+    pytest.param("exclude: [[a]]", id="list in a list"), pytest.param("exclude: ['']", id="empty"),
+    pytest.param("exclude: [../x]", id="outside"), pytest.param("exclude: [/etc]", id="absolute"),
+    pytest.param("show_git: 1", id="number for git"), pytest.param("show_git: [true]", id="list for git"),
+])  # fmt: skip
 def test_slip_in_an_agent_file_is_told_with_its_place(lines: str, wording: Wording) -> None:
     """A pattern that fits nothing would protect nothing."""
     with refusal(AgentFileError, wording):

@@ -31,7 +31,7 @@ from handrail.session.persistence.stored_types import stored_type
 from handrail.store import MemoryStore
 from handrail.testing import Call, Reply
 from tests.agents.approval.calls import gated
-from tests.agents.kit import DONE, CallLog, Person, answers, called, desk, inside, play, ruled, write
+from tests.agents.kit import DONE, CallLog, Person, answers, called, desk, inside, play, read, ruled, running, write
 from tests.agents.kit import agent as agent_file
 from tests.wording import Wording
 
@@ -125,9 +125,10 @@ async def test_an_open_question_is_asked_again_under_the_rules_for_either_name(t
 
 
 def test_an_open_question_is_stored_with_all_that_it_is_judged_by() -> None:
-    """The tool's own name is part of it; a question of a version that did not record it has none."""
+    """Where a path leads and the tool's own name are part of it; an older question has no name."""
     session = Session()
-    call = replace(gated("notes_read_file", {"path": "a"}), session_id=session.session_id, own_tool="read_file")
+    call = gated("notes_read_file", {"path": "a"}, reached={"path": "x/a"})
+    call = replace(call, session_id=session.session_id, own_tool="read_file")
     record_decision(session, call, Decision("later", call.digest))
     assert open_questions(session) == (call,)
     stored = stored_type(ApprovalRecord)
@@ -166,8 +167,6 @@ async def test_it_holds_for_every_tool_of_a_section_and_every_way_to_rename_it(t
 
 
 DENY = ApprovalRules(deny=(Rule("notes_*", {"path": "secret.txt"}),))
-
-
 ASK = ApprovalRules(ask=(Rule("notes_*", {"path": "secret.txt"}),))
 
 
@@ -195,19 +194,14 @@ def folder(tmp_path: Path) -> Path:
 
 
 AROUND = [
-    Call("two_read_file", {"path": "secret.txt"}),
-    Call("two_grep_files", {"pattern": "hunter"}),
+    Call("two_read_file", {"path": "secret.txt"}), Call("two_grep_files", {"pattern": "hunter"}),
     Call("two_grep_files", {"pattern": "hunter", "path": "secret.txt"}),
-    Call("two_move_file", {"path": "secret.txt", "new_path": "x.txt"}),
-    Call("two_read_file", {"path": "x.txt"}),
-    Call("read_file", {"path": "secret.txt"}),
-    Call("grep_files", {"pattern": "hunter"}),
-    Call("move_file", {"path": "secret.txt", "new_path": "y.txt"}),
-    Call("read_file", {"path": "y.txt"}),
+    Call("two_move_file", {"path": "secret.txt", "new_path": "x.txt"}), Call("two_read_file", {"path": "x.txt"}),
+    Call("read_file", {"path": "secret.txt"}), Call("grep_files", {"pattern": "hunter"}),
+    Call("move_file", {"path": "secret.txt", "new_path": "y.txt"}), Call("read_file", {"path": "y.txt"}),
     Call("shell_run", {"command": ["cat", "secret.txt"]}),
-    Call("shell_run", {"command": ["grep", "-r", "hunter", "."]}),
-    Call("notes_grep_files", {"pattern": "hunter"}),
-]
+    Call("shell_run", {"command": ["grep", "-r", "hunter", "."]}), Call("notes_grep_files", {"pattern": "hunter"}),
+]  # fmt: skip
 """Calls that reach the file without its toolset, and one that searches with it."""
 
 
@@ -225,38 +219,19 @@ async def test_a_rule_on_a_toolset_holds_for_its_files_whatever_reaches_them(
     assert (folder / "secret.txt").read_text() == "hunter2\n"
 
 
-async def test_the_toolset_itself_asks(folder: Path, tmp_path: Path) -> None:
-    """And shows what a person lets it show."""
-    agent = desk(tmp_path / "project", toolsets=over(folder, ["two", "notes"]))
-    person = Person()
-    read = Call("notes_read_file", {"path": "secret.txt"})
-    (told,) = await answers(agent, read, rules=ASK, mode="ask", asker=person)
-    assert "hunter2" in told
-    assert person.ids == ["c1"]
-
-
 async def test_files_that_no_rule_is_about_stay_in_reach(folder: Path, tmp_path: Path) -> None:
     """Of the same folder, and of the same name elsewhere."""
     write(tmp_path / "work", {"secret.txt": "mine\n"})
     agent = desk(tmp_path / "project", toolsets=over(folder, ["notes", "two"]), also=["files", "shell"])
-    calls = [
-        Call("two_read_file", {"path": "open.txt"}),
-        Call("read_file", {"path": "secret.txt"}),
-        Call("shell_run", {"command": ["grep", "-r", "mine", "."]}),
-    ]
+    calls = [Call("two_read_file", {"path": "open.txt"}), read("secret.txt"), *running(["grep", "-r", "mine", "."])]
     told = await answers(agent, *calls, rules=DENY, root=tmp_path / "work")
     assert ["milk" in told[0], "mine" in told[1], "mine" in told[2]] == [True] * 3
 
 
 async def test_an_agent_that_is_called_reaches_them_neither(folder: Path, tmp_path: Path, wording: Wording) -> None:
     """Whether or not it has the toolset that the rule names."""
-    toolsets = {"notes": files_toolset(folder, prefix="notes"), "two": files_toolset(folder, prefix="two")}
-    agent = desk(
-        tmp_path / "project",
-        toolsets=toolsets,
-        also=["clerk"],
-        others={"clerk.agent": agent_file("clerk", toolsets="[two]")},
-    )
+    others = {"clerk.agent": agent_file("clerk", toolsets="[two]")}
+    agent = desk(tmp_path / "project", toolsets=over(folder, ["notes", "two"]), also=["clerk"], others=others)
     log = CallLog()
     ask = Reply(calls=[Call("clerk", {"input": "Look."}, id="c1")])
     look = [Reply(calls=[Call("two_read_file", {"path": "secret.txt"}, id="d1")]), Reply(text="Looked.")]
@@ -289,22 +264,16 @@ async def test_files_of_the_program_are_kept_back_in_the_same_way(tmp_path: Path
 def excluding(folder: Path, tmp_path: Path, **toolsets: Any) -> LoadedAgent:
     """An agent with a toolset that excludes a file of a folder, and others."""
     notes = files_toolset(folder, prefix="notes", exclude=["secret*"])
-    return desk(
-        tmp_path / "project", toolsets={"programs": shell_toolset(folder, allow=READING), "notes": notes, **toolsets}
-    )
+    toolsets |= {"programs": shell_toolset(folder, allow=READING), "notes": notes}
+    return desk(tmp_path / "project", toolsets=toolsets)
 
 
 async def test_what_a_toolset_excludes_is_out_of_reach_of_programs_in_its_folder(
     folder: Path, tmp_path: Path, wording: Wording
 ) -> None:
     """Named, or read with other files; what else is there may be named."""
-    calls = [
-        Call("shell_run", {"command": command}) for command in (["cat", "secret.txt"], ["ls"], ["cat", "open.txt"])
-    ]
-    told = await answers(excluding(folder, tmp_path), *calls)
-    assert told[0] == wording
-    assert told[1] == wording
-    assert told[2] == "milk\n"
+    calls = running(["cat", "secret.txt"], ["ls"], ["cat", "open.txt"])
+    assert await answers(excluding(folder, tmp_path), *calls) == [wording, wording, "milk\n"]
 
 
 async def test_what_a_section_of_the_program_excludes_is_out_of_reach_of_programs_in_the_folder(
@@ -313,9 +282,8 @@ async def test_what_a_section_of_the_program_excludes_is_out_of_reach_of_program
     """As what a built-in toolset excludes."""
     programs = shell_toolset(folder, allow=READING)
     agent = desk(tmp_path / "project", toolsets={"programs": programs, "own": own(folder, exclude=["secret.txt"])})
-    calls = [Call("shell_run", {"command": ["cat", name]}) for name in ("secret.txt", "open.txt")]
-    told = await answers(agent, *calls)
-    assert told == [wording, "milk\n"]
+    calls = running(["cat", "secret.txt"], ["cat", "open.txt"])
+    assert await answers(agent, *calls) == [wording, "milk\n"]
 
 
 async def test_other_toolsets_keep_their_own_view_of_what_one_excludes(folder: Path, tmp_path: Path) -> None:
@@ -323,15 +291,3 @@ async def test_other_toolsets_keep_their_own_view_of_what_one_excludes(folder: P
     agent = excluding(folder, tmp_path, two=files_toolset(folder, prefix="two"))
     (told,) = await answers(agent, Call("two_read_file", {"path": "secret.txt"}))
     assert "hunter2" in told
-
-
-async def test_programs_elsewhere_are_not_held_to_it(folder: Path, tmp_path: Path) -> None:
-    """Nor where it was not excluded."""
-    write(tmp_path / "work", {"secret.txt": "mine\n"})
-    agent = desk(
-        tmp_path / "project",
-        toolsets={"notes": files_toolset(folder, prefix="notes", exclude=["*.txt"])},
-        also=["shell"],
-    )
-    (told,) = await answers(agent, Call("shell_run", {"command": ["cat", "secret.txt"]}), root=tmp_path / "work")
-    assert told == "mine\n"

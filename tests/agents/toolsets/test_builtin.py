@@ -10,25 +10,20 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from pydantic_ai import RunContext
-from pydantic_ai.models.test import TestModel
-from pydantic_ai.usage import RunUsage
 
 from handrail.agents import (
-    Entry,
     LoadedAgent,
     PythonOptions,
     RunOptions,
     SandboxOptions,
     files_toolset,
-    parse_rules,
     python_toolset,
     sandbox_toolset,
     shell_toolset,
 )
 from handrail.agents.registry import BUILT_IN, ToolsetFactory
 from handrail.agents.toolsets.builtin import DynamicAgent, built_ins, session_agents
-from handrail.contrib.tools import Plan, Podman
+from handrail.contrib.tools import Podman
 from handrail.errors import AgentError, PromptValidationError
 from handrail.session import Session
 from handrail.testing import Call, Expect, Outcome, Reply
@@ -43,12 +38,14 @@ from tests.agents.kit import (
     inside,
     outcomes,
     play,
+    read,
     refusal,
-    returns,
+    ruled,
+    running,
     texts,
     write,
 )
-from tests.agents.toolsets.traced import named
+from tests.agents.toolsets.traced import CONTEXT, named
 from tests.contrib.tools.sandbox.podman_store import IMAGE, containers, podman_command
 from tests.wording import Wording
 
@@ -73,11 +70,6 @@ async def names(agent: LoadedAgent, root: Path) -> set[str]:
     return {report.name for report in await agent.inspect(RunOptions(root=root))}
 
 
-def running(*commands: list[str], tool: str = "shell_run") -> list[Call]:
-    """Calls that run these programs."""
-    return [Call(tool, {"command": command}) for command in commands]
-
-
 @pytest.mark.requirement("A-36")
 def test_built_ins_are_factories_with_names_and_an_origin(wording: Wording) -> None:
     """Each is called once for each run."""
@@ -98,7 +90,7 @@ async def test_files_are_those_of_the_run_or_of_the_project(name: str, there: st
     for suffix, tools in (("", LOOKING | CHANGING), ("_ro", LOOKING)):
         agent = desk(tmp_path / "project", also=[name + suffix])
         assert await names(agent, root) == tools
-        (told,) = await answers(agent, Call("read_file", {"path": f"{there}.txt"}), root=root)
+        (told,) = await answers(agent, read(f"{there}.txt"), root=root)
         assert told.endswith(there)
 
 
@@ -107,9 +99,9 @@ async def test_files_are_those_of_the_run_or_of_the_project(name: str, there: st
 async def test_nothing_leads_out_of_the_folder_where_it_is_executed(
     path: str, root: Path, tmp_path: Path, wording: Wording
 ) -> None:
-    """Everything is approved here; what the tools of `files` write, `test_labelled_toolset.py` shows."""
+    """Everything is approved here; what the tools of `files` write, `test_factory_toolset.py` shows."""
     agent = desk(tmp_path / "project", also=["files_ro", "shell"])
-    assert await answers(agent, Call("read_file", {"path": path}), *running(["cat", path]), root=root) == wording
+    assert await answers(agent, read(path), *running(["cat", path]), root=root) == wording
 
 
 async def test_shell_only_looks(root: Path, tmp_path: Path) -> None:
@@ -134,26 +126,14 @@ async def test_shell_runs_what_the_project_allows(root: Path, tmp_path: Path, wo
     assert ["1.5 s" in text for text in told] == [False, True, False]
 
 
-async def test_plan_is_kept_in_the_session_of_the_run(tmp_path: Path) -> None:
-    """So that it rolls back with the calls."""
-    session = Session()
-    plan = Call("planning_setup_plan", {"objective": "Publish", "initial_steps": ["Write"]})
-    await play(desk(tmp_path, also=["planning"]), called(plan), session=session)
-    assert [each.objective for each in session[Plan].all()] == ["Publish"]
-
-
 async def test_two_folders_serve_one_agent_under_prefixes(root: Path, tmp_path: Path) -> None:
     """The text of each tells the model of the prefix, which the text itself does not use."""
     whole = files_toolset(os.fspath(root), read_only=True, prefix="work-1")
     agent = desk(tmp_path / "project", toolsets={"notes": files_toolset("notes", prefix="notes"), "whole": whole})
-    assert await names(agent, root) == {
-        *(f"notes_{name}" for name in LOOKING | CHANGING),
-        *(f"work-1_{name}" for name in LOOKING),
-    }
-    calls = [
-        Call("notes_write_file", {"path": "a.md", "content": "a"}, id="w"),
-        Call("work-1_read_file", {"path": "here.txt"}, id="r"),
-    ]
+    all_names = {f"notes_{name}" for name in LOOKING | CHANGING} | {f"work-1_{name}" for name in LOOKING}
+    assert await names(agent, root) == all_names
+    calls = [Call("notes_write_file", {"path": "a.md", "content": "a"}, id="w")]
+    calls.append(Call("work-1_read_file", {"path": "here.txt"}, id="r"))
     told = Expect(instructions=["`notes_`", "`work-1_`"])
     (first, last) = called(*calls, w=Outcome.ok(), r=Outcome.ok("here"))
     await play(agent, [replace(first, expect=told), last], root=root)
@@ -199,14 +179,9 @@ def test_outside_of_a_run_there_is_nothing_to_work_on(wording: Wording) -> None:
     for entry in built_ins():
         if entry.name != "dynamic_agents":
             with refusal(AgentError, wording):
-                _made(entry)
-
-
-def _made(entry: Entry) -> Any:
-    """What a factory makes where no agent runs."""
-    context: RunContext[None] = RunContext(deps=None, model=TestModel(), usage=RunUsage())
-    made = cast("ToolsetFactory", entry.value).function(context)
-    return run_blocking(cast("Coroutine[Any, Any, object]", made)) if isinstance(made, Coroutine) else made
+                made = cast("ToolsetFactory", entry.value).function(CONTEXT)
+                if isinstance(made, Coroutine):
+                    run_blocking(cast("Coroutine[Any, Any, object]", made))
 
 
 def create(name: str, *, tools: Iterable[str] = (), toolsets: Iterable[str] = (), id: str = "") -> Call:
@@ -285,12 +260,8 @@ async def test_an_agent_that_was_made_may_make_agents_if_its_maker_lets_it(tmp_p
     first, last = called(
         create("helper", toolsets=["dynamic_agents"]), task("helper"), c1=Outcome.ok(), c2=Outcome.ok()
     )
-    calls = [
-        create("inner", tools=["ping"], id="n1"),
-        create("inner", id="n2"),
-        task("inner", "n3"),
-        task("helper", "n4"),
-    ]
+    calls = [create("inner", tools=["ping"], id="n1"), create("inner", id="n2"), task("inner", "n3")]
+    calls.append(task("helper", "n4"))
     told = {"n1": Outcome.failed(), "n2": Outcome.ok(), "n3": Outcome.failed(), "n4": Outcome.failed()}
     inner = inside("c2", called(*calls, **told))
     await play(loaded, [first, *inner, last], session=session, max_depth=2, listener=(log := CallLog()))
@@ -308,24 +279,17 @@ async def test_in_deny_all_no_agent_is_made_or_called(tmp_path: Path) -> None:
     assert session_agents(session) == {}
 
 
-async def calculated(agent: Any, *codes: str, tool: str = "evaluate_python", **options: Any) -> list[str]:
-    """What the model reads of each evaluation."""
-    result = await play(agent, called(*(Call(tool, {"code": code}) for code in codes)), **options)
-    return [str(part.content) for part in returns(result.messages)]
+def evaluating(*codes: str, tool: str = "evaluate_python") -> list[Call]:
+    """Calls that evaluate code."""
+    return [Call(tool, {"code": code}) for code in codes]
 
 
 async def test_agent_evaluates_code_over_the_folder_of_its_run(tmp_path: Path, wording: Wording) -> None:
     """What code that fails has changed there is undone."""
     write(tmp_path / "work", {"a.txt": "one"})
     agent = desk(tmp_path / "project", also=["python"])
-    said = await calculated(
-        agent,
-        "read_text('a.txt')",
-        "write_text('b.txt', 'two')",
-        "write_text('c.txt', 'lost')\n1 / 0",
-        root=tmp_path / "work",
-    )
-    assert said == wording
+    codes = ("read_text('a.txt')", "write_text('b.txt', 'two')", "write_text('c.txt', 'lost')\n1 / 0")
+    assert await answers(agent, *evaluating(*codes), root=tmp_path / "work") == wording
     assert {path.name for path in (tmp_path / "work").iterdir()} == {"a.txt", "b.txt"}
 
 
@@ -335,9 +299,8 @@ async def test_toolset_takes_folder_options_and_prefix(tmp_path: Path, wording: 
     options = PythonOptions(files=False, timeout=timedelta(milliseconds=200))
     toolsets = {"data": python_toolset("data", prefix="data"), "sums": python_toolset(options=options)}
     agent = desk(tmp_path / "project", toolsets=toolsets)
-    assert await calculated(agent, "read_text('a.txt')", tool="data_evaluate_python") == wording
-    said = await calculated(agent, "2 ** 0.5 > 1", "exists('a.txt')", "while True: pass")
-    assert said == wording
+    assert await answers(agent, *evaluating("read_text('a.txt')", tool="data_evaluate_python")) == wording
+    assert await answers(agent, *evaluating("2 ** 0.5 > 1", "exists('a.txt')", "while True: pass")) == wording
     with pytest.raises(AgentError):
         python_toolset(prefix="A")
 
@@ -353,36 +316,20 @@ async def test_rules_on_paths_hold_for_code(tmp_path: Path, wording: Wording) ->
     """What they ask about is refused, because nothing asks about a file in the middle of a call."""
     write(tmp_path / "work", {"secret/a.txt": "hunter2", "private/b.txt": "hunter2", "asked/c.txt": "three"})
     agent = desk(tmp_path / "project", also=["python", "files"])
-    rules = parse_rules(RULES, file="rules.yaml")
-    said = await calculated(
-        agent,
-        "read_text('secret/a.txt')",
-        "read_text('private/b.txt')",
-        "glob_files('**')",
-        "read_text('asked/c.txt')",
-        "text = read_text('asked/c.txt')\nwrite_text('asked/c.txt', 'lost')",
-        root=tmp_path / "work",
-        rules=rules,
-        mode="ask",
-    )
+    codes = [f"read_text('{name}')" for name in ("secret/a.txt", "private/b.txt", "asked/c.txt")]
+    codes += ["glob_files('**')", "text = read_text('asked/c.txt')\nwrite_text('asked/c.txt', 'lost')"]
+    said = await answers(agent, *evaluating(*codes), root=tmp_path / "work", rules=ruled(RULES), mode="ask")
     assert not any("hunter2" in text for text in said)
     assert said == wording
     assert (tmp_path / "work/asked/c.txt").read_text() == "three"
-
-
-async def sandbox_answers(agent: Any, *commands: str, tool: str = "shell_execute", **options: Any) -> list[str]:
-    """What the model reads of each command."""
-    result = await play(agent, called(*(Call(tool, {"command": command}) for command in commands)), **options)
-    return [str(part.content) for part in returns(result.messages)]
 
 
 async def test_agent_runs_commands_over_the_folder_of_its_run(tmp_path: Path, wording: Wording) -> None:
     """What a command that fails has changed there is undone."""
     write(tmp_path / "work", {"a.txt": "one"})
     agent = desk(tmp_path / "project", also=["sandbox"])
-    said = await sandbox_answers(
-        agent, "cat a.txt", "echo two > b.txt", "echo lost > c.txt; exit 1", root=tmp_path / "work"
-    )
+    commands = running("cat a.txt", "echo two > b.txt", "echo lost > c.txt; exit 1", tool="shell_execute")
+    said = await answers(agent, *commands, root=tmp_path / "work")
     assert said[0] == "one"
     assert said[2] == wording
     assert {path.name for path in (tmp_path / "work").iterdir()} == {".git", "a.txt", "b.txt"}
@@ -394,25 +341,20 @@ async def test_toolset_takes_engine_and_prefix(tmp_path: Path, wording: Wording)
     options = SandboxOptions(engine=Podman(image=IMAGE, command=podman_command()), commit_on=(0, 3))
     toolsets = {"data": sandbox_toolset("data", options=options, prefix="data"), "other": sandbox_toolset("other")}
     agent = desk(tmp_path / "project", toolsets=toolsets)
-    assert await sandbox_answers(agent, "cat a.txt; exit 3", tool="data_shell_execute") == wording
+    assert await answers(agent, *running("cat a.txt; exit 3", tool="data_shell_execute")) == wording
     assert not containers(tmp_path / "project" / "data")
-    assert await sandbox_answers(agent, "cat a.txt") == ["two"]
+    assert await answers(agent, *running("cat a.txt", tool="shell_execute")) == ["two"]
     with pytest.raises(AgentError):
         sandbox_toolset(prefix="A")
-
-
-SANDBOX_RULES = """
-allow: [shell_execute]
-deny: [{tool: read_file, arguments: {path: "*.key"}}]
-"""
 
 
 async def test_command_is_refused_where_the_run_keeps_files_from_its_tools(tmp_path: Path, wording: Wording) -> None:
     """It would read them; the options may allow that."""
     write(tmp_path / "work", {"a.key": "one"})
-    options: dict[str, Any] = {"root": tmp_path / "work", "rules": parse_rules(SANDBOX_RULES, file="rules.yaml")}
+    rules = ruled('allow: [shell_execute]\ndeny: [{tool: read_file, arguments: {path: "*.key"}}]')
+    look, options = running("cat *.key", tool="shell_execute"), {"root": tmp_path / "work", "rules": rules}
     agent = desk(tmp_path / "project", also=["sandbox"])
-    assert await sandbox_answers(agent, "cat *.key", **options) == [wording]
+    assert await answers(agent, *look, **options) == [wording]
     toolset = sandbox_toolset(tmp_path / "work", options=SandboxOptions(reads_everything=True))
     agent = desk(tmp_path / "another", toolsets={"work": toolset})
-    assert await sandbox_answers(agent, "cat *.key", **options) == ["one"]
+    assert await answers(agent, *look, **options) == ["one"]

@@ -15,7 +15,7 @@ from pydantic_ai.toolsets import AbstractToolset, CombinedToolset, DynamicToolse
 from handrail.agents import shared
 from handrail.errors import AgentError
 from tests.agents.kit import refusal
-from tests.agents.toolsets.traced import Caller, Trace, run, stopped
+from tests.agents.toolsets.traced import Caller, Trace, run
 from tests.wording import Wording
 
 pytestmark = pytest.mark.anyio
@@ -71,17 +71,6 @@ async def test_an_inner_run_does_not_close_what_an_outer_run_holds() -> None:
     assert (browser.opened, browser.page) == (2, None)
 
 
-async def test_a_failure_to_open_leaves_it_closed_for_the_next_one(wording: Wording) -> None:
-    """The error reaches who opened it, and is not counted."""
-    browser = Browser(Trace(fails_at=frozenset({"open"})))
-    toolset = shared(browser)
-    with refusal(OSError, wording):
-        await run(toolset)
-    browser.trace.fails_at = frozenset()
-    assert (await run(toolset, "look")).told == ["page: start"]
-    assert (browser.opened, browser.page) == (1, None)
-
-
 async def test_what_ends_the_last_one_reaches_the_toolset() -> None:
     """Only the exit that closes is passed on."""
     browser = Browser()
@@ -92,19 +81,6 @@ async def test_what_ends_the_last_one_reaches_the_toolset() -> None:
     for _ in range(2):
         await toolset.__aexit__(LookupError, error, None)
     assert browser.left_with == [LookupError]
-
-
-@pytest.mark.parametrize("place", ["open", "close"])
-async def test_a_cancelled_run_leaves_it_closed(place: str) -> None:
-    """Wherever it is cancelled."""
-    trace = Trace(stays_at=place)
-    browser = Browser(trace)
-    toolset = shared(browser)
-    await stopped(toolset, trace, "look")
-    assert browser.page is None
-    trace.stays_at = ""
-    assert (await run(toolset, "look")).told == ["page: start"]
-    assert browser.page is None
 
 
 async def test_to_leave_without_having_entered_is_told(wording: Wording) -> None:

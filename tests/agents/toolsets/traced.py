@@ -50,12 +50,12 @@ class Trace:
 class Traced(FunctionToolset[Any]):
     """A toolset of plain functions that counts how deep it is entered."""
 
-    def __init__(self, name: str, trace: Trace | None = None, tools: Sequence[str] | None = None) -> None:
-        """Have a tool for each name; one of the toolset's own name if none is given."""
-        super().__init__([named(tool) for tool in ([name] if tools is None else tools)], id=name)
+    def __init__(self, name: str, trace: Trace | None = None) -> None:
+        """Have one tool, of the toolset's own name."""
+        super().__init__([named(name)], id=name)
         self.name = name
         self.trace = trace or Trace()
-        self.depth = self.deepest = self.entries = self.listings = 0
+        self.depth = self.deepest = self.entries = 0
 
     async def __aenter__(self) -> Self:
         await self.trace.at(f"enter {self.name}")
@@ -69,10 +69,6 @@ class Traced(FunctionToolset[Any]):
         assert self.depth >= 0, f"{self.name} is left by a run that did not enter it"
         await self.trace.at(f"exit {self.name}")
         return None
-
-    async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
-        self.listings += 1
-        return await super().get_tools(ctx)
 
     async def call_tool(
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
