@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import datetime as dt
 import re
 from collections.abc import Callable
@@ -258,22 +257,12 @@ def test_a_cycle_is_named_with_its_place(kind: type[Any], wording: Wording) -> N
     assert str(refusal(DumpError, canonical_json, value)) == wording
 
 
-def test_text_that_nests_too_deeply_is_refused_with_the_limit(wording: Wording) -> None:
-    """The parser takes two hundred levels below the first."""
-    for levels in (201, 100_000):
-        error = refusal(ParseError, codec(Loose).parse_json, '{"value":' + "[" * levels + "]" * levels + "}")
-        assert str(error) == wording
-
-
 def test_the_text_of_an_error_is_bounded(wording: Wording) -> None:
     """By the paths, by the lines, and by their number."""
     many: dict[str, Any] = {"name": 1, "inside": [{"name": 1, "inside": []}] * 500}
-    with pytest.raises(ParseError) as caught:
-        codec(Folder).parse(many)
-    assert len(str(caught.value)) <= LONGEST
-    assert len(caught.value.faults) == 101
-    last = str(caught.value).splitlines()
-    assert last[-1] == wording
+    told = refusal(ParseError, codec(Folder).parse, many)
+    assert (len(str(told)) <= LONGEST, len(told.faults)) == (True, 101)
+    assert str(told).splitlines()[-1] == wording
     deep: dict[str, Any] = {"name": 1, "inside": []}
     for _ in range(90):
         deep = {"name": "a", "inside": [deep]}
@@ -285,11 +274,6 @@ def test_the_text_of_an_error_is_bounded(wording: Wording) -> None:
     assert len(path) <= 121
 
 
-def test_a_range_is_no_array_and_none_of_it_is_looked_at() -> None:
-    """It may have more items than are ever counted."""
-    assert [path for path, _ in refusal(DumpError, dump, {"a": range(10**15)}).faults] == ["$.a"]
-
-
 @dataclass(frozen=True)
 class Doubled:
     """Is another value each time it is read."""
@@ -298,11 +282,6 @@ class Doubled:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "size", self.size * 2)
-
-
-def read_holder(kind: object) -> Any:
-    """A dataclass with one field of a type."""
-    return dataclasses.make_dataclass("Held", [("x", kind)], frozen=True)
 
 
 UNREADABLE: list[tuple[Any, Any, str]] = [
@@ -324,7 +303,7 @@ UNREADABLE: list[tuple[Any, Any, str]] = [
 @pytest.mark.parametrize("kind, value, place", UNREADABLE, ids=count())
 def test_value_that_its_type_would_not_read_is_refused(kind: Any, value: Any, place: str, wording: Wording) -> None:
     """At its place; the message says that it cannot be read back."""
-    cls = read_holder(kind)
+    cls = held(kind)
     error = refusal(DumpError, stored_codec(cls).dump_json, cls(value))
     assert error.faults[0][0] == place
     assert str(error) == wording
@@ -344,7 +323,7 @@ class Part:
 @pytest.mark.parametrize("kind", [list[Part], dict[str, Part], tuple[Part, ...], Part | None], ids=count())
 def test_one_wrong_value_among_many_is_found(kind: Any) -> None:
     """Though the values of a field are looked at together."""
-    cls = read_holder(kind)
+    cls = held(kind)
     for wrong in (Part("a", mark=cast("Any", "c")), Part("a", weight=2**53 + 1)):
         value: Any = {"list": [Part("a"), wrong], "dict": {"a": Part("a"), "b": wrong}, "tuple": (Part("a"), wrong)}
         error = refusal(DumpError, stored_codec(cls).dump_json, cls(value.get(getattr(kind, "__name__", ""), wrong)))
@@ -363,7 +342,7 @@ CHANGED: list[tuple[Any, Any]] = [
 @pytest.mark.parametrize("kind, value", CHANGED, ids=count())
 def test_value_that_reading_would_change_is_refused(kind: Any, value: Any, wording: Wording) -> None:
     """That is a mistake of the program: its type does not give its values back."""
-    cls = read_holder(kind)
+    cls = held(kind)
     error = refusal(DumpError, stored_codec(cls).dump_json, cls(value))
     assert str(error) == wording
     assert error.is_mistyped
@@ -372,7 +351,7 @@ def test_value_that_reading_would_change_is_refused(kind: Any, value: Any, wordi
 @pytest.mark.parametrize("kind, value", [(Any, object()), (re.Pattern[bytes], re.compile(b"secret"))], ids=count())
 def test_error_of_pydantic_is_not_shown_with_the_refusal(kind: Any, value: Any) -> None:
     """It holds the value, which would come into every log."""
-    cls = read_holder(kind)
+    cls = held(kind)
     with pytest.raises(DumpError) as caught:
         stored_codec(cls).dump_json(cls(value))
     assert caught.value.__suppress_context__
@@ -382,27 +361,19 @@ def test_error_of_pydantic_is_not_shown_with_the_refusal(kind: Any, value: Any) 
 @pytest.mark.parametrize("kind", [dict[str, int], dict[str, Any]], ids=["int", "Any"])
 def test_keys_with_lone_surrogates_are_refused(kind: Any, wording: Wording) -> None:
     """Both would come back as one key. The character that stands for a lost one is a character like others."""
-    cls = read_holder(kind)
+    cls = held(kind)
     error = refusal(DumpError, stored_codec(cls).dump_json, cls(dict.fromkeys(("\ud800", "\ud801"), 1)))
     assert str(error) == wording
     kept = cls({"\ufffd\ufffd\ufffd": 1})
     assert stored_codec(cls).parse_json(stored_codec(cls).dump_json(kept)) == kept
 
 
-@pytest.mark.parametrize(
-    "secret",
-    [
-        (Annotated[SecretStr, Field(min_length=12)], SecretStr("x" * 20)),
-        (Annotated[SecretBytes, Field(min_length=12)], SecretBytes(b"x" * 20)),
-    ],
-    ids=count(),
-)
-def test_mask_of_a_secret_is_read_whatever_its_bounds(secret: tuple[Any, Any]) -> None:
+@pytest.mark.parametrize("secret", [SecretStr("x" * 20), SecretBytes(b"x" * 20)])
+def test_mask_of_a_secret_is_read_whatever_its_bounds(secret: Any) -> None:
     """The mask keeps to no bound, so it comes back as text, as for a place that is marked."""
-    kind, value = secret
-    cls = read_holder(kind)
+    cls = held(Annotated[secret.__class__, Field(min_length=12)])
     stored = stored_codec(cls)
-    assert stored.parse_json(stored.dump_json(cls(value))) == cls("**********")
+    assert stored.parse_json(stored.dump_json(cls(secret))) == cls("**********")
 
 
 @dataclass(frozen=True)
@@ -433,23 +404,13 @@ class Checked(BaseModel):
         return given
 
 
-def stored_holder(kind: object) -> Any:
-    """A dataclass with one field of a type."""
-    return dataclasses.make_dataclass("Held", [("x", kind)], frozen=True)
-
-
-card = Card("a", 5)
 odd = dt.timezone(dt.timedelta(seconds=3601))
 HUGE = 10**4300
 
 REFUSED: list[tuple[Any, Any, str]] = [
-    (Base, card, "$"),
-    (list[Base] | str, [card], "$"),
+    *((Base, Card("a", 5), "$"), (list[Base] | str, [Card("a", 5)], "$")),
+    *((float, 2**53 + 1, "$"), (float, 10**400, "$.x"), (int, HUGE, "$.x"), (Any, {"a": [HUGE]}, "$.x.a[0]")),
     (dict[int, int], {True: 1}, "$.x.True"),
-    (float, 2**53 + 1, "$"),
-    (float, 10**400, "$.x"),
-    (int, HUGE, "$.x"),
-    (Any, {"a": [HUGE]}, "$.x.a[0]"),
     (dt.date, dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC), "$.x"),
     (dt.datetime, dt.datetime(1900, 1, 1, tzinfo=odd), "$"),
     (list[dt.time], [dt.time(1, tzinfo=odd)], "$"),
@@ -461,14 +422,8 @@ REFUSED: list[tuple[Any, Any, str]] = [
 @pytest.mark.parametrize("kind, value, path", REFUSED, ids=count())
 def test_what_would_come_back_as_something_else_is_refused_at_its_place(kind: Any, value: Any, path: str) -> None:
     """Or what could not be read back. All of it, because the tests set `HANDRAIL_CHECK_STORED`."""
-    cls = stored_holder(kind)
+    cls = held(kind)
     assert [found for found, _ in refusal(DumpError, stored_codec(cls).dump_json, cls(value)).faults] == [path]
-
-
-def test_a_message_shows_what_a_store_refuses() -> None:
-    """The model reads the fields of the declared type."""
-    cls = stored_holder(Base)
-    assert result_codec(cls).dump(cls(card)) == {"x": {"name": "a"}}
 
 
 def _status(value: object) -> Status:
@@ -476,28 +431,19 @@ def _status(value: object) -> Status:
 
 
 TAKEN: list[tuple[Any, Any]] = [
-    (Card, card),
-    (int | bool, True),
-    (float, 2),
-    (float | str, 2),
+    *((Card, Card("a", 5)), (int | bool, True), (float, 2), (float | str, 2), (float, 2**60), (int, HUGE - 1)),
     (Annotated[Decimal, BeforeValidator(Decimal)], Decimal("1.5")),
     (Annotated[Status, BeforeValidator(_status)], Status.DONE),
-    (float, 2**60),
-    (int, HUGE - 1),
-    (Fraction, Fraction(1, 3)),
+    *((Fraction, Fraction(1, 3)), (PurePath, Path("a")), (re.Pattern[str], re.compile("(?i)a"))),
     (dt.datetime, dt.datetime(2026, 1, 1, tzinfo=dt.timezone(dt.timedelta(minutes=61)))),
-    (PurePath, Path("a")),
-    (re.Pattern[str], re.compile("(?i)a")),
-    (Annotated[int, AfterValidator(abs)], 1),
-    (Annotated[int, PlainValidator(int)], 1),
-    (Checked, Checked(number=1)),
+    *((Annotated[int, AfterValidator(abs)], 1), (Annotated[int, PlainValidator(int)], 1), (Checked, Checked(number=1))),
 ]
 
 
 @pytest.mark.parametrize("kind, value", TAKEN, ids=count())
 def test_what_comes_back_equal_is_stored(kind: Any, value: Any) -> None:
     """Of the declared type, or of one that Python holds for equal."""
-    cls = stored_holder(kind)
+    cls = held(kind)
     stored = stored_codec(cls)
     assert stored.parse_json(stored.dump_json(cls(value))) == cls(value)
 
