@@ -71,27 +71,17 @@ def parsed(kind: Any, text: str) -> Any:
 NOON = dt.datetime(2026, 1, 31, 12, tzinfo=dt.UTC)
 
 TAKEN: list[tuple[Any, str, Any]] = [
-    (dt.datetime, '"2026-01-31T12:00:00Z"', NOON),
-    (dt.datetime, '"2026-01-31 13:00:00+01:00"', NOON),
-    (Positive, '"2026-01-31t12:00:00z"', NOON),
-    (dt.date, '"2026-01-31"', NOON.date()),
+    *((dt.datetime, f'"2026-01-31{text}"', NOON) for text in ("T12:00:00Z", " 13:00:00+01:00")),
+    *((Positive, '"2026-01-31t12:00:00z"', NOON), (dt.date, '"2026-01-31"', NOON.date())),
     (dt.timedelta, '"PT1H30M"', dt.timedelta(minutes=90)),
-    (int, "5.0", 5),
-    (int, "1e2", 100),
-    (int | float, "5.0", 5.0),
-    (Literal[1, 2], "2.0", 2),
-    (Bit, "1.0", Bit.ONE),
-    (Share, "1", Share.WHOLE),
-    (Decimal, "1.0", Decimal(1)),
-    (Decimal, '"-1.50e3"', Decimal("-1.50e3")),
-    (Decimal | int, "2", 2),
-    (Decimal | int, '"2"', Decimal(2)),
-    (Bit | int, "1", 1),
-    (Fraction, '"-1/3"', Fraction(-1, 3)),
-    (Fraction, "2e1", Fraction(20)),
+    *((int, "5.0", 5), (int, "1e2", 100), (int | float, "5.0", 5.0), (Literal[1, 2], "2.0", 2)),
+    *((Bit, "1.0", Bit.ONE), (Share, "1", Share.WHOLE), (Bit | int, "1", 1)),
+    *((Decimal, "1.0", Decimal(1)), (Decimal, '"-1.50e3"', Decimal("-1.50e3"))),
+    *((Decimal | int, "2", 2), (Decimal | int, '"2"', Decimal(2))),
+    *((Fraction, '"-1/3"', Fraction(-1, 3)), (Fraction, "2e1", Fraction(20))),
+    (Counter[int], '{"1": 2}', Counter({1: 2})),
     (dict[int, str], '{"1": "a", "-10": "b"}', {1: "a", -10: "b"}),
     (dict[UUID, int], '{"00000000-0000-0000-0000-000000000001": 1}', {UUID(int=1): 1}),
-    (Counter[int], '{"1": 2}', Counter({1: 2})),
 ]
 
 

@@ -99,29 +99,16 @@ def test_what_is_written_is_read_again(order: Order) -> None:
     assert codec(Address).parse_json(stored_codec(Address).dump_json(order.to)) == order.to
 
 
-@pytest.mark.parametrize("kind", [Item, Address, Order, Page[int], Node])
-def test_every_object_of_the_schema_is_closed(kind: type[Any]) -> None:
-    """A model as well, whatever its configuration says of it."""
-    shown = codec(kind).schema
-    objects = [shown, *shown.get("$defs", {}).values()]
-    assert [node["additionalProperties"] for node in objects] == [False] * len(objects)
-    assert all("title" not in node for node in objects)
-
-
 def test_the_schema_has_what_the_fields_say() -> None:
     """Descriptions, constraints, defaults, and which may be left out."""
-    assert codec(Item).schema == {
-        "type": "object",
-        "description": "What is ordered.",
-        "properties": {
-            "sku": {"type": "string"},
-            "count": {"type": "integer", "exclusiveMinimum": 0, "default": 1, "description": "How many."},
-            "weight": {"type": "number", "default": 0.0},
-            "data": {"type": "string", "format": "base64url", "default": ""},
-        },
-        "required": ["sku"],
-        "additionalProperties": False,
+    properties = {
+        "sku": {"type": "string"},
+        "weight": {"type": "number", "default": 0.0},
+        "count": {"type": "integer", "exclusiveMinimum": 0, "default": 1, "description": "How many."},
+        "data": {"type": "string", "format": "base64url", "default": ""},
     }
+    closed = {"type": "object", "required": ["sku"], "additionalProperties": False}
+    assert codec(Item).schema == {"description": "What is ordered.", "properties": properties, **closed}
     assert codec(Address).schema["required"] == ["street"]
 
 
@@ -140,17 +127,10 @@ def test_faults_in_them_have_their_paths(text: str, wording: Wording) -> None:
     assert str(refusal(ParseError, codec(Order).parse_json, text)) == wording
 
 
-@pytest.mark.parametrize(
-    "order",
-    [
-        Order(Gift(sku="a"), {"street": "b"}),
-        Order(Item(sku="a", weight=float("nan")), {"street": "b"}),
-        Order(Item(sku="\ud800"), {"street": "b"}),
-    ],
-)
-def test_a_value_that_would_come_back_as_another_is_refused(order: Order, wording: Wording) -> None:
+@pytest.mark.parametrize("item", [Gift(sku="a"), Item(sku="a", weight=float("nan")), Item(sku="\ud800")])
+def test_a_value_that_would_come_back_as_another_is_refused(item: Item, wording: Wording) -> None:
     """In a store, with its place."""
-    assert str(refusal(DumpError, stored_codec(Order).dump_json, order)) == wording
+    assert str(refusal(DumpError, stored_codec(Order).dump_json, Order(item, {"street": "b"}))) == wording
 
 
 def test_secrets_in_them_are_masked() -> None:

@@ -12,23 +12,10 @@ from itertools import count
 from pathlib import Path, PurePath, PureWindowsPath
 from typing import Annotated, Any, Final, Literal, cast
 
+import pydantic
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    PlainSerializer,
-    PlainValidator,
-    Secret,
-    SecretBytes,
-    SecretStr,
-    StringConstraints,
-    model_validator,
-)
 
 from handrail.errors import DumpError, ParseError
 from handrail.serde import canonical_json, codec, dump, result_codec, stored_codec, type_masking
@@ -66,25 +53,25 @@ class Login:
     """Secrets, alone and in a union."""
 
     user: str
-    password: SecretStr
-    either: SecretStr | int = 0
+    password: pydantic.SecretStr
+    either: pydantic.SecretStr | int = 0
 
 
 def test_secrets_are_stored_as_their_masks() -> None:
     """The unions of which pydantic makes their schemas are none of the program's."""
     stored = stored_codec(Login)
-    data = stored.dump_json(Login("ann", SecretStr("hunter2"), SecretStr("hunter4")))
+    data = stored.dump_json(Login("ann", pydantic.SecretStr("hunter2"), pydantic.SecretStr("hunter4")))
     assert b"hunter" not in data
-    assert stored.parse_json(data) == Login("ann", SecretStr("**********"), cast("Any", "**********"))
+    assert stored.parse_json(data) == Login("ann", pydantic.SecretStr("**********"), cast("Any", "**********"))
 
 
 MIXED: list[tuple[Any, Any]] = [
-    (SecretStr | int, 12345678),
-    (Secret[int] | str, "hunter2-hunter2"),
-    (SecretStr | list[str], ["hunter2-hunter2"]),
-    (list[SecretStr | int], [12345678]),
-    (tuple[str, SecretStr], ("hunter2-hunter2", SecretStr("a"))),
-    (dict[str, SecretStr], {"hunter2-hunter2": SecretStr("a")}),
+    (pydantic.SecretStr | int, 12345678),
+    (pydantic.Secret[int] | str, "hunter2-hunter2"),
+    (pydantic.SecretStr | list[str], ["hunter2-hunter2"]),
+    (list[pydantic.SecretStr | int], [12345678]),
+    (tuple[str, pydantic.SecretStr], ("hunter2-hunter2", pydantic.SecretStr("a"))),
+    (dict[str, pydantic.SecretStr], {"hunter2-hunter2": pydantic.SecretStr("a")}),
 ]
 
 
@@ -103,20 +90,20 @@ def test_what_stands_beside_a_secret_is_masked_with_it(kind: Any, value: Any) ->
 class Vault:
     """Secrets that are not texts."""
 
-    key: SecretBytes
-    pin: Secret[int]
-    spare: SecretBytes | None = None
-    more: tuple[SecretBytes, ...] = ()
+    key: pydantic.SecretBytes
+    pin: pydantic.Secret[int]
+    spare: pydantic.SecretBytes | None = None
+    more: tuple[pydantic.SecretBytes, ...] = ()
 
 
 def test_secrets_that_are_not_texts_come_back_from_their_masks() -> None:
     """Else whoever stored one could not read it."""
     stored = stored_codec(Vault)
-    key = SecretBytes(b"hunter2")
-    back = stored.parse_json(stored.dump_json(Vault(key, Secret(1234), key, (key,))))
-    mask = SecretBytes(b"**********")
-    assert back == Vault(mask, cast("Secret[int]", Secret("**********")), mask, (mask,))
-    assert stored.parse_json(b'{"key":"aGk=","pin":1}') == Vault(SecretBytes(b"hi"), Secret(1))
+    key = pydantic.SecretBytes(b"hunter2")
+    back = stored.parse_json(stored.dump_json(Vault(key, pydantic.Secret(1234), key, (key,))))
+    mask = pydantic.SecretBytes(b"**********")
+    assert back == Vault(mask, cast("pydantic.Secret[int]", pydantic.Secret("**********")), mask, (mask,))
+    assert stored.parse_json(b'{"key":"aGk=","pin":1}') == Vault(pydantic.SecretBytes(b"hi"), pydantic.Secret(1))
 
 
 LONGEST: Final = 2_000
@@ -287,16 +274,16 @@ class Doubled:
 UNREADABLE: list[tuple[Any, Any, str]] = [
     (Literal["paid"], "held", "$.x"),
     (list[Literal[1, 2]], [1, 3], "$.x[1]"),
-    (Annotated[int, Field(le=10)], 11, "$.x"),
-    (Annotated[int, Field(ge=10)], 9, "$.x"),
-    (Annotated[str, Field(min_length=2)], "a", "$.x"),
-    (Annotated[list[int], Field(max_length=1)], [1, 2], "$.x"),
-    (Annotated[str, Field(pattern="^a+$")], "b", "$.x"),
-    (Annotated[Decimal, Field(max_digits=3)], Decimal(1234), "$.x"),
-    (Annotated[Decimal, Field(decimal_places=1)], Decimal("1.25"), "$.x"),
+    (Annotated[int, pydantic.Field(le=10)], 11, "$.x"),
+    (Annotated[int, pydantic.Field(ge=10)], 9, "$.x"),
+    (Annotated[str, pydantic.Field(min_length=2)], "a", "$.x"),
+    (Annotated[list[int], pydantic.Field(max_length=1)], [1, 2], "$.x"),
+    (Annotated[str, pydantic.Field(pattern="^a+$")], "b", "$.x"),
+    (Annotated[Decimal, pydantic.Field(max_digits=3)], Decimal(1234), "$.x"),
+    (Annotated[Decimal, pydantic.Field(decimal_places=1)], Decimal("1.25"), "$.x"),
     (dict[int, str], {True: "a"}, "$.x.True"),
     (dict[int, int], {-1: None}, "$.x[-1]"),
-    (Annotated[int, PlainSerializer(str)], 5, "$.x"),
+    (Annotated[int, pydantic.PlainSerializer(str)], 5, "$.x"),
 ]
 
 
@@ -332,9 +319,9 @@ def test_one_wrong_value_among_many_is_found(kind: Any) -> None:
 
 
 CHANGED: list[tuple[Any, Any]] = [
-    (Annotated[str, StringConstraints(to_lower=True)], "A"),
-    (Annotated[str, StringConstraints(strip_whitespace=True)], " a "),
-    (Annotated[int, AfterValidator(lambda given: given + 1)], 1),
+    (Annotated[str, pydantic.StringConstraints(to_lower=True)], "A"),
+    (Annotated[str, pydantic.StringConstraints(strip_whitespace=True)], " a "),
+    (Annotated[int, pydantic.AfterValidator(lambda given: given + 1)], 1),
     (list[Doubled], [Doubled(1)]),
 ]
 
@@ -368,10 +355,10 @@ def test_keys_with_lone_surrogates_are_refused(kind: Any, wording: Wording) -> N
     assert stored_codec(cls).parse_json(stored_codec(cls).dump_json(kept)) == kept
 
 
-@pytest.mark.parametrize("secret", [SecretStr("x" * 20), SecretBytes(b"x" * 20)])
+@pytest.mark.parametrize("secret", [pydantic.SecretStr("x" * 20), pydantic.SecretBytes(b"x" * 20)])
 def test_mask_of_a_secret_is_read_whatever_its_bounds(secret: Any) -> None:
     """The mask keeps to no bound, so it comes back as text, as for a place that is marked."""
-    cls = held(Annotated[secret.__class__, Field(min_length=12)])
+    cls = held(Annotated[secret.__class__, pydantic.Field(min_length=12)])
     stored = stored_codec(cls)
     assert stored.parse_json(stored.dump_json(cls(secret))) == cls("**********")
 
@@ -390,14 +377,14 @@ class Share(float):
     pass
 
 
-class Checked(BaseModel):
+class Checked(pydantic.BaseModel):
     """A model whose fields are behind a validator."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
 
     number: int
 
-    @model_validator(mode="before")
+    @pydantic.model_validator(mode="before")
     @classmethod
     def check(cls, given: object) -> object:
         """Take it as it is."""
@@ -432,11 +419,12 @@ def _status(value: object) -> Status:
 
 TAKEN: list[tuple[Any, Any]] = [
     *((Card, Card("a", 5)), (int | bool, True), (float, 2), (float | str, 2), (float, 2**60), (int, HUGE - 1)),
-    (Annotated[Decimal, BeforeValidator(Decimal)], Decimal("1.5")),
-    (Annotated[Status, BeforeValidator(_status)], Status.DONE),
+    (Annotated[Decimal, pydantic.BeforeValidator(Decimal)], Decimal("1.5")),
+    (Annotated[Status, pydantic.BeforeValidator(_status)], Status.DONE),
     *((Fraction, Fraction(1, 3)), (PurePath, Path("a")), (re.Pattern[str], re.compile("(?i)a"))),
     (dt.datetime, dt.datetime(2026, 1, 1, tzinfo=dt.timezone(dt.timedelta(minutes=61)))),
-    *((Annotated[int, AfterValidator(abs)], 1), (Annotated[int, PlainValidator(int)], 1), (Checked, Checked(number=1))),
+    *((Annotated[int, kind], 1) for kind in (pydantic.AfterValidator(abs), pydantic.PlainValidator(int))),
+    (Checked, Checked(number=1)),
 ]
 
 

@@ -8,31 +8,13 @@ import enum
 from collections.abc import Callable, Iterator
 from dataclasses import InitVar, dataclass, field
 from types import SimpleNamespace
-from typing import (
-    TYPE_CHECKING,
-    Annotated,
-    Any,
-    ClassVar,
-    Final,
-    Generic,
-    Literal,
-    NamedTuple,
-    NewType,
-    TypeVar,
-    get_type_hints,
-)
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Generic, Literal, NamedTuple, NewType, TypeVar
 from uuid import UUID
 
 import pydantic
 import pytest
-from pydantic import (
-    BaseModel,
-    Field,
-    RootModel,
-    TypeAdapter,
-    computed_field,
-)
-from typing_extensions import TypeAliasType, TypedDict
+from pydantic import BaseModel, Field, RootModel, TypeAdapter, computed_field
+from typing_extensions import TypeAliasType, TypedDict, get_type_hints
 
 from handrail.errors import SchemaError
 from handrail.serde import codec, result_codec

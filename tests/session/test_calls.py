@@ -14,14 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handrail.errors import (
-    DispatchError,
-    InvalidArgumentError,
-    ReadOnlyViolation,
-    StoreUnavailableError,
-    TransactionClosedError,
-    TurnConflictError,
-)
+from handrail import errors
 from handrail.session import Session
 from handrail.session.calls import CallRecord, CallRef
 from handrail.session.persistence.loading import MANY_ENTRIES, held_session
@@ -110,9 +103,9 @@ def test_a_late_write_is_refused_but_for_a_log(wording: Wording) -> None:
     with call(session):
         session.dispatch(A)
         late = copy_context()
-    assert str(refusal(TransactionClosedError, late.run, session.dispatch, B)) == wording
-    assert str(refusal(TransactionClosedError, late.run, session[Note].append, B)) == wording
-    assert str(refusal(TransactionClosedError, late.run, session[Note].clear)) == wording
+    assert str(refusal(errors.TransactionClosedError, late.run, session.dispatch, B)) == wording
+    assert str(refusal(errors.TransactionClosedError, late.run, session[Note].append, B)) == wording
+    assert str(refusal(errors.TransactionClosedError, late.run, session[Note].clear)) == wording
     late.run(session.dispatch, Happened("late"))
     assert session.kinds == (Happened,)
 
@@ -123,8 +116,8 @@ def test_a_reading_call_writes_to_logs_alone(wording: Wording) -> None:
     before = session.snapshot()
     with call(session, tool="look", writes=False) as transaction:
         for write in (session.dispatch, session[Note].append):
-            assert str(refusal(ReadOnlyViolation, write, A)) == wording
-        assert str(refusal(ReadOnlyViolation, session.restore, before)) == wording
+            assert str(refusal(errors.ReadOnlyViolation, write, A)) == wording
+        assert str(refusal(errors.ReadOnlyViolation, session.restore, before)) == wording
         session.dispatch(Happened("a"))
         transaction.open_for_results(session)
         session.dispatch(B)
@@ -160,7 +153,7 @@ def test_two_reading_calls_do_not_apply_their_results_at_once(wording: Wording) 
         context.run(transaction.__enter__)
         transaction.open_for_results(session)
     first.run(session.dispatch, A)
-    assert str(refusal(TurnConflictError, second.run, session.dispatch, B)) == wording
+    assert str(refusal(errors.TurnConflictError, second.run, session.dispatch, B)) == wording
     second.run(transactions[1].__exit__, None, None, None)
     transactions[0].commit()
     assert session[Note].all() == (A,)
@@ -173,9 +166,9 @@ def test_a_session_that_another_call_uses_is_not_reached(wording: Wording) -> No
         context = Context()
         second = Transaction("second", ticket=context.run(draw_ticket, (mine.turn,), exclusive=True), writes=True)
         context.run(second.__enter__)
-        assert str(refusal(TurnConflictError, context.run, others.dispatch, B)) == wording
+        assert str(refusal(errors.TurnConflictError, context.run, others.dispatch, B)) == wording
         others.dispatch(A)
-        assert str(refusal(TurnConflictError, context.run, others.dispatch, B)) == wording
+        assert str(refusal(errors.TurnConflictError, context.run, others.dispatch, B)) == wording
         assert context.run(others[Note].all) == ()
 
 
@@ -187,7 +180,7 @@ def test_a_rollback_by_hand_goes_back_inside_the_block_too() -> None:
         session.dispatch(B)
         transaction.rollback()
         assert session[Note].all() == (A,)
-        refusal(TransactionClosedError, session.dispatch, C)
+        refusal(errors.TransactionClosedError, session.dispatch, C)
 
 
 def test_a_failing_subscriber_inside_a_call_is_the_calls_matter() -> None:
@@ -199,7 +192,7 @@ def test_a_failing_subscriber_inside_a_call_is_the_calls_matter() -> None:
 
     session.dispatcher.subscribe(Note, fail)
     with call(session) as transaction:
-        refusal(DispatchError, session.dispatch, A)
+        refusal(errors.DispatchError, session.dispatch, A)
         transaction.commit()
     assert session[Note].all() == (A,)
 
@@ -317,7 +310,7 @@ def test_a_store_that_fails_is_asked_again_for_a_record(entries: int) -> None:
     with Session.open(store, "s", types=[Happened]) as session:
         for call, number in ((CallRef("r", "1"), 1), (CallRef(None, "2"), 2)):
             store.go_down("read")
-            refusal(StoreUnavailableError, session.calls.find, call)
+            refusal(errors.StoreUnavailableError, session.calls.find, call)
             store.come_back()
             assert session.calls.find(call) == Happened(str(number))
 
@@ -345,7 +338,7 @@ def test_the_newest_record_is_found_whatever_is_asked_before(
                 store.go_down("read")
             try:
                 assert session.calls.find(call) == model.get(call)
-            except StoreUnavailableError:
+            except errors.StoreUnavailableError:
                 assert act == "fail"
             store.come_back()
 
@@ -367,7 +360,7 @@ WRONG: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("given", WRONG.values(), ids=WRONG)
 def test_it_is_refused_for_a_session_in_memory(given: dict[str, Any], wording: Wording) -> None:
     """The message has what was given, and what is expected."""
-    error = refusal(InvalidArgumentError, Session, **given)
+    error = refusal(errors.InvalidArgumentError, Session, **given)
     assert error.function == "Session"
     assert str(error) == wording
 
@@ -375,9 +368,9 @@ def test_it_is_refused_for_a_session_in_memory(given: dict[str, Any], wording: W
 @pytest.mark.parametrize("given", WRONG.values(), ids=WRONG)
 def test_it_is_refused_before_a_store_has_the_session(store: Store, given: dict[str, Any]) -> None:
     """A tag that was no text was written, and the session could never be opened again. It is refused as in memory."""
-    error = refusal(InvalidArgumentError, Session, **given)
+    error = refusal(errors.InvalidArgumentError, Session, **given)
     arguments: dict[str, Any] = {"session_id": "desk", **given}
-    with pytest.raises(InvalidArgumentError) as caught:
+    with pytest.raises(errors.InvalidArgumentError) as caught:
         Session.open(store, **arguments)
     assert caught.value.argument == error.argument
     assert caught.value.expected == error.expected
@@ -391,16 +384,18 @@ def test_children_and_forks_are_held_to_the_same(store: Store, wording: Wording)
     """They are stored beside their session."""
     wrong: Any = 7
     with Session.open(store, "desk") as session:
-        assert str(refusal(InvalidArgumentError, session.child, session_id="child", tags={"a": wrong})) == wording
+        assert (
+            str(refusal(errors.InvalidArgumentError, session.child, session_id="child", tags={"a": wrong})) == wording
+        )
         for session_id in (wrong, "", "a\0b"):
-            assert str(refusal(InvalidArgumentError, session.fork, session_id=session_id)) == wording
+            assert str(refusal(errors.InvalidArgumentError, session.fork, session_id=session_id)) == wording
         assert store.find("child") is None
 
 
 def test_a_stored_session_is_opened_by_its_id(store: Store, wording: Wording) -> None:
     """In memory a session may make one; a stored one could not be found again."""
     wrong: Any = None
-    assert str(refusal(InvalidArgumentError, Session.open, store, wrong)) == wording
+    assert str(refusal(errors.InvalidArgumentError, Session.open, store, wrong)) == wording
 
 
 STORES_GIVEN: dict[str, Any] = {"a URL": "sqlite:///desk.db", "a path": Path("desk.db"), "nothing": None}
@@ -409,7 +404,7 @@ STORES_GIVEN: dict[str, Any] = {"a URL": "sqlite:///desk.db", "a path": Path("de
 @pytest.mark.parametrize("given", STORES_GIVEN.values(), ids=STORES_GIVEN)
 def test_what_is_not_a_store_is_refused(given: Any, wording: Wording) -> None:
     """The message says how to open one."""
-    error = refusal(InvalidArgumentError, Session.open, given, "desk")
+    error = refusal(errors.InvalidArgumentError, Session.open, given, "desk")
     assert str(error) == wording
     assert (error.argument, error.value_type) == ("store", type(given))
 
@@ -421,5 +416,5 @@ def test_what_is_not_a_store_is_refused(given: Any, wording: Wording) -> None:
 )
 def test_how_it_is_opened_is_checked_too(store: Store, options: dict[str, Any], wording: Wording) -> None:
     """Before the session is begun."""
-    assert str(refusal(InvalidArgumentError, Session.open, store, "desk", **options)) == wording
+    assert str(refusal(errors.InvalidArgumentError, Session.open, store, "desk", **options)) == wording
     assert store.find("desk") is None

@@ -11,15 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handrail.errors import (
-    CommitInDoubtError,
-    SessionError,
-    SessionLockedError,
-    SessionLostError,
-    SessionNotFoundError,
-    SessionUseError,
-    StoreUnavailableError,
-)
+from handrail import errors
 from handrail.session import Session, SlicePolicy, stored_as
 from handrail.session.calls import CallRef
 from handrail.session.persistence.loading import append_to_logs, held_session
@@ -122,8 +114,8 @@ def test_what_would_come_back_as_something_else_undoes_its_call(store: FaultySto
         pass
 
     with Session.open(store, "s") as session:
-        assert str(refusal(SessionError, session[Note].append, LongNote("x"))) == wording
-        assert str(refusal(SessionError, session[Happened].append, BigNews("x"))) == wording
+        assert str(refusal(errors.SessionError, session[Note].append, LongNote("x"))) == wording
+        assert str(refusal(errors.SessionError, session[Happened].append, BigNews("x"))) == wording
         assert (session[Note].all(), session[Happened].all()) == ((), ())
         session[Note].append(Note("y"))
     with reopened(store) as again:
@@ -143,7 +135,7 @@ def test_two_classes_of_one_name_are_told_apart_by_a_name(store: FaultyStore, wo
     first, second = make(), make()
     with Session.open(store, "s") as session:
         session[first].append(first(1))
-        assert str(refusal(SessionError, session[second].append, second(1))) == wording
+        assert str(refusal(errors.SessionError, session[second].append, second(1))) == wording
         session[stored_as("tests.second")(second)].clear()
         session[first].append(first(2))
 
@@ -169,7 +161,7 @@ def test_what_is_logged_between_two_attempts_goes_with_the_next_unit(store: Faul
 
         def log_and_lose() -> None:
             session.dispatch(Happened("between"))
-            raise StoreUnavailableError("lost", store="it", in_doubt=True)
+            raise errors.StoreUnavailableError("lost", store="it", in_doubt=True)
 
         with call(session) as transaction:
             session[Note].append(Note("a"))
@@ -185,7 +177,7 @@ def test_a_store_that_is_down_takes_no_state_in(store: FaultyStore) -> None:
     """What could not be stored has not happened; when it answers again, the session goes on."""
     with Session.open(store, "s") as session:
         store.go_down("begin")
-        refusal(StoreUnavailableError, session[Note].append, Note("a"))
+        refusal(errors.StoreUnavailableError, session[Note].append, Note("a"))
         assert session[Note].all() == ()
         store.come_back()
         session[Note].append(Note("b"))
@@ -217,10 +209,10 @@ def test_a_commit_in_doubt_ends_the_session(store: FaultyStore, logs: bool, word
     if logs:
         session.dispatch(Happened("x"))
     else:
-        refusal(CommitInDoubtError, session[Note].append, Note("a"))
+        refusal(errors.CommitInDoubtError, session[Note].append, Note("a"))
     store.come_back()
-    assert str(refusal(SessionError, claim_conditions, session, None)) == wording
-    assert str(refusal(SessionError, session.dispatch, Happened("y"))) == wording
+    assert str(refusal(errors.SessionError, claim_conditions, session, None)) == wording
+    assert str(refusal(errors.SessionError, session.dispatch, Happened("y"))) == wording
     session.close()
     with reopened(store) as again:
         assert (len(again[Note]), len(again[Happened])) == (0 if logs else 1, 1 if logs else 0)
@@ -370,7 +362,7 @@ def test_classes_of_other_values_need_not_be_known(store: Store) -> None:
 def test_session_is_held_meanwhile_and_released_after(store: Store) -> None:
     """Also if the block raises."""
     Session.open(store, "s").close()
-    with held_session(store, "s", wait=NOW), pytest.raises(SessionLockedError):
+    with held_session(store, "s", wait=NOW), pytest.raises(errors.SessionLockedError):
         Session.open(store, "s", wait=NOW)
     with pytest.raises(ZeroDivisionError), held_session(store, "s", wait=NOW):
         raise ZeroDivisionError
@@ -379,11 +371,11 @@ def test_session_is_held_meanwhile_and_released_after(store: Store) -> None:
 
 def test_session_that_another_holds_or_that_is_not_there_is_refused(store: Store) -> None:
     """Before anything is written."""
-    with Session.open(store, "s"), pytest.raises(SessionLockedError):
+    with Session.open(store, "s"), pytest.raises(errors.SessionLockedError):
         written(store, Line("a"))
-    with pytest.raises(SessionNotFoundError), held_session(store, "nobody", wait=NOW):
+    with pytest.raises(errors.SessionNotFoundError), held_session(store, "nobody", wait=NOW):
         pass
-    with pytest.raises(SessionLostError):
+    with pytest.raises(errors.SessionLostError):
         append_to_logs(store, SessionLock("nobody", "0" * 32, SessionRow("nobody", {}, None, store.now())), [Line("a")])
 
 
@@ -392,6 +384,6 @@ def test_lock_that_is_not_valid_any_more_writes_nothing(store: Store) -> None:
     Session.open(store, "s").close()
     with held_session(store, "s", wait=NOW) as lock:
         pass
-    refusal(SessionLostError, append_to_logs, store, lock, [Line("a")])
-    refusal(SessionUseError, written, store, Line("a"), 7)
+    refusal(errors.SessionLostError, append_to_logs, store, lock, [Line("a")])
+    refusal(errors.SessionUseError, written, store, Line("a"), 7)
     assert list(store.entries("s")) == []

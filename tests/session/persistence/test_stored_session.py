@@ -14,19 +14,8 @@ from typing import Any
 
 import pytest
 
+from handrail import errors
 from handrail.adapters.tool_executor import ToolExecutor
-from handrail.errors import (
-    InvalidArgumentError,
-    LoopBlockedError,
-    RecordingError,
-    SessionError,
-    SessionLockedError,
-    SessionLostError,
-    SessionNotFoundError,
-    SessionUseError,
-    StoreUnavailableError,
-    TransactionClosedError,
-)
 from handrail.prompt import Prompt, PromptTemplate, Tool, ToolContext, ToolsSection, tool
 from handrail.runtime import ToolCall
 from handrail.session import Session, SlicePolicy, replace_latest
@@ -63,8 +52,8 @@ def test_a_session_in_memory_has_no_store(wording: Wording) -> None:
             session.slices.record_with(Happened("closed"), CallRef(None, "c"), transaction)
             transaction.commit()
         session.slices.record(Happened("x"), CallRef(None, "c"))
-        assert str(refusal(SessionError, session.connection)) == wording
-        assert str(refusal(SessionError, session.fork, at=(None, "c"))) == wording
+        assert str(refusal(errors.SessionError, session.connection)) == wording
+        assert str(refusal(errors.SessionError, session.fork, at=(None, "c"))) == wording
     session[Note].append(Note("a"))
     assert session[Happened].all() == (Happened("x"),)
 
@@ -82,7 +71,7 @@ def test_a_closed_session_can_be_read_and_not_written(store: FaultyStore, wordin
             session[Note].clear,
             lambda: session.dispatch(Happened("x")),
         ):
-            assert str(refusal(SessionError, act)) == wording
+            assert str(refusal(errors.SessionError, act)) == wording
         assert session[Happened].all() == ()
 
 
@@ -92,7 +81,7 @@ def test_a_call_whose_session_was_closed_meanwhile_is_undone(store: FaultyStore,
     with call(session) as transaction:
         session[Note].append(Note("a"))
         session.close()
-        assert str(refusal(SessionError, transaction.commit)) == wording
+        assert str(refusal(errors.SessionError, transaction.commit)) == wording
     session.slices.record(Happened("failed"), CallRef(None, "c"))
     assert (session[Note].all(), session[Happened].all()) == ((), (Happened("failed"),))
 
@@ -138,7 +127,7 @@ def test_an_emptied_slice_may_become_a_log(store: FaultyStore, wording: Wording)
         session.dispatch(Note("b"))
     with Session.open(store, "s", wait=NOW) as again:
         assert again[Note].all() == (Note("b"),)
-        assert str(refusal(SessionError, again[Note].clear)) == wording
+        assert str(refusal(errors.SessionError, again[Note].clear)) == wording
 
 
 def test_the_policy_of_a_slice_is_that_of_the_store(store: FaultyStore) -> None:
@@ -225,13 +214,13 @@ def test_a_fork_that_cannot_be_made_says_why(store: FaultyStore, wording: Wordin
     with Session.open(store, "s") as session:
         three_calls(session)
         for at in ((None, "call-7"), (None, "")):
-            assert str(refusal(SessionError, session.fork, at=at, session_id="f")) == wording
-        with pytest.raises(InvalidArgumentError):
+            assert str(refusal(errors.SessionError, session.fork, at=at, session_id="f")) == wording
+        with pytest.raises(errors.InvalidArgumentError):
             session.fork(at=("c",), session_id="f")  # type: ignore[arg-type]
-        with pytest.raises(InvalidArgumentError):
+        with pytest.raises(errors.InvalidArgumentError):
             session.fork(at="c", session_id="f")  # type: ignore[arg-type]
-        assert str(refusal(SessionError, session.fork, session_id="s")) == wording
-        with call(session), pytest.raises(SessionError) as raised:
+        assert str(refusal(errors.SessionError, session.fork, session_id="s")) == wording
+        with call(session), pytest.raises(errors.SessionError) as raised:
             session.fork(session_id="f")
         assert str(raised.value) == wording
     assert [row.session_id for row in store.sessions()] == ["s"]
@@ -251,7 +240,7 @@ def test_a_session_that_is_gone_from_its_store_cannot_be_forked(wording: Wording
     inner = Emptied(clock=FakeClock())
     session = Session.open(inner, "s")
     inner.emptied = True
-    error = refusal(SessionNotFoundError, session.fork)
+    error = refusal(errors.SessionNotFoundError, session.fork)
     assert str(error) == wording
     assert error.session_id == "s"
     session.close()
@@ -285,7 +274,7 @@ def test_a_session_opened_in_a_call_is_settled_with_it(memory: FaultyStore, word
         with call(session) as transaction:
             with Session.open(memory, "t") as other:
                 other[Task].append(Task("k", "y"))
-            assert str(refusal(SessionError, transaction.commit)) == wording
+            assert str(refusal(errors.SessionError, transaction.commit)) == wording
     with Session.open(memory, "t", wait=NOW) as again:
         assert again[Task].all() == (Task("k", "x"),)
 
@@ -315,7 +304,7 @@ async def is_free(store: Store, session_id: str) -> bool:
     try:
         async with await Session.open_async(store, session_id, create=False, wait=timedelta(0)):
             return True
-    except SessionLockedError:
+    except errors.SessionLockedError:
         return False
 
 
@@ -330,7 +319,7 @@ async def test_the_loop_runs_while_another_holder_is_waited_for(tmp_path: Path) 
         held.close()
         with await waiting as opened:
             assert opened.session_id == "desk"
-            with pytest.raises(SessionLockedError):
+            with pytest.raises(errors.SessionLockedError):
                 await Session.open_async(store, "desk", wait=timedelta(0))
 
 
@@ -359,11 +348,11 @@ async def test_child_and_close_hold_the_loop_which_the_guard_sees_and_their_asyn
     session = await Session.open_async(store, "desk")
 
     async def make() -> None:
-        refusal(LoopBlockedError, session.child, session_id="desk/blocking")
+        refusal(errors.LoopBlockedError, session.child, session_id="desk/blocking")
         child = await session.child_async(session_id="desk/1", tags={"agent": "research"})
         assert (child.parent, child.tags) == (session, {"agent": "research"})
         assert not await is_free(store, "desk/1")
-        refusal(LoopBlockedError, child.close)
+        refusal(errors.LoopBlockedError, child.close)
         await child.close_async()
         async with await session.child_async(session_id="desk/2"):
             assert not await is_free(store, "desk/2")
@@ -374,7 +363,7 @@ async def test_child_and_close_hold_the_loop_which_the_guard_sees_and_their_asyn
     await guarded(session.close_async)
     await session.close_async()  # as `close`, it may be called twice
     assert await is_free(store, "desk")
-    refusal(SessionUseError, session[Note].append, Note("late"))
+    refusal(errors.SessionUseError, session[Note].append, Note("late"))
 
 
 @OVER_A_DATABASE
@@ -402,7 +391,7 @@ async def test_a_handler_has_a_child_without_holding_the_loop(kind: str) -> None
     for child, notes in zip(children, ([Note("found")], []), strict=True):
         assert not await is_free(store, child.session_id)
         assert child.parent is not None
-        with pytest.raises(TransactionClosedError):
+        with pytest.raises(errors.TransactionClosedError):
             await child.parent.child_async()
         await child.close_async()
         async with await Session.open_async(store, child.session_id, create=False, types=[Note]) as again:
@@ -423,7 +412,7 @@ async def test_a_handler_that_closes_a_child_it_has_written_to_is_refused_to_com
 
     store = STORES["sqlite"](FakeClock())
     async with await Session.open_async(store, "desk") as session:
-        with pytest.raises(SessionUseError):
+        with pytest.raises(errors.SessionUseError):
             await make_call(session, research, "found")
         assert len(session[Note]) == 0
     async with await Session.open_async(store, "kid", create=False) as child:
@@ -481,7 +470,7 @@ def paying_desk(session: Session, database: Path) -> ToolExecutor:
     return ToolExecutor(prompt=prompt, session=session)
 
 
-def check_reported(error: RecordingError, logged: pytest.LogCaptureFixture, wording: Wording) -> None:
+def check_reported(error: errors.RecordingError, logged: pytest.LogCaptureFixture, wording: Wording) -> None:
     """Check that the error says what became of the effect, and that notes and log say what could not be closed."""
     assert error.effect == "unknown"
     assert error.__notes__ == wording
@@ -494,7 +483,7 @@ def test_a_recording_error_leaves_the_blocks_of_a_store_that_cannot_be_closed(
     """The program reads whether the payment may have happened, and not only that the file is gone."""
     database = tmp_path / "desk.db"
     with (
-        pytest.raises(RecordingError) as raised,
+        pytest.raises(errors.RecordingError) as raised,
         open_store(f"sqlite:///{database}") as opened,
         Session.open(opened, "s") as session,
     ):
@@ -508,7 +497,7 @@ async def test_a_recording_error_leaves_the_asynchronous_block_of_a_session(
 ) -> None:
     """As that of a blocking one."""
     database = tmp_path / "desk.db"
-    with pytest.raises(RecordingError) as raised, open_store(f"sqlite:///{database}") as opened:
+    with pytest.raises(errors.RecordingError) as raised, open_store(f"sqlite:///{database}") as opened:
         async with await Session.open_async(opened, "s") as session:
             await paying_desk(session, database).execute_async(PAYMENT, reply="r")
     check_reported(raised.value, caplog, wording)
@@ -517,12 +506,12 @@ async def test_a_recording_error_leaves_the_asynchronous_block_of_a_session(
 def test_closing_that_fails_raises_at_the_end_of_a_block_that_nothing_has_left(tmp_path: Path) -> None:
     """As `close` does."""
     database = tmp_path / "desk.db"
-    with pytest.raises(StoreUnavailableError), open_store(f"sqlite:///{database}"):
+    with pytest.raises(errors.StoreUnavailableError), open_store(f"sqlite:///{database}"):
         database.unlink()
 
 
 @pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])
 def test_an_interrupt_of_closing_is_raised(interrupt: type[BaseException]) -> None:
     """It ends the program, whatever has left the block."""
-    with pytest.raises(interrupt), closing_after(SessionLostError("lost", session_id="s"), "a session"):
+    with pytest.raises(interrupt), closing_after(errors.SessionLostError("lost", session_id="s"), "a session"):
         raise interrupt()

@@ -14,14 +14,7 @@ from hypothesis import strategies as st
 
 from handrail.errors import SessionError, SnapshotError, UnknownTypeError
 from handrail.session import Session, SlicePolicy, replace_latest, stored_as
-from handrail.session.persistence.stored_types import (
-    StoredForm,
-    StoredType,
-    find_type,
-    forget_types,
-    stored_type,
-    unknown_type,
-)
+from handrail.session.persistence import stored_types
 from tests.kit import refusal
 from tests.session.samples import A, B, Happened, Mood, Note, Rich, Task
 from tests.wording import Wording
@@ -64,7 +57,7 @@ class Backwards:
         return Word(data["w"][::-1])
 
 
-stored_as("tests.word", form=StoredForm(Backwards().dump, Backwards().load))(Word)
+stored_as("tests.word", form=stored_types.StoredForm(Backwards().dump, Backwards().load))(Word)
 
 
 @dataclass
@@ -76,18 +69,21 @@ class Unsayable:
 
 def test_a_type_is_named_by_module_and_name() -> None:
     """Unless it says otherwise; a subclass does not inherit the name."""
-    assert (stored_type(Note).name, stored_type(Note).version) == ("tests.session.samples:Note", 1)
-    assert (stored_type(Letter).name, stored_type(Letter).version) == ("tests.letter", 3)
-    assert stored_type(LoveLetter).name == f"{__name__}:LoveLetter"
-    assert stored_type(Note) is stored_type(Note)
+    assert (stored_types.stored_type(Note).name, stored_types.stored_type(Note).version) == (
+        "tests.session.samples:Note",
+        1,
+    )
+    assert (stored_types.stored_type(Letter).name, stored_types.stored_type(Letter).version) == ("tests.letter", 3)
+    assert stored_types.stored_type(LoveLetter).name == f"{__name__}:LoveLetter"
+    assert stored_types.stored_type(Note) is stored_types.stored_type(Note)
 
 
 def test_values_come_back_as_what_they_were() -> None:
     """In an array of as many."""
-    stored = stored_type(Note)
+    stored = stored_types.stored_type(Note)
     assert stored.load(stored.dump((A, B)), 1) == [A, B]
     assert stored.load(stored.dump(()), 1) == []
-    words = stored_type(Word)
+    words = stored_types.stored_type(Word)
     assert words.dump((Word("abc"),)) == b'[{"w":"cba"}]'
     assert words.load(words.dump((Word("abc"),)), 1) == [Word("abc")]
 
@@ -99,25 +95,25 @@ def test_values_come_back_as_what_they_were() -> None:
 )
 def test_older_values_go_through_the_upgrades(data: bytes, version: int) -> None:
     """Through each of them, from their version on."""
-    assert stored_type(Letter).load(data, version) == [Letter("x")]
+    assert stored_types.stored_type(Letter).load(data, version) == [Letter("x")]
 
 
 def test_a_newer_version_names_itself(wording: Wording) -> None:
     """And says how to read it."""
-    error = refusal(UnknownTypeError, stored_type(Letter).load, b"[{}]", 4)
+    error = refusal(UnknownTypeError, stored_types.stored_type(Letter).load, b"[{}]", 4)
     assert str(error) == wording
     assert error.type_name == "tests.letter"
 
 
 def test_what_does_not_fit_the_class_of_today_asks_for_an_upgrade(wording: Wording) -> None:
     """Present version or older."""
-    assert str(refusal(UnknownTypeError, stored_type(Note).load, b'[{"words":"x"}]', 1)) == wording
-    assert str(refusal(UnknownTypeError, stored_type(Letter).load, b'[{"text":7}]', 1)) == wording
+    assert str(refusal(UnknownTypeError, stored_types.stored_type(Note).load, b'[{"words":"x"}]', 1)) == wording
+    assert str(refusal(UnknownTypeError, stored_types.stored_type(Letter).load, b'[{"text":7}]', 1)) == wording
 
 
 def test_an_upgrade_that_fails_is_named(wording: Wording) -> None:
     """It met a value that it was not made for."""
-    error = refusal(UnknownTypeError, stored_type(Letter).load, b'[{"words":"x"}]', 1)
+    error = refusal(UnknownTypeError, stored_types.stored_type(Letter).load, b'[{"words":"x"}]', 1)
     assert str(error) == wording
     assert isinstance(error.__cause__, KeyError)
 
@@ -125,14 +121,14 @@ def test_an_upgrade_that_fails_is_named(wording: Wording) -> None:
 @pytest.mark.parametrize("data, version", [(b"{}", 2), (b"[", 2), (b'[{"subject":"x"}]', 0)])
 def test_what_is_no_array_of_a_version_is_refused(data: bytes, version: int, wording: Wording) -> None:
     """Somebody has changed the row."""
-    assert str(refusal(ValueError, stored_type(Letter).load, data, version)) == wording
+    assert str(refusal(ValueError, stored_types.stored_type(Letter).load, data, version)) == wording
 
 
 def test_what_cannot_be_said_is_refused(wording: Wording) -> None:
     """A type, a value, or one of another type, which would come back as something else."""
-    assert str(refusal(SessionError, stored_type, Unsayable)) == wording
-    assert str(refusal(SessionError, stored_type(Note).dump, (Note("\ud800"),))) == wording
-    assert str(refusal(SessionError, stored_type(Letter).dump, (LoveLetter("x"),))) == wording
+    assert str(refusal(SessionError, stored_types.stored_type, Unsayable)) == wording
+    assert str(refusal(SessionError, stored_types.stored_type(Note).dump, (Note("\ud800"),))) == wording
+    assert str(refusal(SessionError, stored_types.stored_type(Letter).dump, (LoveLetter("x"),))) == wording
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a" * 201, "a\n"])
@@ -164,7 +160,7 @@ def test_a_name_is_of_one_class(wording: Wording) -> None:
         return Again
 
     first, again = load(), load()
-    assert find_type("tests.again") is again is not first
+    assert stored_types.find_type("tests.again") is again is not first
     assert str(refusal(SessionError, stored_as("tests.again"), Note)) == wording
 
 
@@ -187,26 +183,26 @@ def test_a_type_is_found_by_its_name() -> None:
     class Local:
         a: int
 
-    local = StoredType(Local).name
-    assert find_type(local) is None
-    assert find_type(local, (Note, Local)) is Local
-    assert find_type("tests.letter") is Letter
-    assert find_type("tests.session.samples:Rich") is Rich
+    local = stored_types.StoredType(Local).name
+    assert stored_types.find_type(local) is None
+    assert stored_types.find_type(local, (Note, Local)) is Local
+    assert stored_types.find_type("tests.letter") is Letter
+    assert stored_types.find_type("tests.session.samples:Rich") is Rich
     for name in ("tests.session.samples:Poor", "tests.session.samples:NOTES", "tests.session.samples", "", ":", "x:y"):
-        assert find_type(name) is None
-    assert find_type(f"{__name__}:Letter") is None  # it is stored under another name
+        assert stored_types.find_type(name) is None
+    assert stored_types.find_type(f"{__name__}:Letter") is None  # it is stored under another name
     assert "tests.session.unheard" not in sys.modules
-    assert find_type("tests.session.unheard:Note") is None
+    assert stored_types.find_type("tests.session.unheard:Note") is None
     assert "tests.session.unheard" not in sys.modules
 
 
 def test_an_unknown_type_says_how_to_make_it_known(wording: Wording) -> None:
     """By import or by name."""
-    error = unknown_type("desk.plans:Plan", "session 's' in memory:")
+    error = stored_types.unknown_type("desk.plans:Plan", "session 's' in memory:")
     assert error.type_name == "desk.plans:Plan"
     assert str(error) == wording
-    assert str(unknown_type("desk.plan", "it")) == wording
-    own = unknown_type("handrail.approval", "session 's' in memory:")
+    assert str(stored_types.unknown_type("desk.plan", "it")) == wording
+    own = stored_types.unknown_type("handrail.approval", "session 's' in memory:")
     assert own.type_name == "handrail.approval"
     assert str(own) == wording
 
@@ -223,15 +219,15 @@ def test_a_name_is_free_again_when_the_module_of_its_class_is_gone(wording: Word
         return stored_as("tests.gone")(Plan)
 
     first = load("tests.nowhere")
-    assert stored_type(first).name == "tests.gone"
+    assert stored_types.stored_type(first).name == "tests.gone"
     assert str(refusal(SessionError, load, "tests.elsewhere")) == wording
-    forget_types(lambda module: module == "tests.elsewhere")
-    assert find_type("tests.gone") is first
-    forget_types(lambda module: module == "tests.nowhere")
-    assert find_type("tests.gone") is None
+    stored_types.forget_types(lambda module: module == "tests.elsewhere")
+    assert stored_types.find_type("tests.gone") is first
+    stored_types.forget_types(lambda module: module == "tests.nowhere")
+    assert stored_types.find_type("tests.gone") is None
     second = load("tests.elsewhere")
-    assert find_type("tests.gone") is second
-    forget_types(lambda module: module == "tests.elsewhere")
+    assert stored_types.find_type("tests.gone") is second
+    stored_types.forget_types(lambda module: module == "tests.elsewhere")
 
 
 TYPES = (Note, Happened, Rich, Task)
