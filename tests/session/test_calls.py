@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import Sequence
 from contextvars import Context, copy_context
@@ -26,7 +25,7 @@ from handrail.transaction import Transaction, UnitOfWork
 from handrail.turns import draw_ticket
 from tests.kit import refusal
 from tests.session.faulty_stores import FaultyStore
-from tests.session.samples import A, B, C, D, Happened, Note, Task
+from tests.session.samples import A, B, C, Happened, Note, Task
 from tests.transaction.notebooks import PATIENCE, call
 from tests.wording import Wording
 
@@ -54,20 +53,6 @@ def test_what_a_call_writes_is_seen_inside_it_alone_until_it_commits() -> None:
     assert session.kinds == (Note, Task)
 
 
-def test_what_a_call_undoes_nobody_has_seen() -> None:
-    """STATE goes back, LOG stays."""
-    session = Session()
-    session.dispatch(A)
-    with call(session):
-        session.dispatch(B)
-        session[Note].seed(C, D)
-        session.dispatch(Happened("a"))
-        assert seen(session) == (A,)
-        assert Context().run(session[Happened].all) == (Happened("a"),)
-    assert session[Note].all() == (A,)
-    assert session[Happened].all() == (Happened("a"),)
-
-
 def test_threads_of_a_call_write_into_it() -> None:
     """They copy its context, so they are inside."""
     session = Session()
@@ -80,21 +65,6 @@ def test_threads_of_a_call_write_into_it() -> None:
         assert {*session[Note]} == {A, B}
         assert seen(session) == ()
     assert session[Note].all() == ()
-
-
-@pytest.mark.anyio
-async def test_tasks_of_a_call_write_into_it() -> None:
-    """A task is created with a copy of the context."""
-    session = Session()
-
-    async def work(note: Note) -> None:
-        session.dispatch(note)
-
-    with call(session) as transaction:
-        await asyncio.gather(work(A), asyncio.create_task(work(B)))
-        assert seen(session) == ()
-        transaction.commit()
-    assert {*session[Note]} == {A, B}
 
 
 def test_a_late_write_is_refused_but_for_a_log(wording: Wording) -> None:
@@ -126,22 +96,6 @@ def test_a_reading_call_writes_to_logs_alone(wording: Wording) -> None:
     assert session[Note].all() == (B,)
 
 
-def test_reading_calls_side_by_side_see_what_is_committed() -> None:
-    """Not what another one is just applying."""
-    session = Session()
-    first, second = Context(), Context()
-    transactions = [
-        Transaction(name, ticket=draw_ticket((session.turn,), exclusive=False), writes=False) for name in ("one", "two")
-    ]
-    first.run(transactions[0].__enter__)
-    second.run(transactions[1].__enter__)
-    transactions[0].open_for_results(session)
-    first.run(session.dispatch, A)
-    assert second.run(session[Note].all) == ()
-    transactions[0].commit()
-    assert second.run(session[Note].all) == (A,)
-
-
 def test_two_reading_calls_do_not_apply_their_results_at_once(wording: Wording) -> None:
     """Both hold the session beside others: the second is told, and undoes nothing of the first."""
     session = Session()
@@ -170,17 +124,6 @@ def test_a_session_that_another_call_uses_is_not_reached(wording: Wording) -> No
         others.dispatch(A)
         assert str(refusal(errors.TurnConflictError, context.run, others.dispatch, B)) == wording
         assert context.run(others[Note].all) == ()
-
-
-def test_a_rollback_by_hand_goes_back_inside_the_block_too() -> None:
-    """The call sees what was there before it, and writes no more."""
-    session = Session()
-    session.dispatch(A)
-    with call(session) as transaction:
-        session.dispatch(B)
-        transaction.rollback()
-        assert session[Note].all() == (A,)
-        refusal(errors.TransactionClosedError, session.dispatch, C)
 
 
 def test_a_failing_subscriber_inside_a_call_is_the_calls_matter() -> None:
@@ -264,20 +207,6 @@ def stored(calls: Sequence[CallRef], entries: int = 0) -> FaultyStore:
     with held_session(store, "s", wait=timedelta(0)) as lock:
         store.apply(UnitOfWork((SessionAppend(lock, 0, tuple(made)),)))
     return store
-
-
-def test_the_records_of_a_small_session_are_known_after_one_question() -> None:
-    """Then neither an old call nor a new one is asked for; a record is read once."""
-    store = stored([CallRef("r", "1"), CallRef("r", "2"), CallRef("r", "1")], MANY_ENTRIES)
-    with Session.open(store, "s", types=[Happened]) as session:
-        assert not session.calls.is_at_hand(CallRef("r", "1"))
-        for _ in range(2):
-            assert session.calls.find(CallRef("r", "1")) == Happened("3")
-            assert session.calls.find(CallRef("new", "1")) is None
-            assert session.calls.find(CallRef(None, "1")) is None
-        assert session.calls.is_at_hand(CallRef("r", "1"))
-        assert not session.calls.is_at_hand(CallRef("r", "2"))
-        assert (store.lookups, store.rows_read) == (1, MANY_ENTRIES + 1)
 
 
 def test_a_large_session_is_asked_once_for_each_call() -> None:

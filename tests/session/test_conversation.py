@@ -158,20 +158,6 @@ def test_the_last_turns_begin_with_what_answers_no_call(store: MemoryStore) -> N
     assert Session().conversation.last(3) == []
 
 
-def test_an_open_reply_is_a_turn_without_its_answers(store: MemoryStore) -> None:
-    """As are messages that were appended with the reply that they lead to."""
-    with Session.open(store, "s") as session:
-        talk = session.conversation
-        talk.append(QUESTION, REPLY, calls=CALLS, reply="r1")
-        assert talk.last(1) == [QUESTION, REPLY]
-        run(session, *CALLS)
-        again = {"role": "assistant", "tool_calls": [{"id": "1"}]}
-        talk.append(*ANSWERS, again, calls=CALLS[:1], reply="r2")
-        assert talk.last(1) == [QUESTION, REPLY, *ANSWERS, again]
-        talk.last(1)[0]["role"] = "changed"
-        assert talk.messages[0] == QUESTION
-
-
 def test_the_last_turns_are_those_of_one_conversation(store: MemoryStore) -> None:
     """A session may have others, whose parts stand between."""
     with Session.open(store, "s") as session:
@@ -264,16 +250,6 @@ def test_what_is_no_message_is_refused(store: MemoryStore, wording: Wording) -> 
             assert str(refusal(ValueError, talk.append, calls=calls, reply="r1")) == wording
         talk.append()
         assert session[conversation.ConversationPart].all() == ()
-
-
-def test_a_fork_continues_the_conversation_for_itself(store: MemoryStore) -> None:
-    """It has the messages of its origin, and what is appended to one is not in the other."""
-    with Session.open(store, "s") as session:
-        session.conversation.append(QUESTION)
-        with session.fork(session_id="f") as fork:
-            fork.conversation.append(REPLY, calls=CALLS, reply="r1")
-            assert fork.conversation.messages == [QUESTION, REPLY]
-        assert session.conversation.messages == [QUESTION]
 
 
 def test_a_call_to_fork_at_is_named_with_its_reply(store: MemoryStore) -> None:
@@ -406,13 +382,6 @@ def test_other_question_takes_its_place(session: Session, other: open_calls.Call
     assert last is not None
     assert last.question == other
     assert len(session.open_calls) == 1
-
-
-def test_question_is_noted_for_a_call_that_a_version_before_has_postponed(session: Session) -> None:
-    """So that it can be answered."""
-    note(session, None)
-    note(session)
-    assert [item.question for item in session[open_calls.PostponedCall]] == [None, ASKED]
 
 
 def test_answered_call_waits_for_its_program_alone(session: Session) -> None:

@@ -77,23 +77,6 @@ def test_an_empty_state_slice_passes_events_over() -> None:
     assert collect_methods(Total, lambda: Total(10))[Add](empty, Add(3)) == Replace((Total(13),))
 
 
-def test_a_method_may_take_several_events() -> None:
-    """One mark for each."""
-
-    @dataclass(frozen=True)
-    class Count:
-        seen: int = 0
-
-        @reducer(on=Add)
-        @reducer(on=Reset)
-        def count(self, _event: Add | Reset) -> Count:
-            return Count(self.seen + 1)
-
-    methods = collect_methods(Count, Count)
-    assert list(methods) == [Add, Reset]
-    assert methods[Reset](SliceView(None), Reset()) == Replace((Count(1),))
-
-
 def test_methods_are_inherited_and_overridden() -> None:
     """As methods are: what a subclass writes anew counts, marked or not."""
 
@@ -168,18 +151,6 @@ def test_only_instances_of_dataclasses_are_events(wording: Wording) -> None:
     assert session.kinds == ()
 
 
-def test_a_class_says_what_becomes_of_its_slice() -> None:
-    """STATE unless it says LOG."""
-    session = Session()
-    session.dispatch(A)
-    session.dispatch(Happened("a"))
-    with call(session):
-        session.dispatch(B)
-        session.dispatch(Happened("b"))
-    assert session[Note].all() == (A,)
-    assert session[Happened].all() == (Happened("a"), Happened("b"))
-
-
 def test_a_class_that_says_something_else_is_refused(wording: Wording) -> None:
     """The message says what to write."""
 
@@ -208,17 +179,6 @@ def test_a_session_says_otherwise_by_declaring(event: Note | Happened) -> None:
         assert each[kind].latest() == event
 
 
-def test_a_slice_that_is_empty_again_may_change_its_policy() -> None:
-    """The next event is taken in by the new one."""
-    session = Session()
-    session.dispatch(A)
-    session[Note].clear()
-    session.declare(Note, SlicePolicy.LOG)
-    with call(session):
-        session.dispatch(B)
-    assert session[Note].all() == (B,)
-
-
 def test_a_slice_in_use_keeps_its_policy(wording: Wording) -> None:
     """Also one that only an open call has written to, which nobody else sees yet."""
     session = Session()
@@ -236,16 +196,6 @@ def test_a_slice_that_an_open_call_has_written_to_is_in_use(wording: Wording) ->
         session.dispatch(A)
         for context in (copy_context(), Context()):
             assert str(refusal(SessionError, context.run, session.declare, Note, SlicePolicy.LOG)) == wording
-
-
-def test_a_registered_reducer_decides_instead_of_appending() -> None:
-    """On its slice; the event's own slice stays empty."""
-    session = Session()
-    session[Total].register(Add, lambda view, event: Replace((Total(sum(t.amount for t in view) + event.amount),)))
-    session.dispatch(Add(2))
-    session.dispatch(Add(3))
-    assert session[Total].all() == (Total(5),)
-    assert session[Add].all() == ()
 
 
 def test_reducers_of_one_event_decide_on_a_slice_each() -> None:
@@ -278,15 +228,6 @@ def test_another_reducer_of_a_slice_for_the_same_event_is_refused(wording: Wordi
     assert session[Note].all() == (A, B)
 
 
-def test_a_reducer_counts_from_the_next_event_on() -> None:
-    """Also for a type whose events came in before."""
-    session = Session()
-    session.dispatch(A)
-    session[Note].register(Note, replace_latest)
-    session.dispatch(B)
-    assert session[Note].all() == (B,)
-
-
 def test_events_and_slices_of_reducers_are_dataclasses() -> None:
     """Nothing is registered."""
     session = Session()
@@ -305,17 +246,6 @@ def test_no_reducer_decides_on_a_log(wording: Wording) -> None:
     session[Note].register(Note, replace_latest)
     assert str(refusal(ReducerError, session.declare, Note, SlicePolicy.LOG)) == wording
     session.declare(Note, SlicePolicy.STATE)
-
-
-def test_the_event_of_a_log_is_logged_and_reduced() -> None:
-    """Reducers decide on other slices by it."""
-    session = Session()
-    session[Note].register(Happened, lambda _view, event: Append(Note(event.what)))
-    with call(session):
-        session.dispatch(Happened("a"))
-        assert session[Note].all() == (Note("a"),)
-    assert session[Note].all() == ()
-    assert session[Happened].all() == (Happened("a"),)
 
 
 def test_an_installed_state_slice_follows_its_methods() -> None:
@@ -373,16 +303,3 @@ def test_a_fork_takes_the_rules_with_it_and_goes_its_own_way() -> None:
         each.dispatch(B)
     assert (session.kinds, fork.kinds) == ((Note, Total), (Note, Task))
     assert session[Note].all() == fork[Note].all() == (B,)
-
-
-def test_a_session_listens_where_somebody_would_hear() -> None:
-    """A reducer or a subscriber; appending by default is not hearing."""
-    session = Session()
-    session.dispatch(A)
-    assert not session.slices.listens(Note)
-    subscription = session.dispatcher.subscribe(Note, print)
-    assert session.slices.listens(Note)
-    subscription.close()
-    assert not session.slices.listens(Note)
-    session[Note].register(Note, append_all)
-    assert session.slices.listens(Note)

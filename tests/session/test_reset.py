@@ -308,19 +308,6 @@ class Route:
         return iter(self.stops)
 
 
-def test_slice_is_seeded_with_the_items_of_an_iterable() -> None:
-    """Read once, before anything is written; the items of another slice are one, too."""
-    session = Session()
-    session[Note].seed([A, B])
-    session[Note].seed(note for note in (*session[Note], C))
-    assert session[Note].all() == (A, B, C)
-    session[Note].seed(session[Note])
-    session[Note].seed({A: 1, B: 2})
-    assert session[Note].all() == (A, B)
-    session[Note].seed([])
-    assert session[Note].all() == ()
-
-
 def test_item_that_is_iterable_is_one_item() -> None:
     """A dataclass instance is never taken apart, whether it is an item of the slice or a mistake."""
     session, route = Session(), Route(("a", "b"))

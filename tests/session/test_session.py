@@ -12,7 +12,7 @@ import pytest
 import handrail.store
 from handrail.errors import DispatchError, ReducerError, SessionBusyError, SessionError, SnapshotError
 from handrail.events import Dispatcher
-from handrail.session import Append, Change, Replace, Session, SliceView
+from handrail.session import Append, Change, Session, SliceView
 from handrail.session.persistence.protocol import ForkedFrom, SessionStore
 from handrail.session.views import UnopenedSession, sessions_above
 from handrail.turns import HasTurn, draw_ticket
@@ -44,22 +44,6 @@ def test_a_session_keeps_what_it_is_made_with() -> None:
     assert isinstance(session.tags, MappingProxyType)
     assert session.dispatcher is dispatcher
     assert session.parent is parent
-
-
-def test_a_slice_is_written_item_by_item_at_once_or_emptied() -> None:
-    """Past all reducers."""
-    session = Session()
-    session[Note].register(Note, lambda _view, _event: Replace(()))
-    session[Note].append(A)
-    session[Note].append(B)
-    assert session[Note].all() == (A, B)
-    session[Note].seed(C, D)
-    assert session[Note].all() == (C, D)
-    session[Note].seed()
-    assert session[Note].all() == ()
-    session[Note].append(A)
-    session[Note].clear()
-    assert session[Note].all() == ()
 
 
 def test_a_slice_takes_no_item_of_another_type(wording: Wording) -> None:
@@ -201,19 +185,6 @@ def test_an_event_of_a_log_needs_no_turn() -> None:
     assert heard == [Happened("a")]
 
 
-def test_an_event_that_is_logged_already_is_only_announced() -> None:
-    """Reducers and subscribers hear of it, where there are any; the log does not get it twice."""
-    session, heard = Session(), list[Happened]()
-    session.slices.announce(Happened("unheard"))
-    session[Note].register(Happened, lambda _view, event: Append(Note(event.what)))
-    session.dispatcher.subscribe(Happened, heard.append)
-    session[Happened].append(Happened("a"))
-    session.slices.announce(Happened("a"))
-    assert session[Happened].all() == (Happened("a"),)
-    assert session[Note].all() == (Note("a"),)
-    assert heard == [Happened("a")]
-
-
 @pytest.mark.parametrize("exclusive", [True, False])
 def test_a_write_from_outside_is_refused_while_a_call_holds_the_session(exclusive: bool, wording: Wording) -> None:
     """The message says where to write; reading goes on."""
@@ -302,26 +273,6 @@ def test_nobody_has_subscribed_to_a_fork() -> None:
     session.dispatcher.subscribe(Note, heard.append)
     session.fork().dispatch(A)
     assert heard == []
-
-
-def test_a_snapshot_is_a_moment_to_come_back_to() -> None:
-    """As often as one likes, and forwards too; a LOG stays."""
-    session = Session()
-    session.dispatch(A)
-    one = session.snapshot()
-    session.dispatch(B)
-    session.dispatch(Happened("a"))
-    session[Task].append(Task("k", "t"))
-    two = session.snapshot()
-    session.restore(one)
-    assert session.kinds == (Note, Happened)
-    assert session[Note].all() == (A,)
-    session.dispatch(C)
-    assert session[Note].all() == (A, C)
-    session.restore(two)
-    assert session[Note].all() == (A, B)
-    session.restore(one)
-    assert session[Note].all() == (A,)
 
 
 def test_a_snapshot_of_another_session_is_refused(wording: Wording) -> None:

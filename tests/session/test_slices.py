@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextvars import Context
 from threading import Barrier, Thread
 from typing import Any
 
@@ -15,7 +14,7 @@ from handrail.session import Session
 from handrail.session.slices import SliceOwner, SliceView, StateSlices, StoredItems, Version
 from handrail.transaction import Transaction
 from handrail.turns import draw_ticket
-from tests.session.samples import A, B, C, D, Happened, Note, Task
+from tests.session.samples import A, B, C, D, Note, Task
 from tests.transaction.notebooks import call
 from tests.wording import Wording
 
@@ -109,16 +108,6 @@ def test_appending_grows_the_list_in_place() -> None:
     assert session[Note][len(MANY) :] == (A, B, C, D)
 
 
-def test_appending_after_a_snapshot_copies_nothing() -> None:
-    """The snapshot looks at fewer items of the same list."""
-    session = filled()
-    items, before = items_of(session), session.snapshot()
-    session.dispatch(A)
-    assert items_of(session) is items
-    session.restore(before)
-    assert session[Note].all() == MANY
-
-
 def test_undoing_cuts_off_what_the_call_appended() -> None:
     """So that the list is as it was, and the next append grows it in place."""
     session = filled()
@@ -164,49 +153,6 @@ def test_nothing_is_cut_off_that_a_call_has_gone_back_to() -> None:
     assert session[Note][len(MANY) :] == (A,)
 
 
-def test_what_somebody_outside_the_call_holds_is_shorter_than_what_is_cut_off() -> None:
-    """Snapshots and forks from outside see what is committed, so they cost a call nothing."""
-    session = filled()
-    items, outside = items_of(session), Context()
-    with call(session):
-        session.dispatch(A)
-        before, fork = outside.run(session.snapshot), outside.run(session.fork)
-    assert items == list(MANY)
-    session.dispatch(B)
-    assert items_of(session) is items
-    assert fork[Note].all() == MANY
-    session.restore(before)
-    assert session[Note].all() == MANY
-
-
-def test_undoing_leaves_alone_what_was_replaced() -> None:
-    """The list of before has not grown since, unless it did before it was replaced; then it is copied."""
-    session = filled()
-    items = items_of(session)
-    with call(session):
-        session.dispatch(A)
-        session[Note].seed(B)
-        session.dispatch(C)
-    assert session[Note].all() == MANY
-    assert items_of(session) is items
-    session.dispatch(D)
-    assert session[Note].all() == (*MANY, D)
-
-
-def test_going_back_and_on_leaves_newer_snapshots_as_they_are() -> None:
-    """Going back cuts nothing off: the next append copies."""
-    session = filled()
-    before = session.snapshot()
-    session.dispatch(A)
-    after = session.snapshot()
-    session.restore(before)
-    with call(session):
-        session.dispatch(B)
-    session.dispatch(C)
-    session.restore(after)
-    assert session[Note][len(MANY) :] == (A,)
-
-
 def test_a_reader_that_is_overtaken_by_a_commit_sees_all_of_the_call() -> None:
     """Between its two looks the call writes once more and commits: it sees that too, and not half of the call."""
 
@@ -227,34 +173,6 @@ def test_a_reader_that_is_overtaken_by_a_commit_sees_all_of_the_call() -> None:
     state = StateSlices(owner, {})
     state.now = (Overtaking("edit", ticket=draw_ticket((), exclusive=True), writes=True), {Note: half}, {})
     assert state.visible() == {Note: half, Task: after}
-
-
-def test_a_log_is_one_list_whatever_is_undone() -> None:
-    """It only grows, and is never copied."""
-    session = Session()
-    session.dispatch(Happened("a"))
-    items = items_of(session, Happened)
-    with call(session):
-        session.dispatch(Happened("b"))
-    session.dispatch(Happened("c"))
-    assert items_of(session, Happened) is items
-    assert len(session[Happened]) == 3
-
-
-def test_a_fork_copies_a_log_when_it_adds_to_it() -> None:
-    """Once; the other session goes on with its list."""
-    session = Session()
-    session.dispatch(Happened("a"))
-    items, fork = items_of(session, Happened), session.fork()
-    assert items_of(fork, Happened) is items
-    fork.dispatch(Happened("b"))
-    copied = items_of(fork, Happened)
-    fork.dispatch(Happened("c"))
-    session.dispatch(Happened("d"))
-    assert items_of(fork, Happened) is copied
-    assert items_of(session, Happened) is items
-    assert [event.what for event in fork[Happened]] == ["a", "b", "c"]
-    assert [event.what for event in session[Happened]] == ["a", "d"]
 
 
 class Reading:
@@ -279,30 +197,6 @@ def test_counting_and_adding_read_nothing() -> None:
     items = StoredItems(3, read)
     items.append("d")
     assert (len(items), read.asked, items.is_loaded) == (4, [], False)
-
-
-def test_the_first_item_reads_all_of_them_once() -> None:
-    """A place, or a range from the beginning."""
-    read = Reading()
-    items = StoredItems(3, read)
-    items.append("d")
-    assert items[0] == "a"
-    assert items[:] == ["a", "b", "c", "d"]
-    assert items[1:3] == ["b", "c"]
-    assert (read.asked, items.is_loaded, len(items)) == ([(0, 3)], True, 4)
-
-
-def test_the_end_is_read_alone_and_the_rest_later() -> None:
-    """No item is read twice."""
-    read = Reading("abcdefgh")
-    items = StoredItems(8, read)
-    items.append("i")
-    assert items[-3:] == ["g", "h", "i"]
-    assert (read.asked, items.is_loaded, len(items)) == ([(6, 8)], False, 9)
-    assert items[7:] == ["h", "i"]
-    assert items[-1] == "i"
-    assert items[:] == list("abcdefghi")
-    assert (read.asked, items.is_loaded) == ([(6, 8), (0, 6)], True)
 
 
 def test_what_stands_in_the_same_entry_is_taken_with_it() -> None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from handrail import errors
 from handrail.session import Session
 from handrail.session.persistence import protocol
-from handrail.session.persistence.loading import ItemReader, entry_ranges
+from handrail.session.persistence.loading import ItemReader
 from handrail.session.persistence.recorder import MOST_UNCOVERED_BYTES
 from handrail.session.persistence.stored_types import stored_type
 from handrail.store import MemoryStore
@@ -266,14 +266,6 @@ def test_items_of_another_number_are_named(memory: FaultyStore, wording: Wording
     assert str(raised.value) == wording
 
 
-def test_items_that_no_longer_fit_say_so(memory: FaultyStore, wording: Wording) -> None:
-    """They are no fault of the store, and are as they were when the class is mended."""
-    write(memory, note(1, 0, items=b'[{"words":"x"}]'))
-    with Session.open(memory, "s") as session, pytest.raises(errors.UnknownTypeError) as raised:
-        session[Note].all()
-    assert str(raised.value) == wording
-
-
 NOTE_TYPE = stored_type(Note)
 
 
@@ -323,32 +315,6 @@ def test_the_end_of_a_slice_costs_what_its_items_cost(store: FaultyStore) -> Non
         assert session[Happened].all() == tuple(Happened(str(number)) for number in range(50))
         assert len(session[Happened].where(lambda event: event.what == "3")) == 1
         assert store.rows_read >= 51
-
-
-def test_what_is_appended_later_stands_behind_what_was_stored(store: FaultyStore) -> None:
-    """Nothing of the store is read for it."""
-    with Session.open(store, "s") as session:
-        session[Note].seed(*(Note(str(number)) for number in range(9)))
-    with Session.open(store, "s") as session:
-        store.rows_read = 0
-        session[Note].append(Note("9"))
-        assert session[Note][-1:] == (Note("9"),)
-        assert store.rows_read == 0
-        assert session[Note][-3:] == (Note("7"), Note("8"), Note("9"))
-        assert store.rows_read == 1
-        assert session[Note][0] == Note("0")  # of the same entry
-        assert store.rows_read == 1
-
-
-def test_more_entries_than_are_asked_for_at_once_are_read_in_pages(
-    memory: FaultyStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A long end of a slice."""
-    monkeypatch.setattr("handrail.session.persistence.loading._MOST_AT_ONCE", 3)
-    read, layout = reader(memory, *grown(20))
-    assert read(12, layout.length) == [Note(str(place)) for place in range(12, 20)]
-    assert read(0, 12) == [Note(str(place)) for place in range(12)]
-    assert read(0, 0) == []
 
 
 CHANGES = st.lists(
@@ -480,30 +446,6 @@ def test_what_only_grew_is_one_run() -> None:
     assert history.layout.runs == (protocol.ItemRange(1, 199, 0, 200, 200),)
 
 
-def test_a_change_in_the_middle_cuts_a_run_in_two() -> None:
-    """What is before it, what has come, and what is behind it."""
-    history = History()
-    history.change(0, 0, 5)
-    history.change(2, 1, 1)
-    assert history.layout.runs == (
-        protocol.ItemRange(1, 1, 0, 2, 5),
-        protocol.ItemRange(2, 2, 0, 1, 1),
-        protocol.ItemRange(1, 1, 3, 2, 5),
-    )
-
-
-def test_an_empty_slice_may_become_one_of_the_other_role() -> None:
-    """One with items may not: that is for whoever reads it to refuse."""
-    empty, full = (
-        protocol.EntryIndex("state", (), 3),
-        protocol.EntryIndex("state", (protocol.ItemRange(1, 1, 0, 1, 1),), 1),
-    )
-    assert protocol.find_index({"T": empty}, "T", "log") == protocol.EntryIndex("log")
-    assert protocol.find_index({"T": empty}, "T", "state") is empty
-    assert protocol.find_index({"T": full}, "T", "log") is full
-    assert protocol.find_index({}, "T", "log") == protocol.EntryIndex("log")
-
-
 WRONG = {
     "no JSON": b"{",
     "of another format": b'{"format":"handrail.checkpoint/2","slices":{}}',
@@ -521,11 +463,3 @@ def test_what_is_no_checkpoint_is_refused(data: bytes) -> None:
     """It is never taken for one that says something else."""
     with pytest.raises(ValueError, match=r"checkpoint|format|Expecting"):
         protocol.load_indexes(data)
-
-
-def test_few_stretches_are_read_for_many_runs() -> None:
-    """More than are read one by one are read together, with what stands between them."""
-    runs = tuple(protocol.ItemRange(number, number, 0, 1, 1) for number in (9, 1, 2, 20, 9))
-    assert entry_ranges(runs, most=9) == ((1, 1), (2, 2), (9, 9), (20, 20))
-    assert entry_ranges(runs, most=2) == ((1, 20),)
-    assert entry_ranges((), most=2) == ()

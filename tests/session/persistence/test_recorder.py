@@ -15,7 +15,7 @@ from handrail import errors
 from handrail.session import Session, SlicePolicy, stored_as
 from handrail.session.calls import CallRef
 from handrail.session.persistence.loading import append_to_logs, held_session
-from handrail.session.persistence.protocol import SessionEntry, SessionLock, SessionRow
+from handrail.session.persistence.protocol import SessionEntry
 from handrail.session.persistence.recorder import SliceDifference, order_differences, slice_difference
 from handrail.session.slices import SliceOwner, StoredItems, Version
 from handrail.store import Store
@@ -35,20 +35,6 @@ def reopened(store: FaultyStore) -> Session:
 
 
 # ----------------------------------------------------------------------------------------------------- what is written
-
-
-def test_nothing_of_a_call_is_written_before_it_commits(store: FaultyStore) -> None:
-    """And nothing at all of one that fails."""
-    with Session.open(store, "s") as session:
-        with call(session) as transaction:
-            session[Note].append(Note("kept"))
-            assert store.appended == 0
-            transaction.commit()
-        with call(session):
-            session[Note].append(Note("undone"))
-        assert store.appended == 1
-    with reopened(store) as again:
-        assert again[Note].all() == (Note("kept"),)
 
 
 def test_an_entry_tells_what_it_is(store: FaultyStore) -> None:
@@ -89,16 +75,6 @@ def test_an_id_that_no_store_can_look_up_is_replaced_by_its_digest(store: Faulty
     assert len(names) == (call_id is not None)
     assert all(name.startswith("sha256-") for name in names)
     assert names <= {recorded.call_id for recorded, _ in store.recorded_calls("s", limit=9)}
-
-
-def test_a_call_that_changed_nothing_writes_nothing(store: FaultyStore) -> None:
-    """A slice that became what it was is no change."""
-    with Session.open(store, "s") as session:
-        session[Note].seed(Note("a"))
-        with call(session) as transaction:
-            session[Note].seed(*session[Note].all())
-            transaction.commit()
-        assert store.appended == 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,18 +147,6 @@ def test_what_is_logged_between_two_attempts_goes_with_the_next_unit(store: Faul
         assert [entry.role for entry in store.entries("s")] == ["state", "log", "state"]
     with reopened(store) as again:
         assert (again[Note].all(), again[Happened].all()) == ((Note("a"), Note("b")), (Happened("between"),))
-
-
-def test_a_store_that_is_down_takes_no_state_in(store: FaultyStore) -> None:
-    """What could not be stored has not happened; when it answers again, the session goes on."""
-    with Session.open(store, "s") as session:
-        store.go_down("begin")
-        refusal(errors.StoreUnavailableError, session[Note].append, Note("a"))
-        assert session[Note].all() == ()
-        store.come_back()
-        session[Note].append(Note("b"))
-    with reopened(store) as again:
-        assert again[Note].all() == (Note("b"),)
 
 
 def test_a_log_that_cannot_be_stored_goes_with_the_next_unit(
@@ -278,13 +242,6 @@ def test_what_nobody_has_read_is_not_read_to_compare() -> None:
     assert slice_difference(Version(OWNER, unread, 3), Version(OWNER, unread, 4)) == SliceDifference(3, 0, [B])
 
 
-def test_what_has_been_read_is_compared() -> None:
-    """Then the change is as small as it is."""
-    read: StoredItems[Note] = StoredItems(2, lambda start, stop: [A, B][start:stop])
-    assert read[0] is A
-    assert slice_difference(Version(OWNER, read, 2), version([A, C])) == SliceDifference(1, 1, [C])
-
-
 def test_events_stand_after_the_changes_in_the_order_in_which_they_were_taken_in() -> None:
     """Those that reducers took for themselves; others are items of the slice that has kept them."""
     one, other = Add(1), Add(2)
@@ -294,16 +251,6 @@ def test_events_stand_after_the_changes_in_the_order_in_which_they_were_taken_in
         (Add, SliceDifference(0, 0, (one,), "event")),
         (Add, SliceDifference(0, 0, (other,), "event")),
     ]
-
-
-def test_an_event_that_its_slice_has_not_kept_is_told_for_itself() -> None:
-    """It was cleared away, or something else has come in its place, which may be equal."""
-    equal = Note(A.text)
-    for change in (SliceDifference(0, 2, [equal]), SliceDifference(0, 0, [B])):
-        assert list(order_differences([A], {Note: change})) == [
-            (Note, change),
-            (Note, SliceDifference(0, 0, (A,), "event")),
-        ]
 
 
 @stored_as("tests.stored_logs.line")
@@ -357,26 +304,6 @@ def test_classes_of_other_values_need_not_be_known(store: Store) -> None:
     store.release(lock)
     written(store, Line("a"))
     assert [entry.type_name for entry in store.entries("s")] == ["nobody.knows", "tests.stored_logs.line"]
-
-
-def test_session_is_held_meanwhile_and_released_after(store: Store) -> None:
-    """Also if the block raises."""
-    Session.open(store, "s").close()
-    with held_session(store, "s", wait=NOW), pytest.raises(errors.SessionLockedError):
-        Session.open(store, "s", wait=NOW)
-    with pytest.raises(ZeroDivisionError), held_session(store, "s", wait=NOW):
-        raise ZeroDivisionError
-    Session.open(store, "s", wait=NOW).close()
-
-
-def test_session_that_another_holds_or_that_is_not_there_is_refused(store: Store) -> None:
-    """Before anything is written."""
-    with Session.open(store, "s"), pytest.raises(errors.SessionLockedError):
-        written(store, Line("a"))
-    with pytest.raises(errors.SessionNotFoundError), held_session(store, "nobody", wait=NOW):
-        pass
-    with pytest.raises(errors.SessionLostError):
-        append_to_logs(store, SessionLock("nobody", "0" * 32, SessionRow("nobody", {}, None, store.now())), [Line("a")])
 
 
 def test_lock_that_is_not_valid_any_more_writes_nothing(store: Store) -> None:

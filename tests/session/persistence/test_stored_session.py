@@ -7,7 +7,6 @@ import gc
 import logging
 import threading
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -130,17 +129,6 @@ def test_an_emptied_slice_may_become_a_log(store: FaultyStore, wording: Wording)
         assert str(refusal(errors.SessionError, again[Note].clear)) == wording
 
 
-def test_the_policy_of_a_slice_is_that_of_the_store(store: FaultyStore) -> None:
-    """What a program has declared need not be declared again."""
-    with Session.open(store, "s") as session:
-        session.declare(Note, SlicePolicy.LOG)
-        session.dispatch(Note("a"))
-    with Session.open(store, "s", wait=NOW) as again, call(again):
-        again.dispatch(Note("b"))
-    with Session.open(store, "s", wait=NOW) as again:
-        assert again[Note].all() == (Note("a"), Note("b"))
-
-
 # --------------------------------------------------------------------------------------------------- forks and children
 
 
@@ -171,42 +159,6 @@ def test_a_fork_holds_what_there_was_when_a_call_had_been_recorded(store: Faulty
     assert row.parent == "s"
     with Session.open(store, "f", wait=NOW) as again:
         assert again[Note].all() == (Note("own"),)
-
-
-def test_a_fork_holds_what_was_logged_while_the_store_was_down(store: FaultyStore) -> None:
-    """It is written before the entries are copied."""
-    with Session.open(store, "s") as session:
-        store.go_down("begin")
-        session.slices.record(Happened("x"), CallRef(None, "c"))
-        store.come_back()
-        with session.fork(at=(None, "c")) as fork:
-            assert fork[Happened].all() == (Happened("x"),)
-
-
-def test_a_fork_without_a_call_holds_everything(store: FaultyStore) -> None:
-    """Under an id of its own."""
-    with Session.open(store, "s") as session:
-        three_calls(session)
-        with session.fork() as fork:
-            assert fork.session_id != "s"
-            assert fork[Happened].all() == session[Happened].all()
-
-
-def test_a_fork_knows_the_classes_of_its_origin(store: FaultyStore) -> None:
-    """Also those that no module knows, and that the origin has no values of any more."""
-
-    @dataclass(frozen=True)
-    class Local:
-        a: int
-
-    with Session.open(store, "s") as session:
-        with call(session) as transaction:
-            session[Local].seed(Local(1))
-            session.slices.record_with(Happened("closed"), CallRef(None, "c"), transaction)
-            transaction.commit()
-        session[Local].clear()
-        with session.fork(at=(None, "c")) as fork:
-            assert fork[Local].all() == (Local(1),)
 
 
 def test_a_fork_that_cannot_be_made_says_why(store: FaultyStore, wording: Wording) -> None:
@@ -309,21 +261,6 @@ async def is_free(store: Store, session_id: str) -> bool:
 
 
 @pytest.mark.anyio
-async def test_the_loop_runs_while_another_holder_is_waited_for(tmp_path: Path) -> None:
-    """The task that holds the session goes on, and closes it; so the one that waits gets it."""
-    with open_store(f"sqlite:///{tmp_path / 'desk.db'}") as store:
-        held = Session.open(store, "desk")
-        waiting = asyncio.ensure_future(Session.open_async(store, "desk", wait=timedelta(seconds=50)))
-        await asyncio.sleep(0)
-        assert not waiting.done()
-        held.close()
-        with await waiting as opened:
-            assert opened.session_id == "desk"
-            with pytest.raises(errors.SessionLockedError):
-                await Session.open_async(store, "desk", wait=timedelta(0))
-
-
-@pytest.mark.anyio
 async def test_a_session_that_is_opened_for_a_cancelled_task_is_closed_again(tmp_path: Path) -> None:
     """Otherwise no one could close it."""
     with open_store(f"sqlite:///{tmp_path / 'desk.db'}") as store:
@@ -417,16 +354,6 @@ async def test_a_handler_that_closes_a_child_it_has_written_to_is_refused_to_com
         assert len(session[Note]) == 0
     async with await Session.open_async(store, "kid", create=False) as child:
         assert len(child[Note]) == 0
-
-
-@pytest.mark.anyio
-async def test_sessions_in_memory_have_the_asynchronous_forms_too() -> None:
-    """Nothing of them has to be closed."""
-    async with Session(session_id="desk") as session:
-        child = await session.child_async(session_id="kid")
-        await child.close_async()
-        assert (child.session_id, child.parent) == ("kid", session)
-    session[Note].append(Note("a"))
 
 
 @pytest.mark.anyio

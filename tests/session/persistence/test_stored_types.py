@@ -395,16 +395,6 @@ def test_two_types_of_one_name_are_refused(wording: Wording) -> None:
     Session.from_json(Session().to_json(), types=(one, one))
 
 
-@pytest.mark.parametrize(
-    "value", [float("nan"), float("inf"), "\ud800", object()], ids=["nan", "inf", "half", "object"]
-)
-def test_an_item_that_json_cannot_say_is_named(value: object, wording: Wording) -> None:
-    """By slice and place, with what is wrong."""
-    session = Session()
-    session[Loose].seed(Loose(1), Loose(value))
-    assert str(refusal(SnapshotError, session.to_json)) == wording
-
-
 def test_a_type_that_has_no_form_in_json_is_named(wording: Wording) -> None:
     """On either way."""
     session = Session()
