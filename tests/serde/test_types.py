@@ -5,21 +5,24 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import enum
+import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import InitVar, dataclass, field
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Generic, Literal, NamedTuple, NewType, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Generic, Literal, NamedTuple, NewType, TypeVar, cast
 from uuid import UUID
 
 import pydantic
 import pytest
-from pydantic import BaseModel, Field, RootModel, TypeAdapter, computed_field
+from pydantic import BaseModel, Field, RootModel, TypeAdapter, ValidationError, computed_field
+from pydantic_core import CoreConfig, SchemaSerializer, SchemaValidator, core_schema
 from typing_extensions import TypeAliasType, TypedDict, get_type_hints
 
 from handrail.errors import SchemaError
 from handrail.serde import codec, result_codec
 from handrail.serde.adapter import closed_adapter
 from handrail.serde.annotations import accept_type, known_type, strip_annotated
+from handrail.serde.core_schemas import Core, make_serializer, make_validator, rebuilt
 from tests.kit import refusal
 from tests.serde.kit import OpenModel, Status, Step
 from tests.wording import Wording
@@ -247,3 +250,29 @@ def test_the_class_itself_is_not_changed() -> None:
     closed_adapter(Step)
     assert not hasattr(Step, "__pydantic_config__")
     assert TypeAdapter(Step).validate_json('{"title": "a", "more": 1}') == Step("a")
+
+
+class Order(BaseModel):
+    """A model for which pydantic keeps a validator that ignores unknown fields, and a serializer."""
+
+    number: str
+
+
+def changed(part: Core, _was: Core, _made: bool) -> Core:
+    """A model that refuses unknown fields, and whose texts are written in capitals."""
+    if part["type"] == "model":
+        return {**part, "config": {**part.get("config", {}), "extra_fields_behavior": "forbid"}}
+    capitals = core_schema.plain_serializer_function_ser_schema(str.upper)
+    return {**part, "serialization": capitals} if part["type"] == "str" else part
+
+
+def test_a_changed_model_is_read_and_written_as_changed() -> None:
+    """Without the third parameter it is not, which is why it is given, by its position."""
+    for kind in (SchemaValidator, SchemaSerializer):
+        assert list(inspect.signature(kind).parameters) == ["schema", "config", "_use_prebuilt"]
+    core: Any = rebuilt(cast("Core", TypeAdapter(list[Order]).core_schema), changed)
+    data, value = [{"number": "a", "more": 1}], [Order(number="a")]
+    assert SchemaValidator(core, CoreConfig()).validate_python(data) == value
+    refusal(ValidationError, make_validator(core, CoreConfig()).validate_python, data)
+    assert SchemaSerializer(core, CoreConfig()).to_json(value) == b'[{"number":"a"}]'
+    assert make_serializer(core, CoreConfig()).to_json(value) == b'[{"number":"A"}]'

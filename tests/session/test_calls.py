@@ -42,15 +42,11 @@ def test_what_a_call_writes_is_seen_inside_it_alone_until_it_commits() -> None:
     with call(session) as transaction:
         session.dispatch(B)
         session[Task].append(Task("k", "t"))
-        assert (session[Note].all(), seen(session)) == ((A, B), (A,))
         assert (session.kinds, outside.run(lambda: session.kinds)) == ((Note, Task), (Note,))
         assert (session.fork()[Note].all(), outside.run(session.fork)[Note].all()) == ((A, B), (A,))
-        assert outside.run(session.snapshot).slices is not session.snapshot().slices
-        assert '"b"' in session.to_json()
-        assert '"b"' not in outside.run(session.to_json)
+        assert ('"b"' in session.to_json(), '"b"' in outside.run(session.to_json)) == (True, False)
         transaction.commit()
-        assert seen(session) == (A, B)
-    assert session.kinds == (Note, Task)
+    assert (session.kinds, seen(session)) == ((Note, Task), (A, B))
 
 
 def test_threads_of_a_call_write_into_it() -> None:
@@ -108,6 +104,7 @@ def test_two_reading_calls_do_not_apply_their_results_at_once(wording: Wording) 
         transaction.open_for_results(session)
     first.run(session.dispatch, A)
     assert str(refusal(errors.TurnConflictError, second.run, session.dispatch, B)) == wording
+    assert second.run(session[Note].all) == ()
     second.run(transactions[1].__exit__, None, None, None)
     transactions[0].commit()
     assert session[Note].all() == (A,)
@@ -189,19 +186,9 @@ def stored(calls: Sequence[CallRef], entries: int = 0) -> FaultyStore:
     store.create(SessionRow("s", {}, None, store.now()))
     kind = stored_type(Happened)
     refs = [*calls, *[CallRef(None, "")] * (entries - len(calls))]
+    data = [kind.dump((Happened(str(number)),)) for number in range(len(refs) + 1)]
     made = [
-        SessionEntry(
-            number,
-            ref.reply or "",
-            ref.call_id,
-            "log",
-            kind.name,
-            1,
-            number - 1,
-            0,
-            1,
-            kind.dump((Happened(str(number)),)),
-        )
+        SessionEntry(number, ref.reply or "", ref.call_id, "log", kind.name, 1, number - 1, 0, 1, data[number])
         for number, ref in enumerate(refs, 1)
     ]
     with held_session(store, "s", wait=timedelta(0)) as lock:
@@ -220,16 +207,14 @@ def test_a_large_session_is_asked_once_for_each_call() -> None:
         assert store.lookups == 60
 
 
-def test_what_was_recorded_since_the_opening_is_newer_than_what_is_stored() -> None:
-    """Whenever the store is asked; and the record of a nested call, which may be undone, is not found."""
+def test_the_record_of_a_nested_call_is_not_found() -> None:
+    """It may be undone; that of the call itself is newer than what is stored."""
     call = CallRef("r", "1")
-    with Session.open(stored([call, CallRef("r", "2")], MANY_ENTRIES), "s", types=[Happened]) as session:
+    with Session.open(stored([call], MANY_ENTRIES), "s", types=[Happened]) as session:
         session.slices.record(Happened("new"), call)
         session.slices.record(Happened("nested"), CallRef.nested(call, "3"), nested=True)
-        assert session.calls.find(CallRef("r", "2")) == Happened("2")
         assert session.calls.find(call) == Happened("new")
         assert session.calls.find(CallRef.nested(call, "3")) is None
-    assert Session().calls.find(call) is None
 
 
 @pytest.mark.parametrize("entries", [MANY_ENTRIES, MANY_ENTRIES + 1])
@@ -313,9 +298,8 @@ def test_children_and_forks_are_held_to_the_same(store: Store, wording: Wording)
     """They are stored beside their session."""
     wrong: Any = 7
     with Session.open(store, "desk") as session:
-        assert (
-            str(refusal(errors.InvalidArgumentError, session.child, session_id="child", tags={"a": wrong})) == wording
-        )
+        child = refusal(errors.InvalidArgumentError, session.child, session_id="child", tags={"a": wrong})
+        assert str(child) == wording
         for session_id in (wrong, "", "a\0b"):
             assert str(refusal(errors.InvalidArgumentError, session.fork, session_id=session_id)) == wording
         assert store.find("child") is None

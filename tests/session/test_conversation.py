@@ -59,12 +59,12 @@ def test_messages_come_back_as_they_were_appended(store: MemoryStore) -> None:
 def test_a_conversation_without_a_message_is_false() -> None:
     """Messages of another speaker are not its messages."""
     session = Session()
+    desk = conversation.Conversation(session[conversation.ConversationPart], session.calls, "agent", "desk")
     assert not session.conversation
-    conversation.Conversation(session[conversation.ConversationPart], session.calls, "agent", "desk").append(QUESTION)
+    desk.append(QUESTION)
     assert not session.conversation
     session.conversation.append(QUESTION)
-    assert session.conversation
-    conversation.Conversation(session[conversation.ConversationPart], session.calls, "agent", "desk").append(QUESTION)
+    desk.append(QUESTION)
     assert session.conversation
 
 
@@ -303,18 +303,11 @@ BEGINS = conversation.ConversationPart(({"role": "user"},), restarts=True)
 @pytest.mark.parametrize(
     "parts, turns, length",
     [
-        ((), 3, 0),
-        ((SAYS, ASKS), 1, 1),
-        ((SAYS, ASKS, REST), 1, 2),
-        ((SAYS, ASKS, SOME, REST), 1, 3),
-        ((SAYS, ASKS, SOME, SOME, REST), 2, 5),
-        ((SAYS, ASKS, REST, ENDS), 1, 1),
-        ((SAYS, ASKS, REST, ENDS), 2, 3),
-        ((SAYS, ASKS, REST, ENDS), 9, 4),
+        *(((), 3, 0), ((SAYS, ASKS), 1, 1), ((SAYS, ASKS, REST), 1, 2), ((SAYS, ASKS, SOME, REST), 1, 3)),
+        *(((SAYS, ASKS, REST, ENDS), turns, length) for turns, length in ((1, 1), (2, 3), (9, 4))),
         ((SAYS, conversation.ConversationPart((), "r1", (A,), ended=True), SAYS), 1, 1),
-        ((SAYS, ENDS, BEGINS, ASKS, REST), 9, 3),
-        ((ASKS, BEGINS), 1, 1),
-        ((REST, SAYS), 2, 2),
+        *(((SAYS, ASKS, SOME, SOME, REST), 2, 5), ((SAYS, ENDS, BEGINS, ASKS, REST), 9, 3)),
+        *(((ASKS, BEGINS), 1, 1), ((REST, SAYS), 2, 2)),
     ],
 )
 def test_a_turn_begins_with_a_part_that_answers_no_call(

@@ -22,28 +22,19 @@ from tests.transaction.notebooks import PATIENCE, call
 from tests.wording import Wording
 
 
-def test_a_new_session_is_empty() -> None:
-    """And has an id of its own."""
-    session, other = Session(), Session(new_id=lambda: "given")
-    assert session.kinds == ()
-    assert session[Note].all() == ()
-    assert session[Note].latest() is None
-    assert session.session_id != Session().session_id
-    assert other.session_id == "given"
-    assert Session(session_id="named", new_id=lambda: "unused").session_id == "named"
-    assert repr(other) == "Session('given')"
-    assert isinstance(session, HasTurn)
-
-
-def test_a_session_keeps_what_it_is_made_with() -> None:
-    """Tags are copied, and cannot be changed."""
+def test_a_new_session_is_empty_and_keeps_what_it_is_made_with() -> None:
+    """And has an id of its own; tags are copied, and cannot be changed."""
     tags, dispatcher, parent = {"run": "1"}, Dispatcher(), Session()
-    session = Session(tags=tags, dispatcher=dispatcher, parent=parent)
+    session = Session(tags=tags, dispatcher=dispatcher, parent=parent, new_id=lambda: "given")
     tags["run"] = "2"
-    assert session.tags == {"run": "1"}
+    assert (session.session_id, session.tags, session.kinds) == ("given", {"run": "1"}, ())
+    assert (session[Note].all(), session[Note].latest()) == ((), None)
     assert isinstance(session.tags, MappingProxyType)
     assert session.dispatcher is dispatcher
     assert session.parent is parent
+    assert parent.session_id != Session().session_id
+    assert Session(session_id="named", new_id=lambda: "unused").session_id == "named"
+    assert isinstance(session, HasTurn)
 
 
 def test_a_slice_takes_no_item_of_another_type(wording: Wording) -> None:
@@ -255,14 +246,11 @@ def test_a_fork_starts_with_everything_and_goes_its_own_way() -> None:
     session.dispatch(A)
     session.dispatch(Happened("a"))
     fork = session.fork()
-    session.dispatch(B)
-    session.dispatch(Happened("b"))
-    fork.dispatch(C)
-    fork.dispatch(Happened("c"))
-    fork.dispatch(Happened("d"))
+    for each, note in ((session, B), (fork, C)):
+        each.dispatch(note)
+        each.dispatch(Happened(note.text))
     assert (session[Note].all(), fork[Note].all()) == ((A, B), (A, C))
-    assert [event.what for event in session[Happened]] == ["a", "b"]
-    assert [event.what for event in fork[Happened]] == ["a", "c", "d"]
+    assert [[event.what for event in each[Happened]] for each in (session, fork)] == [["a", "b"], ["a", "c"]]
     assert (fork.session_id, fork.parent, fork.tags) == ("f", session.parent, session.tags)
     assert session.fork(session_id="g").session_id == "g"
 

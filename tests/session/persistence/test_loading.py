@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 from random import Random
 from string import printable
@@ -354,6 +354,7 @@ def test_the_ends_of_any_slice_make_up_the_whole(
         assert len(more) >= min(end, stop)
         found = [*more, *found]
     assert [note.text for note in found] == items
+    assert protocol.load_indexes(protocol.dump_indexes({"T": layout})) == {"T": layout}
 
 
 @pytest.mark.parametrize("place", [0, 8, 12, 14, 16])
@@ -389,61 +390,9 @@ def test_damage_within_what_is_read_names_the_entries(memory: FaultyStore, kind:
     assert str(refusal(errors.StoreCorruptError, ItemReader(damaged, "s", layout, NOTE_TYPE), 5, 9)) == wording
 
 
-@dataclass
-class History:
-    """A slice as a plain list, with the entries that made it and what its layout has become."""
-
-    items: list[int] = field(default_factory=list[int])
-    brought: dict[int, list[int]] = field(default_factory=dict[int, list[int]])
-    layout: protocol.EntryIndex = field(default_factory=lambda: protocol.EntryIndex("state"))
-    number: int = 0
-
-    def change(self, start: int, removed: int, come: int) -> None:
-        """Take some items away, and put others in their place."""
-        self.number += 1
-        start = min(start, len(self.items))
-        removed = min(removed, len(self.items) - start)
-        new = [self.number * 100 + place for place in range(come)]
-        self.items[start : start + removed] = new
-        self.brought[self.number] = new
-        entry = protocol.SessionEntry(self.number, "", "", "state", "T", 1, start, removed, come, b"")
-        self.layout = self.layout.after(entry)
-
-    def something_else(self) -> None:
-        """An entry of another slice."""
-        self.number += 1
-
-    def read(self) -> list[int]:
-        """The items by the layout, as opening a session reads them."""
-        items: list[int] = []
-        for run in self.layout.runs:
-            within = [item for number in range(run.first, run.last + 1) for item in self.brought.get(number, [])]
-            assert len(within) == run.total
-            items += within[run.offset : run.offset + run.size]
-        return items
-
-
-@given(changes=st.lists(st.none() | st.tuples(st.integers(0, 12), st.integers(0, 4), st.integers(0, 4)), max_size=30))
-def test_a_layout_says_where_every_item_stands(changes: list[tuple[int, int, int] | None]) -> None:
-    """Whatever becomes of the slice, and whatever stands between its entries; also after it was stored and read."""
-    history = History()
-    for change in changes:
-        if change is None:
-            history.something_else()
-        else:
-            history.change(*change)
-        assert history.layout.length == len(history.items)
-        assert history.read() == history.items
-    assert protocol.load_indexes(protocol.dump_indexes({"T": history.layout})) == {"T": history.layout}
-
-
-def test_what_only_grew_is_one_run() -> None:
+def test_what_only_grew_is_one_run(memory: FaultyStore) -> None:
     """A checkpoint of it is small, however many entries there are."""
-    history = History()
-    for _ in range(100):
-        history.change(len(history.items), 0, 2)
-        history.something_else()
-    assert history.layout.runs == (protocol.ItemRange(1, 199, 0, 200, 200),)
+    assert reader(memory, *grown(100))[1].runs == (protocol.ItemRange(1, 199, 0, 100, 100),)
 
 
 WRONG = {

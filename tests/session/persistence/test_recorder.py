@@ -1,10 +1,12 @@
-"""Entries of calls, changes and LOGs in a store."""
+"""Entries of calls, changes and LOGs in a store, and who else writes to a session at the same time."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
+from threading import Event, Thread
 from typing import Any, ClassVar
 
 import pytest
@@ -12,18 +14,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from handrail import errors
-from handrail.session import Session, SlicePolicy, stored_as
+from handrail.session import Append, Session, SlicePolicy, SliceView, stored_as
 from handrail.session.calls import CallRef
 from handrail.session.persistence.loading import append_to_logs, held_session
 from handrail.session.persistence.protocol import SessionEntry
 from handrail.session.persistence.recorder import SliceDifference, order_differences, slice_difference
 from handrail.session.slices import SliceOwner, StoredItems, Version
-from handrail.store import Store
+from handrail.store import MemoryStore, Store
+from handrail.testing import FakeClock
 from tests.kit import refusal
 from tests.session.faulty_stores import FaultyStore, Point
-from tests.session.samples import NOTES, A, Add, B, C, Happened, Note
+from tests.session.samples import NOTES, A, Add, B, C, Happened, Note, Task
 from tests.store.kit import append, claim_conditions
-from tests.transaction.notebooks import call, raising
+from tests.transaction.notebooks import PATIENCE, call, raising
 from tests.wording import Wording
 
 NOW = timedelta(0)
@@ -117,18 +120,6 @@ def test_two_classes_of_one_name_are_told_apart_by_a_name(store: FaultyStore, wo
 
 
 # --------------------------------------------------------------------------------------------------- a store that fails
-
-
-@pytest.mark.parametrize("point", ["begin", "begun", "append", "commit", "committed"])
-def test_a_unit_that_failed_is_written_again(store: FaultyStore, point: Any) -> None:
-    """Also one that was committed although the store said otherwise: nothing is there twice."""
-    with Session.open(store, "s") as session:
-        store.lose(point)
-        session[Note].append(Note("a"))
-        store.lose(point)
-        session.dispatch(Happened("x"))
-    with reopened(store) as again:
-        assert (again[Note].all(), again[Happened].all()) == ((Note("a"),), (Happened("x"),))
 
 
 def test_what_is_logged_between_two_attempts_goes_with_the_next_unit(store: FaultyStore) -> None:
@@ -289,11 +280,6 @@ def test_items_are_appended_in_their_order(store: Store) -> None:
         assert [item.text for item in session[Line]] == ["a", "b", "c", "d"]
         assert list(session[Mark]) == [Mark(1)]
     assert store.recorded_calls("s", limit=10) == []
-    with Session.open(store, "s", checkpoint_every=1) as session:
-        session[Line].append(Line("e"))
-    written(store, Line("f"))
-    with Session.open(store, "s") as session:
-        assert [item.text for item in session[Line]] == list("abcdef")
 
 
 def test_classes_of_other_values_need_not_be_known(store: Store) -> None:
@@ -314,3 +300,143 @@ def test_lock_that_is_not_valid_any_more_writes_nothing(store: Store) -> None:
     refusal(errors.SessionLostError, append_to_logs, store, lock, [Line("a")])
     refusal(errors.SessionUseError, written, store, Line("a"), 7)
     assert list(store.entries("s")) == []
+
+
+def beside(act: Callable[[], object]) -> Thread:
+    """Another thread that does something."""
+    thread = Thread(target=act, daemon=True)
+    thread.start()
+    return thread
+
+
+def over(thread: Thread) -> None:
+    """Wait for it."""
+    thread.join(PATIENCE)
+    assert not thread.is_alive()
+
+
+def test_a_session_that_was_taken_over_is_told(
+    store: FaultyStore, caplog: pytest.LogCaptureFixture, wording: Wording
+) -> None:
+    """Nothing of the new holder is written over; what is logged raises too, so it is not lost silently."""
+    session = Session.open(store, "s")
+    session[Note].append(Note("a"))
+    store.release(store.holds[-1])
+    with reopened(store) as other:
+        other[Note].append(Note("b"))
+        refusal(errors.SessionLostError, claim_conditions, session, None)
+        refusal(errors.SessionLostError, session[Note].append, Note("c"))
+        refusal(errors.SessionLostError, session.dispatch, Happened("x"))
+        assert caplog.messages == wording
+        assert session[Note].all() == (Note("a"),)
+        other[Note].append(Note("d"))
+    session.close()
+    with reopened(store) as again:
+        assert again[Note].all() == (Note("a"), Note("b"), Note("d"))
+        assert again[Happened].all() == ()
+
+
+def test_a_unit_of_this_session_is_not_taken_for_somebody_else(store: FaultyStore) -> None:
+    """A LOG may be written, or a call that ran beside this one be committed, while the store is being asked."""
+    with Session.open(store, "s") as session:
+        store.at("check", lambda: session.dispatch(Happened("x")))
+        claim_conditions(session, None)
+
+
+def test_who_logs_waits_for_the_unit_that_is_being_written(store: FaultyStore) -> None:
+    """And the other way round; the unit is tried again meanwhile, and the other thread holds nothing that it needs."""
+    threads: list[Thread] = []
+    with Session.open(store, "s") as session:
+
+        def log_beside_and_fail() -> None:
+            threads.append(beside(lambda: session.dispatch(Happened("x"))))
+            while not session[Happened].all():
+                pass
+            raise errors.StoreUnavailableError("busy", store="it")
+
+        store.at("commit", log_beside_and_fail)
+        settled = beside(lambda: session[Note].append(Note("a")))
+        over(settled)
+        over(threads[0])
+    with reopened(store) as again:
+        assert (again[Note].all(), again[Happened].all()) == ((Note("a"),), (Happened("x"),))
+
+
+def test_a_reducer_may_read_from_the_store_while_somebody_logs(store: FaultyStore) -> None:
+    """Whoever writes in a unit waits for nobody who may be waiting for the store."""
+    with Session.open(store, "s") as session:
+        session[Note].append(Note("a"))
+    in_unit, in_reducer = Event(), Event()
+
+    def read(view: SliceView[Note], event: Add) -> Append[Note]:
+        in_reducer.set()
+        return Append(Note(f"{len(view.all())} {event.amount}"))
+
+    with reopened(store) as session:
+        session[Note].register(Add, read)
+
+        def wait() -> None:
+            in_unit.set()
+            in_reducer.wait(PATIENCE)
+
+        store.at("begun", wait)
+        logging = beside(lambda: session.dispatch(Happened("x")))
+        assert in_unit.wait(PATIENCE)
+        reducing = beside(lambda: session.dispatch(Add(7)))
+        over(reducing)
+        over(logging)
+        assert session[Note].all() == (Note("a"), Note("1 7"))
+
+
+def test_many_threads_write_at_once(store: FaultyStore) -> None:
+    """Each event is there once, in the order in which the session has them."""
+    with Session.open(store, "s", checkpoint_every=3) as session:
+        threads = [beside(partial(_write, session, who)) for who in range(4)]
+        for thread in threads:
+            over(thread)
+        logged, tasks = session[Happened].all(), session[Task].all()
+    assert (len(logged), len(tasks)) == (40, 10)
+    with reopened(store) as again:
+        assert (again[Happened].all(), again[Task].all()) == (logged, tasks)
+
+
+def _write(session: Session, who: int) -> None:
+    for number in range(10):
+        session.dispatch(Happened(f"{who} {number}"))
+        if who == 0:
+            session[Task].append(Task("k", str(number)))
+
+
+def test_a_late_writer_is_in_memory_and_in_the_store_or_in_neither(store: FaultyStore) -> None:
+    """What a thread of the handler writes while its call is being settled is refused."""
+    refused: list[BaseException] = []
+    with Session.open(store, "s") as session, call(session) as transaction:
+
+        def late() -> None:
+            try:
+                session[Note].append(Note("late"))
+            except Exception as error:  # noqa: BLE001 - looked at below
+                refused.append(error)
+
+        session[Note].append(Note("in time"))
+        store.at("append", late)
+        transaction.commit()
+        assert [type(error).__name__ for error in refused] == ["TransactionClosedError"]
+    with reopened(store) as again:
+        assert again[Note].all() == (Note("in time"),)
+
+
+def test_a_call_settles_all_the_sessions_that_it_wrote_to() -> None:
+    """In one unit of the store."""
+    store = FaultyStore(MemoryStore(clock=FakeClock()))
+    units: list[str] = []
+    with Session.open(store, "s") as one, Session.open(store, "t") as two:
+        store.at("begin", *[lambda: units.append("begun")] * 9)
+        with call(one, two) as transaction:
+            one[Note].append(Note("a"))
+            two[Note].append(Note("b"))
+            two.dispatch(Happened("x"))
+            transaction.commit()
+    assert units == ["begun"]
+    with Session.open(store, "t") as again:
+        assert (again[Note].all(), again[Happened].all()) == ((Note("b"),), (Happened("x"),))

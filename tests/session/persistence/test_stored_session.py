@@ -15,7 +15,7 @@ import pytest
 
 from handrail import errors
 from handrail.adapters.tool_executor import ToolExecutor
-from handrail.prompt import Prompt, PromptTemplate, Tool, ToolContext, ToolsSection, tool
+from handrail.prompt import Tool, ToolContext, tool
 from handrail.runtime import ToolCall
 from handrail.session import Session, SlicePolicy, replace_latest
 from handrail.session.calls import CallRef
@@ -393,8 +393,7 @@ def paying_desk(session: Session, database: Path) -> ToolExecutor:
         database.rename(database.with_suffix(".moved"))
         return f"{order} is paid"
 
-    prompt = Prompt(PromptTemplate(ns="desk", key="d", sections=[ToolsSection(title="Tools", tools=[pay])]))
-    return ToolExecutor(prompt=prompt, session=session)
+    return executor(pay, session=session)
 
 
 def check_reported(error: errors.RecordingError, logged: pytest.LogCaptureFixture, wording: Wording) -> None:

@@ -88,13 +88,10 @@ def test_values_come_back_as_what_they_were() -> None:
     assert words.load(words.dump((Word("abc"),)), 1) == [Word("abc")]
 
 
-@pytest.mark.parametrize(
-    "data, version",
-    [(b'[{"text":"x"}]', 1), (b'[{"subject":"x"}]', 2), (b'[{"subject":"x"}]', 3)],
-    ids=["oldest", "older", "present"],
-)
-def test_older_values_go_through_the_upgrades(data: bytes, version: int) -> None:
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_older_values_go_through_the_upgrades(version: int) -> None:
     """Through each of them, from their version on."""
+    data = b'[{"text":"x"}]' if version == 1 else b'[{"subject":"x"}]'
     assert stored_types.stored_type(Letter).load(data, version) == [Letter("x")]
 
 
@@ -299,13 +296,9 @@ def test_the_json_is_for_people() -> None:
     session.dispatch(Happened("h"))
     session[Task].seed(Task("k", "t"))
     session[Task].clear()
-    assert json.loads(session.to_json()) == {
-        "format": "handrail.session/1",
-        "session_id": "s",
-        "tags": {"run": "1"},
-        "state": {NOTE: [{"text": "a"}]},
-        "log": {"tests.session.samples:Happened": [{"what": "h"}]},
-    }
+    slices = {"state": {NOTE: [{"text": "a"}]}, "log": {"tests.session.samples:Happened": [{"what": "h"}]}}
+    named = {"format": "handrail.session/1", "session_id": "s", "tags": {"run": "1"}}
+    assert json.loads(session.to_json()) == named | slices
 
 
 def test_what_comes_back_is_a_session_like_any_other() -> None:
