@@ -1,4 +1,4 @@
-"""Parsing takes what the published JSON Schema says; unions that are stored, and those that a model may be asked for."""
+"""Parsing takes what the published JSON Schema says; unions that are stored, and those of parameters."""
 
 from __future__ import annotations
 

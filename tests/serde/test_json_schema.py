@@ -132,18 +132,11 @@ class Limited(BaseModel):
     cents: int = Field(json_schema_extra={"minimum": 1})
 
 
-BROKEN: dict[str, tuple[Any, Json, str]] = {
-    "gt": (int, 1, "1"),
-    "ge": (int, 2, "1"),
-    "lt": (float, 1, "1"),
-    "le": (float, 0.5, "1"),
-    "multiple_of": (int, 2, "1"),
-    "min_length": (list[int], 2, "[1]"),
-    "max_length": (str, 2, '"abc"'),
-    "pattern": (str, "^a$", '"b"'),
-    "max_digits": (Decimal, 2, '"123"'),
-    "decimal_places": (Decimal, 1, '"1.25"'),
-}
+BROKEN: dict[str, tuple[Any, Json, str]] = (
+    {"gt": (int, 1, "1"), "ge": (int, 2, "1"), "lt": (float, 1, "1"), "le": (float, 0.5, "1")}
+    | {"multiple_of": (int, 2, "1"), "min_length": (list[int], 2, "[1]"), "max_length": (str, 2, '"abc"')}
+    | {"pattern": (str, "^a$", '"b"'), "max_digits": (Decimal, 2, '"123"'), "decimal_places": (Decimal, 1, '"1.25"')}
+)
 
 
 @pytest.mark.parametrize("word", sorted(ACTING))
@@ -236,14 +229,7 @@ class Part:
     name: str
 
 
-WORDS: dict[str, Any] = {
-    "gt": 0,
-    "ge": 0,
-    "lt": 5,
-    "le": 5,
-    "multiple_of": 1,
-    "min_length": 1,
-    "max_length": 9,
+WORDS: dict[str, Any] = {"gt": 0, "ge": 0, "lt": 5, "le": 5, "multiple_of": 1, "min_length": 1, "max_length": 9} | {
     "pattern": "a",
     "max_digits": 3,
     "decimal_places": 1,
