@@ -22,7 +22,7 @@ from handrail.errors import ParseError
 from handrail.serde import codec, digest, parse
 from handrail.serde.json_values import escape_surrogates, escaped_within
 from handrail.serde.secrets import partial_json
-from tests.kit import refusal
+from tests.kit import raises, refusal
 from tests.serde.kit import Json, Loose, Plan, Tree
 from tests.wording import Wording
 
@@ -373,9 +373,8 @@ def test_two_amounts_that_differ_are_never_one_key(first: str, second: str) -> N
 
 def test_every_amount_with_a_fraction_that_is_a_number_is_named(wording: Wording) -> None:
     """With what to send instead; no number beside it is made whole then."""
-    with pytest.raises(ParseError) as raised:
+    with raises(ParseError, wording):
         AMOUNTS.parse_json('{"one": 0.5, "part": 1.0000000000000000001, "many": [1.0], "whole": 5.0}')
-    assert str(raised.value) == wording
 
 
 def test_an_integer_that_a_float_does_not_hold_is_refused() -> None:

@@ -20,7 +20,7 @@ from handrail.session.persistence.recorder import MOST_UNCOVERED_BYTES
 from handrail.session.persistence.stored_types import stored_type
 from handrail.store import MemoryStore
 from handrail.testing import FakeClock
-from tests.kit import refusal
+from tests.kit import raises, refusal
 from tests.session.faulty_stores import FaultyStore
 from tests.session.samples import Add, Happened, Note, Total
 from tests.store.kit import append
@@ -253,17 +253,15 @@ def test_a_missing_entry_is_named(last: int, wording: Wording) -> None:
 def test_items_that_are_no_json_are_named(memory: FaultyStore, items: bytes, wording: Wording) -> None:
     """When somebody asks for them."""
     write(memory, note(1, 0, items=items))
-    with Session.open(memory, "s") as session, pytest.raises(errors.StoreCorruptError) as raised:
+    with Session.open(memory, "s") as session, raises(errors.StoreCorruptError, wording):
         session[Note].all()
-    assert str(raised.value) == wording
 
 
 def test_items_of_another_number_are_named(memory: FaultyStore, wording: Wording) -> None:
     """A slice is never shorter than it was."""
     write(memory, note(1, 0), note(2, 1, items=b"[]"))
-    with Session.open(memory, "s") as session, pytest.raises(errors.StoreCorruptError) as raised:
+    with Session.open(memory, "s") as session, raises(errors.StoreCorruptError, wording):
         session[Note].all()
-    assert str(raised.value) == wording
 
 
 NOTE_TYPE = stored_type(Note)

@@ -25,7 +25,7 @@ from handrail.store import open as open_store
 from handrail.testing import FakeClock
 from handrail.waiting import asynchronous_entry, closing_after
 from tests.kit import call as kit_call
-from tests.kit import executor, refusal
+from tests.kit import executor, raises, refusal
 from tests.session.faulty_stores import FaultyStore, faulty
 from tests.session.samples import Add, Happened, Note, Task, Total
 from tests.store.kit import claim_conditions
@@ -172,9 +172,8 @@ def test_a_fork_that_cannot_be_made_says_why(store: FaultyStore, wording: Wordin
         with pytest.raises(errors.InvalidArgumentError):
             session.fork(at="c", session_id="f")  # type: ignore[arg-type]
         assert str(refusal(errors.SessionError, session.fork, session_id="s")) == wording
-        with call(session), pytest.raises(errors.SessionError) as raised:
+        with call(session), raises(errors.SessionError, wording):
             session.fork(session_id="f")
-        assert str(raised.value) == wording
     assert [row.session_id for row in store.sessions()] == ["s"]
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from handrail.errors import SessionError, SnapshotError, UnknownTypeError
 from handrail.session import Session, SlicePolicy, replace_latest, stored_as
 from handrail.session.persistence import stored_types
-from tests.kit import refusal
+from tests.kit import raises, refusal
 from tests.session.samples import A, B, Happened, Mood, Note, Rich, Task
 from tests.wording import Wording
 
@@ -163,14 +163,12 @@ def test_a_name_is_of_one_class(wording: Wording) -> None:
 
 def test_the_name_goes_above_the_dataclass(wording: Wording) -> None:
     """Below it, it would name a class that `slots=True` then replaces."""
-    with pytest.raises(SessionError) as raised:
+    with raises(SessionError, wording):
 
         @dataclass(slots=True)
         @stored_as("tests.below")
         class Below:
             a: int
-
-    assert str(raised.value) == wording
 
 
 def test_a_type_is_found_by_its_name() -> None:
