@@ -369,14 +369,6 @@ class Node:
     kids: tuple[Node, ...] = ()
 
 
-class Word(str):
-    __slots__ = ()
-
-
-class Share(float):
-    pass
-
-
 class Checked(pydantic.BaseModel):
     """A model whose fields are behind a validator."""
 

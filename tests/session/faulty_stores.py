@@ -54,6 +54,11 @@ def _passed(method: F) -> F:
     return cast("F", passed)  # of the same signature
 
 
+def _shown(name: str) -> Any:
+    """The attribute of the store behind."""
+    return property(lambda self: getattr(self.behind, name))
+
+
 class FaultyStore(Store):
     """Passes everything on, as a connection that may be lost.
 
@@ -94,21 +99,10 @@ class FaultyStore(Store):
         self._down.clear()
         self._acts.clear()
 
-    @property
-    def url(self) -> str:
-        return self.behind.url
-
-    @property
-    def poll_every(self) -> timedelta | None:
-        return self.behind.poll_every
-
-    @property
-    def claim_waits(self) -> bool:
-        return self.behind.claim_waits
-
-    @property
-    def waits(self) -> bool:
-        return self.behind.waits
+    url = _shown("url")
+    poll_every = _shown("poll_every")
+    claim_waits = _shown("claim_waits")
+    waits = _shown("waits")
 
     def session(self, session_id: str, **options: Unpack[OpenOptions]) -> Session:
         return Session.open(self, session_id, **options)
@@ -228,3 +222,14 @@ class FaultyStore(Store):
     def _fail(self, point: Point) -> None:
         msg = f"the connection was lost at {point}"
         raise StoreUnavailableError(msg, store=self.url, in_doubt=point == "committed")
+
+
+def held(session: Session) -> dict[type[Any], tuple[Any, ...]]:
+    """What is in the slices of a session."""
+    return {kind: session[kind].all() for kind in session.kinds}
+
+
+def kept(store: Store, session_id: str = "s") -> dict[type[Any], tuple[Any, ...]]:
+    """What is in those of a stored one, as somebody else finds it."""
+    with Session.open(store, session_id, wait=timedelta(0)) as session:
+        return held(session)

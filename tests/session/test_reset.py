@@ -21,7 +21,7 @@ from handrail.testing import Crashed, Finished
 from tests import kit
 from tests.crash.forks import fork_to_crash
 from tests.kit import refusal
-from tests.session.faulty_stores import FaultyStore, Point
+from tests.session.faulty_stores import FaultyStore, Point, held, kept
 from tests.session.samples import A, Add, B, C, Happened, Note, Task, Total
 from tests.transaction.notebooks import call
 from tests.wording import Wording
@@ -71,11 +71,6 @@ def fill(session: Session) -> Session:
     return session
 
 
-def held(session: Session) -> dict[type[Any], tuple[Any, ...]]:
-    """What is in its slices."""
-    return {kind: session[kind].all() for kind in session.kinds}
-
-
 def test_reset_session_is_empty_and_can_be_used_anew(store: FaultyStore) -> None:
     """In memory and in a store, now and when it is opened again: reducers stay, and begin from nothing."""
     for session in (fill(Session()), fill(Session.open(store, "s", checkpoint_every=3))):
@@ -93,8 +88,7 @@ def test_reset_session_is_empty_and_can_be_used_anew(store: FaultyStore) -> None
         assert session[Note].all() == (A, B)
         assert session[Happened].all() == (Happened("c"),)
         session.close()
-    with Session.open(store, "s") as again:
-        assert held(again) == {Note: (A, B), Task: (Task("k", "t"),), Total: (Total(7),), Happened: (Happened("c"),)}
+    assert kept(store) == {Note: (A, B), Task: (Task("k", "t"),), Total: (Total(7),), Happened: (Happened("c"),)}
 
 
 def test_nothing_happens_twice_after_a_reset(store: FaultyStore) -> None:
@@ -199,8 +193,7 @@ def test_reset_that_the_store_does_not_take_changes_nothing(store: FaultyStore, 
     session.reset()
     assert held(session) == {}
     session.close()
-    with Session.open(store, "s") as again:
-        assert held(again) == {}
+    assert kept(store) == {}
 
 
 def test_item_that_is_logged_during_a_reset_stays(store: FaultyStore) -> None:
@@ -218,8 +211,7 @@ def test_item_that_is_logged_during_a_reset_stays(store: FaultyStore) -> None:
     late.join()
     assert held(session) == {Happened: (Happened("late"),)}
     session.close()
-    with Session.open(store, "s") as again:
-        assert held(again) == {Happened: (Happened("late"),)}
+    assert kept(store) == {Happened: (Happened("late"),)}
 
 
 def test_item_that_the_store_has_not_got_yet_is_reset_with_the_others(store: FaultyStore) -> None:
@@ -231,8 +223,7 @@ def test_item_that_the_store_has_not_got_yet_is_reset_with_the_others(store: Fau
     session.reset()
     assert held(session) == {}
     session.close()
-    with Session.open(store, "s") as again:
-        assert held(again) == {}
+    assert kept(store) == {}
 
 
 def reset_stored(url: str) -> list[str]:

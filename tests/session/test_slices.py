@@ -196,24 +196,6 @@ class Reading:
         return self._items[start - start % self._per_entry : stop]
 
 
-def test_counting_and_adding_read_nothing() -> None:
-    """What only grows costs nothing to those who never look."""
-    read = Reading()
-    items = StoredItems(3, read)
-    items.append("d")
-    assert (len(items), read.asked, items.is_loaded) == (4, [], False)
-
-
-def test_what_stands_in_the_same_entry_is_taken_with_it() -> None:
-    """The store returns more than was asked for, and it is not read again."""
-    read = Reading("abcdefgh", per_entry=4)
-    items = StoredItems(8, read)
-    assert items[-1] == "h"
-    assert items[4:6] == ["e", "f"]
-    assert items[3] == "d"
-    assert read.asked == [(7, 8), (0, 4)]
-
-
 def test_going_back_item_by_item_asks_seldom() -> None:
     """Each question reads as many as have been read before."""
     read = Reading("abcdefghijklmnop")

@@ -21,7 +21,7 @@ from handrail.session.persistence.stored_types import stored_type
 from handrail.store import MemoryStore
 from handrail.testing import FakeClock
 from tests.kit import raises, refusal
-from tests.session.faulty_stores import FaultyStore
+from tests.session.faulty_stores import FaultyStore, kept
 from tests.session.samples import Add, Happened, Note, Total
 from tests.store.kit import append
 from tests.wording import Wording
@@ -148,8 +148,7 @@ def test_a_slice_scattered_over_many_entries_is_read_in_few_stretches(memory: Fa
             session[Note].seed(*notes[:place], Note(f"new {place}"), *notes[place + 1 :])
             session.dispatch(Happened("between"))
         held = session[Note].all()
-    with Session.open(memory, "s") as again:
-        assert again[Note].all() == held
+    assert kept(memory)[Note] == held
 
 
 def test_a_slice_in_very_many_pieces_is_written_whole(memory: FaultyStore) -> None:
@@ -162,8 +161,7 @@ def test_a_slice_in_very_many_pieces_is_written_whole(memory: FaultyStore) -> No
         session[Note].seed(*notes[1:])
     rows = list(memory.entries("s"))
     assert [row.number for row in rows if row.removed] == [514, 601]
-    with Session.open(memory, "s") as again:
-        assert again[Note].all() == notes[1:]
+    assert kept(memory) == {Note: notes[1:]}
 
 
 def test_a_slice_in_very_many_pieces_may_go_back_to_nothing(memory: FaultyStore) -> None:
@@ -176,8 +174,7 @@ def test_a_slice_in_very_many_pieces_may_go_back_to_nothing(memory: FaultyStore)
             session[Note].seed(*notes)
         session.restore(empty)
         assert session[Note].all() == ()
-    with Session.open(memory, "s") as again:
-        assert again[Note].all() == ()
+    assert kept(memory) == {}
 
 
 def test_an_event_that_reducers_took_is_no_item_of_its_slice(store: FaultyStore) -> None:

@@ -23,7 +23,7 @@ from handrail.session.slices import SliceOwner, StoredItems, Version
 from handrail.store import MemoryStore, Store
 from handrail.testing import FakeClock
 from tests.kit import refusal
-from tests.session.faulty_stores import FaultyStore, Point
+from tests.session.faulty_stores import FaultyStore, Point, kept
 from tests.session.samples import NOTES, A, Add, B, C, Happened, Note, Task
 from tests.store.kit import append, claim_conditions
 from tests.transaction.notebooks import PATIENCE, call, raising
@@ -97,8 +97,7 @@ def test_what_would_come_back_as_something_else_undoes_its_call(store: FaultySto
         assert str(refusal(errors.SessionError, session[Happened].append, BigNews("x"))) == wording
         assert (session[Note].all(), session[Happened].all()) == ((), ())
         session[Note].append(Note("y"))
-    with reopened(store) as again:
-        assert again[Note].all() == (Note("y"),)
+    assert kept(store) == {Note: (Note("y"),)}
 
 
 def test_two_classes_of_one_name_are_told_apart_by_a_name(store: FaultyStore, wording: Wording) -> None:
@@ -136,8 +135,7 @@ def test_what_is_logged_between_two_attempts_goes_with_the_next_unit(store: Faul
             transaction.commit()
         session[Note].append(Note("b"))
         assert [entry.role for entry in store.entries("s")] == ["state", "log", "state"]
-    with reopened(store) as again:
-        assert (again[Note].all(), again[Happened].all()) == ((Note("a"), Note("b")), (Happened("between"),))
+    assert kept(store) == {Note: (Note("a"), Note("b")), Happened: (Happened("between"),)}
 
 
 def test_a_log_that_cannot_be_stored_goes_with_the_next_unit(
@@ -358,8 +356,7 @@ def test_who_logs_waits_for_the_unit_that_is_being_written(store: FaultyStore) -
         settled = beside(lambda: session[Note].append(Note("a")))
         over(settled)
         over(threads[0])
-    with reopened(store) as again:
-        assert (again[Note].all(), again[Happened].all()) == ((Note("a"),), (Happened("x"),))
+    assert kept(store) == {Note: (Note("a"),), Happened: (Happened("x"),)}
 
 
 def test_a_reducer_may_read_from_the_store_while_somebody_logs(store: FaultyStore) -> None:
@@ -396,8 +393,7 @@ def test_many_threads_write_at_once(store: FaultyStore) -> None:
             over(thread)
         logged, tasks = session[Happened].all(), session[Task].all()
     assert (len(logged), len(tasks)) == (40, 10)
-    with reopened(store) as again:
-        assert (again[Happened].all(), again[Task].all()) == (logged, tasks)
+    assert kept(store) == {Happened: logged, Task: tasks}
 
 
 def _write(session: Session, who: int) -> None:
@@ -422,8 +418,7 @@ def test_a_late_writer_is_in_memory_and_in_the_store_or_in_neither(store: Faulty
         store.at("append", late)
         transaction.commit()
         assert [type(error).__name__ for error in refused] == ["TransactionClosedError"]
-    with reopened(store) as again:
-        assert again[Note].all() == (Note("in time"),)
+    assert kept(store) == {Note: (Note("in time"),)}
 
 
 def test_a_call_settles_all_the_sessions_that_it_wrote_to() -> None:

@@ -26,7 +26,7 @@ from handrail.testing import FakeClock
 from handrail.waiting import asynchronous_entry, closing_after
 from tests.kit import call as kit_call
 from tests.kit import executor, raises, refusal
-from tests.session.faulty_stores import FaultyStore, faulty
+from tests.session.faulty_stores import FaultyStore, faulty, kept
 from tests.session.samples import Add, Happened, Note, Task, Total
 from tests.store.kit import claim_conditions
 from tests.store.stores import STORES
@@ -92,8 +92,7 @@ def test_closing_writes_what_was_logged_while_the_store_was_down(store: FaultySt
     session.dispatch(Happened("x"))
     store.come_back()
     session.close()
-    with Session.open(store, "s", wait=NOW) as again:
-        assert again[Happened].all() == (Happened("x"),)
+    assert kept(store) == {Happened: (Happened("x"),)}
 
 
 def test_a_session_that_nobody_refers_to_is_let_go(memory: FaultyStore) -> None:
@@ -157,8 +156,7 @@ def test_a_fork_holds_what_there_was_when_a_call_had_been_recorded(store: Faulty
     row = store.find("f")
     assert row is not None
     assert row.parent == "s"
-    with Session.open(store, "f", wait=NOW) as again:
-        assert again[Note].all() == (Note("own"),)
+    assert kept(store, "f")[Note] == (Note("own"),)
 
 
 def test_a_fork_that_cannot_be_made_says_why(store: FaultyStore, wording: Wording) -> None:
@@ -226,8 +224,7 @@ def test_a_session_opened_in_a_call_is_settled_with_it(memory: FaultyStore, word
             with Session.open(memory, "t") as other:
                 other[Task].append(Task("k", "y"))
             assert str(refusal(errors.SessionError, transaction.commit)) == wording
-    with Session.open(memory, "t", wait=NOW) as again:
-        assert again[Task].all() == (Task("k", "x"),)
+    assert kept(memory, "t") == {Task: (Task("k", "x"),)}
 
 
 PATIENCE = timedelta(seconds=50)  # after which a wait has been forgotten
