@@ -77,11 +77,7 @@ def test_a_document_is_read_key_by_key() -> None:
     assert read(document.DocumentReader("rules"), "allow: [a, 010, ~]\nask: []") == found
 
 
-FAULTS = {
-    "no mapping": "[a]",
-    "no list": "allow: a",
-    "no text": "allow: [[a]]",
-    "no text for a key": "? [a]\n: b",
+FAULTS = {"no mapping": "[a]", "no list": "allow: a", "no text": "allow: [[a]]", "no text for a key": "? [a]\n: b"} | {
     "near": "alow: []",
     "far": "x: []",
     "twice": "ask: []\nask: []",
@@ -190,31 +186,17 @@ def test_json_is_yaml(data: object, ascii_only: bool) -> None:
         assert value(tree) == data
 
 
-YAML_FAULTS = {
-    "nothing closed": "a: [",
-    "no place of the problem": "a: 'b",
-    "colon": "a: b: c",
-    "tab": "a:\n\t- b",
-    "NUL": "a: b\r\nc: \0",
-    "BEL": "a:\rb: \x07",
-    "surrogate": "a: \ud800",
-    "half a character": r'a: "\udc00\ud800"',
-    "beyond Unicode": r'a: "\UFFFFFFFF"',
-    "beyond Unicode by one": r'a: "\U00110000"',
-    "two documents": "a\n---\nb",
-    "older YAML": "%YAML 1.1\n---\non",
-    "tag directive": "%TAG !e! tag:example.com,2026:\n---\na",
-    "tag": "a: !!python/name:os.system",
-    "tag of a list": "a: !!set {b}",
-    "long number": "a: " + "9" * 5_000,
-    "long number of bits": "a: 0x" + "f" * 5_000,
-    "alias": "a: &b [1]\nc: *b",
-    "long key": "k" * 1025 + ": 1",
-    "long key in braces": '{"' + "k" * 1023 + '": 1}',
-    "deep list": "a: " + "[" * 100_000,
-    "deep block": "- " * 100_000,
-    "deep mapping": "{a: " * 100_000,
-}
+YAML_FAULTS = (
+    {"nothing closed": "a: [", "no place of the problem": "a: 'b", "colon": "a: b: c", "tab": "a:\n\t- b"}
+    | {"NUL": "a: b\r\nc: \0", "BEL": "a:\rb: \x07", "surrogate": "a: \ud800"}
+    | {"half a character": r'a: "\udc00\ud800"', "beyond Unicode": r'a: "\UFFFFFFFF"'}
+    | {"beyond Unicode by one": r'a: "\U00110000"', "two documents": "a\n---\nb", "older YAML": "%YAML 1.1\n---\non"}
+    | {"tag directive": "%TAG !e! tag:example.com,2026:\n---\na", "tag": "a: !!python/name:os.system"}
+    | {"tag of a list": "a: !!set {b}", "long number": "a: " + "9" * 5_000}
+    | {"long number of bits": "a: 0x" + "f" * 5_000, "alias": "a: &b [1]\nc: *b", "long key": "k" * 1025 + ": 1"}
+    | {"long key in braces": '{"' + "k" * 1023 + '": 1}', "deep list": "a: " + "[" * 100_000}
+    | {"deep block": "- " * 100_000, "deep mapping": "{a: " * 100_000}
+)
 
 
 @pytest.mark.parametrize("text", YAML_FAULTS.values(), ids=YAML_FAULTS)

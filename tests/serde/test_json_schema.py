@@ -49,12 +49,11 @@ def test_a_model_sees_closed_objects_with_descriptions_and_without_noise() -> No
         "status": {"$ref": "#/$defs/Status", "default": "pending"},
         "weight": {"default": 1, "exclusiveMinimum": 0, "type": "integer"},
     }
-    plan = {
-        "objective": {"type": "string"},
-        "limit": {"default": 10, "type": "integer"},
-        "steps": {"default": [], "items": {"$ref": "#/$defs/Step"}, "type": "array"},
-        "notes": {"additionalProperties": {"type": "string"}, "type": "object"},
-    }
+    plan = (
+        {"objective": {"type": "string"}, "limit": {"default": 10, "type": "integer"}}
+        | {"steps": {"default": [], "items": {"$ref": "#/$defs/Step"}, "type": "array"}}
+        | {"notes": {"additionalProperties": {"type": "string"}, "type": "object"}}
+    )
     status = {"description": "Where a step stands.", "enum": ["pending", "in_progress", "done"], "type": "string"}
     closed: dict[str, Any] = {"additionalProperties": False, "type": "object"}
     described = {"description": "One step of a plan.", "properties": step, "required": ["title"], **closed}

@@ -93,35 +93,17 @@ class Moments:
     span: dt.timedelta
 
 
-SCALARS: Final[dict[str, Any]] = {
-    "none": None,
-    "true": True,
-    "zero": 0,
-    "long": 10**40,
-    "float": 0.1,
-    "minus zero": -0.0,
-    "exact": Decimal("0.1"),
-    "long decimal": Decimal("1.00000000000000000000000000000000000001"),
-    "empty": "",
-    "quoted": '"\\\n\t\u0000\u2028',
-    "unicode": "é😀\u202e",
-    "bytes": b"\xfb\xff",
-    "moment": dt.datetime(2026, 1, 31, 12, 30, 1, 5, tzinfo=UTC),
-    "moment elsewhere": dt.datetime(2026, 1, 31, 12, tzinfo=BERLIN),
-    "date": dt.date(2026, 1, 31),
-    "time": dt.time(1, 2, 3, 4),
-    "span": dt.timedelta(-1, 2, 3),
-    "uuid": UUID(int=7),
-    "status": Status.DONE,
-    "level": Level.HIGH,
-    "half": Half.HALF,
-    "path": PurePosixPath("a/../b"),
-    "address": IPv4Address("127.0.0.1"),
-    "fraction": Fraction(1, 3),
-    "secret": SecretStr("hunter2"),
-    "array": [1, "a", None],
-    "object": {"b": 1, "a": {"d": 2, "c": []}},
-}
+SCALARS: Final[dict[str, Any]] = (
+    {"none": None, "true": True, "zero": 0, "long": 10**40, "float": 0.1, "minus zero": -0.0}
+    | {"exact": Decimal("0.1"), "long decimal": Decimal("1.00000000000000000000000000000000000001"), "empty": ""}
+    | {"quoted": '"\\\n\t\u0000\u2028', "unicode": "é😀\u202e", "bytes": b"\xfb\xff"}
+    | {"moment": dt.datetime(2026, 1, 31, 12, 30, 1, 5, tzinfo=UTC)}
+    | {"moment elsewhere": dt.datetime(2026, 1, 31, 12, tzinfo=BERLIN), "date": dt.date(2026, 1, 31)}
+    | {"time": dt.time(1, 2, 3, 4), "span": dt.timedelta(-1, 2, 3), "uuid": UUID(int=7), "status": Status.DONE}
+    | {"level": Level.HIGH, "half": Half.HALF, "path": PurePosixPath("a/../b"), "address": IPv4Address("127.0.0.1")}
+    | {"fraction": Fraction(1, 3), "secret": SecretStr("hunter2"), "array": [1, "a", None]}
+    | {"object": {"b": 1, "a": {"d": 2, "c": []}}}
+)
 
 CONTAINERS: Final[dict[str, Callable[[Any], object]]] = {
     "alone": lambda value: value,
@@ -361,25 +343,17 @@ def _deep(levels: int) -> list[Any]:
     return value
 
 
-REFUSED: dict[str, tuple[Any, str]] = {
-    "NaN": (math.nan, "$"),
-    "infinity": ({"a": [1, math.inf]}, "$.a[1]"),
-    "decimal NaN": (Page([Decimal("sNaN")]), "$.items[0]"),
-    "infinity in a set": ({"a": {math.inf}}, "$.a[0]"),
-    "surrogate": ({"a": ["\ud800"]}, "$.a[0]"),
-    "surrogate at last": ({"a": [1, "b"], "b": {"c": 1}, "d": "\ud800"}, "$.d"),
-    "surrogate key": ({"a": {"\ud800": 1}}, "$.a"),
-    "object": (Page([object()]), "$.items[0]"),
-    "class": ([Step], "$[0]"),
-    "long integer": ({"a": 10**4300}, "$.a"),
-    "long in a set": ({"a": [{10**4300}]}, "$.a[0][0]"),
-    "long decimal": ([Decimal("1E+5000")], "$[0]"),
-    "clashing keys": ({"a": {1: "a", "1": "b"}}, "$.a"),
-    "tuple key": ({(1, 2): 1}, "$"),
-    "endless": (_endless(), "$"),
-    "deep": (_deep(201), "$"),
-    "year 0": (dt.datetime(1, 1, 1, tzinfo=BERLIN), "$"),
-}
+REFUSED: dict[str, tuple[Any, str]] = (
+    {"NaN": (math.nan, "$"), "infinity": ({"a": [1, math.inf]}, "$.a[1]")}
+    | {"decimal NaN": (Page([Decimal("sNaN")]), "$.items[0]"), "infinity in a set": ({"a": {math.inf}}, "$.a[0]")}
+    | {"surrogate": ({"a": ["\ud800"]}, "$.a[0]")}
+    | {"surrogate at last": ({"a": [1, "b"], "b": {"c": 1}, "d": "\ud800"}, "$.d")}
+    | {"surrogate key": ({"a": {"\ud800": 1}}, "$.a"), "object": (Page([object()]), "$.items[0]")}
+    | {"class": ([Step], "$[0]"), "long integer": ({"a": 10**4300}, "$.a")}
+    | {"long in a set": ({"a": [{10**4300}]}, "$.a[0][0]"), "long decimal": ([Decimal("1E+5000")], "$[0]")}
+    | {"clashing keys": ({"a": {1: "a", "1": "b"}}, "$.a"), "tuple key": ({(1, 2): 1}, "$")}
+    | {"endless": (_endless(), "$"), "deep": (_deep(201), "$"), "year 0": (dt.datetime(1, 1, 1, tzinfo=BERLIN), "$")}
+)
 
 
 @pytest.mark.parametrize("value, path", REFUSED.values(), ids=REFUSED.keys())

@@ -90,17 +90,9 @@ def test_a_place_is_secret_if_its_type_holds_a_secret() -> None:
 
 def everything(password: str, tokens: Any, pin: Any, whole: Any) -> dict[str, Any]:
     """What is sent, or shown."""
-    return {
-        "plain": {"text": "a", "numbers": [1]},
-        "login": {"user": "ada", "password": password},
-        "logins": [{"user": "bob", "password": password}],
-        "by_name": {"eve": {"user": "eve", "password": password}},
-        "either": {"user": "joe", "password": password},
-        "open_pin": 3,
-        "tokens": tokens,
-        "pin": pin,
-        "whole": whole,
-    }
+    users = {name: {"user": name, "password": password} for name in ("ada", "bob", "eve")}
+    shown = {"plain": {"text": "a", "numbers": [1]}, "login": users["ada"], "logins": [users["bob"]], "by_name": users}
+    return shown | {"either": users["eve"], "open_pin": 3, "tokens": tokens, "pin": pin, "whole": whole}
 
 
 GIVEN = everything("hunter2", ["hunter2", "hunter2"], 1234, {"text": "hunter2", "numbers": []})
@@ -160,30 +152,20 @@ def test_types_without_secrets_are_shown_as_they_are() -> None:
 
 
 MARKED: dict[str, Any] = {"type": "string", "format": "password", "writeOnly": True}
+LOGIN: dict[str, Any] = {"$ref": "#/$defs/Login"}
+PROPERTIES: dict[str, Any] = (
+    {"user": {"type": "string"}, "password": MARKED, "maybe": {"anyOf": [MARKED, {"type": "null"}]}, "login": LOGIN}
+    | {"tokens": {"type": "array", "items": {"type": "string", "writeOnly": True}}, "free": {"type": "object"}}
+    | {"pair": {"type": "array", "prefixItems": [{"type": "string"}, {"format": "password"}]}, "anything": True}
+    | {"headers": {"type": "object", "additionalProperties": MARKED}, "logins": {"type": "array", "items": LOGIN}}
+    | {"by_name": {"type": "object", "additionalProperties": LOGIN}, "nowhere": {"$ref": "#/$defs/None/of~1these"}}
+    | {"outside": {"$ref": "https://example.org/schema"}}
+)
 SCHEMA: dict[str, Any] = {
     "type": "object",
-    "properties": {
-        "user": {"type": "string"},
-        "password": MARKED,
-        "maybe": {"anyOf": [MARKED, {"type": "null"}]},
-        "tokens": {"type": "array", "items": {"type": "string", "writeOnly": True}},
-        "pair": {"type": "array", "prefixItems": [{"type": "string"}, {"format": "password"}]},
-        "headers": {"type": "object", "additionalProperties": MARKED},
-        "login": {"$ref": "#/$defs/Login"},
-        "by_name": {"type": "object", "additionalProperties": {"$ref": "#/$defs/Login"}},
-        "logins": {"type": "array", "items": {"$ref": "#/$defs/Login"}},
-        "free": {"type": "object"},
-        "anything": True,
-        "outside": {"$ref": "https://example.org/schema"},
-        "nowhere": {"$ref": "#/$defs/None/of~1these"},
-    },
+    "properties": PROPERTIES,
     "patternProperties": {"^x-": {"type": "string"}},
-    "$defs": {
-        "Login": {
-            "type": "object",
-            "properties": {"name": {"type": "string"}, "key": MARKED, "next": {"$ref": "#/$defs/Login"}},
-        }
-    },
+    "$defs": {"Login": {"type": "object", "properties": {"name": {"type": "string"}, "key": MARKED, "next": LOGIN}}},
 }
 OUTSIDE: dict[str, Any] = {"outside": "o", "nowhere": {"a": 1}}
 MANY_NAMES = {f"name {number}": {"name": "a"} for number in range(1_100)}

@@ -257,18 +257,14 @@ def test_the_newest_record_is_found_whatever_is_asked_before(
             store.come_back()
 
 
-WRONG: dict[str, dict[str, Any]] = {
-    "a number as id": {"session_id": 7},
-    "a lone surrogate": {"session_id": "s\ud800"},
-    "a lone surrogate as tag": {"tags": {"customer": "\ud800"}},
-    "a lone surrogate in the name of a tag": {"tags": {"a\ud800": "7"}},
-    "a number as tag": {"tags": {"customer": 7}},
-    "no tag at all": {"tags": {"customer": None}},
-    "a number as the name of a tag": {"tags": {7: "a"}},
-    "a list of tags": {"tags": ["urgent"]},
-    "an id as parent": {"parent": "s"},
-    "a function as dispatcher": {"dispatcher": print},
-}
+WRONG: dict[str, dict[str, Any]] = (
+    {"a number as id": {"session_id": 7}, "a lone surrogate": {"session_id": "s\ud800"}}
+    | {"a lone surrogate as tag": {"tags": {"customer": "\ud800"}}}
+    | {"a lone surrogate in the name of a tag": {"tags": {"a\ud800": "7"}}}
+    | {"a number as tag": {"tags": {"customer": 7}}, "no tag at all": {"tags": {"customer": None}}}
+    | {"a number as the name of a tag": {"tags": {7: "a"}}, "a list of tags": {"tags": ["urgent"]}}
+    | {"an id as parent": {"parent": "s"}, "a function as dispatcher": {"dispatcher": print}}
+)
 
 
 @pytest.mark.parametrize("given", WRONG.values(), ids=WRONG)

@@ -271,14 +271,10 @@ REST = conversation.ConversationPart(({"role": "tool"},))
 @pytest.mark.parametrize(
     "parts, name, calls",
     [
-        ((), None, ()),
-        ((ASKS,), "r1", (A, B)),
-        ((ASKS, SOME), "r1", (B,)),
+        *(((), None, ()), ((ASKS,), "r1", (A, B)), ((ASKS, SOME), "r1", (B,))),
+        *((parts, None, ()) for parts in ((ASKS, REST), (ASKS, SOME, REST), (SOME,))),
         ((ASKS, SOME, conversation.ConversationPart((), answers=("b",))), None, ()),
-        ((ASKS, REST), None, ()),
-        ((ASKS, SOME, REST), None, ()),
         ((ASKS, conversation.ConversationPart((), ended=True)), None, ()),
-        ((SOME,), None, ()),
     ],
 )
 def test_the_open_reply_is_the_last_one_that_no_part_has_ended(

@@ -282,22 +282,6 @@ def test_upsert_puts_an_event_in_the_place_of_its_key() -> None:
     assert upsert(view, Task("b", "3")) == Replace(left)
 
 
-def test_a_state_slice_becomes_what_its_method_returns() -> None:
-    """An instance of the class, or a change."""
-    methods = collect_methods(Total, None)
-    view = SliceView(Version(SliceOwner("me"), [Total(2)], 1))
-    assert list(methods) == [Add, Reset]
-    assert methods[Add](view, Add(3)) == Replace((Total(5),))
-    assert methods[Reset](view, Reset()) == Append(Total(0))
-
-
-def test_an_empty_state_slice_passes_events_over() -> None:
-    """Until it is seeded, or if it says what it begins with, from there."""
-    empty = SliceView[Total](None)
-    assert collect_methods(Total, None)[Add](empty, Add(3)) == Unchanged()
-    assert collect_methods(Total, lambda: Total(10))[Add](empty, Add(3)) == Replace((Total(13),))
-
-
 def test_methods_are_inherited_and_overridden() -> None:
     """As methods are: what a subclass writes anew counts, marked or not, for each event of its marks."""
 

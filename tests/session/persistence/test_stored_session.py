@@ -6,8 +6,8 @@ import asyncio
 import gc
 import logging
 import threading
-from collections.abc import Awaitable, Callable
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -65,11 +65,8 @@ def test_a_closed_session_can_be_read_and_not_written(store: FaultyStore, wordin
     session.close()
     with Session.open(store, "s", wait=NOW):
         assert session[Note].all() == (Note("a"),)
-        for act in (
-            lambda: claim_conditions(session, None),
-            session[Note].clear,
-            lambda: session.dispatch(Happened("x")),
-        ):
+        claim, log = partial(claim_conditions, session, None), partial(session.dispatch, Happened("x"))
+        for act in (claim, session[Note].clear, log):
             assert str(refusal(errors.SessionError, act)) == wording
         assert session[Happened].all() == ()
 
@@ -231,16 +228,6 @@ PATIENCE = timedelta(seconds=50)  # after which a wait has been forgotten
 OVER_A_DATABASE = pytest.mark.parametrize("kind", ["sqlite", "postgres"])
 
 
-async def guarded(act: Callable[[], Awaitable[object]]) -> None:
-    """Do something behind the asynchronous entry, where the loop guard holds."""
-
-    @asynchronous_entry
-    async def enter() -> None:
-        await act()
-
-    await enter()
-
-
 async def make_call(session: Session, called: Tool[Any, Any], text: str, *, id: str = "c1") -> bool:
     """Make a call of a tool; returns whether it has succeeded."""
     message = await executor(called, session=session).execute_async(kit_call(called.name, text, id=id), reply="r")
@@ -280,6 +267,7 @@ async def test_child_and_close_hold_the_loop_which_the_guard_sees_and_their_asyn
     store = STORES[kind](FakeClock())
     session = await Session.open_async(store, "desk")
 
+    @asynchronous_entry
     async def make() -> None:
         refusal(errors.LoopBlockedError, session.child, session_id="desk/blocking")
         child = await session.child_async(session_id="desk/1", tags={"agent": "research"})
@@ -291,9 +279,9 @@ async def test_child_and_close_hold_the_loop_which_the_guard_sees_and_their_asyn
             assert not await is_free(store, "desk/2")
         assert await is_free(store, "desk/2")
 
-    await guarded(make)
+    await make()
     assert await is_free(store, "desk/1")
-    await guarded(session.close_async)
+    await asynchronous_entry(session.close_async)()
     await session.close_async()  # as `close`, it may be called twice
     assert await is_free(store, "desk")
     refusal(errors.SessionUseError, session[Note].append, Note("late"))
