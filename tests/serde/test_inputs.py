@@ -74,13 +74,9 @@ def test_around_the_limit_there_is_a_value_or_a_fault(depth: int) -> None:
 
 def test_lone_surrogates_are_told(wording: Wording) -> None:
     """As an escape in the JSON, in a Python string that holds one, and in bytes that are not UTF-8."""
-    faults = [
-        told(Plan, '{"objective": "\\ud800"}'),
-        told(Plan, '{"objective": "\ud800"}'),
-        told(Plan, b'{"objective": "\xed\xa0\x80"}'),
-        told(Plan, {"objective": "\ud800"}),
-        told(Plan, {"objective": "a", "notes": {"\ud800": "b"}}),
-    ]
+    texts = ['{"objective": "\\ud800"}', '{"objective": "\ud800"}', b'{"objective": "\xed\xa0\x80"}']
+    decoded: list[Json] = [{"objective": "\ud800"}, {"objective": "a", "notes": {"\ud800": "b"}}]
+    faults = [told(Plan, data) for data in (*texts, *decoded)]
     assert faults == wording
 
 
@@ -139,17 +135,12 @@ def test_the_limit_counts_bytes_and_not_characters(text: str, encoded: Json, wor
 
 
 REPEATED = [
-    '{"note":"a","b":"note","note":"c"}',
-    '{"note":"a","\\u006eote":"b"}',
-    '{"b":"x","b":"x"}',
+    *('{"note":"a","b":"note","note":"c"}', '{"note":"a","\\u006eote":"b"}', '{"b":"x","b":"x"}'),
     '{"note":"a:b:c","note":"a"}',
 ]
 ONCE = [
-    '{"note":"note","b":"note"}',
-    r'{"note":"\"note\":\"b\":","b":"\\"}',
-    '{"note":"a","b":"b: c: d"}',
-    '{ "note" : "a" , "b" : "" }',
-    '{"note":"\\u006eote"}',
+    *('{"note":"note","b":"note"}', r'{"note":"\"note\":\"b\":","b":"\\"}', '{"note":"a","b":"b: c: d"}'),
+    *('{ "note" : "a" , "b" : "" }', '{"note":"\\u006eote"}'),
 ]
 
 

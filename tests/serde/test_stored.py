@@ -66,10 +66,8 @@ def test_secrets_are_stored_as_their_masks() -> None:
 
 
 MIXED: list[tuple[Any, Any]] = [
-    (pydantic.SecretStr | int, 12345678),
-    (pydantic.Secret[int] | str, "hunter2-hunter2"),
-    (pydantic.SecretStr | list[str], ["hunter2-hunter2"]),
-    (list[pydantic.SecretStr | int], [12345678]),
+    *((pydantic.SecretStr | int, 12345678), (list[pydantic.SecretStr | int], [12345678])),
+    *((pydantic.Secret[int] | str, "hunter2-hunter2"), (pydantic.SecretStr | list[str], ["hunter2-hunter2"])),
     (tuple[str, pydantic.SecretStr], ("hunter2-hunter2", pydantic.SecretStr("a"))),
     (dict[str, pydantic.SecretStr], {"hunter2-hunter2": pydantic.SecretStr("a")}),
 ]
@@ -156,11 +154,7 @@ def nested(levels: int) -> Loose:
     return Loose(made)
 
 
-DEEP: Final[dict[str, tuple[type[Any], Callable[[int], Any]]]] = {
-    "links": (Link, links),
-    "folders": (Folder, folders),
-    "lists": (Loose, nested),
-}
+DEEP: Final[list[tuple[type[Any], Callable[[int], Any]]]] = [(Link, links), (Folder, folders), (Loose, nested)]
 LIMITS: Final = {MAX_JSON_DEPTH, MOST_LEVELS, MOST_WRITTEN}
 """The depths that an error may name."""
 
@@ -174,7 +168,7 @@ def levels_of(data: bytes) -> int:
     return deepest
 
 
-@pytest.mark.parametrize("kind, made", DEEP.values(), ids=DEEP)
+@pytest.mark.parametrize("kind, made", DEEP, ids=count())
 def test_the_deepest_value_is_stored_and_one_level_more_is_refused(
     kind: type[Any], made: Callable[[int], Any], wording: Wording
 ) -> None:
@@ -204,7 +198,7 @@ def dump_fault(way: Callable[[Any], object], value: object) -> DumpError | None:
 
 
 @pytest.mark.parametrize("levels", [220, 300, 450, 3_000, 100_000])
-@pytest.mark.parametrize("kind, made", DEEP.values(), ids=DEEP)
+@pytest.mark.parametrize("kind, made", DEEP, ids=count())
 def test_values_that_nest_too_deeply_are_refused_with_the_limit_in_few_words(
     kind: type[Any], made: Callable[[int], Any], levels: int
 ) -> None:

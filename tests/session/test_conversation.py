@@ -289,10 +289,8 @@ def test_the_open_reply_is_the_last_one_that_no_part_has_ended(
     ]
 
 
-SAYS, ENDS = (
-    conversation.ConversationPart(({"role": "user"},)),
-    conversation.ConversationPart(({"role": "assistant"},), ended=True),
-)
+SAYS = conversation.ConversationPart(({"role": "user"},))
+ENDS = conversation.ConversationPart(({"role": "assistant"},), ended=True)
 BEGINS = conversation.ConversationPart(({"role": "user"},), restarts=True)
 
 
@@ -318,10 +316,8 @@ def test_each_conversation_of_a_session_has_its_open_reply() -> None:
     other = conversation.ConversationPart(
         (), "r2", (conversation.RequestedCall("c", "note", "{}"),), speaker="agent", name="desk"
     )
-    assert [each.call for each in conversation.ConversationPart.listed_calls((ASKS, other, SOME))] == [
-        CallRef("r1", "b"),
-        CallRef("r2", "c"),
-    ]
+    listed = conversation.ConversationPart.listed_calls((ASKS, other, SOME))
+    assert [each.call for each in listed] == [CallRef("r1", "b"), CallRef("r2", "c")]
 
 
 CALL = CallRef("r1", "c1")

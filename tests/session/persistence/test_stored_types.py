@@ -70,13 +70,11 @@ class Unsayable:
 
 def test_a_type_is_named_by_module_and_name() -> None:
     """Unless it says otherwise; a subclass does not inherit the name."""
-    assert (stored_types.stored_type(Note).name, stored_types.stored_type(Note).version) == (
-        "tests.session.samples:Note",
-        1,
-    )
+    note = stored_types.stored_type(Note)
+    assert (note.name, note.version) == ("tests.session.samples:Note", 1)
     assert (stored_types.stored_type(Letter).name, stored_types.stored_type(Letter).version) == ("tests.letter", 3)
     assert stored_types.stored_type(LoveLetter).name == f"{__name__}:LoveLetter"
-    assert stored_types.stored_type(Note) is stored_types.stored_type(Note)
+    assert stored_types.stored_type(Note) is note
 
 
 def test_values_come_back_as_what_they_were() -> None:
