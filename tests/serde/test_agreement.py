@@ -339,7 +339,7 @@ def test_the_error_names_both_members_and_the_cure(kind: Any, wording: Wording) 
         assert str(refusal(SchemaError, make, held(kind))) == wording
 
 
-LEAVES: Final[dict[Any, list[Any]]] = (
+LEAVES: Final[dict[Any, Any]] = (
     {int: [1, 10**17], float: [1.0, 1.5, 1e17], Decimal: [Decimal(1)], bool: [True], str: ["1"], bytes: [b"1"]}
     | {Digit: [*Digit], Share: [*Share], State: [*State], Literal[1]: [1], NoneType: [None], UUID: [UUID(int=1)]}
     | {dt.date: [dt.date(2026, 1, 1)], dt.timedelta: [dt.timedelta(1)], tuple[int, int]: [(1, 2)]}

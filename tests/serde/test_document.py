@@ -8,6 +8,7 @@ import math
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import example, given
@@ -136,7 +137,7 @@ def yaml_fault(text: str) -> str:
     return str(refusal(DocumentError, document.read_tree, text, name="desk"))
 
 
-VALUES: dict[str, object] = (
+VALUES: dict[str, Any] = (
     {text: text for text in ("on", "yes", "2026-01-01", "nULL", "1__0", "0b", "=", "<<")}
     | {"true": True, "~": None, "010": 10, "-0x1F": -31, "0o17": 15, "1_000": 1000, "1.": 1.0, ".5e1": 5.0}
     | {"-.Inf": -math.inf, '"on"': "on", r'"\ud83d\ude00"': "😀", r'"\0"': "\0"}

@@ -257,7 +257,7 @@ def test_the_newest_record_is_found_whatever_is_asked_before(
             store.come_back()
 
 
-WRONG: dict[str, dict[str, Any]] = (
+WRONG: dict[str, Any] = (
     {"a number as id": {"session_id": 7}, "a lone surrogate": {"session_id": "s\ud800"}}
     | {"a lone surrogate as tag": {"tags": {"customer": "\ud800"}}}
     | {"a lone surrogate in the name of a tag": {"tags": {"a\ud800": "7"}}}
