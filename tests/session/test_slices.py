@@ -92,11 +92,16 @@ def filled() -> Session:
 
 
 def test_a_snapshot_copies_nothing() -> None:
-    """Two of one moment are one mapping, however much is in it."""
+    """Two of one moment are one mapping, however much is in it; the next append grows the list that they look at."""
     session = filled()
     one, other = session.snapshot(), session.snapshot()
+    items = items_of(session)
     assert one.slices is other.slices
-    assert one.slices[Note].items is items_of(session)
+    assert one.slices[Note].items is items
+    session.dispatch(A)
+    assert items_of(session) is items
+    session.restore(one)
+    assert session[Note].all() == MANY
 
 
 def test_appending_grows_the_list_in_place() -> None:
