@@ -25,7 +25,7 @@ from handrail.transaction import Transaction, UnitOfWork
 from handrail.turns import draw_ticket
 from tests.kit import refusal
 from tests.session.faulty_stores import FaultyStore
-from tests.session.samples import A, B, C, Happened, Note, Task
+from tests.session.samples import A, B, Happened, Note, Task
 from tests.transaction.notebooks import PATIENCE, call
 from tests.wording import Wording
 
@@ -135,18 +135,6 @@ def test_a_failing_subscriber_inside_a_call_is_the_calls_matter() -> None:
         refusal(errors.DispatchError, session.dispatch, A)
         transaction.commit()
     assert session[Note].all() == (A,)
-
-
-def test_a_restore_that_fails_shows_nobody_what_was_undone() -> None:
-    """Outside, the committed state is what was kept apart for it."""
-    session = Session()
-    session.dispatch(A)
-    with call(session) as transaction:
-        session.dispatch(B)
-        transaction.state = "ended"  # as if the way back had been lost
-    assert seen(session) == (A,)
-    session.dispatch(C)
-    assert session[Note].all() == (A, C)
 
 
 def test_readers_never_see_half_a_call() -> None:

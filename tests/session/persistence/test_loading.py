@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import count
 from random import Random
 from string import printable
 from typing import Any
@@ -29,12 +30,6 @@ from tests.wording import Wording
 NOW = timedelta(0)
 NOTE = f"{Note.__module__}:Note"
 HAPPENED = f"{Happened.__module__}:Happened"
-
-
-@pytest.fixture
-def memory() -> FaultyStore:
-    """A store in memory, for what no store has a part in."""
-    return FaultyStore(MemoryStore(clock=FakeClock()))
 
 
 def write(store: FaultyStore, *entries: protocol.SessionEntry, checkpoint: protocol.Checkpoint | None = None) -> None:
@@ -246,17 +241,16 @@ def test_a_missing_entry_is_named(last: int, wording: Wording) -> None:
     assert str(refusal(errors.StoreCorruptError, Session.open, store, "s")) == wording
 
 
-@pytest.mark.parametrize("items", [b"[{", b"{}", b"\xff"])
-def test_items_that_are_no_json_are_named(memory: FaultyStore, items: bytes, wording: Wording) -> None:
-    """When somebody asks for them."""
-    write(memory, note(1, 0, items=items))
-    with Session.open(memory, "s") as session, raises(errors.StoreCorruptError, wording):
-        session[Note].all()
-
-
-def test_items_of_another_number_are_named(memory: FaultyStore, wording: Wording) -> None:
-    """A slice is never shorter than it was."""
-    write(memory, note(1, 0), note(2, 1, items=b"[]"))
+@pytest.mark.parametrize(
+    "entries",
+    [*((note(1, 0, items=items),) for items in (b"[{", b"{}", b"\xff")), (note(1, 0), note(2, 1, items=b"[]"))],
+    ids=count(),
+)
+def test_items_that_are_no_json_or_of_another_number_are_named(
+    memory: FaultyStore, entries: Any, wording: Wording
+) -> None:
+    """When somebody asks for them: a slice is never shorter than it was."""
+    write(memory, *entries)
     with Session.open(memory, "s") as session, raises(errors.StoreCorruptError, wording):
         session[Note].all()
 

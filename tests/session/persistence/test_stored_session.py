@@ -36,12 +36,6 @@ from tests.wording import Wording
 NOW = timedelta(0)
 
 
-@pytest.fixture
-def memory() -> FaultyStore:
-    """A store in memory, for what no store has a part in."""
-    return FaultyStore(MemoryStore(clock=FakeClock()))
-
-
 def test_a_session_in_memory_has_no_store(wording: Wording) -> None:
     """Closing it, checking it and recording in it are nothing special."""
     with Session() as session:
