@@ -49,11 +49,12 @@ def test_a_model_sees_closed_objects_with_descriptions_and_without_noise() -> No
         "status": {"$ref": "#/$defs/Status", "default": "pending"},
         "weight": {"default": 1, "exclusiveMinimum": 0, "type": "integer"},
     }
-    plan = (
-        {"objective": {"type": "string"}, "limit": {"default": 10, "type": "integer"}}
-        | {"steps": {"default": [], "items": {"$ref": "#/$defs/Step"}, "type": "array"}}
-        | {"notes": {"additionalProperties": {"type": "string"}, "type": "object"}}
-    )
+    plan: dict[str, Any] = {
+        "objective": {"type": "string"},
+        "limit": {"default": 10, "type": "integer"},
+        "steps": {"default": [], "items": {"$ref": "#/$defs/Step"}, "type": "array"},
+        "notes": {"additionalProperties": {"type": "string"}, "type": "object"},
+    }
     status = {"description": "Where a step stands.", "enum": ["pending", "in_progress", "done"], "type": "string"}
     closed: dict[str, Any] = {"additionalProperties": False, "type": "object"}
     described = {"description": "One step of a plan.", "properties": step, "required": ["title"], **closed}
@@ -67,7 +68,7 @@ def test_a_model_sees_closed_objects_with_descriptions_and_without_noise() -> No
 
 def test_a_recursive_dataclass_stands_at_the_root_in_full() -> None:
     """Providers ask for an object at the root, so it is no bare reference."""
-    kids = {"default": [], "items": {"$ref": "#/$defs/Tree"}, "type": "array"}
+    kids: dict[str, Any] = {"default": [], "items": {"$ref": "#/$defs/Tree"}, "type": "array"}
     properties = {"name": {"type": "string"}, "kids": kids}
     node = {"additionalProperties": False, "properties": properties, "required": ["name"], "type": "object"}
     assert schema(Tree) == {"$defs": {"Tree": node}, **node}
@@ -211,8 +212,8 @@ class Part:
     name: str
 
 
-WORDS: dict[str, Any] = dict.fromkeys(("gt", "ge"), 0) | dict.fromkeys(("lt", "le"), 5)
-WORDS |= {"multiple_of": 1, "min_length": 1, "max_length": 9, "pattern": "a", "max_digits": 3, "decimal_places": 1}
+NAMES = ("gt", "ge", "lt", "le", "multiple_of", "min_length", "max_length", "pattern", "max_digits", "decimal_places")
+WORDS: dict[str, Any] = dict(zip(NAMES, (0, 0, 5, 5, 1, 1, 9, "a", 3, 1), strict=True))
 COMPARED = {"gt", "ge", "lt", "le"}
 SIZED = {"min_length", "max_length"}
 TAKING: list[tuple[Any, str, set[str]]] = [

@@ -329,7 +329,8 @@ class Hidden:
 
 SHOWN_VALUES: Sequence[tuple[object, Callable[[Any], str]]] = [
     *((secret, str) for secret in ("text-4711", date(1947, 11, 8), MOMENT, Decimal("4711.50"), 4711, 4711.5)),
-    *((Colour.DEEP_RED, show) for show in (str, repr, lambda secret: secret.value)),
+    *((Colour.DEEP_RED, str), (Colour.DEEP_RED, repr)),
+    (Colour.DEEP_RED, lambda secret: secret.value),
     *((timedelta(hours=4711), str), (IDENT, repr)),
     (["listed-4711"], lambda secret: secret[0]),
     ({"k": ("deep-4711",)}, lambda secret: secret["k"][0]),

@@ -54,11 +54,6 @@ def _passed(method: F) -> F:
     return cast("F", passed)  # of the same signature
 
 
-def _shown(name: str) -> Any:
-    """The attribute of the store behind."""
-    return property(lambda self: getattr(self.behind, name))
-
-
 class FaultyStore(Store):
     """Passes everything on, as a connection that may be lost.
 
@@ -99,10 +94,21 @@ class FaultyStore(Store):
         self._down.clear()
         self._acts.clear()
 
-    url = _shown("url")
-    poll_every = _shown("poll_every")
-    claim_waits = _shown("claim_waits")
-    waits = _shown("waits")
+    @property
+    def url(self) -> str:
+        return self.behind.url
+
+    @property
+    def poll_every(self) -> timedelta | None:
+        return self.behind.poll_every
+
+    @property
+    def claim_waits(self) -> bool:
+        return self.behind.claim_waits
+
+    @property
+    def waits(self) -> bool:
+        return self.behind.waits
 
     def session(self, session_id: str, **options: Unpack[OpenOptions]) -> Session:
         return Session.open(self, session_id, **options)
