@@ -9,6 +9,7 @@ import pytest
 from handrail.errors import ParseError
 from handrail.serde import parse
 from handrail.serde.formatting import did_you_mean, files_in, nearest_path
+from tests.kit import refusal
 from tests.serde.kit import SLIPS, Drawing, Json, Plan, Wide, told
 from tests.wording import Wording
 
@@ -35,6 +36,12 @@ def test_where_a_union_leaves_it_open_every_branch_is_told(wording: Wording) -> 
     """Each fault says what it holds for."""
     empty: dict[str, int] = {}
     assert told(Drawing, {"shapes": [empty]}) == wording
+
+
+@pytest.mark.parametrize("data", ["null", '"text"', '"{\\"objective\\": 1}"'])
+def test_what_is_no_object_is_told_so(data: str, wording: Wording) -> None:
+    """Also an object that was encoded twice."""
+    assert str(refusal(ParseError, parse, Plan, data)) == wording
 
 
 def test_keys_are_shown_shortened_and_printable(wording: Wording) -> None:
