@@ -153,6 +153,12 @@ def test_what_an_enum_makes_of_other_values_is_taken_from_a_store(kind: Any, tex
     assert stored_codec(cls).parse_json(f'{{"x":{text}}}').x is value
 
 
+@pytest.mark.parametrize("text", [" 1", "1_0", "", "x", "1,5", "\u0661", "1/3", "--1"])
+def test_a_decimal_in_another_form_is_told_what_the_form_is(text: str, wording: Wording) -> None:
+    """In the words of the pattern, whatever pydantic says of it."""
+    assert refusal(ParseError, parsed, Decimal, json.dumps(text)).faults[0][1] == wording
+
+
 # Untyped, because type checkers want to see the types written out.
 _annotated: Any = Annotated
 _field: Any = Field
