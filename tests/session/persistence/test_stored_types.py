@@ -365,6 +365,15 @@ def test_two_types_of_one_name_are_refused(wording: Wording) -> None:
     Session.from_json(Session().to_json(), types=(one, one))
 
 
+def test_an_item_that_json_cannot_say_or_would_give_back_as_another_is_named(wording: Wording) -> None:
+    """By slice and place, with what is wrong."""
+    session, letters = Session(), Session()
+    session[Note].seed(A, Note("\ud800"))
+    letters[Letter].seed(Letter("x"), LoveLetter("y"))
+    for each in (session, letters):
+        assert str(refusal(SnapshotError, each.to_json)) == wording
+
+
 def test_a_type_that_has_no_form_in_json_is_named(wording: Wording) -> None:
     """On either way."""
     session = Session()
