@@ -23,22 +23,7 @@ from pydantic import Field
 from typing_extensions import TypeAliasType
 
 from handrail.serde.json_schema import DECIMAL, FRACTION, KEY_FORMS, is_object, resolve_ref
-from tests.serde.kit import (
-    Circle,
-    Digit,
-    Drawing,
-    Inner,
-    Json,
-    Level,
-    Other,
-    Page,
-    Plan,
-    Square,
-    State,
-    Status,
-    Tree,
-    Word,
-)
+from tests.serde import kit
 
 
 class Mixed(enum.Enum):
@@ -106,7 +91,7 @@ class Notes:
     """Holds sections too."""
 
     kind: Literal["notes"]
-    texts: list[str | State]
+    texts: list[str | kit.State]
     more: Section | None = None
 
 
@@ -134,7 +119,7 @@ Names = TypeAliasType("Names", list[str])
 SCALARS: Final[list[Any]] = [
     *(str, int, float, bool, None, bytes, Decimal, Fraction, UUID, dt.datetime, dt.date, dt.time, dt.timedelta),
     *(PurePosixPath, IPv4Address, IPv6Address, IPv4Network, re.Pattern[str], Any, object, UserId),
-    *(Status, Level, Digit, Word, Other, Mixed),
+    *(kit.Status, kit.Level, kit.Digit, kit.Word, kit.Other, Mixed),
     *(Literal["a", "b"], Literal[1, 2], Literal[True], Literal[0, False, "0"] | None, Literal["a", 1]),
 ]
 CONSTRAINED: Final[list[Any]] = [
@@ -158,41 +143,34 @@ DECLARED: Final[list[Any]] = [
     *(_tuple[_annotated[float, _field(gt=0)], Marked], Bounded | int, list[Bounded], dict[str, Bounded | None]),
 ]
 """Types whose constraints stand in a `NewType`, an alias, a collection or a dataclass."""
-ITEMS: Final[list[Any]] = [str, int, float, bytes, Decimal, dt.datetime, Status]
+ITEMS: Final[list[Any]] = [str, int, float, bytes, Decimal, dt.datetime, kit.Status]
 COLLECTIONS: Final[list[Any]] = [
-    *(_list[kind] for kind in (*ITEMS, Any, bool, Inner, list[int], int | None)),
+    *(_list[kind] for kind in (*ITEMS, Any, bool, kit.Inner, list[int], int | None)),
     *(_tuple[kind, ...] for kind in ITEMS),
-    *(_set[kind] for kind in (str, int, dt.date, Digit)),
-    *(_frozenset[kind] for kind in (str, Decimal, Status)),
-    *(deque[int], Sequence[str], tuple[int, str], tuple[dt.date, Decimal, Inner], tuple[()], list, dict, Names),
+    *(_set[kind] for kind in (str, int, dt.date, kit.Digit)),
+    *(_frozenset[kind] for kind in (str, Decimal, kit.Status)),
+    *(deque[int], Sequence[str], tuple[int, str], tuple[dt.date, Decimal, kit.Inner], tuple[()], list, dict, Names),
 ]
-KEYS: Final[list[Any]] = [str, int, UUID, dt.date, Status]
+KEYS: Final[list[Any]] = [str, int, UUID, dt.date, kit.Status]
 MAPPINGS: Final[list[Any]] = [
-    *(_dict[key, value] for key, value in product(KEYS, (int, Inner))),
+    *(_dict[key, value] for key, value in product(KEYS, (int, kit.Inner))),
     *(dict[Literal["a", "b"], int], dict[Any, int], dict[str, Any], dict[str, list[dt.date]]),
     *(Mapping[str, float], OrderedDict[int, str], defaultdict[str, int], Counter[str]),
 ]
 UNIONS: Final[list[Any]] = [
-    *(kind | None for kind in (str, int, bytes, dt.datetime, Inner, list[int])),
+    *(kind | None for kind in (str, int, bytes, dt.datetime, kit.Inner, list[int])),
     *(int | str, int | float, int | bool | str, Decimal | int, Decimal | float, dt.datetime | int, UUID | int),
-    *(dt.datetime | str, str | dt.datetime, dt.date | str, Decimal | str, UUID | str, bytes | str, Status | str),
-    *(dt.date | dt.datetime, dt.time | dt.timedelta, Digit | int, int | list[int], list[int] | dict[str, int]),
-    *(PurePosixPath | State, State | str, float | Literal[0], Decimal | Literal[1, 2], Literal[0] | float | None),
+    *(dt.datetime | str, str | dt.datetime, dt.date | str, Decimal | str, UUID | str, bytes | str, kit.Status | str),
+    *(dt.date | dt.datetime, dt.time | dt.timedelta, kit.Digit | int, int | list[int], list[int] | dict[str, int]),
+    *(PurePosixPath | kit.State, kit.State | str, float | Literal[0], Decimal | Literal[1, 2]),
     *(list[int | str] | dict[str, int], dict[int, str] | dict[str, str], dict[UUID, int] | dict[int, int]),
-    *(list[Circle | Square], dict[str, Circle | int], SectionOrNotes),
-    *(Circle | Square, Inner | str, Inner | list[Inner], tuple[int, ...] | str, Literal["a"] | int, str | Mixed),
+    *(Literal[0] | float | None, list[kit.Circle | kit.Square], dict[str, kit.Circle | int], SectionOrNotes),
+    *(kit.Circle | kit.Square, kit.Inner | str, kit.Inner | list[kit.Inner], tuple[int, ...] | str),
+    *(Literal["a"] | int, str | Mixed),
 ]
 DATACLASSES: Final[list[Any]] = [
-    Empty,
-    Inner,
-    Node,
-    Tree,
-    Plan,
-    Drawing,
-    Circle,
-    Page[int],
-    Page[Inner],
-    Page[Page[str]],
+    *(Empty, kit.Inner, Node, kit.Tree, kit.Plan, kit.Drawing, kit.Circle),
+    *(kit.Page[int], kit.Page[kit.Inner], kit.Page[kit.Page[str]]),
 ]
 
 FIELD_TYPES: Final[list[Any]] = [*SCALARS, *CONSTRAINED, *DECLARED, *COLLECTIONS, *MAPPINGS, *UNIONS, *DATACLASSES]
@@ -243,7 +221,7 @@ _MEANINGS: Final[Mapping[str, Callable[[str], object]]] = {
 """What a key of a format means, where two texts may mean the same."""
 
 
-def is_valid(schema: Schema, value: Json) -> bool:
+def is_valid(schema: Schema, value: kit.Json) -> bool:
     """Whether a common validator of JSON Schema takes decoded JSON; formats are not checked."""
     validator: Any = Draft202012Validator(schema)  # its own types are only partly known
     return bool(validator.is_valid(value))
@@ -257,7 +235,7 @@ def taken_by(node: Schema, root: Schema, depth: int = 0) -> Drawn:
         ending = [option for option in options if _ends(option, root, depth)]
         return st.one_of([taken_by(option, root, depth + 1) for option in ending or options])
     if "enum" in node or "const" in node:
-        choices: list[Json] = node.get("enum", [node.get("const")])
+        choices: list[kit.Json] = node.get("enum", [node.get("const")])
         return st.sampled_from([form for choice in choices for form in _forms(choice)])
     kinds: Mapping[str, Callable[[], Drawn]] = {
         "string": lambda: _strings(node),
@@ -283,7 +261,7 @@ def _ends(option: Schema, root: Schema, depth: int) -> bool:
     return depth < _DEEPEST or resolve_ref(option, root).get("type") not in {"array", "object"}
 
 
-def _forms(choice: Json) -> list[Json]:
+def _forms(choice: kit.Json) -> list[kit.Json]:
     """A choice as JSON may write it: a number with a fraction of zero, and without."""
     if isinstance(choice, bool) or not isinstance(choice, int | float):
         return [choice]
@@ -328,7 +306,7 @@ def _arrays(node: Schema, root: Schema, depth: int) -> Drawn:
     return st.lists(held, min_size=least, max_size=most, unique_by=_sameness if node.get("uniqueItems") else None)
 
 
-def _sameness(item: Json) -> object:
+def _sameness(item: kit.Json) -> object:
     """What is equal for items that JSON Schema holds for equal."""
     return item if isinstance(item, int | float) and not isinstance(item, bool) else repr(item)
 

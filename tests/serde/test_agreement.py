@@ -1,4 +1,4 @@
-"""Parsing takes what the published JSON Schema says."""
+"""Parsing takes what the published JSON Schema says; unions that are stored, and those of parameters."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ from base64 import urlsafe_b64encode
 from collections import Counter, OrderedDict
 from collections.abc import Hashable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
-from itertools import count
+from itertools import count, permutations
 from pathlib import Path
+from time import process_time
+from types import GenericAlias, NoneType
 from typing import Annotated, Any, Final, Literal, cast
 from uuid import UUID
 
@@ -23,11 +26,26 @@ from hypothesis import HealthCheck, given, settings
 from pydantic import AnyUrl, Field, IPvAnyAddress, JsonValue, StringConstraints
 
 from handrail.errors import ParseError, SchemaError
-from handrail.serde import codec, stored_codec
-from tests.extent import FULL
+from handrail.serde import canonical_json, codec, result_codec, stored_codec
+from tests.extent import FULL, some
 from tests.kit import refusal
 from tests.serde.field_types import FIELD_TYPES, is_valid, taken_by
-from tests.serde.kit import Digit, Inner, Status, Word, held
+from tests.serde.kit import (
+    ALIKE,
+    ALIKE_CLASSES,
+    APART,
+    Approve,
+    Decision,
+    Digit,
+    Disc,
+    Inner,
+    Reject,
+    State,
+    Status,
+    Tile,
+    Word,
+    held,
+)
 from tests.wording import Wording
 
 
@@ -72,27 +90,17 @@ def parsed(kind: Any, text: str) -> Any:
 NOON = dt.datetime(2026, 1, 31, 12, tzinfo=dt.UTC)
 
 TAKEN: list[tuple[Any, str, Any]] = [
-    (dt.datetime, '"2026-01-31T12:00:00Z"', NOON),
-    (dt.datetime, '"2026-01-31 13:00:00+01:00"', NOON),
-    (Positive, '"2026-01-31t12:00:00z"', NOON),
-    (dt.date, '"2026-01-31"', NOON.date()),
+    *((dt.datetime, f'"2026-01-31{text}"', NOON) for text in ("T12:00:00Z", " 13:00:00+01:00")),
+    *((Positive, '"2026-01-31t12:00:00z"', NOON), (dt.date, '"2026-01-31"', NOON.date())),
     (dt.timedelta, '"PT1H30M"', dt.timedelta(minutes=90)),
-    (int, "5.0", 5),
-    (int, "1e2", 100),
-    (int | float, "5.0", 5.0),
-    (Literal[1, 2], "2.0", 2),
-    (Bit, "1.0", Bit.ONE),
-    (Share, "1", Share.WHOLE),
-    (Decimal, "1.0", Decimal(1)),
-    (Decimal, '"-1.50e3"', Decimal("-1.50e3")),
-    (Decimal | int, "2", 2),
-    (Decimal | int, '"2"', Decimal(2)),
-    (Bit | int, "1", 1),
-    (Fraction, '"-1/3"', Fraction(-1, 3)),
-    (Fraction, "2e1", Fraction(20)),
+    *((int, "5.0", 5), (int, "1e2", 100), (int | float, "5.0", 5.0), (Literal[1, 2], "2.0", 2)),
+    *((Bit, "1.0", Bit.ONE), (Share, "1", Share.WHOLE), (Bit | int, "1", 1)),
+    *((Decimal, "1.0", Decimal(1)), (Decimal, '"-1.50e3"', Decimal("-1.50e3"))),
+    *((Decimal | int, "2", 2), (Decimal | int, '"2"', Decimal(2))),
+    *((Fraction, '"-1/3"', Fraction(-1, 3)), (Fraction, "2e1", Fraction(20))),
+    (Counter[int], '{"1": 2}', Counter({1: 2})),
     (dict[int, str], '{"1": "a", "-10": "b"}', {1: "a", -10: "b"}),
     (dict[UUID, int], '{"00000000-0000-0000-0000-000000000001": 1}', {UUID(int=1): 1}),
-    (Counter[int], '{"1": 2}', Counter({1: 2})),
 ]
 
 
@@ -138,29 +146,6 @@ def test_what_the_schema_does_not_say_is_refused(kind: object, text: str) -> Non
     refusal(ParseError, parsed, kind, text)
 
 
-@dataclass
-class Prices:
-    by_size: dict[int, Decimal]
-    weights: OrderedDict[UUID, str] = field(default_factory=OrderedDict[UUID, str])
-    codes: dict[Annotated[str, Field(pattern="^[a-z]$")], int] = field(default_factory=dict[str, int])
-    counts: Counter[dt.date] = field(default_factory=Counter[dt.date])
-
-
-def test_the_form_of_keys_and_numbers_is_published() -> None:
-    """So that a model writes them as they are read."""
-    shown: dict[str, Any] = codec(Prices).schema["properties"]
-    assert {name: node.get("propertyNames") for name, node in shown.items()} == {
-        "by_size": {"pattern": "^(0|-?[1-9][0-9]*)$"},
-        "weights": {"format": "uuid", "pattern": "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"},
-        "codes": {"pattern": "^[a-z]$"},
-        "counts": {"format": "date"},
-    }
-    assert shown["codes"]["additionalProperties"] == {"type": "integer"}
-    pattern = r"^[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?$"
-    price = [{"type": "integer"}, {"type": "string", "pattern": pattern}]
-    assert shown["by_size"]["additionalProperties"] == {"anyOf": price}
-
-
 @pytest.mark.parametrize("kind, text, value", [(Folding, '"A"', Folding.LOW), (Mixed, '"two"', Mixed.NUMBER)])
 def test_what_an_enum_makes_of_other_values_is_taken_from_a_store(kind: Any, text: str, value: object) -> None:
     """A store may hold the values of an older version of the enum; a model has the published ones."""
@@ -168,7 +153,7 @@ def test_what_an_enum_makes_of_other_values_is_taken_from_a_store(kind: Any, tex
     assert stored_codec(cls).parse_json(f'{{"x":{text}}}').x is value
 
 
-@pytest.mark.parametrize("text", [" 1", "1 ", "1_0", "", "x", "1,5", "\u0661", "1/3", "--1"])
+@pytest.mark.parametrize("text", [" 1", "1_0", "", "x", "1,5", "\u0661", "1/3", "--1"])
 def test_a_decimal_in_another_form_is_told_what_the_form_is(text: str, wording: Wording) -> None:
     """In the words of the pattern, whatever pydantic says of it."""
     assert refusal(ParseError, parsed, Decimal, json.dumps(text)).faults[0][1] == wording
@@ -330,3 +315,145 @@ def test_parsing_and_the_schema_agree_on_what_is_taken(kind: Any) -> None:
             assert has_formats or not valid, data
         else:
             assert valid, data
+
+
+@pytest.mark.parametrize("kind, values", APART, ids=count())
+def test_a_member_comes_back_as_what_it_was(kind: Any, values: list[Any]) -> None:
+    """In a field and in a collection; what is stored has the form of what is shown."""
+    cls = held(kind)
+    for value in values:
+        for stored, whole in ((stored_codec(cls), cls(value)), (stored_codec(list[kind]), [value])):
+            data = stored.dump_json(whole)
+            assert data == result_codec(stored.kind).dump_json(whole)
+            back = stored.parse_json(data)
+            assert back == whole
+        assert type(stored_codec(cls).parse_json(stored_codec(cls).dump_json(cls(value))).x) in {type(value), float}
+
+
+@pytest.mark.parametrize("kind", [*ALIKE_CLASSES, *ALIKE], ids=count())
+def test_members_that_json_does_not_tell_apart_are_not_stored(kind: Any) -> None:
+    """The error names the place. What is only shown may have them."""
+    cls = held(list[kind])
+    assert refusal(SchemaError, stored_codec, cls).path == "$.x[*]"
+    assert result_codec(cls).kind is cls
+
+
+@pytest.mark.parametrize("kind", [dt.datetime | str, Approve | Reject], ids=count())
+def test_the_error_names_both_members_and_the_cure(kind: Any, wording: Wording) -> None:
+    """For parameters and for what is stored."""
+    for make in (stored_codec, codec) if kind == Approve | Reject else (stored_codec,):
+        assert str(refusal(SchemaError, make, held(kind))) == wording
+
+
+LEAVES: Final[dict[Any, Any]] = (
+    {int: [1, 10**17], float: [1.0, 1.5, 1e17], Decimal: [Decimal(1)], bool: [True], str: ["1"], bytes: [b"1"]}
+    | {Digit: [*Digit], Share: [*Share], State: [*State], Literal[1]: [1], NoneType: [None], UUID: [UUID(int=1)]}
+    | {dt.date: [dt.date(2026, 1, 1)], dt.timedelta: [dt.timedelta(1)], tuple[int, int]: [(1, 2)]}
+)
+
+
+@pytest.mark.parametrize("kind, other", some([*permutations(LEAVES, 2)], 60), ids=count())
+def test_each_stored_union_gives_back_members_as_they_were(kind: Any, other: Any) -> None:
+    """Of scalars, and of classes that hold them, whichever comes first; all others are refused."""
+    first, second = held(kind), held(other)
+    of_classes = [cls(each) for cls, of in ((first, kind), (second, other)) for each in LEAVES[of]]
+    for union, values in ((kind | other, [*LEAVES[kind], *LEAVES[other]]), (first | second, of_classes)):
+        with suppress(SchemaError):
+            stored = stored_codec(GenericAlias(list, (union,)))
+            back = stored.parse_json(stored.dump_json(values))
+            assert [(type(each), repr(each)) for each in back] == [(type(each), repr(each)) for each in values]
+
+
+def test_equal_texts_have_one_canonical_json() -> None:
+    """Two calls with the same arguments are one effect."""
+    assert canonical_json(Decision(Approve("a"))) == canonical_json(Decision(Reject("a")))
+
+
+@pytest.mark.parametrize("kind", [*ALIKE_CLASSES, Disc | Tile, Decision, list[Approve | Reject]], ids=count())
+def test_parameters_whose_classes_a_model_cannot_tell_apart_are_refused(kind: Any) -> None:
+    """It might leave out what has a default."""
+    assert refusal(SchemaError, codec, held(kind)).path in {"$.x", "$.x.outcome", "$.x[*]"}
+
+
+@pytest.mark.parametrize("kind", ALIKE, ids=count())
+def test_parameters_may_have_any_other_union(kind: Any) -> None:
+    """The model writes one text, and the member is read that fits best."""
+    cls = held(kind)
+    assert codec(cls).kind is cls
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """Ends an expression."""
+
+    kind: Literal["leaf"]
+    number: int
+
+
+@dataclass(frozen=True)
+class Sum:
+    """Holds two expressions."""
+
+    kind: Literal["sum"]
+    sides: tuple[Expression, Expression]
+
+
+@dataclass(frozen=True)
+class Product:
+    """Holds two expressions."""
+
+    kind: Literal["product"]
+    sides: tuple[Expression, Expression]
+
+
+Expression = Annotated[Leaf | Sum | Product, Field(discriminator="kind")]
+
+DEEPEST: Final = 12
+
+
+def expression(leaf: object) -> dict[str, Any]:
+    """A sum of a product of a sum, and so on, of two leaves."""
+    made: dict[str, Any] = {"kind": "leaf", "number": leaf}
+    for level in range(DEEPEST):
+        made = {"kind": "sum" if level % 2 else "product", "sides": [made, {"kind": "leaf", "number": 0}]}
+    return made
+
+
+def test_a_wrong_leaf_of_a_recursive_union_is_found_in_linear_time() -> None:
+    """A discriminator selects one member at each level."""
+    began = process_time()
+    error = refusal(ParseError, codec(Sum).parse, expression("x"))
+    assert process_time() - began < 2
+    ((path, _),) = error.faults
+    assert path == f"$.{'sides[0].' * DEEPEST}number"
+
+
+@dataclass(frozen=True)
+class Folder:
+    """Each of its entries may be a folder in two ways."""
+
+    mark: int
+    entries: dict[str, Folder] | Folder | None = None
+
+
+@dataclass(frozen=True)
+class Plus:
+    """Marked, without a discriminator."""
+
+    kind: Literal["plus"]
+    sides: list[Plus | Minus]
+
+
+@dataclass(frozen=True)
+class Minus:
+    """Marked, without a discriminator."""
+
+    kind: Literal["minus"]
+    sides: list[Plus | Minus]
+
+
+@pytest.mark.parametrize("kind", [Folder, Plus])
+def test_recursive_unions_need_a_discriminator(kind: type[Any], wording: Wording) -> None:
+    """Else two members are tried at each level, and each of them tries two below."""
+    for make in (codec, result_codec, stored_codec):
+        assert str(refusal(SchemaError, make, kind)) == wording

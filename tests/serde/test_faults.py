@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 
 import pytest
@@ -39,7 +38,7 @@ def test_where_a_union_leaves_it_open_every_branch_is_told(wording: Wording) -> 
     assert told(Drawing, {"shapes": [empty]}) == wording
 
 
-@pytest.mark.parametrize("data", ["[1]", "3", "null", '"text"', '"{\\"objective\\": 1}"'])
+@pytest.mark.parametrize("data", ["null", '"text"', '"{\\"objective\\": 1}"'])
 def test_what_is_no_object_is_told_so(data: str, wording: Wording) -> None:
     """Also an object that was encoded twice."""
     assert str(refusal(ParseError, parse, Plan, data)) == wording
@@ -51,14 +50,6 @@ def test_keys_are_shown_shortened_and_printable(wording: Wording) -> None:
     assert told(Plan, {"objective": "a", long: 1, odd: 2, "notes": {"é è": 1}}) == wording
 
 
-def test_the_number_of_faults_told_is_bounded(wording: Wording) -> None:
-    """A hundred are enough to mend; the last line says that there are more."""
-    with pytest.raises(ParseError) as caught:
-        parse(Plan, {"objective": "a", "notes": {str(number): number for number in range(1000)}})
-    assert len(caught.value.faults) == 101
-    assert caught.value.faults[-1] == ("$", wording)
-
-
 def test_nothing_of_what_was_sent_is_repeated() -> None:
     """A value may be a secret, and the error goes into logs; pydantic's own error, which holds it, is not chained."""
     with pytest.raises(ParseError) as caught:
@@ -66,11 +57,6 @@ def test_nothing_of_what_was_sent_is_repeated() -> None:
     assert "s3cret" not in str(caught.value).lower()
     assert caught.value.__cause__ is None
     assert caught.value.__suppress_context__
-
-
-def test_a_missing_field_that_takes_anything_is_told_so(wording: Wording) -> None:
-    """There is no type to name."""
-    assert told(dataclasses.make_dataclass("Held", [("value", object)]), {}) == wording
 
 
 @pytest.mark.parametrize("name", SLIPS)
@@ -96,31 +82,16 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     "typed, meant",
     [
-        ("desk", "desk.agent"),
-        ("dsk.agent", "desk.agent"),
-        ("desk.agnet", "desk.agent"),
-        ("Desk.agent", "desk.agent"),
-        ("refund/night.agent", "refunds/night.agent"),
-        ("refund/nigt.agent", "refunds/night.agent"),
-        ("refunds/night", "refunds/night.agent"),
+        *((typed, "desk.agent") for typed in ("desk", "dsk.agent", "desk.agnet", "Desk.agent", "desk.txt")),
         ("refunds/../dsk.agent", "refunds/../desk.agent"),
-        ("desk.txt", "desk.agent"),
-        ("letters.agent", None),
-        ("elsewhere/desk.agent", None),
-        ("refunds/zebra.agent", None),
-        ("", None),
-        ("a\0b", None),
+        *((typed, "refunds/night.agent") for typed in ("refund/night.agent", "refund/nigt.agent", "refunds/night")),
+        *((typed, None) for typed in ("letters.agent", "elsewhere/desk.agent", "refunds/zebra.agent", "", "a\0b")),
     ],
 )
 def test_the_nearest_path_is_proposed(typed: str, meant: str | None) -> None:
     """Part by part, among the files of that kind; one that is like no other has none."""
     near = nearest_path(Path(typed), suffix=".agent")
     assert near == (None if meant is None else Path(meant))
-
-
-def test_a_path_keeps_its_form(place: Path) -> None:
-    """An absolute one stays absolute."""
-    assert nearest_path(place / "refunds" / "dya.agent", suffix=".agent") == place / "refunds" / "day.agent"
 
 
 @pytest.mark.usefixtures("place")

@@ -13,16 +13,7 @@ from handrail.errors import ParseError
 from handrail.serde import Codec, codec, dump
 from handrail.serde.formatting import DataPath
 from handrail.serde.json_schema import is_array, is_object
-from tests.serde.kit import (
-    Drawing,
-    Everything,
-    Json,
-    Loose,
-    Page,
-    Plan,
-    Tree,
-    everything,
-)
+from tests.serde.kit import Drawing, Everything, Json, Loose, Page, Plan, Tree, everything
 
 CODECS: list[Codec[Any]] = [codec(kind) for kind in (Drawing, Everything, Loose, Page[Tree], Plan, Tree)]
 

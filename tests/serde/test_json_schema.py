@@ -7,8 +7,6 @@ import datetime as dt
 import enum
 import json
 import re
-import subprocess
-import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -20,15 +18,13 @@ from typing import Annotated, Any, NewType
 
 import annotated_types
 import pytest
-from inline_snapshot import snapshot
 from pydantic import AfterValidator, BaseModel, Field, SecretStr, StringConstraints
 
 from handrail.errors import ParseError, PromptValidationError, SchemaError
 from handrail.prompt import Tool, ToolContext, ToolResult
 from handrail.serde import codec, result_codec, schema
-from handrail.serde.json_schema import ACTING
 from tests.kit import refusal
-from tests.serde.kit import Json, Loose, Plan, Status, Tree, held
+from tests.serde.kit import Loose, Plan, Status, Tree, held, outputs
 from tests.wording import Wording
 
 
@@ -48,86 +44,48 @@ class Choices:
 
 def test_a_model_sees_closed_objects_with_descriptions_and_without_noise() -> None:
     """Descriptions and constraints come from the fields' metadata; titles that repeat a name are left out."""
-    assert schema(Plan) == snapshot(
-        {
-            "$defs": {
-                "Status": {
-                    "description": "Where a step stands.",
-                    "enum": ["pending", "in_progress", "done"],
-                    "type": "string",
-                },
-                "Step": {
-                    "additionalProperties": False,
-                    "description": "One step of a plan.",
-                    "properties": {
-                        "title": {
-                            "description": "What is to be done.",
-                            "maxLength": 40,
-                            "minLength": 1,
-                            "type": "string",
-                        },
-                        "status": {"$ref": "#/$defs/Status", "default": "pending"},
-                        "weight": {"default": 1, "exclusiveMinimum": 0, "type": "integer"},
-                    },
-                    "required": ["title"],
-                    "type": "object",
-                },
-            },
-            "additionalProperties": False,
-            "properties": {
-                "objective": {"type": "string"},
-                "limit": {"default": 10, "type": "integer"},
-                "steps": {"default": [], "items": {"$ref": "#/$defs/Step"}, "type": "array"},
-                "notes": {"additionalProperties": {"type": "string"}, "type": "object"},
-            },
-            "required": ["objective"],
-            "type": "object",
-        }
-    )
+    step = {
+        "title": {"description": "What is to be done.", "maxLength": 40, "minLength": 1, "type": "string"},
+        "status": {"$ref": "#/$defs/Status", "default": "pending"},
+        "weight": {"default": 1, "exclusiveMinimum": 0, "type": "integer"},
+    }
+    plan: dict[str, Any] = {
+        "objective": {"type": "string"},
+        "limit": {"default": 10, "type": "integer"},
+        "steps": {"default": [], "items": {"$ref": "#/$defs/Step"}, "type": "array"},
+        "notes": {"additionalProperties": {"type": "string"}, "type": "object"},
+    }
+    status = {"description": "Where a step stands.", "enum": ["pending", "in_progress", "done"], "type": "string"}
+    closed: dict[str, Any] = {"additionalProperties": False, "type": "object"}
+    described = {"description": "One step of a plan.", "properties": step, "required": ["title"], **closed}
+    assert schema(Plan) == {
+        "$defs": {"Status": status, "Step": described},
+        "properties": plan,
+        "required": ["objective"],
+        **closed,
+    }
 
 
 def test_a_recursive_dataclass_stands_at_the_root_in_full() -> None:
     """Providers ask for an object at the root, so it is no bare reference."""
-    node: dict[str, Any] = {
-        "additionalProperties": False,
-        "properties": {
-            "name": {"type": "string"},
-            "kids": {"default": [], "items": {"$ref": "#/$defs/Tree"}, "type": "array"},
-        },
-        "required": ["name"],
-        "type": "object",
-    }
+    kids: dict[str, Any] = {"default": [], "items": {"$ref": "#/$defs/Tree"}, "type": "array"}
+    properties = {"name": {"type": "string"}, "kids": kids}
+    node = {"additionalProperties": False, "properties": properties, "required": ["name"], "type": "object"}
     assert schema(Tree) == {"$defs": {"Tree": node}, **node}
 
 
 def test_a_result_is_described_as_it_is_dumped() -> None:
     """A `Decimal` may be given as an integer, but is dumped as a string."""
-    assert schema(Loose)["properties"]["exact"] == snapshot(
-        {
-            "anyOf": [
-                {"type": "integer"},
-                {"pattern": "^[-+]?([0-9]+(\\.[0-9]*)?|\\.[0-9]+)([eE][-+]?[0-9]+)?$", "type": "string"},
-            ],
-            "default": "0",
-        }
-    )
-    assert result_codec(Loose).schema["properties"]["exact"] == snapshot(
-        {"default": "0", "pattern": "^[-+]?([0-9]+(\\.[0-9]*)?|\\.[0-9]+)([eE][-+]?[0-9]+)?$", "type": "string"}
-    )
+    pattern = r"^[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?$"
+    text = {"pattern": pattern, "type": "string"}
+    assert schema(Loose)["properties"]["exact"] == {"anyOf": [{"type": "integer"}, text], "default": "0"}
+    assert result_codec(Loose).schema["properties"]["exact"] == {"default": "0", **text}
 
 
 def test_the_schema_is_the_same_in_every_process() -> None:
     """Sets have no order of their own: their defaults are shown in the order of their JSON."""
     program = "import json; from handrail.serde import schema; from tests.serde.test_json_schema import Choices; "
-    shown = {
-        subprocess.run(
-            [sys.executable, "-c", program + "print(json.dumps(schema(Choices)))"],
-            env={"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(sys.path)},
-            capture_output=True,
-            check=True,
-        ).stdout
-        for seed in ("1", "2", "3")
-    }
+    shown = outputs(program + "print(json.dumps(schema(Choices)))")
     assert [json.loads(each) for each in shown] == [schema(Choices)]
     defaults = [part["default"] for part in schema(Choices)["properties"].values()]
     assert defaults == [["dark", "light"], ["a", "b", "c"], 1]
@@ -149,9 +107,8 @@ class Described:
 
 def test_a_reference_keeps_its_description() -> None:
     """An enum is defined once; the field says what it means there."""
-    assert schema(Described)["properties"]["status"] == snapshot(
-        {"$ref": "#/$defs/Status", "default": "done", "description": "How far it is.", "examples": ["done"]}
-    )
+    said = {"default": "done", "description": "How far it is.", "examples": ["done"]}
+    assert schema(Described)["properties"]["status"] == {"$ref": "#/$defs/Status", **said}
 
 
 class Meta:
@@ -172,29 +129,6 @@ class Limited(BaseModel):
     """Its schema would say what no check enforces."""
 
     cents: int = Field(json_schema_extra={"minimum": 1})
-
-
-BROKEN: dict[str, tuple[Any, Json, str]] = {
-    "gt": (int, 1, "1"),
-    "ge": (int, 2, "1"),
-    "lt": (float, 1, "1"),
-    "le": (float, 0.5, "1"),
-    "multiple_of": (int, 2, "1"),
-    "min_length": (list[int], 2, "[1]"),
-    "max_length": (str, 2, '"abc"'),
-    "pattern": (str, "^a$", '"b"'),
-    "max_digits": (Decimal, 2, '"123"'),
-    "decimal_places": (Decimal, 1, '"1.25"'),
-}
-
-
-@pytest.mark.parametrize("word", sorted(ACTING))
-def test_a_word_that_acts_refuses_a_value(word: str) -> None:
-    """In the metadata of a field, and as an argument of `Field`."""
-    kind, bound, text = BROKEN[word]
-    arguments: dict[str, Any] = {word: bound}
-    for cls in (held(kind, **arguments), held(Annotated[kind, Field(**arguments)])):
-        refusal(ParseError, codec(cls).parse_json, f'{{"x":{text}}}')
 
 
 WITHOUT_EFFECT: dict[str, Any] = {
@@ -238,6 +172,9 @@ def test_a_word_that_would_not_act_is_refused(cls: Any, wording: Wording) -> Non
     assert "FieldInfo" not in str(error)
 
 
+COMPILED: Any = Field(pattern=re.compile("^a$"))
+
+
 @pytest.mark.parametrize(
     "cls",
     [
@@ -247,14 +184,11 @@ def test_a_word_that_would_not_act_is_refused(cls: Any, wording: Wording) -> Non
         held(Annotated[str, annotated_types.Len(1, 2), StringConstraints(to_lower=True)]),
         held(Annotated[int, annotated_types.Interval(gt=0)]),
         held(int, json_schema_extra={"examples": [1]}, title="A title"),
-        held(str | None, pattern="^a"),
-        held(Annotated[int, Field(gt=1)], gt=1),
-        held(Annotated[int, Field(gt=1)], le=5),
+        *(held(str | None, pattern="^a"), held(str, title="A title", examples=["x"], deprecated=True)),
+        *(held(Annotated[int, Field(gt=1)], **{word: 5}) for word in ("gt", "le")),
+        *(held(Annotated[str, field]) for field in (Field(json_schema_extra={"format": "email"}), COMPILED)),
         held(Annotated[Decimal, Field(gt=Decimal(1))]),
-        held(Annotated[str, Field(json_schema_extra={"format": "email"})]),
         held(Annotated[int, annotated_types.Unit("m"), Meta(length=3, format="x", choices=[1])]),
-        held(str, title="A title", examples=["x"], deprecated=True),
-        held(Annotated[str, Field(pattern=re.compile("^a$"))]),
     ],
     ids=count(),
 )
@@ -278,18 +212,8 @@ class Part:
     name: str
 
 
-WORDS: dict[str, Any] = {
-    "gt": 0,
-    "ge": 0,
-    "lt": 5,
-    "le": 5,
-    "multiple_of": 1,
-    "min_length": 1,
-    "max_length": 9,
-    "pattern": "a",
-    "max_digits": 3,
-    "decimal_places": 1,
-}
+NAMES = ("gt", "ge", "lt", "le", "multiple_of", "min_length", "max_length", "pattern", "max_digits", "decimal_places")
+WORDS: dict[str, Any] = dict(zip(NAMES, (0, 0, 5, 5, 1, 1, 9, "a", 3, 1), strict=True))
 COMPARED = {"gt", "ge", "lt", "le"}
 SIZED = {"min_length", "max_length"}
 TAKING: list[tuple[Any, str, set[str]]] = [
@@ -299,17 +223,12 @@ TAKING: list[tuple[Any, str, set[str]]] = [
     (Decimal, '"1"', COMPARED | {"multiple_of", "max_digits", "decimal_places"}),
     (dt.timedelta, '"PT1S"', COMPARED | {"multiple_of"}),
     (dt.datetime, '"2026-01-31T12:00:00Z"', COMPARED),
-    (dt.date, '"2026-01-31"', set()),
-    (Path, '"a"', set()),
-    (Path | None, "null", set()),
-    (Suit, '"spades"', set()),
-    (Part, '{"name":"a"}', set()),
+    *((dt.date, '"2026-01-31"', set[str]()), (Path, '"a"', set[str]()), (Path | None, "null", set[str]())),
+    *((Suit, '"spades"', set[str]()), (Part, '{"name":"a"}', set[str]()), (int | str, '"a"', set[str]())),
+    *((IPv4Address, '"1.1.1.1"', set[str]()), (re.Pattern[str], '"a"', set[str]())),
     (list[int], "[1]", SIZED),
     (Mapping[str, int], '{"a":1}', SIZED),
-    (IPv4Address, '"1.1.1.1"', set()),
     (SecretStr, '"a"', SIZED),
-    (re.Pattern[str], '"a"', set()),
-    (int | str, '"a"', set()),
     (str | None, "null", SIZED | {"pattern"}),
 ]
 

@@ -95,13 +95,6 @@ def test_arguments_that_are_too_large_are_not_read(wording: Wording) -> None:
     assert str(refusal(ParseError, schema_codec(ORDER).parse, {"kind": "new"}, max_bytes=5)) == wording
 
 
-def test_very_many_faults_are_cut() -> None:
-    """Of a hundred one reads no more."""
-    several: dict[str, Any] = {"anyOf": [{"type": "array", "items": {"type": "string"}}, {"type": "null"}]}
-    schema = {"type": "object", "properties": {"a": several}}
-    assert len(refusal(ParseError, schema_codec(schema).parse, {"a": [1] * 200}).faults) == 100
-
-
 def test_an_object_is_written_as_it_is_read() -> None:
     """And one that does not fit is refused."""
     made = schema_codec(ORDER)
@@ -109,14 +102,6 @@ def test_an_object_is_written_as_it_is_read() -> None:
     assert made.dump({"kind": "new"}) == {"kind": "new"}
     for wrong in ({}, {"kind": float("nan")}):
         refusal(DumpError, made.dump_json, wrong)
-
-
-def test_the_schema_is_a_copy() -> None:
-    """Whoever gave it may change it."""
-    given_schema: dict[str, Any] = {"type": "object", "required": ["a"]}
-    made = schema_codec(given_schema)
-    given_schema["required"] = []
-    assert made.schema == {"type": "object", "required": ["a"]}
 
 
 def test_nullable_of_openapi_is_a_type() -> None:
@@ -229,17 +214,9 @@ def test_it_takes_what_jsonschema_takes(cls: type[Any], value: dict[str, Any], l
     refusal(ParseError, checked.parse, value)
 
 
-SCALARS = st.sampled_from(
-    [
-        str,
-        int,
-        float,
-        bool,
-        type(None),
-        Annotated[int, Field(gt=0, le=9)],
-        Annotated[str, Field(min_length=1, max_length=9, description="A text.")],
-        Annotated[float, Field(ge=0)],
-    ]
+BOUNDED = Annotated[str, Field(min_length=1, max_length=9, description="A text.")]
+SCALARS: st.SearchStrategy[Any] = st.sampled_from(
+    [str, int, float, bool, type(None), Annotated[int, Field(gt=0, le=9)], BOUNDED, Annotated[float, Field(ge=0)]]
 )
 TYPES = st.recursive(
     SCALARS, lambda inner: inner.map(lambda kind: GenericAlias(list, kind)) | inner.map(lambda kind: kind | None)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import datetime as dt
 import re
 from collections.abc import Callable
@@ -13,23 +12,10 @@ from itertools import count
 from pathlib import Path, PurePath, PureWindowsPath
 from typing import Annotated, Any, Final, Literal, cast
 
+import pydantic
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    PlainSerializer,
-    PlainValidator,
-    Secret,
-    SecretBytes,
-    SecretStr,
-    StringConstraints,
-    model_validator,
-)
 
 from handrail.errors import DumpError, ParseError
 from handrail.serde import canonical_json, codec, dump, result_codec, stored_codec, type_masking
@@ -67,25 +53,23 @@ class Login:
     """Secrets, alone and in a union."""
 
     user: str
-    password: SecretStr
-    either: SecretStr | int = 0
+    password: pydantic.SecretStr
+    either: pydantic.SecretStr | int = 0
 
 
 def test_secrets_are_stored_as_their_masks() -> None:
     """The unions of which pydantic makes their schemas are none of the program's."""
     stored = stored_codec(Login)
-    data = stored.dump_json(Login("ann", SecretStr("hunter2"), SecretStr("hunter4")))
+    data = stored.dump_json(Login("ann", pydantic.SecretStr("hunter2"), pydantic.SecretStr("hunter4")))
     assert b"hunter" not in data
-    assert stored.parse_json(data) == Login("ann", SecretStr("**********"), cast("Any", "**********"))
+    assert stored.parse_json(data) == Login("ann", pydantic.SecretStr("**********"), cast("Any", "**********"))
 
 
 MIXED: list[tuple[Any, Any]] = [
-    (SecretStr | int, 12345678),
-    (Secret[int] | str, "hunter2-hunter2"),
-    (SecretStr | list[str], ["hunter2-hunter2"]),
-    (list[SecretStr | int], [12345678]),
-    (tuple[str, SecretStr], ("hunter2-hunter2", SecretStr("a"))),
-    (dict[str, SecretStr], {"hunter2-hunter2": SecretStr("a")}),
+    *((pydantic.SecretStr | int, 12345678), (list[pydantic.SecretStr | int], [12345678])),
+    *((pydantic.Secret[int] | str, "hunter2-hunter2"), (pydantic.SecretStr | list[str], ["hunter2-hunter2"])),
+    (tuple[str, pydantic.SecretStr], ("hunter2-hunter2", pydantic.SecretStr("a"))),
+    (dict[str, pydantic.SecretStr], {"hunter2-hunter2": pydantic.SecretStr("a")}),
 ]
 
 
@@ -104,20 +88,20 @@ def test_what_stands_beside_a_secret_is_masked_with_it(kind: Any, value: Any) ->
 class Vault:
     """Secrets that are not texts."""
 
-    key: SecretBytes
-    pin: Secret[int]
-    spare: SecretBytes | None = None
-    more: tuple[SecretBytes, ...] = ()
+    key: pydantic.SecretBytes
+    pin: pydantic.Secret[int]
+    spare: pydantic.SecretBytes | None = None
+    more: tuple[pydantic.SecretBytes, ...] = ()
 
 
 def test_secrets_that_are_not_texts_come_back_from_their_masks() -> None:
     """Else whoever stored one could not read it."""
     stored = stored_codec(Vault)
-    key = SecretBytes(b"hunter2")
-    back = stored.parse_json(stored.dump_json(Vault(key, Secret(1234), key, (key,))))
-    mask = SecretBytes(b"**********")
-    assert back == Vault(mask, cast("Secret[int]", Secret("**********")), mask, (mask,))
-    assert stored.parse_json(b'{"key":"aGk=","pin":1}') == Vault(SecretBytes(b"hi"), Secret(1))
+    key = pydantic.SecretBytes(b"hunter2")
+    back = stored.parse_json(stored.dump_json(Vault(key, pydantic.Secret(1234), key, (key,))))
+    mask = pydantic.SecretBytes(b"**********")
+    assert back == Vault(mask, cast("pydantic.Secret[int]", pydantic.Secret("**********")), mask, (mask,))
+    assert stored.parse_json(b'{"key":"aGk=","pin":1}') == Vault(pydantic.SecretBytes(b"hi"), pydantic.Secret(1))
 
 
 LONGEST: Final = 2_000
@@ -170,11 +154,7 @@ def nested(levels: int) -> Loose:
     return Loose(made)
 
 
-DEEP: Final[dict[str, tuple[type[Any], Callable[[int], Any]]]] = {
-    "links": (Link, links),
-    "folders": (Folder, folders),
-    "lists": (Loose, nested),
-}
+DEEP: Final[list[tuple[type[Any], Callable[[int], Any]]]] = [(Link, links), (Folder, folders), (Loose, nested)]
 LIMITS: Final = {MAX_JSON_DEPTH, MOST_LEVELS, MOST_WRITTEN}
 """The depths that an error may name."""
 
@@ -188,7 +168,7 @@ def levels_of(data: bytes) -> int:
     return deepest
 
 
-@pytest.mark.parametrize("kind, made", DEEP.values(), ids=DEEP)
+@pytest.mark.parametrize("kind, made", DEEP, ids=count())
 def test_the_deepest_value_is_stored_and_one_level_more_is_refused(
     kind: type[Any], made: Callable[[int], Any], wording: Wording
 ) -> None:
@@ -218,7 +198,7 @@ def dump_fault(way: Callable[[Any], object], value: object) -> DumpError | None:
 
 
 @pytest.mark.parametrize("levels", [220, 300, 450, 3_000, 100_000])
-@pytest.mark.parametrize("kind, made", DEEP.values(), ids=DEEP)
+@pytest.mark.parametrize("kind, made", DEEP, ids=count())
 def test_values_that_nest_too_deeply_are_refused_with_the_limit_in_few_words(
     kind: type[Any], made: Callable[[int], Any], levels: int
 ) -> None:
@@ -258,22 +238,12 @@ def test_a_cycle_is_named_with_its_place(kind: type[Any], wording: Wording) -> N
     assert str(refusal(DumpError, canonical_json, value)) == wording
 
 
-def test_text_that_nests_too_deeply_is_refused_with_the_limit(wording: Wording) -> None:
-    """The parser takes two hundred levels below the first."""
-    for levels in (201, 100_000):
-        error = refusal(ParseError, codec(Loose).parse_json, '{"value":' + "[" * levels + "]" * levels + "}")
-        assert str(error) == wording
-
-
 def test_the_text_of_an_error_is_bounded(wording: Wording) -> None:
     """By the paths, by the lines, and by their number."""
     many: dict[str, Any] = {"name": 1, "inside": [{"name": 1, "inside": []}] * 500}
-    with pytest.raises(ParseError) as caught:
-        codec(Folder).parse(many)
-    assert len(str(caught.value)) <= LONGEST
-    assert len(caught.value.faults) == 101
-    last = str(caught.value).splitlines()
-    assert last[-1] == wording
+    told = refusal(ParseError, codec(Folder).parse, many)
+    assert (len(str(told)) <= LONGEST, len(told.faults)) == (True, 101)
+    assert str(told).splitlines()[-1] == wording
     deep: dict[str, Any] = {"name": 1, "inside": []}
     for _ in range(90):
         deep = {"name": "a", "inside": [deep]}
@@ -283,11 +253,6 @@ def test_the_text_of_an_error_is_bounded(wording: Wording) -> None:
     assert "…" in path
     assert path.endswith(".inside[0].name")
     assert len(path) <= 121
-
-
-def test_a_range_is_no_array_and_none_of_it_is_looked_at() -> None:
-    """It may have more items than are ever counted."""
-    assert [path for path, _ in refusal(DumpError, dump, {"a": range(10**15)}).faults] == ["$.a"]
 
 
 @dataclass(frozen=True)
@@ -300,31 +265,26 @@ class Doubled:
         object.__setattr__(self, "size", self.size * 2)
 
 
-def read_holder(kind: object) -> Any:
-    """A dataclass with one field of a type."""
-    return dataclasses.make_dataclass("Held", [("x", kind)], frozen=True)
-
-
 UNREADABLE: list[tuple[Any, Any, str]] = [
     (Literal["paid"], "held", "$.x"),
     (list[Literal[1, 2]], [1, 3], "$.x[1]"),
-    (Annotated[int, Field(le=10)], 11, "$.x"),
-    (Annotated[int, Field(ge=10)], 9, "$.x"),
-    (Annotated[str, Field(min_length=2)], "a", "$.x"),
-    (Annotated[list[int], Field(max_length=1)], [1, 2], "$.x"),
-    (Annotated[str, Field(pattern="^a+$")], "b", "$.x"),
-    (Annotated[Decimal, Field(max_digits=3)], Decimal(1234), "$.x"),
-    (Annotated[Decimal, Field(decimal_places=1)], Decimal("1.25"), "$.x"),
+    (Annotated[int, pydantic.Field(le=10)], 11, "$.x"),
+    (Annotated[int, pydantic.Field(ge=10)], 9, "$.x"),
+    (Annotated[str, pydantic.Field(min_length=2)], "a", "$.x"),
+    (Annotated[list[int], pydantic.Field(max_length=1)], [1, 2], "$.x"),
+    (Annotated[str, pydantic.Field(pattern="^a+$")], "b", "$.x"),
+    (Annotated[Decimal, pydantic.Field(max_digits=3)], Decimal(1234), "$.x"),
+    (Annotated[Decimal, pydantic.Field(decimal_places=1)], Decimal("1.25"), "$.x"),
     (dict[int, str], {True: "a"}, "$.x.True"),
     (dict[int, int], {-1: None}, "$.x[-1]"),
-    (Annotated[int, PlainSerializer(str)], 5, "$.x"),
+    (Annotated[int, pydantic.PlainSerializer(str)], 5, "$.x"),
 ]
 
 
 @pytest.mark.parametrize("kind, value, place", UNREADABLE, ids=count())
 def test_value_that_its_type_would_not_read_is_refused(kind: Any, value: Any, place: str, wording: Wording) -> None:
     """At its place; the message says that it cannot be read back."""
-    cls = read_holder(kind)
+    cls = held(kind)
     error = refusal(DumpError, stored_codec(cls).dump_json, cls(value))
     assert error.faults[0][0] == place
     assert str(error) == wording
@@ -344,7 +304,7 @@ class Part:
 @pytest.mark.parametrize("kind", [list[Part], dict[str, Part], tuple[Part, ...], Part | None], ids=count())
 def test_one_wrong_value_among_many_is_found(kind: Any) -> None:
     """Though the values of a field are looked at together."""
-    cls = read_holder(kind)
+    cls = held(kind)
     for wrong in (Part("a", mark=cast("Any", "c")), Part("a", weight=2**53 + 1)):
         value: Any = {"list": [Part("a"), wrong], "dict": {"a": Part("a"), "b": wrong}, "tuple": (Part("a"), wrong)}
         error = refusal(DumpError, stored_codec(cls).dump_json, cls(value.get(getattr(kind, "__name__", ""), wrong)))
@@ -353,9 +313,9 @@ def test_one_wrong_value_among_many_is_found(kind: Any) -> None:
 
 
 CHANGED: list[tuple[Any, Any]] = [
-    (Annotated[str, StringConstraints(to_lower=True)], "A"),
-    (Annotated[str, StringConstraints(strip_whitespace=True)], " a "),
-    (Annotated[int, AfterValidator(lambda given: given + 1)], 1),
+    (Annotated[str, pydantic.StringConstraints(to_lower=True)], "A"),
+    (Annotated[str, pydantic.StringConstraints(strip_whitespace=True)], " a "),
+    (Annotated[int, pydantic.AfterValidator(lambda given: given + 1)], 1),
     (list[Doubled], [Doubled(1)]),
 ]
 
@@ -363,7 +323,7 @@ CHANGED: list[tuple[Any, Any]] = [
 @pytest.mark.parametrize("kind, value", CHANGED, ids=count())
 def test_value_that_reading_would_change_is_refused(kind: Any, value: Any, wording: Wording) -> None:
     """That is a mistake of the program: its type does not give its values back."""
-    cls = read_holder(kind)
+    cls = held(kind)
     error = refusal(DumpError, stored_codec(cls).dump_json, cls(value))
     assert str(error) == wording
     assert error.is_mistyped
@@ -372,7 +332,7 @@ def test_value_that_reading_would_change_is_refused(kind: Any, value: Any, wordi
 @pytest.mark.parametrize("kind, value", [(Any, object()), (re.Pattern[bytes], re.compile(b"secret"))], ids=count())
 def test_error_of_pydantic_is_not_shown_with_the_refusal(kind: Any, value: Any) -> None:
     """It holds the value, which would come into every log."""
-    cls = read_holder(kind)
+    cls = held(kind)
     with pytest.raises(DumpError) as caught:
         stored_codec(cls).dump_json(cls(value))
     assert caught.value.__suppress_context__
@@ -382,27 +342,19 @@ def test_error_of_pydantic_is_not_shown_with_the_refusal(kind: Any, value: Any) 
 @pytest.mark.parametrize("kind", [dict[str, int], dict[str, Any]], ids=["int", "Any"])
 def test_keys_with_lone_surrogates_are_refused(kind: Any, wording: Wording) -> None:
     """Both would come back as one key. The character that stands for a lost one is a character like others."""
-    cls = read_holder(kind)
+    cls = held(kind)
     error = refusal(DumpError, stored_codec(cls).dump_json, cls(dict.fromkeys(("\ud800", "\ud801"), 1)))
     assert str(error) == wording
     kept = cls({"\ufffd\ufffd\ufffd": 1})
     assert stored_codec(cls).parse_json(stored_codec(cls).dump_json(kept)) == kept
 
 
-@pytest.mark.parametrize(
-    "secret",
-    [
-        (Annotated[SecretStr, Field(min_length=12)], SecretStr("x" * 20)),
-        (Annotated[SecretBytes, Field(min_length=12)], SecretBytes(b"x" * 20)),
-    ],
-    ids=count(),
-)
-def test_mask_of_a_secret_is_read_whatever_its_bounds(secret: tuple[Any, Any]) -> None:
+@pytest.mark.parametrize("secret", [pydantic.SecretStr("x" * 20), pydantic.SecretBytes(b"x" * 20)])
+def test_mask_of_a_secret_is_read_whatever_its_bounds(secret: Any) -> None:
     """The mask keeps to no bound, so it comes back as text, as for a place that is marked."""
-    kind, value = secret
-    cls = read_holder(kind)
+    cls = held(Annotated[secret.__class__, pydantic.Field(min_length=12)])
     stored = stored_codec(cls)
-    assert stored.parse_json(stored.dump_json(cls(value))) == cls("**********")
+    assert stored.parse_json(stored.dump_json(cls(secret))) == cls("**********")
 
 
 @dataclass(frozen=True)
@@ -411,45 +363,27 @@ class Node:
     kids: tuple[Node, ...] = ()
 
 
-class Word(str):
-    __slots__ = ()
-
-
-class Share(float):
-    pass
-
-
-class Checked(BaseModel):
+class Checked(pydantic.BaseModel):
     """A model whose fields are behind a validator."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
 
     number: int
 
-    @model_validator(mode="before")
+    @pydantic.model_validator(mode="before")
     @classmethod
     def check(cls, given: object) -> object:
         """Take it as it is."""
         return given
 
 
-def stored_holder(kind: object) -> Any:
-    """A dataclass with one field of a type."""
-    return dataclasses.make_dataclass("Held", [("x", kind)], frozen=True)
-
-
-card = Card("a", 5)
 odd = dt.timezone(dt.timedelta(seconds=3601))
 HUGE = 10**4300
 
 REFUSED: list[tuple[Any, Any, str]] = [
-    (Base, card, "$"),
-    (list[Base] | str, [card], "$"),
+    *((Base, Card("a", 5), "$"), (list[Base] | str, [Card("a", 5)], "$")),
+    *((float, 2**53 + 1, "$"), (float, 10**400, "$.x"), (int, HUGE, "$.x"), (Any, {"a": [HUGE]}, "$.x.a[0]")),
     (dict[int, int], {True: 1}, "$.x.True"),
-    (float, 2**53 + 1, "$"),
-    (float, 10**400, "$.x"),
-    (int, HUGE, "$.x"),
-    (Any, {"a": [HUGE]}, "$.x.a[0]"),
     (dt.date, dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC), "$.x"),
     (dt.datetime, dt.datetime(1900, 1, 1, tzinfo=odd), "$"),
     (list[dt.time], [dt.time(1, tzinfo=odd)], "$"),
@@ -461,14 +395,8 @@ REFUSED: list[tuple[Any, Any, str]] = [
 @pytest.mark.parametrize("kind, value, path", REFUSED, ids=count())
 def test_what_would_come_back_as_something_else_is_refused_at_its_place(kind: Any, value: Any, path: str) -> None:
     """Or what could not be read back. All of it, because the tests set `HANDRAIL_CHECK_STORED`."""
-    cls = stored_holder(kind)
+    cls = held(kind)
     assert [found for found, _ in refusal(DumpError, stored_codec(cls).dump_json, cls(value)).faults] == [path]
-
-
-def test_a_message_shows_what_a_store_refuses() -> None:
-    """The model reads the fields of the declared type."""
-    cls = stored_holder(Base)
-    assert result_codec(cls).dump(cls(card)) == {"x": {"name": "a"}}
 
 
 def _status(value: object) -> Status:
@@ -476,20 +404,12 @@ def _status(value: object) -> Status:
 
 
 TAKEN: list[tuple[Any, Any]] = [
-    (Card, card),
-    (int | bool, True),
-    (float, 2),
-    (float | str, 2),
-    (Annotated[Decimal, BeforeValidator(Decimal)], Decimal("1.5")),
-    (Annotated[Status, BeforeValidator(_status)], Status.DONE),
-    (float, 2**60),
-    (int, HUGE - 1),
-    (Fraction, Fraction(1, 3)),
+    *((Card, Card("a", 5)), (int | bool, True), (float, 2), (float | str, 2), (float, 2**60), (int, HUGE - 1)),
+    (Annotated[Decimal, pydantic.BeforeValidator(Decimal)], Decimal("1.5")),
+    (Annotated[Status, pydantic.BeforeValidator(_status)], Status.DONE),
+    *((Fraction, Fraction(1, 3)), (PurePath, Path("a")), (re.Pattern[str], re.compile("(?i)a"))),
     (dt.datetime, dt.datetime(2026, 1, 1, tzinfo=dt.timezone(dt.timedelta(minutes=61)))),
-    (PurePath, Path("a")),
-    (re.Pattern[str], re.compile("(?i)a")),
-    (Annotated[int, AfterValidator(abs)], 1),
-    (Annotated[int, PlainValidator(int)], 1),
+    *((Annotated[int, kind], 1) for kind in (pydantic.AfterValidator(abs), pydantic.PlainValidator(int))),
     (Checked, Checked(number=1)),
 ]
 
@@ -497,7 +417,7 @@ TAKEN: list[tuple[Any, Any]] = [
 @pytest.mark.parametrize("kind, value", TAKEN, ids=count())
 def test_what_comes_back_equal_is_stored(kind: Any, value: Any) -> None:
     """Of the declared type, or of one that Python holds for equal."""
-    cls = stored_holder(kind)
+    cls = held(kind)
     stored = stored_codec(cls)
     assert stored.parse_json(stored.dump_json(cls(value))) == cls(value)
 

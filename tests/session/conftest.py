@@ -6,6 +6,7 @@ from collections.abc import Generator
 
 import pytest
 
+from handrail.store import MemoryStore
 from handrail.testing import FakeClock
 from tests.session.faulty_stores import FaultyStore, faulty
 from tests.store.stores import STORES
@@ -22,3 +23,9 @@ def store(request: pytest.FixtureRequest, clock: FakeClock) -> Generator[FaultyS
     """An empty store, one kind after the other."""
     with faulty(str(request.param), clock) as made:
         yield made
+
+
+@pytest.fixture
+def memory() -> FaultyStore:
+    """A store in memory, for what no store has a part in."""
+    return FaultyStore(MemoryStore(clock=FakeClock()))

@@ -15,14 +15,7 @@ from handrail.clock import Clock
 from handrail.errors import StoreUnavailableError
 from handrail.session import Session
 from handrail.session.calls import CallRef
-from handrail.session.persistence.protocol import (
-    SessionAppend,
-    SessionContents,
-    SessionEntry,
-    SessionHeld,
-    SessionLock,
-    SessionRow,
-)
+from handrail.session.persistence import protocol
 from handrail.session.session import OpenOptions
 from handrail.store import Store
 from handrail.store.protocol import EffectChange, EffectInsert, RefusedWrite
@@ -37,7 +30,7 @@ entries or records of calls are read."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_POINTS: dict[type[object], Point] = {EffectInsert: "insert", EffectChange: "replace", SessionAppend: "append"}
+_POINTS: dict[type[object], Point] = {EffectInsert: "insert", EffectChange: "replace", protocol.SessionAppend: "append"}
 
 
 @contextmanager
@@ -79,7 +72,7 @@ class FaultyStore(Store):
         self.rows_read = 0
         self.lookups = 0
         self.appended = 0
-        self.holds: list[SessionLock] = []
+        self.holds: list[protocol.SessionLock] = []
         self.behind = store
         self._acts: dict[Point, deque[Callable[[], object]]] = {}
         self._down: set[Point] = set()
@@ -160,7 +153,7 @@ class FaultyStore(Store):
 
     def apply(self, unit: UnitOfWork) -> RefusedWrite | None:
         points: list[Point | None] = [
-            _POINTS.get(type(write)) for write in unit.writes if not isinstance(write, SessionHeld)
+            _POINTS.get(type(write)) for write in unit.writes if not isinstance(write, protocol.SessionHeld)
         ]
         if points in (["insert"], ["replace"]):
             self._reach(points[0])
@@ -169,7 +162,7 @@ class FaultyStore(Store):
         self._reach("begun")
         for point in points:
             self._reach(point)
-        self.appended += sum(len(write.entries) for write in unit.writes if isinstance(write, SessionAppend))
+        self.appended += sum(len(write.entries) for write in unit.writes if isinstance(write, protocol.SessionAppend))
         self._reach("commit")
         refused = self.behind.apply(unit)
         if refused is None:
@@ -182,16 +175,16 @@ class FaultyStore(Store):
     def __exit__(self, *_exc: object) -> None:
         self.close()
 
-    def acquire(self, session_id: str, *, wait: timedelta, evict: bool = False) -> SessionLock:
+    def acquire(self, session_id: str, *, wait: timedelta, evict: bool = False) -> protocol.SessionLock:
         hold = self.behind.acquire(session_id, wait=wait, evict=evict)
         self.holds.append(hold)
         return hold
 
-    def check_lock(self, lock: SessionLock, head: int) -> None:
+    def check_lock(self, lock: protocol.SessionLock, head: int) -> None:
         self._reach("check")
         self.behind.check_lock(lock, head)
 
-    def contents(self, row: SessionRow) -> SessionContents:
+    def contents(self, row: protocol.SessionRow) -> protocol.SessionContents:
         checkpoint, positions = self.behind.contents(row)
         read = list(positions)
         self.rows_read += len(read)
@@ -199,7 +192,7 @@ class FaultyStore(Store):
 
     def entries(
         self, session_id: str, *, after: int = 0, until: int | None = None, type_name: str | None = None
-    ) -> Iterator[SessionEntry]:
+    ) -> Iterator[protocol.SessionEntry]:
         self._reach("read")
         for entry in self.behind.entries(session_id, after=after, until=until, type_name=type_name):
             self.rows_read += 1
@@ -207,7 +200,7 @@ class FaultyStore(Store):
 
     def newest_changes(
         self, session_id: str, type_name: str, *, after: int, until: int, limit: int
-    ) -> list[SessionEntry]:
+    ) -> list[protocol.SessionEntry]:
         self._reach("read")
         found = self.behind.newest_changes(session_id, type_name, after=after, until=until, limit=limit)
         self.rows_read += len(found)
@@ -235,3 +228,14 @@ class FaultyStore(Store):
     def _fail(self, point: Point) -> None:
         msg = f"the connection was lost at {point}"
         raise StoreUnavailableError(msg, store=self.url, in_doubt=point == "committed")
+
+
+def held(session: Session) -> dict[type[Any], tuple[Any, ...]]:
+    """What is in the slices of a session."""
+    return {kind: session[kind].all() for kind in session.kinds}
+
+
+def kept(store: Store, session_id: str = "s") -> dict[type[Any], tuple[Any, ...]]:
+    """What is in those of a stored one, as somebody else finds it."""
+    with Session.open(store, session_id, wait=timedelta(0)) as session:
+        return held(session)

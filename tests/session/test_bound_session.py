@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 
 import pytest
@@ -86,12 +87,8 @@ def test_every_public_method_runs_in_the_session(session: Session, call: Transac
     names = {name for name in vars(Session) if not name.startswith("_")} - own - made_of_others
     assert names <= set(vars(BoundSession))
     view = bound_session(session, call)
-    assert (view.session_id, view.tags, view.turn, view.dispatcher) == (
-        session.session_id,
-        session.tags,
-        session.turn,
-        session.dispatcher,
-    )
+    for name in ("session_id", "tags", "turn", "dispatcher"):
+        assert getattr(view, name) is getattr(session, name)
     assert (view.store, view.open_calls, view.to_json()) == (None, (), session.to_json())
     view.tags = {"c": "d"}
     assert session.tags == {"c": "d"}
@@ -202,9 +199,8 @@ def test_a_late_call_on_a_child_is_refused(wording: Wording) -> None:
     def leave(_: None, *, context: ToolContext) -> ToolResult[str]:
         runs.append(executor(note, session=context.session.child()))
         with ThreadPoolExecutor(1) as pool:
-            return ToolResult.ok(
-                pool.submit(runs[0].execute, ToolCall("b", "note", {"text": "in time"})).result().content
-            )
+            made = pool.submit(runs[0].execute, ToolCall("b", "note", {"text": "in time"})).result()
+        return ToolResult.ok(made.content)
 
     tool = Tool[None, str](name="leave", description="Leaves.", handler=leave, concurrent=True)
     message = executor(tool, session=Session()).execute(ToolCall("a", "leave", {}), reply="r1")
@@ -244,25 +240,19 @@ def test_the_resources_of_a_context_can_be_closed() -> None:
     closed: list[str] = []
 
     class Closing:
-        def __init__(self, name: str) -> None:
-            self.name = name
-
         def close(self) -> None:
-            closed.append(self.name)
+            closed.append("built")
 
     def look(params: Note, *, context: ToolContext) -> ToolResult[None]:
         context.resources.get(Closing)
-        if params.text == "close":
-            context.resources.close()
-        else:
-            with context.resources:
-                pass
+        with closing(context.resources) if params.text == "close" else context.resources:
+            pass
         closed.append("open")
         return ToolResult.ok(None)
 
     tool = Tool[Note, None](name="look", description="Looks.", handler=look)
     for how in ("close", "leave"):
-        made = Binding(Closing, lambda _: Closing("built"), scope=Scope.TOOL_CALL)
+        made = Binding(Closing, lambda _: Closing(), scope=Scope.TOOL_CALL)
         assert run_tool(tool, {"text": how}, resources={Closing: made}).success
     assert closed == ["built", "open"] * 2
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,28 +38,22 @@ def masking() -> CallMasking:
     return made
 
 
-@pytest.mark.parametrize(
-    "said, stored",
-    [
-        ({"function": {"name": "login", "arguments": TEXT}}, {"function": {"name": "login", "arguments": SHOWN_TEXT}}),
-        (
-            {"type": "function_call", "name": "login", "arguments": TEXT, "call_id": "1"},
-            {"type": "function_call", "name": "login", "arguments": SHOWN_TEXT, "call_id": "1"},
-        ),
-        (
-            {"content": [{"type": "tool_use", "name": "login", "input": GIVEN}]},
-            {"content": [{"type": "tool_use", "name": "login", "input": SHOWN}]},
-        ),
-        ({"functionCall": {"name": "login", "args": GIVEN}}, {"functionCall": {"name": "login", "args": SHOWN}}),
-        ({"tool_name": "login", "args": "{", "content": "{"}, {"tool_name": "login", "args": MASK, "content": "{"}),
-        ({"tool_name": "look", "args": GIVEN}, {"tool_name": "look", "args": GIVEN}),
-        ({"role": "user", "content": "password"}, {"role": "user", "content": "password"}),
-    ],
-    ids=["chat", "responses", "blocks", "parts", "text", "another tool", "words"],
-)
-def test_calls_are_recognized_in_the_messages_of_every_provider(masking: CallMasking, said: Any, stored: Any) -> None:
+FORMS: dict[str, Callable[[str, Any], dict[str, Any]]] = {
+    "chat": lambda text, _: {"function": {"name": "login", "arguments": text}},
+    "responses": lambda text, _: {"type": "function_call", "name": "login", "arguments": text, "call_id": "1"},
+    "blocks": lambda _, given: {"content": [{"type": "tool_use", "name": "login", "input": given}]},
+    "parts": lambda _, given: {"functionCall": {"name": "login", "args": given}},
+    "text": lambda text, _: {"tool_name": "login", "args": "{" if text == TEXT else MASK, "content": "{"},
+    "another tool": lambda _, __: {"tool_name": "look", "args": GIVEN},
+    "words": lambda _, __: {"role": "user", "content": "password"},
+}
+
+
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+def test_calls_are_recognized_in_the_messages_of_every_provider(masking: CallMasking, form: Any) -> None:
     """By the name of the tool beside the arguments."""
-    assert masked_part(ConversationPart((said,)), masking).messages == (stored,)
+    part = ConversationPart((form(TEXT, GIVEN),))
+    assert masked_part(part, masking).messages == (form(SHOWN_TEXT, SHOWN),)
 
 
 def test_what_else_a_part_says_of_a_secret_is_replaced(masking: CallMasking) -> None:
@@ -104,15 +99,8 @@ def test_several_tools_of_a_name_are_all_heeded(masking: CallMasking) -> None:
 @pytest.mark.parametrize(
     "words, shown",
     [
-        (TEXT, SHOWN_TEXT),
-        (TEXT.encode(), SHOWN_TEXT),
-        (GIVEN, SHOWN),
-        ("{", MASK),
-        ("", ""),
-        ("{}", "{}"),
-        (SHOWN_TEXT, SHOWN_TEXT),
-        ('"hunter2"', f'"{MASK}"'),
-        ({"user": "ada"}, {"user": "ada"}),
+        *((TEXT, SHOWN_TEXT), (TEXT.encode(), SHOWN_TEXT), (GIVEN, SHOWN), ("{", MASK), ('"hunter2"', f'"{MASK}"')),
+        *((same, same) for same in ("", "{}", SHOWN_TEXT, {"user": "ada"})),
     ],
     ids=str,
 )

@@ -11,24 +11,8 @@ import pytest
 from handrail.adapters.tool_executor import PendingAnswers
 from handrail.errors import InvalidArgumentError, SessionError, SessionUseError
 from handrail.runtime import ToolMessage
-from handrail.session import CallRef, Session
+from handrail.session import CallRef, Session, conversation, open_calls
 from handrail.session.calls import ToolCall
-from handrail.session.conversation import (
-    Conversation,
-    ConversationPart,
-    OpenReply,
-    RequestedCall,
-    last_turns,
-    open_reply,
-)
-from handrail.session.open_calls import (
-    CallQuestion,
-    GivenAnswer,
-    PostponedCall,
-    describe_answer,
-    postponed_call,
-    record_postponed,
-)
 from handrail.store import MemoryStore
 from handrail.testing import FakeClock
 from tests.kit import Note, echo, executor, refusal, tool
@@ -75,12 +59,12 @@ def test_messages_come_back_as_they_were_appended(store: MemoryStore) -> None:
 def test_a_conversation_without_a_message_is_false() -> None:
     """Messages of another speaker are not its messages."""
     session = Session()
+    desk = conversation.Conversation(session[conversation.ConversationPart], session.calls, "agent", "desk")
     assert not session.conversation
-    Conversation(session[ConversationPart], session.calls, "agent", "desk").append(QUESTION)
+    desk.append(QUESTION)
     assert not session.conversation
     session.conversation.append(QUESTION)
-    assert session.conversation
-    Conversation(session[ConversationPart], session.calls, "agent", "desk").append(QUESTION)
+    desk.append(QUESTION)
     assert session.conversation
 
 
@@ -174,24 +158,10 @@ def test_the_last_turns_begin_with_what_answers_no_call(store: MemoryStore) -> N
     assert Session().conversation.last(3) == []
 
 
-def test_an_open_reply_is_a_turn_without_its_answers(store: MemoryStore) -> None:
-    """As are messages that were appended with the reply that they lead to."""
-    with Session.open(store, "s") as session:
-        talk = session.conversation
-        talk.append(QUESTION, REPLY, calls=CALLS, reply="r1")
-        assert talk.last(1) == [QUESTION, REPLY]
-        run(session, *CALLS)
-        again = {"role": "assistant", "tool_calls": [{"id": "1"}]}
-        talk.append(*ANSWERS, again, calls=CALLS[:1], reply="r2")
-        assert talk.last(1) == [QUESTION, REPLY, *ANSWERS, again]
-        talk.last(1)[0]["role"] = "changed"
-        assert talk.messages[0] == QUESTION
-
-
 def test_the_last_turns_are_those_of_one_conversation(store: MemoryStore) -> None:
     """A session may have others, whose parts stand between."""
     with Session.open(store, "s") as session:
-        desk = Conversation(session[ConversationPart], session.calls, "agent", "desk")
+        desk = conversation.Conversation(session[conversation.ConversationPart], session.calls, "agent", "desk")
         for number in range(9):
             session.conversation.append({"loop": number})
             desk.append({"desk": number})
@@ -279,17 +249,7 @@ def test_what_is_no_message_is_refused(store: MemoryStore, wording: Wording) -> 
         for calls in (CALLS, ()):
             assert str(refusal(ValueError, talk.append, calls=calls, reply="r1")) == wording
         talk.append()
-        assert session[ConversationPart].all() == ()
-
-
-def test_a_fork_continues_the_conversation_for_itself(store: MemoryStore) -> None:
-    """It has the messages of its origin, and what is appended to one is not in the other."""
-    with Session.open(store, "s") as session:
-        session.conversation.append(QUESTION)
-        with session.fork(session_id="f") as fork:
-            fork.conversation.append(REPLY, calls=CALLS, reply="r1")
-            assert fork.conversation.messages == [QUESTION, REPLY]
-        assert session.conversation.messages == [QUESTION]
+        assert session[conversation.ConversationPart].all() == ()
 
 
 def test_a_call_to_fork_at_is_named_with_its_reply(store: MemoryStore) -> None:
@@ -302,72 +262,66 @@ def test_a_call_to_fork_at_is_named_with_its_reply(store: MemoryStore) -> None:
             assert fork[Note].all() == (Note("a"),)
 
 
-A, B = RequestedCall("a", "note", "{}"), RequestedCall("b", "pay", {"cents": 5})
-ASKS = ConversationPart(({"role": "assistant"},), "r1", (A, B))
-SOME = ConversationPart(({"role": "tool"},), answers=("a",))
-REST = ConversationPart(({"role": "tool"},))
+A, B = conversation.RequestedCall("a", "note", "{}"), conversation.RequestedCall("b", "pay", {"cents": 5})
+ASKS = conversation.ConversationPart(({"role": "assistant"},), "r1", (A, B))
+SOME = conversation.ConversationPart(({"role": "tool"},), answers=("a",))
+REST = conversation.ConversationPart(({"role": "tool"},))
 
 
 @pytest.mark.parametrize(
     "parts, name, calls",
     [
-        ((), None, ()),
-        ((ASKS,), "r1", (A, B)),
-        ((ASKS, SOME), "r1", (B,)),
-        ((ASKS, SOME, ConversationPart((), answers=("b",))), None, ()),
-        ((ASKS, REST), None, ()),
-        ((ASKS, SOME, REST), None, ()),
-        ((ASKS, ConversationPart((), ended=True)), None, ()),
-        ((SOME,), None, ()),
+        *(((), None, ()), ((ASKS,), "r1", (A, B)), ((ASKS, SOME), "r1", (B,))),
+        *((parts, None, ()) for parts in ((ASKS, REST), (ASKS, SOME, REST), (SOME,))),
+        ((ASKS, SOME, conversation.ConversationPart((), answers=("b",))), None, ()),
+        ((ASKS, conversation.ConversationPart((), ended=True)), None, ()),
     ],
 )
 def test_the_open_reply_is_the_last_one_that_no_part_has_ended(
-    parts: tuple[ConversationPart, ...], name: str | None, calls: tuple[RequestedCall, ...]
+    parts: tuple[conversation.ConversationPart, ...], name: str | None, calls: tuple[conversation.RequestedCall, ...]
 ) -> None:
     """A part that answers some of its calls leaves the others open; any other part ends it."""
-    assert open_reply(reversed(parts)) == OpenReply(name, tuple((CallRef(name, call.id), call) for call in calls))
-    assert [each.call for each in ConversationPart.listed_calls(parts)] == [CallRef(name, call.id) for call in calls]
+    assert conversation.open_reply(reversed(parts)) == conversation.OpenReply(
+        name, tuple((CallRef(name, call.id), call) for call in calls)
+    )
+    assert [each.call for each in conversation.ConversationPart.listed_calls(parts)] == [
+        CallRef(name, call.id) for call in calls
+    ]
 
 
-SAYS, ENDS = ConversationPart(({"role": "user"},)), ConversationPart(({"role": "assistant"},), ended=True)
-BEGINS = ConversationPart(({"role": "user"},), restarts=True)
+SAYS = conversation.ConversationPart(({"role": "user"},))
+ENDS = conversation.ConversationPart(({"role": "assistant"},), ended=True)
+BEGINS = conversation.ConversationPart(({"role": "user"},), restarts=True)
 
 
 @pytest.mark.parametrize(
     "parts, turns, length",
     [
-        ((), 3, 0),
-        ((SAYS, ASKS), 1, 1),
-        ((SAYS, ASKS, REST), 1, 2),
-        ((SAYS, ASKS, SOME, REST), 1, 3),
-        ((SAYS, ASKS, SOME, SOME, REST), 2, 5),
-        ((SAYS, ASKS, REST, ENDS), 1, 1),
-        ((SAYS, ASKS, REST, ENDS), 2, 3),
-        ((SAYS, ASKS, REST, ENDS), 9, 4),
-        ((SAYS, ConversationPart((), "r1", (A,), ended=True), SAYS), 1, 1),
-        ((SAYS, ENDS, BEGINS, ASKS, REST), 9, 3),
-        ((ASKS, BEGINS), 1, 1),
-        ((REST, SAYS), 2, 2),
+        *(((), 3, 0), ((SAYS, ASKS), 1, 1), ((SAYS, ASKS, REST), 1, 2), ((SAYS, ASKS, SOME, REST), 1, 3)),
+        *(((SAYS, ASKS, REST, ENDS), turns, length) for turns, length in ((1, 1), (2, 3), (9, 4))),
+        ((SAYS, conversation.ConversationPart((), "r1", (A,), ended=True), SAYS), 1, 1),
+        *(((SAYS, ASKS, SOME, SOME, REST), 2, 5), ((SAYS, ENDS, BEGINS, ASKS, REST), 9, 3)),
+        *(((ASKS, BEGINS), 1, 1), ((REST, SAYS), 2, 2)),
     ],
 )
 def test_a_turn_begins_with_a_part_that_answers_no_call(
-    parts: tuple[ConversationPart, ...], turns: int, length: int
+    parts: tuple[conversation.ConversationPart, ...], turns: int, length: int
 ) -> None:
     """All answers of a reply belong to its turn; the parts before a restart to no turn of the conversation."""
-    assert last_turns(reversed(parts), turns) == list(parts[len(parts) - length :])
+    assert conversation.last_turns(reversed(parts), turns) == list(parts[len(parts) - length :])
 
 
 def test_each_conversation_of_a_session_has_its_open_reply() -> None:
     """They are stored in one LOG; a part of one ends nothing in another."""
-    other = ConversationPart((), "r2", (RequestedCall("c", "note", "{}"),), speaker="agent", name="desk")
-    assert [each.call for each in ConversationPart.listed_calls((ASKS, other, SOME))] == [
-        CallRef("r1", "b"),
-        CallRef("r2", "c"),
-    ]
+    other = conversation.ConversationPart(
+        (), "r2", (conversation.RequestedCall("c", "note", "{}"),), speaker="agent", name="desk"
+    )
+    listed = conversation.ConversationPart.listed_calls((ASKS, other, SOME))
+    assert [each.call for each in listed] == [CallRef("r1", "b"), CallRef("r2", "c")]
 
 
 CALL = CallRef("r1", "c1")
-ASKED = CallQuestion(arguments="{}", digest="d", asks=("ask: sure?",), effect="state", reason="tomorrow")
+ASKED = open_calls.CallQuestion(arguments="{}", digest="d", asks=("ask: sure?",), effect="state", reason="tomorrow")
 
 
 @pytest.fixture
@@ -376,19 +330,19 @@ def session() -> Session:
     return Session.open(MemoryStore(clock=FakeClock()), "s")
 
 
-def note(session: Session, question: CallQuestion | None = ASKED, call: CallRef = CALL) -> None:
+def note(session: Session, question: open_calls.CallQuestion | None = ASKED, call: CallRef = CALL) -> None:
     """Have a call postponed."""
     store = session.store
     assert store is not None
-    record_postponed(session[PostponedCall], call, "pay", store.now(), question)
+    open_calls.record_postponed(session[open_calls.PostponedCall], call, "pay", store.now(), question)
 
 
 def answered(session: Session) -> None:
     """Answer the question about the call."""
-    last = postponed_call(session[PostponedCall], CALL)
+    last = open_calls.postponed_call(session[open_calls.PostponedCall], CALL)
     assert last is not None
-    answer = GivenAnswer(approved=True, reason="a person said yes", by="ada", at=last.at)
-    session[PostponedCall].append(replace(last, answer=answer))
+    answer = open_calls.GivenAnswer(approved=True, reason="a person said yes", by="ada", at=last.at)
+    session[open_calls.PostponedCall].append(replace(last, answer=answer))
 
 
 def states(session: Session) -> list[str]:
@@ -400,26 +354,19 @@ def test_question_is_noted_once(session: Session) -> None:
     """However often it is asked, and in whatever words the approver puts it off."""
     for question in (ASKED, ASKED, replace(ASKED, reason="next week"), None):
         note(session, question)
-    assert [item.question for item in session[PostponedCall]] == [ASKED]
+    assert [item.question for item in session[open_calls.PostponedCall]] == [ASKED]
     assert states(session) == ["postponed"]
 
 
 @pytest.mark.parametrize("other", [replace(ASKED, digest="e"), replace(ASKED, asks=("ask: really?",))])
-def test_other_question_takes_its_place(session: Session, other: CallQuestion) -> None:
+def test_other_question_takes_its_place(session: Session, other: open_calls.CallQuestion) -> None:
     """About other arguments, or with another policy."""
     note(session)
     note(session, other)
-    last = postponed_call(session[PostponedCall], CALL)
+    last = open_calls.postponed_call(session[open_calls.PostponedCall], CALL)
     assert last is not None
     assert last.question == other
     assert len(session.open_calls) == 1
-
-
-def test_question_is_noted_for_a_call_that_a_version_before_has_postponed(session: Session) -> None:
-    """So that it can be answered."""
-    note(session, None)
-    note(session)
-    assert [item.question for item in session[PostponedCall]] == [None, ASKED]
 
 
 def test_answered_call_waits_for_its_program_alone(session: Session) -> None:
@@ -435,14 +382,14 @@ def test_item_of_another_session_holds_for_no_call_of_this_one(session: Session)
     """A fork has copies of them."""
     note(session)
     with session.fork(session_id="branch") as fork:
-        assert postponed_call(fork[PostponedCall], CALL) is None
-        assert len(fork[PostponedCall]) == 1
+        assert open_calls.postponed_call(fork[open_calls.PostponedCall], CALL) is None
+        assert len(fork[open_calls.PostponedCall]) == 1
 
 
 def test_call_without_a_name_is_not_noted(session: Session) -> None:
     """No record of it could be found."""
     note(session, call=CallRef(None, ""))
-    assert session[PostponedCall].all() == ()
+    assert session[open_calls.PostponedCall].all() == ()
 
 
 @pytest.mark.parametrize(
@@ -458,4 +405,4 @@ def test_nested_call_is_recorded_with_the_outermost(call: CallRef, record: CallR
 )
 def test_answer_is_worded_once(approved: bool, reason: str, wording: Wording) -> None:
     """For agents and for other programs."""
-    assert describe_answer(approved, reason) == wording
+    assert open_calls.describe_answer(approved, reason) == wording

@@ -12,7 +12,7 @@ import pytest
 import handrail.store
 from handrail.errors import DispatchError, ReducerError, SessionBusyError, SessionError, SnapshotError
 from handrail.events import Dispatcher
-from handrail.session import Append, Change, Replace, Session, SliceView
+from handrail.session import Append, Change, Session, SliceView
 from handrail.session.persistence.protocol import ForkedFrom, SessionStore
 from handrail.session.views import UnopenedSession, sessions_above
 from handrail.turns import HasTurn, draw_ticket
@@ -22,44 +22,19 @@ from tests.transaction.notebooks import PATIENCE, call
 from tests.wording import Wording
 
 
-def test_a_new_session_is_empty() -> None:
-    """And has an id of its own."""
-    session, other = Session(), Session(new_id=lambda: "given")
-    assert session.kinds == ()
-    assert session[Note].all() == ()
-    assert session[Note].latest() is None
-    assert session.session_id != Session().session_id
-    assert other.session_id == "given"
-    assert Session(session_id="named", new_id=lambda: "unused").session_id == "named"
-    assert repr(other) == "Session('given')"
-    assert isinstance(session, HasTurn)
-
-
-def test_a_session_keeps_what_it_is_made_with() -> None:
-    """Tags are copied, and cannot be changed."""
+def test_a_new_session_is_empty_and_keeps_what_it_is_made_with() -> None:
+    """And has an id of its own; tags are copied, and cannot be changed."""
     tags, dispatcher, parent = {"run": "1"}, Dispatcher(), Session()
-    session = Session(tags=tags, dispatcher=dispatcher, parent=parent)
+    session = Session(tags=tags, dispatcher=dispatcher, parent=parent, new_id=lambda: "given")
     tags["run"] = "2"
-    assert session.tags == {"run": "1"}
+    assert (session.session_id, session.tags, session.kinds) == ("given", {"run": "1"}, ())
+    assert (session[Note].all(), session[Note].latest()) == ((), None)
     assert isinstance(session.tags, MappingProxyType)
     assert session.dispatcher is dispatcher
     assert session.parent is parent
-
-
-def test_a_slice_is_written_item_by_item_at_once_or_emptied() -> None:
-    """Past all reducers."""
-    session = Session()
-    session[Note].register(Note, lambda _view, _event: Replace(()))
-    session[Note].append(A)
-    session[Note].append(B)
-    assert session[Note].all() == (A, B)
-    session[Note].seed(C, D)
-    assert session[Note].all() == (C, D)
-    session[Note].seed()
-    assert session[Note].all() == ()
-    session[Note].append(A)
-    session[Note].clear()
-    assert session[Note].all() == ()
+    assert parent.session_id != Session().session_id
+    assert Session(session_id="named", new_id=lambda: "unused").session_id == "named"
+    assert isinstance(session, HasTurn)
 
 
 def test_a_slice_takes_no_item_of_another_type(wording: Wording) -> None:
@@ -201,19 +176,6 @@ def test_an_event_of_a_log_needs_no_turn() -> None:
     assert heard == [Happened("a")]
 
 
-def test_an_event_that_is_logged_already_is_only_announced() -> None:
-    """Reducers and subscribers hear of it, where there are any; the log does not get it twice."""
-    session, heard = Session(), list[Happened]()
-    session.slices.announce(Happened("unheard"))
-    session[Note].register(Happened, lambda _view, event: Append(Note(event.what)))
-    session.dispatcher.subscribe(Happened, heard.append)
-    session[Happened].append(Happened("a"))
-    session.slices.announce(Happened("a"))
-    assert session[Happened].all() == (Happened("a"),)
-    assert session[Note].all() == (Note("a"),)
-    assert heard == [Happened("a")]
-
-
 @pytest.mark.parametrize("exclusive", [True, False])
 def test_a_write_from_outside_is_refused_while_a_call_holds_the_session(exclusive: bool, wording: Wording) -> None:
     """The message says where to write; reading goes on."""
@@ -284,14 +246,11 @@ def test_a_fork_starts_with_everything_and_goes_its_own_way() -> None:
     session.dispatch(A)
     session.dispatch(Happened("a"))
     fork = session.fork()
-    session.dispatch(B)
-    session.dispatch(Happened("b"))
-    fork.dispatch(C)
-    fork.dispatch(Happened("c"))
-    fork.dispatch(Happened("d"))
+    for each, note in ((session, B), (fork, C)):
+        each.dispatch(note)
+        each.dispatch(Happened(note.text))
     assert (session[Note].all(), fork[Note].all()) == ((A, B), (A, C))
-    assert [event.what for event in session[Happened]] == ["a", "b"]
-    assert [event.what for event in fork[Happened]] == ["a", "c", "d"]
+    assert [[event.what for event in each[Happened]] for each in (session, fork)] == [["a", "b"], ["a", "c"]]
     assert (fork.session_id, fork.parent, fork.tags) == ("f", session.parent, session.tags)
     assert session.fork(session_id="g").session_id == "g"
 
@@ -302,26 +261,6 @@ def test_nobody_has_subscribed_to_a_fork() -> None:
     session.dispatcher.subscribe(Note, heard.append)
     session.fork().dispatch(A)
     assert heard == []
-
-
-def test_a_snapshot_is_a_moment_to_come_back_to() -> None:
-    """As often as one likes, and forwards too; a LOG stays."""
-    session = Session()
-    session.dispatch(A)
-    one = session.snapshot()
-    session.dispatch(B)
-    session.dispatch(Happened("a"))
-    session[Task].append(Task("k", "t"))
-    two = session.snapshot()
-    session.restore(one)
-    assert session.kinds == (Note, Happened)
-    assert session[Note].all() == (A,)
-    session.dispatch(C)
-    assert session[Note].all() == (A, C)
-    session.restore(two)
-    assert session[Note].all() == (A, B)
-    session.restore(one)
-    assert session[Note].all() == (A,)
 
 
 def test_a_snapshot_of_another_session_is_refused(wording: Wording) -> None:

@@ -1,8 +1,9 @@
-"""Slices, their state for writers and readers, and items that stay in a store."""
+"""Slices, their reducers and rules, their state for writers and readers, and items that stay in a store."""
 
 from __future__ import annotations
 
-from contextvars import Context
+from contextvars import Context, copy_context
+from dataclasses import dataclass
 from threading import Barrier, Thread
 from typing import Any
 
@@ -10,16 +11,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handrail.errors import StoreUnavailableError
-from handrail.session import Session
+from handrail.errors import ReducerError, SessionError, StoreUnavailableError
+from handrail.session import (
+    Append,
+    Replace,
+    Session,
+    SlicePolicy,
+    Unchanged,
+    append_all,
+    reducer,
+    replace_latest,
+    upsert_by,
+)
+from handrail.session.reducers import collect_methods
 from handrail.session.slices import SliceOwner, SliceView, StateSlices, StoredItems, Version
 from handrail.transaction import Transaction
 from handrail.turns import draw_ticket
-from tests.session.samples import A, B, C, D, Happened, Note, Task
+from tests.kit import raises, refusal
+from tests.session.samples import A, Add, B, C, D, Happened, Note, Reset, Task, Total
 from tests.transaction.notebooks import call
 from tests.wording import Wording
 
-ME, OTHER = SliceOwner("me"), SliceOwner("other")
+ME = SliceOwner("me")
 
 
 def version_of(*items: str) -> Version[str]:
@@ -37,6 +50,7 @@ def test_a_view_is_a_sequence() -> None:
     assert "b" in view
     assert view.index("b") == 1
     assert view
+    assert (view.latest(), view.all(), view.where(lambda item: item != "b")) == ("c", ("a", "b", "c"), ("a", "c"))
 
 
 @pytest.mark.parametrize("index", [2, -3, 100])
@@ -44,17 +58,8 @@ def test_a_view_has_nothing_beyond_its_length(index: int, wording: Wording) -> N
     """Also where the list goes on, because a newer version has grown it."""
     version = version_of("a", "b")
     version.append(ME, "c")
-    with pytest.raises(IndexError) as raised:
+    with raises(IndexError, wording):
         SliceView(version)[index]
-    assert str(raised.value) == wording
-
-
-def test_a_view_tells_the_newest_all_and_some() -> None:
-    """Oldest first."""
-    view = SliceView(version_of("a", "bb", "c"))
-    assert view.latest() == "c"
-    assert view.all() == ("a", "bb", "c")
-    assert view.where(lambda item: len(item) == 1) == ("a", "c")
 
 
 @pytest.mark.parametrize("version", [None, version_of()])
@@ -64,9 +69,8 @@ def test_a_view_of_nothing_is_empty(version: Version[str] | None, wording: Wordi
     assert not view
     assert view.latest() is None
     assert view.all() == view[:] == view.where(bool) == ()
-    with pytest.raises(IndexError) as raised:
+    with raises(IndexError, wording):
         view[0]
-    assert str(raised.value) == wording
 
 
 MANY = tuple(Note(str(number)) for number in range(1_000))
@@ -88,11 +92,16 @@ def filled() -> Session:
 
 
 def test_a_snapshot_copies_nothing() -> None:
-    """Two of one moment are one mapping, however much is in it."""
+    """Two of one moment are one mapping, however much is in it; the next append grows the list that they look at."""
     session = filled()
     one, other = session.snapshot(), session.snapshot()
+    items = items_of(session)
     assert one.slices is other.slices
-    assert one.slices[Note].items is items_of(session)
+    assert one.slices[Note].items is items
+    session.dispatch(A)
+    assert items_of(session) is items
+    session.restore(one)
+    assert session[Note].all() == MANY
 
 
 def test_appending_grows_the_list_in_place() -> None:
@@ -107,16 +116,6 @@ def test_appending_grows_the_list_in_place() -> None:
     session.dispatch(D)
     assert items_of(session) is items
     assert session[Note][len(MANY) :] == (A, B, C, D)
-
-
-def test_appending_after_a_snapshot_copies_nothing() -> None:
-    """The snapshot looks at fewer items of the same list."""
-    session = filled()
-    items, before = items_of(session), session.snapshot()
-    session.dispatch(A)
-    assert items_of(session) is items
-    session.restore(before)
-    assert session[Note].all() == MANY
 
 
 def test_undoing_cuts_off_what_the_call_appended() -> None:
@@ -164,49 +163,6 @@ def test_nothing_is_cut_off_that_a_call_has_gone_back_to() -> None:
     assert session[Note][len(MANY) :] == (A,)
 
 
-def test_what_somebody_outside_the_call_holds_is_shorter_than_what_is_cut_off() -> None:
-    """Snapshots and forks from outside see what is committed, so they cost a call nothing."""
-    session = filled()
-    items, outside = items_of(session), Context()
-    with call(session):
-        session.dispatch(A)
-        before, fork = outside.run(session.snapshot), outside.run(session.fork)
-    assert items == list(MANY)
-    session.dispatch(B)
-    assert items_of(session) is items
-    assert fork[Note].all() == MANY
-    session.restore(before)
-    assert session[Note].all() == MANY
-
-
-def test_undoing_leaves_alone_what_was_replaced() -> None:
-    """The list of before has not grown since, unless it did before it was replaced; then it is copied."""
-    session = filled()
-    items = items_of(session)
-    with call(session):
-        session.dispatch(A)
-        session[Note].seed(B)
-        session.dispatch(C)
-    assert session[Note].all() == MANY
-    assert items_of(session) is items
-    session.dispatch(D)
-    assert session[Note].all() == (*MANY, D)
-
-
-def test_going_back_and_on_leaves_newer_snapshots_as_they_are() -> None:
-    """Going back cuts nothing off: the next append copies."""
-    session = filled()
-    before = session.snapshot()
-    session.dispatch(A)
-    after = session.snapshot()
-    session.restore(before)
-    with call(session):
-        session.dispatch(B)
-    session.dispatch(C)
-    session.restore(after)
-    assert session[Note][len(MANY) :] == (A,)
-
-
 def test_a_reader_that_is_overtaken_by_a_commit_sees_all_of_the_call() -> None:
     """Between its two looks the call writes once more and commits: it sees that too, and not half of the call."""
 
@@ -229,34 +185,6 @@ def test_a_reader_that_is_overtaken_by_a_commit_sees_all_of_the_call() -> None:
     assert state.visible() == {Note: half, Task: after}
 
 
-def test_a_log_is_one_list_whatever_is_undone() -> None:
-    """It only grows, and is never copied."""
-    session = Session()
-    session.dispatch(Happened("a"))
-    items = items_of(session, Happened)
-    with call(session):
-        session.dispatch(Happened("b"))
-    session.dispatch(Happened("c"))
-    assert items_of(session, Happened) is items
-    assert len(session[Happened]) == 3
-
-
-def test_a_fork_copies_a_log_when_it_adds_to_it() -> None:
-    """Once; the other session goes on with its list."""
-    session = Session()
-    session.dispatch(Happened("a"))
-    items, fork = items_of(session, Happened), session.fork()
-    assert items_of(fork, Happened) is items
-    fork.dispatch(Happened("b"))
-    copied = items_of(fork, Happened)
-    fork.dispatch(Happened("c"))
-    session.dispatch(Happened("d"))
-    assert items_of(fork, Happened) is copied
-    assert items_of(session, Happened) is items
-    assert [event.what for event in fork[Happened]] == ["a", "b", "c"]
-    assert [event.what for event in session[Happened]] == ["a", "d"]
-
-
 class Reading:
     """Reads from a list, in entries of some items; notes what was asked for, and fails when it is told to."""
 
@@ -271,48 +199,6 @@ class Reading:
         if self.fails:
             raise StoreUnavailableError("down", store="memory:")
         return self._items[start - start % self._per_entry : stop]
-
-
-def test_counting_and_adding_read_nothing() -> None:
-    """What only grows costs nothing to those who never look."""
-    read = Reading()
-    items = StoredItems(3, read)
-    items.append("d")
-    assert (len(items), read.asked, items.is_loaded) == (4, [], False)
-
-
-def test_the_first_item_reads_all_of_them_once() -> None:
-    """A place, or a range from the beginning."""
-    read = Reading()
-    items = StoredItems(3, read)
-    items.append("d")
-    assert items[0] == "a"
-    assert items[:] == ["a", "b", "c", "d"]
-    assert items[1:3] == ["b", "c"]
-    assert (read.asked, items.is_loaded, len(items)) == ([(0, 3)], True, 4)
-
-
-def test_the_end_is_read_alone_and_the_rest_later() -> None:
-    """No item is read twice."""
-    read = Reading("abcdefgh")
-    items = StoredItems(8, read)
-    items.append("i")
-    assert items[-3:] == ["g", "h", "i"]
-    assert (read.asked, items.is_loaded, len(items)) == ([(6, 8)], False, 9)
-    assert items[7:] == ["h", "i"]
-    assert items[-1] == "i"
-    assert items[:] == list("abcdefghi")
-    assert (read.asked, items.is_loaded) == ([(6, 8), (0, 6)], True)
-
-
-def test_what_stands_in_the_same_entry_is_taken_with_it() -> None:
-    """The store returns more than was asked for, and it is not read again."""
-    read = Reading("abcdefgh", per_entry=4)
-    items = StoredItems(8, read)
-    assert items[-1] == "h"
-    assert items[4:6] == ["e", "f"]
-    assert items[3] == "d"
-    assert read.asked == [(7, 8), (0, 4)]
 
 
 def test_going_back_item_by_item_asks_seldom() -> None:
@@ -379,3 +265,250 @@ def test_they_are_what_a_list_is(per_entry: int, acts: list[tuple[str, int, int]
     assert all(start < stop for start, stop in read.asked)
     if not any(act in {"cut", "fail"} for act, _, _ in acts):
         assert len(asked) == len(set(asked))
+
+
+def view_of(*items: Task) -> SliceView[Task]:
+    """A slice that holds the items."""
+    return SliceView(Version(SliceOwner("me"), list(items), len(items)))
+
+
+def key_of(task: Task) -> str:
+    """What a task is known by."""
+    return task.key
+
+
+def test_upsert_puts_an_event_in_the_place_of_its_key() -> None:
+    """Of several with its key, the place of the first; a new one is the newest. Other keys stay as they are."""
+    upsert = upsert_by(key_of)
+    for before in (view_of(Task("a", "1")), view_of()):
+        assert upsert(before, Task("b", "2")) == Append(Task("b", "2"))
+    view = view_of(Task("a", "1"), Task("b", "1"), Task("a", "2"), Task("c", "1"), Task("b", "2"))
+    left = (Task("a", "1"), Task("b", "3"), Task("a", "2"), Task("c", "1"))
+    assert upsert(view, Task("b", "3")) == Replace(left)
+
+
+def test_methods_are_inherited_and_overridden() -> None:
+    """As methods are: what a subclass writes anew counts, marked or not, for each event of its marks."""
+
+    @dataclass(frozen=True)
+    class Doubled(Total):
+        @reducer(on=Add)
+        @reducer(on=Note)
+        def add(self, event: Add | Note) -> Doubled:
+            return Doubled(self.amount + 2)
+
+        def reset(self, _event: Reset) -> Unchanged:
+            return Unchanged()
+
+    methods = collect_methods(Doubled, lambda: Doubled(0))
+    assert list(methods) == [Add, Note]
+    assert methods[Add](SliceView(None), Add(3)) == methods[Note](SliceView(None), A) == Replace((Doubled(2),))
+
+
+def test_a_method_that_returns_nothing_is_told(wording: Wording) -> None:
+    """The message names the method and what to return."""
+
+    @dataclass(frozen=True)
+    class Forgetful:
+        @reducer(on=Add)
+        def add(self, event: Add) -> None:
+            pass
+
+    reduce = collect_methods(Forgetful, Forgetful)[Add]
+    assert str(refusal(ReducerError, reduce, SliceView(None), Add(1))) == wording
+
+
+def test_two_methods_for_one_event_are_refused(wording: Wording) -> None:
+    """Nothing would say which one decides."""
+
+    @dataclass(frozen=True)
+    class Torn:
+        @reducer(on=Add)
+        def one(self, _event: Add) -> Torn:
+            return self
+
+        @reducer(on=Add)
+        def other(self, _event: Add) -> Torn:
+            return self
+
+    assert str(refusal(ReducerError, collect_methods, Torn, None)) == wording
+
+
+def test_a_class_without_marked_methods_is_refused(wording: Wording) -> None:
+    """There would be nothing to install."""
+    assert str(refusal(ReducerError, collect_methods, Note, None)) == wording
+
+
+class Plain:
+    """Not a dataclass."""
+
+
+NO_DATACLASSES: list[Any] = [Plain, str, 3, A, list[Note], None]
+
+
+@pytest.mark.parametrize("kind", NO_DATACLASSES, ids=repr)
+def test_a_slice_is_of_a_dataclass(kind: type[Any], wording: Wording) -> None:
+    """The message names what was given, and what to give."""
+    with raises(SessionError, wording):
+        Session()[kind]
+
+
+def test_only_instances_of_dataclasses_are_events(wording: Wording) -> None:
+    """Nothing is taken in."""
+    session = Session()
+    for event in ("text", Note, Plain()):
+        assert str(refusal(SessionError, session.dispatch, event)) == wording
+    assert session.kinds == ()
+
+
+def test_a_class_that_says_something_else_is_refused(wording: Wording) -> None:
+    """The message says what to write."""
+
+    @dataclass(frozen=True)
+    class Torn:
+        slice_policy = "log"
+
+    with raises(SessionError, wording):
+        Session()[Torn]
+
+
+@pytest.mark.parametrize("event", [A, Happened("a")])
+def test_a_session_says_otherwise_by_declaring(event: Note | Happened) -> None:
+    """For itself, and for its forks."""
+    session, kind = Session(), type(event)
+    session.declare(kind, SlicePolicy.LOG if kind is Note else SlicePolicy.STATE)
+    fork = session.fork()
+    for each in (session, fork):
+        with call(each):
+            each.dispatch(event)
+        assert each[kind].all() == ((event,) if kind is Note else ())
+        with call(each) as transaction:
+            each[kind].append(event)
+            transaction.commit()
+        assert each[kind].latest() == event
+
+
+def test_a_slice_in_use_keeps_its_policy(wording: Wording) -> None:
+    """Also one that only an open call has written to, which nobody else sees yet."""
+    session = Session()
+    session.dispatch(Happened("a"))
+    assert str(refusal(SessionError, session.declare, Happened, SlicePolicy.STATE)) == wording
+    with call(session):
+        session.dispatch(A)
+    session.declare(Note, SlicePolicy.LOG)
+
+
+def test_a_slice_that_an_open_call_has_written_to_is_in_use(wording: Wording) -> None:
+    """Whoever asks: the call itself, or somebody who does not see what it wrote."""
+    session = Session()
+    with call(session):
+        session.dispatch(A)
+        for context in (copy_context(), Context()):
+            assert str(refusal(SessionError, context.run, session.declare, Note, SlicePolicy.LOG)) == wording
+
+
+def test_reducers_of_one_event_decide_on_a_slice_each() -> None:
+    """The event's own slice among them, if one is registered for it."""
+    session = Session()
+    session[Note].register(Note, replace_latest)
+    session[Task].register(Note, lambda _view, note: Append(Task(note.text, "")))
+    session.dispatch(A)
+    session.dispatch(B)
+    assert session[Note].all() == (B,)
+    assert session[Task].all() == (Task("a", ""), Task("b", ""))
+
+
+def test_registering_a_reducer_again_changes_nothing() -> None:
+    """A section that is used by two prompts registers twice."""
+    session = Session()
+    for _ in range(2):
+        session[Note].register(Note, append_all)
+    session.dispatch(A)
+    assert session[Note].all() == (A,)
+
+
+def test_another_reducer_of_a_slice_for_the_same_event_is_refused(wording: Wording) -> None:
+    """Nothing would say which one decides; the first stays."""
+    session = Session()
+    session[Note].register(Note, append_all)
+    assert str(refusal(ReducerError, session[Note].register, Note, replace_latest)) == wording
+    session.dispatch(A)
+    session.dispatch(B)
+    assert session[Note].all() == (A, B)
+
+
+def test_events_and_slices_of_reducers_are_dataclasses() -> None:
+    """Nothing is registered."""
+    session = Session()
+    with pytest.raises(SessionError, match="Plain"):
+        session.register(Note, lambda _view, _event: Unchanged(), into=Plain)
+    with pytest.raises(SessionError, match="Plain"):
+        session.register(Plain, lambda _view, _event: Unchanged(), into=Note)
+    assert not session.slices.listens(Plain)
+    assert not session.slices.listens(Note)
+
+
+def test_no_reducer_decides_on_a_log(wording: Wording) -> None:
+    """It gets every event of its own type; neither registering nor declaring brings the two together."""
+    session = Session()
+    assert str(refusal(ReducerError, session[Happened].register, Happened, replace_latest)) == wording
+    session[Note].register(Note, replace_latest)
+    assert str(refusal(ReducerError, session.declare, Note, SlicePolicy.LOG)) == wording
+    session.declare(Note, SlicePolicy.STATE)
+
+
+def test_an_installed_state_slice_follows_its_methods() -> None:
+    """From what it is seeded with, or from what it says it begins with."""
+    seeded, begun = Session(), Session()
+    seeded.install(Total)
+    begun.install(Total, initial=lambda: Total(100))
+    for session in (seeded, begun):
+        session.dispatch(Add(1))
+    seeded[Total].seed(Total(10))
+    for session in (seeded, begun):
+        session.dispatch(Add(2))
+    assert (seeded[Total].all(), begun[Total].all()) == ((Total(12),), (Total(103),))
+    begun.dispatch(Reset())
+    begun.dispatch(Reset())
+    assert begun[Total].all() == (Total(103), Total(0))
+
+
+def test_a_slice_with_reducers_is_not_installed(wording: Wording) -> None:
+    """Neither twice nor beside others."""
+    session = Session()
+    session[Total].register(Add, lambda _view, _event: Unchanged())
+    assert str(refusal(ReducerError, session.install, Total)) == wording
+    assert not session.slices.listens(Reset)
+
+
+def test_what_cannot_be_installed_whole_is_not_installed() -> None:
+    """One of its events is not a dataclass."""
+
+    @dataclass(frozen=True)
+    class Half:
+        @reducer(on=Add)
+        def add(self, _event: Add) -> Half:
+            return self
+
+        @reducer(on=Plain)
+        def plain(self, _event: Plain) -> Half:
+            return self
+
+    session = Session()
+    with pytest.raises(SessionError, match="Plain"):
+        session.install(Half)
+    assert not session.slices.listens(Add)
+
+
+def test_a_fork_takes_the_rules_with_it_and_goes_its_own_way() -> None:
+    """What is registered later is registered with one of them."""
+    session = Session()
+    session[Note].register(Note, replace_latest)
+    fork = session.fork()
+    fork[Task].register(Note, lambda _view, note: Append(Task(note.text, "")))
+    session[Total].register(Note, lambda _view, _event: Append(Total(1)))
+    for each in (session, fork):
+        each.dispatch(A)
+        each.dispatch(B)
+    assert (session.kinds, fork.kinds) == ((Note, Total), (Note, Task))
+    assert session[Note].all() == fork[Note].all() == (B,)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
+from itertools import count
 from random import Random
 from string import printable
 from typing import Any
@@ -12,31 +13,16 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from handrail.errors import (
-    SessionLockedError,
-    SessionNotFoundError,
-    StoreCorruptError,
-    StoreUnavailableError,
-    UnknownTypeError,
-)
+from handrail import errors
 from handrail.session import Session
-from handrail.session.persistence.loading import ItemReader, entry_ranges
-from handrail.session.persistence.protocol import (
-    Checkpoint,
-    EntryIndex,
-    ItemRange,
-    SessionEntry,
-    SessionRow,
-    dump_indexes,
-    find_index,
-    load_indexes,
-)
+from handrail.session.persistence import protocol
+from handrail.session.persistence.loading import ItemReader
 from handrail.session.persistence.recorder import MOST_UNCOVERED_BYTES
 from handrail.session.persistence.stored_types import stored_type
 from handrail.store import MemoryStore
 from handrail.testing import FakeClock
-from tests.kit import refusal
-from tests.session.faulty_stores import FaultyStore
+from tests.kit import raises, refusal
+from tests.session.faulty_stores import FaultyStore, kept
 from tests.session.samples import Add, Happened, Note, Total
 from tests.store.kit import append
 from tests.wording import Wording
@@ -46,15 +32,9 @@ NOTE = f"{Note.__module__}:Note"
 HAPPENED = f"{Happened.__module__}:Happened"
 
 
-@pytest.fixture
-def memory() -> FaultyStore:
-    """A store in memory, for what no store has a part in."""
-    return FaultyStore(MemoryStore(clock=FakeClock()))
-
-
-def write(store: FaultyStore, *entries: SessionEntry, checkpoint: Checkpoint | None = None) -> None:
+def write(store: FaultyStore, *entries: protocol.SessionEntry, checkpoint: protocol.Checkpoint | None = None) -> None:
     """Put entries into session `s`, as somebody who knows no rules."""
-    store.create(SessionRow("s", {}, None, store.now()))
+    store.create(protocol.SessionRow("s", {}, None, store.now()))
     hold = store.acquire("s", wait=NOW)
     row = store.find("s")
     assert row is not None
@@ -64,9 +44,9 @@ def write(store: FaultyStore, *entries: SessionEntry, checkpoint: Checkpoint | N
 
 def note(
     number: int, start: int, *, removed: int = 0, items: bytes = b'[{"text":"x"}]', role: Any = "state"
-) -> SessionEntry:
+) -> protocol.SessionEntry:
     """An entry of notes."""
-    return SessionEntry(number, "", "", role, NOTE, 1, start, removed, 1, items)
+    return protocol.SessionEntry(number, "", "", role, NOTE, 1, start, removed, 1, items)
 
 
 def test_a_session_that_is_not_there_is_begun(store: FaultyStore) -> None:
@@ -82,7 +62,7 @@ def test_a_session_that_is_not_there_is_begun(store: FaultyStore) -> None:
 
 def test_nothing_is_begun_where_that_is_not_wished(store: FaultyStore, wording: Wording) -> None:
     """The error says where to look."""
-    with pytest.raises(SessionNotFoundError) as caught:
+    with pytest.raises(errors.SessionNotFoundError) as caught:
         Session.open(store, "s", create=False)
     assert str(caught.value).removeprefix(f"{store.url} ") == wording
     assert caught.value.session_id == "s"
@@ -91,7 +71,7 @@ def test_nothing_is_begun_where_that_is_not_wished(store: FaultyStore, wording: 
 
 def test_a_session_has_one_writer(store: FaultyStore) -> None:
     """The second one is told; when the first has closed it, it is free."""
-    with Session.open(store, "s"), pytest.raises(SessionLockedError):
+    with Session.open(store, "s"), pytest.raises(errors.SessionLockedError):
         Session.open(store, "s", wait=NOW)
     Session.open(store, "s", wait=NOW).close()
 
@@ -147,7 +127,7 @@ def test_there_is_a_checkpoint_when_entries_are_many_bytes(store: FaultyStore) -
 def _log(store: FaultyStore, *, first: int, last: int) -> None:
     hold = store.acquire("s", wait=NOW)
     entries = [
-        SessionEntry(number, "", "", "log", HAPPENED, 1, number - 2, 0, 1, b'[{"what":"x"}]')
+        protocol.SessionEntry(number, "", "", "log", HAPPENED, 1, number - 2, 0, 1, b'[{"what":"x"}]')
         for number in range(first, last + 1)
     ]
     append(store, hold, first - 1, entries, None)
@@ -163,8 +143,7 @@ def test_a_slice_scattered_over_many_entries_is_read_in_few_stretches(memory: Fa
             session[Note].seed(*notes[:place], Note(f"new {place}"), *notes[place + 1 :])
             session.dispatch(Happened("between"))
         held = session[Note].all()
-    with Session.open(memory, "s") as again:
-        assert again[Note].all() == held
+    assert kept(memory)[Note] == held
 
 
 def test_a_slice_in_very_many_pieces_is_written_whole(memory: FaultyStore) -> None:
@@ -177,8 +156,7 @@ def test_a_slice_in_very_many_pieces_is_written_whole(memory: FaultyStore) -> No
         session[Note].seed(*notes[1:])
     rows = list(memory.entries("s"))
     assert [row.number for row in rows if row.removed] == [514, 601]
-    with Session.open(memory, "s") as again:
-        assert again[Note].all() == notes[1:]
+    assert kept(memory) == {Note: notes[1:]}
 
 
 def test_a_slice_in_very_many_pieces_may_go_back_to_nothing(memory: FaultyStore) -> None:
@@ -191,8 +169,7 @@ def test_a_slice_in_very_many_pieces_may_go_back_to_nothing(memory: FaultyStore)
             session[Note].seed(*notes)
         session.restore(empty)
         assert session[Note].all() == ()
-    with Session.open(memory, "s") as again:
-        assert again[Note].all() == ()
+    assert kept(memory) == {}
 
 
 def test_an_event_that_reducers_took_is_no_item_of_its_slice(store: FaultyStore) -> None:
@@ -217,7 +194,7 @@ def test_an_unknown_type_names_itself(store: FaultyStore) -> None:
 
     with Session.open(store, "s") as session:
         session[Local].seed(Local("x"))
-    with pytest.raises(UnknownTypeError, match=r"<locals>\.Local"):
+    with pytest.raises(errors.UnknownTypeError, match=r"<locals>\.Local"):
         Session.open(store, "s")
     with Session.open(store, "s", types=(Note, Local), wait=NOW) as known:
         assert known[Local].all() == (Local("x"),)
@@ -230,8 +207,8 @@ def test_an_unknown_type_names_itself(store: FaultyStore) -> None:
 
 def test_a_checkpoint_that_cannot_be_read_says_which(memory: FaultyStore, wording: Wording) -> None:
     """And that nothing is lost with it."""
-    write(memory, note(1, 0), checkpoint=Checkpoint(1, b"{"))
-    error = refusal(StoreCorruptError, Session.open, memory, "s")
+    write(memory, note(1, 0), checkpoint=protocol.Checkpoint(1, b"{"))
+    error = refusal(errors.StoreCorruptError, Session.open, memory, "s")
     assert str(error) == wording
     assert error.store == "memory:"
 
@@ -242,11 +219,11 @@ def test_a_checkpoint_that_cannot_be_read_says_which(memory: FaultyStore, wordin
     ids=["a gap", "more taken than there is", "of another role"],
 )
 def test_an_entry_that_does_not_fit_is_named(
-    memory: FaultyStore, entries: tuple[SessionEntry, ...], wording: Wording
+    memory: FaultyStore, entries: tuple[protocol.SessionEntry, ...], wording: Wording
 ) -> None:
     """The session is not opened as something that it was not."""
     write(memory, *entries)
-    assert str(refusal(StoreCorruptError, Session.open, memory, "s")) == wording
+    assert str(refusal(errors.StoreCorruptError, Session.open, memory, "s")) == wording
 
 
 class Forgetful(MemoryStore):
@@ -261,56 +238,45 @@ def test_a_missing_entry_is_named(last: int, wording: Wording) -> None:
     """In the middle or at the end."""
     store = FaultyStore(Forgetful(clock=FakeClock()))
     write(store, *(note(number, number - 1) for number in range(1, last + 1)))
-    assert str(refusal(StoreCorruptError, Session.open, store, "s")) == wording
+    assert str(refusal(errors.StoreCorruptError, Session.open, store, "s")) == wording
 
 
-@pytest.mark.parametrize("items", [b"[{", b"{}", b"\xff"])
-def test_items_that_are_no_json_are_named(memory: FaultyStore, items: bytes, wording: Wording) -> None:
-    """When somebody asks for them."""
-    write(memory, note(1, 0, items=items))
-    with Session.open(memory, "s") as session, pytest.raises(StoreCorruptError) as raised:
+@pytest.mark.parametrize(
+    "entries",
+    [*((note(1, 0, items=items),) for items in (b"[{", b"{}", b"\xff")), (note(1, 0), note(2, 1, items=b"[]"))],
+    ids=count(),
+)
+def test_items_that_are_no_json_or_of_another_number_are_named(
+    memory: FaultyStore, entries: Any, wording: Wording
+) -> None:
+    """When somebody asks for them: a slice is never shorter than it was."""
+    write(memory, *entries)
+    with Session.open(memory, "s") as session, raises(errors.StoreCorruptError, wording):
         session[Note].all()
-    assert str(raised.value) == wording
-
-
-def test_items_of_another_number_are_named(memory: FaultyStore, wording: Wording) -> None:
-    """A slice is never shorter than it was."""
-    write(memory, note(1, 0), note(2, 1, items=b"[]"))
-    with Session.open(memory, "s") as session, pytest.raises(StoreCorruptError) as raised:
-        session[Note].all()
-    assert str(raised.value) == wording
-
-
-def test_items_that_no_longer_fit_say_so(memory: FaultyStore, wording: Wording) -> None:
-    """They are no fault of the store, and are as they were when the class is mended."""
-    write(memory, note(1, 0, items=b'[{"words":"x"}]'))
-    with Session.open(memory, "s") as session, pytest.raises(UnknownTypeError) as raised:
-        session[Note].all()
-    assert str(raised.value) == wording
 
 
 NOTE_TYPE = stored_type(Note)
 
 
-def entry(number: int, texts: list[str], *, start: int, removed: int = 0, role: Any = "state") -> SessionEntry:
+def entry(number: int, texts: list[str], *, start: int, removed: int = 0, role: Any = "state") -> protocol.SessionEntry:
     """An entry of notes."""
     items = NOTE_TYPE.dump(tuple(map(Note, texts)))
-    return SessionEntry(number, "", "", role, NOTE_TYPE.name, 1, start, removed, len(texts), items)
+    return protocol.SessionEntry(number, "", "", role, NOTE_TYPE.name, 1, start, removed, len(texts), items)
 
 
-def reader(store: FaultyStore, *entries: SessionEntry) -> tuple[ItemReader, EntryIndex]:
+def reader(store: FaultyStore, *entries: protocol.SessionEntry) -> tuple[ItemReader, protocol.EntryIndex]:
     """A reader of the notes of these entries, which are written, and their layout."""
     write(store, *entries)
-    layout = EntryIndex("state")
+    layout = protocol.EntryIndex("state")
     for each in entries:
         if each.role != "event":
             layout = layout.after(each)
     return ItemReader(store, "s", layout, NOTE_TYPE), layout
 
 
-def grown(count: int) -> list[SessionEntry]:
+def grown(count: int) -> list[protocol.SessionEntry]:
     """Entries of one note each, with an event between each two."""
-    entries: list[SessionEntry] = []
+    entries: list[protocol.SessionEntry] = []
     for place in range(count):
         entries.append(entry(2 * place + 1, [str(place)], start=place))
         entries.append(entry(2 * place + 2, ["event"], start=0, role="event"))
@@ -340,32 +306,6 @@ def test_the_end_of_a_slice_costs_what_its_items_cost(store: FaultyStore) -> Non
         assert store.rows_read >= 51
 
 
-def test_what_is_appended_later_stands_behind_what_was_stored(store: FaultyStore) -> None:
-    """Nothing of the store is read for it."""
-    with Session.open(store, "s") as session:
-        session[Note].seed(*(Note(str(number)) for number in range(9)))
-    with Session.open(store, "s") as session:
-        store.rows_read = 0
-        session[Note].append(Note("9"))
-        assert session[Note][-1:] == (Note("9"),)
-        assert store.rows_read == 0
-        assert session[Note][-3:] == (Note("7"), Note("8"), Note("9"))
-        assert store.rows_read == 1
-        assert session[Note][0] == Note("0")  # of the same entry
-        assert store.rows_read == 1
-
-
-def test_more_entries_than_are_asked_for_at_once_are_read_in_pages(
-    memory: FaultyStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A long end of a slice."""
-    monkeypatch.setattr("handrail.session.persistence.loading._MOST_AT_ONCE", 3)
-    read, layout = reader(memory, *grown(20))
-    assert read(12, layout.length) == [Note(str(place)) for place in range(12, 20)]
-    assert read(0, 12) == [Note(str(place)) for place in range(12)]
-    assert read(0, 0) == []
-
-
 CHANGES = st.lists(
     st.none() | st.tuples(st.integers(0, 12), st.integers(0, 4), st.integers(0, 4), st.booleans()), max_size=25
 )
@@ -380,7 +320,7 @@ def test_the_ends_of_any_slice_make_up_the_whole(
     """Whatever has become of the slice, in whichever steps it is read, whether or not the store fails between."""
     store = FaultyStore(MemoryStore(clock=FakeClock()))
     items: list[str] = []
-    entries: list[SessionEntry] = []
+    entries: list[protocol.SessionEntry] = []
     for number, change in enumerate(changes, 1):
         if change is None:
             entries.append(entry(number, ["event"], start=0, role="event"))
@@ -397,12 +337,13 @@ def test_the_ends_of_any_slice_make_up_the_whole(
         stop = layout.length - len(found)
         if fail and stop:
             store.go_down("read")
-            refusal(StoreUnavailableError, read, max(stop - end - 1, 0), stop)
+            refusal(errors.StoreUnavailableError, read, max(stop - end - 1, 0), stop)
             store.come_back()
         more = read(max(stop - end, 0), stop)
         assert len(more) >= min(end, stop)
         found = [*more, *found]
     assert [note.text for note in found] == items
+    assert protocol.load_indexes(protocol.dump_indexes({"T": layout})) == {"T": layout}
 
 
 @pytest.mark.parametrize("place", [0, 8, 12, 14, 16])
@@ -419,7 +360,7 @@ def test_an_entry_that_is_lost_is_noticed_when_it_is_due(place: int, first: int)
     def read_all() -> list[list[Note]]:
         return [read(start, stop) for start, stop in ((first - 1, 9), (first - 3, first - 1), (0, first - 3))]
 
-    refusal(StoreCorruptError, read_all)
+    refusal(errors.StoreCorruptError, read_all)
 
 
 @pytest.mark.parametrize("kind", ["lost", "shortened", "emptied"])
@@ -435,81 +376,12 @@ def test_damage_within_what_is_read_names_the_entries(memory: FaultyStore, kind:
     else:
         entries = [each._replace(role="event") for each in entries]
     write(damaged, *entries)
-    assert str(refusal(StoreCorruptError, ItemReader(damaged, "s", layout, NOTE_TYPE), 5, 9)) == wording
+    assert str(refusal(errors.StoreCorruptError, ItemReader(damaged, "s", layout, NOTE_TYPE), 5, 9)) == wording
 
 
-@dataclass
-class History:
-    """A slice as a plain list, with the entries that made it and what its layout has become."""
-
-    items: list[int] = field(default_factory=list[int])
-    brought: dict[int, list[int]] = field(default_factory=dict[int, list[int]])
-    layout: EntryIndex = field(default_factory=lambda: EntryIndex("state"))
-    number: int = 0
-
-    def change(self, start: int, removed: int, come: int) -> None:
-        """Take some items away, and put others in their place."""
-        self.number += 1
-        start = min(start, len(self.items))
-        removed = min(removed, len(self.items) - start)
-        new = [self.number * 100 + place for place in range(come)]
-        self.items[start : start + removed] = new
-        self.brought[self.number] = new
-        entry = SessionEntry(self.number, "", "", "state", "T", 1, start, removed, come, b"")
-        self.layout = self.layout.after(entry)
-
-    def something_else(self) -> None:
-        """An entry of another slice."""
-        self.number += 1
-
-    def read(self) -> list[int]:
-        """The items by the layout, as opening a session reads them."""
-        items: list[int] = []
-        for run in self.layout.runs:
-            within = [item for number in range(run.first, run.last + 1) for item in self.brought.get(number, [])]
-            assert len(within) == run.total
-            items += within[run.offset : run.offset + run.size]
-        return items
-
-
-@given(changes=st.lists(st.none() | st.tuples(st.integers(0, 12), st.integers(0, 4), st.integers(0, 4)), max_size=30))
-def test_a_layout_says_where_every_item_stands(changes: list[tuple[int, int, int] | None]) -> None:
-    """Whatever becomes of the slice, and whatever stands between its entries; also after it was stored and read."""
-    history = History()
-    for change in changes:
-        if change is None:
-            history.something_else()
-        else:
-            history.change(*change)
-        assert history.layout.length == len(history.items)
-        assert history.read() == history.items
-    assert load_indexes(dump_indexes({"T": history.layout})) == {"T": history.layout}
-
-
-def test_what_only_grew_is_one_run() -> None:
+def test_what_only_grew_is_one_run(memory: FaultyStore) -> None:
     """A checkpoint of it is small, however many entries there are."""
-    history = History()
-    for _ in range(100):
-        history.change(len(history.items), 0, 2)
-        history.something_else()
-    assert history.layout.runs == (ItemRange(1, 199, 0, 200, 200),)
-
-
-def test_a_change_in_the_middle_cuts_a_run_in_two() -> None:
-    """What is before it, what has come, and what is behind it."""
-    history = History()
-    history.change(0, 0, 5)
-    history.change(2, 1, 1)
-    assert history.layout.runs == (ItemRange(1, 1, 0, 2, 5), ItemRange(2, 2, 0, 1, 1), ItemRange(1, 1, 3, 2, 5))
-
-
-def test_an_empty_slice_may_become_one_of_the_other_role() -> None:
-    """One with items may not: that is for whoever reads it to refuse."""
-    empty, full = EntryIndex("state", (), 3), EntryIndex("state", (ItemRange(1, 1, 0, 1, 1),), 1)
-    assert find_index({"T": empty}, "T", "log") == EntryIndex("log")
-    assert find_index({"T": empty}, "T", "state") is empty
-    assert find_index({"T": full}, "T", "log") is full
-    assert find_index({}, "T", "log") == EntryIndex("log")
+    assert reader(memory, *grown(100))[1].runs == (protocol.ItemRange(1, 199, 0, 100, 100),)
 
 
 WRONG = {
@@ -528,12 +400,4 @@ WRONG = {
 def test_what_is_no_checkpoint_is_refused(data: bytes) -> None:
     """It is never taken for one that says something else."""
     with pytest.raises(ValueError, match=r"checkpoint|format|Expecting"):
-        load_indexes(data)
-
-
-def test_few_stretches_are_read_for_many_runs() -> None:
-    """More than are read one by one are read together, with what stands between them."""
-    runs = tuple(ItemRange(number, number, 0, 1, 1) for number in (9, 1, 2, 20, 9))
-    assert entry_ranges(runs, most=9) == ((1, 1), (2, 2), (9, 9), (20, 20))
-    assert entry_ranges(runs, most=2) == ((1, 20),)
-    assert entry_ranges((), most=2) == ()
+        protocol.load_indexes(data)
