@@ -73,11 +73,7 @@ NEEDED_BY_SOME_CALLS = (
     *("handrail.runtime.handler_loop", "handrail.runtime.long_results"),
     *("handrail.runtime.ledger.claim", "handrail.runtime.ledger.effects", "handrail.runtime.ledger.lease_renewal"),
     "handrail.runtime.ledger.ledger",
-    *(
-        "handrail.session.conversation",
-        "handrail.session.open_calls",
-        "handrail.session.views",
-    ),
+    *("handrail.session.conversation", "handrail.session.open_calls", "handrail.session.views"),
     *("handrail.session.persistence.loading", "handrail.session.persistence.protocol"),
     *("handrail.session.persistence.recorder", "handrail.taint.policy"),
     *("asyncio", "base64", "difflib", "hashlib", "hmac", "random", "secrets", "sqlite3"),

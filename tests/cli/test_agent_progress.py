@@ -15,19 +15,8 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from handrail.agents.approval.decisions import Answer, Decision, GatedCall
-from handrail.agents.run.interface import (
-    CallEnded,
-    CallOutput,
-    CallStarted,
-    CallWaits,
-    QuestionAsked,
-    QuestionDecided,
-    RunEnded,
-    RunEvent,
-    RunStarted,
-    RunWarned,
-    TextDelta,
-)
+from handrail.agents.run import interface as seen
+from handrail.agents.run.interface import CallEnded, CallOutput, CallStarted, QuestionDecided, RunEnded, TextDelta
 from handrail.cli.agents.progress import JsonProgress, TerminalAsker, TextProgress, argument_lines, question_fields
 from handrail.cli.screen import Screen
 from handrail.limits import TokenUsage
@@ -66,7 +55,9 @@ class Streams:
         return self._err.getvalue().splitlines()
 
 
-def told(*events: RunEvent, terminal: bool = False, width: int | None = None, answer: str | None = None) -> Streams:
+def told(
+    *events: seen.RunEvent, terminal: bool = False, width: int | None = None, answer: str | None = None
+) -> Streams:
     """What a person has seen after some events, and the answer: on a terminal of a width, or in a pipe."""
     streams = Streams(terminal=terminal, width=width)
     report = TextProgress(streams.screen)
@@ -88,22 +79,6 @@ def ended(content: str = "fine", *, success: bool = True, replayed: bool = False
 
 
 DONE = RunEnded(DESK, "done", "All done.", TokenUsage(1200, 34), "s")
-
-
-def test_in_a_pipe_there_is_the_answer_and_nothing_else(wording: Wording) -> None:
-    """What the agent does goes to standard error, a line each; also what it says before a call."""
-    streams = told(
-        RunStarted(DESK, "scripted", "s"),
-        TextDelta(DESK, "I shall "),
-        TextDelta(DESK, "look.\n"),
-        started(path="a.md", depth=2),
-        ended(),
-        TextDelta(DESK, "All done."),
-        DONE,
-        answer="All \x1b[1mdone.",
-    )
-    assert streams.out == "All \x1b[1mdone.\n"
-    assert streams.err == wording
 
 
 def test_on_a_terminal_the_text_streams(wording: Wording) -> None:
@@ -128,7 +103,7 @@ def test_an_answer_that_was_not_streamed_is_printed(answer: str, printed: str) -
     assert streams.out == f"Well\n{printed}"
 
 
-def moves(*paths: tuple[str, str]) -> list[RunEvent]:
+def moves(*paths: tuple[str, str]) -> list[seen.RunEvent]:
     """Calls of one reply that run concurrently; the last one fails."""
     begun = [
         CallStarted(DESK, f"c{place}", "move_file", {"path": old, "new_path": new, "replace": False}, "r")
@@ -175,8 +150,8 @@ def test_nested_agents_say_what_they_say_on_standard_error(wording: Wording) -> 
 @pytest.mark.parametrize(
     "event",
     [
-        pytest.param(RunStarted(DESK, "m", "s", resumed=True), id="resumed"),
-        pytest.param(RunWarned(DESK, "a rule\nfits nothing"), id="warned"),
+        pytest.param(seen.RunStarted(DESK, "m", "s", resumed=True), id="resumed"),
+        pytest.param(seen.RunWarned(DESK, "a rule\nfits nothing"), id="warned"),
         pytest.param(ended("no\nsuch \x1b file", success=False), id="failed"),
         pytest.param(ended("x" * 300, success=False), id="failed at length"),
         pytest.param(replace(ended("no", success=False), refused=True), id="refused"),
@@ -184,7 +159,7 @@ def test_nested_agents_say_what_they_say_on_standard_error(wording: Wording) -> 
         pytest.param(RunEnded(DESK, "waiting", "", TokenUsage(1, 1), "s"), id="waiting"),
     ],
 )
-def test_events_are_told_in_a_line(event: RunEvent, wording: Wording) -> None:
+def test_events_are_told_in_a_line(event: seen.RunEvent, wording: Wording) -> None:
     """Short, without line ends, and without what a terminal obeys."""
     assert told(event).err == [wording]
 
@@ -193,44 +168,20 @@ def test_for_programs_each_event_is_a_line_of_json() -> None:
     """With the name of the event, the time, and all its fields."""
     streams = Streams(terminal=False)
     recorded = JsonProgress(streams.screen, clock=FakeClock(NOON))
-    for event in (
-        started(n=float("nan"), s="\n\x1b"),
-        QuestionAsked(gated_call(reached={"path": "docs/notes.md"})),
-        DONE,
-    ):
+    asked = seen.QuestionAsked(gated_call(reached={"path": "docs/notes.md"}))
+    for event in (started(n=float("nan"), s="\n\x1b"), asked, DONE):
         recorded(event)
     recorded.answer("All done.")
     at = NOON.isoformat()
-    call = {
-        "path": ["desk", "research"],
-        "session_id": "s",
-        "call_id": "c",
-        "tool": "write_file",
-        "effect": "state",
-        "arguments": {"path": "notes.md"},
-        "digest": "d",
-        "origin": "toolset files (built-in)",
-        "asks": [],
-        "default": None,
-        "written": None,
-        "reply": None,
-        "reached": {"path": "docs/notes.md"},
-        "own_tool": "",
-        "description": "",
-    }
-    started_fields = {
-        "path": ["desk"],
-        "call_id": "c",
-        "tool": "look",
-        "arguments": {"n": "NaN", "s": "\n\x1b"},
-        "reply": None,
-    }
-    usage = {"input": 1200, "output": 34, "cached": 0}
+    call = {"path": ["desk", "research"], "session_id": "s", "call_id": "c", "tool": "write_file", "effect": "state"}
+    call |= {"arguments": {"path": "notes.md"}, "digest": "d", "origin": "toolset files (built-in)", "asks": []}
+    call |= {"default": None, "written": None, "reply": None, "own_tool": "", "description": ""}
+    begun = {"event": "call_started", "at": at, "path": ["desk"], "call_id": "c", "tool": "look", "reply": None}
+    over = {"event": "run_ended", "at": at, "path": ["desk"], "status": "done", "output": "All done."}
     assert [json.loads(line) for line in streams.out.splitlines()] == [
-        {"event": "call_started", "at": at, **started_fields},
-        {"event": "question_asked", "at": at, "call": call},
-        {"event": "run_ended", "at": at, "path": ["desk"], "status": "done", "output": "All done.", "usage": usage}
-        | {"session_id": "s", "unknown": {}},
+        begun | {"arguments": {"n": "NaN", "s": "\n\x1b"}},
+        {"event": "question_asked", "at": at, "call": call | {"reached": {"path": "docs/notes.md"}}},
+        over | {"usage": {"input": 1200, "output": 34, "cached": 0}, "session_id": "s", "unknown": {}},
     ]
     assert streams.err == []
 
@@ -238,45 +189,27 @@ def test_for_programs_each_event_is_a_line_of_json() -> None:
 def test_a_wait_is_told_with_its_owner_and_its_end(wording: Wording) -> None:
     """In one line, before it begins, so that a run does not stand still without a word."""
     owner = ClaimOwner("night", "resp_1", "call_0", "desk-host - 4711 0")
-    event = CallWaits.of(DESK, EffectAwaited("night", "resp_2", "call_0", "pay", "shop:pay:7", owner, NOON))
+    event = seen.CallWaits.of(DESK, EffectAwaited("night", "resp_2", "call_0", "pay", "shop:pay:7", owner, NOON))
     (line,) = told(event).err
     assert line == wording
     streams = Streams(terminal=False)
     JsonProgress(streams.screen, clock=FakeClock(NOON))(event)
-    assert json.loads(streams.out) == {
-        "event": "call_waits",
-        "at": NOON.isoformat(),
-        "path": ["desk"],
-        "reply": "resp_2",
-        "call_id": "call_0",
-        "tool": "pay",
-        "key": "shop:pay:7",
-        "owner": "night/resp_1/call_0, process 4711 on desk-host",
-        "until": NOON.isoformat(),
-    }
+    waits = {"event": "call_waits", "at": NOON.isoformat(), "path": ["desk"], "reply": "resp_2", "call_id": "call_0"}
+    waits |= {"tool": "pay", "key": "shop:pay:7", "owner": "night/resp_1/call_0, process 4711 on desk-host"}
+    assert json.loads(streams.out) == waits | {"until": NOON.isoformat()}
 
 
 def test_output_of_a_program_is_told_while_it_runs(wording: Wording) -> None:
     """A line each; of a program that writes nothing it is told that it still runs."""
-    for event in (
-        CallOutput(DESK, "r", "c", "shell_run", "one\ntwo"),
-        CallOutput(DESK, "r", "c", "shell_run", "", 10.0),
-    ):
+    output = CallOutput(DESK, "r", "c", "shell_run", "one\ntwo")
+    for event in (output, replace(output, text="", quiet_seconds=10.0)):
         assert "\n".join(told(event).err) == wording
 
 
 def gated_call(arguments: dict[str, Any] | None = None, **changed: Any) -> GatedCall:
     """A call of a nested agent."""
-    call = GatedCall(
-        path=("desk", "research"),
-        session_id="s",
-        call_id="c",
-        tool="write_file",
-        effect="state",
-        arguments={"path": "notes.md"} if arguments is None else arguments,
-        digest="d",
-        origin="toolset files (built-in)",
-    )
+    given = {"path": "notes.md"} if arguments is None else arguments
+    call = GatedCall(CHILD, "s", "c", "write_file", "state", given, "d", origin="toolset files (built-in)")
     return replace(call, **changed)
 
 
@@ -305,19 +238,15 @@ def ask(monkeypatch: pytest.MonkeyPatch) -> Ask:
 @pytest.mark.parametrize(
     "answers, answer",
     [
-        (["y\n"], Answer("yes")),
-        (["YES\n"], Answer("yes")),
-        ([" y \n"], Answer("yes")),
-        (["a\n"], Answer("yes", "arguments")),
-        (["r\n"], Answer("yes", "rule")),
-        (["n\n", "too early\n"], Answer("no", reason="too early")),
-        (["n\n", "\n"], Answer("no")),
-        (["n\n", ENDS_INPUT], Answer("no")),
-        (["\n", "maybe\n", "y\n"], Answer("yes")),
+        *((["y\n"], Answer("yes")), (["YES\n"], Answer("yes")), ([" y \n"], Answer("yes"))),
+        *((["a\n"], Answer("yes", "arguments")), (["r\n"], Answer("yes", "rule"))),
+        *((["n\n", "too early\n"], Answer("no", reason="too early")), (["n\n", "\n"], Answer("no"))),
+        *((["n\n", ENDS_INPUT], Answer("no")), (["\n", "maybe\n", "y\n"], Answer("yes"))),
+        ([f"y{ENDS_INPUT}{ENDS_INPUT}"], Answer("yes")),
     ],
 )
 def test_each_answer_has_its_key(ask: Ask, answers: list[str], answer: Answer) -> None:
-    """What is no answer decides nothing: the question is put again."""
+    """What is no answer decides nothing: the question is put again. A line may end with the input."""
     assert ask(answers)[0] == answer
 
 
@@ -326,11 +255,6 @@ def test_the_end_of_the_input_is_a_no(ask: Ask, wording: Wording) -> None:
     answer, dialogue = ask([ENDS_INPUT])
     assert answer == Answer("no", reason=wording)
     assert dialogue.screen.endswith("\n")
-
-
-def test_a_line_that_ends_with_the_input_counts(ask: Ask) -> None:
-    """A person may end the input instead of pressing Enter."""
-    assert ask([f"y{ENDS_INPUT}{ENDS_INPUT}"])[0] == Answer("yes")
 
 
 def test_what_was_typed_before_the_question_answers_nothing(ask: Ask) -> None:
@@ -378,14 +302,9 @@ def test_ctrl_c_ends_the_waiting_at_once(monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.parametrize(
     "value, shown",
     [
-        ("a\nb\x1b[2J", '"a\\nb\\u001b[2J"'),
-        ("\u202eevil\x9b", '"\\u202eevil\\x9b"'),
-        ("\ud800", '"\\ud800"'),
-        ("Zürich", '"Zürich"'),
-        ({"a": [1, None, True]}, '{"a": [1, null, true]}'),
-        ("5", '"5"'),
-        (5, "5"),
-        ({1}, '"{1}"'),
+        *(("a\nb\x1b[2J", '"a\\nb\\u001b[2J"'), ("\u202eevil\x9b", '"\\u202eevil\\x9b"'), ("\ud800", '"\\ud800"')),
+        *(("Zürich", '"Zürich"'), ({"a": [1, None, True]}, '{"a": [1, null, true]}'), (5, "5")),
+        *(("5", '"5"'), ({1}, '"{1}"')),
     ],
 )
 def test_values_are_shown_as_json_without_what_a_terminal_obeys(value: object, shown: str) -> None:

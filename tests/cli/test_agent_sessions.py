@@ -78,16 +78,14 @@ def test_a_run_waits_for_approval_and_is_resumed(run: Run, folder: Path, wording
     kept = ("--store", "sqlite:///desk.db", "--session", "monday")
     first = script(folder, {"calls": [call("note", text="milk")]})
     ran = run("note it", "--model", first, "--approve", "later", *kept)
-    assert (ran.code, ran.out) == (3, "")
-    assert ran.err == wording
+    assert (ran.code, ran.out, ran.err) == (3, "", wording)
     ran = run("--model", script(folder, {"text": "Done."}), "--approve", "later", *kept)
     assert ran.code == 3
     ran = run("--model", script(folder, {"text": "Done."}), "--approve", "approve-all", *kept)
     assert (ran.code, ran.out) == (0, "Done.\n")
     assert 'note(text="milk") ok' in ran.err
     ran = run("--model", script(folder, {"text": "Done."}), *kept)
-    assert (ran.code, ran.out) == (2, "")
-    assert ran.err == wording
+    assert (ran.code, ran.out, ran.err) == (2, "", wording)
 
 
 FILES = "---\nname: desk\ntoolsets: [files]\n---\nYou write.\n"
@@ -111,8 +109,7 @@ def test_a_printed_command_resumes_the_run_as_it_was_begun(
     assert (ran.code, printed) == (3, wording)
     script(folder, {"calls": [secret]}, {"text": "Done."}, name="next.yaml")
     ran = run(*kept, "--approve", "approve-all")
-    assert (ran.code, ran.out) == (2, "")
-    assert ran.err == wording
+    assert (ran.code, ran.out, ran.err) == (2, "", wording)
     assert not (folder / "a.txt").exists()
     assert run(*kept, "--root", "the other", "--approve", "approve-all").code == 2
     # In another folder the paths are whole.

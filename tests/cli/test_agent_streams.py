@@ -54,8 +54,7 @@ def test_without_standard_input_no_person_is_asked(
     """As with `<&-`: the call is denied."""
     monkeypatch.setattr(sys, "stdin", None)
     ran = run("note it", "--model", noting(folder, "milk"))
-    assert (ran.code, ran.out) == (0, "Done.\n")
-    assert ran.err == wording
+    assert (ran.code, ran.out, ran.err) == (0, "Done.\n", wording)
 
 
 @pytest.mark.parametrize("words", [("run", "desk.agent", "hello", "--model", "test"), CHECK, MAKE])
