@@ -18,7 +18,7 @@ from tests.cli.desk import Command, Ran, Terminal, fill
 @pytest.fixture(autouse=True)
 def no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the machine is set to is not part of a test."""
-    for name in (
+    for name in [
         "HANDRAIL_STORE",
         "HANDRAIL_DEBUG",
         "FORCE_COLOR",
@@ -27,7 +27,7 @@ def no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
         "TTY_INTERACTIVE",
         "COLUMNS",
         "LINES",
-    ):
+    ]:
         monkeypatch.delenv(name, raising=False)
 
 

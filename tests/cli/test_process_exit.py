@@ -6,7 +6,6 @@ import asyncio
 import os
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
@@ -17,11 +16,10 @@ import pytest
 from handrail.cli import main
 from handrail.cli.process_exit import Terminated, interrupt_exit_code, interrupted_once, interruptible, wake_on_signals
 from tests.cli.agent_folders import call, noting, script, write
+from tests.cli.desk import ENTRY
 from tests.wording import Wording
 
 pytestmark = pytest.mark.usefixtures("ctrl_c")
-
-PROGRAM = "import sys; from handrail.cli import main; sys.exit(main())"
 
 WAITING = """
 import os, sys
@@ -51,7 +49,7 @@ def _begun(folder: Path, *words: str) -> subprocess.Popen[str]:
     """The command as a process that has come to where it waits for a line."""
     if not (folder / "line").exists():
         os.mkfifo(folder / "line")
-    process = subprocess.Popen((sys.executable, "-c", PROGRAM, *words), cwd=folder, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen((*ENTRY, *words), cwd=folder, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
     while (line := process.stderr.readline()) != "begun\n":
         assert line
@@ -221,7 +219,7 @@ def test_termination_ends_the_program_of_a_call_and_rolls_its_changes_back(
     )
     os.mkfifo(folder / "line")
     model = script(folder, {"calls": [call("shell_run", command=["sh", "build.sh"])]}, {"text": "Done."})
-    words = (sys.executable, "-c", PROGRAM, "run", "desk.agent", "build", "--model", model)
+    words = (*ENTRY, "run", "desk.agent", "build", "--model", model)
     with subprocess.Popen(words, cwd=folder, stderr=subprocess.PIPE, text=True) as process:
         assert (folder / "line").read_text() == "begun\n"
         process.send_signal(number)

@@ -101,12 +101,9 @@ def test_nested_call_is_asked_about_and_not_the_one_that_it_is_nested_in(memory:
 
 def answer(memory: MemoryStore, question: StoredQuestion) -> None:
     """Answer a question with yes."""
+    given = RecordedAnswer(given=GivenAnswer(approved=True, at=memory.now()), digest="")
     with held_session(memory, question.session_id, wait=timedelta(0)) as lock:
-        append_to_logs(
-            memory,
-            lock,
-            session_items(question, RecordedAnswer(given=GivenAnswer(approved=True, at=memory.now()), digest="")),
-        )
+        append_to_logs(memory, lock, session_items(question, given))
 
 
 def test_call_that_waits_for_an_agent_is_not_a_question(memory: MemoryStore) -> None:
@@ -235,17 +232,11 @@ def test_session_that_cannot_be_read_does_not_hide_the_others(handrail: Command,
 @pytest.mark.parametrize(
     "words",
     [
-        ("s", "d2"),
-        ("yes",),
-        ("s", "d2", "maybe"),
-        ("--all", "s", "d2", "yes"),
-        ("--all", "maybe"),
-        ("--all", "yes"),
-        ("s", "d2", "yes", "--tool", "pay"),
-        ("--all", "yes", "--yes", "--older-than", "0s"),
+        *("s d2", "yes", "s d2 maybe", "--all s d2 yes", "--all maybe", "--all yes", "s d2 yes --tool pay"),
+        "--all yes --yes --older-than 0s",
     ],
 )
-def test_wrong_command_line_records_nothing(words: tuple[str, ...], handrail: Command, wording: Wording) -> None:
+def test_wrong_command_line_records_nothing(words: str, handrail: Command, wording: Wording) -> None:
     """Before the store is opened."""
-    ran = handrail("approvals", "answer", *words, "--store", "sqlite:///nowhere.db")
+    ran = handrail("approvals", "answer", *words.split(), "--store", "sqlite:///nowhere.db")
     assert (ran.code, ran.out, ran.err) == (2, "", wording)
