@@ -59,18 +59,14 @@ def test_what_closed_sections_save_is_estimated(check: Check, folder: Path, word
 MARKED = """
 from pydantic_ai import Tool
 from handrail import tool
-
 @tool(effect="read", untrusted=True)
 def read_mail() -> str:
     "Read a mail."
-
 @tool(effect="external")
 def pay() -> str:
     "Pay."
-
 def _mail() -> str:
     "Mail."
-
 TOOLS = [read_mail, pay, Tool(_mail, name="mailer"), Tool(_mail, name="reading", metadata={"effect": "read"})]
 """
 
@@ -128,11 +124,9 @@ def test_keys_that_may_not_mean_what_they_say_are_hinted_at(check: Check, folder
     tools = """
     from pydantic_ai import Tool
     from handrail.prompt import IdempotencyConfig
-
     def move(address: str) -> str:
         "Moves."
         return address
-
     once, by_name = IdempotencyConfig(), IdempotencyConfig(strategy="params", param_keys=("address",))
     TOOLS = [
         Tool(move, name="silent", metadata={"idempotency": by_name}),
@@ -152,7 +146,6 @@ def test_keys_that_may_not_mean_what_they_say_are_hinted_at(check: Check, folder
 _BOX = """
 from handrail.agents import SandboxOptions, sandbox_toolset
 from handrail.contrib.tools import Podman
-
 ENGINE = Podman(image="x", command=("podman-of-no-machine",))
 TOOLSETS = {"box": sandbox_toolset(options=SandboxOptions(engine=ENGINE))}
 """
@@ -198,20 +191,16 @@ from handrail.prompt import Section
 from handrail.resources import Resource
 from handrail.filesystem import Filesystem
 from typing import Annotated
-
 class Rates: ...
 class Clerk: ...
-
 @tool
 def note(text: str, files: Filesystem, rates: Annotated[Rates, Resource]) -> str:
     "Notes something."
     return text
-
 @tool
 def look(clerk: Annotated[Clerk, Resource], rates: Annotated[Rates | None, Resource] = None) -> str:
     "Looks."
     return ""
-
 TOOLS = [note]
 TOOLSETS = {"looks": Section(title="Looks", tools=[look])}
 """
@@ -219,23 +208,18 @@ TOOLSETS = {"looks": Section(title="Looks", tools=[look])}
 
 BELLS = """
 from pydantic_ai.toolsets import FunctionToolset
-
 def ring() -> str:
     "Rings."
     return ""
-
 def bells(ctx):
     return FunctionToolset([ring])
-
 TOOLSETS = [bells]
 """
 TWICE = """
 from pydantic_ai.toolsets import FunctionToolset
-
 def look() -> str:
     "Looks."
     return ""
-
 TOOLS = [look]
 TOOLSETS = {"eyes": FunctionToolset([look])}
 """

@@ -26,16 +26,13 @@ HELLO = {"text": "Hello."}
 
 COUNTING = """
 from pathlib import Path
-
 def look() -> str:
     "Looks, and leaves a trace."
     Path("looked").touch()
     return ""
-
 def note() -> str:
     "Notes nothing."
     return ""
-
 TOOLS = [look, note]
 """
 
@@ -149,13 +146,11 @@ def test_output_that_cannot_be_written_is_told(
 REMOVING = """
 from pathlib import Path
 from handrail import tool
-
 @tool(effect="external")
 def note(text: str) -> str:
     "Notes something, and loses the store."
     Path("desk.db").rename("moved.db")
     return text
-
 TOOLS = [note]
 """
 

@@ -159,14 +159,12 @@ PAYING_TOOLS = """
     from pathlib import Path
     from handrail import store, tool
     from handrail.runtime import Session
-
     @tool(effect="external")
     def pay(order: str) -> str:
         "Pays."
         with Path("paid").open("a") as book:
             book.write(order)
         return "paid"
-
     @tool
     def wait() -> str:
         "Another machine holds this one for dead, once."
@@ -175,7 +173,6 @@ PAYING_TOOLS = """
             with store.open(os.environ["DESK"]) as other, Session.open(other, "monday", evict=True):
                 pass
         return "waited"
-
     TOOLS = [pay, wait]
     """
 
@@ -202,26 +199,19 @@ VISITING = "---\nname: desk\ntools: [visit, note]\ntoolsets: [files, shell]\n---
 
 VISITING_TOOLS = '''
 import subprocess, sys
-
 _OTHER = """
 import sqlite3
 other = sqlite3.connect("desk.db")
 other.execute("SELECT count(*) FROM sqlite_master").fetchall()
 other.close()
 """
-
-
 def visit() -> str:
     "Has another process open and close the database."
     subprocess.run([sys.executable, "-I", "-S", "-c", _OTHER], check=True)
     return "visited"
-
-
 def note(text: str) -> str:
     "Notes something."
     return f"noted {text}"
-
-
 TOOLS = [visit, note]
 '''
 

@@ -96,17 +96,14 @@ MODEL = ("--model", "openai-chat:m", "--approve", "approve-all")
 
 COUNTING = """
 from pathlib import Path
-
 def look() -> str:
     "Looks, and leaves a trace."
     with Path("looked").open("a") as file:
         file.write("x")
     return "nothing"
-
 def note() -> str:
     "Notes nothing."
     return ""
-
 TOOLS = [look, note]
 """
 

@@ -352,31 +352,25 @@ TOOLS = """
     from handrail import tool
     from handrail.adapters.tool_executor import ToolExecutor
     from handrail.prompt import External, Prompt, PromptTemplate, ToolResult, ToolsSection
-
     def bank(params, key):
         if not Path("open").exists():
             raise ConnectionError("the bank is closed")
         return ToolResult.ok("paid, says the bank") if Path("paid").exists() else None
-
     @tool(effect=External(reconcile=bank))
     def pay(order: str) -> str:
         "Pays."
         with Path("paid").open("a") as book:
             book.write(order)
         raise TimeoutError("no answer")
-
     @tool
     def open_bank() -> str:
         "Opens the bank."
         Path("open").touch()
         return "open"
-
     TOOLS = [pay, open_bank]
-
     def desk(session):
         section = ToolsSection(title="Till", tools=[pay])
         return ToolExecutor(prompt=Prompt(PromptTemplate(ns="t", key="t", sections=[section])), session=session)
-
     def clerk(session):
         return "nobody"
     """

@@ -23,13 +23,11 @@ pytestmark = pytest.mark.usefixtures("ctrl_c")
 
 WAITING = """
 import os, sys
-
 async def note(text: str) -> str:
     "Waits for a line, whatever happens."
     os.write(2, b"begun\\n")
     with open("line") as line:
         return line.read()
-
 TOOLS = [note]
 """
 
@@ -96,10 +94,7 @@ def test_after_ctrl_c_the_next_one_ends_the_process() -> None:
 
 PLAIN = """
 import os
-
 from pydantic_ai import Tool
-
-
 def note(text: str) -> str:
     "Waits for a line, whatever happens."
     os.write(2, b"begun\\n")
@@ -107,8 +102,6 @@ def note(text: str) -> str:
         text = line.read()
     os.write(2, b"ended\\n")
     return text
-
-
 TOOLS = [Tool(note)]
 """
 
@@ -127,7 +120,6 @@ DECORATED = """
 import os
 import time
 from handrail import tool
-
 @tool(effect="external")
 def note(text: str) -> str:
     "Waits for a line, whatever happens."
@@ -138,7 +130,6 @@ def note(text: str) -> str:
     open("ended", "w").close()
     os.write(2, b"ended\\n")
     return text
-
 TOOLS = [note]
 """
 

@@ -108,8 +108,6 @@ def test_age_counts_from_the_last_use_that_is_recorded(handrail: Command, store:
 
 ENDING = """\
 from handrail.errors import RunAbortedError
-
-
 def note(text: str) -> str:
     "Notes something."
     if text == "fail":
@@ -117,8 +115,6 @@ def note(text: str) -> str:
     if text == "end":
         raise RunAbortedError("the desk closes")
     return f"noted {text}"
-
-
 TOOLS = [note]
 """
 """A tool that can fail, so that the run goes on, and that can end the run in the middle of a reply."""

@@ -14,8 +14,7 @@ import handrail.errors
 from handrail.errors import AgentError, DeveloperMistake, InvalidArgumentError
 from tests.architecture.sources import ROOT
 from tests.docs.agent_faults import ACTS, COMMANDS, FOLDERS, Fault, inspected, raised, typed, written
-from tests.docs.developer_mistakes import MISTAKES
-from tests.docs.mistaken_programs import CALLS, Mistake
+from tests.docs.developer_mistakes import CALLS, MISTAKES, Mistake
 
 MISTAKES_PAGE = ROOT / "docs" / "reference" / "developer-mistakes.md"
 

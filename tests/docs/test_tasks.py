@@ -24,20 +24,16 @@ from handrail.runtime import ToolCall
 
 _TOOL = '''
 from typing import Annotated
-
 from pydantic import Field
-
 from handrail import ToolExecutor, tool
 from handrail.errors import ToolValidationError
 from handrail.runtime import Session, ToolCall
-
 @tool(effect="external")
 def donate(euros: Annotated[int, Field(gt=0, le=50)]) -> str:
     """Donate."""
     if euros > 20:
         raise ToolValidationError("there are 20 euros in the purse")
     return f"{euros} euros donated"
-
 executor = ToolExecutor([donate], session=Session())
 for euros in (5, 30, 500):
     print(executor.execute(ToolCall(f"call-{euros}", "donate", {"euros": euros})).content)
@@ -46,7 +42,6 @@ for euros in (5, 30, 500):
 
 _RESUMED = '''
 import os, signal, sys
-
 @tool(effect="external")
 def mail(to: str) -> str:
     """Mail."""
@@ -54,7 +49,6 @@ def mail(to: str) -> str:
     if to in sys.argv:
         os.kill(os.getpid(), signal.SIGKILL)
     return f"{to} has mail"
-
 with store.open("sqlite:///post.db") as opened, opened.session("today") as session:
     executor = ToolExecutor([mail], session=session)
     talk = session.conversation
@@ -69,21 +63,16 @@ with store.open("sqlite:///post.db") as opened, opened.session("today") as sessi
 _ASKING = '''
 from handrail.adapters.tool_executor import PendingAnswers
 from handrail.prompt import Approval, PolicyDecision, Prompt, PromptTemplate, ToolsSection
-
 @tool
 def erase(name: str) -> str:
     """Erase."""
     return f"{name} is erased"
-
 class Careful:
     name = "careful"
-
     def check(self, tool, params, *, context):
         return PolicyDecision.ask("Really?")
-
     def on_result(self, tool, params, result, *, context):
         pass
-
 section = ToolsSection(title="Data", tools=[erase], policies=[Careful()])
 prompt = Prompt(PromptTemplate(ns="home", key="data", sections=[section]))
 with store.open("sqlite:///data.db") as opened, opened.session("today") as session:
@@ -97,18 +86,14 @@ print("waits" if isinstance(answers, PendingAnswers) else answers[0].content)
 
 _CHARGED = '''
 from pathlib import Path
-
 from handrail.prompt import IdempotencyConfig
-
 book = Path("book.txt")
 book.touch()
-
 @tool(effect="external", idempotency=IdempotencyConfig(ttl=None))
 def charge(order: str) -> str:
     """Charge."""
     book.write_text(book.read_text() + order)
     return f"{order} is charged"
-
 with store.open("sqlite:///shop.db") as opened, opened.session("today") as session:
     executor = ToolExecutor([charge], session=session)
     for reply in ("reply-1", "reply-2"):
@@ -120,16 +105,13 @@ print("book:", book.read_text())
 _IN_PYDANTIC_AI = '''
 from pydantic_ai import Agent
 from pydantic_ai.models.test import TestModel
-
 from handrail import ToolExecutor, store, tool
 from handrail.adapters.pydantic_ai import HandrailCapability
-
 @tool(effect="external")
 def greet(name: str) -> str:
     """Greet."""
     print("greeted", name)
     return f"{name} is greeted"
-
 with store.open("sqlite:///hall.db") as opened, opened.session("today") as session:
     agent = Agent(TestModel(), capabilities=[HandrailCapability(ToolExecutor([greet], session=session))])
     agent.run_sync("Greet.")
@@ -141,12 +123,10 @@ def model(messages: tuple, names: list) -> dict:
     if len(messages) == 1:
         return {"role": "assistant", "calls": [["call-1", names[0], '{"name": "ann"}']]}
     return {"role": "assistant", "calls": [], "content": messages[-1]["content"]}
-
 @tool(effect="external")
 def greet(name: str) -> str:
     """Greet."""
     return f"{name} is greeted"
-
 with store.open("sqlite:///hall.db") as opened, opened.session("today") as session:
     executor = ToolExecutor([greet], session=session)
     talk = session.conversation
@@ -164,23 +144,18 @@ with store.open("sqlite:///hall.db") as opened, opened.session("today") as sessi
 _RECONCILED = '''
 import sys
 from pathlib import Path
-
 from handrail.errors import EffectUncertain
 from handrail.prompt import External, ToolContext, ToolResult
-
 shop = Path("shop.txt")
-
 def ask_the_shop(params, key: str, *, context: ToolContext) -> ToolResult[str] | None:
     if "closed" in sys.argv:
         raise ConnectionError("the shop is closed")
     return ToolResult.ok("the shop has it") if key in shop.read_text() else None
-
 @tool(effect=External(reconcile=ask_the_shop))
 def buy(thing: str, context: ToolContext) -> str:
     """Buy."""
     shop.write_text(str(context.idempotency_key))
     raise EffectUncertain("no answer")
-
 with store.open("sqlite:///shop.db") as opened, opened.session("today") as session:
     call = ToolCall("call-1", "buy", {"thing": "chair"})
     message = ToolExecutor([buy], session=session).execute(call, reply="reply-1")
@@ -190,13 +165,11 @@ print(message.success, message.content)
 
 _PROGRAMS = """
 from pathlib import Path
-
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.contrib.tools import READING, ShellRule, ShellToolsSection
 from handrail.filesystem import HostFilesystem
 from handrail.prompt import Prompt, PromptTemplate
 from handrail.runtime import Session, ToolCall
-
 root = Path("house")
 root.mkdir()
 (root / "wall.txt").write_text("white")
@@ -229,12 +202,10 @@ replies:
 
 _COOK = '''
 from handrail import tool
-
 @tool
 def pasta(grams: int) -> str:
     """Cook pasta."""
     return f"{grams} g are done"
-
 TOOLS = [pasta]
 '''
 
@@ -243,13 +214,11 @@ _TEST = '''
 from handrail import tool
 from handrail.filesystem import Filesystem, InMemoryFilesystem
 from handrail.testing import run_tool
-
 @tool
 def paint(colour: str, files: Filesystem) -> str:
     """Paint."""
     files.write_text("wall.txt", colour)
     raise ValueError("the paint is empty")
-
 def test_a_wall_stays_white() -> None:
     files = InMemoryFilesystem({"wall.txt": "white"})
     message = run_tool(paint, {"colour": "red"}, resources={Filesystem: files})
