@@ -18,7 +18,7 @@ from handrail.adapters.pydantic_ai import HandrailCapability, PydanticAIAdapter
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.agents import load_agent
 from handrail.filesystem import Filesystem, HostFilesystem, InMemoryFilesystem
-from handrail.limits import Budget, BudgetTracker, Deadline
+from handrail.limits import Budget, Deadline
 from handrail.prompt import (
     External,
     MarkdownSection,
@@ -34,7 +34,6 @@ from handrail.resources import Binding, ResourceRegistry, Scope
 from handrail.runtime import EffectLedger, Session, ToolCall, ToolInvoked
 from handrail.session import stored_as
 from handrail.store.memory import MemoryStore
-from handrail.testing import Reply, ScriptedModel
 
 EMPTY: Mapping[str, object] = {}
 TOOL = {"tool": "pay"}
@@ -486,23 +485,14 @@ STORES = (
     Mistake("a deadline without a time zone", ValueError, lambda _: Deadline(datetime(2030, 1, 1))),  # noqa: DTZ001
     unfit("Deadline.after", "span", int, lambda _: Deadline.after(wrong(5))),
     unfit("Session.open", "session_id", str, lambda _: Session.open(MemoryStore(), "")),
-    unfit("Session.open", "create", str, lambda _: Session.open(MemoryStore(), "desk", create=wrong("no"))),
-    unfit("Session.open", "checkpoint_every", float,
-          lambda _: Session.open(MemoryStore(), "desk", checkpoint_every=wrong(1.5))),
     unfit("Session.open", "wait", timedelta, lambda _: Session.open(MemoryStore(), "desk", wait=timedelta(seconds=-1))),
     unfit("stored_as", "name", type, lambda _: stored_as(wrong(Order))),
-    unfit("stored_as", "version", str, lambda _: stored_as("desk.order", version=wrong("2"))),
-    unfit("stored_as", "upgrades[1]", str, lambda _: stored_as("desk.order", version=2, upgrades={1: wrong("x")})),
     unfit("Dispatcher.subscribe", "subscriber", type(None),
           lambda _: Session().dispatcher.subscribe(Order, wrong(None))),
     unfit("HostFilesystem", "store", str, lambda folder: HostFilesystem(folder, store=wrong("sqlite:///desk.db"))),
-    unfit("EffectLedger", "clock", int, lambda _: EffectLedger(clock=wrong(1))),
-    unfit("store.open", "clock", int, lambda _: handrail.store.open("memory:", clock=wrong(1))),
-    unfit("BudgetTracker", "budget", int, lambda _: BudgetTracker(wrong(10_000))),
     unfit("Budget", "max_total_tokens", str, lambda _: Budget(max_total_tokens=wrong("5"))),
     Mistake("a database of SQLite in memory", errors.StoreError, lambda _: handrail.store.open("sqlite:///:memory:"),
             {"store": "sqlite:..."}),
-    unfit("HostFilesystem", "root", type(None), lambda _: HostFilesystem(wrong(None))),
     unfit("Session.fork", "at", int, lambda _: Session.open(MemoryStore(), "desk").fork(at=wrong(5))),
     Mistake("a path as a saved session", errors.InvalidArgumentError,
             lambda folder: Session.from_json(wrong(folder), types=[Order]),
@@ -517,7 +507,6 @@ RUNS = (
     unfit("ToolExecutor", "prompt", PromptTemplate, lambda _: door(prompt=prompt().template)),
     unfit("ToolExecutor", "session", str, lambda _: door(session="desk")),
     unfit("ToolExecutor", "deadline", timedelta, lambda _: door(deadline=timedelta(seconds=5))),
-    unfit("ToolExecutor", "effect_ledger", MemoryStore, lambda _: door(effect_ledger=MemoryStore())),
     Mistake("a tool with `apply`, and a session in no store", errors.SecondStoreError,
             lambda _: door(prompt=prompt(Section(title="Desk", tools=[tool(effect=External(apply=book))]))),
             {"store": None, "tool": "pay"}),
@@ -532,19 +521,14 @@ RUNS = (
     unfit("ToolExecutor.execute", "call.id", int,
           lambda _: door().execute_all([CALL, ToolCall(wrong(2), "pay")], reply="r")),
     unfit("ToolExecutor.execute", "call", type, lambda _: door().execute(wrong(ToolCall))),
-    unfit("ToolExecutor.execute_all", "calls", ToolCall, lambda _: door().execute_all(wrong(CALL))),
     Mistake("a number as reply", ValueError, lambda _: door().execute(CALL, reply=wrong(7))),
     unfit("PydanticAIAdapter", "approver", type(unclear),
           lambda _: PydanticAIAdapter("test", approver=wrong(lambda: True))),
-    unfit("PydanticAIAdapter", "model", type(None), lambda _: PydanticAIAdapter(wrong(None))),
     unfit("ToolExecutor", "prompt", PromptTemplate,
           lambda _: PydanticAIAdapter("test").evaluate(wrong(prompt().template), session=Session())),
     unfit("PydanticAIAdapter.evaluate", "budget", int,
           lambda _: PydanticAIAdapter("test").evaluate(prompt(), session=Session(), budget=wrong(10_000))),
-    unfit("PydanticAIAdapter.evaluate", "session", type(None),
-          lambda _: PydanticAIAdapter("test").evaluate(prompt(), session=wrong(None))),
     unfit("HandrailCapability", "executor", Prompt, lambda _: HandrailCapability(wrong(prompt()))),
-    unfit("ScriptedModel", "script", Reply, lambda _: ScriptedModel(wrong(Reply(text="Done.")))),
     unfit("load_agent", "path", type(None), lambda _: load_agent(wrong(None))),
 )  # fmt: skip
 """Runs."""

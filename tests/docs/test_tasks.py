@@ -227,51 +227,47 @@ def test_a_wall_stays_white() -> None:
 '''
 
 
+def steps(program: str, *commands: tuple[str, str], name: str = "task.py") -> tuple[File | Command, ...]:
+    """The program is saved, and the commands are typed, each with a part of what it shows."""
+    return (File(name, program), *(Command(*command) for command in commands))
+
+
+RUN = "python task.py"
+ONCE = (RUN, "A-1 is charged\nA-1 is charged\nbook: A-1\n")
+EATEN = ('handrail run cook.agent "Pasta." --model script:script.yaml --approve approve-all', "Enjoy your meal.")
 TASKS: Final[dict[str, tuple[File | Command, ...]]] = {
-    "Write a tool": (
-        File("task.py", _TOOL),
-        Command("python task.py", "5 euros donated\nthere are 20 euros in the purse\ndonate was not run: $.euros"),
+    "Write a tool": steps(
+        _TOOL, (RUN, "5 euros donated\nthere are 20 euros in the purse\ndonate was not run: $.euros")
     ),
-    "Use it in PydanticAI": (File("task.py", _IN_PYDANTIC_AI), Command("python task.py", "greeted a\n")),
-    "Use it behind my own loop": (File("task.py", _STORED + _LOOP), Command("python task.py", "ann is greeted")),
-    "Never charge twice": (
-        File("task.py", _STORED + _CHARGED),
-        Command("python task.py", "A-1 is charged\nA-1 is charged\nbook: A-1\n"),
-        Command("python task.py", "A-1 is charged\nA-1 is charged\nbook: A-1\n"),
+    "Use it in PydanticAI": steps(_IN_PYDANTIC_AI, (RUN, "greeted a\n")),
+    "Use it behind my own loop": steps(_STORED + _LOOP, (RUN, "ann is greeted")),
+    "Never charge twice": steps(_STORED + _CHARGED, ONCE, ONCE),
+    "Keep a session across restarts": steps(
+        _STORED + _RESUMED,
+        ("python task.py bob", "mailed ann\nmailed bob\nKilled"),
+        (RUN, "mailed cid\nann has mail\nan earlier call of mail"),
     ),
-    "Keep a session across restarts": (
-        File("task.py", _STORED + _RESUMED),
-        Command("python task.py bob", "mailed ann\nmailed bob\nKilled"),
-        Command("python task.py", "mailed cid\nann has mail\nan earlier call of mail"),
+    "Find out about an unknown effect": steps(
+        _STORED + _RECONCILED,
+        ("python task.py closed", "False no answer"),
+        ("handrail ledger list --status unknown --store sqlite:///shop.db", '{"thing": "chair"}'),
+        (RUN, "True the shop has it"),
     ),
-    "Find out about an unknown effect": (
-        File("task.py", _STORED + _RECONCILED),
-        Command("python task.py closed", "False no answer"),
-        Command("handrail ledger list --status unknown --store sqlite:///shop.db", '{"thing": "chair"}'),
-        Command("python task.py", "True the shop has it"),
+    "Ask a person for approval": steps(
+        _STORED + _ASKING,
+        (RUN, "waits"),
+        ("handrail approvals list --store sqlite:///data.db", '{"name": "old"}'),
+        ("handrail approvals answer today call-1 yes --by ann --store sqlite:///data.db", "may run"),
+        (RUN, "old is erased"),
     ),
-    "Ask a person for approval": (
-        File("task.py", _STORED + _ASKING),
-        Command("python task.py", "waits"),
-        Command("handrail approvals list --store sqlite:///data.db", '{"name": "old"}'),
-        Command("handrail approvals answer today call-1 yes --by ann --store sqlite:///data.db", "may run"),
-        Command("python task.py", "old is erased"),
-    ),
-    "Let an agent work in a folder and run programs": (
-        File("task.py", _PROGRAMS),
-        Command("python task.py", "exit code 2"),
-        Command("python -c \"print(open('house/wall.txt').read())\"", "white\n"),
+    "Let an agent work in a folder and run programs": steps(
+        _PROGRAMS, (RUN, "exit code 2"), ("python -c \"print(open('house/wall.txt').read())\"", "white\n")
     ),
     "Define agents in files": (
-        File("tools.py", _COOK),
-        File("cook.agent", _AGENT.lstrip()),
-        File("script.yaml", _SCRIPT),
-        Command("handrail check cook.agent", "cook can run, with 1 tool"),
-        Command(
-            'handrail run cook.agent "Pasta." --model script:script.yaml --approve approve-all', "Enjoy your meal."
-        ),
+        *(File("tools.py", _COOK), File("cook.agent", _AGENT.lstrip()), File("script.yaml", _SCRIPT)),
+        *(Command("handrail check cook.agent", "cook can run, with 1 tool"), Command(*EATEN)),
     ),
-    "Test my tools": (File("test_task.py", _TEST), Command("pytest -q test_task.py", "1 passed")),
+    "Test my tools": steps(_TEST, ("pytest -q test_task.py", "1 passed"), name="test_task.py"),
 }
 """The tasks: files to save, and commands with what each must show, by their rows."""
 
@@ -286,10 +282,10 @@ def pages() -> dict[str, Path]:
     return {task.strip(): next(links_in(cell, INDEX)).target for task, _, cell in rows}
 
 
-def words_needed(steps: tuple[File | Command, ...]) -> set[str]:
+def words_needed(task: tuple[File | Command, ...]) -> set[str]:
     """What a reader has to know of Handrail: names that a program does not make itself, and words of commands."""
     needed: set[str] = set()
-    for step in steps:
+    for step in task:
         if isinstance(step, File) and step.name.endswith(".py"):
             needed |= {*_names_in(ast.parse(step.text))}
         elif isinstance(step, Command) and step.line.startswith("handrail"):
@@ -325,10 +321,8 @@ def test_a_page_says_all_that_its_task_needs(task: str) -> None:
     """Every name of Handrail in the programs, every command and option; what is of Python itself is known."""
     text = pages()[task].read_text(encoding="utf-8")
     known = set(dir(str)) | set(dir(Path)) | {*sys.stdlib_module_names} | {"kill", "getpid", "SIGKILL", "argv"}
-    missing = {
-        word for word in words_needed(TASKS[task]) - known if not re.search(rf"(?<!\w){re.escape(word)}\b", text)
-    }
-    assert not missing
+    words = words_needed(TASKS[task]) - known
+    assert {word for word in words if not re.search(rf"(?<!\w){re.escape(word)}\b", text)} == set()
 
 
 @pytest.mark.parametrize("task", TASKS)
