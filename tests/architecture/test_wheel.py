@@ -204,9 +204,7 @@ def everything(wheel: Path, unpacked: Path, tmp_path_factory: pytest.TempPathFac
     "page", typed_pages() if FULL else [DOCS / "tutorial" / "first-tool.md"], ids=lambda page: page.stem
 )
 @pytest.mark.timeout(200)  # it may make an environment
-def test_what_a_page_has_a_reader_type_works_from_the_wheel(
-    page: Path, everything: dict[str, str], tmp_path: Path
-) -> None:
+def test_what_a_page_has_a_reader_type_works_from_wheel(page: Path, everything: dict[str, str], tmp_path: Path) -> None:
     """Each program and each command, unchanged; the short form types one page."""
 
     def typing(line: str, folder: Path) -> str:

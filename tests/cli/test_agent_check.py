@@ -151,9 +151,7 @@ TOOLSETS = {"box": sandbox_toolset(options=SandboxOptions(engine=ENGINE))}
 """
 
 
-def test_interpreter_that_is_not_installed_is_named(
-    check: Check, folder: Path, monkeypatch: pytest.MonkeyPatch, wording: Wording
-) -> None:
+def test_interpreter_is_missed(check: Check, folder: Path, monkeypatch: pytest.MonkeyPatch, wording: Wording) -> None:
     """With the command that installs it; if it is installed, the tool is shown."""
     write(folder, desk__agent=agent("desk", toolsets="[python]"), tools__py=_BOX)
     assert [tool["name"] for tool in json.loads(check("--format", "json").out)["tools"]] == ["evaluate_python"]
@@ -170,9 +168,7 @@ def test_interpreter_that_is_not_installed_is_named(
     assert (ran.code, ran.err) == (1, wording)
 
 
-def test_sandbox_that_is_not_installed_is_named(
-    check: Check, folder: Path, monkeypatch: pytest.MonkeyPatch, wording: Wording
-) -> None:
+def test_sandbox_is_missed(check: Check, folder: Path, monkeypatch: pytest.MonkeyPatch, wording: Wording) -> None:
     """With the command that installs it; if it is installed, the tool is shown."""
     git = shutil.which("git")
     assert git is not None
@@ -332,9 +328,7 @@ def test_a_new_agent_passes_its_own_test(handrail: Command, place: Path) -> None
     assert "1 passed" in done.stdout
 
 
-def test_a_new_agent_is_right(
-    handrail: Command, place: Path, monkeypatch: pytest.MonkeyPatch, wording: Wording
-) -> None:
+def test_new_agent_is_right(handrail: Command, place: Path, monkeypatch: pytest.MonkeyPatch, wording: Wording) -> None:
     """It can be checked, and run by the command that is shown."""
     monkeypatch.delenv("HANDRAIL_STORE")
     ran = handrail("new", "jotter", "--folder", "agents")
@@ -352,9 +346,7 @@ def test_a_new_agent_is_right(
     assert (done.code, done.out) == (0, wording), done.err
 
 
-def test_a_new_agent_needs_consent_or_a_rule_without_a_terminal(
-    handrail: Command, place: Path, wording: Wording
-) -> None:
+def test_a_new_agent_needs_consent_or_a_rule_without_terminal(handrail: Command, place: Path, wording: Wording) -> None:
     """Its rules have that rule in a comment."""
     assert handrail("new", "jotter").code == 0
     words = ("run", "jotter/jotter.agent", "Remember that I want to buy milk.", "--model", "script:jotter/script.yaml")

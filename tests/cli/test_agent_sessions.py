@@ -177,9 +177,7 @@ PAYING_TOOLS = """
     """
 
 
-def test_a_run_that_loses_its_session_ends_with_75_and_is_resumed(
-    folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_run_that_loses_its_session_is_resumed(folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its model is not asked again, and what it has paid is not paid again."""
     write(folder, desk__agent=PAYING, tools__py=PAYING_TOOLS)
     calls = {"calls": [call("pay", order="A")]}, {"calls": [call("wait", "two")]}

@@ -201,9 +201,7 @@ def test_retry_repeats_the_request_and_no_call(run: Run, server: Server, folder:
     assert (folder / "looked").read_text() == "x"
 
 
-def test_fallback_model_is_asked_where_the_model_fails(
-    run: Run, server: Server, folder: Path, wording: Wording
-) -> None:
+def test_fallback_model_is_asked_where_model_fails(run: Run, server: Server, folder: Path, wording: Wording) -> None:
     """If both fail, what both have said is shown."""
     server.failing = 100
     other = script(folder, {"text": "From the other one."})

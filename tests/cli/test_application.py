@@ -315,9 +315,7 @@ RUNS = "run desk.agent hello --model test"
         *(("new other --folder {}", 1), ("sessions list --store sqlite:///{}", 1)),
     ],
 )
-def test_a_name_that_is_too_long_ends_in_one_line(
-    folder: Path, capsys: pytest.CaptureFixture[str], words: str, code: int
-) -> None:
+def test_name_that_is_too_long(folder: Path, capsys: pytest.CaptureFixture[str], words: str, code: int) -> None:
     """With the name, and nothing of the output."""
     ran = Command("", capsys)(*words.format("n" * 300).split())
     assert (ran.code, ran.out, len(ran.err.splitlines())) == (code, "", 1)

@@ -202,9 +202,7 @@ def test_finding_is_recorded(
         *(("invalidate --tool pay --dry-run", 0), ("prune", 2), ("prune --dry-run", 0)),
     ],
 )
-def test_nothing_is_changed_by_a_guess(
-    handrail: Command, store: Store, words: str, code: int, wording: Wording
-) -> None:
+def test_nothing_is_changed_by_guess(handrail: Command, store: Store, words: str, code: int, wording: Wording) -> None:
     """An owner at work is not overruled, nor is a result; what could happen twice stays; a dry run only shows."""
     _unapplied(store)
     before = {*store.rows()}
@@ -262,9 +260,7 @@ def _unapplied(store: Store) -> str:
     return key
 
 
-def test_a_person_records_that_a_result_has_been_applied_by_hand(
-    handrail: Command, store: Store, wording: Wording
-) -> None:
+def test_person_records_that_result_has_been_applied_by_hand(handrail: Command, store: Store, wording: Wording) -> None:
     """It is not applied any more, and can be removed; what has no result is not applied."""
     key = _unapplied(store)
     ran = handrail("ledger", "reconcile", key, "--applied", "--why", "ada has booked it")
@@ -294,9 +290,7 @@ def test_a_finding_about_a_row_that_has_changed_is_not_written(
     assert _row(store, "app:pay:unknown").note == "somebody else"
 
 
-def test_the_effects_of_a_tool_are_forgotten_together(
-    handrail: Command, terminal: Terminal, store: Store, wording: Wording
-) -> None:
+def test_effects_of_a_tool_are_forgotten(handrail: Command, terminal: Terminal, store: Store, wording: Wording) -> None:
     """What is running or unknown stays, and that is said; before a terminal it is asked first."""
     assert terminal.run("ledger", "invalidate", "--tool", "pay", typed="\n") == 1
     assert terminal.lines == wording
@@ -309,9 +303,7 @@ def test_the_effects_of_a_tool_are_forgotten_together(
 
 
 @pytest.mark.parametrize("typed, code", [("y\n", 0), ("\n", 1), ("", 1)])
-def test_a_person_is_asked_before_something_is_forgotten(
-    terminal: Terminal, store: Store, typed: str, code: int, wording: Wording
-) -> None:
+def test_person_is_asked_first(terminal: Terminal, store: Store, typed: str, code: int, wording: Wording) -> None:
     """Only a clear yes removes."""
     assert terminal.run("ledger", "invalidate", "session:pay:done", typed=typed) == code
     assert [line for line in terminal.lines if "session:pay:done?" in line] == wording
@@ -450,9 +442,7 @@ def test_an_effect_that_did_not_happen_may_run_again(pays: Path, run: Run, handr
         *("--all --ask tools:nothing", "--all --ask tools:clerk"),
     ],
 )
-def test_what_cannot_be_asked_is_a_fault_of_the_command_line(
-    pays: Path, run: Run, handrail: Command, words: str, wording: Wording
-) -> None:
+def test_what_cannot_be_asked_is_refused(pays: Path, run: Run, handrail: Command, words: str, wording: Wording) -> None:
     """It says what would be right."""
     pay(pays, run)
     asked = handrail("ledger", "reconcile", *words.split(), *STORE)

@@ -106,9 +106,7 @@ TOOLS = [Tool(note)]
 """
 
 
-def test_a_plain_function_that_still_runs_is_reported_with_what_the_next_ones_do(
-    folder: Path, wording: Wording
-) -> None:
+def test_a_plain_function_that_still_runs_is_reported_with_what_next_ones_do(folder: Path, wording: Wording) -> None:
     """At once; and how the run is resumed. The second one changes nothing: the function runs to its end."""
     lines = _stopped(folder, PLAIN, signal.SIGINT, "  handrail run")
     session_id = lines[-1].rpartition(" ")[2]
@@ -146,9 +144,7 @@ def ended_by_default() -> Iterator[None]:
 @pytest.mark.usefixtures("ended_by_default")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.short(2)
-def test_a_function_runs_to_its_end_and_its_unknown_effect_is_named(
-    folder: Path, number: signal.Signals, wording: Wording
-) -> None:
+def test_function_ends_and_its_unknown_effect_is_named(folder: Path, number: signal.Signals, wording: Wording) -> None:
     """On a thread of its own, on which nothing in the run waits; the line of the call agrees with the ledger."""
     lines = _stopped(folder, DECORATED, number, "ledger reconcile", "--session", "one")
     key = lines[-1].split()[3]
@@ -195,9 +191,7 @@ def test_who_ignores_ctrl_c_goes_on_to_ignore_it() -> None:
 @pytest.mark.usefixtures("ended_by_default")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.short(1)
-def test_termination_ends_the_program_of_a_call_and_rolls_its_changes_back(
-    folder: Path, number: signal.Signals
-) -> None:
+def test_termination_ends_the_program_of_call_and_rolls_its_changes_back(folder: Path, number: signal.Signals) -> None:
     """At once, and not when the folder is opened again; the exit code says which signal it was."""
     shell = '[tool.handrail]\napproval = "rules.yaml"\n[tool.handrail.shell]\nallow = [["sh", "build.sh"]]\n'
     write(
@@ -239,9 +233,7 @@ def _interrupt(signals: Sequence[signal.Signals], *, stops: bool, grace: float) 
     "signals, stops, grace, code",
     [([signal.SIGTERM], False, 0, 143), ([signal.SIGTERM], True, 0.1, 143), ([signal.SIGINT] * 3, False, 60, 130)],
 )
-def test_what_cannot_be_stopped_is_waited_for_only_so_long(
-    signals: Sequence[signal.Signals], grace: float, code: int, *, stops: bool
-) -> None:
+def test_waiting_has_an_end(signals: Sequence[signal.Signals], grace: float, code: int, *, stops: bool) -> None:
     """After a termination, which is raised by its name, no person is there to press Ctrl-C for the third time."""
     assert _exit_code(lambda: _interrupt(signals, stops=stops, grace=grace)) == code
 

@@ -401,9 +401,7 @@ def test_a_command_that_fails_shows_its_traceback_above_the_line(
     assert f"{raised}: " in above
 
 
-def test_a_tool_that_raises_shows_its_traceback_and_the_run_goes_on(
-    run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tool_that_raises_shows_its_traceback(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The model reads type and message, as ever."""
     monkeypatch.setenv("HANDRAIL_DEBUG", "1")
     ran = run("note it", "--model", noting(folder, "boom"), "--approve", "approve-all")

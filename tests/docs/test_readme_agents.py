@@ -49,9 +49,7 @@ def test_the_commands_of_the_readme_print_what_is_shown() -> None:
         assert (code, comparable(printed)) == (0, comparable(shown)), line
 
 
-def test_calls_that_change_something_are_denied_in_a_pipe_until_a_rule_allows_them(
-    place: Path, wording: Wording
-) -> None:
+def test_calls_that_change_something_are_denied_in_a_pipe_until_rule_allows_them(place: Path, wording: Wording) -> None:
     """The rule of the README, put below those that are there, is the cure; what only reads needs none."""
     (rule,) = re.findall(r"`(allow: \[.*?\])`", README)
     assert typed(COMMANDS[0][0])[0] == 0

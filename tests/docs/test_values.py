@@ -205,9 +205,7 @@ def test_a_word_that_does_not_act_is_refused_with_the_cure(words: str, cure: str
 
 
 @pytest.mark.parametrize("_name, kind, text, _why", each("exception"))
-def test_the_schema_takes_what_an_exception_shows_and_parsing_does_not(
-    _name: str, kind: str, text: str, _why: str
-) -> None:
+def test_schema_takes_what_exception_shows_and_parsing_does_not(_name: str, kind: str, text: str, _why: str) -> None:
     """As a common validator of JSON Schema reads it."""
     parameters = codec(held(evaluated(code_in(kind)[0])))
     (shown,) = code_in(text)

@@ -147,9 +147,7 @@ class SecretLoop(Loop):
 
 
 @pytest.mark.short(1)
-def test_call_with_a_secret_is_answered_while_the_process_that_asked_lives(
-    handrail: Command, url: str, wording: Wording
-) -> None:
+def test_secret_call_is_answered_while_its_process_lives(handrail: Command, url: str, wording: Wording) -> None:
     """A yes after that is refused, because the secret is not stored; a no is recorded, and the model reads it."""
     loop = SecretLoop(url, [pay_call("A-1", "c1", pin="pin-4711"), pay_call("A-2", "c2", pin="pin-4711")])
     with stores.open(loop.url) as store, Session.open(store, "loop") as session:
