@@ -15,8 +15,7 @@ from handrail.cli import main
 from handrail.cli.agents.settings import opened_session
 from handrail.runtime import Session, ToolInvoked
 from tests.cli.agent_folders import call, noting, script, write
-from tests.cli.desk import ENTRY, Command, Run
-from tests.cli.dialogue import ENDS_INPUT, INTERRUPTS, Dialogue
+from tests.cli.desk import ENDS_INPUT, ENTRY, INTERRUPTS, Command, Dialogue, Run
 from tests.store.postgres_server import fresh_url
 from tests.wording import Wording
 

@@ -29,8 +29,7 @@ from handrail.runtime import EffectAwaited
 from handrail.store.protocol import ClaimOwner
 from handrail.testing import FakeClock
 from tests.cli.agent_folders import noting, write
-from tests.cli.desk import Command, Run
-from tests.cli.dialogue import ENDS_INPUT, INTERRUPTS, Dialogue
+from tests.cli.desk import ENDS_INPUT, INTERRUPTS, Command, Dialogue, Run
 from tests.wording import Wording
 
 DESK = ("desk",)
