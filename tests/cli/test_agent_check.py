@@ -361,13 +361,13 @@ def test_a_new_agent_needs_consent_or_a_rule_without_terminal(handrail: Command,
     assert (ran.code, ran.out) == (0, wording), ran.err
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        *(pytest.param("a b", id="blank"), pytest.param("../x", id="path"), pytest.param("", id="empty")),
-        *(pytest.param("é", id="not ASCII"), pytest.param("x" * 65, id="long"), "files", "planning"),
-    ],
-)
+NO_NAMES = [
+    *(pytest.param("a b", id="blank"), pytest.param("../x", id="path"), pytest.param("", id="empty")),
+    *(pytest.param("é", id="not ASCII"), pytest.param("x" * 65, id="long"), "files", "planning"),
+]
+
+
+@pytest.mark.parametrize("name", NO_NAMES)
 def test_a_name_that_no_agent_may_have_is_told(handrail: Command, place: Path, name: str, wording: Wording) -> None:
     """Exit code 2, and nothing is written."""
     ran = handrail("new", name)

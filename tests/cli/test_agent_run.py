@@ -288,16 +288,16 @@ def test_input_that_is_no_utf_8_is_told(content: bytes, mode: str, wording: Word
         read_prompt(None, stream)
 
 
-@pytest.mark.parametrize(
-    "typed, project, environment, url",
-    [
-        ("sqlite:///a.db", "sqlite:///b.db", {"HANDRAIL_STORE": "sqlite:///c.db"}, "sqlite:///a.db"),
-        (None, "sqlite:///b.db", {"HANDRAIL_STORE": "sqlite:///c.db"}, "sqlite:////desk/b.db"),
-        (None, None, {"HANDRAIL_STORE": " sqlite:///c.db "}, "sqlite:///c.db"),
-        *((None, None, {"HANDRAIL_STORE": ""}, None), (None, None, {}, None), ("memory:", "sqlite:///b.db", {}, None)),
-        (None, "memory:", {"HANDRAIL_STORE": "sqlite:///c.db"}, None),
-    ],
-)
+CHOSEN_STORES = [
+    ("sqlite:///a.db", "sqlite:///b.db", {"HANDRAIL_STORE": "sqlite:///c.db"}, "sqlite:///a.db"),
+    (None, "sqlite:///b.db", {"HANDRAIL_STORE": "sqlite:///c.db"}, "sqlite:////desk/b.db"),
+    (None, None, {"HANDRAIL_STORE": " sqlite:///c.db "}, "sqlite:///c.db"),
+    *((None, None, {"HANDRAIL_STORE": ""}, None), (None, None, {}, None), ("memory:", "sqlite:///b.db", {}, None)),
+    (None, "memory:", {"HANDRAIL_STORE": "sqlite:///c.db"}, None),
+]
+
+
+@pytest.mark.parametrize("typed, project, environment, url", CHOSEN_STORES)
 def test_the_store_is_the_one_that_was_typed_then_that_of_the_project(
     typed: str | None, project: str | None, environment: Mapping[str, str], url: str | None
 ) -> None:
@@ -305,13 +305,13 @@ def test_the_store_is_the_one_that_was_typed_then_that_of_the_project(
     assert chosen_store(typed, project, Path("/desk"), environment) == url
 
 
-@pytest.mark.parametrize(
-    "url, placed",
-    [
-        *(("sqlite:////srv/desk.db", "sqlite:////srv/desk.db"), ("postgresql://host/desk", "postgresql://host/desk")),
-        ("sqlite:///my%20desk.db", "sqlite:////desk/my%20desk.db"),
-    ],
-)
+PLACES = [
+    *(("sqlite:////srv/desk.db", "sqlite:////srv/desk.db"), ("postgresql://host/desk", "postgresql://host/desk")),
+    ("sqlite:///my%20desk.db", "sqlite:////desk/my%20desk.db"),
+]
+
+
+@pytest.mark.parametrize("url, placed", PLACES)
 def test_a_database_of_a_project_lies_in_its_folder(url: str, placed: str) -> None:
     """Wherever the command is typed."""
     assert within(Path("/desk"), url) == placed
@@ -320,16 +320,16 @@ def test_a_database_of_a_project_lies_in_its_folder(url: str, placed: str) -> No
 MODEL = {"HANDRAIL_MODEL": " d "}
 
 
-@pytest.mark.parametrize(
-    "typed, file, project, environment, chosen",
-    [
-        ("a", "b", "c", MODEL, NamedModel("a", "--model")),
-        (None, "b", "c", MODEL, NamedModel("b", "the agent file")),
-        (None, None, "c", MODEL, NamedModel("c", "[tool.handrail] of pyproject.toml")),
-        (None, None, None, MODEL, NamedModel("d", "HANDRAIL_MODEL")),
-        *((None, None, None, {"HANDRAIL_MODEL": " "}, None), (None, None, None, {}, None)),
-    ],
-)
+CHOSEN_MODELS = [
+    ("a", "b", "c", MODEL, NamedModel("a", "--model")),
+    (None, "b", "c", MODEL, NamedModel("b", "the agent file")),
+    (None, None, "c", MODEL, NamedModel("c", "[tool.handrail] of pyproject.toml")),
+    (None, None, None, MODEL, NamedModel("d", "HANDRAIL_MODEL")),
+    *((None, None, None, {"HANDRAIL_MODEL": " "}, None), (None, None, None, {}, None)),
+]
+
+
+@pytest.mark.parametrize("typed, file, project, environment, chosen", CHOSEN_MODELS)
 def test_what_is_typed_counts_most(
     typed: str | None, file: str | None, project: str | None, environment: Mapping[str, str], chosen: NamedModel | None
 ) -> None:

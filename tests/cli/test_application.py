@@ -156,15 +156,14 @@ def test_without_the_driver_the_command_says_what_to_install() -> None:
     assert len(done.stderr.splitlines()) == 1
 
 
-@pytest.mark.parametrize(
-    "words, needless",
-    [
-        (["--help"], ["pydantic", "asyncio", "handrail.cli.agents", "handrail.cli.sessions", "handrail.cli.ledger"]),
-        (["check", "--help"], ["pydantic_ai", "handrail.agents", "handrail.cli.ledger"]),
-        (["ledger", "--help"], ["psycopg", "pydantic_ai", "handrail.cli.agents.run"]),
-    ],
-    ids=str,
-)
+NEEDLESS = [
+    (["--help"], ["pydantic", "asyncio", "handrail.cli.agents", "handrail.cli.sessions", "handrail.cli.ledger"]),
+    (["check", "--help"], ["pydantic_ai", "handrail.agents", "handrail.cli.ledger"]),
+    (["ledger", "--help"], ["psycopg", "pydantic_ai", "handrail.cli.agents.run"]),
+]
+
+
+@pytest.mark.parametrize("words, needless", NEEDLESS, ids=str)
 def test_a_help_loads_nothing_that_it_does_not_use(words: list[str], needless: list[str]) -> None:
     """That of all commands loads no command; that of one, no other command and no framework."""
     program = (
@@ -307,14 +306,14 @@ def test_a_url_in_the_place_of_a_path_is_shown_by_its_scheme_alone(
 RUNS = "run desk.agent hello --model test"
 
 
-@pytest.mark.parametrize(
-    "words, code",
-    [
-        *(("run {} hello --model test", 2), (f"{RUNS} --root {{}}", 1), (f"{RUNS} --rules {{}}", 2), ("check {}", 2)),
-        *((f"{RUNS} --store sqlite:///{{}}", 1), ("run desk.agent hello --model script:{}", 2)),
-        *(("new other --folder {}", 1), ("sessions list --store sqlite:///{}", 1)),
-    ],
-)
+WITH_LONG_NAMES = [
+    *(("run {} hello --model test", 2), (f"{RUNS} --root {{}}", 1), (f"{RUNS} --rules {{}}", 2), ("check {}", 2)),
+    *((f"{RUNS} --store sqlite:///{{}}", 1), ("run desk.agent hello --model script:{}", 2)),
+    *(("new other --folder {}", 1), ("sessions list --store sqlite:///{}", 1)),
+]
+
+
+@pytest.mark.parametrize("words, code", WITH_LONG_NAMES)
 def test_name_that_is_too_long(folder: Path, capsys: pytest.CaptureFixture[str], words: str, code: int) -> None:
     """With the name, and nothing of the output."""
     ran = Command("", capsys)(*words.format("n" * 300).split())
@@ -348,15 +347,15 @@ def test_without_a_name_the_index_lists_all_pages(handrail: Command) -> None:
     }
 
 
-@pytest.mark.parametrize(
-    "word, page",
-    [
-        *(("how-to/write-a-tool", "how-to/write-a-tool.md"), ("docs/../Write-A-Tool.md", ""), ("../README", "")),
-        *(("Write-A-Tool.md", "how-to/write-a-tool.md"), ("operate", "how-to/operate-a-store.md")),
-        ("0039", "contributing/decisions/0039-a-tool-is-a-function.md"),
-        *(("decisions", "contributing/decisions/README.md"), ("readme", "../README.md")),
-    ],
-)
+NAMED_PAGES = [
+    *(("how-to/write-a-tool", "how-to/write-a-tool.md"), ("docs/../Write-A-Tool.md", ""), ("../README", "")),
+    *(("Write-A-Tool.md", "how-to/write-a-tool.md"), ("operate", "how-to/operate-a-store.md")),
+    ("0039", "contributing/decisions/0039-a-tool-is-a-function.md"),
+    *(("decisions", "contributing/decisions/README.md"), ("readme", "../README.md")),
+]
+
+
+@pytest.mark.parametrize("word, page", NAMED_PAGES)
 def test_a_page_is_named_by_its_path_its_last_part_or_a_beginning(handrail: Command, word: str, page: str) -> None:
     """In a pipe it is the file, byte for byte; no word leads out of the folder."""
     ran = handrail("docs", word)

@@ -62,24 +62,24 @@ def test_list_is_a_table_in_order(handrail: Command, group: str, wording: Wordin
     assert [row.split()[0] for row in rows] == IDS[group] == listed(handrail, group)
 
 
-@pytest.mark.parametrize(
-    "group, words, ids",
-    [
-        *(("ledger", f"--status {state}", [f"session:pay:{state}"]) for state in ("lapsed", "running")),
-        ("ledger", "--status unknown --status expired", ["app:pay:unknown", "app:pay:expired"]),
-        *(("ledger", "--tool mail", ["app:mail:kept"]), ("ledger", f"--session {FORK}", ["session:pay:failed"])),
-        *(("ledger", "--session f", []), ("ledger", "--unapplied --status failed", [])),
-        ("ledger", f"--session {SESSION} --status done --status unknown", ["session:pay:done", "app:pay:unknown"]),
-        ("ledger", "--limit 2", ["session:pay:running", "session:pay:lapsed"]),
-        *(("sessions", words, [SESSION]) for words in ("--tag desk", "--tag desk=berlin --tag customer")),
-        *(("sessions", words, []) for words in ("--tag desk=", "--tag colour", "--tag desk --tag desk=paris")),
-        *(("sessions", "--agent cashier", ["loop"]), ("sessions", "--older-than 30m", [SESSION])),
-        *(("sessions", "--newer-than 30m", ["loop", FORK]), ("sessions", "--older-than 30m --newer-than 10m", [])),
-        *(("sessions", "--limit 1", ["loop"]), ("approvals", f"--session {FORK}", [])),
-        *(("approvals", words, ["loop"]) for words in ("--session loop", "--agent cashier --tool pay", "--limit 1")),
-        *(("approvals", words, []) for words in ("--agent nobody", "--tool mail", "--older-than 1h")),
-    ],
-)
+FILTERS = [
+    *(("ledger", f"--status {state}", [f"session:pay:{state}"]) for state in ("lapsed", "running")),
+    ("ledger", "--status unknown --status expired", ["app:pay:unknown", "app:pay:expired"]),
+    *(("ledger", "--tool mail", ["app:mail:kept"]), ("ledger", f"--session {FORK}", ["session:pay:failed"])),
+    *(("ledger", "--session f", []), ("ledger", "--unapplied --status failed", [])),
+    ("ledger", f"--session {SESSION} --status done --status unknown", ["session:pay:done", "app:pay:unknown"]),
+    ("ledger", "--limit 2", ["session:pay:running", "session:pay:lapsed"]),
+    *(("sessions", words, [SESSION]) for words in ("--tag desk", "--tag desk=berlin --tag customer")),
+    *(("sessions", words, []) for words in ("--tag desk=", "--tag colour", "--tag desk --tag desk=paris")),
+    *(("sessions", "--agent cashier", ["loop"]), ("sessions", "--older-than 30m", [SESSION])),
+    *(("sessions", "--newer-than 30m", ["loop", FORK]), ("sessions", "--older-than 30m --newer-than 10m", [])),
+    *(("sessions", "--limit 1", ["loop"]), ("approvals", f"--session {FORK}", [])),
+    *(("approvals", words, ["loop"]) for words in ("--session loop", "--agent cashier --tool pay", "--limit 1")),
+    *(("approvals", words, []) for words in ("--agent nobody", "--tool mail", "--older-than 1h")),
+]
+
+
+@pytest.mark.parametrize("group, words, ids", FILTERS)
 def test_filters_are_combined_with_and(handrail: Command, group: str, words: str, ids: list[str]) -> None:
     """A filter that is repeated has one of its values, but tags have all; of what contradicts each other nothing."""
     assert listed(handrail, group, *words.split()) == ids

@@ -35,33 +35,33 @@ DRAW = Tool[None, str | None](name="draw", description="Draw.")
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
-@pytest.mark.parametrize(
-    "row, state",
-    [
-        *((effect("k", "running", NOW), "running"), (effect("k", "running", NOW, lease_until=NOW - HOUR), "lapsed")),
-        *((effect("k", "running", NOW, lease_until=None), "running"), (effect("k", "done", NOW), "done")),
-        *((effect("k", "done", NOW, expires_at=None), "done"), (effect("k", "done", NOW, expires_at=NOW), "expired")),
-        (effect("k", "failed", NOW, expires_at=NOW - 3 * HOUR), "expired"),
-        (effect("k", "unknown", NOW), "unknown"),
-    ],
-)
+STATES = [
+    *((effect("k", "running", NOW), "running"), (effect("k", "running", NOW, lease_until=NOW - HOUR), "lapsed")),
+    *((effect("k", "running", NOW, lease_until=None), "running"), (effect("k", "done", NOW), "done")),
+    *((effect("k", "done", NOW, expires_at=None), "done"), (effect("k", "done", NOW, expires_at=NOW), "expired")),
+    (effect("k", "failed", NOW, expires_at=NOW - 3 * HOUR), "expired"),
+    (effect("k", "unknown", NOW), "unknown"),
+]
+
+
+@pytest.mark.parametrize("row, state", STATES)
 def test_a_state_says_what_the_time_has_made_of_the_status(row: EffectRow, state: str, wording: Wording) -> None:
     """An effect whose lease has passed is lapsed, one whose time is up expired."""
     shown = EffectView(row, NOW)
     assert (shown.state, shown.term) == (state, wording)
 
 
-@pytest.mark.parametrize(
-    "row, text",
-    [
-        (effect("k", "done", NOW), '{\n  "receipt": 7\n}'),
-        (effect("k", "done", NOW, value=b"null"), "null"),
-        pytest.param(effect("k", "done", NOW, value=None), None, id="not recorded"),
-        pytest.param(effect("k", "done", NOW, value=b"{\xff"), None, id="not JSON"),
-        pytest.param(effect("k", "done", NOW, value=b'{"$parts":[],"values":1}'), None, id="other parts"),
-        (effect("k", "running", NOW), ""),
-    ],
-)
+VALUES = [
+    (effect("k", "done", NOW), '{\n  "receipt": 7\n}'),
+    (effect("k", "done", NOW, value=b"null"), "null"),
+    pytest.param(effect("k", "done", NOW, value=None), None, id="not recorded"),
+    pytest.param(effect("k", "done", NOW, value=b"{\xff"), None, id="not JSON"),
+    pytest.param(effect("k", "done", NOW, value=b'{"$parts":[],"values":1}'), None, id="other parts"),
+    (effect("k", "running", NOW), ""),
+]
+
+
+@pytest.mark.parametrize("row, text", VALUES)
 def test_a_value_is_shown_as_it_is(row: EffectRow, text: str | None, wording: Wording) -> None:
     """`null` is a value, and a value that was lost is none."""
     assert EffectView(row, NOW).value == (wording if text is None else text)
@@ -82,16 +82,16 @@ def test_files_of_a_result_are_shown_by_kind_and_size() -> None:
         assert told["parts"] == [{"text": "By month:"}, {"media_type": "image/png", "size": 12_000}]
 
 
-@pytest.mark.parametrize(
-    "recorded, arguments, written",
-    [
-        pytest.param(None, None, None, id="not recorded"),
-        pytest.param(json.dumps(ORDER), ORDER, None, id="as written"),
-        pytest.param(json.dumps({"arguments": ORDER, "written": {}}), ORDER, {}, id="changed"),
-        pytest.param('"{\\"text\\":\\"aaa... (cut)"', '{"text":"aaa... (cut)', None, id="cut"),
-        pytest.param("{cut", "cannot be read: {cut", None, id="not JSON"),
-    ],
-)
+RECORDED = [
+    pytest.param(None, None, None, id="not recorded"),
+    pytest.param(json.dumps(ORDER), ORDER, None, id="as written"),
+    pytest.param(json.dumps({"arguments": ORDER, "written": {}}), ORDER, {}, id="changed"),
+    pytest.param('"{\\"text\\":\\"aaa... (cut)"', '{"text":"aaa... (cut)', None, id="cut"),
+    pytest.param("{cut", "cannot be read: {cut", None, id="not JSON"),
+]
+
+
+@pytest.mark.parametrize("recorded, arguments, written", RECORDED)
 def test_arguments_are_shown_with_what_the_model_wrote(
     recorded: str | None, arguments: object, written: object, wording: Wording
 ) -> None:
@@ -109,13 +109,13 @@ SAID = stored_type(ConversationPart)
 TALK = SAID.dump([ConversationPart((), speaker="agent", name="research")])
 
 
-@pytest.mark.parametrize(
-    "numbers, length, items, agent",
-    [
-        *(((1,), 1, TALK, "research"), ((300,), 300, TALK, "research"), ((3, 20), 40, TALK, "research")),
-        *(((), 20, b"", "tagged"), ((2,), 3, b"[]", "tagged"), ((2,), 3, b"{", "tagged")),
-    ],
-)
+TALKS = [
+    *(((1,), 1, TALK, "research"), ((300,), 300, TALK, "research"), ((3, 20), 40, TALK, "research")),
+    *(((), 20, b"", "tagged"), ((2,), 3, b"[]", "tagged"), ((2,), 3, b"{", "tagged")),
+]
+
+
+@pytest.mark.parametrize("numbers, length, items, agent", TALKS)
 def test_the_agent_is_the_one_whose_conversation_the_session_holds(
     store: Store, numbers: tuple[int, ...], length: int, items: bytes, agent: str
 ) -> None:
@@ -158,19 +158,19 @@ def _row(store: Store, key: str, partition: str = "") -> EffectRow:
 DAY, WAITS = timedelta(days=1), "session:pay:waits"
 
 
-@pytest.mark.parametrize(
-    "words, kept",
-    [
-        ("app:pay:unknown --happened", ("done", None, DAY)),
-        ("app:pay:unknown --happened --message Paid. --value 17", ("done", b"17", DAY)),
-        ('app:pay:unknown --happened --value {"n":"ü"} --ttl 36h', ("done", b'{"n":"\\u00fc"}', timedelta(hours=36))),
-        ("app:pay:unknown --happened --value null --ttl never", ("done", b"null", None)),
-        ("app:pay:unknown --not-happened", ("failed", None, DAY)),
-        ("session:pay:lapsed --not-happened --why late", ("failed", None, DAY)),
-        (f"{WAITS} --happened --message corrected", ("done", b'"receipt"', timedelta(days=36_500))),
-        (f"{WAITS} --happened --value null", ("done", b"null", timedelta(days=36_500))),
-    ],
-)
+FINDINGS = [
+    ("app:pay:unknown --happened", ("done", None, DAY)),
+    ("app:pay:unknown --happened --message Paid. --value 17", ("done", b"17", DAY)),
+    ('app:pay:unknown --happened --value {"n":"ü"} --ttl 36h', ("done", b'{"n":"\\u00fc"}', timedelta(hours=36))),
+    ("app:pay:unknown --happened --value null --ttl never", ("done", b"null", None)),
+    ("app:pay:unknown --not-happened", ("failed", None, DAY)),
+    ("session:pay:lapsed --not-happened --why late", ("failed", None, DAY)),
+    (f"{WAITS} --happened --message corrected", ("done", b'"receipt"', timedelta(days=36_500))),
+    (f"{WAITS} --happened --value null", ("done", b"null", timedelta(days=36_500))),
+]
+
+
+@pytest.mark.parametrize("words, kept", FINDINGS)
 def test_finding_is_recorded(
     handrail: Command, store: Store, words: str, kept: tuple[str, bytes | None, timedelta | None], wording: Wording
 ) -> None:
@@ -185,23 +185,23 @@ def test_finding_is_recorded(
     assert [row.message, row.note] == wording
 
 
-@pytest.mark.parametrize(
-    "words, code",
-    [
-        *(("reconcile session:pay:running --happened", 1), ("reconcile session:pay:done --happened", 1)),
-        *(("reconcile session:pay:waits --not-happened", 1), ("reconcile app:pay:unknown --applied", 1)),
-        *(("reconcile app:pay:unknown", 2), ("reconcile app:pay:unknown --happened --why x", 2)),
-        ("reconcile app:pay:unknown --not-happened --message x", 2),
-        ("reconcile app:pay:unknown --not-happened --value 1", 2),
-        *((f"reconcile app:pay:unknown --applied {also}", 2) for also in ("--value 1", "--happened", "--not-happened")),
-        *((f"reconcile app:pay:unknown --happened --value {value}", 2) for value in ("paid", "NaN")),
-        *((f"reconcile app:pay:unknown --happened {ttl}", 2) for ttl in ("--ttl=-1h", "--ttl soon")),
-        *((f"invalidate {key} --yes", 1) for key in ("session:pay:running", "session:pay:lapsed", "app:pay:unknown")),
-        *(("invalidate session:pay:waits --yes", 1), ("invalidate --yes", 2), ("invalidate k --tool pay --yes", 2)),
-        *(("invalidate session:pay:done", 2), ("invalidate session:pay:done --dry-run", 0)),
-        *(("invalidate --tool pay --dry-run", 0), ("prune", 2), ("prune --dry-run", 0)),
-    ],
-)
+GUESSES = [
+    *(("reconcile session:pay:running --happened", 1), ("reconcile session:pay:done --happened", 1)),
+    *(("reconcile session:pay:waits --not-happened", 1), ("reconcile app:pay:unknown --applied", 1)),
+    *(("reconcile app:pay:unknown", 2), ("reconcile app:pay:unknown --happened --why x", 2)),
+    ("reconcile app:pay:unknown --not-happened --message x", 2),
+    ("reconcile app:pay:unknown --not-happened --value 1", 2),
+    *((f"reconcile app:pay:unknown --applied {also}", 2) for also in ("--value 1", "--happened", "--not-happened")),
+    *((f"reconcile app:pay:unknown --happened --value {value}", 2) for value in ("paid", "NaN")),
+    *((f"reconcile app:pay:unknown --happened {ttl}", 2) for ttl in ("--ttl=-1h", "--ttl soon")),
+    *((f"invalidate {key} --yes", 1) for key in ("session:pay:running", "session:pay:lapsed", "app:pay:unknown")),
+    *(("invalidate session:pay:waits --yes", 1), ("invalidate --yes", 2), ("invalidate k --tool pay --yes", 2)),
+    *(("invalidate session:pay:done", 2), ("invalidate session:pay:done --dry-run", 0)),
+    *(("invalidate --tool pay --dry-run", 0), ("prune", 2), ("prune --dry-run", 0)),
+]
+
+
+@pytest.mark.parametrize("words, code", GUESSES)
 def test_nothing_is_changed_by_guess(handrail: Command, store: Store, words: str, code: int, wording: Wording) -> None:
     """An owner at work is not overruled, nor is a result; what could happen twice stays; a dry run only shows."""
     _unapplied(store)
@@ -216,13 +216,13 @@ def test_nothing_is_changed_by_guess(handrail: Command, store: Store, words: str
     assert {*store.rows()} == before
 
 
-@pytest.mark.parametrize(
-    "words, gone",
-    [
-        *(("invalidate session:pay:done --yes", "session:pay:done"), ("prune --yes", "app:pay:expired")),
-        *((f"invalidate {key} -y --force", key) for key in ("session:pay:lapsed", "app:pay:unknown", WAITS)),
-    ],
-)
+REMOVALS = [
+    *(("invalidate session:pay:done --yes", "session:pay:done"), ("prune --yes", "app:pay:expired")),
+    *((f"invalidate {key} -y --force", key) for key in ("session:pay:lapsed", "app:pay:unknown", WAITS)),
+]
+
+
+@pytest.mark.parametrize("words, gone", REMOVALS)
 def test_what_is_to_go_is_removed(handrail: Command, store: Store, words: str, gone: str, wording: Wording) -> None:
     """And nothing else; by force also what may happen twice."""
     _unapplied(store)
@@ -232,15 +232,15 @@ def test_what_is_to_go_is_removed(handrail: Command, store: Store, words: str, g
     assert before - {row.key for row in store.rows()} == {gone}
 
 
-@pytest.mark.parametrize(
-    "words, document",
-    [
-        ("prune --dry-run", {"removed": 0, "would_remove": 1, "bytes": 24, "dry_run": True}),
-        ("prune --yes", {"removed": 1, "would_remove": 0, "bytes": 24, "dry_run": False}),
-        ("invalidate --tool pay --dry-run", {"removed": 0, "kept": 3, "changed": 0, "dry_run": True, "effects": 3}),
-        ("invalidate --tool pay --yes", {"removed": 3, "kept": 3, "changed": 0, "dry_run": False, "effects": 3}),
-    ],
-)
+REPORTS = [
+    ("prune --dry-run", {"removed": 0, "would_remove": 1, "bytes": 24, "dry_run": True}),
+    ("prune --yes", {"removed": 1, "would_remove": 0, "bytes": 24, "dry_run": False}),
+    ("invalidate --tool pay --dry-run", {"removed": 0, "kept": 3, "changed": 0, "dry_run": True, "effects": 3}),
+    ("invalidate --tool pay --yes", {"removed": 3, "kept": 3, "changed": 0, "dry_run": False, "effects": 3}),
+]
+
+
+@pytest.mark.parametrize("words, document", REPORTS)
 def test_programs_are_told_what_was_removed(handrail: Command, words: str, document: dict[str, object]) -> None:
     """One document."""
     told = handrail.document("ledger", *words.split())
@@ -435,13 +435,13 @@ def test_an_effect_that_did_not_happen_may_run_again(pays: Path, run: Run, handr
     assert (asked.code, asked.out) == (0, "")
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        *("--all", "--ask desk.agent", "key --all --ask desk.agent", "key --ask desk.agent --happened"),
-        *("--all --ask tools:nothing", "--all --ask tools:clerk"),
-    ],
-)
+UNASKABLE = [
+    *("--all", "--ask desk.agent", "key --all --ask desk.agent", "key --ask desk.agent --happened"),
+    *("--all --ask tools:nothing", "--all --ask tools:clerk"),
+]
+
+
+@pytest.mark.parametrize("words", UNASKABLE)
 def test_what_cannot_be_asked_is_refused(pays: Path, run: Run, handrail: Command, words: str, wording: Wording) -> None:
     """It says what would be right."""
     pay(pays, run)

@@ -92,18 +92,15 @@ def test_after_ctrl_c_the_next_one_ends_the_process() -> None:
     assert _exit_code(lambda: signal.raise_signal(signal.SIGINT)) == 130
 
 
-PLAIN = """
-import os
-from pydantic_ai import Tool
-def note(text: str) -> str:
+BODY = """def note(text: str) -> str:
     "Waits for a line, whatever happens."
     os.write(2, b"begun\\n")
     with open("line") as line:
         text = line.read()
     os.write(2, b"ended\\n")
     return text
-TOOLS = [Tool(note)]
 """
+PLAIN = f"import os\nfrom pydantic_ai import Tool\n{BODY}TOOLS = [Tool(note)]\n"
 
 
 def test_a_plain_function_that_still_runs_is_reported_with_what_next_ones_do(folder: Path, wording: Wording) -> None:
@@ -114,22 +111,8 @@ def test_a_plain_function_that_still_runs_is_reported_with_what_next_ones_do(fol
     assert [line.replace(str(folder), "FOLDER") for line in said] == wording
 
 
-DECORATED = """
-import os
-import time
-from handrail import tool
-@tool(effect="external")
-def note(text: str) -> str:
-    "Waits for a line, whatever happens."
-    os.write(2, b"begun\\n")
-    with open("line") as line:
-        text = line.read()
-    time.sleep(0.5)
-    open("ended", "w").close()
-    os.write(2, b"ended\\n")
-    return text
-TOOLS = [note]
-"""
+LATE = BODY.replace("line.read()\n", 'line.read()\n    time.sleep(0.5)\n    open("ended", "w").close()\n')
+DECORATED = f'import os, time\nfrom handrail import tool\n@tool(effect="external")\n{LATE}TOOLS = [note]\n'
 
 
 @pytest.fixture

@@ -139,18 +139,18 @@ def test_nested_agents_say_what_they_say_on_standard_error(wording: Wording) -> 
     assert (streams.out, "\n".join(streams.err)) == ("", wording)
 
 
-@pytest.mark.parametrize(
-    "event",
-    [
-        pytest.param(seen.RunStarted(DESK, "m", "s", resumed=True), id="resumed"),
-        pytest.param(seen.RunWarned(DESK, "a rule\nfits nothing"), id="warned"),
-        pytest.param(ended("no\nsuch \x1b file", success=False), id="failed"),
-        pytest.param(ended("x" * 300, success=False), id="failed at length"),
-        pytest.param(replace(ended("no", success=False), refused=True), id="refused"),
-        pytest.param(started(text="x" * 100), id="long argument"),
-        pytest.param(RunEnded(DESK, "waiting", "", TokenUsage(1, 1), "s"), id="waiting"),
-    ],
-)
+LINES = [
+    pytest.param(seen.RunStarted(DESK, "m", "s", resumed=True), id="resumed"),
+    pytest.param(seen.RunWarned(DESK, "a rule\nfits nothing"), id="warned"),
+    pytest.param(ended("no\nsuch \x1b file", success=False), id="failed"),
+    pytest.param(ended("x" * 300, success=False), id="failed at length"),
+    pytest.param(replace(ended("no", success=False), refused=True), id="refused"),
+    pytest.param(started(text="x" * 100), id="long argument"),
+    pytest.param(RunEnded(DESK, "waiting", "", TokenUsage(1, 1), "s"), id="waiting"),
+]
+
+
+@pytest.mark.parametrize("event", LINES)
 def test_events_are_told_in_a_line(event: seen.RunEvent, wording: Wording) -> None:
     """Short, without line ends, and without what a terminal obeys."""
     assert told(event).err == [wording]
@@ -227,16 +227,16 @@ def ask(monkeypatch: pytest.MonkeyPatch) -> Ask:
     return asked
 
 
-@pytest.mark.parametrize(
-    "answers, answer",
-    [
-        *((["y\n"], Answer("yes")), (["YES\n"], Answer("yes")), ([" y \n"], Answer("yes"))),
-        *((["a\n"], Answer("yes", "arguments")), (["r\n"], Answer("yes", "rule"))),
-        *((["n\n", "too early\n"], Answer("no", reason="too early")), (["n\n", "\n"], Answer("no"))),
-        *((["n\n", ENDS_INPUT], Answer("no")), (["\n", "maybe\n", "y\n"], Answer("yes"))),
-        ([f"y{ENDS_INPUT}{ENDS_INPUT}"], Answer("yes")),
-    ],
-)
+KEYS = [
+    *((["y\n"], Answer("yes")), (["YES\n"], Answer("yes")), ([" y \n"], Answer("yes"))),
+    *((["a\n"], Answer("yes", "arguments")), (["r\n"], Answer("yes", "rule"))),
+    *((["n\n", "too early\n"], Answer("no", reason="too early")), (["n\n", "\n"], Answer("no"))),
+    *((["n\n", ENDS_INPUT], Answer("no")), (["\n", "maybe\n", "y\n"], Answer("yes"))),
+    ([f"y{ENDS_INPUT}{ENDS_INPUT}"], Answer("yes")),
+]
+
+
+@pytest.mark.parametrize("answers, answer", KEYS)
 def test_each_answer_has_its_key(ask: Ask, answers: list[str], answer: Answer) -> None:
     """What is no answer decides nothing: the question is put again. A line may end with the input."""
     assert ask(answers)[0] == answer
@@ -291,14 +291,14 @@ def test_ctrl_c_ends_the_waiting_at_once(monkeypatch: pytest.MonkeyPatch) -> Non
     assert dialogue.screen.endswith("] \n")
 
 
-@pytest.mark.parametrize(
-    "value, shown",
-    [
-        *(("a\nb\x1b[2J", '"a\\nb\\u001b[2J"'), ("\u202eevil\x9b", '"\\u202eevil\\x9b"'), ("\ud800", '"\\ud800"')),
-        *(("Zürich", '"Zürich"'), ({"a": [1, None, True]}, '{"a": [1, null, true]}'), (5, "5")),
-        *(("5", '"5"'), ({1}, '"{1}"')),
-    ],
-)
+SHOWN_VALUES = [
+    *(("a\nb\x1b[2J", '"a\\nb\\u001b[2J"'), ("\u202eevil\x9b", '"\\u202eevil\\x9b"'), ("\ud800", '"\\ud800"')),
+    *(("Zürich", '"Zürich"'), ({"a": [1, None, True]}, '{"a": [1, null, true]}'), (5, "5")),
+    *(("5", '"5"'), ({1}, '"{1}"')),
+]
+
+
+@pytest.mark.parametrize("value, shown", SHOWN_VALUES)
 def test_values_are_shown_as_json_without_what_a_terminal_obeys(value: object, shown: str) -> None:
     """A value cannot look like another one, nor move the cursor."""
     assert argument_lines({"x": value}) == [f"x = {shown}"]
@@ -375,15 +375,15 @@ def test_a_printed_document_is_the_same_document(document: object) -> None:
 TRACEBACK = "Traceback (most recent call last):"
 
 
+FAILING = [
+    *(("run nowhere Go.", "CycloptsError"), ("run other/desk.agent Go.", "ZeroDivisionError")),
+    *(("check other/desk.agent", "ZeroDivisionError"), ("new desk --folder desk.agent", "FileExistsError")),
+    ("sessions list --store sqlite:///nowhere.db", "StoreError"),
+]
+
+
 @pytest.mark.parametrize("place", [0, 1, 3])
-@pytest.mark.parametrize(
-    "words, raised",
-    [
-        *(("run nowhere Go.", "CycloptsError"), ("run other/desk.agent Go.", "ZeroDivisionError")),
-        *(("check other/desk.agent", "ZeroDivisionError"), ("new desk --folder desk.agent", "FileExistsError")),
-        ("sessions list --store sqlite:///nowhere.db", "StoreError"),
-    ],
-)
+@pytest.mark.parametrize("words, raised", FAILING)
 def test_a_command_that_fails_shows_its_traceback_above_the_line(
     folder: Path, capsys: pytest.CaptureFixture[str], words: str, raised: str, place: int
 ) -> None:

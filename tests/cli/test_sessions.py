@@ -185,14 +185,13 @@ CALLS = [CallRef("resp_1", "call_1"), *(CallRef(reply, "call_0") for reply in ("
 ODD = [CallRef("resp_1", call_id) for call_id in ("a\0b", "\ud800", "x" * 100_000)]
 
 
-@pytest.mark.parametrize(
-    "at, entries",
-    [
-        *((None, 10), ("call_1", 4), ("resp_1/call_1", 4), ("resp_1/call_0", 5), ("a%2Fb/call_0", 6), ("/call_0", 7)),
-        *((str(call), number) for number, call in enumerate(ODD, 8)),
-    ],
-    ids=lambda value: str(value)[:20],
-)
+FORKS = [
+    *((None, 10), ("call_1", 4), ("resp_1/call_1", 4), ("resp_1/call_0", 5), ("a%2Fb/call_0", 6), ("/call_0", 7)),
+    *((str(call), number) for number, call in enumerate(ODD, 8)),
+]
+
+
+@pytest.mark.parametrize("at, entries", FORKS, ids=lambda value: str(value)[:20])
 def test_fork_shares_the_past_up_to_a_call(
     handrail: Command, store: Store, at: str | None, entries: int, wording: Wording
 ) -> None:
@@ -209,14 +208,13 @@ def test_fork_shares_the_past_up_to_a_call(
     assert store.find(told["session_id"]) is not None
 
 
-@pytest.mark.parametrize(
-    "words, code",
-    [
-        *((("--at", at), 1) for at in ("call_0", "call_9", "resp_9/call_1", "%ff", f"{ODD[-1]}z")),
-        *((("--as", FORK), 1), (("--as", " "), 2)),
-    ],
-    ids=lambda words: str(words)[:30],
-)
+UNCLEAR = [
+    *((("--at", at), 1) for at in ("call_0", "call_9", "resp_9/call_1", "%ff", f"{ODD[-1]}z")),
+    *((("--as", FORK), 1), (("--as", " "), 2)),
+]
+
+
+@pytest.mark.parametrize("words, code", UNCLEAR, ids=lambda words: str(words)[:30])
 def test_fork_that_is_not_clear_is_refused(
     handrail: Command, store: Store, words: tuple[str, ...], code: int, wording: Wording
 ) -> None:

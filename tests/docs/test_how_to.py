@@ -49,14 +49,14 @@ def renamed(order: str, amount: int) -> str:
     return f"{order}: {amount} again"
 
 
-@pytest.mark.parametrize(
-    "now, idempotency, open_call, equal_call",
-    [
-        (with_default, IdempotencyConfig(), "A-2: 5 again", "A-1: 5 again"),
-        (with_default, IdempotencyConfig(strategy="params", param_keys=("order",)), "A-2: 5 again", "A-1: 5"),
-        (renamed, IdempotencyConfig(), None, None),
-    ],
-)
+VERSIONS = [
+    (with_default, IdempotencyConfig(), "A-2: 5 again", "A-1: 5 again"),
+    (with_default, IdempotencyConfig(strategy="params", param_keys=("order",)), "A-2: 5 again", "A-1: 5"),
+    (renamed, IdempotencyConfig(), None, None),
+]
+
+
+@pytest.mark.parametrize("now, idempotency, open_call, equal_call", VERSIONS)
 @pytest.mark.short(3)
 def test_calls_of_the_store_meet_the_new_parameters(
     now: Callable[..., str], idempotency: IdempotencyConfig, open_call: str | None, equal_call: str | None

@@ -1,11 +1,14 @@
-"""Tables of the reference and of explanations list what there is in the code."""
+"""Tables of the reference and of explanations list what there is in the code; commands print what pages show."""
 
 from __future__ import annotations
 
 import ast
 import inspect
+import io
 import re
 import signal
+import sys
+import tomllib
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import fields, replace
 from datetime import timedelta
@@ -43,6 +46,7 @@ from tests.architecture.sources import ROOT, listed, python_sources
 from tests.docs import command_options, store_schema
 from tests.docs.evening import fill
 from tests.docs.kit import comparable, named_in, read_commands, read_table, typed
+from tests.wording import Wording
 
 ERRORS = (ROOT / "docs" / "reference" / "errors.md").read_text(encoding="utf-8")
 
@@ -220,24 +224,24 @@ def _fields(kind: type[Any]) -> list[str]:
 _METADATA = ["effect", "concurrent", "idempotency", "approval", "max_result_chars", "untrusted"]
 
 
-@pytest.mark.parametrize(
-    "page, column, there",
-    [
-        ("reference/agent-file.md", "key", AGENT_FILE_KEYS),
-        ("reference/configuration.md", "`[tool.handrail]`", _fields(ProjectConfig)),
-        ("reference/configuration.md", "`[tool.handrail.shell]`", _fields(ShellTable)),
-        ("reference/agent-file.md", "toolset", [entry.name for entry in built_ins()]),
-        ("reference/agent-file.md", "metadata", _METADATA),
-        ("reference/running-agents.md", "option", _fields(RunOptions)),
-        ("reference/running-agents.md", "`RunResult`", _fields(RunResult)),
-        ("reference/scripts.md", "key of a reply", _fields(Reply)),
-        ("reference/scripts.md", "key of a call", _fields(Call)),
-        ("reference/scripts.md", "key of `expect`", _fields(Expect)),
-        ("reference/running-agents.md", "event", [event.__name__ for event in get_args(RunEvent)]),
-        ("reference/approval-rules.md", "key", RULES_KEYS),
-        ("reference/approval-rules.md", "key of a rule", RULE_KEYS),
-    ],
-)
+LISTS = [
+    ("reference/agent-file.md", "key", AGENT_FILE_KEYS),
+    ("reference/configuration.md", "`[tool.handrail]`", _fields(ProjectConfig)),
+    ("reference/configuration.md", "`[tool.handrail.shell]`", _fields(ShellTable)),
+    ("reference/agent-file.md", "toolset", [entry.name for entry in built_ins()]),
+    ("reference/agent-file.md", "metadata", _METADATA),
+    ("reference/running-agents.md", "option", _fields(RunOptions)),
+    ("reference/running-agents.md", "`RunResult`", _fields(RunResult)),
+    ("reference/scripts.md", "key of a reply", _fields(Reply)),
+    ("reference/scripts.md", "key of a call", _fields(Call)),
+    ("reference/scripts.md", "key of `expect`", _fields(Expect)),
+    ("reference/running-agents.md", "event", [event.__name__ for event in get_args(RunEvent)]),
+    ("reference/approval-rules.md", "key", RULES_KEYS),
+    ("reference/approval-rules.md", "key of a rule", RULE_KEYS),
+]
+
+
+@pytest.mark.parametrize("page, column, there", LISTS)
 def test_a_table_lists_what_there_is(page: str, column: str, there: Collection[str]) -> None:
     """All of it, and nothing else."""
     assert sorted(names_of_rows(page, column)) == sorted(there)
@@ -367,3 +371,71 @@ def test_every_command_has_its_options_on_the_page() -> None:
     for words, app in found:
         section = text.partition(f"\n## handrail {' '.join(words)}\n")[2].partition("\n## ")[0]
         assert section.count("\n| `") == len(command_options.arguments(app)) > 0
+
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+TYPED = list(read_commands(ROOT / "README.md"))
+
+_SHELL = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_LINES: list[str] = [line for block in _SHELL.findall(README) for line in block.splitlines()]
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder to type in, without a key, a store, or anybody to be asked."""
+    for name in ("HANDRAIL_STORE", "HANDRAIL_MODEL", "OPENAI_API_KEY", "FORCE_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def command(begin: str, word: str) -> str:
+    """The one command line of the README's blocks for a shell that begins so, and has this word."""
+    lines = [line for line in _LINES if line.startswith(begin) and word in line]
+    assert len(lines) == 1
+    return lines[0]
+
+
+@pytest.mark.usefixtures("place")
+def test_the_commands_of_the_readme_print_what_is_shown() -> None:
+    """In an empty folder, each after those above it; the first one prints the second."""
+    assert [line.split()[1] for line, _ in TYPED] == ["new", "run"]
+    assert f"  {TYPED[1][0]}\n" in TYPED[0][1]
+    for line, shown in TYPED:
+        code, printed = typed(line)
+        assert (code, comparable(printed)) == (0, comparable(shown)), line
+
+
+def test_calls_that_change_something_are_denied_in_a_pipe_until_rule_allows_them(place: Path, wording: Wording) -> None:
+    """The rule of the README, put below those that are there, is the cure; what only reads needs none."""
+    (rule,) = re.findall(r"`(allow: \[.*?\])`", README)
+    assert typed(TYPED[0][0])[0] == 0
+    line = TYPED[1][0].removesuffix(" --approve approve-all")
+    assert line != TYPED[1][0]
+    code, printed = typed(line)
+    assert code == 1
+    assert [shown for shown in printed.splitlines() if "list_notes(" in shown or "add_note(" in shown] == wording
+    with (place / "notes" / "approval.yaml").open("a", encoding="utf-8") as rules:
+        rules.write(f"{rule}\n")
+    code, printed = typed(line)
+    assert (code, comparable(printed)) == (0, comparable(TYPED[1][1]))
+
+
+@pytest.mark.usefixtures("place")
+def test_a_real_model_needs_what_the_readme_says(wording: Wording) -> None:
+    """Its key, and its extra, which is there in a checkout; no model is asked without them."""
+    assert typed(TYPED[0][0])[0] == 0
+    code, printed = typed(command("handrail run notes", "openai"))
+    assert (code, printed) == (2, wording)
+    assert "`OPENAI_API_KEY`" in README
+
+
+def test_what_is_installed_brings_the_command_and_agents() -> None:
+    """Every extra that the README has installed is one, and it is installed above the first command."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    named = re.findall(r"pip install '(\w+)\[(.*?)\]'", README)
+    assert ("handrail", "agents,cli") in named
+    assert {extra for _, extras in named for extra in extras.split(",")} <= set(project["optional-dependencies"])
+    assert README.index("pip install 'handrail[agents,cli]'") < README.index("$ handrail")
+    assert "handrail" in project["scripts"]

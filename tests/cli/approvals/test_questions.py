@@ -229,13 +229,13 @@ def test_session_that_cannot_be_read_does_not_hide_the_others(handrail: Command,
     assert (ran.code, "loop: " in ran.out) == (1, True)
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        *("s d2", "yes", "s d2 maybe", "--all s d2 yes", "--all maybe", "--all yes", "s d2 yes --tool pay"),
-        "--all yes --yes --older-than 0s",
-    ],
-)
+WRONG_LINES = [
+    *("s d2", "yes", "s d2 maybe", "--all s d2 yes", "--all maybe", "--all yes", "s d2 yes --tool pay"),
+    "--all yes --yes --older-than 0s",
+]
+
+
+@pytest.mark.parametrize("words", WRONG_LINES)
 def test_wrong_command_line_records_nothing(words: str, handrail: Command, wording: Wording) -> None:
     """Before the store is opened."""
     ran = handrail("approvals", "answer", *words.split(), "--store", "sqlite:///nowhere.db")
