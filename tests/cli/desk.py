@@ -156,6 +156,12 @@ class Dialogue:
                 keyboard.close()
                 stream.close()
 
+    def main(self, *words: str, width: int = 120) -> int:
+        """Run the command; its exit code."""
+        codes: list[int] = []
+        self.run(lambda: codes.append(main(words)), width=width)
+        return codes[0]
+
     @property
     def lines(self) -> list[str]:
         """What stands on the screen, without the blanks at the ends of lines."""
@@ -219,10 +225,9 @@ class Terminal:
         """Run a command with the lines `typed`; with `None` nothing is typed, and standard input is not a terminal."""
         ahead = "" if typed is None else f"{typed}{ENDS_INPUT}"
         dialogue = Dialogue(self.monkeypatch, ahead=ahead, has_keyboard=typed is not None)
-        codes: list[int] = []
-        dialogue.run(lambda: codes.append(main(argv)), width=width)
+        code = dialogue.main(*argv, width=width)
         self.screen, self.lines = dialogue.written, dialogue.lines
-        return codes[0]
+        return code
 
 
 class Command:

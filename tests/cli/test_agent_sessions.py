@@ -9,9 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from handrail import store
 from handrail import store as stores
-from handrail.cli import main
 from handrail.cli.agents.settings import opened_session
 from handrail.runtime import Session, ToolInvoked
 from tests.cli.agent_folders import call, noting, script, write
@@ -26,14 +24,9 @@ HELLO = {"text": "Hello."}
 def test_a_person_is_asked_before_a_terminal(folder: Path, monkeypatch: pytest.MonkeyPatch, wording: Wording) -> None:
     """The text streams, the question stands on lines of its own, and the answer is not printed twice."""
     dialogue = Dialogue(monkeypatch, ["y\n", "n\n", "no bread\n"])
-    model = script(
-        folder,
-        {"text": "I note", "calls": [call("note", "a", text="milk"), call("note", "b", text="bread")]},
-        {"text": "Done."},
-    )
-    codes: list[int] = []
-    dialogue.run(lambda: codes.append(main(["run", "desk.agent", "note it", "--model", model])))
-    assert codes == [0]
+    calls = [call("note", "a", text="milk"), call("note", "b", text="bread")]
+    model = script(folder, {"text": "I note", "calls": calls}, {"text": "Done."})
+    assert dialogue.main("run", "desk.agent", "note it", "--model", model) == 0
     assert [line for line in dialogue.lines if line.startswith("approve?")] == [wording, wording]
     assert 'arguments  text = "milk"' in dialogue.lines
     assert 'desk: note(text="milk") ok, ' in dialogue.screen
@@ -49,10 +42,7 @@ def test_a_person_may_go_away_instead(
 ) -> None:
     """The end of the input is a no; Ctrl-C ends the run."""
     dialogue = Dialogue(monkeypatch, [typed])
-    model = noting(folder, "milk")
-    codes: list[int] = []
-    dialogue.run(lambda: codes.append(main(["run", "desk.agent", "note it", "--model", model])))
-    assert codes == [code]
+    assert dialogue.main("run", "desk.agent", "note it", "--model", noting(folder, "milk")) == code
     assert [line for line in dialogue.lines if line.endswith("]")] == wording
     assert ('note(text="milk") refused' in dialogue.screen) == (code == 0)
     assert "Traceback" not in dialogue.screen
@@ -61,12 +51,10 @@ def test_a_person_may_go_away_instead(
 def test_a_question_is_left_for_later(folder: Path, monkeypatch: pytest.MonkeyPatch, wording: Wording) -> None:
     """And asked again when the session is resumed, in whatever process."""
     words = ["run", "desk.agent", "--store", "sqlite:///desk.db", "--session", "monday"]
-    codes: list[int] = []
     first = script(folder, {"calls": [call("note", text="milk")]})
-    Dialogue(monkeypatch, ["l\n"]).run(lambda: codes.append(main([*words, "note it", "--model", first])))
+    assert Dialogue(monkeypatch, ["l\n"]).main(*words, "note it", "--model", first) == 3
     again = Dialogue(monkeypatch, ["y\n"])
-    again.run(lambda: codes.append(main([*words, "--model", script(folder, {"text": "Done."})])))
-    assert codes == [3, 0]
+    assert again.main(*words, "--model", script(folder, {"text": "Done."})) == 0
     assert 'arguments  text = "milk"' in again.lines
     assert [line for line in again.lines if line.startswith("approve?")] == [wording]
     assert "Done." in again.lines
@@ -100,8 +88,8 @@ def test_a_printed_command_resumes_the_run_as_it_was_begun(
     secret = call("write_file", "b", path="secret.txt", content="x")
     calls = [call("write_file", "a", path="a.txt", content="x")]
     script(folder, {"calls": calls}, name="first.yaml")
-    kept = ("--store", "sqlite:///desk.db", "--session", "monday", "--model", "script:next.yaml")
-    first = ("--store", "sqlite:///desk.db", "--session", "monday", "--model", "script:first.yaml")
+    stored = ("--store", "sqlite:///desk.db", "--session", "monday", "--model")
+    first, kept = (*stored, "script:first.yaml"), (*stored, "script:next.yaml")
     options = ("--root", "the other", "--rules", "strict.yaml", "--max-depth", "3", "--request-limit", "9")
     ran = run("write it", *first, "--approve", "later", *options)
     printed = ran.err.splitlines()[-1].strip()
@@ -237,7 +225,7 @@ def test_a_run_records_beside_its_own_store(folder: Path) -> None:
     assert (done.returncode, done.stdout) == (0, "Done.\n"), done.stderr
     for module in ("handrail.agents", "handrail.contrib.tools"):  # they have the types of the session
         import_module(module)
-    with store.open(f"sqlite:///{folder}/desk.db") as opened, Session.open(opened, "today") as session:
+    with stores.open(f"sqlite:///{folder}/desk.db") as opened, Session.open(opened, "today") as session:
         results = {each.call_id: each.result for each in session[ToolInvoked]}
     assert [results[f"c{number}"].success for number in range(1, 7)] == [True, True, True, False, True, True]
     assert "desk.db" not in results["c1"].message

@@ -109,27 +109,18 @@ def test_table_is_a_page_and_json_is_everything(handrail: Command, store: Store,
     assert len(listed(handrail, group)) == PAGE + len(IDS[group])
 
 
-REFUSALS = {
-    **dict.fromkeys(
-        (
-            *("sessions show nobody", "sessions fork nobody", "sessions delete nobody --yes", "ledger show nothing"),
-            *(f"ledger show session:pay:done --partition {FORK}", "ledger invalidate nothing --yes"),
-            *("ledger invalidate --tool pya --yes", "ledger reconcile nothing --happened"),
-            *("approvals show nobody c1", "approvals show loop c9", "approvals answer loop c9 yes"),
-            "approvals list --session nobody",
-        ),
-        1,
-    ),
-    **dict.fromkeys(
-        (
-            *("sessions list --older-than 0s", "sessions list --newer-than -2h", "sessions list --state asleep"),
-            *("sessions list --limit 0", "ledger list --status gone", "approvals list --older-than 0s"),
-            *("ledgr", "ledger list --stat done", "ledger show", "sessions list --limit many"),
-            *("sessions list --format xml", "sessions list b\udcff"),
-        ),
-        2,
-    ),
-}
+MISSING = (
+    *("sessions show nobody", "sessions fork nobody", "sessions delete nobody --yes", "ledger show nothing"),
+    *(f"ledger show session:pay:done --partition {FORK}", "ledger invalidate nothing --yes"),
+    *("ledger invalidate --tool pya --yes", "ledger reconcile nothing --happened", "approvals show nobody c1"),
+    *("approvals show loop c9", "approvals answer loop c9 yes", "approvals list --session nobody"),
+)
+WRONG = (
+    *("sessions list --older-than 0s", "sessions list --newer-than -2h", "sessions list --state asleep", "ledgr"),
+    *("sessions list --limit 0", "ledger list --status gone", "approvals list --older-than 0s", "ledger show"),
+    *("ledger list --stat done", "sessions list --limit many", "sessions list --format xml", "sessions list b\udcff"),
+)
+REFUSALS = dict.fromkeys(MISSING, 1) | dict.fromkeys(WRONG, 2)
 """Commands that are refused: 1 for what is not there, 2 for a command line that is not valid."""
 
 

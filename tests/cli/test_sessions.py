@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from datetime import timedelta
 from pathlib import Path
 
@@ -24,7 +24,9 @@ from handrail.testing import FakeClock
 from tests.architecture.sources import ROOT
 from tests.cli.agent_folders import call, script, write
 from tests.cli.desk import ENTRY, FORK, SESSION, Command, Ran, Terminal, effect, record
+from tests.cli.desk import fill as fill_desk
 from tests.store.kit import append, at_point, delete_in_steps, fill, insert
+from tests.store.postgres_server import fresh_url
 from tests.wording import Wording
 
 DAY = timedelta(days=1)
@@ -427,3 +429,57 @@ def test_session_of_a_process_that_died_is_deleted(handrail: Command, store: Sto
     store.close()
     assert handrail("sessions", "delete", FORK, "--yes").code == 0
     assert handrail("sessions", "show", FORK).code == 1
+
+
+@pytest.fixture
+def on_postgres(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Generator[Command]:
+    """The command, over a schema of its own that has been filled."""
+    with fresh_url() as url:
+        with stores.open(url) as store:
+            fill_desk(store)
+        monkeypatch.setenv("HANDRAIL_STORE", url)
+        yield Command(url, capsys)
+
+
+def test_sessions_are_listed_shown_and_forked(on_postgres: Command) -> None:
+    """As over SQLite."""
+    with stores.open(on_postgres.url) as store:
+        record(store, 3, CallRef("resp_1", "call_1"), CallRef("resp_2", "call_1"))
+    assert on_postgres("sessions", "fork", SESSION, "--at", "resp_1/call_1", "--as", "branch").code == 0
+    listed = on_postgres.rows("sessions", "list")
+    assert next((row["session_id"], row["entries"]) for row in listed) == ("branch", 4)
+    shown = on_postgres.document("sessions", "show", SESSION, "--entries")
+    assert [entry["number"] for entry in shown["shown"]] == [1, 2, 3, 4, 5]
+    assert [(call["reply"], call["call_id"], call["state"]) for call in shown["open_calls"]] == [
+        ("resp_1", "call_1", "running")
+    ]
+    assert on_postgres("sessions", "show", "nobody").code == 1
+
+
+def test_effects_are_reconciled_forgotten_and_pruned(on_postgres: Command, wording: Wording) -> None:
+    """As over SQLite; time is the server's."""
+    states = [row["state"] for row in on_postgres.rows("ledger", "list")]
+    assert states == ["running", "lapsed", "done", "failed", "unknown", "expired", "done"]
+    assert on_postgres("ledger", "reconcile", "app:pay:unknown", "--happened", "--value", "7").code == 0
+    assert "status          done" in on_postgres("ledger", "show", "app:pay:unknown").out
+    assert on_postgres("ledger", "invalidate", "app:pay:unknown", "--yes").code == 0
+    assert on_postgres("ledger", "prune", "--yes").out == wording
+
+
+def test_a_server_that_does_not_answer_is_told_in_one_line(on_postgres: Command) -> None:
+    """Exit code 1, without the password, and without what the driver logs."""
+    ran = on_postgres("ledger", "list", "--store", "postgresql://ada:secret@127.0.0.1:1/desk")
+    assert (ran.code, ran.out) == (1, "")
+    assert len(ran.err.splitlines()) == 1
+    assert "secret" not in ran.err
+
+
+def test_sessions_are_filtered_deleted_and_pruned(on_postgres: Command) -> None:
+    """As over SQLite; a session that this process holds is kept."""
+    with stores.open(on_postgres.url) as store:
+        store.acquire(FORK, wait=timedelta(0))
+        held = on_postgres("sessions", "list", "--state", "held", "--format", "json").out
+        assert [json.loads(line)["session_id"] for line in held.splitlines()] == [FORK]
+        assert on_postgres("sessions", "delete", FORK, "--yes").code == 1
+    assert on_postgres("sessions", "delete", FORK, SESSION, "--yes", "--with-open-calls").code == 0
+    assert on_postgres("sessions", "list", "--format", "json").out == ""
