@@ -201,8 +201,10 @@ def test_output_of_a_program_is_told_while_it_runs(wording: Wording) -> None:
 def gated_call(arguments: dict[str, Any] | None = None, **changed: Any) -> GatedCall:
     """A call of a nested agent."""
     given = {"path": "notes.md"} if arguments is None else arguments
-    call = GatedCall(CHILD, "s", "c", "write_file", "state", given, "d", origin="toolset files (built-in)")
-    return replace(call, **changed)
+    call = GatedCall(
+        path=CHILD, session_id="s", call_id="c", tool="write_file", effect="state", arguments=given, digest="d"
+    )
+    return replace(call, **{"origin": "toolset files (built-in)", **changed})
 
 
 Ask = Callable[..., tuple[Answer, Dialogue]]
