@@ -83,7 +83,9 @@ def test_a_readme_without_a_repository_has_no_links_into_it() -> None:
 def _run(*command: object, cwd: Path, **variables: str) -> str:
     environment = _hidden() | {"UV_PYTHON_DOWNLOADS": "never", **variables}
     streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "capture_output": True, "encoding": "utf-8"}
-    done = subprocess.run([*map(str, command)], cwd=cwd, env=environment, check=False, **streams)
+    done: subprocess.CompletedProcess[str] = subprocess.run(
+        [*map(str, command)], cwd=cwd, env=environment, check=False, **streams
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -212,7 +214,9 @@ def test_what_a_page_has_a_reader_type_works_from_wheel(page: Path, everything: 
         environment = _hidden() | everything | {"PYTHONUNBUFFERED": "1"}
         streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "encoding": "utf-8"}
         streams["stderr"] = subprocess.PIPE if errors else subprocess.STDOUT
-        done = subprocess.run(words, cwd=folder, env=environment, check=False, **streams)
+        done: subprocess.CompletedProcess[str] = subprocess.run(
+            words, cwd=folder, env=environment, check=False, **streams
+        )
         if errors:
             (folder / errors).write_text(done.stderr, encoding="utf-8")
         return done.stdout + ("Killed\n" if done.returncode == -signal.SIGKILL else "")

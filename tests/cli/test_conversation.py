@@ -266,6 +266,7 @@ def test_no_text_moves_the_cursor(width: int | None, text: str) -> None:
 
 def test_a_call_has_all_that_is_known_of_it() -> None:
     """And the calls within it."""
+    told: dict[str, object]
     told = {"type": "call", "speaker": "agent", "name": "clerk", "reply": "r1", "call_id": "c1", "tool": "pay"}
     told |= {"arguments": {"order": "A-17", "cents": 4990}, "outcome": "ok", "content": "A-17 is paid", "at": EVENING}
     told |= {"rolled_back": False, "replayed": False, "owner": "", "effect_key": None, "child_session": None}

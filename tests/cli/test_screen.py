@@ -165,6 +165,7 @@ def test_for_programs_each_event_is_a_line_of_json() -> None:
         recorded(event)
     recorded.answer("All done.")
     at = NOON.isoformat()
+    call: dict[str, object]
     call = {"path": ["desk", "research"], "session_id": "s", "call_id": "c", "tool": "write_file", "effect": "state"}
     call |= {"arguments": {"path": "notes.md"}, "digest": "d", "origin": "toolset files (built-in)", "asks": []}
     call |= {"default": None, "written": None, "reply": None, "own_tool": "", "description": ""}

@@ -51,6 +51,7 @@ from tests.wording import Wording
 ERRORS = (ROOT / "docs" / "reference" / "errors.md").read_text(encoding="utf-8")
 
 
+ROOTS: dict[str, type[HandrailError]]
 ROOTS = {"Read by the model": ModelVisibleError, "End the run": RunAbortedError}
 ROOTS |= {"Mistakes of the developer": DeveloperMistake, "Agents": AgentError}
 
@@ -328,7 +329,8 @@ def test_table_of_rules_on_paths_says_what_the_code_does() -> None:
         for tool in named:
             for argument in arguments or ["path"]:
                 rule = Rule(tool, {argument: "x"})
-                every = replace(ApprovalRules(), **{verdict: (rule,)})
+                changed: dict[str, Any] = {verdict: (rule,)}
+                every = replace(ApprovalRules(), **changed)
                 found = rule_filter(every, ("desk",), "ask")
                 assert [name for name in kept.values() if getattr(found, name)] == into, (said, tool)
 
