@@ -47,7 +47,7 @@ def test_the_page_has_a_row_for_each_mistake_and_no_other() -> None:
     ]
 
 
-@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.does)
+@pytest.mark.parametrize("mistake", MISTAKES, ids=[f"{at} {mistake.does}" for at, mistake in enumerate(MISTAKES)])
 def test_a_mistake_raises_what_the_page_says(mistake: Mistake, tmp_path: Path) -> None:
     """The very type, with words and attributes."""
     with pytest.raises(mistake.error) as caught:
