@@ -1,4 +1,4 @@
-"""Workers that a run forks run each test once, and what becomes of it is reported."""
+"""Which tests are collected, and in which order; forked workers run each once, and what becomes of it is reported."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from tests.architecture.sources import ROOT
+from tests.collection import turned
+from tests.tracing import TESTS, UNTRACED
 
 _FILES = {
     "test_one.py": "def test_passes(): pass\ndef test_fails(): assert 0\n",
@@ -23,19 +25,21 @@ _FILES = {
 }
 
 
+def pytest_in(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    """A run of pytest in a folder, without the plugins and settings of this repository."""
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-c", os.devnull, *options, "."]
+    variables = {"HANDRAIL_TESTS": "short", "PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    environment = {**os.environ, **variables}
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, check=False, text=True)
+
+
 def run_of(files: Mapping[str, str], folder: Path, *more: str) -> subprocess.CompletedProcess[str]:
-    """A run of some files in two workers."""
+    """A run of some files in two workers, which fails."""
     for name, source in files.items():
         (folder / name).write_text(source, encoding="utf-8")
-    options = ("-p", "tests.forked_workers", "-p", "no:cacheprovider", "-c", os.devnull, "--rootdir", str(folder))
-    return subprocess.run(
-        [sys.executable, "-m", "pytest", *options, "--forked-workers", "2", *more, "."],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
-        capture_output=True,
-        check=False,
-        text=True,
-    )
+    run = pytest_in(folder, "-p", "tests.forked_workers", f"--rootdir={folder}", "--forked-workers=2", *more)
+    assert run.returncode == 1, run.stdout + run.stderr
+    return run
 
 
 def found_in(report: Path) -> list[tuple[str, ...]]:
@@ -52,7 +56,6 @@ _UNENDING = "import threading\ndef test_hangs(): threading.Thread(target=threadi
 def test_a_worker_that_does_not_end_is_killed(tmp_path: Path) -> None:
     """The run fails, and shows where the thread is that it waits for."""
     run = run_of({"test_hangs.py": _UNENDING}, tmp_path, "--worker-end=1")
-    assert run.returncode == 1, run.stdout + run.stderr
     assert "a worker ended with exit code -9" in run.stdout
     assert "in _shutdown" in run.stderr
 
@@ -76,13 +79,9 @@ def test_a_test_fails_that_leaves_a_thread_for_which_its_process_waits(tmp_path:
     """The thread of a fixture may outlive a test, and so may one that ends soon."""
     options = ("-p", "tests.left_threads", "--thread-end=3", "--worker-end=0.5", "--junitxml=found.xml")
     run = run_of({"test_one.py": _LEAVES}, tmp_path, *options)
-    assert run.returncode == 1, run.stdout + run.stderr
     # The worker fails too, which waits for the thread when its tests have ended.
-    assert found_in(tmp_path / "found.xml") == [
-        ("test_ends_soon",),
-        ("test_leaves", "error"),
-        ("tests.forked_workers", "failure"),
-    ]
+    found = [("test_ends_soon",), ("test_leaves", "error"), ("tests.forked_workers", "failure")]
+    assert found_in(tmp_path / "found.xml") == found
     assert "never ends" in run.stdout
 
 
@@ -104,46 +103,59 @@ def test_endless(endless): assert 0
 """
 
 
-@pytest.mark.parametrize(
-    "source, faults, shown",
-    [
-        pytest.param(_CATCHES, ["failure"], "in test_endless", id="test"),
-        pytest.param(_WAITS, ["failure", "failure"], "in endless", id="teardown"),
-    ],
-)
+@pytest.mark.parametrize("source, faults, shown", [(_CATCHES, 1, "in test_endless"), (_WAITS, 2, "in endless")])
 def test_a_test_that_does_not_end_ends_its_process_and_fails(
-    source: str, faults: list[str], shown: str, tmp_path: Path
+    source: str, faults: int, shown: str, tmp_path: Path
 ) -> None:
     """One catches what its timeout raises, and one has failed and waits in a fixture; where they wait is shown."""
     options = ("-p", "pytest_timeout", "-p", "tests.endless_tests", "--test-end=0.5", "--junitxml=found.xml")
     run = run_of({"test_one.py": source}, tmp_path, *options)
-    assert run.returncode == 1, run.stdout + run.stderr
-    assert found_in(tmp_path / "found.xml") == [("test_endless", *faults)]
+    assert found_in(tmp_path / "found.xml") == [("test_endless", *["failure"] * faults)]
     assert shown in run.stderr
 
 
 def test_tests_that_no_worker_has_run_fail_the_run(tmp_path: Path) -> None:
     """A worker has taken the next file when it runs the last test of one."""
-    files = {
-        "test_one.py": "import os\ndef test_kills(): os.kill(os.getpid(), 9)\n",
-        "test_two.py": "def test_passes(): pass\n",
-    }
-    run = run_of(files, tmp_path, "--forked-workers=1", "--junitxml=found.xml")
-    assert run.returncode == 1, run.stdout + run.stderr
+    kills, passes = "import os\ndef test_kills(): os.kill(os.getpid(), 9)\n", "def test_passes(): pass\n"
+    run_of({"test_one.py": kills, "test_two.py": passes}, tmp_path, "--forked-workers=1", "--junitxml=found.xml")
     assert found_in(tmp_path / "found.xml") == [("test_kills", "failure"), ("test_two", "failure")]
 
 
 def test_each_test_is_reported_once_and_the_one_that_ends_its_worker_fails(tmp_path: Path) -> None:
     """What it has left of its file fails as one, and the files after it are run by the other worker."""
     run = run_of(_FILES, tmp_path, "--junitxml=found.xml")
-    assert run.returncode == 1, run.stdout + run.stderr
-    assert found_in(tmp_path / "found.xml") == [
-        ("test_before",),
-        ("test_fails", "failure"),
-        ("test_kills", "failure"),
-        ("test_passes",),
-        ("test_surrogate", "failure"),
-        ("test_three", "failure"),
-        ("test_with_a_broken_end", "error"),
-    ]
+    failed = [(f"test_{name}", "failure") for name in ("fails", "kills", "surrogate", "three")]
+    found = [("test_before",), ("test_passes",), ("test_with_a_broken_end", "error"), *failed]
+    assert found_in(tmp_path / "found.xml") == sorted(found)
     assert "4 failed, 3 passed, 1 error" in run.stdout
+
+
+_MANY = "import pytest\n@pytest.mark.parametrize('n', range(50))\ndef test_each(n): pass\n"
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3, 5])
+def test_each_worker_begins_elsewhere_and_leaves_nothing_out(workers: int) -> None:
+    """The parts before the first files of the next worker are all files, each once."""
+    items = list("abcdefg")
+    lists = [turned(items, worker, workers) for worker in range(workers)]
+    assert all(sorted(turn) == items for turn in lists)
+    firsts = [turn[0] for turn in lists]
+    assert firsts == sorted(set(firsts))
+    assert firsts[0] == "a"
+
+
+def test_the_same_cases_are_left_out_in_each_run(tmp_path: Path) -> None:
+    """The order is another one in each run, and the cases that `make test` runs are not."""
+    (tmp_path / "test_many.py").write_text(_MANY, encoding="utf-8")
+    options = ("-p", "pytest_randomly", "-p", "tests.cases", "--collect-only", "-q")
+    runs = [pytest_in(tmp_path, *options, f"--randomly-seed={seed}") for seed in (1, 2)]
+    collected = [run.stdout.splitlines()[:4] for run in runs]
+    assert [run.returncode for run in runs] == [0, 0]
+    assert sorted(collected[0]) == sorted(collected[1])
+    assert collected[0] != collected[1]
+
+
+@pytest.mark.parametrize("pattern", UNTRACED)
+def test_each_untraced_file_exists(pattern: str) -> None:
+    """A file that was renamed or removed leaves its glob with it."""
+    assert list(TESTS.glob(pattern))

@@ -38,7 +38,7 @@ import importlib, json, sys
 from pydantic import TypeAdapter
 TypeAdapter(int)
 before = set(sys.modules)
-for name in json.load(sys.stdin):
+for name in sys.argv[1:]:
     importlib.import_module(name)
 print(json.dumps(sorted(set(sys.modules) - before)))
 """
@@ -63,23 +63,15 @@ def test_importing_the_core_loads_no_extra() -> None:
     assert loaded - {*CORE, "handrail", *sys.stdlib_module_names} == set()
 
 
+_OF_HANDRAIL = """
+    agents cli contrib testing adapters.hooks adapters.settlement filesystem limits process store taint prompt.hooks
+    prompt.idempotency prompt.read_before_write prompt.overrides prompt.policy runtime.approval runtime.claim_step
+    runtime.handler_loop runtime.long_results runtime.ledger.claim runtime.ledger.effects runtime.ledger.lease_renewal
+    runtime.ledger.ledger session.conversation session.open_calls session.views session.persistence.loading
+    session.persistence.protocol session.persistence.recorder
+"""
 NEEDED_BY_SOME_CALLS = (
-    *("handrail.agents", "handrail.cli", "handrail.contrib", "handrail.testing"),
-    *("handrail.adapters.hooks", "handrail.adapters.settlement"),
-    *("handrail.filesystem", "handrail.limits", "handrail.process", "handrail.store", "handrail.taint"),
-    *("handrail.prompt.hooks", "handrail.prompt.idempotency", "handrail.prompt.read_before_write"),
-    *("handrail.prompt.overrides", "handrail.prompt.policy"),
-    *("handrail.runtime.approval", "handrail.runtime.claim_step"),
-    *("handrail.runtime.handler_loop", "handrail.runtime.long_results"),
-    *("handrail.runtime.ledger.claim", "handrail.runtime.ledger.effects", "handrail.runtime.ledger.lease_renewal"),
-    "handrail.runtime.ledger.ledger",
-    *(
-        "handrail.session.conversation",
-        "handrail.session.open_calls",
-        "handrail.session.views",
-    ),
-    *("handrail.session.persistence.loading", "handrail.session.persistence.protocol"),
-    *("handrail.session.persistence.recorder", "handrail.taint.policy"),
+    *(f"handrail.{name}" for name in _OF_HANDRAIL.split()),
     *("asyncio", "base64", "difflib", "hashlib", "hmac", "random", "secrets", "sqlite3"),
 )
 """What a synchronous call in memory, of a prompt with nothing but tools, does not use."""
@@ -93,16 +85,8 @@ def test_importing_the_executor_loads_what_every_call_needs() -> None:
 
 
 def _loaded_by(*modules: str) -> list[str]:
-    done = subprocess.run(
-        [sys.executable, "-c", _LOAD],
-        input=json.dumps(modules),
-        capture_output=True,
-        check=False,
-        cwd=ROOT,
-        encoding="utf-8",
-    )
-    assert done.returncode == 0, done.stderr
-    loaded: list[str] = json.loads(done.stdout)
+    line = [sys.executable, "-c", _LOAD, *modules]
+    loaded: list[str] = json.loads(subprocess.run(line, stdout=subprocess.PIPE, check=True, cwd=ROOT).stdout)
     return loaded
 
 

@@ -19,14 +19,8 @@ PLACES = {name: place for place, names in enumerate(ROWS) for name in names}
 @pytest.fixture(scope="module")
 def acquired(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[str, str, str]]:
     """Which lock was held when another was acquired, and the callers, of a program that uses all of Handrail."""
-    folder = tmp_path_factory.mktemp("locks")
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.architecture.lock_program", str(folder)],
-        cwd=ROOT,
-        capture_output=True,
-        check=True,
-        encoding="utf-8",
-    )
+    command = [sys.executable, "-m", "tests.architecture.lock_program", str(tmp_path_factory.mktemp("locks"))]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, check=True, encoding="utf-8")
     return [(before, after, where) for before, after, where in json.loads(done.stdout.splitlines()[-1])]
 
 

@@ -14,104 +14,74 @@ import pytest
 from tests.architecture.sources import Source, listed, python_sources
 
 STORED = """
-    add_step approval close_request cut_result delimiter_secret edit_file effect_applied
-    evaluate_python feedback_given file_edited file_excerpt file_list file_moved file_removed
-    file_written files_found files_known forked_from glob_files grant grep_files lines_found list_files made_agent
-    move_file open_request open_sections plan postponed_call program_ended python_evaluated read_file read_plan
-    read_result read_section remove_file requested_call run_command said sanitized sent_back setup_plan
-    shell_execute shell_executed shell_run tainted tool_invoked tool_succeeded update_step write_file
+    add_step approval close_request cut_result delimiter_secret edit_file effect_applied evaluate_python feedback_given
+    file_edited file_excerpt file_list file_moved file_removed file_written files_found files_known forked_from
+    glob_files grant grep_files lines_found list_files made_agent move_file open_request open_sections plan
+    postponed_call program_ended python_evaluated read_file read_plan read_result read_section remove_file
+    requested_call run_command said sanitized sent_back setup_plan shell_execute shell_executed shell_run tainted
+    tool_invoked tool_succeeded update_step write_file
 """
 """The names of stored types, but for `handrail.`: they stand in databases, so none changes, and none goes."""
 
 FACES = {
     "handrail": "ToolExecutor store tool",
-    "handrail.adapters.pydantic_ai": """
-        HandrailCapability HandrailToolset PipelineCapability PromptResponse PydanticAIAdapter RUN_CONTEXT
-        StoredHistory tool_context
-    """,
-    "handrail.agents": """
-        AgentFile Answer ApprovalRules Asker BUILT_INS CallEnded CallOutput CallStarted CallWaits Decision Entry
-        GatedCall Judgement Listener LoadedAgent Origin Project PythonOptions QuestionAsked QuestionDecided
-        Registry Rule RunEnded RunEvent RunOptions RunResult RunStarted RunWarned SandboxOptions TextDelta
-        current_run files_toolset judge_call load_agent parse_agent_file parse_rules python_toolset
-        read_agent_file read_rules sandbox_toolset shared shell_toolset toolset_factory
-    """,
+    "handrail.adapters.pydantic_ai": """HandrailCapability HandrailToolset PipelineCapability PromptResponse
+        PydanticAIAdapter RUN_CONTEXT StoredHistory tool_context""",
+    "handrail.agents": """AgentFile Answer ApprovalRules Asker BUILT_INS CallEnded CallOutput CallStarted CallWaits
+        Decision Entry GatedCall Judgement Listener LoadedAgent Origin Project PythonOptions QuestionAsked
+        QuestionDecided Registry Rule RunEnded RunEvent RunOptions RunResult RunStarted RunWarned SandboxOptions
+        TextDelta current_run files_toolset judge_call load_agent parse_agent_file parse_rules python_toolset
+        read_agent_file read_rules sandbox_toolset shared shell_toolset toolset_factory""",
     "handrail.cli": "main",
-    "handrail.contrib.tools": """
-        AddStep AstevalSection Bubblewrap CHECKING EditFile EvaluatePython FIXING FileEdited FileExcerpt
-        FileList FileMoved FileRemoved FileWritten FilesFound GIT_READING GlobFiles GrepFiles LinesFound
+    "handrail.contrib.tools": """AddStep AstevalSection Bubblewrap CHECKING EditFile EvaluatePython FIXING FileEdited
+        FileExcerpt FileList FileMoved FileRemoved FileWritten FilesFound GIT_READING GlobFiles GrepFiles LinesFound
         ListFiles MoveFile Plan PlanCompleted PlanStatus PlanStep PlanningStrategy PlanningToolsSection Podman
         PodmanSandboxSection ProgramEnded ProgramProgress PythonEvaluated PythonFault READING ReadFile ReadPlan
         RemoveFile SandboxLimits SandboxSection SetupPlan ShellExecute ShellExecuted ShellRule ShellRun
-        ShellToolsSection StepStatus UpdateStep VfsLimits VfsToolsSection WriteFile
-    """,
-    "handrail.errors": """
-        AgentDepthError AgentError AgentFileError AppliedMeanwhileError ApprovalRulesError BudgetExceededError
-        CallIdReusedError CallPostponed CircularResourceError CommitInDoubtError
-        CompletionCheckError DeadlineExceededError DeveloperMistake DiscoveryError DispatchError DocumentError
-        DumpError DuplicateBindingError EffectNotApplied EffectUncertain FactoryError FilesystemBusyError
-        FilesystemError HandrailError InvalidArgumentError InvalidReturnError JournalError LeaseLostError
-        LedgerError LoopBlockedError ModelUnreachableError ModelVisibleError OverridesError ParseError
-        PathConflictError PathEscapeError PathNotFoundError PosixRequiredError ProjectError
-        PromptEvaluationError PromptRenderError PromptValidationError ProviderError ReadOnlyViolation
-        RecordingError ReducerError RegistryError ResolutionError ResourceError ResourceUseError RollbackError
-        RootMissingError RunAbortedError SandboxError SchemaError ScriptError SecondStoreError SessionBusyError
-        SessionError SessionLockedError SessionLostError SessionNotFoundError SessionUseError SignatureFault
-        SnapshotError StoreClosedError StoreCorruptError StoreError StoreReadOnlyError StoreUnavailableError
-        StoreVersionError ToolConflictError ToolSignatureError ToolValidationError TransactionClosedError
-        TurnConflictError UnboundResourceError UnknownModelError UnknownTypeError VisibilityExpansionRequired
-        WrongResourceError
-    """,
-    "handrail.filesystem": """
-        CommitRecordStore FileStart FileStat Filesystem FilesystemError HostFilesystem InMemoryFilesystem
-        PathConflictError PathEscapeError PathFilter PathNotFoundError PathSet Scan ShadowRepository
-        SnapshotError WalkRequest excluding
-    """,
-    "handrail.prompt": """
-        AllOf AnyOf Approval ApprovalRequest Approver BinaryPart BudgetFeedback CompletionCheck
-        CompletionChecker CompletionContext DeadlineFeedback Effect External Feedback FeedbackContext
-        FeedbackProvider FeedbackTrigger FileShown FilesExist FunctionTool IdempotencyConfig MarkdownSection
-        OverridesReport PolicyDecision PolicyQuestion Prompt PromptRenderError PromptTemplate
-        PromptText PromptValidationError ReadBeforeWritePolicy RenderedPrompt Section SequentialDependencyPolicy
-        StaticFeedback TextPart Tool ToolContext ToolExample ToolHandler ToolPolicy ToolResult
-        ToolsSection VisibilityExpansionRequired template_texts tool
-    """,
-    "handrail.resources": """
-        Binding CallScope CircularResourceError Copied DuplicateBindingError ProviderError Resolver Resource
-        ResourceContext ResourceError ResourceRegistry ResourceUseError Scope Snapshotable UnboundResourceError
-        WrongResourceError
-    """,
-    "handrail.runtime": """
-        Budget BudgetTracker Deadline Dispatcher EffectApplied EffectAwaited EffectLedger EffectUnsettled Heartbeat
-        IdempotencyConfig RunContext Session Step TokenUsage ToolCall ToolEffect ToolInvoked ToolMessage ToolRaised
-        Transaction append_all reducer replace_latest upsert_by
-    """,
-    "handrail.serde": """
-        Codec MASK Masking canonical_json codec digest dump type_masking parse
-        result_codec result_masking schema schema_masking stored_codec
-    """,
-    "handrail.session": """
-        Append CallRef Change DatabaseConnection OpenCall Reducer Replace Session SessionSnapshot SessionStore
-        Slice SlicePolicy SliceView Unchanged append_all reducer replace_latest stored_as upsert_by
-    """,
-    "handrail.store": """
-        ClaimOwner EFFECT_STATUSES EffectRow EffectStatus LedgerStore MemoryStore MemoryStore SqliteStore Store
-        WatchCallback open
-    """,
+        ShellToolsSection StepStatus UpdateStep VfsLimits VfsToolsSection WriteFile""",
+    "handrail.errors": """AgentDepthError AgentError AgentFileError AppliedMeanwhileError ApprovalRulesError
+        BudgetExceededError CallIdReusedError CallPostponed CircularResourceError CommitInDoubtError
+        CompletionCheckError DeadlineExceededError DeveloperMistake DiscoveryError DispatchError DocumentError DumpError
+        DuplicateBindingError EffectNotApplied EffectUncertain FactoryError FilesystemBusyError FilesystemError
+        HandrailError InvalidArgumentError InvalidReturnError JournalError LeaseLostError LedgerError LoopBlockedError
+        ModelUnreachableError ModelVisibleError OverridesError ParseError PathConflictError PathEscapeError
+        PathNotFoundError PosixRequiredError ProjectError PromptEvaluationError PromptRenderError PromptValidationError
+        ProviderError ReadOnlyViolation RecordingError ReducerError RegistryError ResolutionError ResourceError
+        ResourceUseError RollbackError RootMissingError RunAbortedError SandboxError SchemaError ScriptError
+        SecondStoreError SessionBusyError SessionError SessionLockedError SessionLostError SessionNotFoundError
+        SessionUseError SignatureFault SnapshotError StoreClosedError StoreCorruptError StoreError StoreReadOnlyError
+        StoreUnavailableError StoreVersionError ToolConflictError ToolSignatureError ToolValidationError
+        TransactionClosedError TurnConflictError UnboundResourceError UnknownModelError UnknownTypeError
+        VisibilityExpansionRequired WrongResourceError""",
+    "handrail.filesystem": """CommitRecordStore FileStart FileStat Filesystem FilesystemError HostFilesystem
+        InMemoryFilesystem PathConflictError PathEscapeError PathFilter PathNotFoundError PathSet Scan ShadowRepository
+        SnapshotError WalkRequest excluding""",
+    "handrail.prompt": """AllOf AnyOf Approval ApprovalRequest Approver BinaryPart BudgetFeedback CompletionCheck
+        CompletionChecker CompletionContext DeadlineFeedback Effect External Feedback FeedbackContext FeedbackProvider
+        FeedbackTrigger FileShown FilesExist FunctionTool IdempotencyConfig MarkdownSection OverridesReport
+        PolicyDecision PolicyQuestion Prompt PromptRenderError PromptTemplate PromptText PromptValidationError
+        ReadBeforeWritePolicy RenderedPrompt Section SequentialDependencyPolicy StaticFeedback TextPart Tool ToolContext
+        ToolExample ToolHandler ToolPolicy ToolResult ToolsSection VisibilityExpansionRequired template_texts tool""",
+    "handrail.resources": """Binding CallScope CircularResourceError Copied DuplicateBindingError ProviderError Resolver
+        Resource ResourceContext ResourceError ResourceRegistry ResourceUseError Scope Snapshotable UnboundResourceError
+        WrongResourceError""",
+    "handrail.runtime": """Budget BudgetTracker Deadline Dispatcher EffectApplied EffectAwaited EffectLedger
+        EffectUnsettled Heartbeat IdempotencyConfig RunContext Session Step TokenUsage ToolCall ToolEffect ToolInvoked
+        ToolMessage ToolRaised Transaction append_all reducer replace_latest upsert_by""",
+    "handrail.serde": """Codec MASK Masking canonical_json codec digest dump type_masking parse result_codec
+        result_masking schema schema_masking stored_codec""",
+    "handrail.session": """Append CallRef Change DatabaseConnection OpenCall Reducer Replace Session SessionSnapshot
+        SessionStore Slice SlicePolicy SliceView Unchanged append_all reducer replace_latest stored_as upsert_by""",
+    "handrail.store": """ClaimOwner EFFECT_STATUSES EffectRow EffectStatus LedgerStore MemoryStore MemoryStore
+        SqliteStore Store WatchCallback open""",
     "handrail.store.postgres": "PostgresStore Server harmless_address",
     "handrail.taint": "Provenance Sanitized TaintPolicy Tainted taint_by_answer list_taints",
-    "handrail.testing": """
-        Call Crashed Expect FakeClock Finished Outcome Reply Script ScriptedModel assert_reads_only crash_at
-        play play_async run_to_crash run_tool run_tool_async
-    """,
-    "handrail.transcript": """
-        ApprovalWait ConversationId MessageBlock TranscriptBreak TranscriptCall TranscriptItem TranscriptMessage
-        TranscriptReader
-    """,
-    "handrail.transaction": """
-        CommitParticipant in_call RecordCommit Snapshotable Transaction
-        TwoPhaseParticipant UnitOfWork UnitStore check_write current enlist is_rolling_back view_for_call
-    """,
+    "handrail.testing": """Call Crashed Expect FakeClock Finished Outcome Reply Script ScriptedModel assert_reads_only
+        crash_at play play_async run_to_crash run_tool run_tool_async""",
+    "handrail.transcript": """ApprovalWait ConversationId MessageBlock TranscriptBreak TranscriptCall TranscriptItem
+        TranscriptMessage TranscriptReader""",
+    "handrail.transaction": """CommitParticipant in_call RecordCommit Snapshotable Transaction TwoPhaseParticipant
+        UnitOfWork UnitStore check_write current enlist is_rolling_back view_for_call""",
     "handrail.turns": "HasTurn Ticket Turn draw_ticket find_turn own_turn",
 }
 """What each package exports: the documents, the README and programs import it from there."""

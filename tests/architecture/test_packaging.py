@@ -1,14 +1,18 @@
-"""The files that install, check and ship the project."""
+"""The files that install, check and ship the project, and the budgets of `make size`."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
 import subprocess
+import sys
 import tomllib
 from pathlib import Path
 from typing import TypedDict, cast
+
+import pytest
 
 from tests.architecture.sources import ROOT
 from tests.wording import Wording
@@ -25,12 +29,8 @@ def test_the_library_depends_on_pydantic_and_griffe_alone() -> None:
 def test_everything_asked_for_is_pinned_with_its_hashes() -> None:
     """What `make setup` installs is the same everywhere; `make lock` brings the pins up to date."""
     settings = _settings()
-    project = settings["project"]
-    groups = [
-        project["dependencies"],
-        *project["optional-dependencies"].values(),
-        *settings["dependency-groups"].values(),
-    ]
+    project, others = settings["project"], settings["dependency-groups"].values()
+    groups = [project["dependencies"], *project["optional-dependencies"].values(), *others]
     asked_for = {_name(line) for group in groups for line in group} - {"handrail"}
     pins = re.findall(r"^([a-z0-9-]+)(?:\[[^]]*\])?==\S+(?: ;.*)? \\\n    --hash=sha256:", _pins(), re.MULTILINE)
     assert asked_for - set(pins) == set()
@@ -78,3 +78,49 @@ def _settings() -> Settings:
 def _name(requirement: str) -> str:
     match = re.match(r"[A-Za-z0-9._-]+", requirement)
     return re.sub(r"[._]", "-", match[0].lower()) if match else requirement
+
+
+SIZE = ROOT / "scripts" / "size.py"
+
+MODULE = '''"""A module
+of two lines."""
+
+# a comment
+TEXT = """a text
+of two lines"""
+def act() -> None:
+    """Act."""
+    return None  # and a comment
+'''
+
+
+def size(root: Path) -> subprocess.CompletedProcess[str]:
+    """What `make size` prints of a checkout."""
+    return subprocess.run([sys.executable, SIZE, root, "--format", "json"], capture_output=True, text=True, check=False)
+
+
+def checkout(root: Path, *, budget: int) -> Path:
+    """A checkout with one package of one module, which may have so many lines."""
+    for folder in (root / "src" / "handrail" / "serde", root / "tests"):
+        folder.mkdir(parents=True)
+    (root / "src" / "handrail" / "serde" / "codec.py").write_text(MODULE)
+    budgets = f"[tool.size]\nall = [9, 9]\ndocstrings = [9, 9]\ntests = [0, 0]\npackages = {{serde = [{budget}, 1]}}\n"
+    (root / "pyproject.toml").write_text(budgets)
+    return root
+
+
+def test_no_package_is_over_its_budget() -> None:
+    """A budget is raised by a decision record alone; see `pyproject.toml`."""
+    done = size(ROOT)
+    rows = json.loads(done.stdout)
+    over = [row for row in rows if row["lines"] > row["max_lines"] or row["modules"] > row["max_modules"]]
+    assert (over, done.returncode) == ([], 0)
+
+
+@pytest.mark.parametrize("budget, code", [(4, 0), (3, 1)])
+def test_a_package_over_its_budget_is_refused(tmp_path: Path, budget: int, code: int) -> None:
+    """Docstrings, comments and blank lines do not count; both lines of a text do. Docstrings are counted apart."""
+    done = size(checkout(tmp_path, budget=budget))
+    lines = {row["name"]: row["lines"] for row in json.loads(done.stdout)}
+    assert lines == {"serde": 4, "all": 4, "docstrings": 3, "tests": 0}
+    assert done.returncode == code

@@ -46,12 +46,10 @@ FORBIDDEN_TEXT = {
 
 NOT_IN_TESTS = {
     "unittest.mock": "write a fake that implements the interface, as those of handrail.testing",
-    "pytest.skip": "what a test needs is installed by `make setup`",
-    "pytest.importorskip": "what a test needs is installed by `make setup`",
-    "pytest.mark.skip": "remove the test, or fix what it is about",
-    "pytest.mark.skipif": "what a test needs is installed by `make setup`",
-    "pytest.xfail": "fix what the test is about",
-    "pytest.mark.xfail": "fix what the test is about",
+    **dict.fromkeys(
+        ("pytest.skip", "pytest.importorskip", "pytest.mark.skipif"), "`make setup` installs what it needs"
+    ),
+    **dict.fromkeys(("pytest.mark.skip", "pytest.xfail", "pytest.mark.xfail"), "fix what it is about, or remove it"),
     "time.sleep": "wait for an event, a thread, a process or a file descriptor, or set the clock",
     "time.perf_counter": "measure in `make bench`; a test that hangs fails by its timeout",
 }
@@ -69,10 +67,9 @@ def test_no_file_is_longer_than_a_reader_takes_in() -> None:
 
 def test_no_module_is_too_short_to_be_an_idea() -> None:
     """A module of the library has at least 60 lines, or a reason; what a package exports is no module."""
-    library = {
-        source.path.relative_to("src/handrail").as_posix(): source.text.count("\n") for source in python_sources("src")
-    }
-    short = {path for path, lines in library.items() if lines < MIN_MODULE_LINES and not path.endswith("__init__.py")}
+    modules = [source for source in python_sources("src") if source.path.name != "__init__.py"]
+    found = [source.path for source in modules if source.text.count("\n") < MIN_MODULE_LINES]
+    short = {path.relative_to("src/handrail").as_posix() for path in found}
     assert sorted(short - SHORT_MODULES.keys()) == []
     assert sorted(SHORT_MODULES.keys() - short) == [], "take these off the lists"
 
@@ -224,3 +221,64 @@ def _is_type_variable(node: ast.expr | None) -> bool:
 
 def _is_overload(node: Documented) -> bool:
     return any(isinstance(decorator, ast.Name) and decorator.id == "overload" for decorator in node.decorator_list)
+
+
+_RUN = 4
+"""So many words of a text of the library make an assertion one about its wording."""
+
+_NO_WORDING = {
+    "ended with exit code": "what pytest prints of a worker",
+    "The number of the": "what a test says of its own tool",
+    "is to be done.": "what a test says of its own tool",
+    "are those of the": "a promise of an example",
+    "the completion check of": "an attribute of ReadOnlyViolation",
+    "write to the database": "an attribute of ReadOnlyViolation",
+}
+"""Runs of words that a test may assert, with what they are."""
+
+_WORD = re.compile(r"[^\w\s]*[A-Za-z][a-z']*[^\w\s]*")
+
+Holder = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def texts(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Each text in a tree that is no docstring, in parts where values stand in it, with its line."""
+    docstrings = {
+        id(node.body[0].value)
+        for node in ast.walk(tree)
+        if isinstance(node, Holder) and node.body and isinstance(node.body[0], ast.Expr)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
+            yield node.lineno, node.value
+
+
+def runs_of_words(text: str) -> Iterator[str]:
+    """Each run of words in a text that has the length which counts."""
+    words = text.replace("\\", "").split()
+    for start in range(len(words) - _RUN + 1):
+        run = words[start : start + _RUN]
+        if all(map(_WORD.fullmatch, run)):
+            yield " ".join(run)
+
+
+def asserted(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Each text in an assertion, or in a pattern that the text of an exception has to match."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assert):
+            yield from texts(node.test)
+        elif isinstance(node, ast.Call):
+            yield from (found for word in node.keywords if word.arg == "match" for found in texts(word.value))
+
+
+def test_no_test_asserts_the_wording_of_the_library() -> None:
+    """What a test says of a text beside `tests/wording.txt` would change with it: it asserts attributes."""
+    library = {run for source in python_sources("src") for _, text in texts(source.tree) for run in runs_of_words(text)}
+    library -= set(_NO_WORDING)
+    faults = [
+        f"{source.path}:{line}: {run!r} is wording of the library; compare the whole text with the fixture `wording`"
+        for source in python_sources("tests")
+        for line, text in asserted(source.tree)
+        if (run := next((run for run in runs_of_words(text) if run in library), None)) is not None
+    ]
+    assert not faults, listed(faults)

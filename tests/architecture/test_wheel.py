@@ -16,6 +16,7 @@ import tomllib
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -80,14 +81,10 @@ def test_a_readme_without_a_repository_has_no_links_into_it() -> None:
 
 
 def _run(*command: object, cwd: Path, **variables: str) -> str:
-    done = subprocess.run(
-        [*map(str, command)],
-        cwd=cwd,
-        env=_hidden() | {"UV_PYTHON_DOWNLOADS": "never", **variables},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        encoding="utf-8",
-        check=False,
+    environment = _hidden() | {"UV_PYTHON_DOWNLOADS": "never", **variables}
+    streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "capture_output": True, "encoding": "utf-8"}
+    done: subprocess.CompletedProcess[str] = subprocess.run(
+        [*map(str, command)], cwd=cwd, env=environment, check=False, **streams
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -209,22 +206,16 @@ def everything(wheel: Path, unpacked: Path, tmp_path_factory: pytest.TempPathFac
     "page", typed_pages() if FULL else [DOCS / "tutorial" / "first-tool.md"], ids=lambda page: page.stem
 )
 @pytest.mark.timeout(200)  # it may make an environment
-def test_what_a_page_has_a_reader_type_works_from_the_wheel(
-    page: Path, everything: dict[str, str], tmp_path: Path
-) -> None:
+def test_what_a_page_has_a_reader_type_works_from_wheel(page: Path, everything: dict[str, str], tmp_path: Path) -> None:
     """Each program and each command, unchanged; the short form types one page."""
 
     def typing(line: str, folder: Path) -> str:
         words, errors = split(line)
-        done = subprocess.run(
-            words,
-            cwd=folder,
-            env=_hidden() | everything | {"PYTHONUNBUFFERED": "1"},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE if errors else subprocess.STDOUT,
-            encoding="utf-8",
-            check=False,
+        environment = _hidden() | everything | {"PYTHONUNBUFFERED": "1"}
+        streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "encoding": "utf-8"}
+        streams["stderr"] = subprocess.PIPE if errors else subprocess.STDOUT
+        done: subprocess.CompletedProcess[str] = subprocess.run(
+            words, cwd=folder, env=environment, check=False, **streams
         )
         if errors:
             (folder / errors).write_text(done.stderr, encoding="utf-8")

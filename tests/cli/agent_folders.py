@@ -47,21 +47,14 @@ You speak.
 
 PRINTING = """\
 from pydantic_ai import FunctionToolset
-
 print("the module speaks")
-
-
 def say() -> str:
     "Speaks."
     print("the tool speaks")
     return "said"
-
-
 def more(ctx):
     print("the factory speaks")
     return FunctionToolset()
-
-
 TOOLS = [say]
 TOOLSETS = {"more": more}
 """

@@ -18,16 +18,11 @@ from tests.cli.desk import Command, Ran, Terminal, fill
 @pytest.fixture(autouse=True)
 def no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the machine is set to is not part of a test."""
-    for name in (
-        "HANDRAIL_STORE",
-        "HANDRAIL_DEBUG",
-        "FORCE_COLOR",
-        "NO_COLOR",
-        "TTY_COMPATIBLE",
-        "TTY_INTERACTIVE",
-        "COLUMNS",
-        "LINES",
-    ):
+    own, of_rich = (
+        ("HANDRAIL_STORE", "HANDRAIL_DEBUG"),
+        ("FORCE_COLOR", "NO_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"),
+    )
+    for name in (*own, *of_rich, "COLUMNS", "LINES"):
         monkeypatch.delenv(name, raising=False)
 
 

@@ -1,19 +1,25 @@
-"""`handrail check`: everything that can be known of an agent without a model."""
+"""`handrail new` makes a folder that runs as it is; `handrail check` says all that is known without a model."""
 
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
-from textwrap import dedent
 
 import pytest
 
+from handrail.cli import agents
+from handrail.cli.agents import write_agent_folder
 from handrail.contrib.tools import python as section
+from handrail.errors import AgentError
 from tests.agents.kit import agent
 from tests.cli.agent_folders import PRINTING, PRINTING_AGENT, write
 from tests.cli.desk import Command, Ran, Terminal
+from tests.kit import raises
 from tests.wording import Wording
 
 Check = Callable[..., Ran]
@@ -26,35 +32,14 @@ def check(capsys: pytest.CaptureFixture[str], folder: Path) -> Check:
     return lambda *words: command("check", "desk.agent", *words)
 
 
-def test_the_tools_are_shown_with_what_is_known_of_them(check: Check, wording: Wording) -> None:
-    """What they do to the world, whether rules let them run, and where they are from; no model is needed."""
-    ran = check()
-    assert ran.code == 0
-    assert [line.split() for line in ran.out.splitlines()] == [
-        ["tool", "effect", "approval", "from", "section", "policies"],
-        ["look", "read", "allow", "tool", "look", "(tools.py)", "-", "-"],
-        ["note", "state", "ask", "tool", "note", "(tools.py)", "-", "-"],
-    ]
-    assert ran.err == wording
-
-
 def test_for_programs_there_is_one_document(check: Check, wording: Wording) -> None:
     """With the schemas of the tools."""
     told = json.loads(check("--format", "json").out)
     tool = told["tools"].pop()
     assert tool.pop("approval")["verdict"] == "ask"
     assert tool.pop("parameters")["required"] == ["text"]
-    assert tool == {
-        "name": "note",
-        "description": "Notes something.",
-        "effect": "state",
-        "source": wording,
-        "section": "",
-        "policies": [],
-        "on_arguments": [],
-        "hints": [],
-        "untrusted": False,
-    }
+    names = {"name": "note", "description": "Notes something.", "effect": "state", "source": wording, "section": ""}
+    assert tool == names | {"policies": [], "on_arguments": [], "hints": [], "untrusted": False}
     assert [one["name"] for one in told.pop("tools")] == ["look"]
     assert told.pop("estimated_tokens_saved") == 0
     assert told.pop("taint") == []
@@ -65,43 +50,24 @@ def test_what_closed_sections_save_is_estimated(check: Check, folder: Path, word
     """In a line of its own."""
     section = 'MarkdownSection(title="Guide", template="word " * 1000, summary="A guide.")'
     module = f"from handrail.prompt import MarkdownSection\nTOOLSETS = [{section}]\n"
-    desk = "---\nname: desk\ntoolsets: [guide]\n---\nWork.\n"
-    (folder / "tools.py").write_text(module, encoding="utf-8")
-    (folder / "desk.agent").write_text(desk, encoding="utf-8")
+    write(folder, tools__py=module, desk__agent=agent("desk", toolsets="[guide]"))
     ran = check()
-    assert ran.code == 0
-    assert ran.err == wording
+    assert (ran.code, ran.err) == (0, wording)
     assert 1_000 < json.loads(check("--format", "json").out)["estimated_tokens_saved"] < 1_250
 
 
 MARKED = """
 from pydantic_ai import Tool
-
 from handrail import tool
-
-
 @tool(effect="read", untrusted=True)
 def read_mail() -> str:
     "Read a mail."
-    return ""
-
-
 @tool(effect="external")
 def pay() -> str:
     "Pay."
-    return ""
-
-
 def _mail() -> str:
     "Mail."
-    return ""
-
-
-mailer = Tool(_mail, name="mailer")
-reading = Tool(_mail, name="reading", metadata={"effect": "read"})
-
-
-TOOLS = [read_mail, pay, mailer, reading]
+TOOLS = [read_mail, pay, Tool(_mail, name="mailer"), Tool(_mail, name="reading", metadata={"effect": "read"})]
 """
 
 
@@ -113,10 +79,10 @@ def test_agents_that_can_be_tainted_and_act_are_named(
     write(
         folder,
         tools__py=MARKED,
-        desk__agent="---\nname: desk\ntools: [pay, mailer, reading]\ntoolsets: [reader]\n---\nWork.\n",
-        reader__agent="---\nname: reader\ntools: [read_mail]\n---\nRead.\n",
+        desk__agent=agent("desk", tools="[pay, mailer, reading]", toolsets="[reader]"),
+        reader__agent=agent("reader", tools="[read_mail]"),
         rules__yaml=f"tainted: {tainted}\n",
-        pyproject__toml="[tool.handrail]\napproval = 'rules.yaml'\n",
+        pyproject__toml=RULED,
     )
     told = json.loads(check("--format", "json").out)
     assert told["problems"] == []
@@ -126,6 +92,7 @@ def test_agents_that_can_be_tainted_and_act_are_named(
     assert f"taint: {remark[:20]}" in check().err
 
 
+RULED = "[tool.handrail]\napproval = 'rules.yaml'\n"
 RULES = """
 allow:
   - {tool: note, arguments: {text: "buy *"}}
@@ -141,21 +108,12 @@ def test_rules_on_arguments_are_shown_for_each_tool(
     check: Check, folder: Path, terminal: Terminal, wording: Wording
 ) -> None:
     """Those that can say something else than what holds without them; at 80 columns too, and for programs."""
-    other = "---\nname: other\n---\nHello.\n"
-    write(folder, other__agent=other, rules__yaml=RULES, pyproject__toml="[tool.handrail]\napproval = 'rules.yaml'\n")
-    ran = check()
-    assert ran.code == 0, ran.err
-    assert [line.split() for line in ran.out.splitlines()[4:]] == [
-        ["tool", "says", "where", "its", "arguments", "are", "rule"],
-        ["note", "deny", "text:", "**secret**", "rules.yaml:7"],
-        ["note", "allow", "text:", "buy", "*", "rules.yaml:3"],
-    ]
+    write(folder, other__agent=agent("other"), rules__yaml=RULES, pyproject__toml=RULED)
+    assert check().code == 0
     (_, note) = json.loads(check("--format", "json").out)["tools"]
     assert note["approval"]["verdict"] == "ask"
-    assert note["on_arguments"] == [
-        {"verdict": "deny", "arguments": {"text": "**secret**"}, "rule": "rules.yaml:7"},
-        {"verdict": "allow", "arguments": {"text": "buy *"}, "rule": "rules.yaml:3"},
-    ]
+    rules = [tuple(one.values()) for one in note["on_arguments"]]
+    assert rules == [("deny", {"text": "**secret**"}, "rules.yaml:7"), ("allow", {"text": "buy *"}, "rules.yaml:3")]
     assert terminal.run("check", "desk.agent", width=80) == 0
     assert terminal.lines == wording
     assert all(len(line) <= 80 for line in terminal.lines if "rules.yaml" in line)
@@ -166,11 +124,9 @@ def test_keys_that_may_not_mean_what_they_say_are_hinted_at(check: Check, folder
     tools = """
     from pydantic_ai import Tool
     from handrail.prompt import IdempotencyConfig
-
     def move(address: str) -> str:
         "Moves."
         return address
-
     once, by_name = IdempotencyConfig(), IdempotencyConfig(strategy="params", param_keys=("address",))
     TOOLS = [
         Tool(move, name="silent", metadata={"idempotency": by_name}),
@@ -178,7 +134,7 @@ def test_keys_that_may_not_mean_what_they_say_are_hinted_at(check: Check, folder
         Tool(move, name="fine", metadata={"effect": "external", "idempotency": once}),
     ]
     """
-    write(folder, desk__agent="---\nname: desk\ntools: [silent, auto, fine]\n---\nHello.\n", tools__py=dedent(tools))
+    write(folder, desk__agent=agent("desk", tools="[silent, auto, fine]"), tools__py=tools)
     ran = check()
     assert ran.code == 0
     hints = [line.split(":")[1].strip() for line in ran.err.splitlines() if line.startswith("hint:")]
@@ -190,49 +146,39 @@ def test_keys_that_may_not_mean_what_they_say_are_hinted_at(check: Check, folder
 _BOX = """
 from handrail.agents import SandboxOptions, sandbox_toolset
 from handrail.contrib.tools import Podman
-
 ENGINE = Podman(image="x", command=("podman-of-no-machine",))
 TOOLSETS = {"box": sandbox_toolset(options=SandboxOptions(engine=ENGINE))}
 """
 
 
-def test_interpreter_that_is_not_installed_is_named(
-    check: Check, folder: Path, monkeypatch: pytest.MonkeyPatch, wording: Wording
-) -> None:
+def test_interpreter_is_missed(check: Check, folder: Path, monkeypatch: pytest.MonkeyPatch, wording: Wording) -> None:
     """With the command that installs it; if it is installed, the tool is shown."""
-    write(folder, desk__agent="---\nname: desk\ntoolsets: [python]\n---\nHello.\n", tools__py=_BOX)
-    ran = check("--format", "json")
-    assert (ran.code, [tool["name"] for tool in json.loads(ran.out)["tools"]]) == (0, ["evaluate_python"])
+    write(folder, desk__agent=agent("desk", toolsets="[python]"), tools__py=_BOX)
+    assert [tool["name"] for tool in json.loads(check("--format", "json").out)["tools"]] == ["evaluate_python"]
 
     def missing(_module: str) -> None:
         """As for a module that is not installed."""
 
     monkeypatch.setattr(section, "find_spec", missing)
     ran = check()
-    assert ran.code == 1
-    assert ran.err == wording
+    assert (ran.code, ran.err) == (1, wording)
     # With another toolset that cannot be made: each is named.
-    write(folder, desk__agent="---\nname: desk\ntoolsets: [box, python]\n---\nHello.\n", tools__py=_BOX)
+    write(folder, desk__agent=agent("desk", toolsets="[box, python]"), tools__py=_BOX)
     ran = check()
-    assert ran.code == 1
-    assert ran.err == wording
+    assert (ran.code, ran.err) == (1, wording)
 
 
-def test_sandbox_that_is_not_installed_is_named(
-    check: Check, folder: Path, monkeypatch: pytest.MonkeyPatch, wording: Wording
-) -> None:
+def test_sandbox_is_missed(check: Check, folder: Path, monkeypatch: pytest.MonkeyPatch, wording: Wording) -> None:
     """With the command that installs it; if it is installed, the tool is shown."""
     git = shutil.which("git")
     assert git is not None
-    write(folder, desk__agent="---\nname: desk\ntoolsets: [sandbox]\n---\nHello.\n")
-    ran = check("--format", "json")
-    assert (ran.code, [tool["name"] for tool in json.loads(ran.out)["tools"]]) == (0, ["shell_execute"])
+    write(folder, desk__agent=agent("desk", toolsets="[sandbox]"))
+    assert [tool["name"] for tool in json.loads(check("--format", "json").out)["tools"]] == ["shell_execute"]
     (folder / "bin").mkdir()
     (folder / "bin" / "git").symlink_to(git)
     monkeypatch.setenv("PATH", str(folder / "bin"))
     ran = check()
-    assert ran.code == 1
-    assert ran.err == wording
+    assert (ran.code, ran.err) == (1, wording)
 
 
 UNBOUND = """
@@ -241,49 +187,35 @@ from handrail.prompt import Section
 from handrail.resources import Resource
 from handrail.filesystem import Filesystem
 from typing import Annotated
-
 class Rates: ...
 class Clerk: ...
-
 @tool
 def note(text: str, files: Filesystem, rates: Annotated[Rates, Resource]) -> str:
     "Notes something."
     return text
-
 @tool
 def look(clerk: Annotated[Clerk, Resource], rates: Annotated[Rates | None, Resource] = None) -> str:
     "Looks."
     return ""
-
 TOOLS = [note]
 TOOLSETS = {"looks": Section(title="Looks", tools=[look])}
 """
 
 
-def settings(lines: str) -> str:
-    """The settings of a project."""
-    return f"[tool.handrail]\n{lines}\n"
-
-
 BELLS = """
 from pydantic_ai.toolsets import FunctionToolset
-
 def ring() -> str:
     "Rings."
     return ""
-
 def bells(ctx):
     return FunctionToolset([ring])
-
 TOOLSETS = [bells]
 """
 TWICE = """
 from pydantic_ai.toolsets import FunctionToolset
-
 def look() -> str:
     "Looks."
     return ""
-
 TOOLS = [look]
 TOOLSETS = {"eyes": FunctionToolset([look])}
 """
@@ -296,99 +228,72 @@ deny:
 """
 RINGS = {"desk__agent": agent("desk", toolsets="[bells]"), "tools__py": BELLS}
 CALLS = {"desk__agent": agent("desk", toolsets="[other]"), "other__agent": agent("other", toolsets="[bells]")}
-STORE_INSIDE = settings("store = 'sqlite:///data/desk.db'")
+
+
+def case(
+    code: int, *, rules: str = "", settings: str = "", toolsets: str = "", **files: str
+) -> tuple[int, dict[str, str]]:
+    """The exit code, and the files that are written beside those of the fixture."""
+    made = {"rules__yaml": rules, "pyproject__toml": settings and f"[tool.handrail]\n{settings}\n"}
+    made["desk__agent"] = toolsets and agent("desk", toolsets=toolsets)
+    return code, {**{name: text for name, text in made.items() if text}, **files}
+
+
+def inside(toolsets: str, path: str = "data/desk.db") -> tuple[int, dict[str, str]]:
+    """An agent with toolsets, and a store that lies in its folder."""
+    return case(0, toolsets=toolsets, settings=f"store = 'sqlite:///{path}'")
+
 
 FOLDERS: dict[str, tuple[int, dict[str, str]]] = {
-    "rules and model of the project": (
-        0,
-        {"pyproject__toml": settings("approval = 'rules.yaml'\nmodel = 'groq:knows'"), "rules__yaml": "deny: [note]"},
+    "rules and model of the project": case(
+        0, settings="approval = 'rules.yaml'\nmodel = 'groq:knows'", rules="deny: [note]"
     ),
-    "rules on arguments that never speak": (
-        0,
-        {"rules__yaml": "ask: [note]\nallow: [{tool: note, arguments: {text: a}}]\n"},
+    "rules on arguments that never speak": case(0, rules="ask: [note]\nallow: [{tool: note, arguments: {text: a}}]\n"),
+    "rules that name what there is not": case(1, rules=MISSPELT),
+    "rules of the project that name what there is not": case(1, rules=MISSPELT, settings="approval = 'rules.yaml'"),
+    "a rule that may match nothing": case(0, rules="deny: [{tool: refund, expect: unmatched}]\n"),
+    "a file of rules with a fault": case(1, rules="deny: note"),
+    "a module that cannot be imported": case(1, tools__py="1 / 0", rules="deny: [note]"),
+    "a module of an agent that is called": case(
+        1, toolsets="[clerk]", clerk__agent=agent("clerk", tools="[note]"), tools__py="1 / 0"
     ),
-    "rules that name what there is not": (1, {"rules__yaml": MISSPELT}),
-    "rules of the project that name what there is not": (
+    "the tools of a factory": case(0, rules="deny: [ring]", **RINGS),
+    "the tools of agents that are called": case(0, rules="deny: [ring]", **CALLS, tools__py=BELLS),
+    "a name that no factory has": case(1, rules="deny: [rnig]", **RINGS),
+    "every problem at once": case(
         1,
-        {"rules__yaml": MISSPELT, "pyproject__toml": settings("approval = 'rules.yaml'")},
+        desk__agent=agent("desk", tools="[look, fly]", toolsets="[swim]"),
+        other__agent="---\nname: other\ntoolz: []\n---\nHello.\n",
+        settings="modle = 'x'",
     ),
-    "a rule that may match nothing": (0, {"rules__yaml": "deny: [{tool: refund, expect: unmatched}]\n"}),
-    "a file of rules with a fault": (1, {"rules__yaml": "deny: note"}),
-    "a module that cannot be imported": (1, {"tools__py": "1 / 0", "rules__yaml": "deny: [note]"}),
-    "a module of an agent that is called": (
+    "names that are taken twice": case(
+        1, desk__agent=agent("desk", tools="[look]", toolsets="[eyes]"), tools__py=TWICE
+    ),
+    "a factory of an agent that is called": case(
+        1, toolsets="[other]", other__agent=agent("other", toolsets="[desk, broken]"), tools__py=BROKEN
+    ),
+    "an agent file without front matter": case(1, desk__agent="Hello.\n"),
+    "an unknown model": case(1, settings="model = 'nobody:knows'"),
+    "a script as the model of a project": case(1, settings="model = 'script:play.yaml'"),
+    "an unknown store": case(1, settings="store = 'mysql://ada:secret@host/db'"),
+    "a store without a scheme": case(1, settings="store = 'desk.db'"),
+    "resources that nothing binds": case(
         1,
-        {
-            "desk__agent": agent("desk", toolsets="[clerk]"),
-            "clerk__agent": agent("clerk", tools="[note]"),
-            "tools__py": "1 / 0",
-        },
+        desk__agent=agent("desk", tools="[note]", toolsets="[other]"),
+        other__agent=agent("other", toolsets="[looks]"),
+        tools__py=UNBOUND,
     ),
-    "the tools of a factory": (0, {**RINGS, "rules__yaml": "deny: [ring]"}),
-    "the tools of agents that are called": (0, {**CALLS, "tools__py": BELLS, "rules__yaml": "deny: [ring]"}),
-    "a name that no factory has": (1, {**RINGS, "rules__yaml": "deny: [rnig]"}),
-    "every problem at once": (
-        1,
-        {
-            "desk__agent": agent("desk", tools="[look, fly]", toolsets="[swim]"),
-            "other__agent": "---\nname: other\ntoolz: []\n---\nHello.\n",
-            "pyproject__toml": settings("modle = 'x'"),
-        },
+    "broken neighbours": case(0, other__agent="nothing", first__agent=agent("same"), second__agent=agent("same")),
+    "a broken agent that is called": case(
+        1, desk__agent=agent("desk", tools="[look]", toolsets="[other]"), other__agent="nothing"
     ),
-    "names that are taken twice": (
-        1,
-        {"desk__agent": agent("desk", tools="[look]", toolsets="[eyes]"), "tools__py": TWICE},
-    ),
-    "a factory of an agent that is called": (
-        1,
-        {
-            "desk__agent": agent("desk", toolsets="[other]"),
-            "other__agent": agent("other", toolsets="[desk, broken]"),
-            "tools__py": BROKEN,
-        },
-    ),
-    "an agent file without front matter": (1, {"desk__agent": "Hello.\n"}),
-    "an unknown model": (1, {"pyproject__toml": settings("model = 'nobody:knows'")}),
-    "a script as the model of a project": (1, {"pyproject__toml": settings("model = 'script:play.yaml'")}),
-    "an unknown store": (1, {"pyproject__toml": settings("store = 'mysql://ada:secret@host/db'")}),
-    "a store without a scheme": (1, {"pyproject__toml": settings("store = 'desk.db'")}),
-    "resources that nothing binds": (
-        1,
-        {
-            "desk__agent": agent("desk", tools="[note]", toolsets="[other]"),
-            "other__agent": agent("other", toolsets="[looks]"),
-            "tools__py": UNBOUND,
-        },
-    ),
-    "broken neighbours": (
-        0,
-        {"other__agent": "nothing", "first__agent": agent("same"), "second__agent": agent("same")},
-    ),
-    "a broken agent that is called": (
-        1,
-        {"desk__agent": agent("desk", tools="[look]", toolsets="[other]"), "other__agent": "nothing"},
-    ),
-    "a store that file tools can reach": (
-        0,
-        {"desk__agent": agent("desk", toolsets="[files]"), "pyproject__toml": STORE_INSIDE},
-    ),
-    "a store that the shell can reach": (
-        0,
-        {"desk__agent": agent("desk", toolsets="[shell]"), "pyproject__toml": STORE_INSIDE},
-    ),
-    "a store that no tool reaches": (
-        0,
-        {"desk__agent": agent("desk", toolsets="[planning]"), "pyproject__toml": STORE_INSIDE},
-    ),
-    "a store beside the folder": (
-        0,
-        {
-            "desk__agent": agent("desk", toolsets="[files]"),
-            "pyproject__toml": settings("store = 'sqlite:///../desk.db'"),
-        },
-    ),
-    "modules and factories that print": (0, {"desk__agent": PRINTING_AGENT, "tools__py": PRINTING}),
+    "a store that file tools can reach": inside("[files]"),
+    "a store that the shell can reach": inside("[shell]"),
+    "a store that no tool reaches": inside("[planning]"),
+    "a store beside the folder": inside("[files]", "../desk.db"),
+    "modules and factories that print": case(0, desk__agent=PRINTING_AGENT, tools__py=PRINTING),
 }
-"""Folders by what is in them: the exit code, and the files that are written beside those of the fixture."""
+"""Folders by what is in them."""
 
 
 @pytest.mark.parametrize("what", FOLDERS)
@@ -403,3 +308,113 @@ def test_findings_of_a_folder(check: Check, folder: Path, wording: Wording, what
     assert (told["ok"], bool(told["problems"])) == (code == 0, code == 1)
     assert "secret" not in ran.err
     assert not list(folder.rglob("*.db"))
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder that commands are typed in."""
+    place = tmp_path / "place"
+    place.mkdir()
+    monkeypatch.chdir(place)
+    return place
+
+
+def test_a_new_agent_passes_its_own_test(handrail: Command, place: Path) -> None:
+    """By pytest, as generated."""
+    assert handrail("new", "My-Desk_2").code == 0
+    words = (sys.executable, "-m", "pytest", "-q", "-W", "error", "-p", "no:cacheprovider", "My-Desk_2")
+    done = subprocess.run(words, capture_output=True, check=False, cwd=place, encoding="utf-8")
+    assert done.returncode == 0, done.stdout
+    assert "1 passed" in done.stdout
+
+
+def test_new_agent_is_right(handrail: Command, place: Path, monkeypatch: pytest.MonkeyPatch, wording: Wording) -> None:
+    """It can be checked, and run by the command that is shown."""
+    monkeypatch.delenv("HANDRAIL_STORE")
+    ran = handrail("new", "jotter", "--folder", "agents")
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out.splitlines()[0] == wording
+    checked = handrail("check", "agents/jotter/jotter.agent")
+    assert checked.code == 0, checked.err
+    assert [line.split()[:3] for line in checked.out.splitlines()[1:]] == [
+        ["list_notes", "read", "allow"],
+        ["add_note", "state", "ask"],
+    ]
+    name, *words = shlex.split(ran.out.splitlines()[1])
+    assert name == "handrail"
+    done = handrail(*words)
+    assert (done.code, done.out) == (0, wording), done.err
+
+
+def test_a_new_agent_needs_consent_or_a_rule_without_terminal(handrail: Command, place: Path, wording: Wording) -> None:
+    """Its rules have that rule in a comment."""
+    assert handrail("new", "jotter").code == 0
+    words = ("run", "jotter/jotter.agent", "Remember that I want to buy milk.", "--model", "script:jotter/script.yaml")
+    denied = handrail(*words)
+    assert denied.code == 1
+    assert [
+        line for line in denied.err.splitlines() if line.startswith('jotter: add_note(text="buy milk") ')
+    ] == wording
+    rules = place / "jotter" / "approval.yaml"
+    rules.write_text(rules.read_text().replace("# allow:\n#   - add_note\n", "allow:\n  - add_note\n"))
+    ran = handrail(*words)
+    assert (ran.code, ran.out) == (0, wording), ran.err
+
+
+NO_NAMES = [
+    *(pytest.param("a b", id="blank"), pytest.param("../x", id="path"), pytest.param("", id="empty")),
+    *(pytest.param("é", id="not ASCII"), pytest.param("x" * 65, id="long"), "files", "planning"),
+]
+
+
+@pytest.mark.parametrize("name", NO_NAMES)
+def test_a_name_that_no_agent_may_have_is_told(handrail: Command, place: Path, name: str, wording: Wording) -> None:
+    """Exit code 2, and nothing is written."""
+    ran = handrail("new", name)
+    assert (ran.code, ran.out, ran.err) == (2, "", wording)
+    assert list(place.iterdir()) == []
+
+
+@pytest.mark.parametrize("words", [("run", "x.agent", "hello"), ("check", "x.agent"), ("new", "x")])
+def test_without_the_extra_agents_say_what_to_install(
+    handrail: Command, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], wording: Wording, place: Path
+) -> None:
+    """The commands over a store work all the same, and so does the help."""
+    (place / "x.agent").touch()
+    monkeypatch.setattr(agents, "find_spec", lambda _name: None)  # pyright: ignore[reportUnknownArgumentType, reportUnknownLambdaType]
+    ran = handrail(*words)
+    assert (ran.code, ran.out, ran.err) == (1, "", wording)
+    assert handrail(words[0], "--help").code == 0
+    assert handrail("sessions", "list").code == 0
+
+
+@pytest.mark.parametrize("name", ["a", "my-desk", "n" * 64])
+def test_the_modules_are_as_ruff_formats_them(tmp_path: Path, name: str) -> None:
+    """With its defaults, whatever the name of the agent; so a project that formats its code leaves them alone."""
+    folder = write_agent_folder(name, tmp_path)
+    command = [sys.executable, "-m", "ruff", "format", "--isolated", "--diff", str(folder)]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stdout) == (0, "")
+
+
+@pytest.mark.parametrize("kind", ["file", "folder", "link"])
+def test_nothing_is_overwritten(tmp_path: Path, kind: str, wording: Wording) -> None:
+    """Not even an empty folder, or a link to nothing."""
+    there = tmp_path / "desk"
+    if kind == "file":
+        there.write_text("mine")
+    elif kind == "folder":
+        there.mkdir()
+    else:
+        there.symlink_to(tmp_path / "nowhere")
+    with raises(AgentError, wording):
+        write_agent_folder("desk", tmp_path)
+    assert list(tmp_path.iterdir()) == [there]
+
+
+def test_a_place_that_cannot_be_written_to_is_told(tmp_path: Path, wording: Wording) -> None:
+    """A file where a folder should be, say."""
+    (tmp_path / "file").write_text("mine")
+    with raises(AgentError, wording):
+        write_agent_folder("desk", tmp_path / "file")
+    assert (tmp_path / "file").read_text() == "mine"

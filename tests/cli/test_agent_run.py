@@ -6,30 +6,33 @@ import io
 import os
 import re
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from cyclopts import CycloptsError
 
 from handrail.cli import main
+from handrail.cli.agents.run import read_prompt
+from handrail.cli.agents.settings import NamedModel, chosen_model, chosen_store, resolve_model, within
+from handrail.testing import ScriptedModel
 from tests.agents.kit import agent
 from tests.cli.agent_folders import call, events, noting, script, write
 from tests.cli.desk import Run
+from tests.kit import raises
 from tests.wording import Wording
 
 HELLO = {"text": "Hello."}
 
 COUNTING = """
 from pathlib import Path
-
 def look() -> str:
     "Looks, and leaves a trace."
     Path("looked").touch()
     return ""
-
 def note() -> str:
     "Notes nothing."
     return ""
-
 TOOLS = [look, note]
 """
 
@@ -54,8 +57,7 @@ def test_without_input_nothing_runs(run: Run, folder: Path, wording: Wording) ->
     """Exit code 2, and what to type."""
     for words in (("--model", script(folder, HELLO)), ()):  # it is told before a model is missed
         ran = run(*words)
-        assert (ran.code, ran.out) == (2, "")
-        assert ran.err == wording
+        assert (ran.code, ran.out, ran.err) == (2, "", wording)
         assert len(ran.err.splitlines()) == 1
 
 
@@ -71,22 +73,11 @@ def test_for_programs_there_are_only_events(run: Run, folder: Path) -> None:
     ran = run("note it", "--model", noting(folder, "milk"), "--format", "json", "--approve", "approve-all")
     assert (ran.code, ran.err) == (0, "")
     told = events(ran.out)
-    assert [event["event"] for event in told if event["event"] != "text_delta"] == [
-        "run_started",
-        "call_started",
-        "call_ended",
-        "run_ended",
-    ]
-    assert told[-1] | {"at": ""} == {
-        "event": "run_ended",
-        "at": "",
-        "path": ["desk"],
-        "status": "done",
-        "output": "Done.",
-        "usage": told[-1]["usage"],
-        "session_id": told[0]["session_id"],
-        "unknown": {},
-    }
+    names = [event["event"] for event in told if event["event"] != "text_delta"]
+    assert names == ["run_started", "call_started", "call_ended", "run_ended"]
+    ended = {"event": "run_ended", "at": "", "path": ["desk"], "status": "done", "output": "Done.", "unknown": {}}
+    assert told[-1] | {"at": ""} == ended | {name: told[-1][name] for name in ("usage", "session_id")}
+    assert told[-1]["session_id"] == told[0]["session_id"]
 
 
 @pytest.mark.requirement("A-30")
@@ -155,13 +146,11 @@ def test_output_that_cannot_be_written_is_told(
 REMOVING = """
 from pathlib import Path
 from handrail import tool
-
 @tool(effect="external")
 def note(text: str) -> str:
     "Notes something, and loses the store."
     Path("desk.db").rename("moved.db")
     return text
-
 TOOLS = [note]
 """
 
@@ -214,6 +203,8 @@ def broken(ctx):
 
 TOOLSETS = [bells, broken]
 """
+RINGS = {"desk__agent": agent("desk", toolsets="[bells]"), "tools__py": BELLS}
+RULED = "[tool.handrail]\napproval = 'rules.yaml'\n"
 WRONG = "deny: [noet, {tool: '*', agent: dsk}]"
 APPROVED, RULES = "--approve approve-all", "--rules rules.yaml"
 
@@ -226,33 +217,19 @@ RUNS: dict[str, tuple[int, str, dict[str, str]]] = {
     "with a factory that raises": (1, "", {"desk__agent": agent("desk", toolsets="[broken]"), "tools__py": BELLS}),
     "with a reply that is not expected": (1, "--model script:other.yaml", {}),
     "under wrong rules": (2, RULES, {"rules__yaml": WRONG}),
-    "under wrong rules of the project": (
-        2,
-        "",
-        {"rules__yaml": WRONG, "pyproject__toml": "[tool.handrail]\napproval = 'rules.yaml'\n"},
-    ),
-    "under rules for a tool that no factory has": (
-        2,
-        RULES,
-        {"desk__agent": agent("desk", toolsets="[bells]"), "tools__py": BELLS, "rules__yaml": "deny: [rnig]"},
-    ),
-    "with an unknown key in the agent file": (2, "", {"desk__agent": "---\nname: desk\ntoolz: [x]\n---\nHello.\n"}),
+    "under wrong rules of the project": (2, "", {"rules__yaml": WRONG, "pyproject__toml": RULED}),
+    "under rules for a tool that no factory has": (2, RULES, {**RINGS, "rules__yaml": "deny: [rnig]"}),
     "with an unknown tool": (2, "", {"desk__agent": agent("desk", tools="[fly]")}),
-    "without front matter": (2, "", {"desk__agent": "Hello.\n"}),
     "with a module that raises": (2, "", {"tools__py": "1 / 0\n"}),
     "with an unknown setting": (2, "", {"pyproject__toml": "[tool.handrail]\nmodle = 'x'\n"}),
     "without its rules": (2, "", {"pyproject__toml": "[tool.handrail]\napproval = 'nowhere.yaml'\n"}),
-    "on an unknown model": (2, "--model nobody:x", {}),
     "on an empty model": (2, "--model=", {}),
-    "on a script that is not there": (2, "--model script:nowhere.yaml", {}),
     "with two inputs": (2, "-", {}),
     "with an unknown option": (2, "--modl test", {}),
-    "of a session without a store": (2, "--session one", {}),
     "answered later without a store": (2, "--approve later", {}),
     "without depth": (2, "--max-depth 0", {}),
     "in a file": (2, "--root tools.py", {}),
     "with a choice that is not there": (2, "--approve maybe", {}),
-    "with a word too many": (2, "world", {}),
 }
 """Runs: the exit code, the options, and the files that are written beside those of the fixture."""
 
@@ -279,3 +256,105 @@ def test_without_a_model_or_with_an_empty_input_nothing_runs(run: Run, wording: 
         ran = run(*words)
         assert (ran.code, ran.out, len(ran.err.splitlines())) == (2, "", 1)
         assert ran.err == wording
+
+
+class Keyboard(io.StringIO):
+    """A terminal, or something else that holds text."""
+
+    def __init__(self, text: str = "", *, terminal: bool = False) -> None:
+        super().__init__(text)
+        self._terminal = terminal
+
+    def isatty(self) -> bool:
+        return self._terminal
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_input_is_read_where_that_is_asked_for(terminal: bool, wording: Wording) -> None:
+    """From a terminal too, up to the end of the input."""
+    assert read_prompt(None, Keyboard("sort it", terminal=terminal), reading=True) == "sort it"
+    with raises(CycloptsError, wording):
+        read_prompt("sort it", Keyboard("", terminal=terminal), reading=True)
+    for nothing in (Keyboard(" ", terminal=terminal), None):
+        with raises(CycloptsError, wording):
+            read_prompt(None, nothing, reading=True)
+
+
+@pytest.mark.parametrize("content, mode", [(b"caf\xe9", "strict"), (b"caf\xe9", "surrogateescape")])
+def test_input_that_is_no_utf_8_is_told(content: bytes, mode: str, wording: Wording) -> None:
+    """Whatever the stream makes of it."""
+    stream = io.TextIOWrapper(io.BytesIO(content), encoding="utf-8", errors=mode)
+    with raises(CycloptsError, wording):
+        read_prompt(None, stream)
+
+
+CHOSEN_STORES = [
+    ("sqlite:///a.db", "sqlite:///b.db", {"HANDRAIL_STORE": "sqlite:///c.db"}, "sqlite:///a.db"),
+    (None, "sqlite:///b.db", {"HANDRAIL_STORE": "sqlite:///c.db"}, "sqlite:////desk/b.db"),
+    (None, None, {"HANDRAIL_STORE": " sqlite:///c.db "}, "sqlite:///c.db"),
+    *((None, None, {"HANDRAIL_STORE": ""}, None), (None, None, {}, None), ("memory:", "sqlite:///b.db", {}, None)),
+    (None, "memory:", {"HANDRAIL_STORE": "sqlite:///c.db"}, None),
+]
+
+
+@pytest.mark.parametrize("typed, project, environment, url", CHOSEN_STORES)
+def test_the_store_is_the_one_that_was_typed_then_that_of_the_project(
+    typed: str | None, project: str | None, environment: Mapping[str, str], url: str | None
+) -> None:
+    """Then that of the environment; one in memory is none."""
+    assert chosen_store(typed, project, Path("/desk"), environment) == url
+
+
+PLACES = [
+    *(("sqlite:////srv/desk.db", "sqlite:////srv/desk.db"), ("postgresql://host/desk", "postgresql://host/desk")),
+    ("sqlite:///my%20desk.db", "sqlite:////desk/my%20desk.db"),
+]
+
+
+@pytest.mark.parametrize("url, placed", PLACES)
+def test_a_database_of_a_project_lies_in_its_folder(url: str, placed: str) -> None:
+    """Wherever the command is typed."""
+    assert within(Path("/desk"), url) == placed
+
+
+MODEL = {"HANDRAIL_MODEL": " d "}
+
+
+CHOSEN_MODELS = [
+    ("a", "b", "c", MODEL, NamedModel("a", "--model")),
+    (None, "b", "c", MODEL, NamedModel("b", "the agent file")),
+    (None, None, "c", MODEL, NamedModel("c", "[tool.handrail] of pyproject.toml")),
+    (None, None, None, MODEL, NamedModel("d", "HANDRAIL_MODEL")),
+    *((None, None, None, {"HANDRAIL_MODEL": " "}, None), (None, None, None, {}, None)),
+]
+
+
+@pytest.mark.parametrize("typed, file, project, environment, chosen", CHOSEN_MODELS)
+def test_what_is_typed_counts_most(
+    typed: str | None, file: str | None, project: str | None, environment: Mapping[str, str], chosen: NamedModel | None
+) -> None:
+    """Then the agent file, then the project, then the environment."""
+    assert chosen_model(typed, file, project, environment) == chosen
+
+
+@pytest.mark.parametrize("name", ["openai:gpt-5.2", "gpt-5", "nobody:gpt-5", ":", "openai:", "groq:llama"])
+def test_a_model_that_cannot_be_used_is_told(name: str, monkeypatch: pytest.MonkeyPatch, wording: Wording) -> None:
+    """A key, a package or the model may be missing; nothing has been asked yet."""
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    with raises(CycloptsError, wording):
+        resolve_model(NamedModel(name, "the agent file"))
+
+
+def test_a_script_plays_a_model(tmp_path: Path, wording: Wording) -> None:
+    """It counts for every agent of the run, as a model that is typed does."""
+    script = tmp_path / "script.yaml"
+    script.write_text("replies: [{text: Hello.}]")
+    named = NamedModel(f"script:{script}", "--model")
+    assert isinstance(resolve_model(named), ScriptedModel)
+    assert named.typed
+    assert NamedModel(f"script:{script}", "HANDRAIL_MODEL").typed
+    assert not NamedModel("test", "HANDRAIL_MODEL").typed
+    with raises(CycloptsError, wording):
+        resolve_model(NamedModel(f"script:{script}", "the agent file"))
+    with raises(CycloptsError, wording):
+        resolve_model(NamedModel("script: ", "--model"))

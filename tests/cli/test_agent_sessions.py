@@ -9,14 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from handrail import store
 from handrail import store as stores
-from handrail.cli import main
 from handrail.cli.agents.settings import opened_session
 from handrail.runtime import Session, ToolInvoked
 from tests.cli.agent_folders import call, noting, script, write
-from tests.cli.desk import ENTRY, Command, Run
-from tests.cli.dialogue import ENDS_INPUT, INTERRUPTS, Dialogue
+from tests.cli.desk import ENDS_INPUT, ENTRY, INTERRUPTS, Command, Dialogue, Run
 from tests.store.postgres_server import fresh_url
 from tests.wording import Wording
 
@@ -27,14 +24,9 @@ HELLO = {"text": "Hello."}
 def test_a_person_is_asked_before_a_terminal(folder: Path, monkeypatch: pytest.MonkeyPatch, wording: Wording) -> None:
     """The text streams, the question stands on lines of its own, and the answer is not printed twice."""
     dialogue = Dialogue(monkeypatch, ["y\n", "n\n", "no bread\n"])
-    model = script(
-        folder,
-        {"text": "I note", "calls": [call("note", "a", text="milk"), call("note", "b", text="bread")]},
-        {"text": "Done."},
-    )
-    codes: list[int] = []
-    dialogue.run(lambda: codes.append(main(["run", "desk.agent", "note it", "--model", model])))
-    assert codes == [0]
+    calls = [call("note", "a", text="milk"), call("note", "b", text="bread")]
+    model = script(folder, {"text": "I note", "calls": calls}, {"text": "Done."})
+    assert dialogue.main("run", "desk.agent", "note it", "--model", model) == 0
     assert [line for line in dialogue.lines if line.startswith("approve?")] == [wording, wording]
     assert 'arguments  text = "milk"' in dialogue.lines
     assert 'desk: note(text="milk") ok, ' in dialogue.screen
@@ -50,10 +42,7 @@ def test_a_person_may_go_away_instead(
 ) -> None:
     """The end of the input is a no; Ctrl-C ends the run."""
     dialogue = Dialogue(monkeypatch, [typed])
-    model = noting(folder, "milk")
-    codes: list[int] = []
-    dialogue.run(lambda: codes.append(main(["run", "desk.agent", "note it", "--model", model])))
-    assert codes == [code]
+    assert dialogue.main("run", "desk.agent", "note it", "--model", noting(folder, "milk")) == code
     assert [line for line in dialogue.lines if line.endswith("]")] == wording
     assert ('note(text="milk") refused' in dialogue.screen) == (code == 0)
     assert "Traceback" not in dialogue.screen
@@ -62,12 +51,10 @@ def test_a_person_may_go_away_instead(
 def test_a_question_is_left_for_later(folder: Path, monkeypatch: pytest.MonkeyPatch, wording: Wording) -> None:
     """And asked again when the session is resumed, in whatever process."""
     words = ["run", "desk.agent", "--store", "sqlite:///desk.db", "--session", "monday"]
-    codes: list[int] = []
     first = script(folder, {"calls": [call("note", text="milk")]})
-    Dialogue(monkeypatch, ["l\n"]).run(lambda: codes.append(main([*words, "note it", "--model", first])))
+    assert Dialogue(monkeypatch, ["l\n"]).main(*words, "note it", "--model", first) == 3
     again = Dialogue(monkeypatch, ["y\n"])
-    again.run(lambda: codes.append(main([*words, "--model", script(folder, {"text": "Done."})])))
-    assert codes == [3, 0]
+    assert again.main(*words, "--model", script(folder, {"text": "Done."})) == 0
     assert 'arguments  text = "milk"' in again.lines
     assert [line for line in again.lines if line.startswith("approve?")] == [wording]
     assert "Done." in again.lines
@@ -78,16 +65,14 @@ def test_a_run_waits_for_approval_and_is_resumed(run: Run, folder: Path, wording
     kept = ("--store", "sqlite:///desk.db", "--session", "monday")
     first = script(folder, {"calls": [call("note", text="milk")]})
     ran = run("note it", "--model", first, "--approve", "later", *kept)
-    assert (ran.code, ran.out) == (3, "")
-    assert ran.err == wording
+    assert (ran.code, ran.out, ran.err) == (3, "", wording)
     ran = run("--model", script(folder, {"text": "Done."}), "--approve", "later", *kept)
     assert ran.code == 3
     ran = run("--model", script(folder, {"text": "Done."}), "--approve", "approve-all", *kept)
     assert (ran.code, ran.out) == (0, "Done.\n")
     assert 'note(text="milk") ok' in ran.err
     ran = run("--model", script(folder, {"text": "Done."}), *kept)
-    assert (ran.code, ran.out) == (2, "")
-    assert ran.err == wording
+    assert (ran.code, ran.out, ran.err) == (2, "", wording)
 
 
 FILES = "---\nname: desk\ntoolsets: [files]\n---\nYou write.\n"
@@ -103,16 +88,15 @@ def test_a_printed_command_resumes_the_run_as_it_was_begun(
     secret = call("write_file", "b", path="secret.txt", content="x")
     calls = [call("write_file", "a", path="a.txt", content="x")]
     script(folder, {"calls": calls}, name="first.yaml")
-    kept = ("--store", "sqlite:///desk.db", "--session", "monday", "--model", "script:next.yaml")
-    first = ("--store", "sqlite:///desk.db", "--session", "monday", "--model", "script:first.yaml")
+    stored = ("--store", "sqlite:///desk.db", "--session", "monday", "--model")
+    first, kept = (*stored, "script:first.yaml"), (*stored, "script:next.yaml")
     options = ("--root", "the other", "--rules", "strict.yaml", "--max-depth", "3", "--request-limit", "9")
     ran = run("write it", *first, "--approve", "later", *options)
     printed = ran.err.splitlines()[-1].strip()
     assert (ran.code, printed) == (3, wording)
     script(folder, {"calls": [secret]}, {"text": "Done."}, name="next.yaml")
     ran = run(*kept, "--approve", "approve-all")
-    assert (ran.code, ran.out) == (2, "")
-    assert ran.err == wording
+    assert (ran.code, ran.out, ran.err) == (2, "", wording)
     assert not (folder / "a.txt").exists()
     assert run(*kept, "--root", "the other", "--approve", "approve-all").code == 2
     # In another folder the paths are whole.
@@ -162,14 +146,12 @@ PAYING_TOOLS = """
     from pathlib import Path
     from handrail import store, tool
     from handrail.runtime import Session
-
     @tool(effect="external")
     def pay(order: str) -> str:
         "Pays."
         with Path("paid").open("a") as book:
             book.write(order)
         return "paid"
-
     @tool
     def wait() -> str:
         "Another machine holds this one for dead, once."
@@ -178,14 +160,11 @@ PAYING_TOOLS = """
             with store.open(os.environ["DESK"]) as other, Session.open(other, "monday", evict=True):
                 pass
         return "waited"
-
     TOOLS = [pay, wait]
     """
 
 
-def test_a_run_that_loses_its_session_ends_with_75_and_is_resumed(
-    folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_run_that_loses_its_session_is_resumed(folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its model is not asked again, and what it has paid is not paid again."""
     write(folder, desk__agent=PAYING, tools__py=PAYING_TOOLS)
     calls = {"calls": [call("pay", order="A")]}, {"calls": [call("wait", "two")]}
@@ -205,26 +184,19 @@ VISITING = "---\nname: desk\ntools: [visit, note]\ntoolsets: [files, shell]\n---
 
 VISITING_TOOLS = '''
 import subprocess, sys
-
 _OTHER = """
 import sqlite3
 other = sqlite3.connect("desk.db")
 other.execute("SELECT count(*) FROM sqlite_master").fetchall()
 other.close()
 """
-
-
 def visit() -> str:
     "Has another process open and close the database."
     subprocess.run([sys.executable, "-I", "-S", "-c", _OTHER], check=True)
     return "visited"
-
-
 def note(text: str) -> str:
     "Notes something."
     return f"noted {text}"
-
-
 TOOLS = [visit, note]
 '''
 
@@ -253,7 +225,7 @@ def test_a_run_records_beside_its_own_store(folder: Path) -> None:
     assert (done.returncode, done.stdout) == (0, "Done.\n"), done.stderr
     for module in ("handrail.agents", "handrail.contrib.tools"):  # they have the types of the session
         import_module(module)
-    with store.open(f"sqlite:///{folder}/desk.db") as opened, Session.open(opened, "today") as session:
+    with stores.open(f"sqlite:///{folder}/desk.db") as opened, Session.open(opened, "today") as session:
         results = {each.call_id: each.result for each in session[ToolInvoked]}
     assert [results[f"c{number}"].success for number in range(1, 7)] == [True, True, True, False, True, True]
     assert "desk.db" not in results["c1"].message

@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import product
@@ -17,7 +17,7 @@ import pytest
 
 from handrail.cli import main
 from tests.cli.agent_folders import PRINTING, PRINTING_AGENT, call, events, noting, script, write
-from tests.cli.desk import Ran, Run
+from tests.cli.desk import ENTRY, Run
 from tests.extent import some
 from tests.wording import Wording
 
@@ -28,9 +28,6 @@ CHECK = ("check", "desk.agent")
 
 
 MAKE = ("new", "other")
-
-
-PROGRAM = "import sys; from handrail.cli import main; sys.exit(main())"
 
 
 @pytest.mark.parametrize("shape", ["text", "json"])
@@ -54,20 +51,15 @@ def test_without_standard_input_no_person_is_asked(
     """As with `<&-`: the call is denied."""
     monkeypatch.setattr(sys, "stdin", None)
     ran = run("note it", "--model", noting(folder, "milk"))
-    assert (ran.code, ran.out) == (0, "Done.\n")
-    assert ran.err == wording
+    assert (ran.code, ran.out, ran.err) == (0, "Done.\n", wording)
 
 
 @pytest.mark.parametrize("words", [("run", "desk.agent", "hello", "--model", "test"), CHECK, MAKE])
 def test_without_standard_output_nothing_is_done(
-    folder: Path,
-    words: Sequence[str],
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    wording: Wording,
+    folder: Path, words: Sequence[str], capsys: pytest.CaptureFixture[str], wording: Wording
 ) -> None:
     """As with `>&-`: an answer that cannot be read must not look like success."""
-    with monkeypatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "stdout", None)
         assert main(words) == 1
     assert capsys.readouterr().err == wording
@@ -85,7 +77,7 @@ WORDS = ("run desk.agent hello --model test", "check desk.agent", "new other")
 def test_no_closed_stream_ends_in_a_traceback(folder: Path, closed: str, words: str) -> None:
     """Whichever of them a process is started without."""
     line = f'exec "$0" -c "$1" {words} {closed}'
-    shell = ("/bin/sh", "-c", line, sys.executable, PROGRAM)
+    shell = ("/bin/sh", "-c", line, ENTRY[0], ENTRY[2])
     done = subprocess.run(shell, capture_output=True, check=False, timeout=60, cwd=folder)
     assert done.returncode == (1 if ">&- " in f"{closed} ".replace("2>&- ", "") else 0)
     assert b"Traceback" not in done.stderr
@@ -104,17 +96,14 @@ MODEL = ("--model", "openai-chat:m", "--approve", "approve-all")
 
 COUNTING = """
 from pathlib import Path
-
 def look() -> str:
     "Looks, and leaves a trace."
     with Path("looked").open("a") as file:
         file.write("x")
     return "nothing"
-
 def note() -> str:
     "Notes nothing."
     return ""
-
 TOOLS = [look, note]
 """
 
@@ -189,7 +178,7 @@ def server(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[Server]:
 
 @pytest.mark.parametrize("streaming", ["refused", "whole", "broken off"])
 def test_server_that_does_not_stream_is_asked_without(
-    run: Callable[..., Ran], server: Server, wording: Wording, streaming: Literal["refused", "whole", "broken off"]
+    run: Run, server: Server, wording: Wording, streaming: Literal["refused", "whole", "broken off"]
 ) -> None:
     """Without --no-stream the run fails."""
     server.streaming = streaming
@@ -201,7 +190,7 @@ def test_server_that_does_not_stream_is_asked_without(
     assert server.streams == [True, False, False]
 
 
-def test_retry_repeats_the_request_and_no_call(run: Callable[..., Ran], server: Server, folder: Path) -> None:
+def test_retry_repeats_the_request_and_no_call(run: Run, server: Server, folder: Path) -> None:
     """As often as --retries says."""
     server.failing = 2
     assert run("hello", *MODEL, "--no-stream", "--retries", "1").code == 1
@@ -212,9 +201,7 @@ def test_retry_repeats_the_request_and_no_call(run: Callable[..., Ran], server: 
     assert (folder / "looked").read_text() == "x"
 
 
-def test_fallback_model_is_asked_where_the_model_fails(
-    run: Callable[..., Ran], server: Server, folder: Path, wording: Wording
-) -> None:
+def test_fallback_model_is_asked_where_model_fails(run: Run, server: Server, folder: Path, wording: Wording) -> None:
     """If both fail, what both have said is shown."""
     server.failing = 100
     other = script(folder, {"text": "From the other one."})
@@ -229,9 +216,7 @@ def test_fallback_model_is_asked_where_the_model_fails(
     assert ran.err.splitlines()[-1] == wording
 
 
-def test_command_that_resumes_has_the_options_of_requests(
-    run: Callable[..., Ran], server: Server, folder: Path
-) -> None:
+def test_command_that_resumes_has_the_options_of_requests(run: Run, server: Server, folder: Path) -> None:
     """So that an unattended run is resumed as it was begun."""
     write(folder, rules__yaml="ask: [look]")
     words = ("--no-stream", "--retries", "3", "--fallback-model", "openai-chat:n")
@@ -245,7 +230,7 @@ def test_command_that_resumes_has_the_options_of_requests(
 @pytest.mark.parametrize("model", ["openai:m", "openai-chat:m", "openai-responses:m", "anthropic:m"])
 @pytest.mark.parametrize("by", ["option", "fallback", "file", "variable"])
 def test_empty_key_counts_as_unset(
-    run: Callable[..., Ran], folder: Path, monkeypatch: pytest.MonkeyPatch, *, model: str, by: str
+    run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch, *, model: str, by: str
 ) -> None:
     """One line in both cases, wherever the model is named."""
     variable = f"{model.partition(':')[0].partition('-')[0].upper()}_API_KEY"

@@ -1,4 +1,4 @@
-"""From a command line to an exit code, and what is said when something goes wrong."""
+"""From a command line to an exit code: which store it opens, what goes wrong, and the pages in the terminal."""
 
 from __future__ import annotations
 
@@ -6,26 +6,31 @@ import gc
 import io
 import json
 import os
-import re
-import shlex
 import signal
 import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
-from cyclopts import App
+from cyclopts import App, CycloptsError
 from rich.console import Console
 
 from handrail import cli
 from handrail.cli import application, main
 from handrail.cli.agents import imports_unsearched
+from handrail.cli.options import StoreOptions
+from handrail.cli.pages import installed_pages
 from handrail.cli.sessions import show as sessions
+from handrail.errors import StoreError, StoreReadOnlyError
+from handrail.session.persistence.protocol import SessionRow
 from handrail.store import Store
-from tests.cli.desk import ENTRY, SESSION, Command, effect
+from tests.architecture.sources import ROOT
+from tests.cli.desk import ENTRY, SESSION, Command, Terminal, effect
+from tests.kit import raises
 from tests.store.kit import insert
 from tests.wording import Wording
 
@@ -42,9 +47,6 @@ def _commands(app: App, *words: str) -> list[tuple[str, ...]]:
 COMMANDS = _commands(application.application())
 
 
-GROUPS = frozenset({("sessions",), ("approvals",), ("ledger",)})
-
-
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
 def test_every_command_explains_itself(handrail: Command, words: Sequence[str], wording: Wording) -> None:
     """The help names the options of the store and the exit codes; it needs no store."""
@@ -57,20 +59,6 @@ def test_every_command_explains_itself(handrail: Command, words: Sequence[str], 
     assert "\x1b" not in ran.out
 
 
-@pytest.mark.parametrize("words", [words for words in COMMANDS if words and words not in GROUPS], ids=" ".join)
-def test_every_command_has_an_example(
-    handrail: Command, words: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The help shows a command line that can be typed."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "desk.agent").touch()
-    text = " ".join(handrail(*words, "--help").out.split())
-    example = re.split(r" ╭| [|>] ", text.partition("Example: ")[2])[0]
-    name, *argv = shlex.split(example)
-    assert (name, tuple(argv[: len(words)])) == ("handrail", words)
-    application.application().parse_args(argv, exit_on_error=False, print_error=False)
-
-
 def test_the_help_of_all_commands_is_that_of_each() -> None:
     """No first sentence in the table of the commands is out of date: it is that of the help, which is imported here."""
     listed, imported = io.StringIO(), io.StringIO()
@@ -81,22 +69,9 @@ def test_the_help_of_all_commands_is_that_of_each() -> None:
     assert listed.getvalue() == imported.getvalue()
 
 
-@pytest.mark.parametrize("words", [(), *sorted(GROUPS)])
-def test_without_a_command_the_help_is_shown(handrail: Command, words: tuple[str, ...]) -> None:
-    """Who does not know what to type is told."""
-    assert handrail(*words).out.startswith(f"Usage: {' '.join(('handrail', *words))} COMMAND")
-
-
-def test_the_version_is_that_of_the_package(handrail: Command) -> None:
-    """One number, as the package has it."""
-    assert handrail("--version").out == f"{version('handrail')}\n"
-
-
 def _newer(path: Path) -> None:
-    database = sqlite3.connect(path)
-    database.execute("UPDATE handrail_schema SET version = 9999")
-    database.commit()
-    database.close()
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("UPDATE handrail_schema SET version = 9999")
 
 
 def _torn(path: Path) -> None:
@@ -117,10 +92,9 @@ def test_a_store_that_cannot_be_read_ends_in_one_line(
     harm(path)
     before = path.read_bytes()
     ran = handrail(*words)
-    assert (ran.code, ran.out) == (1, "")
+    assert (ran.code, ran.out, len(ran.err.splitlines())) == (1, "", 1)
     assert ran.err.startswith("handrail: ")
     assert "desk.db" in ran.err
-    assert len(ran.err.splitlines()) == 1
     assert path.read_bytes() == before
 
 
@@ -128,18 +102,11 @@ def test_a_store_that_cannot_be_read_ends_in_one_line(
     "url", ["mysql://ada:secret@host/db", "desk.db", "sqlite:desk.db", "postgres//ada:secret@host"]
 )
 def test_a_url_that_names_no_store_is_told_without_its_password(handrail: Command, url: str) -> None:
-    """The error says what a URL looks like."""
+    """The error says what a URL looks like; nor is the password of one repeated that is typed in a wrong place."""
     ran = handrail("sessions", "list", "--store", url)
-    assert (ran.code, ran.out) == (1, "")
-    assert "sqlite:///" in ran.err
-    assert "secret" not in ran.err
-
-
-def test_a_password_typed_in_the_wrong_place_is_not_repeated(handrail: Command) -> None:
-    """An error about the command line repeats words of it."""
+    assert (ran.code, ran.out, "sqlite:///" in ran.err, "secret" in ran.err) == (1, "", True, False)
     ran = handrail("sessions", "list", "postgresql://ada:secret@host/db")
-    assert ran.code == 2
-    assert "secret" not in ran.err
+    assert (ran.code, "secret" in ran.err) == (2, False)
 
 
 @pytest.mark.usefixtures("ctrl_c")
@@ -189,15 +156,14 @@ def test_without_the_driver_the_command_says_what_to_install() -> None:
     assert len(done.stderr.splitlines()) == 1
 
 
-@pytest.mark.parametrize(
-    "words, needless",
-    [
-        (["--help"], ["pydantic", "asyncio", "handrail.cli.agents", "handrail.cli.sessions", "handrail.cli.ledger"]),
-        (["check", "--help"], ["pydantic_ai", "handrail.agents", "handrail.cli.ledger"]),
-        (["ledger", "--help"], ["psycopg", "pydantic_ai", "handrail.cli.agents.run"]),
-    ],
-    ids=str,
-)
+NEEDLESS = [
+    (["--help"], ["pydantic", "asyncio", "handrail.cli.agents", "handrail.cli.sessions", "handrail.cli.ledger"]),
+    (["check", "--help"], ["pydantic_ai", "handrail.agents", "handrail.cli.ledger"]),
+    (["ledger", "--help"], ["psycopg", "pydantic_ai", "handrail.cli.agents.run"]),
+]
+
+
+@pytest.mark.parametrize("words, needless", NEEDLESS, ids=str)
 def test_a_help_loads_nothing_that_it_does_not_use(words: list[str], needless: list[str]) -> None:
     """That of all commands loads no command; that of one, no other command and no framework."""
     program = (
@@ -218,12 +184,6 @@ def test_the_package_runs_as_a_module(wording: Wording) -> None:
     closed = subprocess.run(shell, shell=True, capture_output=True, check=False, timeout=60)  # noqa: S602 - `>&-`
     assert closed.returncode == 1
     assert closed.stderr.decode() == wording
-
-
-def test_the_help_names_every_exit_code(handrail: Command, wording: Wording) -> None:
-    """Of all commands together."""
-    out = handrail("--help").out
-    assert [" ".join(each.split()) for each in out.split("\n\n") if "130 " in each] == wording
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
@@ -279,3 +239,145 @@ def test_the_collector_rests_while_a_command_imports(monkeypatch: pytest.MonkeyP
 def is_searched(made: object) -> bool:
     """Whether the collector searches an object; one that is set aside is not listed."""
     return any(each is made for each in gc.get_objects())
+
+
+def test_a_command_needs_a_store(handrail: Command, monkeypatch: pytest.MonkeyPatch, wording: Wording) -> None:
+    """Nothing is looked for by a guess."""
+    monkeypatch.delenv("HANDRAIL_STORE")
+    ran = handrail("sessions", "list")
+    assert (ran.code, ran.out, ran.err) == (2, "", wording)
+
+
+def test_the_option_counts_more_than_the_environment(handrail: Command, tmp_path: Path) -> None:
+    """Who types a store means it."""
+    ran = handrail("sessions", "list", "--store", f"sqlite:///{tmp_path / 'other.db'}")
+    assert ran.code == 1
+    assert "other.db" in ran.err
+
+
+def test_a_store_in_memory_cannot_be_seen_from_here(wording: Wording) -> None:
+    """It lives in another process, if at all."""
+    with raises(CycloptsError, wording):
+        StoreOptions(store="memory:").open()
+
+
+@pytest.mark.parametrize("writing", [True, False])
+def test_no_command_makes_a_database(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writing: bool, wording: Wording
+) -> None:
+    """A slip in a path is not an empty store; the error names the path, and the folder that it starts from."""
+    monkeypatch.chdir(tmp_path)
+    with raises(StoreError, wording):
+        StoreOptions(store="sqlite:///my%20desk.db").open(writing=writing)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_command_that_reads_cannot_write(url: str) -> None:
+    """Looking at a store leaves it as it is, whatever a command would do."""
+    with StoreOptions(store=url).open() as store, pytest.raises(StoreReadOnlyError):
+        store.create(SessionRow("new", {}, None, store.now()))
+    with StoreOptions(store=url).open(writing=True) as store:
+        assert store.create(SessionRow("new", {}, None, store.now()))
+
+
+def test_a_database_without_tables_is_not_given_any_by_looking_at_it(
+    handrail: Command, tmp_path: Path, wording: Wording
+) -> None:
+    """An empty file may belong to somebody else."""
+    path = tmp_path / "empty.db"
+    path.touch()
+    ran = handrail("sessions", "list", "--store", f"sqlite:///{path}")
+    assert (ran.code, ran.out, ran.err) == (1, "", wording)
+    assert path.stat().st_size == 0
+
+
+@pytest.mark.parametrize(
+    "words", ["run {} hello", "check {}", "run desk.agent hello --root {}", "run desk.agent hello --rules {}"]
+)
+def test_a_url_in_the_place_of_a_path_is_shown_by_its_scheme_alone(
+    folder: Path, capsys: pytest.CaptureFixture[str], words: str
+) -> None:
+    """A path keeps one of its slashes, so that its password would not be recognized."""
+    assert (folder / "desk.agent").exists()
+    ran = Command("", capsys)(*words.format("postgresql://desk:secret-word@host/desk").split())
+    assert (ran.code, ran.out, "(postgresql:...)" in ran.err, "secret-word" in ran.err) == (2, "", True, False)
+
+
+RUNS = "run desk.agent hello --model test"
+
+
+WITH_LONG_NAMES = [
+    *(("run {} hello --model test", 2), (f"{RUNS} --root {{}}", 1), (f"{RUNS} --rules {{}}", 2), ("check {}", 2)),
+    *((f"{RUNS} --store sqlite:///{{}}", 1), ("run desk.agent hello --model script:{}", 2)),
+    *(("new other --folder {}", 1), ("sessions list --store sqlite:///{}", 1)),
+]
+
+
+@pytest.mark.parametrize("words, code", WITH_LONG_NAMES)
+def test_name_that_is_too_long(folder: Path, capsys: pytest.CaptureFixture[str], words: str, code: int) -> None:
+    """With the name, and nothing of the output."""
+    ran = Command("", capsys)(*words.format("n" * 300).split())
+    assert (ran.code, ran.out, len(ran.err.splitlines())) == (code, "", 1)
+    assert "n" * 300 in ran.err
+    assert "output" not in ran.err
+    assert "Traceback" not in ran.err
+
+
+@pytest.mark.parametrize("words", [RUNS, "check desk.agent", "new other", "sessions list --store sqlite:///desk.db"])
+def test_a_folder_that_is_gone_ends_in_one_line(folder: Path, capsys: pytest.CaptureFixture[str], words: str) -> None:
+    """The folder in which the command is typed may have been removed."""
+    for file in folder.iterdir():
+        file.unlink()
+    folder.rmdir()
+    ran = Command("", capsys)(*words.split())
+    assert (ran.code in {1, 2}, ran.out, len(ran.err.splitlines())) == (True, "", 1)
+    assert "output" not in ran.err
+
+
+DOCS = ROOT / "docs"
+
+
+def test_without_a_name_the_index_lists_all_pages(handrail: Command) -> None:
+    """It is the page that lists them, which links to each."""
+    ran = handrail("docs")
+    assert (ran.code, ran.out) == (0, (DOCS / "README.md").read_text(encoding="utf-8"))
+    names = {path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md")}
+    assert {path for path in names if f"]({path})" not in ran.out} <= {
+        name for name in names if name == "README.md" or name.startswith("contributing/decisions/0")
+    }
+
+
+NAMED_PAGES = [
+    *(("how-to/write-a-tool", "how-to/write-a-tool.md"), ("docs/../Write-A-Tool.md", ""), ("../README", "")),
+    *(("Write-A-Tool.md", "how-to/write-a-tool.md"), ("operate", "how-to/operate-a-store.md")),
+    ("0039", "contributing/decisions/0039-a-tool-is-a-function.md"),
+    *(("decisions", "contributing/decisions/README.md"), ("readme", "../README.md")),
+]
+
+
+@pytest.mark.parametrize("word, page", NAMED_PAGES)
+def test_a_page_is_named_by_its_path_its_last_part_or_a_beginning(handrail: Command, word: str, page: str) -> None:
+    """In a pipe it is the file, byte for byte; no word leads out of the folder."""
+    ran = handrail("docs", word)
+    assert ran.code == (0 if page else 1)
+    assert ran.out == ((DOCS / page).read_text(encoding="utf-8") if page else "")
+
+
+def test_a_terminal_is_shown_the_page_in_its_width(terminal: Terminal) -> None:
+    """As rich lays it out."""
+    assert terminal.run("docs", "locks", width=70) == 0
+    assert terminal.lines[0].strip() == "Locks"
+    assert max(map(len, terminal.lines)) <= 70
+
+
+def test_pages_that_are_not_installed_are_missed(
+    handrail: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The command says where they are; those of a package are found in it."""
+    package = tmp_path / "handrail"
+    monkeypatch.setattr("handrail.__file__", str(package / "__init__.py"))
+    assert installed_pages() == {}
+    assert handrail("docs").code == 1
+    (package / "docs").mkdir(parents=True)
+    (package / "docs" / "README.md").write_text("# Docs\n", encoding="utf-8")
+    assert installed_pages()["index"] == package / "docs" / "README.md"

@@ -1,25 +1,31 @@
-"""`handrail ledger`: effects in words and as JSON, and what a person decides about them."""
+"""`handrail ledger`: effects in words and as JSON, what a person decides about them, and what the tools are asked."""
 
 from __future__ import annotations
 
 import json
+import shlex
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from handrail import store as stores
 from handrail.cli import ledger
 from handrail.cli.ledger import EFFECT, EffectView, with_agents
 from handrail.prompt import BinaryPart, TextPart, Tool, ToolResult
 from handrail.runtime import EffectLedger
 from handrail.runtime.ledger import effects
-from handrail.runtime.ledger.effects import Claimed, ClaimRequest, Hit, NotApplied, NotKnown
+from handrail.runtime.ledger.effects import NotApplied
 from handrail.runtime.ledger.records import dump_result
+from handrail.session import Session
 from handrail.session.conversation import ConversationPart
 from handrail.session.persistence.protocol import SessionEntry, SessionRow
 from handrail.session.persistence.stored_types import stored_type
 from handrail.store import EffectRow, Store
 from handrail.store.protocol import UNTIL_APPLIED, ClaimOwner
-from tests.cli.desk import HOUR, SESSION, Command, Terminal, effect
+from tests.cli.agent_folders import call, script, write
+from tests.cli.desk import HOUR, SESSION, Command, Run, Terminal, effect
 from tests.store.kit import append, insert, replace
 from tests.wording import Wording
 
@@ -29,63 +35,39 @@ DRAW = Tool[None, str | None](name="draw", description="Draw.")
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
-@pytest.mark.parametrize(
-    "row, state",
-    [
-        pytest.param(effect("k", "running", NOW), "running", id="running"),
-        pytest.param(effect("k", "running", NOW, lease_until=NOW - HOUR), "lapsed", id="lapsed"),
-        pytest.param(effect("k", "running", NOW, lease_until=None), "running", id="running without a lease"),
-        pytest.param(effect("k", "done", NOW), "done", id="done"),
-        pytest.param(effect("k", "done", NOW, expires_at=None), "done", id="done and kept"),
-        pytest.param(effect("k", "done", NOW, expires_at=NOW), "expired", id="expired now"),
-        pytest.param(effect("k", "failed", NOW, expires_at=NOW - 3 * HOUR), "expired", id="expired before"),
-        pytest.param(effect("k", "unknown", NOW), "unknown", id="unknown"),
-    ],
-)
+STATES = [
+    *((effect("k", "running", NOW), "running"), (effect("k", "running", NOW, lease_until=NOW - HOUR), "lapsed")),
+    *((effect("k", "running", NOW, lease_until=None), "running"), (effect("k", "done", NOW), "done")),
+    *((effect("k", "done", NOW, expires_at=None), "done"), (effect("k", "done", NOW, expires_at=NOW), "expired")),
+    (effect("k", "failed", NOW, expires_at=NOW - 3 * HOUR), "expired"),
+    (effect("k", "unknown", NOW), "unknown"),
+]
+
+
+@pytest.mark.parametrize("row, state", STATES)
 def test_a_state_says_what_the_time_has_made_of_the_status(row: EffectRow, state: str, wording: Wording) -> None:
     """An effect whose lease has passed is lapsed, one whose time is up expired."""
     shown = EffectView(row, NOW)
     assert (shown.state, shown.term) == (state, wording)
 
 
-@pytest.mark.parametrize(
-    "row, text",
-    [
-        (effect("k", "done", NOW), '{\n  "receipt": 7\n}'),
-        (effect("k", "done", NOW, value=b"null"), "null"),
-        pytest.param(effect("k", "done", NOW, value=None), None, id="not recorded"),
-        pytest.param(effect("k", "done", NOW, value=b"{\xff"), None, id="not JSON"),
-        pytest.param(effect("k", "done", NOW, value=b'{"$parts":[],"values":1}'), None, id="other parts"),
-        (effect("k", "running", NOW), ""),
-    ],
-)
+VALUES = [
+    (effect("k", "done", NOW), '{\n  "receipt": 7\n}'),
+    (effect("k", "done", NOW, value=b"null"), "null"),
+    pytest.param(effect("k", "done", NOW, value=None), None, id="not recorded"),
+    pytest.param(effect("k", "done", NOW, value=b"{\xff"), None, id="not JSON"),
+    pytest.param(effect("k", "done", NOW, value=b'{"$parts":[],"values":1}'), None, id="other parts"),
+    (effect("k", "running", NOW), ""),
+]
+
+
+@pytest.mark.parametrize("row, text", VALUES)
 def test_a_value_is_shown_as_it_is(row: EffectRow, text: str | None, wording: Wording) -> None:
     """`null` is a value, and a value that was lost is none."""
     assert EffectView(row, NOW).value == (wording if text is None else text)
 
 
 ORDER = {"order": 7, "to": "Zürich"}
-
-
-CHANGED = {"arguments": ORDER, "written": {"order": 70}}
-
-
-def test_an_effect_is_told_whole_to_programs(wording: Wording) -> None:
-    """All columns, the value as JSON, and the state beside the status."""
-    row = effect("k", "running", NOW, lease_until=NOW - timedelta(minutes=1))
-    told = EFFECT.json(EffectView(row, NOW))
-    assert set(told) == {*EffectRow._fields, "state", "value_unavailable", "agent", "written", "parts"}
-    assert (told["status"], told["state"], told["value"], told["value_unavailable"]) == (
-        "running",
-        "lapsed",
-        None,
-        False,
-    )
-    assert told["owner"] == {**row.owner._asdict(), "in_words": wording}
-    done = effect("k", "done", NOW, applied_at=NOW)
-    assert EFFECT.json(EffectView(done, NOW, "desk"))["agent"] == "desk"
-    assert EFFECT.json(EffectView(done, NOW))["value"] == {"receipt": 7}
-    assert EFFECT.json(EffectView(done._replace(value=None), NOW))["value_unavailable"] is True
 
 
 def test_files_of_a_result_are_shown_by_kind_and_size() -> None:
@@ -100,16 +82,16 @@ def test_files_of_a_result_are_shown_by_kind_and_size() -> None:
         assert told["parts"] == [{"text": "By month:"}, {"media_type": "image/png", "size": 12_000}]
 
 
-@pytest.mark.parametrize(
-    "recorded, arguments, written",
-    [
-        pytest.param(None, None, None, id="not recorded"),
-        pytest.param(json.dumps(ORDER), ORDER, None, id="as written"),
-        pytest.param(json.dumps({"arguments": ORDER, "written": {}}), ORDER, {}, id="changed"),
-        pytest.param('"{\\"text\\":\\"aaa... (cut)"', '{"text":"aaa... (cut)', None, id="cut"),
-        pytest.param("{cut", "cannot be read: {cut", None, id="not JSON"),
-    ],
-)
+RECORDED = [
+    pytest.param(None, None, None, id="not recorded"),
+    pytest.param(json.dumps(ORDER), ORDER, None, id="as written"),
+    pytest.param(json.dumps({"arguments": ORDER, "written": {}}), ORDER, {}, id="changed"),
+    pytest.param('"{\\"text\\":\\"aaa... (cut)"', '{"text":"aaa... (cut)', None, id="cut"),
+    pytest.param("{cut", "cannot be read: {cut", None, id="not JSON"),
+]
+
+
+@pytest.mark.parametrize("recorded, arguments, written", RECORDED)
 def test_arguments_are_shown_with_what_the_model_wrote(
     recorded: str | None, arguments: object, written: object, wording: Wording
 ) -> None:
@@ -127,37 +109,13 @@ SAID = stored_type(ConversationPart)
 TALK = SAID.dump([ConversationPart((), speaker="agent", name="research")])
 
 
-def test_an_effect_is_shown_with_its_arguments_and_its_agent(handrail: Command, store: Store) -> None:
-    """What a person needs who has to decide: who asked for what, when, and in what words."""
-    changed = b'{"arguments":{"order":"A-1"},"written":{"order":"A-7"}}'
-    store.create(SessionRow("tagged", {"agent": "desk"}, None, store.now()))
-    owner = ClaimOwner("tagged", "resp_1", "call_1")
-    insert(store, effect("changed", "unknown", store.now(), owner=owner, arguments=changed))
-    ran = handrail("ledger", "show", "changed")
-    told = dict(line.split("  ", 1) for line in ran.out.splitlines() if line[0] != " ")
-    assert {told[name].strip() for name in ("session", "agent")} == {"tagged", "desk"}
-    assert '"order": "A-1"' in ran.out.partition("model wrote")[0]
-    assert '"order": "A-7"' in ran.out.partition("model wrote")[2]
-    document = handrail.document("ledger", "show", "changed")
-    assert (document["agent"], document["arguments"], document["written"]) == (
-        "desk",
-        {"order": "A-1"},
-        {"order": "A-7"},
-    )
-    assert handrail.document("ledger", "list", "--session", "tagged") == document
+TALKS = [
+    *(((1,), 1, TALK, "research"), ((300,), 300, TALK, "research"), ((3, 20), 40, TALK, "research")),
+    *(((), 20, b"", "tagged"), ((2,), 3, b"[]", "tagged"), ((2,), 3, b"{", "tagged")),
+]
 
 
-@pytest.mark.parametrize(
-    "numbers, length, items, agent",
-    [
-        ((1,), 1, TALK, "research"),
-        ((300,), 300, TALK, "research"),
-        ((3, 20), 40, TALK, "research"),
-        ((), 20, b"", "tagged"),
-        ((2,), 3, b"[]", "tagged"),
-        ((2,), 3, b"{", "tagged"),
-    ],
-)
+@pytest.mark.parametrize("numbers, length, items, agent", TALKS)
 def test_the_agent_is_the_one_whose_conversation_the_session_holds(
     store: Store, numbers: tuple[int, ...], length: int, items: bytes, agent: str
 ) -> None:
@@ -197,43 +155,29 @@ def _row(store: Store, key: str, partition: str = "") -> EffectRow:
     return row
 
 
-def test_the_model_sees_the_value_that_a_person_records(handrail: Command, store: Store) -> None:
-    """An unknown effect hides no value, because its handler has returned none."""
-    ledger = EffectLedger(store)
-    request = ClaimRequest("", "app:pay:lost", "pay", "ab" * 32, ClaimOwner(), timedelta(minutes=1))
-    claimed = ledger.claim(request)
-    assert isinstance(claimed, Claimed)
-    assert ledger.end(claimed, NotKnown("timed out"))
-    assert handrail("ledger", "reconcile", request.key, "--happened", "--value", "17").code == 0
-    hit = ledger.claim(request)
-    assert isinstance(hit, Hit)
-    assert (hit.row.value, hit.row.exclude_value_from_context) == (b"17", False)
-
-
 DAY, WAITS = timedelta(days=1), "session:pay:waits"
 
 
-@pytest.mark.parametrize(
-    "words, kept",
-    [
-        ("app:pay:unknown --happened", ("done", None, DAY)),
-        ("app:pay:unknown --happened --message Paid. --value 17", ("done", b"17", DAY)),
-        ('app:pay:unknown --happened --value {"n":"ü"} --ttl 36h', ("done", b'{"n":"\\u00fc"}', timedelta(hours=36))),
-        ("app:pay:unknown --happened --value null --ttl never", ("done", b"null", None)),
-        ("app:pay:unknown --not-happened", ("failed", None, DAY)),
-        ("session:pay:lapsed --not-happened --why late", ("failed", None, DAY)),
-        (f"{WAITS} --happened --message corrected", ("done", b'"receipt"', timedelta(days=36_500))),
-        (f"{WAITS} --happened --value null", ("done", b"null", timedelta(days=36_500))),
-    ],
-)
+FINDINGS = [
+    ("app:pay:unknown --happened", ("done", None, DAY)),
+    ("app:pay:unknown --happened --message Paid. --value 17", ("done", b"17", DAY)),
+    ('app:pay:unknown --happened --value {"n":"ü"} --ttl 36h', ("done", b'{"n":"\\u00fc"}', timedelta(hours=36))),
+    ("app:pay:unknown --happened --value null --ttl never", ("done", b"null", None)),
+    ("app:pay:unknown --not-happened", ("failed", None, DAY)),
+    ("session:pay:lapsed --not-happened --why late", ("failed", None, DAY)),
+    (f"{WAITS} --happened --message corrected", ("done", b'"receipt"', timedelta(days=36_500))),
+    (f"{WAITS} --happened --value null", ("done", b"null", timedelta(days=36_500))),
+]
+
+
+@pytest.mark.parametrize("words, kept", FINDINGS)
 def test_finding_is_recorded(
     handrail: Command, store: Store, words: str, kept: tuple[str, bytes | None, timedelta | None], wording: Wording
 ) -> None:
     """The same call is answered with it, or may run again; an unknown value is lost, or stays as recorded."""
     _unapplied(store)
     ran = handrail("ledger", "reconcile", *words.split())
-    assert (ran.code, ran.err) == (0, "")
-    assert ran.out == wording
+    assert (ran.code, ran.out, ran.err) == (0, wording, "")
     key = words.split(maxsplit=1)[0]
     row = _row(store, key, SESSION if key.startswith("session") else "")
     assert row.completed_at is not None
@@ -241,40 +185,24 @@ def test_finding_is_recorded(
     assert [row.message, row.note] == wording
 
 
-@pytest.mark.parametrize(
-    "words, code",
-    [
-        ("reconcile session:pay:running --happened", 1),
-        ("reconcile session:pay:done --happened", 1),
-        ("reconcile session:pay:waits --not-happened", 1),
-        ("reconcile app:pay:unknown --applied", 1),
-        ("reconcile app:pay:unknown", 2),
-        ("reconcile app:pay:unknown --happened --why x", 2),
-        ("reconcile app:pay:unknown --not-happened --message x", 2),
-        ("reconcile app:pay:unknown --not-happened --value 1", 2),
-        ("reconcile app:pay:unknown --applied --value 1", 2),
-        ("reconcile app:pay:unknown --applied --happened", 2),
-        ("reconcile app:pay:unknown --applied --not-happened", 2),
-        ("reconcile app:pay:unknown --happened --value paid", 2),
-        ("reconcile app:pay:unknown --happened --value NaN", 2),
-        ("reconcile app:pay:unknown --happened --ttl=-1h", 2),
-        ("reconcile app:pay:unknown --happened --ttl soon", 2),
-        ("invalidate session:pay:running --yes", 1),
-        ("invalidate session:pay:lapsed --yes", 1),
-        ("invalidate app:pay:unknown --yes", 1),
-        ("invalidate session:pay:waits --yes", 1),
-        ("invalidate --yes", 2),
-        ("invalidate k --tool pay --yes", 2),
-        ("invalidate session:pay:done", 2),
-        ("invalidate session:pay:done --dry-run", 0),
-        ("invalidate --tool pay --dry-run", 0),
-        ("prune", 2),
-        ("prune --dry-run", 0),
-    ],
-)
-def test_nothing_is_changed_by_a_guess(
-    handrail: Command, store: Store, words: str, code: int, wording: Wording
-) -> None:
+GUESSES = [
+    *(("reconcile session:pay:running --happened", 1), ("reconcile session:pay:done --happened", 1)),
+    *(("reconcile session:pay:waits --not-happened", 1), ("reconcile app:pay:unknown --applied", 1)),
+    *(("reconcile app:pay:unknown", 2), ("reconcile app:pay:unknown --happened --why x", 2)),
+    ("reconcile app:pay:unknown --not-happened --message x", 2),
+    ("reconcile app:pay:unknown --not-happened --value 1", 2),
+    *((f"reconcile app:pay:unknown --applied {also}", 2) for also in ("--value 1", "--happened", "--not-happened")),
+    *((f"reconcile app:pay:unknown --happened --value {value}", 2) for value in ("paid", "NaN")),
+    *((f"reconcile app:pay:unknown --happened {ttl}", 2) for ttl in ("--ttl=-1h", "--ttl soon")),
+    *((f"invalidate {key} --yes", 1) for key in ("session:pay:running", "session:pay:lapsed", "app:pay:unknown")),
+    *(("invalidate session:pay:waits --yes", 1), ("invalidate --yes", 2), ("invalidate k --tool pay --yes", 2)),
+    *(("invalidate session:pay:done", 2), ("invalidate session:pay:done --dry-run", 0)),
+    *(("invalidate --tool pay --dry-run", 0), ("prune", 2), ("prune --dry-run", 0)),
+]
+
+
+@pytest.mark.parametrize("words, code", GUESSES)
+def test_nothing_is_changed_by_guess(handrail: Command, store: Store, words: str, code: int, wording: Wording) -> None:
     """An owner at work is not overruled, nor is a result; what could happen twice stays; a dry run only shows."""
     _unapplied(store)
     before = {*store.rows()}
@@ -288,36 +216,31 @@ def test_nothing_is_changed_by_a_guess(
     assert {*store.rows()} == before
 
 
-@pytest.mark.parametrize(
-    "words, gone",
-    [
-        ("invalidate session:pay:done --yes", ["session:pay:done"]),
-        ("invalidate session:pay:lapsed -y --force", ["session:pay:lapsed"]),
-        ("invalidate app:pay:unknown -y --force", ["app:pay:unknown"]),
-        ("invalidate session:pay:waits -y --force", [WAITS]),
-        ("prune --yes", ["app:pay:expired"]),
-    ],
-)
-def test_what_is_to_go_is_removed(
-    handrail: Command, store: Store, words: str, gone: list[str], wording: Wording
-) -> None:
+REMOVALS = [
+    *(("invalidate session:pay:done --yes", "session:pay:done"), ("prune --yes", "app:pay:expired")),
+    *((f"invalidate {key} -y --force", key) for key in ("session:pay:lapsed", "app:pay:unknown", WAITS)),
+]
+
+
+@pytest.mark.parametrize("words, gone", REMOVALS)
+def test_what_is_to_go_is_removed(handrail: Command, store: Store, words: str, gone: str, wording: Wording) -> None:
     """And nothing else; by force also what may happen twice."""
     _unapplied(store)
     before = {row.key for row in store.rows()}
     ran = handrail("ledger", *words.split())
     assert (ran.code, ran.out, ran.err) == (0, wording, "")
-    assert sorted(before - {row.key for row in store.rows()}) == gone
+    assert before - {row.key for row in store.rows()} == {gone}
 
 
-@pytest.mark.parametrize(
-    "words, document",
-    [
-        ("prune --dry-run", {"removed": 0, "would_remove": 1, "bytes": 24, "dry_run": True}),
-        ("prune --yes", {"removed": 1, "would_remove": 0, "bytes": 24, "dry_run": False}),
-        ("invalidate --tool pay --dry-run", {"removed": 0, "kept": 3, "changed": 0, "dry_run": True, "effects": 3}),
-        ("invalidate --tool pay --yes", {"removed": 3, "kept": 3, "changed": 0, "dry_run": False, "effects": 3}),
-    ],
-)
+REPORTS = [
+    ("prune --dry-run", {"removed": 0, "would_remove": 1, "bytes": 24, "dry_run": True}),
+    ("prune --yes", {"removed": 1, "would_remove": 0, "bytes": 24, "dry_run": False}),
+    ("invalidate --tool pay --dry-run", {"removed": 0, "kept": 3, "changed": 0, "dry_run": True, "effects": 3}),
+    ("invalidate --tool pay --yes", {"removed": 3, "kept": 3, "changed": 0, "dry_run": False, "effects": 3}),
+]
+
+
+@pytest.mark.parametrize("words, document", REPORTS)
 def test_programs_are_told_what_was_removed(handrail: Command, words: str, document: dict[str, object]) -> None:
     """One document."""
     told = handrail.document("ledger", *words.split())
@@ -337,14 +260,11 @@ def _unapplied(store: Store) -> str:
     return key
 
 
-def test_a_person_records_that_a_result_has_been_applied_by_hand(
-    handrail: Command, store: Store, wording: Wording
-) -> None:
+def test_person_records_that_result_has_been_applied_by_hand(handrail: Command, store: Store, wording: Wording) -> None:
     """It is not applied any more, and can be removed; what has no result is not applied."""
     key = _unapplied(store)
     ran = handrail("ledger", "reconcile", key, "--applied", "--why", "ada has booked it")
-    assert (ran.code, ran.err) == (0, "")
-    assert ran.out == wording
+    assert (ran.code, ran.out, ran.err) == (0, wording, "")
     row = _row(store, key, SESSION)
     assert (row.status, row.note, row.value) == ("done", wording, b'"receipt"')
     assert row.applied_at is not None
@@ -366,34 +286,24 @@ def test_a_finding_about_a_row_that_has_changed_is_not_written(
 
     monkeypatch.setattr(ledger, "find_effect", looked)
     ran = handrail("ledger", "reconcile", "app:pay:unknown", "--happened")
-    assert ran.code == 1
-    assert ran.err == wording
+    assert (ran.code, ran.err) == (1, wording)
     assert _row(store, "app:pay:unknown").note == "somebody else"
 
 
-def test_the_effects_of_a_tool_are_forgotten_together(
-    handrail: Command, terminal: Terminal, store: Store, wording: Wording
-) -> None:
+def test_effects_of_a_tool_are_forgotten(handrail: Command, terminal: Terminal, store: Store, wording: Wording) -> None:
     """What is running or unknown stays, and that is said; before a terminal it is asked first."""
     assert terminal.run("ledger", "invalidate", "--tool", "pay", typed="\n") == 1
     assert terminal.lines == wording
     ran = handrail("ledger", "invalidate", "--tool", "pay", "--yes")
     assert (ran.code, ran.out, ran.err) == (0, wording, "")
-    assert {row.key for row in store.rows()} == {
-        "session:pay:running",
-        "session:pay:lapsed",
-        "app:pay:unknown",
-        "app:mail:kept",
-    }
+    left = {"session:pay:running", "session:pay:lapsed", "app:pay:unknown", "app:mail:kept"}
+    assert {row.key for row in store.rows()} == left
     again = handrail("ledger", "invalidate", "--tool", "pay", "--yes")
-    assert again.code == 1
-    assert again.err == wording
+    assert (again.code, again.err) == (1, wording)
 
 
 @pytest.mark.parametrize("typed, code", [("y\n", 0), ("\n", 1), ("", 1)])
-def test_a_person_is_asked_before_something_is_forgotten(
-    terminal: Terminal, store: Store, typed: str, code: int, wording: Wording
-) -> None:
+def test_person_is_asked_first(terminal: Terminal, store: Store, typed: str, code: int, wording: Wording) -> None:
     """Only a clear yes removes."""
     assert terminal.run("ledger", "invalidate", "session:pay:done", typed=typed) == code
     assert [line for line in terminal.lines if "session:pay:done?" in line] == wording
@@ -412,8 +322,7 @@ def test_a_row_that_has_changed_is_not_forgotten(
 
     monkeypatch.setattr(ledger, "find_effect", looked)
     ran = handrail("ledger", "invalidate", "session:pay:done", "--yes")
-    assert (ran.code, ran.out) == (1, "")
-    assert ran.err == wording
+    assert (ran.code, ran.out, ran.err) == (1, "", wording)
     assert _row(store, "session:pay:done", SESSION).note == "somebody else"
 
 
@@ -426,3 +335,168 @@ def test_pruning_asks_first(handrail: Command, terminal: Terminal, store: Store,
     assert terminal.run("ledger", "prune", typed="y\n", width=80) == 0
     assert terminal.lines == wording
     assert len(list(store.rows())) == 6
+
+
+AGENT = "---\nname: desk\ntools: [pay, open_bank]\n---\nYou pay.\n"
+
+TOOLS = """
+    from pathlib import Path
+    from handrail import tool
+    from handrail.adapters.tool_executor import ToolExecutor
+    from handrail.prompt import External, Prompt, PromptTemplate, ToolResult, ToolsSection
+    def bank(params, key):
+        if not Path("open").exists():
+            raise ConnectionError("the bank is closed")
+        return ToolResult.ok("paid, says the bank") if Path("paid").exists() else None
+    @tool(effect=External(reconcile=bank))
+    def pay(order: str) -> str:
+        "Pays."
+        with Path("paid").open("a") as book:
+            book.write(order)
+        raise TimeoutError("no answer")
+    @tool
+    def open_bank() -> str:
+        "Opens the bank."
+        Path("open").touch()
+        return "open"
+    TOOLS = [pay, open_bank]
+    def desk(session):
+        section = ToolsSection(title="Till", tools=[pay])
+        return ToolExecutor(prompt=Prompt(PromptTemplate(ns="t", key="t", sections=[section])), session=session)
+    def clerk(session):
+        return "nobody"
+    """
+
+KEPT = ("--store", "sqlite:///pay.db", "--session", "monday", "--approve", "approve-all")
+STORE = ("--store", "sqlite:///pay.db")
+
+
+@pytest.fixture
+def pays(folder: Path) -> Path:
+    """A folder with an agent that pays, and a bank that is closed."""
+    write(folder, desk__agent=AGENT, tools__py=TOOLS)
+    return folder
+
+
+def pay(folder: Path, run: Run, *kept: str) -> tuple[int, str]:
+    """Have the agent pay once; the exit code, and what is reported."""
+    model = script(folder, {"calls": [call("pay", order="A")]}, {"text": "Done."})
+    ran = run("pay it", "--model", model, *(kept or KEPT))
+    assert ran.out == "Done.\n"
+    return ran.code, ran.err
+
+
+@pytest.mark.parametrize("kept", [KEPT, ("--approve", "approve-all")], ids=["stored", "not stored"])
+def test_a_run_that_leaves_an_effect_unknown_ends_with_3(
+    pays: Path, run: Run, kept: tuple[str, ...], wording: Wording
+) -> None:
+    """It names the effect, and the command that settles it."""
+    code, said = pay(pays, run, *kept)
+    assert code == 3
+    assert "\n".join(line for line in said.splitlines() if "may have" in line or "ledger" in line) == wording
+
+
+@pytest.mark.parametrize("name", ["desk.agent", "tools:desk"])
+def test_the_tools_are_asked_by_a_command(pays: Path, run: Run, handrail: Command, name: str) -> None:
+    """What has happened answers the next equal call, once."""
+    key = pay(pays, run)[1].split("ledger reconcile ")[1].split()[0]
+    asked = handrail("ledger", "reconcile", key, "--ask", name, *STORE)
+    assert asked.code == 1
+    assert asked.out.startswith(f"{key} is still unknown")
+    (pays / "open").touch()
+    with stores.open(STORE[1]) as store, Session.open(store, "monday"):
+        asked = handrail("ledger", "reconcile", "--all", "--ask", name, *STORE, "--format", "json")
+    assert (asked.code, json.loads(asked.out)["status"]) == (1, "unknown")
+    assert "session monday" in asked.err
+    asked = handrail("ledger", "reconcile", "--all", "--ask", name, *STORE)
+    assert (asked.code, asked.out) == (0, f"{key} has happened.\n")
+    code, said = pay(pays, run)
+    assert (code, (pays / "paid").read_text()) == (0, "A")
+    assert 'pay(order="A") ok' in said
+
+
+def test_a_run_asks_before_its_first_request(pays: Path, run: Run) -> None:
+    """The model that repeats the call is answered with what was found out."""
+    assert pay(pays, run)[0] == 3
+    (pays / "open").touch()
+    assert pay(pays, run)[0] == 0
+    assert (pays / "paid").read_text() == "A"
+
+
+def test_an_effect_that_did_not_happen_may_run_again(pays: Path, run: Run, handrail: Command) -> None:
+    """The bank has no record of it."""
+    pay(pays, run)
+    (pays / "open").touch()
+    (pays / "paid").unlink()
+    asked = handrail("ledger", "reconcile", "--all", "--ask", "desk.agent", *STORE)
+    assert asked.code == 0
+    assert "has not happened" in asked.out
+    asked = handrail("ledger", "reconcile", "--all", "--ask", "desk.agent", *STORE)
+    assert (asked.code, asked.out) == (0, "")
+
+
+UNASKABLE = [
+    *("--all", "--ask desk.agent", "key --all --ask desk.agent", "key --ask desk.agent --happened"),
+    *("--all --ask tools:nothing", "--all --ask tools:clerk"),
+]
+
+
+@pytest.mark.parametrize("words", UNASKABLE)
+def test_what_cannot_be_asked_is_refused(pays: Path, run: Run, handrail: Command, words: str, wording: Wording) -> None:
+    """It says what would be right."""
+    pay(pays, run)
+    asked = handrail("ledger", "reconcile", *words.split(), *STORE)
+    assert (asked.code, asked.err) == (2, wording)
+
+
+@pytest.mark.parametrize("kept", [KEPT, ("--approve", "approve-all")], ids=["stored", "not stored"])
+def test_an_effect_that_the_run_has_settled_itself_is_not_reported(pays: Path, run: Run, kept: tuple[str, ...]) -> None:
+    """The model repeats the call, and is answered with what the bank says; the run has left nothing to settle."""
+    calls = (call("pay", order="A"), call("open_bank", "two"), call("pay", "three", order="A"))
+    replies = [{"calls": [one]} for one in calls]
+    ran = run("pay it", "--model", script(pays, *replies, {"text": "Done."}), *kept)
+    assert (ran.code, ran.out) == (0, "Done.\n")
+    assert "ledger" not in ran.err
+    assert (pays / "paid").read_text() == "A"
+
+
+BOSS = "---\nname: boss\ntoolsets: [desk]\n---\nYou lead.\n"
+
+
+def paid_by_the_called(number: str) -> tuple[dict[str, Any], ...]:
+    """The replies of a boss who has the desk pay."""
+    return (
+        {"calls": [call("desk", number, input="pay A")]},
+        {"within": number, "calls": [call("pay", f"{number}-pay", order="A")]},
+        {"within": number, "text": "It may be paid."},
+    )
+
+
+@pytest.mark.parametrize(
+    "kept", [KEPT, ("--store", "memory:", "--approve", "approve-all")], ids=["stored", "not stored"]
+)
+def test_an_unknown_effect_of_a_called_agent_is_reported(pays: Path, handrail: Command, kept: tuple[str, ...]) -> None:
+    """With the command that asks the tools of the called agent, which has a session of its own."""
+    write(pays, desk__agent=AGENT, tools__py=TOOLS, boss__agent=BOSS)
+    ran = handrail(
+        "run", "boss.agent", "pay it", "--model", script(pays, *paid_by_the_called("one"), {"text": "Done."}), *kept
+    )
+    assert (ran.code, ran.out) == (3, "Done.\n")
+    printed = [shlex.split(line) for line in ran.err.splitlines() if line.startswith("  handrail ledger")]
+    assert len(printed) == (kept == KEPT)
+    if kept == KEPT:
+        (pays / "open").touch()
+        asked = handrail(*printed[0][1:])
+        assert (asked.code, asked.out) == (0, f"{printed[0][3]} has happened.\n")
+
+
+def test_an_effect_of_a_called_agent_that_the_run_has_settled_is_not_reported(pays: Path, handrail: Command) -> None:
+    """Another call of the agent has found out."""
+    write(
+        pays, desk__agent=AGENT, tools__py=TOOLS, boss__agent=BOSS.replace("toolsets", "tools: [open_bank]\ntoolsets")
+    )
+    opened = {"calls": [call("open_bank", "opens")]}
+    replies = (*paid_by_the_called("one"), opened, *paid_by_the_called("two"), {"text": "Done."})
+    ran = handrail("run", "boss.agent", "pay it", "--model", script(pays, *replies), *KEPT)
+    assert (ran.code, ran.out, (pays / "paid").read_text()) == (0, "Done.\n", "A")
+    assert "ledger" not in ran.err

@@ -6,7 +6,6 @@ import asyncio
 import os
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
@@ -17,21 +16,18 @@ import pytest
 from handrail.cli import main
 from handrail.cli.process_exit import Terminated, interrupt_exit_code, interrupted_once, interruptible, wake_on_signals
 from tests.cli.agent_folders import call, noting, script, write
+from tests.cli.desk import ENTRY
 from tests.wording import Wording
 
 pytestmark = pytest.mark.usefixtures("ctrl_c")
 
-PROGRAM = "import sys; from handrail.cli import main; sys.exit(main())"
-
 WAITING = """
 import os, sys
-
 async def note(text: str) -> str:
     "Waits for a line, whatever happens."
     os.write(2, b"begun\\n")
     with open("line") as line:
         return line.read()
-
 TOOLS = [note]
 """
 
@@ -51,7 +47,7 @@ def _begun(folder: Path, *words: str) -> subprocess.Popen[str]:
     """The command as a process that has come to where it waits for a line."""
     if not (folder / "line").exists():
         os.mkfifo(folder / "line")
-    process = subprocess.Popen((sys.executable, "-c", PROGRAM, *words), cwd=folder, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen((*ENTRY, *words), cwd=folder, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
     while (line := process.stderr.readline()) != "begun\n":
         assert line
@@ -96,28 +92,18 @@ def test_after_ctrl_c_the_next_one_ends_the_process() -> None:
     assert _exit_code(lambda: signal.raise_signal(signal.SIGINT)) == 130
 
 
-PLAIN = """
-import os
-
-from pydantic_ai import Tool
-
-
-def note(text: str) -> str:
+BODY = """def note(text: str) -> str:
     "Waits for a line, whatever happens."
     os.write(2, b"begun\\n")
     with open("line") as line:
         text = line.read()
     os.write(2, b"ended\\n")
     return text
-
-
-TOOLS = [Tool(note)]
 """
+PLAIN = f"import os\nfrom pydantic_ai import Tool\n{BODY}TOOLS = [Tool(note)]\n"
 
 
-def test_a_plain_function_that_still_runs_is_reported_with_what_the_next_ones_do(
-    folder: Path, wording: Wording
-) -> None:
+def test_a_plain_function_that_still_runs_is_reported_with_what_next_ones_do(folder: Path, wording: Wording) -> None:
     """At once; and how the run is resumed. The second one changes nothing: the function runs to its end."""
     lines = _stopped(folder, PLAIN, signal.SIGINT, "  handrail run")
     session_id = lines[-1].rpartition(" ")[2]
@@ -125,24 +111,8 @@ def test_a_plain_function_that_still_runs_is_reported_with_what_the_next_ones_do
     assert [line.replace(str(folder), "FOLDER") for line in said] == wording
 
 
-DECORATED = """
-import os
-import time
-from handrail import tool
-
-@tool(effect="external")
-def note(text: str) -> str:
-    "Waits for a line, whatever happens."
-    os.write(2, b"begun\\n")
-    with open("line") as line:
-        text = line.read()
-    time.sleep(0.5)
-    open("ended", "w").close()
-    os.write(2, b"ended\\n")
-    return text
-
-TOOLS = [note]
-"""
+LATE = BODY.replace("line.read()\n", 'line.read()\n    time.sleep(0.5)\n    open("ended", "w").close()\n')
+DECORATED = f'import os, time\nfrom handrail import tool\n@tool(effect="external")\n{LATE}TOOLS = [note]\n'
 
 
 @pytest.fixture
@@ -157,9 +127,7 @@ def ended_by_default() -> Iterator[None]:
 @pytest.mark.usefixtures("ended_by_default")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.short(2)
-def test_a_function_runs_to_its_end_and_its_unknown_effect_is_named(
-    folder: Path, number: signal.Signals, wording: Wording
-) -> None:
+def test_function_ends_and_its_unknown_effect_is_named(folder: Path, number: signal.Signals, wording: Wording) -> None:
     """On a thread of its own, on which nothing in the run waits; the line of the call agrees with the ledger."""
     lines = _stopped(folder, DECORATED, number, "ledger reconcile", "--session", "one")
     key = lines[-1].split()[3]
@@ -206,9 +174,7 @@ def test_who_ignores_ctrl_c_goes_on_to_ignore_it() -> None:
 @pytest.mark.usefixtures("ended_by_default")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.short(1)
-def test_termination_ends_the_program_of_a_call_and_rolls_its_changes_back(
-    folder: Path, number: signal.Signals
-) -> None:
+def test_termination_ends_the_program_of_call_and_rolls_its_changes_back(folder: Path, number: signal.Signals) -> None:
     """At once, and not when the folder is opened again; the exit code says which signal it was."""
     shell = '[tool.handrail]\napproval = "rules.yaml"\n[tool.handrail.shell]\nallow = [["sh", "build.sh"]]\n'
     write(
@@ -221,7 +187,7 @@ def test_termination_ends_the_program_of_a_call_and_rolls_its_changes_back(
     )
     os.mkfifo(folder / "line")
     model = script(folder, {"calls": [call("shell_run", command=["sh", "build.sh"])]}, {"text": "Done."})
-    words = (sys.executable, "-c", PROGRAM, "run", "desk.agent", "build", "--model", model)
+    words = (*ENTRY, "run", "desk.agent", "build", "--model", model)
     with subprocess.Popen(words, cwd=folder, stderr=subprocess.PIPE, text=True) as process:
         assert (folder / "line").read_text() == "begun\n"
         process.send_signal(number)
@@ -250,9 +216,7 @@ def _interrupt(signals: Sequence[signal.Signals], *, stops: bool, grace: float) 
     "signals, stops, grace, code",
     [([signal.SIGTERM], False, 0, 143), ([signal.SIGTERM], True, 0.1, 143), ([signal.SIGINT] * 3, False, 60, 130)],
 )
-def test_what_cannot_be_stopped_is_waited_for_only_so_long(
-    signals: Sequence[signal.Signals], grace: float, code: int, *, stops: bool
-) -> None:
+def test_waiting_has_an_end(signals: Sequence[signal.Signals], grace: float, code: int, *, stops: bool) -> None:
     """After a termination, which is raised by its name, no person is there to press Ctrl-C for the third time."""
     assert _exit_code(lambda: _interrupt(signals, stops=stops, grace=grace)) == code
 

@@ -1,14 +1,17 @@
-"""Text, tables and JSON: for terminals of any width, and for pipes; and tracebacks for who asks for them."""
+"""What a person or a program sees of a run and of a failure, what is asked on a terminal, and what a text cannot do."""
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import logging
-from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta, timezone
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
 from operator import itemgetter
 from pathlib import Path
+from typing import Any, Literal
 
 import pytest
 from hypothesis import given
@@ -16,38 +19,306 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 
-from handrail.cli.screen import (
-    Field,
-    Screen,
-    clean,
-    clean_lines,
-    debugging,
-    fields_json,
-    fields_record,
-    format_duration,
-    format_when,
-    is_set,
-    without_option,
-)
+from handrail.agents.approval.decisions import Answer, Decision, GatedCall
+from handrail.agents.run import interface as seen
+from handrail.agents.run.interface import CallEnded, CallOutput, CallStarted, QuestionDecided, RunEnded, TextDelta
+from handrail.cli.agents.progress import JsonProgress, TerminalAsker, TextProgress, argument_lines, question_fields
+from handrail.cli.screen import Field, Screen, clean, clean_lines, debugging
+from handrail.limits import TokenUsage
+from handrail.runtime import EffectAwaited
+from handrail.store.protocol import ClaimOwner
+from handrail.testing import FakeClock
 from tests.cli.agent_folders import noting, write
-from tests.cli.desk import Command, Run
+from tests.cli.desk import ENDS_INPUT, INTERRUPTS, Command, Dialogue, Run
 from tests.wording import Wording
 
+DESK = ("desk",)
 
-@pytest.mark.parametrize(
-    "text, shown",
-    [
-        ("Zürich 東京 🙂", "Zürich 東京 🙂"),
-        ("\x1b[31mred", "\\x1b[31mred"),
-        ("a\nb\tc\rd", "a\\nb\\tc\\rd"),
-        ("\x9b2J", "\\x9b2J"),
-        ("abc\u202efed", "abc\\u202efed"),
-        ("\udcff", "\\udcff"),
-    ],
-)
-def test_what_a_terminal_would_obey_is_shown_as_an_escape(text: str, shown: str) -> None:
-    """A model writes keys and messages; none of them steers the terminal of who looks at it."""
-    assert clean(text) == shown
+
+CHILD = ("desk", "research")
+
+
+NOON = datetime(2026, 1, 5, 12, tzinfo=UTC)
+
+
+class Streams:
+    """A screen whose streams are kept, each of them a terminal or not."""
+
+    def __init__(self, *, terminal: bool, width: int | None = None) -> None:
+        self._out, self._err = io.StringIO(), io.StringIO()
+        options = {"highlight": False, "markup": False, "emoji": False, "color_system": None, "width": width or 10**6}
+        self.screen = Screen(
+            Console(file=self._out, force_terminal=terminal, **options),  # type: ignore[arg-type]
+            Console(file=self._err, force_terminal=width is not None, **options),  # type: ignore[arg-type]
+        )
+
+    @property
+    def out(self) -> str:
+        return self._out.getvalue()
+
+    @property
+    def err(self) -> list[str]:
+        return self._err.getvalue().splitlines()
+
+
+def told(
+    *events: seen.RunEvent, terminal: bool = False, width: int | None = None, answer: str | None = None
+) -> Streams:
+    """What a person has seen after some events, and the answer: on a terminal of a width, or in a pipe."""
+    streams = Streams(terminal=terminal, width=width)
+    report = TextProgress(streams.screen)
+    for event in events:
+        report(event)
+    if answer is not None:
+        report.answer(answer)
+    return streams
+
+
+def started(by: tuple[str, ...] = DESK, /, **arguments: object) -> CallStarted:
+    """The model has asked for a call."""
+    return CallStarted(by, "c", "look", arguments)
+
+
+def ended(content: str = "fine", *, success: bool = True, replayed: bool = False) -> CallEnded:
+    """It is over."""
+    return CallEnded(DESK, "c", "look", success, content, 0.25, replayed)
+
+
+DONE = RunEnded(DESK, "done", "All done.", TokenUsage(1200, 34), "s")
+
+
+def test_on_a_terminal_the_text_streams(wording: Wording) -> None:
+    """Each piece at once, each remark on a line of its own; the answer is not printed twice."""
+    said = TextDelta(DESK, "I shall "), TextDelta(DESK, "look."), started(), ended()
+    last = TextDelta(DESK, "All\tdone.\x1b[2J\n")
+    assert told(*said, last, DONE, terminal=True, answer="All\tdone.\x1b[2J").out == wording
+
+
+@pytest.mark.parametrize("answer, printed", [("Not what was said", "Not what was said\n"), ("", "")])
+def test_an_answer_that_was_not_streamed_is_printed(answer: str, printed: str) -> None:
+    """A resumed run may end with what was said before."""
+    streams = told(TextDelta(DESK, "Well"), started(), DONE, terminal=True, answer=answer)
+    assert streams.out == f"Well\n{printed}"
+
+
+def moves(*paths: tuple[str, str]) -> list[seen.RunEvent]:
+    """Calls of one reply that run concurrently; the last one fails."""
+    begun = [
+        CallStarted(DESK, f"c{place}", "move_file", {"path": old, "new_path": new, "replace": False}, "r")
+        for place, (old, new) in enumerate(paths)
+    ]
+    over = [CallEnded(DESK, call.call_id, call.tool, True, "", 0.25, False, "r") for call in begun]
+    return [*begun, *over[:-1], replace(over[-1], success=False, content="there is one")]
+
+
+@pytest.mark.parametrize("width", [None, 120, 80, 40])
+def test_calls_of_one_reply_are_told_apart(width: int | None, wording: Wording) -> None:
+    """Each line has the arguments, with outcome and duration."""
+    events = moves(
+        ("a.txt", "done/a.txt"), ("京都.md", "travel/京都.md"), ("Invoice 2026-014.txt", "invoices/Invoice 14.txt")
+    )
+    lines = told(*events, terminal=width is not None, width=width).err
+    assert all(cell_len(line) <= (width or 1_000) for line in lines)
+    assert lines == wording
+
+
+@pytest.mark.parametrize("verdict, by", [("allow", "remembered"), ("deny", "remembered"), ("later", "person")])
+def test_what_is_decided_about_a_call_names_its_arguments(
+    verdict: Literal["allow", "deny", "later"], by: Literal["person", "remembered"], wording: Wording
+) -> None:
+    """Also of one that waits."""
+    call = gated_call()
+    begun = CallStarted(call.path, call.call_id, call.tool, call.arguments)
+    assert told(begun, QuestionDecided(call, Decision(verdict, "d", by=by))).err[1:] == [wording]
+
+
+def test_nested_agents_say_what_they_say_on_standard_error(wording: Wording) -> None:
+    """Their answer is the result of a call, so it is not told twice."""
+    over = TextDelta(CHILD, "the answer"), RunEnded(CHILD, "done", "the answer", TokenUsage(), "s")
+    streams = told(TextDelta(CHILD, "Let me see"), started(CHILD), *over, terminal=True)
+    assert (streams.out, "\n".join(streams.err)) == ("", wording)
+
+
+LINES = [
+    pytest.param(seen.RunStarted(DESK, "m", "s", resumed=True), id="resumed"),
+    pytest.param(seen.RunWarned(DESK, "a rule\nfits nothing"), id="warned"),
+    pytest.param(ended("no\nsuch \x1b file", success=False), id="failed"),
+    pytest.param(ended("x" * 300, success=False), id="failed at length"),
+    pytest.param(replace(ended("no", success=False), refused=True), id="refused"),
+    pytest.param(started(text="x" * 100), id="long argument"),
+    pytest.param(RunEnded(DESK, "waiting", "", TokenUsage(1, 1), "s"), id="waiting"),
+]
+
+
+@pytest.mark.parametrize("event", LINES)
+def test_events_are_told_in_a_line(event: seen.RunEvent, wording: Wording) -> None:
+    """Short, without line ends, and without what a terminal obeys."""
+    assert told(event).err == [wording]
+
+
+def test_for_programs_each_event_is_a_line_of_json() -> None:
+    """With the name of the event, the time, and all its fields."""
+    streams = Streams(terminal=False)
+    recorded = JsonProgress(streams.screen, clock=FakeClock(NOON))
+    asked = seen.QuestionAsked(gated_call(reached={"path": "docs/notes.md"}))
+    for event in (started(n=float("nan"), s="\n\x1b"), asked, DONE):
+        recorded(event)
+    recorded.answer("All done.")
+    at = NOON.isoformat()
+    call: dict[str, object]
+    call = {"path": ["desk", "research"], "session_id": "s", "call_id": "c", "tool": "write_file", "effect": "state"}
+    call |= {"arguments": {"path": "notes.md"}, "digest": "d", "origin": "toolset files (built-in)", "asks": []}
+    call |= {"default": None, "written": None, "reply": None, "own_tool": "", "description": ""}
+    begun = {"event": "call_started", "at": at, "path": ["desk"], "call_id": "c", "tool": "look", "reply": None}
+    over = {"event": "run_ended", "at": at, "path": ["desk"], "status": "done", "output": "All done."}
+    assert [json.loads(line) for line in streams.out.splitlines()] == [
+        begun | {"arguments": {"n": "NaN", "s": "\n\x1b"}},
+        {"event": "question_asked", "at": at, "call": call | {"reached": {"path": "docs/notes.md"}}},
+        over | {"usage": {"input": 1200, "output": 34, "cached": 0}, "session_id": "s", "unknown": {}},
+    ]
+    assert streams.err == []
+
+
+def test_a_wait_is_told_with_its_owner_and_its_end(wording: Wording) -> None:
+    """In one line, before it begins, so that a run does not stand still without a word."""
+    owner = ClaimOwner("night", "resp_1", "call_0", "desk-host - 4711 0")
+    event = seen.CallWaits.of(DESK, EffectAwaited("night", "resp_2", "call_0", "pay", "shop:pay:7", owner, NOON))
+    (line,) = told(event).err
+    assert line == wording
+    streams = Streams(terminal=False)
+    JsonProgress(streams.screen, clock=FakeClock(NOON))(event)
+    waits = {"event": "call_waits", "at": NOON.isoformat(), "path": ["desk"], "reply": "resp_2", "call_id": "call_0"}
+    waits |= {"tool": "pay", "key": "shop:pay:7", "owner": "night/resp_1/call_0, process 4711 on desk-host"}
+    assert json.loads(streams.out) == waits | {"until": NOON.isoformat()}
+
+
+def test_output_of_a_program_is_told_while_it_runs(wording: Wording) -> None:
+    """A line each; of a program that writes nothing it is told that it still runs."""
+    output = CallOutput(DESK, "r", "c", "shell_run", "one\ntwo")
+    for event in (output, replace(output, text="", quiet_seconds=10.0)):
+        assert "\n".join(told(event).err) == wording
+
+
+def gated_call(arguments: dict[str, Any] | None = None, **changed: Any) -> GatedCall:
+    """A call of a nested agent."""
+    given = {"path": "notes.md"} if arguments is None else arguments
+    call = GatedCall(
+        path=CHILD, session_id="s", call_id="c", tool="write_file", effect="state", arguments=given, digest="d"
+    )
+    return replace(call, **{"origin": "toolset files (built-in)", **changed})
+
+
+Ask = Callable[..., tuple[Answer, Dialogue]]
+
+
+@pytest.fixture
+def ask(monkeypatch: pytest.MonkeyPatch) -> Ask:
+    """Ask about a call, with a person who types the answers."""
+
+    def asked(
+        answers: Sequence[str], call: GatedCall | None = None, *, can_wait: bool = False, ahead: str = ""
+    ) -> tuple[Answer, Dialogue]:
+        dialogue = Dialogue(monkeypatch, answers, ahead)
+        given: list[Answer] = []
+
+        def command() -> None:
+            given.append(asyncio.run(TerminalAsker(Screen(), can_wait=can_wait)(call or gated_call())))
+
+        dialogue.run(command)
+        return given[0], dialogue
+
+    return asked
+
+
+KEYS = [
+    *((["y\n"], Answer("yes")), (["YES\n"], Answer("yes")), ([" y \n"], Answer("yes"))),
+    *((["a\n"], Answer("yes", "arguments")), (["r\n"], Answer("yes", "rule"))),
+    *((["n\n", "too early\n"], Answer("no", reason="too early")), (["n\n", "\n"], Answer("no"))),
+    *((["n\n", ENDS_INPUT], Answer("no")), (["\n", "maybe\n", "y\n"], Answer("yes"))),
+    ([f"y{ENDS_INPUT}{ENDS_INPUT}"], Answer("yes")),
+]
+
+
+@pytest.mark.parametrize("answers, answer", KEYS)
+def test_each_answer_has_its_key(ask: Ask, answers: list[str], answer: Answer) -> None:
+    """What is no answer decides nothing: the question is put again. A line may end with the input."""
+    assert ask(answers)[0] == answer
+
+
+def test_the_end_of_the_input_is_a_no(ask: Ask, wording: Wording) -> None:
+    """Nobody has said yes."""
+    answer, dialogue = ask([ENDS_INPUT])
+    assert answer == Answer("no", reason=wording)
+    assert dialogue.screen.endswith("\n")
+
+
+def test_what_was_typed_before_the_question_answers_nothing(ask: Ask) -> None:
+    """An Enter too many, or a yes to something else, must not let a call run."""
+    assert ask(["n\n", "\n"], ahead="y\ny\ny\n")[0] == Answer("no")
+
+
+@pytest.mark.parametrize("can_wait, verdict", [(True, "later"), (False, "yes")])
+def test_a_question_can_wait_if_the_session_is_kept(ask: Ask, can_wait: bool, verdict: str, wording: Wording) -> None:
+    """Else it says why not, and asks again."""
+    answer, dialogue = ask(["l\n", "y\n"], can_wait=can_wait)
+    assert answer.verdict == verdict
+    assert dialogue.lines == wording
+
+
+def test_a_question_shows_all_that_a_person_must_know(ask: Ask, wording: Wording) -> None:
+    """Who calls, what, from where, with what, and what policies want to have asked."""
+    _, dialogue = ask(["y\n"], gated_call({"path": "a.md", "size": 3}, asks=("is this order paid?",)))
+    assert dialogue.lines == wording
+
+
+def test_a_question_is_put_once_for_the_whole_of_long_arguments(ask: Ask, wording: Wording) -> None:
+    """What is not shown is told, and can be asked for."""
+    text = "x" * 1000 + "END"
+    _, dialogue = ask(["w\n", "y\n"], gated_call({"text": text}))
+    shown = "".join(dialogue.screen.split())  # a long line is folded
+    assert "…(1,005" in shown
+    assert [line for line in dialogue.lines if "w = " in line] == wording
+    assert shown.count("END") == 1
+
+
+@pytest.mark.usefixtures("ctrl_c")
+def test_ctrl_c_ends_the_waiting_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The run is over; nothing holds on to the keyboard."""
+    dialogue = Dialogue(monkeypatch, [INTERRUPTS])
+
+    def command() -> None:
+        with pytest.raises(KeyboardInterrupt):
+            asyncio.run(TerminalAsker(Screen(), can_wait=False)(gated_call()))
+
+    dialogue.run(command)
+    assert dialogue.screen.endswith("] \n")
+
+
+SHOWN_VALUES = [
+    *(("a\nb\x1b[2J", '"a\\nb\\u001b[2J"'), ("\u202eevil\x9b", '"\\u202eevil\\x9b"'), ("\ud800", '"\\ud800"')),
+    *(("Zürich", '"Zürich"'), ({"a": [1, None, True]}, '{"a": [1, null, true]}'), (5, "5")),
+    *(("5", '"5"'), ({1}, '"{1}"')),
+]
+
+
+@pytest.mark.parametrize("value, shown", SHOWN_VALUES)
+def test_values_are_shown_as_json_without_what_a_terminal_obeys(value: object, shown: str) -> None:
+    """A value cannot look like another one, nor move the cursor."""
+    assert argument_lines({"x": value}) == [f"x = {shown}"]
+
+
+def test_a_name_of_an_argument_cannot_forge_a_line(wording: Wording) -> None:
+    """Servers of tools choose names too."""
+    assert argument_lines({"path\neffect read": 1}) == ["path\\neffect read = 1"]
+    fields = question_fields(gated_call({}, tool="rm\neffect", origin="x\ny", asks=("p\nq",)))
+    assert [value for _, value in fields if "\n" in value] == []
+    assert dict(fields)["arguments"] == wording
+
+
+def test_a_path_is_shown_with_what_it_leads_to(wording: Wording) -> None:
+    """Cut like other values, and without what a terminal obeys."""
+    call = gated_call({"path": "l", "limit": 3}, reached={"path": "x/\x1b[2Jask.txt"})
+    assert question_fields(call)[-1] == ("arguments", wording)
 
 
 @given(st.text())
@@ -59,125 +330,13 @@ def test_clean_text_is_one_line_that_every_terminal_can_write(text: str) -> None
     cleaned.encode()
 
 
-def test_lines_stay_lines_where_there_is_room_for_them() -> None:
-    """A message of several lines keeps them, and each is clean."""
-    assert clean_lines("one\ntwo\x07") == "one\ntwo\\x07"
-
-
-def test_a_moment_is_in_utc() -> None:
-    """People compare times of machines in several zones."""
-    berlin = timezone(timedelta(hours=1))
-    assert format_when(datetime(2026, 1, 2, 0, 30, 59, tzinfo=berlin)) == "2026-01-01 23:30:59 UTC"
-    assert format_when(None) == ""
-
-
-@pytest.mark.parametrize(
-    "seconds, told",
-    [(0, "0 s"), (-40, "40 s"), (119, "119 s"), (120, "2 min"), (7_199, "120 min"), (7_200, "2 h"), (400_000, "5 d")],
-)
-def test_a_span_is_told_in_its_largest_unit(seconds: int, told: str) -> None:
-    """One number is enough to compare."""
-    assert format_duration(timedelta(seconds=seconds)) == told
-
-
-Row = tuple[str, int, str, str]
-
-
-FIELDS: tuple[Field[Row], ...] = (
-    Field("name", itemgetter(0)),
-    Field("size", itemgetter(1)),
-    Field("", itemgetter(2), key="hidden"),
-    Field("state", itemgetter(2), styles={"bad": "red"}),
-    Field("text", itemgetter(3)),
-)
-
-
-ROWS: list[Row] = [("ada", 7, "good", "short"), ("grace", 1200, "bad", "a text that is longer than what is left")]
-
-
-class Output:
-    """A screen of which both streams are kept."""
-
-    def __init__(self, *, width: int, terminal: bool = True, colours: bool = False) -> None:
-        self.written, self.beside = io.StringIO(), io.StringIO()
-        out, err = (
-            Console(
-                file=file,
-                width=width if terminal else 1_000_000,
-                force_terminal=terminal,
-                color_system="standard" if colours else None,
-                highlight=False,
-                markup=False,
-                no_color=not colours,
-            )
-            for file in (self.written, self.beside)
-        )
-        self.screen = Screen(out, err)
-
-    @property
-    def lines(self) -> list[str]:
-        """What stands on standard output."""
-        return [line.rstrip() for line in self.written.getvalue().splitlines()]
-
-
-def test_cells_are_coloured_on_a_terminal_only() -> None:
-    """The style of a state is looked up by its text."""
-    output = Output(width=120, colours=True)
-    output.screen.table(FIELDS, ROWS)
-    assert "\x1b[31mbad" in output.written.getvalue()
-    piped = Output(width=120, terminal=False)
-    piped.screen.table(FIELDS, ROWS)
-    assert "\x1b" not in piped.written.getvalue()
-
-
-def test_a_table_in_a_pipe_is_never_cut() -> None:
-    """Whoever reads the pipe gets all columns and all text, whatever the width."""
-    output = Output(width=20, terminal=False)
-    output.screen.table(FIELDS, ROWS)
-    assert output.lines == [
-        "name    size  state  text",
-        "ada        7  good   short",
-        "grace  1,200  bad    a text that is longer than what is left",
-    ]
-
-
-def test_a_field_has_a_value_for_programs_and_a_text_for_people() -> None:
-    """What is empty is left out for people; what has no name is for programs alone."""
-    noon = datetime(2026, 1, 5, 12, tzinfo=UTC)
-    fields: tuple[Field[object], ...] = (
-        Field("at", lambda _: noon, key="made_at"),
-        Field("data", lambda _: {"a": 1}),
-        Field("text", lambda _: None, lambda _: "said", key=""),
-        Field("nothing", lambda _: None),
-        Field("", lambda _: 2000, key="count"),
-    )
-    assert fields_json(fields, None) == {"made_at": noon, "data": {"a": 1}, "nothing": None, "count": 2000}
-    shown = [("at", "2026-01-05 12:00:00 UTC"), ("data", '{\n  "a": 1\n}'), ("text", "said")]
-    assert fields_record(fields, None) == shown
-
-
 @given(st.lists(st.tuples(st.text(), st.integers(), st.text(), st.text()), max_size=5), st.integers(40, 100))
-def test_no_line_of_a_table_is_wider_than_the_terminal(rows: list[Row], width: int) -> None:
+def test_no_line_of_a_table_is_wider_than_the_terminal(rows: list[tuple[str, int, str, str]], width: int) -> None:
     """Nothing in a cell moves the columns: not its width, not its characters."""
-    output = Output(width=width)
-    output.screen.table(FIELDS, rows)
-    assert all(cell_len(line) <= width for line in output.written.getvalue().split("\n"))
-
-
-@pytest.mark.parametrize("terminal", [True, False])
-def test_a_record_names_its_values(terminal: bool) -> None:
-    """A value of several lines stays in its column."""
-    output = Output(width=40, terminal=terminal)
-    output.screen.record([("key", "k[1]"), ("message", "one\ntwo\x1b")])
-    assert output.lines == ["key      k[1]", "message  one", "         two\\x1b"]
-
-
-def test_long_lines_are_not_wrapped_in_a_pipe() -> None:
-    """What is said, and texts, stay as they are."""
-    output = Output(width=20, terminal=False)
-    output.screen.say("x" * 100)
-    output.screen.text('{\n  "a": "' + "y" * 100 + '"\n}', indent=2)
-    assert output.lines == ["x" * 100, "  {", '    "a": "' + "y" * 100 + '"', "  }"]
+    names = ("name", "size", "state", "text")
+    streams = Streams(terminal=True, width=width)
+    streams.screen.table([Field(name, itemgetter(at)) for at, name in enumerate(names)], rows)
+    assert all(cell_len(line) <= width for line in streams.out.split("\n"))
 
 
 def test_a_fault_is_one_line_without_passwords(capsys: pytest.CaptureFixture[str], wording: Wording) -> None:
@@ -202,66 +361,40 @@ def test_json_is_ascii_where_the_stream_is_not_utf8(encoding: str, written: byte
 
 def test_a_command_is_one_line_at_any_width() -> None:
     """So that it works as it is copied."""
-    output = Output(width=30)
-    output.screen.command(("handrail", "run", "notes/notes.agent", "--session", "3f2a", "--resume"))
-    assert output.lines == ["  handrail run notes/notes.agent --session 3f2a --resume"]
+    streams = Streams(terminal=True, width=30)
+    streams.screen.command(("handrail", "run", "notes/notes.agent", "--session", "3f2a", "--resume"))
+    assert streams.out.rstrip() == "  handrail run notes/notes.agent --session 3f2a --resume"
 
 
 @given(st.recursive(st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)))
 def test_a_printed_document_is_the_same_document(document: object) -> None:
     """What would steer a terminal stands in it as JSON has it, so that programs read what was there."""
-    output = Output(width=30, terminal=False)
-    output.screen.json({"document": document})
-    printed = output.written.getvalue()
-    assert json.loads(printed) == {"document": document}
-    assert clean_lines(printed) == printed
+    streams = Streams(terminal=False)
+    streams.screen.json({"document": document})
+    assert json.loads(streams.out) == {"document": document}
+    assert clean_lines(streams.out) == streams.out
 
 
 TRACEBACK = "Traceback (most recent call last):"
 
 
-@pytest.mark.parametrize(
-    "words, left",
-    [
-        (("run", "desk.agent"), ["run", "desk.agent"]),
-        (("run", "desk.agent", "--debug"), ["run", "desk.agent"]),
-        (("--debug", "sessions", "--debug", "list"), ["sessions", "list"]),
-        (("run", "--debug", "desk.agent", "--", "--debug"), ["run", "desk.agent", "--", "--debug"]),
-    ],
-)
-def test_the_option_may_stand_anywhere(words: Sequence[str], left: list[str]) -> None:
-    """What stands behind `--` is no option."""
-    assert without_option(words) == left
-
-
-@pytest.mark.parametrize(
-    "value, asked",
-    [*((value, True) for value in ("1", "true", " yes ")), *((value, False) for value in ("0", "False", " no ", ""))],
-)
-def test_the_variable_asks_for_tracebacks_unless_it_says_no(value: str, asked: bool) -> None:
-    """Or is not there."""
-    assert is_set({"HANDRAIL_DEBUG": value}) is asked
-    assert not is_set({})
+FAILING = [
+    *(("run nowhere Go.", "CycloptsError"), ("run other/desk.agent Go.", "ZeroDivisionError")),
+    *(("check other/desk.agent", "ZeroDivisionError"), ("new desk --folder desk.agent", "FileExistsError")),
+    ("sessions list --store sqlite:///nowhere.db", "StoreError"),
+]
 
 
 @pytest.mark.parametrize("place", [0, 1, 3])
-@pytest.mark.parametrize(
-    "words, raised",
-    [
-        (("run", "nowhere", "Go."), "CycloptsError"),
-        (("run", "other/desk.agent", "Go."), "ZeroDivisionError"),
-        (("check", "other/desk.agent"), "ZeroDivisionError"),
-        (("sessions", "list", "--store", "sqlite:///nowhere.db"), "StoreError"),
-        (("new", "desk", "--folder", "desk.agent"), "FileExistsError"),
-    ],
-)
+@pytest.mark.parametrize("words, raised", FAILING)
 def test_a_command_that_fails_shows_its_traceback_above_the_line(
-    folder: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], raised: str, place: int
+    folder: Path, capsys: pytest.CaptureFixture[str], words: str, raised: str, place: int
 ) -> None:
     """With its cause, wherever the option stands; exit code and line are the same."""
     write(folder / "other", tools__py="1 / 0\n")
     command = Command("", capsys)
-    plain, traced = command(*words), command(*words[:place], "--debug", *words[place:])
+    typed = words.split()
+    plain, traced = command(*typed), command(*typed[:place], "--debug", *typed[place:])
     assert TRACEBACK not in plain.err
     assert traced.code == plain.code
     above, _, below = traced.err.rpartition("handrail: ")
@@ -270,9 +403,7 @@ def test_a_command_that_fails_shows_its_traceback_above_the_line(
     assert f"{raised}: " in above
 
 
-def test_a_tool_that_raises_shows_its_traceback_and_the_run_goes_on(
-    run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tool_that_raises_shows_its_traceback(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The model reads type and message, as ever."""
     monkeypatch.setenv("HANDRAIL_DEBUG", "1")
     ran = run("note it", "--model", noting(folder, "boom"), "--approve", "approve-all")

@@ -1,10 +1,10 @@
-"""`handrail sessions`: which ones are meant, their entries, and forks."""
+"""`handrail sessions`: which ones are meant, their entries, forks, and what is deleted and kept."""
 
 from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from datetime import timedelta
 from pathlib import Path
 
@@ -12,8 +12,6 @@ import pytest
 
 from handrail import store as stores
 from handrail.cli.sessions.listing import last_used
-from handrail.events import Dispatcher
-from handrail.prompt import ToolResult
 from handrail.runtime import ToolCall, ToolInvoked
 from handrail.session import Session
 from handrail.session.calls import CallRef
@@ -25,8 +23,10 @@ from handrail.store.protocol import ClaimOwner
 from handrail.testing import FakeClock
 from tests.architecture.sources import ROOT
 from tests.cli.agent_folders import call, script, write
-from tests.cli.desk import ENTRY, FORK, SESSION, Command, Ran, effect, record
-from tests.store.kit import append, insert
+from tests.cli.desk import ENTRY, FORK, SESSION, Command, Ran, Terminal, effect, record
+from tests.cli.desk import fill as fill_desk
+from tests.store.kit import append, at_point, delete_in_steps, fill, insert
+from tests.store.postgres_server import fresh_url
 from tests.wording import Wording
 
 DAY = timedelta(days=1)
@@ -110,8 +110,6 @@ def test_age_counts_from_the_last_use_that_is_recorded(handrail: Command, store:
 
 ENDING = """\
 from handrail.errors import RunAbortedError
-
-
 def note(text: str) -> str:
     "Notes something."
     if text == "fail":
@@ -119,27 +117,9 @@ def note(text: str) -> str:
     if text == "end":
         raise RunAbortedError("the desk closes")
     return f"noted {text}"
-
-
 TOOLS = [note]
 """
 """A tool that can fail, so that the run goes on, and that can end the run in the middle of a reply."""
-
-
-def test_a_session_is_shown_with_its_entries_in_order(handrail: Command) -> None:
-    """Its row, and a table: number, call, role, type, change, items."""
-    ran = handrail("sessions", "show", SESSION, "--entries")
-    assert (ran.code, ran.err) == (0, "")
-    told, calls, table = ran.out.split("\n\n")
-    assert told.splitlines()[0] == f"session  {SESSION}"
-    assert "tags     customer=ada desk=berlin" in told
-    assert [line.split(maxsplit=4) for line in table.splitlines()] == [
-        ["no.", "call", "role", "type", "change      items"],
-        ["1", "-", "state", "desk.plan", '+1 at 0     [{"title": "Buy milk"}]'],
-        ["2", "resp_1/call_1", "event", "desk.asked", '-           [{"amount": 7}]'],
-        ["3", "resp_1/call_2", "state", "desk.plan", '-1 +2 at 0  [{"title": "Buy milk"}, {"title": "Zürich"}]'],
-    ]
-    assert calls.splitlines()[0].split() == ["open", "call", "tool", "state", "waits", "for"]
 
 
 def test_a_call_that_was_not_begun_waits_for_its_program(handrail: Command, store: Store, wording: Wording) -> None:
@@ -153,42 +133,6 @@ def test_a_call_that_was_not_begun_waits_for_its_program(handrail: Command, stor
         assert calls.splitlines()[2].split(maxsplit=3)[3] == wording
     calls = handrail("sessions", "show", "loop", "--entries").out.split("\n\n")[1]
     assert calls.splitlines()[2].split(maxsplit=3)[3] == wording
-
-
-def test_open_calls_are_shown_with_what_they_wait_for(handrail: Command, store: Store, wording: Wording) -> None:
-    """Above the entries: the process, and the end of the lease."""
-    found = store.get(SESSION, "session:pay:running")
-    assert found is not None
-    assert found.lease_until is not None
-    until = found.lease_until
-    calls = handrail("sessions", "show", SESSION, "--entries").out.split("\n\n")[1]
-    assert calls.replace(f"{until:%Y-%m-%d %H:%M:%S} UTC", "UNTIL").splitlines()[1:] == [wording]
-    assert f"{until:%Y-%m-%d %H:%M:%S} UTC" in calls
-    (call,) = handrail.document("sessions", "show", SESSION, "--entries")["open_calls"]
-    assert call == {
-        "reply": "resp_1",
-        "call_id": "call_1",
-        "tool": "pay",
-        "state": "running",
-        "key": "session:pay:running",
-        "lease_until": until.isoformat(),
-        "owner": "process 4711 on desk-host",
-    }
-    assert len(handrail("sessions", "show", SESSION, "--entries", "--after", "1").out.split("\n\n")) == 2
-
-
-def test_a_postponed_call_is_open_until_it_is_recorded(handrail: Command, store: Store, wording: Wording) -> None:
-    """The session is not opened for it, so it may be open elsewhere."""
-    with Session.open(store, "desk", dispatcher=Dispatcher()) as session:
-        record_postponed(session[PostponedCall], CallRef("resp_7", "call_0"), "pay", store.now())
-        shown = handrail.document("sessions", "show", "desk", "--entries")
-        assert [(call["reply"], call["state"]) for call in shown["open_calls"]] == [("resp_7", "postponed")]
-        assert handrail("sessions", "show", "desk", "--entries").out.splitlines()[7] == wording
-        result: ToolResult[None] = ToolResult("paid", None)
-        call = ToolCall("call_0", "pay", "{}")
-        event = ToolInvoked(call, None, result, "desk", None, store.now(), "resp_7", handler_seconds=0.0)
-        session.slices.record(event, event.ref)
-    assert handrail.document("sessions", "show", "desk", "--entries")["open_calls"] == []
 
 
 def test_calls_of_the_last_reply_are_open_until_they_have_a_final_record(run: Callable[..., Ran], folder: Path) -> None:
@@ -218,22 +162,10 @@ def test_entries_are_paged(handrail: Command, wording: Wording) -> None:
     assert last.split()[0] == "2"
     assert note == wording
     rest = handrail("sessions", "show", SESSION, "--entries", "--after", "2")
-    assert rest.out.splitlines()[-1].split()[0] == "3"
+    assert rest.out.splitlines()[-1].split()[:7] == ["3", "resp_1/call_2", "state", "desk.plan", "-1", "+2", "at"]
     assert rest.err == ""
     none = handrail("sessions", "show", SESSION, "--entries", "--after", "3")
     assert none.out.splitlines()[-1] == wording
-
-
-def test_entries_of_one_type_are_shown_alone(handrail: Command) -> None:
-    """By the name under which the type is stored."""
-    ran = handrail("sessions", "show", SESSION, "--entries", "--type", "desk.asked", "--format", "json")
-    assert [entry["number"] for entry in json.loads(ran.out)["shown"]] == [2]
-
-
-def test_items_are_printed_whole_when_asked_for(handrail: Command, wording: Wording) -> None:
-    """`--full` shows each entry as names and values, with its JSON set in."""
-    ran = handrail("sessions", "show", SESSION, "--entries", "--after", "2", "--full")
-    assert ran.out.partition("\n\n")[2] == wording
 
 
 def test_items_that_are_no_json_are_shown_to_people_as_they_are(
@@ -246,8 +178,7 @@ def test_items_that_are_no_json_are_shown_to_people_as_they_are(
     assert '[{"title":"\\x1b[2J' in handrail("sessions", "show", FORK, "--entries").out
     assert 'items   [{"title":"\\x1b[2J' in handrail("sessions", "show", FORK, "--entries", "--full").out
     refused = handrail("sessions", "show", FORK, "--entries", "--format", "json")
-    assert (refused.code, refused.out) == (1, "")
-    assert refused.err == wording
+    assert (refused.code, refused.out, refused.err) == (1, "", wording)
 
 
 CALLS = [CallRef("resp_1", "call_1"), *(CallRef(reply, "call_0") for reply in ("resp_1", "a/b", None))]
@@ -256,19 +187,13 @@ CALLS = [CallRef("resp_1", "call_1"), *(CallRef(reply, "call_0") for reply in ("
 ODD = [CallRef("resp_1", call_id) for call_id in ("a\0b", "\ud800", "x" * 100_000)]
 
 
-@pytest.mark.parametrize(
-    "at, entries",
-    [
-        (None, 10),
-        ("call_1", 4),
-        ("resp_1/call_1", 4),
-        ("resp_1/call_0", 5),
-        ("a%2Fb/call_0", 6),
-        ("/call_0", 7),
-        *((str(call), number) for number, call in enumerate(ODD, 8)),
-    ],
-    ids=lambda value: str(value)[:20],
-)
+FORKS = [
+    *((None, 10), ("call_1", 4), ("resp_1/call_1", 4), ("resp_1/call_0", 5), ("a%2Fb/call_0", 6), ("/call_0", 7)),
+    *((str(call), number) for number, call in enumerate(ODD, 8)),
+]
+
+
+@pytest.mark.parametrize("at, entries", FORKS, ids=lambda value: str(value)[:20])
 def test_fork_shares_the_past_up_to_a_call(
     handrail: Command, store: Store, at: str | None, entries: int, wording: Wording
 ) -> None:
@@ -285,19 +210,13 @@ def test_fork_shares_the_past_up_to_a_call(
     assert store.find(told["session_id"]) is not None
 
 
-@pytest.mark.parametrize(
-    "words, code",
-    [
-        (("--at", "call_0"), 1),
-        (("--at", "call_9"), 1),
-        (("--at", "resp_9/call_1"), 1),
-        (("--at", "%ff"), 1),
-        (("--at", f"{ODD[-1]}z"), 1),
-        (("--as", FORK), 1),
-        (("--as", " "), 2),
-    ],
-    ids=lambda words: str(words)[:30],
-)
+UNCLEAR = [
+    *((("--at", at), 1) for at in ("call_0", "call_9", "resp_9/call_1", "%ff", f"{ODD[-1]}z")),
+    *((("--as", FORK), 1), (("--as", " "), 2)),
+]
+
+
+@pytest.mark.parametrize("words, code", UNCLEAR, ids=lambda words: str(words)[:30])
 def test_fork_that_is_not_clear_is_refused(
     handrail: Command, store: Store, words: tuple[str, ...], code: int, wording: Wording
 ) -> None:
@@ -308,3 +227,259 @@ def test_fork_that_is_not_clear_is_refused(
     assert (ran.code, ran.out, ran.err) == (code, "", wording)
     assert len(ran.err) < 1_000
     assert list(store.sessions()) == before
+
+
+@pytest.fixture
+def family(store: Store) -> Store:
+    """Sessions that were used 40 days ago: one with a child and a grandchild, a fork of it, and a lone one."""
+    made = store.now() - 40 * DAY
+    parents = {"old": None, "old/r1/c1": "old", "old/r1/c1/r2/c2": "old/r1/c1", "old/fork": None, "lone": None}
+    for session_id, parent in parents.items():
+        store.create(SessionRow(session_id, {}, parent, made))
+    for letter, partition in (("a", "old"), ("b", "old/r1/c1")):
+        row = effect("call:r1/c1", "done", store.now(), partition=partition, applied_at=store.now())
+        insert(store, row._replace(owner=ClaimOwner(partition, "r1", "c1"), effect_id=letter * 32))
+    return store
+
+
+def ids(store: Store) -> list[str]:
+    """The sessions that are there."""
+    return sorted(row.session_id for row in store.sessions())
+
+
+def test_deleting_without_a_terminal_needs_yes(handrail: Command, family: Store, wording: Wording) -> None:
+    """Nothing is deleted unasked."""
+    ran = handrail("sessions", "delete", "old")
+    assert (ran.code, ran.err) == (2, wording)
+    assert handrail("sessions", "prune", "--older-than", "30d").code == 2
+    assert len(ids(family)) == 7
+
+
+def test_session_is_deleted_with_its_children_and_their_effects(handrail: Command, family: Store) -> None:
+    """Children by their ids and parents; a session that only has such an id is none."""
+    ran = handrail("sessions", "delete", "old", "--yes", "--format", "json")
+    assert ran.code == 0
+    told = {"dry_run": False, "would_delete": [], "completed": [], "kept": [], "entries": 0, "calls": 0, "effects": 2}
+    assert json.loads(ran.out) == told | {"deleted": ["old/r1/c1/r2/c2", "old/r1/c1", "old"], "bytes": 48}
+    assert ids(family) == sorted([FORK, SESSION, "lone", "old/fork"])
+    assert {row.partition for row in family.rows()} == {"", SESSION, FORK}
+
+
+def test_person_is_asked_before_sessions_are_deleted(terminal: Terminal, family: Store, wording: Wording) -> None:
+    """The table and the question fit 80 columns; anything but a yes deletes nothing."""
+    assert terminal.run("sessions", "delete", "old", "lone", typed="\n", width=80) == 1
+    assert [line for line in terminal.lines if "old  " not in line and "lone" not in line] == wording
+    assert max(map(len, terminal.lines[:3])) <= 80
+    assert len(ids(family)) == 7
+    assert terminal.run("sessions", "delete", "old", "lone", typed="y\n", width=80) == 0
+    assert ids(family) == sorted([FORK, SESSION, "old/fork"])
+
+
+def test_old_sessions_are_pruned_and_children_go_with_their_parent(
+    handrail: Command, family: Store, wording: Wording
+) -> None:
+    """A child is not looked at on its own: `old` was used 40 days ago, and so were they. A dry run only shows it."""
+    dry = handrail("sessions", "prune", "--older-than", "30d", "--dry-run")
+    assert (dry.code, dry.out.splitlines()[-1], len(ids(family))) == (0, wording, 7)
+    ran = handrail("sessions", "prune", "--older-than", "30d", "--yes")
+    assert ran.code == 0
+    assert ids(family) == sorted([FORK, SESSION])
+    assert handrail("sessions", "prune", "--older-than", "30d", "--yes").code == 0
+    assert handrail("sessions", "prune", "--yes").code == 2
+    assert handrail("sessions", "delete", "--yes").code == 2
+
+
+def test_child_of_a_parent_that_stays_is_not_pruned(handrail: Command, family: Store) -> None:
+    """However old it is."""
+    family.create(SessionRow("new", {}, None, family.now()))
+    family.create(SessionRow("new/r1/c1", {}, "new", family.now() - 40 * DAY))
+    family.create(SessionRow("gone/r1/c1", {}, "gone", family.now() - 40 * DAY))
+    assert handrail("sessions", "prune", "--older-than", "30d", "--yes").code == 0
+    assert ids(family) == sorted([FORK, SESSION, "new", "new/r1/c1"])
+
+
+def test_session_with_open_calls_is_kept_unless_it_is_asked_for(
+    handrail: Command, store: Store, wording: Wording
+) -> None:
+    """It is shown with the call; the option deletes it, and effects that sessions share stay all the same."""
+    ran = handrail("sessions", "delete", SESSION, FORK, "--yes")
+    assert ran.code == 1
+    assert SESSION in ran.out
+    assert ids(store) == [SESSION]
+    assert handrail("sessions", "prune", "--older-than", "1m", "--yes").code == 0
+    assert ids(store) == [SESSION]
+    assert handrail("sessions", "delete", SESSION, "--yes", "--with-open-calls").out.splitlines()[-1] == wording
+    assert ids(store) == []
+    assert sorted(row.key for row in store.rows()) == ["app:mail:kept", "app:pay:expired", "app:pay:unknown"]
+
+
+def test_unknown_effect_of_a_child_keeps_its_parent(handrail: Command, family: Store) -> None:
+    """The parent, and everything below it."""
+    row = effect("call:r9/c9", "unknown", family.now(), partition="old/r1/c1/r2/c2", effect_id="c" * 32)
+    insert(family, row._replace(owner=row.owner._replace(session_id="old/r1/c1/r2/c2")))
+    kept = handrail.document("sessions", "delete", "old", "--yes")["kept"]
+    assert [each["session_id"] for each in kept] == ["old"]
+    assert "old/r1/c1/r2/c2" in ids(family)
+
+
+def test_session_that_a_process_holds_is_never_deleted(handrail: Command, family: Store, wording: Wording) -> None:
+    """Whatever is asked for; nor one whose child is held."""
+    for name in ("old", "old/r1/c1"):
+        with Session.open(family, name):
+            ran = handrail("sessions", "delete", "old", "--yes", "--with-open-calls")
+            assert ran.code == 1
+            assert ran.out == wording
+    assert len(ids(family)) == 7
+
+
+def test_session_that_is_used_after_it_was_shown_is_kept(handrail: Command, store: Store, wording: Wording) -> None:
+    """Another process has written to it, or opened it, in between."""
+    store.release(fill(store, store, "old"))  # type: ignore[arg-type]  # only `now` is asked for
+    opened: list[Session] = []
+
+    def use() -> None:
+        if not opened:
+            opened.append(Session.open(store, "lone"))
+
+    store.create(SessionRow("lone", {}, None, store.now()))
+    store.create(SessionRow("first", {}, None, store.now()))
+    with at_point("unit-after-commit", use):
+        ran = handrail("sessions", "delete", "first", "lone", "--yes")
+    assert (ran.code, ran.err) == (1, wording)
+    assert "lone" in ids(store)
+    opened[0].close()
+
+
+def test_deletion_that_was_cut_off_is_completed(handrail: Command, store: Store, wording: Wording) -> None:
+    """The same command completes it, and any other deletion does, too."""
+
+    class Cut(Exception):
+        pass
+
+    def cut() -> None:
+        raise Cut
+
+    for name in ("s1", "s2"):
+        lock = fill(store, store, name)  # type: ignore[arg-type]  # only `now` is asked for
+        store.release(lock)
+        with pytest.raises(Cut), at_point("unit-after-commit", cut):
+            delete_in_steps(handrail.url, name)
+    assert handrail("sessions", "show", "s1").code == 1
+    ran = handrail("sessions", "delete", "s1", "--yes")
+    assert (ran.code, ran.out) == (0, wording)
+    assert store.unfinished_deletions() == ()
+
+
+def test_child_that_is_named_beside_its_parent_is_deleted_once(handrail: Command, family: Store) -> None:
+    """With the parent; named alone, it goes alone."""
+    ran = handrail("sessions", "delete", "old/r1/c1", "old", "--yes", "--format", "json")
+    assert json.loads(ran.out)["deleted"] == ["old/r1/c1/r2/c2", "old/r1/c1", "old"]
+    family.create(SessionRow("s", {}, None, family.now()))
+    family.create(SessionRow("s/r1/c1", {}, "s", family.now()))
+    assert handrail("sessions", "delete", "s/r1/c1", "--yes").code == 0
+    assert ids(family) == sorted([FORK, SESSION, "lone", "old/fork", "s"])
+
+
+def test_session_whose_calls_cannot_be_read_is_kept(handrail: Command, store: Store) -> None:
+    """Nobody can say whether one is open; the option deletes it."""
+    store.create(SessionRow("broken", {}, None, store.now()))
+    lock = store.acquire("broken", wait=NOW)
+    append(store, lock, 0, [SessionEntry(1, "", "", "log", "handrail.said", 1, 0, 0, 1, b"[7]")], None)
+    store.release(lock)
+    ran = handrail("sessions", "delete", "broken", "--yes", "--format", "json")
+    assert (ran.code, [each["session_id"] for each in json.loads(ran.out)["kept"]]) == (1, ["broken"])
+    assert handrail("sessions", "delete", "broken", "--yes", "--with-open-calls").code == 0
+    assert "broken" not in ids(store)
+
+
+@pytest.mark.parametrize("what", ["written", "claimed", "child claimed", "child written", "deleted", "child deleted"])
+def test_session_is_looked_at_again_once_it_is_held(
+    handrail: Command, family: Store, what: str, wording: Wording
+) -> None:
+    """What another process has done since it was shown counts: it is kept, unless it is gone."""
+    who = "old/r1/c1" if what.startswith("child") else "old"
+    done: list[str] = []
+
+    def meanwhile() -> None:
+        if done:
+            return
+        done.append(what)
+        if what.endswith("claimed"):
+            row = effect("call:r9/c9", "unknown", family.now(), partition=who, owner=ClaimOwner(who, "r9", "c9"))
+            insert(family, row._replace(effect_id="d" * 32))
+            return
+        lock = family.acquire(who, wait=NOW)
+        if what.endswith("written"):
+            append(family, lock, 0, [SessionEntry(1, "", "", "state", "x", 1, 0, 0, 1, b"[{}]")], None)
+        else:
+            family.delete_session(lock)
+        family.release(lock)
+
+    with at_point("unit-after-commit", meanwhile):
+        ran = handrail("sessions", "delete", "lone", "old", "--yes")
+    assert "lone" not in ids(family)
+    is_kept = not what.endswith("deleted")
+    assert ("old" in ids(family)) is is_kept
+    assert (ran.code, ran.err) == (int(is_kept), wording)
+
+
+def test_session_of_a_process_that_died_is_deleted(handrail: Command, store: Store) -> None:
+    """Its lock ended with it, although the row of the session still names it as the holder."""
+    store.acquire(FORK, wait=NOW)
+    store.close()
+    assert handrail("sessions", "delete", FORK, "--yes").code == 0
+    assert handrail("sessions", "show", FORK).code == 1
+
+
+@pytest.fixture
+def on_postgres(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Generator[Command]:
+    """The command, over a schema of its own that has been filled."""
+    with fresh_url() as url:
+        with stores.open(url) as store:
+            fill_desk(store)
+        monkeypatch.setenv("HANDRAIL_STORE", url)
+        yield Command(url, capsys)
+
+
+def test_sessions_are_listed_shown_and_forked(on_postgres: Command) -> None:
+    """As over SQLite."""
+    with stores.open(on_postgres.url) as store:
+        record(store, 3, CallRef("resp_1", "call_1"), CallRef("resp_2", "call_1"))
+    assert on_postgres("sessions", "fork", SESSION, "--at", "resp_1/call_1", "--as", "branch").code == 0
+    listed = on_postgres.rows("sessions", "list")
+    assert next((row["session_id"], row["entries"]) for row in listed) == ("branch", 4)
+    shown = on_postgres.document("sessions", "show", SESSION, "--entries")
+    assert [entry["number"] for entry in shown["shown"]] == [1, 2, 3, 4, 5]
+    assert [(call["reply"], call["call_id"], call["state"]) for call in shown["open_calls"]] == [
+        ("resp_1", "call_1", "running")
+    ]
+    assert on_postgres("sessions", "show", "nobody").code == 1
+
+
+def test_effects_are_reconciled_forgotten_and_pruned(on_postgres: Command, wording: Wording) -> None:
+    """As over SQLite; time is the server's."""
+    states = [row["state"] for row in on_postgres.rows("ledger", "list")]
+    assert states == ["running", "lapsed", "done", "failed", "unknown", "expired", "done"]
+    assert on_postgres("ledger", "reconcile", "app:pay:unknown", "--happened", "--value", "7").code == 0
+    assert "status          done" in on_postgres("ledger", "show", "app:pay:unknown").out
+    assert on_postgres("ledger", "invalidate", "app:pay:unknown", "--yes").code == 0
+    assert on_postgres("ledger", "prune", "--yes").out == wording
+
+
+def test_a_server_that_does_not_answer_is_told_in_one_line(on_postgres: Command) -> None:
+    """Exit code 1, without the password, and without what the driver logs."""
+    ran = on_postgres("ledger", "list", "--store", "postgresql://ada:secret@127.0.0.1:1/desk")
+    assert (ran.code, ran.out) == (1, "")
+    assert len(ran.err.splitlines()) == 1
+    assert "secret" not in ran.err
+
+
+def test_sessions_are_filtered_deleted_and_pruned(on_postgres: Command) -> None:
+    """As over SQLite; a session that this process holds is kept."""
+    with stores.open(on_postgres.url) as store:
+        store.acquire(FORK, wait=timedelta(0))
+        held = on_postgres("sessions", "list", "--state", "held", "--format", "json").out
+        assert [json.loads(line)["session_id"] for line in held.splitlines()] == [FORK]
+        assert on_postgres("sessions", "delete", FORK, "--yes").code == 1
+    assert on_postgres("sessions", "delete", FORK, SESSION, "--yes", "--with-open-calls").code == 0
+    assert on_postgres("sessions", "list", "--format", "json").out == ""

@@ -11,10 +11,11 @@ from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import replace
 from importlib import invalidate_caches
 from pathlib import Path
+from typing import Any
 
 from handrail.adapters.pydantic_ai.conversation import one_at_a_time
 from handrail.agents import CallEnded, LoadedAgent, Project, RunEvent, RunOptions, current_run, load_agent
-from handrail.agents.run.interface import DEFAULT_OPTIONS, RunCommand, record_command
+from handrail.agents.run.interface import RunCommand, record_command
 from handrail.cli import main
 from handrail.runtime import Session
 from handrail.session.conversation import ConversationPart
@@ -200,7 +201,7 @@ def inspected(agent_file: Path) -> object:
     return agent.rules(), asyncio.run(agent.inspect(RunOptions(root=agent_file.parent / "within")))
 
 
-def failed_call(agent: LoadedAgent, call: Call, options: RunOptions = DEFAULT_OPTIONS) -> Fault:
+def failed_call(agent: LoadedAgent, call: Call, options: RunOptions) -> Fault:
     """What the model reads of a call that fails."""
     failed: list[str] = []
 
@@ -219,15 +220,11 @@ def _run(agent_file: Path, *replies: Reply, session: Session | None = None, inpu
     return load_agent(agent_file).run(input, options)
 
 
-def _link(folder: Path) -> Fault:
-    (folder / "desk.agent").symlink_to("nowhere.agent")
-    return raised(lambda: load_agent(folder / "desk.agent"))
-
-
-def _link_out(folder: Path) -> Fault:
+def _linked(folder: Path, name: str, target: str) -> Fault:
+    """A file of a project that is a link."""
     desk = written(folder / "desk", {"../shared.py": TOOLS})
-    (folder / "desk/tools.py").unlink()
-    (folder / "desk/tools.py").symlink_to("../shared.py")
+    (folder / "desk" / name).unlink()
+    (folder / "desk" / name).symlink_to(target)
     return raised(lambda: load_agent(desk))
 
 
@@ -241,36 +238,22 @@ def _whole_disk(folder: Path) -> Fault:
     return raised(lambda: asyncio.run(desk.inspect(RunOptions(root=Path("/")))))
 
 
-def _broken_package(folder: Path) -> Fault:
-    info = "handrail_broken-1.0.dist-info"
-    files = {
-        f"site/{info}/METADATA": "Metadata-Version: 2.1\nName: handrail-broken\nVersion: 1.0\n",
-        f"site/{info}/entry_points.txt": "[handrail.tools]\nbroken = handrail_broken:nothing\n",
-        "desk.agent": "---\nname: desk\ntools: [broken]\n---\nBe kind.\n",
-    }
-    return _with_packages(folder, files)
-
-
-def _with_packages(folder: Path, files: Mapping[str, str | bytes]) -> Fault:
-    agent_file = written(folder, files)
+def _with_packages(folder: Path, tool: str, **exports: str) -> Fault:
+    """A folder beside which packages are installed that export the tool, each from a place of its own."""
+    for name, place in exports.items():
+        info = f"site/{name}-1.0.dist-info"
+        entry, metadata = (
+            f"[handrail.tools]\n{tool} = {place}\n",
+            f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n",
+        )
+        written(folder, {f"{info}/METADATA": metadata, f"{info}/entry_points.txt": entry})
+    agent_file = written(folder, {"desk.agent": DESK.replace("ping", tool)})
     sys.path.insert(0, str(folder / "site"))
     invalidate_caches()
     try:
         return raised(lambda: load_agent(agent_file))
     finally:
         sys.path.remove(str(folder / "site"))
-
-
-def _twice_by_packages(folder: Path) -> Fault:
-    files = {
-        f"site/{name}-1.0.dist-info/{file}": text
-        for name in ("shop", "store")
-        for file, text in {
-            "METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n",
-            "entry_points.txt": f"[handrail.tools]\ntwice = {name}:ping\n",
-        }.items()
-    }
-    return _with_packages(folder, {**files, "desk.agent": DESK.replace("ping", "twice")})
 
 
 def _on_a_loop(folder: Path) -> Fault:
@@ -280,10 +263,6 @@ def _on_a_loop(folder: Path) -> Fault:
         return raised(lambda: agent.run("Go."))
 
     return asyncio.run(run())
-
-
-def _wrong_mode(_folder: Path) -> Fault:
-    return raised(lambda: RunOptions(mode="perhaps"))  # type: ignore[arg-type] # wrong on purpose
 
 
 def _unreachable(folder: Path) -> Fault:
@@ -297,20 +276,10 @@ def _deferred(folder: Path) -> Fault:
     return raised(lambda: _run(written(folder, files), Reply(calls=[Call("ping")])))
 
 
-def _denied_by_mode(folder: Path) -> Fault:
-    files = {"desk.agent": "---\nname: desk\ntoolsets: [files_ro]\n---\nBe kind.\n"}
-    agent = load_agent(written(folder, files))
-    return failed_call(agent, Call("list_files"), RunOptions(mode="deny-all", root=folder))
-
-
-def _too_deep(folder: Path) -> Fault:
-    files = {"desk.agent": "---\nname: desk\ntoolsets: [desk]\n---\nBe kind.\n"}
-    return failed_call(load_agent(written(folder, files)), Call("desk", {"input": "Go on."}), RunOptions(max_depth=1))
-
-
-def _dynamic(folder: Path, call: Call) -> Fault:
-    files = {"desk.agent": "---\nname: desk\ntoolsets: [dynamic_agents]\n---\nBe kind.\n"}
-    return failed_call(load_agent(written(folder, files)), call)
+def _failed(folder: Path, toolset: str, call: Call, **options: Any) -> Fault:
+    """What the model reads of a call of an agent with one toolset."""
+    desk = written(folder, {"desk.agent": DESK.replace("tools: [ping]", f"toolsets: [{toolset}]")})
+    return failed_call(load_agent(desk), call, RunOptions(root=folder, **options))
 
 
 def _unfinished(folder: Path) -> Fault:
@@ -336,9 +305,8 @@ def _beside_another(folder: Path) -> Fault:
 
 def _of_another_version(folder: Path) -> Fault:
     session = Session()
-    session[ConversationPart].append(
-        ConversationPart(({"kind": "nothing that there is"},), speaker="agent", name="desk")
-    )
+    part = ConversationPart(({"kind": "nothing that there is"},), speaker="agent", name="desk")
+    session[ConversationPart].append(part)
     return raised(lambda: _run(written(folder, {}), session=session))
 
 
@@ -392,17 +360,19 @@ ACTS: Mapping[str, Callable[[Path], Fault]] = {
     "the file does not exist": lambda folder: raised(lambda: load_agent(folder / "nowhere.agent")),
     "an agent file is a text file": lambda folder: raised(lambda: load_agent(folder)),
     "cannot be listed: No such file": lambda folder: raised(lambda: Project.load(folder / "nowhere")),
-    "is a link that leads nowhere": _link,
-    "is a link out of the project": _link_out,
+    "is a link that leads nowhere": lambda folder: _linked(folder, "desk.agent", "nowhere.agent"),
+    "is a link out of the project": lambda folder: _linked(folder, "tools.py", "../shared.py"),
     "cannot be listed": _loop,
     "cannot be worked on as a whole": _whole_disk,
-    "and it is not clear which is meant": _twice_by_packages,
+    "and it is not clear which is meant": lambda folder: _with_packages(
+        folder, "twice", shop="shop:ping", store="store:ping"
+    ),
     "has no agent": lambda folder: raised(lambda: load_agent(written(folder, {})).project.resolve("dsk")),
-    "cannot be loaded from package": _broken_package,
+    "cannot be loaded from package": lambda folder: _with_packages(folder, "broken", lost="lost:nothing"),
     "no agent is running here": lambda _: raised(current_run),
     "which model is agent": lambda folder: raised(lambda: load_agent(written(folder, {})).run("Go.")),
     "run would stop the event loop": _on_a_loop,
-    "mode is": _wrong_mode,
+    "mode is": lambda _: raised(lambda: RunOptions(mode="perhaps")),  # type: ignore[arg-type] # wrong on purpose
     "because there is no provider": lambda _: raised(lambda: RunOptions(model="openia:gpt-5")),
     "and the project has no such tool": _ruled("pign"),
     "has no such argument": _ruled("{tool: ping, arguments: {txet: x}}"),
@@ -412,12 +382,16 @@ ACTS: Mapping[str, Callable[[Path], Fault]] = {
         lambda: _run(written(folder, {}), Reply(calls=[Call("ping")]), Reply(text="Done."))
     ),
     "are carried out outside": _deferred,
-    "it needs approval": lambda folder: failed_call(load_agent(written(folder, {})), Call("ping")),
-    "no rule allows it": _denied_by_mode,
-    "was not started: it would be at depth": _too_deep,
-    "you may not call": lambda folder: _dynamic(folder, Call("agent_call", {"agent": "nobody", "input": "Go."})),
-    "cannot be given": lambda folder: _dynamic(
-        folder, Call("agent_create", {"name": "new", "instructions": "Be kind.", "tools": ["ping"]})
+    "it needs approval": lambda folder: failed_call(load_agent(written(folder, {})), Call("ping"), RunOptions()),
+    "no rule allows it": lambda folder: _failed(folder, "files_ro", Call("list_files"), mode="deny-all"),
+    "was not started: it would be at depth": lambda folder: _failed(
+        folder, "desk", Call("desk", {"input": "Go on."}), max_depth=1
+    ),
+    "you may not call": lambda folder: _failed(
+        folder, "dynamic_agents", Call("agent_call", {"agent": "nobody", "input": "Go."})
+    ),
+    "cannot be given": lambda folder: _failed(
+        folder, "dynamic_agents", Call("agent_create", {"name": "new", "instructions": "Be kind.", "tools": ["ping"]})
     ),
     "so there is nothing to resume with": lambda folder: raised(
         lambda: _run(written(folder, {}), session=Session(), input=None)

@@ -31,13 +31,7 @@ FOLDER = ROOT / "docs" / "explanation" / "diagrams"
 
 _LINE = 16
 _INK, _PALE, _EDGE = "#1f2933", "#52606d", "#9aa5b1"
-_FILLS: Mapping[str, str] = {
-    "plain": "#f5f7fa",
-    "inside": "#e3f8ee",
-    "held": "#e6f0ff",
-    "end": "#fff3d6",
-    "bad": "#ffe8e6",
-}
+_FILLS = {"plain": "#f5f7fa", "inside": "#e3f8ee", "held": "#e6f0ff", "end": "#fff3d6", "bad": "#ffe8e6"}
 
 
 class Point(NamedTuple):
@@ -277,12 +271,8 @@ def _draw_table(drawing: Drawing, at: Point, name: str, columns: Sequence[str]) 
         drawing.text(Point(at.x + 12, at.y + 38 + number * _LINE), line, pale=True)
 
 
-DIAGRAMS: Mapping[str, Callable[[], str]] = {
-    "pipeline.svg": pipeline,
-    "effect-states.svg": effect_states,
-    "layers.svg": layers,
-    "stored-session.svg": stored_session,
-}
+_DRAWINGS = (pipeline, effect_states, layers, stored_session)
+DIAGRAMS: Mapping[str, Callable[[], str]] = {f"{draw.__name__.replace('_', '-')}.svg": draw for draw in _DRAWINGS}
 
 if __name__ == "__main__":
     FOLDER.mkdir(exist_ok=True)

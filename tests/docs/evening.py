@@ -65,13 +65,6 @@ def fill(url: str) -> None:
         key = _ONCE.effect_key("refund", Refund("A-3", 500), session_id="night-desk")
         assert key is not None
         clock.advance(timedelta(hours=1))
-        ledger.claim(
-            ClaimRequest(
-                key.partition,
-                key.key,
-                "refund",
-                key.params_hash,
-                ClaimOwner("night-desk", None, "call-4"),
-                arguments=b'{"order":"A-3","cents":500}',
-            )
-        )
+        owner = ClaimOwner("night-desk", None, "call-4")
+        recorded = b'{"order":"A-3","cents":500}'
+        ledger.claim(ClaimRequest(key.partition, key.key, "refund", key.params_hash, owner, arguments=recorded))

@@ -25,15 +25,9 @@ from tests.crash.forge import answer_of, forked, serving
 from tests.extent import SHORT, some
 
 MODULES = (
-    "psycopg",
-    "handrail.adapters.tool_executor",
-    "handrail.store.postgres",
-    "handrail.store.sqlite",
-    "sqlalchemy.dialects.postgresql.psycopg",
-    "sqlalchemy.dialects.sqlite",
-    "django.db.models",
-    "django.db.backends.postgresql.base",
-    "django.db.backends.sqlite3.base",
+    *("psycopg", "handrail.adapters.tool_executor", "handrail.store.postgres", "handrail.store.sqlite"),
+    *("sqlalchemy.dialects.postgresql.psycopg", "sqlalchemy.dialects.sqlite", "django.db.models"),
+    *("django.db.backends.postgresql.base", "django.db.backends.sqlite3.base"),
 )
 
 

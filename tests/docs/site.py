@@ -17,6 +17,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from os.path import relpath
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from tests.architecture.sources import ROOT
 from tests.docs import command_options
@@ -34,13 +35,8 @@ FRONT = {
     ROOT / "SECURITY.md": "security.md",
 }
 """The pages outside the folders of kinds, and what they are on the site."""
-SECTIONS = {
-    "Learn": "to learn",
-    "Understand": "to understand",
-    "Do": "to do",
-    "Look up": "to look up",
-    "Contribute": "to contribute",
-}
+SECTIONS = {"Learn": "to learn", "Understand": "to understand", "Do": "to do", "Look up": "to look up"}
+SECTIONS |= {"Contribute": "to contribute"}
 """The tables of the index of all pages, by the sections of the site."""
 OTHERS = {
     DOCS / "README.md": "All pages",
@@ -176,15 +172,9 @@ def build(folder: Path) -> str:
     shutil.rmtree(folder / "docs", ignore_errors=True)
     write_sources(folder / "docs")
     (folder / "zensical.toml").write_text(_settings(), encoding="utf-8")
-    done = subprocess.run(
-        [*apart("requirements/docs.txt"), "zensical", "build", "--strict", "--clean", "-f", "zensical.toml"],
-        cwd=folder,
-        env={**os.environ, "NO_COLOR": "1"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        encoding="utf-8",
-        check=False,
-    )
+    command = [*apart("requirements/docs.txt"), "zensical", "build", "--strict", "--clean", "-f", "zensical.toml"]
+    both: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "encoding": "utf-8"}
+    done = subprocess.run(command, cwd=folder, env={**os.environ, "NO_COLOR": "1"}, check=False, **both)
     # What griffe cannot read of a docstring is printed, and does not fail a build.
     return done.stdout if done.returncode or "griffe:" in done.stdout else ""
 

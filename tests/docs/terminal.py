@@ -26,7 +26,7 @@ from tests.architecture.sources import ROOT
 from tests.cli.desk import Terminal
 from tests.docs.evening import fill
 from tests.docs.kit import comparable
-from tests.docs.test_readme_agents import COMMANDS
+from tests.docs.test_reference import TYPED
 
 WIDTH = 96
 _LINE, _SIZE, _LEFT, _TOP = 19, 14, 16, 44
@@ -88,7 +88,7 @@ def _typed(shown: Shown) -> Iterator[Text]:
         fill("sqlite:///desk.db")
         patch.setenv("HANDRAIL_STORE", "sqlite:///desk.db")
         terminal = Terminal(patch)
-        assert terminal.run(*shlex.split(COMMANDS[0][0])[1:]) == 0
+        assert terminal.run(*shlex.split(TYPED[0][0])[1:]) == 0
         assert terminal.run(*shlex.split(shown.line)[1:], width=WIDTH) == 0
     for line in terminal.screen.rstrip("\n").split("\n"):
         yield Text.from_ansi(line)

@@ -25,18 +25,14 @@ SHOWN = [(step.line, step.shown) for step in STEPS if isinstance(step, Command)]
 
 _HELD = '''
 import os
-
 from pydantic_ai.models.wrapper import WrapperModel
-
 class Held(WrapperModel):
     """A model whose provider answers when it is let to."""
-
     async def request(self, *asked):
         with open("asked", "w") as fifo:
             fifo.write(str(os.getpid()))
         with open("answered"):
             return await super().request(*asked)
-
 '''
 
 

@@ -49,14 +49,14 @@ def renamed(order: str, amount: int) -> str:
     return f"{order}: {amount} again"
 
 
-@pytest.mark.parametrize(
-    "now, idempotency, open_call, equal_call",
-    [
-        (with_default, IdempotencyConfig(), "A-2: 5 again", "A-1: 5 again"),
-        (with_default, IdempotencyConfig(strategy="params", param_keys=("order",)), "A-2: 5 again", "A-1: 5"),
-        (renamed, IdempotencyConfig(), None, None),
-    ],
-)
+VERSIONS = [
+    (with_default, IdempotencyConfig(), "A-2: 5 again", "A-1: 5 again"),
+    (with_default, IdempotencyConfig(strategy="params", param_keys=("order",)), "A-2: 5 again", "A-1: 5"),
+    (renamed, IdempotencyConfig(), None, None),
+]
+
+
+@pytest.mark.parametrize("now, idempotency, open_call, equal_call", VERSIONS)
 @pytest.mark.short(3)
 def test_calls_of_the_store_meet_the_new_parameters(
     now: Callable[..., str], idempotency: IdempotencyConfig, open_call: str | None, equal_call: str | None
@@ -160,7 +160,6 @@ SQLALCHEMY, DJANGO = BLOCKS
 
 _HEAD = """
 from pathlib import Path
-
 import handrail.store
 from handrail import tool
 from handrail.adapters.tool_executor import ToolExecutor
@@ -174,20 +173,16 @@ import django
 from django.conf import settings
 from django.db import IntegrityError, models, transaction
 from django.utils import timezone
-
 SERVER = {"ENGINE": "django.db.backends.postgresql", "NAME": "unused"}
 settings.configure(DATABASES={"default": SERVER}, TIME_ZONE="Europe/Berlin")
 django.setup()
-
 class Stock(models.Model):
     article = models.TextField(primary_key=True)
     pieces = models.IntegerField()
     sold = models.DateTimeField(null=True)
-
     class Meta:
         app_label = "shop"
         db_table = "stock"
-
 def sell(article: str, context: ToolContext) -> str:
     stock = StockTransaction(context.session)
     enlist(stock)
@@ -207,7 +202,6 @@ def lose(article: str, context: ToolContext) -> str:
     '''Sells an article, and fails.'''
     sell(article, context)
     raise ValueError("lost")
-
 @tool
 def sell_any(context: ToolContext) -> str:
     '''Sells a desk, or else a lamp.'''
@@ -215,7 +209,6 @@ def sell_any(context: ToolContext) -> str:
         return sell("desk", context)
     except IntegrityError:
         return sell("lamp", context)
-
 tools = [tool(sell), lose, sell_any]
 prompt = Prompt(PromptTemplate(ns="shop", key="till", sections=[ToolsSection(title="Till", tools=tools)]))
 with handrail.store.open(URL) as store, Session.open(store, Path.cwd().name) as session:
@@ -279,7 +272,6 @@ def _on_sqlite() -> Generator[Database]:
     opening = f"""
 import sqlite3
 from contextlib import closing
-
 with closing(sqlite3.connect("shop.db")) as tables, tables:
     tables.execute({_TABLE.format("timestamp")!r})
     tables.execute({_ARTICLES!r})

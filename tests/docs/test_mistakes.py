@@ -14,8 +14,7 @@ import handrail.errors
 from handrail.errors import AgentError, DeveloperMistake, InvalidArgumentError
 from tests.architecture.sources import ROOT
 from tests.docs.agent_faults import ACTS, COMMANDS, FOLDERS, Fault, inspected, raised, typed, written
-from tests.docs.developer_mistakes import MISTAKES
-from tests.docs.mistaken_programs import CALLS, Mistake
+from tests.docs.developer_mistakes import CALLS, MISTAKES, Mistake
 
 MISTAKES_PAGE = ROOT / "docs" / "reference" / "developer-mistakes.md"
 
@@ -48,7 +47,7 @@ def test_the_page_has_a_row_for_each_mistake_and_no_other() -> None:
     ]
 
 
-@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.does)
+@pytest.mark.parametrize("mistake", MISTAKES, ids=[f"{at} {mistake.does}" for at, mistake in enumerate(MISTAKES)])
 def test_a_mistake_raises_what_the_page_says(mistake: Mistake, tmp_path: Path) -> None:
     """The very type, with words and attributes."""
     with pytest.raises(mistake.error) as caught:

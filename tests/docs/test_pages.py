@@ -7,7 +7,6 @@ import re
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,7 +17,8 @@ from benchmarks.compare import CASES
 from benchmarks.timing import time_calls
 from handrail.runtime import Step
 from tests.architecture.sources import ROOT, listed
-from tests.docs.figures import BEGIN, END, PAGE, README, read_rows, with_costs, with_tables
+from tests.docs.diagrams import steps
+from tests.docs.figures import PAGE, README, read_rows, with_costs
 from tests.docs.kit import Link, names_in, read_anchors, read_links
 
 _FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
@@ -97,10 +97,10 @@ def test_decisions_are_indexed_under_their_titles() -> None:
 
 
 def test_the_steps_of_the_page_are_those_of_the_pipeline() -> None:
-    """As many, in the same order."""
+    """As many, in the same order; and so has the diagram."""
     text = (DOCS / "explanation" / "a-call.md").read_text(encoding="utf-8")
     numbers = [int(number) for number in re.findall(r"^\| (\d+) \| ", text, re.MULTILINE)]
-    assert numbers == [step.number for step in Step]
+    assert numbers == [int(number) for number, _, _ in steps()] == [step.number for step in Step]
 
 
 def test_the_extras_of_the_readme_are_those_of_the_project() -> None:
@@ -125,14 +125,11 @@ def test_the_figures_are_those_of_the_benchmark() -> None:
     """The page of measurements has a row for each case and each bound of `make bench`, and for nothing else."""
     page = PAGE.read_text(encoding="utf-8")
     rows = read_rows(page)
-    first, *others = GROUPS.values()
     assert rows[: len(cases())] == [*cases()]
-    for group in (first, *others):
-        for bound in group.bounds:
-            assert rows.count(bound.label) == 1
-            assert {bound.case, bound.floor} <= {*rows}
-        for limit in group.limits:
-            assert rows.count(limit.label) == 1
+    for group in GROUPS.values():
+        labels = [*(bound.label for bound in group.bounds), *(limit.label for limit in group.limits)]
+        assert [label for label in labels if rows.count(label) != 1] == []
+        assert {name for bound in group.bounds for name in (bound.case, bound.floor)} <= {*rows}
     assert {*CASES} <= {*rows}
 
 
@@ -164,39 +161,6 @@ def test_the_costs_of_the_readme_are_those_of_the_benchmark() -> None:
     assert read_rows(renewed) == cases
     assert renewed.count(" | 1,200 |") == len(cases)
     assert with_costs(renewed, {"calls": {}}) == renewed
-
-
-def test_the_figures_of_a_run_can_be_put_into_the_page() -> None:
-    """Those of the same groups go, and nothing else changes."""
-    ratio = {"label": "success / floor", "at_most": 4.0, "measured": 3.456, "met": True}
-    limit = {"label": "shown, in ms", "at_most": None, "unit": "ms", "measured": 7.0, "met": True}
-    compared = {"case": "read, memory", "here": 3.0, "there": 2.0, "ratio": 1.5, "bound": 1.03, "met": False}
-    report: dict[str, Any] = {
-        "calls": {
-            "floor": "floor",
-            "microseconds": {"floor": 2.0, "success": 7.0},
-            "collector": {"floor": 0.0, "success": 0.7},
-            "ratios": [ratio],
-        },
-        "known": {
-            "floor": "open",
-            "microseconds": {"open": 5_000.0},
-            "collector": {"open": 0.0},
-            "ratios": [],
-            "limits": [limit],
-        },
-        "identity": {"reference": "3336d14", "rows": [compared]},
-    }
-    page = PAGE.read_text(encoding="utf-8")
-    before, after = page.partition(BEGIN)[0], page.partition(END)[2]
-    changed = with_tables(f"{before}{BEGIN}{END}{after}", report)
-    assert with_tables(changed, {"known": report["known"]}) == changed
-    assert with_tables(page, {}) == page
-    assert read_rows(changed) == ["floor", "success", "success / floor", "open", "shown, in ms", "read, memory"]
-    rows = ("success | 3.5 | 10%", "success / floor | 4.00 | 3.46 | yes", "shown, in ms | - | 7.00 | -")
-    for row in (*rows, "read, memory | 1.03 | 1.500 | no"):
-        assert f"| {row} |" in changed
-    assert (changed.partition(BEGIN)[0], changed.partition(END)[2]) == (before, after)
 
 
 def _fault(link: Link) -> str:

@@ -1,18 +1,21 @@
-"""Tables of the reference and of explanations list what there is in the code."""
+"""Tables of the reference and of explanations list what there is in the code; commands print what pages show."""
 
 from __future__ import annotations
 
 import ast
 import inspect
+import io
 import re
 import signal
+import sys
+import tomllib
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import fields
+from dataclasses import fields, replace
 from datetime import timedelta
 from importlib import import_module
 from itertools import takewhile
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 
@@ -29,16 +32,8 @@ from handrail.agents.approval.rules import RULES_FILE_KEYS as RULES_KEYS
 from handrail.agents.project import ProjectConfig, ShellTable
 from handrail.agents.run.interface import RunEvent
 from handrail.agents.toolsets.builtin import built_ins
+from handrail.cli import process_exit
 from handrail.cli.application import application
-from handrail.cli.process_exit import (
-    INTERRUPTED,
-    READER_GONE,
-    TRY_AGAIN,
-    USAGE,
-    WAITING,
-    Terminated,
-    interrupt_exit_code,
-)
 from handrail.contrib.tools import SandboxLimits, VfsLimits, VfsToolsSection
 from handrail.contrib.tools.planning import PlanningToolsSection
 from handrail.errors import AgentError, DeveloperMistake, HandrailError, ModelVisibleError, RunAbortedError
@@ -51,16 +46,14 @@ from tests.architecture.sources import ROOT, listed, python_sources
 from tests.docs import command_options, store_schema
 from tests.docs.evening import fill
 from tests.docs.kit import comparable, named_in, read_commands, read_table, typed
+from tests.wording import Wording
 
 ERRORS = (ROOT / "docs" / "reference" / "errors.md").read_text(encoding="utf-8")
 
 
-ROOTS = {
-    "Read by the model": ModelVisibleError,
-    "End the run": RunAbortedError,
-    "Mistakes of the developer": DeveloperMistake,
-    "Agents": AgentError,
-}
+ROOTS: dict[str, type[HandrailError]]
+ROOTS = {"Read by the model": ModelVisibleError, "End the run": RunAbortedError}
+ROOTS |= {"Mistakes of the developer": DeveloperMistake, "Agents": AgentError}
 
 
 BRANCHES = {HandrailError, ModelVisibleError, RunAbortedError, DeveloperMistake, handrail.errors.CallPostponed}
@@ -102,9 +95,7 @@ INTERNAL = {
 _NUMBER = re.compile(r"[\d_]+(\.\d+)?( (\*|<<|\+) [\d_]+)*|timedelta\(.*\)")
 
 
-_ROW = re.compile(
-    r"^\| .*?: (?:\[`(\w+)`\]\(\.\./\.\./src/(handrail[\w/]+)\.py\)|`(\w+)` of ).* \| ([\d,]+) ", re.MULTILINE
-)
+_ROW = re.compile(r"(?m)^\| .*?: (?:\[`(\w+)`\]\(\.\./\.\./src/(handrail[\w/]+)\.py\)|`(\w+)` of ).* \| ([\d,]+) ")
 
 
 def limit_rows() -> Iterator[tuple[str, str, int]]:
@@ -176,14 +167,14 @@ def test_file_tools_are_those_of_the_section_with_their_effects() -> None:
 )
 def test_options_are_the_arguments(page: str, function: Callable[..., object], required: set[str]) -> None:
     """All but what only tests have use for."""
-    named = {name for row in read_table(page, "option") for name in named_in(row)}
+    named = {*names_of_rows(page, "option")}
     assert named - {"clock"} == set(inspect.signature(function).parameters) - required - {"clock", "disk"}
 
 
 @pytest.mark.parametrize("page", ["explanation/stores.md", "explanation/files.md"])
 def test_errors_of_a_table_can_be_caught(page: str) -> None:
     """Each is an exception of `handrail.errors`."""
-    names = [name for row in read_table(page, "error") for name in named_in(row)]
+    names = names_of_rows(page, "error")
     missing = [name for name in names if not hasattr(handrail.errors, name)]
     assert names
     assert not missing, listed(missing)
@@ -192,33 +183,29 @@ def test_errors_of_a_table_can_be_caught(page: str) -> None:
 def test_exit_codes_are_those_of_the_command() -> None:
     """0 and 1, and those that have a name."""
     codes = [int(code) for row in read_table("reference/command-line.md", "exit code") for code in row[0].split(",")]
-    ended = [interrupt_exit_code(Terminated(number)) for number in (signal.SIGHUP, signal.SIGTERM)]
-    assert codes == [0, 1, USAGE, WAITING, TRY_AGAIN, *ended, INTERRUPTED, READER_GONE]
+    signals = map(process_exit.Terminated, (signal.SIGHUP, signal.SIGTERM))
+    ended = [*map(process_exit.interrupt_exit_code, signals), process_exit.INTERRUPTED, process_exit.READER_GONE]
+    assert codes == [0, 1, process_exit.USAGE, process_exit.WAITING, process_exit.TRY_AGAIN, *ended]
 
 
 def test_what_becomes_of_orphans_is_told_of_each_policy() -> None:
     """The page helps to choose among all there are."""
-    named = {name for row in read_table("explanation/effects.md", "`on_orphan`") for name in named_in(row)}
-    assert named == set(get_args(OnOrphan))
+    assert {*names_of_rows("explanation/effects.md", "`on_orphan`")} == set(get_args(OnOrphan))
 
 
 def test_events_of_a_session_have_a_row() -> None:
     """Those that say of themselves that subscribers are notified."""
     classes = (node for source in python_sources("src") for node in source.tree.body if isinstance(node, ast.ClassDef))
-    said = {
-        node.name for node in classes if "Subscribers of the session are notified" in (ast.get_docstring(node) or "")
-    }
-    assert {name for row in read_table("reference/events.md", "event") for name in named_in(row)} == said | {
-        "ToolInvoked"
-    }
+    notes = "Subscribers of the session are notified"
+    said = {node.name for node in classes if notes in (ast.get_docstring(node) or "")}
+    assert {*names_of_rows("reference/events.md", "event")} == said | {"ToolInvoked"}
 
 
 def test_every_variable_of_the_environment_has_a_row() -> None:
     """Those that a module reads; one that Handrail sets for its own processes is not a setting."""
     read = {name for source in python_sources("src") for name in re.findall(r"\bHANDRAIL_[A-Z_]+\b", source.text)}
-    assert {row[0].strip("`") for row in read_table("reference/configuration.md", "variable")} == read - {
-        "HANDRAIL_CALL"
-    }
+    rows = {row[0].strip("`") for row in read_table("reference/configuration.md", "variable")}
+    assert rows == read - {"HANDRAIL_CALL"}
 
 
 def test_the_schema_of_stores_is_made_from_their_tables() -> None:
@@ -231,44 +218,43 @@ def names_of_rows(page: str, first_column: str) -> list[str]:
     return [name for row in read_table(page, first_column) for name in named_in(row)]
 
 
-@pytest.mark.parametrize(
-    "page, column, there",
-    [
-        ("reference/agent-file.md", "key", AGENT_FILE_KEYS),
-        ("reference/configuration.md", "`[tool.handrail]`", [field.name for field in fields(ProjectConfig)]),
-        ("reference/configuration.md", "`[tool.handrail.shell]`", [each.name for each in fields(ShellTable)]),
-        ("reference/agent-file.md", "toolset", [entry.name for entry in built_ins()]),
-        (
-            "reference/agent-file.md",
-            "metadata",
-            ["effect", "concurrent", "idempotency", "approval", "max_result_chars", "untrusted"],
-        ),
-        ("reference/running-agents.md", "option", [field.name for field in fields(RunOptions)]),
-        ("reference/running-agents.md", "`RunResult`", [field.name for field in fields(RunResult)]),
-        ("reference/scripts.md", "key of a reply", [field.name for field in fields(Reply)]),
-        ("reference/scripts.md", "key of a call", [field.name for field in fields(Call)]),
-        ("reference/scripts.md", "key of `expect`", [field.name for field in fields(Expect)]),
-        ("reference/running-agents.md", "event", [event.__name__ for event in get_args(RunEvent)]),
-        ("reference/approval-rules.md", "key", RULES_KEYS),
-        ("reference/approval-rules.md", "key of a rule", RULE_KEYS),
-    ],
-)
+def _fields(kind: type[Any]) -> list[str]:
+    return [field.name for field in fields(kind)]
+
+
+_METADATA = ["effect", "concurrent", "idempotency", "approval", "max_result_chars", "untrusted"]
+
+
+LISTS = [
+    ("reference/agent-file.md", "key", AGENT_FILE_KEYS),
+    ("reference/configuration.md", "`[tool.handrail]`", _fields(ProjectConfig)),
+    ("reference/configuration.md", "`[tool.handrail.shell]`", _fields(ShellTable)),
+    ("reference/agent-file.md", "toolset", [entry.name for entry in built_ins()]),
+    ("reference/agent-file.md", "metadata", _METADATA),
+    ("reference/running-agents.md", "option", _fields(RunOptions)),
+    ("reference/running-agents.md", "`RunResult`", _fields(RunResult)),
+    ("reference/scripts.md", "key of a reply", _fields(Reply)),
+    ("reference/scripts.md", "key of a call", _fields(Call)),
+    ("reference/scripts.md", "key of `expect`", _fields(Expect)),
+    ("reference/running-agents.md", "event", [event.__name__ for event in get_args(RunEvent)]),
+    ("reference/approval-rules.md", "key", RULES_KEYS),
+    ("reference/approval-rules.md", "key of a rule", RULE_KEYS),
+]
+
+
+@pytest.mark.parametrize("page, column, there", LISTS)
 def test_a_table_lists_what_there_is(page: str, column: str, there: Collection[str]) -> None:
     """All of it, and nothing else."""
     assert sorted(names_of_rows(page, column)) == sorted(there)
 
 
-def test_modes_are_those_that_there_are() -> None:
-    """In their order."""
+def test_modes_and_answers_are_those_that_there_are() -> None:
+    """In their order; each verdict and each length of memory of an answer has a row."""
     assert tuple(row[0].strip("`") for row in read_table("explanation/approval.md", "mode")) == get_args(ApprovalMode)
-
-
-def test_answers_are_those_that_can_be_given() -> None:
-    """Each verdict and each length of memory has a row."""
     documented = [row[0].strip("`") for row in read_table("explanation/approval.md", "`Answer`")]
-    verdicts, remembers = ("yes", "no", "later"), ("nothing", "arguments", "rule")
-    assert documented == [f'verdict="{word}"' for word in verdicts] + [f'remember="{word}"' for word in remembers]
-    assert {field.name for field in fields(Answer)} == {"verdict", "remember", "reason"}
+    given = {"verdict": ("yes", "no", "later"), "remember": ("nothing", "arguments", "rule")}
+    assert documented == [f'{name}="{word}"' for name, words in given.items() for word in words]
+    assert {field.name for field in fields(Answer)} == {*given, "reason"}
 
 
 def test_defaults_are_those_of_the_code() -> None:
@@ -343,8 +329,8 @@ def test_table_of_rules_on_paths_says_what_the_code_does() -> None:
         for tool in named:
             for argument in arguments or ["path"]:
                 rule = Rule(tool, {argument: "x"})
-                rules = {"allow": (), "ask": (), "deny": (), verdict: (rule,)}
-                every = ApprovalRules(allow=rules["allow"], ask=rules["ask"], deny=rules["deny"])
+                changed: dict[str, Any] = {verdict: (rule,)}
+                every = replace(ApprovalRules(), **changed)
                 found = rule_filter(every, ("desk",), "ask")
                 assert [name for name in kept.values() if getattr(found, name)] == into, (said, tool)
 
@@ -387,3 +373,71 @@ def test_every_command_has_its_options_on_the_page() -> None:
     for words, app in found:
         section = text.partition(f"\n## handrail {' '.join(words)}\n")[2].partition("\n## ")[0]
         assert section.count("\n| `") == len(command_options.arguments(app)) > 0
+
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+TYPED = list(read_commands(ROOT / "README.md"))
+
+_SHELL = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_LINES: list[str] = [line for block in _SHELL.findall(README) for line in block.splitlines()]
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder to type in, without a key, a store, or anybody to be asked."""
+    for name in ("HANDRAIL_STORE", "HANDRAIL_MODEL", "OPENAI_API_KEY", "FORCE_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def command(begin: str, word: str) -> str:
+    """The one command line of the README's blocks for a shell that begins so, and has this word."""
+    lines = [line for line in _LINES if line.startswith(begin) and word in line]
+    assert len(lines) == 1
+    return lines[0]
+
+
+@pytest.mark.usefixtures("place")
+def test_the_commands_of_the_readme_print_what_is_shown() -> None:
+    """In an empty folder, each after those above it; the first one prints the second."""
+    assert [line.split()[1] for line, _ in TYPED] == ["new", "run"]
+    assert f"  {TYPED[1][0]}\n" in TYPED[0][1]
+    for line, shown in TYPED:
+        code, printed = typed(line)
+        assert (code, comparable(printed)) == (0, comparable(shown)), line
+
+
+def test_calls_that_change_something_are_denied_in_a_pipe_until_rule_allows_them(place: Path, wording: Wording) -> None:
+    """The rule of the README, put below those that are there, is the cure; what only reads needs none."""
+    (rule,) = re.findall(r"`(allow: \[.*?\])`", README)
+    assert typed(TYPED[0][0])[0] == 0
+    line = TYPED[1][0].removesuffix(" --approve approve-all")
+    assert line != TYPED[1][0]
+    code, printed = typed(line)
+    assert code == 1
+    assert [shown for shown in printed.splitlines() if "list_notes(" in shown or "add_note(" in shown] == wording
+    with (place / "notes" / "approval.yaml").open("a", encoding="utf-8") as rules:
+        rules.write(f"{rule}\n")
+    code, printed = typed(line)
+    assert (code, comparable(printed)) == (0, comparable(TYPED[1][1]))
+
+
+@pytest.mark.usefixtures("place")
+def test_a_real_model_needs_what_the_readme_says(wording: Wording) -> None:
+    """Its key, and its extra, which is there in a checkout; no model is asked without them."""
+    assert typed(TYPED[0][0])[0] == 0
+    code, printed = typed(command("handrail run notes", "openai"))
+    assert (code, printed) == (2, wording)
+    assert "`OPENAI_API_KEY`" in README
+
+
+def test_what_is_installed_brings_the_command_and_agents() -> None:
+    """Every extra that the README has installed is one, and it is installed above the first command."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    named = re.findall(r"pip install '(\w+)\[(.*?)\]'", README)
+    assert ("handrail", "agents,cli") in named
+    assert {extra for _, extras in named for extra in extras.split(",")} <= set(project["optional-dependencies"])
+    assert README.index("pip install 'handrail[agents,cli]'") < README.index("$ handrail")
+    assert "handrail" in project["scripts"]

@@ -14,11 +14,10 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from handrail.runtime import Step
 from tests.architecture.sources import ROOT, listed, python_sources
 from tests.architecture.test_names import FACES
 from tests.docs import terminal
-from tests.docs.diagrams import DIAGRAMS, FOLDER, changes, drawn_changes, steps
+from tests.docs.diagrams import DIAGRAMS, FOLDER, changes, drawn_changes
 from tests.docs.site import DOCS, OPTIONS, build, module_page, modules, navigation, site_page, write_sources
 from tests.docs.terminal import SCREENS, draw, read_text
 from tests.extent import FULL
@@ -86,19 +85,6 @@ def test_the_navigation_has_every_page() -> None:
     assert sorted(pages_in(entries)) == wanted
 
 
-@pytest.mark.parametrize(
-    "searched, words",
-    [
-        ("max_untracked_bytes on_ask", ["max_untracked_bytes", "on_ask"]),
-        ("[`--store`](a.md#b), --older-than=30d", ["--store", "a", "md#b", "--older", "than", "30d"]),
-        ("group-commit handrail.store 0.5", ["group", "commit", "handrail", "store", "0.5"]),
-    ],
-)
-def test_the_search_takes_a_name_for_one_word(searched: str, words: list[str]) -> None:
-    """The index of the site splits texts by the separator of the settings."""
-    assert [word for word in re.split(separator(), searched) if word] == words
-
-
 @pytest.mark.timeout(300)  # the build takes 20 seconds on a quiet machine
 def test_the_site_builds_without_a_fault(tmp_path: Path) -> None:
     """Every public name has an anchor, and nothing is loaded from elsewhere. The short form only writes the sources."""
@@ -122,14 +108,9 @@ def test_the_site_builds_without_a_fault(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", DIAGRAMS)
-def test_a_diagram_is_drawn_from_what_there_is(name: str) -> None:
-    """If this fails, run `make diagrams` and look at them."""
+def test_a_diagram_is_drawn_from_what_there_is_and_stands_in_a_page(name: str) -> None:
+    """With a title, and a text for those who do not see it. If this fails, run `make diagrams` and look at them."""
     assert (FOLDER / name).read_text(encoding="utf-8") == DIAGRAMS[name]()
-
-
-@pytest.mark.parametrize("name", DIAGRAMS)
-def test_a_diagram_is_an_image_with_a_title_and_stands_in_a_page(name: str) -> None:
-    """With a text for those who do not see it."""
     image = ET.parse(FOLDER / name).getroot()  # noqa: S314 - drawn here
     assert [part.text for part in image if part.tag.endswith("title")] != [None]
     pages = [*(ROOT / "docs").rglob("*.md"), ROOT / "CONTRIBUTING.md"]
@@ -137,11 +118,6 @@ def test_a_diagram_is_an_image_with_a_title_and_stands_in_a_page(name: str) -> N
         text for page in pages for text in re.findall(rf"!\[(.+?)\]\(\S*{name}\)", page.read_text(encoding="utf-8"))
     ]
     assert len(shown) == 1
-
-
-def test_the_pipeline_has_every_step() -> None:
-    """In their order."""
-    assert [int(number) for number, _, _ in steps()] == [step.number for step in Step]
 
 
 def test_every_change_of_an_effect_is_drawn() -> None:

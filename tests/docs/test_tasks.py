@@ -24,20 +24,16 @@ from handrail.runtime import ToolCall
 
 _TOOL = '''
 from typing import Annotated
-
 from pydantic import Field
-
 from handrail import ToolExecutor, tool
 from handrail.errors import ToolValidationError
 from handrail.runtime import Session, ToolCall
-
 @tool(effect="external")
 def donate(euros: Annotated[int, Field(gt=0, le=50)]) -> str:
     """Donate."""
     if euros > 20:
         raise ToolValidationError("there are 20 euros in the purse")
     return f"{euros} euros donated"
-
 executor = ToolExecutor([donate], session=Session())
 for euros in (5, 30, 500):
     print(executor.execute(ToolCall(f"call-{euros}", "donate", {"euros": euros})).content)
@@ -46,7 +42,6 @@ for euros in (5, 30, 500):
 
 _RESUMED = '''
 import os, signal, sys
-
 @tool(effect="external")
 def mail(to: str) -> str:
     """Mail."""
@@ -54,7 +49,6 @@ def mail(to: str) -> str:
     if to in sys.argv:
         os.kill(os.getpid(), signal.SIGKILL)
     return f"{to} has mail"
-
 with store.open("sqlite:///post.db") as opened, opened.session("today") as session:
     executor = ToolExecutor([mail], session=session)
     talk = session.conversation
@@ -69,21 +63,16 @@ with store.open("sqlite:///post.db") as opened, opened.session("today") as sessi
 _ASKING = '''
 from handrail.adapters.tool_executor import PendingAnswers
 from handrail.prompt import Approval, PolicyDecision, Prompt, PromptTemplate, ToolsSection
-
 @tool
 def erase(name: str) -> str:
     """Erase."""
     return f"{name} is erased"
-
 class Careful:
     name = "careful"
-
     def check(self, tool, params, *, context):
         return PolicyDecision.ask("Really?")
-
     def on_result(self, tool, params, result, *, context):
         pass
-
 section = ToolsSection(title="Data", tools=[erase], policies=[Careful()])
 prompt = Prompt(PromptTemplate(ns="home", key="data", sections=[section]))
 with store.open("sqlite:///data.db") as opened, opened.session("today") as session:
@@ -97,18 +86,14 @@ print("waits" if isinstance(answers, PendingAnswers) else answers[0].content)
 
 _CHARGED = '''
 from pathlib import Path
-
 from handrail.prompt import IdempotencyConfig
-
 book = Path("book.txt")
 book.touch()
-
 @tool(effect="external", idempotency=IdempotencyConfig(ttl=None))
 def charge(order: str) -> str:
     """Charge."""
     book.write_text(book.read_text() + order)
     return f"{order} is charged"
-
 with store.open("sqlite:///shop.db") as opened, opened.session("today") as session:
     executor = ToolExecutor([charge], session=session)
     for reply in ("reply-1", "reply-2"):
@@ -120,16 +105,13 @@ print("book:", book.read_text())
 _IN_PYDANTIC_AI = '''
 from pydantic_ai import Agent
 from pydantic_ai.models.test import TestModel
-
 from handrail import ToolExecutor, store, tool
 from handrail.adapters.pydantic_ai import HandrailCapability
-
 @tool(effect="external")
 def greet(name: str) -> str:
     """Greet."""
     print("greeted", name)
     return f"{name} is greeted"
-
 with store.open("sqlite:///hall.db") as opened, opened.session("today") as session:
     agent = Agent(TestModel(), capabilities=[HandrailCapability(ToolExecutor([greet], session=session))])
     agent.run_sync("Greet.")
@@ -141,12 +123,10 @@ def model(messages: tuple, names: list) -> dict:
     if len(messages) == 1:
         return {"role": "assistant", "calls": [["call-1", names[0], '{"name": "ann"}']]}
     return {"role": "assistant", "calls": [], "content": messages[-1]["content"]}
-
 @tool(effect="external")
 def greet(name: str) -> str:
     """Greet."""
     return f"{name} is greeted"
-
 with store.open("sqlite:///hall.db") as opened, opened.session("today") as session:
     executor = ToolExecutor([greet], session=session)
     talk = session.conversation
@@ -164,23 +144,18 @@ with store.open("sqlite:///hall.db") as opened, opened.session("today") as sessi
 _RECONCILED = '''
 import sys
 from pathlib import Path
-
 from handrail.errors import EffectUncertain
 from handrail.prompt import External, ToolContext, ToolResult
-
 shop = Path("shop.txt")
-
 def ask_the_shop(params, key: str, *, context: ToolContext) -> ToolResult[str] | None:
     if "closed" in sys.argv:
         raise ConnectionError("the shop is closed")
     return ToolResult.ok("the shop has it") if key in shop.read_text() else None
-
 @tool(effect=External(reconcile=ask_the_shop))
 def buy(thing: str, context: ToolContext) -> str:
     """Buy."""
     shop.write_text(str(context.idempotency_key))
     raise EffectUncertain("no answer")
-
 with store.open("sqlite:///shop.db") as opened, opened.session("today") as session:
     call = ToolCall("call-1", "buy", {"thing": "chair"})
     message = ToolExecutor([buy], session=session).execute(call, reply="reply-1")
@@ -190,13 +165,11 @@ print(message.success, message.content)
 
 _PROGRAMS = """
 from pathlib import Path
-
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.contrib.tools import READING, ShellRule, ShellToolsSection
 from handrail.filesystem import HostFilesystem
 from handrail.prompt import Prompt, PromptTemplate
 from handrail.runtime import Session, ToolCall
-
 root = Path("house")
 root.mkdir()
 (root / "wall.txt").write_text("white")
@@ -229,12 +202,10 @@ replies:
 
 _COOK = '''
 from handrail import tool
-
 @tool
 def pasta(grams: int) -> str:
     """Cook pasta."""
     return f"{grams} g are done"
-
 TOOLS = [pasta]
 '''
 
@@ -243,13 +214,11 @@ _TEST = '''
 from handrail import tool
 from handrail.filesystem import Filesystem, InMemoryFilesystem
 from handrail.testing import run_tool
-
 @tool
 def paint(colour: str, files: Filesystem) -> str:
     """Paint."""
     files.write_text("wall.txt", colour)
     raise ValueError("the paint is empty")
-
 def test_a_wall_stays_white() -> None:
     files = InMemoryFilesystem({"wall.txt": "white"})
     message = run_tool(paint, {"colour": "red"}, resources={Filesystem: files})
@@ -258,51 +227,47 @@ def test_a_wall_stays_white() -> None:
 '''
 
 
+def steps(program: str, *commands: tuple[str, str], name: str = "task.py") -> tuple[File | Command, ...]:
+    """The program is saved, and the commands are typed, each with a part of what it shows."""
+    return (File(name, program), *(Command(*command) for command in commands))
+
+
+RUN = "python task.py"
+ONCE = (RUN, "A-1 is charged\nA-1 is charged\nbook: A-1\n")
+EATEN = ('handrail run cook.agent "Pasta." --model script:script.yaml --approve approve-all', "Enjoy your meal.")
 TASKS: Final[dict[str, tuple[File | Command, ...]]] = {
-    "Write a tool": (
-        File("task.py", _TOOL),
-        Command("python task.py", "5 euros donated\nthere are 20 euros in the purse\ndonate was not run: $.euros"),
+    "Write a tool": steps(
+        _TOOL, (RUN, "5 euros donated\nthere are 20 euros in the purse\ndonate was not run: $.euros")
     ),
-    "Use it in PydanticAI": (File("task.py", _IN_PYDANTIC_AI), Command("python task.py", "greeted a\n")),
-    "Use it behind my own loop": (File("task.py", _STORED + _LOOP), Command("python task.py", "ann is greeted")),
-    "Never charge twice": (
-        File("task.py", _STORED + _CHARGED),
-        Command("python task.py", "A-1 is charged\nA-1 is charged\nbook: A-1\n"),
-        Command("python task.py", "A-1 is charged\nA-1 is charged\nbook: A-1\n"),
+    "Use it in PydanticAI": steps(_IN_PYDANTIC_AI, (RUN, "greeted a\n")),
+    "Use it behind my own loop": steps(_STORED + _LOOP, (RUN, "ann is greeted")),
+    "Never charge twice": steps(_STORED + _CHARGED, ONCE, ONCE),
+    "Keep a session across restarts": steps(
+        _STORED + _RESUMED,
+        ("python task.py bob", "mailed ann\nmailed bob\nKilled"),
+        (RUN, "mailed cid\nann has mail\nan earlier call of mail"),
     ),
-    "Keep a session across restarts": (
-        File("task.py", _STORED + _RESUMED),
-        Command("python task.py bob", "mailed ann\nmailed bob\nKilled"),
-        Command("python task.py", "mailed cid\nann has mail\nan earlier call of mail"),
+    "Find out about an unknown effect": steps(
+        _STORED + _RECONCILED,
+        ("python task.py closed", "False no answer"),
+        ("handrail ledger list --status unknown --store sqlite:///shop.db", '{"thing": "chair"}'),
+        (RUN, "True the shop has it"),
     ),
-    "Find out about an unknown effect": (
-        File("task.py", _STORED + _RECONCILED),
-        Command("python task.py closed", "False no answer"),
-        Command("handrail ledger list --status unknown --store sqlite:///shop.db", '{"thing": "chair"}'),
-        Command("python task.py", "True the shop has it"),
+    "Ask a person for approval": steps(
+        _STORED + _ASKING,
+        (RUN, "waits"),
+        ("handrail approvals list --store sqlite:///data.db", '{"name": "old"}'),
+        ("handrail approvals answer today call-1 yes --by ann --store sqlite:///data.db", "may run"),
+        (RUN, "old is erased"),
     ),
-    "Ask a person for approval": (
-        File("task.py", _STORED + _ASKING),
-        Command("python task.py", "waits"),
-        Command("handrail approvals list --store sqlite:///data.db", '{"name": "old"}'),
-        Command("handrail approvals answer today call-1 yes --by ann --store sqlite:///data.db", "may run"),
-        Command("python task.py", "old is erased"),
-    ),
-    "Let an agent work in a folder and run programs": (
-        File("task.py", _PROGRAMS),
-        Command("python task.py", "exit code 2"),
-        Command("python -c \"print(open('house/wall.txt').read())\"", "white\n"),
+    "Let an agent work in a folder and run programs": steps(
+        _PROGRAMS, (RUN, "exit code 2"), ("python -c \"print(open('house/wall.txt').read())\"", "white\n")
     ),
     "Define agents in files": (
-        File("tools.py", _COOK),
-        File("cook.agent", _AGENT.lstrip()),
-        File("script.yaml", _SCRIPT),
-        Command("handrail check cook.agent", "cook can run, with 1 tool"),
-        Command(
-            'handrail run cook.agent "Pasta." --model script:script.yaml --approve approve-all', "Enjoy your meal."
-        ),
+        *(File("tools.py", _COOK), File("cook.agent", _AGENT.lstrip()), File("script.yaml", _SCRIPT)),
+        *(Command("handrail check cook.agent", "cook can run, with 1 tool"), Command(*EATEN)),
     ),
-    "Test my tools": (File("test_task.py", _TEST), Command("pytest -q test_task.py", "1 passed")),
+    "Test my tools": steps(_TEST, ("pytest -q test_task.py", "1 passed"), name="test_task.py"),
 }
 """The tasks: files to save, and commands with what each must show, by their rows."""
 
@@ -317,10 +282,10 @@ def pages() -> dict[str, Path]:
     return {task.strip(): next(links_in(cell, INDEX)).target for task, _, cell in rows}
 
 
-def words_needed(steps: tuple[File | Command, ...]) -> set[str]:
+def words_needed(task: tuple[File | Command, ...]) -> set[str]:
     """What a reader has to know of Handrail: names that a program does not make itself, and words of commands."""
     needed: set[str] = set()
-    for step in steps:
+    for step in task:
         if isinstance(step, File) and step.name.endswith(".py"):
             needed |= {*_names_in(ast.parse(step.text))}
         elif isinstance(step, Command) and step.line.startswith("handrail"):
@@ -356,10 +321,8 @@ def test_a_page_says_all_that_its_task_needs(task: str) -> None:
     """Every name of Handrail in the programs, every command and option; what is of Python itself is known."""
     text = pages()[task].read_text(encoding="utf-8")
     known = set(dir(str)) | set(dir(Path)) | {*sys.stdlib_module_names} | {"kill", "getpid", "SIGKILL", "argv"}
-    missing = {
-        word for word in words_needed(TASKS[task]) - known if not re.search(rf"(?<!\w){re.escape(word)}\b", text)
-    }
-    assert not missing
+    words = words_needed(TASKS[task]) - known
+    assert {word for word in words if not re.search(rf"(?<!\w){re.escape(word)}\b", text)} == set()
 
 
 @pytest.mark.parametrize("task", TASKS)

@@ -23,7 +23,7 @@ from typing_extensions import TypedDict
 from handrail.errors import DumpError, ParseError, SchemaError
 from handrail.serde import codec, stored_codec
 from handrail.serde.json_schema import ACTING, WORDS
-from tests.docs.kit import DOCS, read_table
+from tests.docs.kit import DOCS
 from tests.serde.field_types import FIELD_TYPES, is_valid
 from tests.serde.kit import Approve, Circle, Level, Reject, Square, Status, held
 
@@ -76,39 +76,14 @@ def nested(levels: int) -> list[Any]:
     return made
 
 
-NAMES: dict[str, Any] = {
-    "StringConstraints": StringConstraints,
-    "Annotated": Annotated,
-    "Any": Any,
-    "Field": Field,
-    "Literal": Literal,
-    **{cls.__name__: cls for cls in (Decimal, Fraction, PurePosixPath, UUID, Level, Status, Approve, Reject)},
-    **{cls.__name__: cls for cls in (dt.datetime, dt.date, dt.time, dt.timedelta)},
-    **{
-        cls.__name__: cls
-        for cls in (
-            Ground,
-            Card,
-            Address,
-            Percent,
-            Cents,
-            Color,
-            dt.timezone,
-            OrderedDict,
-            deque,
-            SecretStr,
-            SecretBytes,
-        )
-    },
-    **{cls.__name__: cls for cls in (Path, PurePath, PureWindowsPath, PosixPath, re.Pattern)},
-    "Sequence": Sequence,
-    "ZoneInfo": ZoneInfo,
-    "Circle": Circle,
-    "Square": Square,
-    "compile": re.compile,
-    "IGNORECASE": re.IGNORECASE,
-    "nested": nested,
-}
+_CLASSES: tuple[type[Any], ...] = (
+    *(Decimal, Fraction, PurePosixPath, UUID, Level, Status, Approve, Reject, dt.datetime, dt.date, dt.time),
+    *(dt.timedelta, Ground, Card, Address, Percent, Cents, Color, dt.timezone, OrderedDict, deque, SecretStr),
+    *(SecretBytes, Path, PurePath, PureWindowsPath, PosixPath, re.Pattern, StringConstraints, ZoneInfo, Circle, Square),
+)
+NAMES: dict[str, Any] = {cls.__name__: cls for cls in _CLASSES}
+NAMES |= {"Annotated": Annotated, "Any": Any, "Field": Field, "Literal": Literal, "Sequence": Sequence}
+NAMES |= {"compile": re.compile, "IGNORECASE": re.IGNORECASE, "nested": nested}
 BOUNDS: dict[str, Any] = {"pattern": "^a$"}
 LEVELS = 250
 
@@ -154,13 +129,17 @@ def values_for(after: str) -> list[Any]:
     return each("type of the field", after=after)
 
 
-@pytest.mark.parametrize("kind, value, why", values_for("## What is stored comes back"))
-def test_values_that_would_not_come_back_are_refused(
-    kind: str, value: str, why: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Without `HANDRAIL_CHECK_STORED` too."""
+@pytest.fixture
+def _unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As without `HANDRAIL_CHECK_STORED`."""
     for module in ("json_values", "typed"):
         monkeypatch.setattr(f"handrail.serde.{module}.CHECKS_ALL", False)
+
+
+@pytest.mark.parametrize("kind, value, why", values_for("## What is stored comes back"))
+@pytest.mark.usefixtures("_unchecked")
+def test_values_that_would_not_come_back_are_refused(kind: str, value: str, why: str) -> None:
+    """Without `HANDRAIL_CHECK_STORED` too."""
     cls = held(evaluated(code_in(kind)[0]))
     with pytest.raises(DumpError):
         stored_codec(cls).dump_json(cls(evaluated(code_in(value)[0])))
@@ -171,10 +150,9 @@ def test_values_that_would_not_come_back_are_refused(
     "kind, value, back",
     values_for("Where the declared type says less than the value, what comes back is of the declared type:"),
 )
-def test_values_come_back_as_the_page_shows(kind: str, value: str, back: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("_unchecked")
+def test_values_come_back_as_the_page_shows(kind: str, value: str, back: str) -> None:
     """Of the type that is declared; without `HANDRAIL_CHECK_STORED`."""
-    for module in ("json_values", "typed"):
-        monkeypatch.setattr(f"handrail.serde.{module}.CHECKS_ALL", False)
     cls = held(evaluated(code_in(kind)[0]))
     stored = stored_codec(cls)
     found = stored.parse_json(stored.dump_json(cls(evaluated(code_in(value)[0])))).x
@@ -227,9 +205,7 @@ def test_a_word_that_does_not_act_is_refused_with_the_cure(words: str, cure: str
 
 
 @pytest.mark.parametrize("_name, kind, text, _why", each("exception"))
-def test_the_schema_takes_what_an_exception_shows_and_parsing_does_not(
-    _name: str, kind: str, text: str, _why: str
-) -> None:
+def test_schema_takes_what_exception_shows_and_parsing_does_not(_name: str, kind: str, text: str, _why: str) -> None:
     """As a common validator of JSON Schema reads it."""
     parameters = codec(held(evaluated(code_in(kind)[0])))
     (shown,) = code_in(text)
@@ -256,13 +232,8 @@ def test_a_member_that_is_shown_may_be_read_as_another(
         stored_codec(cls)
 
 
-def test_the_number_of_types_is_that_of_the_test() -> None:
-    """The page says of how many types the property is tested."""
+def test_the_tables_are_there_and_the_number_of_types_is_that_of_the_test() -> None:
+    """None of them is read as empty."""
     (number,) = re.findall(r"\[(\d+) types of fields\]", (DOCS / "reference" / "values.md").read_text(encoding="utf-8"))
     assert int(number) == len(FIELD_TYPES) > 100
-
-
-def test_the_tables_are_there() -> None:
-    """None of them is read as empty."""
-    assert read_table("reference/values.md", "word")
     assert all(map(rows, ("type of the field", "word", "refused", "exception", "union")))

@@ -39,12 +39,7 @@ _TOOK = re.compile(r"\bin \d+\.\d+s\b")
 _WHEN = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
 _NEEDED = {
     "python": ("handrail.adapters.tool_executor", "handrail.store.sqlite", "handrail.contrib.tools"),
-    "approvals": (
-        "handrail.cli.approvals",
-        "handrail.cli.approvals",
-        "handrail.cli.approvals",
-        "handrail.store.sqlite",
-    ),
+    "approvals": ("handrail.cli.approvals", "handrail.store.sqlite"),
     "ledger": ("handrail.cli.ledger", "handrail.store.sqlite"),
     "sessions": ("handrail.cli.sessions.show", "handrail.store.sqlite"),
     "check": ("handrail.agents",),

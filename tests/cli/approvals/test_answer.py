@@ -136,9 +136,7 @@ def test_of_two_answers_at_the_same_time_one_counts(url: str, desk: Desk) -> Non
 
 @pytest.mark.parametrize("change", ["answered", "changed", "decided"])
 @pytest.mark.short(2)
-def test_question_that_has_changed_since_it_was_shown_is_left(
-    change: str, handrail: Command, desk: Desk, wording: Wording
-) -> None:
+def test_question_that_has_changed_is_left(change: str, handrail: Command, desk: Desk, wording: Wording) -> None:
     """It is looked at again once the session is held; the answers of other sessions are recorded."""
     for session_id in ("s", "t"):
         left_open(desk, session_id=session_id)

@@ -29,6 +29,9 @@ def test_yes_carries_the_call_out_once(handrail: Command, loop: Loop, wording: W
     """Its approver is not asked again, and a further start pays nothing."""
     assert loop.waits() == ["c1"]
     assert handrail("approvals", "list").out.splitlines()[1].split()[:4] == ["loop", "c1", "-", "pay"]
+    shown = handrail.document("approvals", "show", "loop", "c1")
+    assert (shown["arguments"], shown["model_said"]) == ({"number": "A-1", "cents": 500}, "I pay what is due.")
+    assert (shown["own_loop"], shown["answerable"], shown["asks"][0]) == (True, True, "payments: May it be paid?")
     ran = handrail("approvals", "answer", "loop", "c1", "yes", "--by", "ada")
     assert (ran.code, ran.out, ran.err) == (0, wording, "")
     assert loop.texts() == ["A-1 is paid"]
@@ -93,29 +96,6 @@ def test_answer_is_for_one_attempt(handrail: Command, loop: Loop, wording: Wordi
     assert loop.paid == ["A-1"]
 
 
-def test_question_is_shown_with_all_that_is_needed_to_decide(handrail: Command, loop: Loop) -> None:
-    """Arguments, tool, policy, and what the model has said with the call."""
-    loop.waits(agent="cashier")
-    ran = handrail("approvals", "show", "loop", "c1")
-    lines = [line for line in ran.out.splitlines()[:12] if line[0] != " "]
-    fields = dict(line.split(maxsplit=1) for line in lines)
-    del fields["asked"]
-    assert (ran.code, ran.err) == (0, "")
-    assert fields == {
-        "session": "loop",
-        "call": "c1",
-        "agent": "cashier",
-        "tool": "pay",
-        "description": "Pays an order.",
-        "effect": "state",
-        "because": "payments: May it be paid?; the desk is asked about A-1",
-        "arguments": "{",
-    }
-    shown = handrail.document("approvals", "show", "loop", "c1")
-    assert shown["arguments"] == {"number": "A-1", "cents": 500}
-    assert (shown["own_loop"], shown["answerable"], shown["model_said"]) == (True, True, "I pay what is due.")
-
-
 def test_call_whose_question_was_not_recorded_is_listed_and_left_to_its_program(
     handrail: Command, url: str, wording: Wording
 ) -> None:
@@ -167,9 +147,7 @@ class SecretLoop(Loop):
 
 
 @pytest.mark.short(1)
-def test_call_with_a_secret_is_answered_while_the_process_that_asked_lives(
-    handrail: Command, url: str, wording: Wording
-) -> None:
+def test_secret_call_is_answered_while_its_process_lives(handrail: Command, url: str, wording: Wording) -> None:
     """A yes after that is refused, because the secret is not stored; a no is recorded, and the model reads it."""
     loop = SecretLoop(url, [pay_call("A-1", "c1", pin="pin-4711"), pay_call("A-2", "c2", pin="pin-4711")])
     with stores.open(loop.url) as store, Session.open(store, "loop") as session:
