@@ -41,3 +41,8 @@ class SuiteRun:
         message = self.call(tool, **arguments)
         assert not message.success, message.content
         return message.content
+
+
+def rendered(section: Section[Any]) -> str:
+    """What the model is told by a section."""
+    return Prompt(PromptTemplate(ns="tests", key="suite", sections=[section])).render().text

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import stat
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+import pytest
+
 from handrail.crash_points import arm
-from handrail.errors import StoreUnavailableError
+from handrail.errors import RollbackError, StoreUnavailableError
 from handrail.filesystem import Filesystem, HostFilesystem, InMemoryFilesystem
 from handrail.filesystem.disk import Disk
 from handrail.transaction import RecordCommit, Transaction, UnitOfWork
@@ -191,26 +194,27 @@ CHANGES: Mapping[str, Change] = {
     "replace a file of two names": lambda fs: fs.write_bytes("data.bin", b"other"),
     "write through a link": lambda fs: fs.write_text("notes/to plan", "2. think\n"),
     "write a name that is no UTF-8": lambda fs: fs.write_text("caf␛E9", "changed"),
-    "make folders": lambda fs: fs.make_folder("new/deep"),
-    "remove a file": lambda fs: fs.remove("notes/plan.md"),
-    "remove a link": lambda fs: fs.remove("dangling"),
-    "remove a folder": lambda fs: fs.remove("notes", recursive=True),
+    "make folders": lambda fs: fs.make_folder("new/deep"), "remove a file": lambda fs: fs.remove("notes/plan.md"),
+    "remove a link": lambda fs: fs.remove("dangling"), "remove a folder": lambda fs: fs.remove("notes", recursive=True),
     "move a file": lambda fs: fs.move("notes/run.sh", "new/run.sh"),
     "move a link": lambda fs: fs.move("dangling", "new/dangling"),
-    "move a folder": lambda fs: fs.move("notes", "new/notes"),
-    "several": several,
-}
+    "move a folder": lambda fs: fs.move("notes", "new/notes"), "several": several,
+}  # fmt: skip
 """Each kind of change by what it is."""
 
 
 @contextmanager
-def call(fs: Filesystem, *, inside: Transaction | None = None, writes: bool = True) -> Generator[Transaction]:
-    """A call that holds the turn of a filesystem; rolled back unless the block commits."""
+def call(
+    fs: Filesystem, *, inside: Transaction | None = None, writes: bool = True, commits: bool = False
+) -> Generator[Transaction]:
+    """A call that holds the turn of a filesystem; rolled back unless the block commits, or `commits` at its end."""
     turns, outer = ((fs.turn,), None) if inside is None else ((), inside.ticket)
     ticket = draw_ticket(turns, exclusive=writes, inside=outer)
     try:
         with Transaction("tool", ticket=ticket, writes=writes, parent=inside) as transaction:
             yield transaction
+            if commits:
+                transaction.commit()
     finally:
         ticket.release()
 
@@ -289,6 +293,22 @@ STORES: dict[str, OpenStore] = {"memory": in_memory, "disk": on_disk}
 """Opens a store that holds these files, and cleans up after it; by its name."""
 
 
+Operate = Callable[[Filesystem, str], object]
+READS: Mapping[str, Operate] = {
+    "read_text": lambda fs, path: fs.read_text(path), "read_bytes": lambda fs, path: fs.read_bytes(path),
+    "identity": lambda fs, path: fs.identity(path), "read_start": lambda fs, path: fs.read_start(path, 3),
+}  # fmt: skip
+LOOKS: Mapping[str, Operate] = {
+    "stat": lambda fs, path: fs.stat(path), "list": lambda fs, path: fs.list(path),
+    "remove": lambda fs, path: fs.remove(path, recursive=True), "move": lambda fs, path: fs.move(path, "elsewhere.md"),
+}  # fmt: skip
+WRITES: Mapping[str, Operate] = {
+    "write_text": lambda fs, path: fs.write_text(path, "x"), "write_bytes": lambda fs, path: fs.write_bytes(path, b"x"),
+    "make_folder": lambda fs, path: fs.make_folder(path),
+}  # fmt: skip
+"""What reads a file, needs something to be there, and makes something, by the name of the operation."""
+
+
 def tree_of(fs: Filesystem) -> dict[str, bytes | None]:
     """Everything in a filesystem: the content of each file, and `None` for each folder."""
     return {stat.path: fs.read_bytes(stat.path) if stat.kind == "file" else None for stat in fs.glob("**")}
@@ -350,6 +370,16 @@ PROGRAMS: Mapping[str, CallOverProgram] = {"a program": program, "a program betw
 """Each call over programs by what it does."""
 
 
+def die_in_a_call(root: Path, *work: str, before: Sequence[str] = ()) -> None:
+    """Run a process that opens a tree as `fs`, works on it in a call, and dies in that."""
+    imports = "import os", "from pathlib import Path", "from handrail.filesystem import HostFilesystem"
+    lines = [*imports, "from tests.filesystem.kit import call", f"root = Path({str(root)!r})", *before]
+    lines += ["fs = HostFilesystem(root, journal=root.with_name('journal'))", "with call(fs):"]
+    script = "\n    ".join(["\n".join(lines), *work, "os._exit(0)"])
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    subprocess.run([sys.executable, "-c", script], check=True, env=environment)
+
+
 @contextmanager
 def armed(watch: Callable[[str], object]) -> Generator[None]:
     """Have each crash point that the block passes watched."""
@@ -366,3 +396,13 @@ def unchanged(look: Callable[[T], object], place: T) -> Generator[None]:
     before = look(place)
     yield
     assert look(place) == before
+
+
+def leave_half_done(tree: PlantedTree, work: Callable[[HostFilesystem], object], *failing: str, **options: Any) -> None:
+    """Leave a journal behind, as a process that dies in a call does: undoing the work fails at calls to the disk."""
+    with tree.open(**options) as fs:
+        with pytest.raises(RollbackError), call(fs):  # noqa: PT012 - leaving it
+            work(fs)
+            tree.disk.fail(errno.EIO, *failing, on=not failing)
+        tree.disk.heal()
+    assert tree.now != tree.before

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
-from handrail.errors import FilesystemError, PathConflictError, PathEscapeError, PathNotFoundError
+from handrail.errors import PathConflictError, PathEscapeError, PathNotFoundError
 from handrail.filesystem import Filesystem, HostFilesystem, PathFilter, excluding
 from handrail.filesystem.disk import Disk
 from handrail.filesystem.path_filters import ExcludedPaths
 from tests.extent import some
-from tests.filesystem.kit import STORES, call, tree_of, unchanged
+from tests.filesystem.kit import LOOKS, READS, STORES, WRITES, Operate, call, tree_of, unchanged
 from tests.kit import raises
 from tests.wording import Wording
 
@@ -24,8 +24,6 @@ PLAIN = {"plan.md": "buy milk", "deep/b.md": "b", "docs/c.md": "c"}
 FILTER = excluding((".env", "secrets/**"))
 B = (ExcludedPaths(("b.md",)),)
 """The set of one path, `deep/b.md`."""
-
-Operate = Callable[[Filesystem, str], object]
 
 
 class Place(NamedTuple):
@@ -42,23 +40,8 @@ def place(request: pytest.FixtureRequest) -> Generator[Place]:
         yield Place(whole, whole.filtered(FILTER))
 
 
-READING: dict[str, Operate] = {
-    "read_text": lambda fs, path: fs.read_text(path),
-    "read_bytes": lambda fs, path: fs.read_bytes(path),
-    "identity": lambda fs, path: fs.identity(path),
-    "read_start": lambda fs, path: fs.read_start(path, 3),
-    "stat": lambda fs, path: fs.stat(path),
-    "remove": lambda fs, path: fs.remove(path, recursive=True),
-    "move": lambda fs, path: fs.move(path, f"{path}.moved.md"),
-}
+READING = {**READS, **{name: LOOKS[name] for name in ("stat", "remove", "move")}}
 """What needs something to be there."""
-
-WRITING: dict[str, Operate] = {
-    "write_text": lambda fs, path: fs.write_text(path, "x"),
-    "write_bytes": lambda fs, path: fs.write_bytes(path, b"x"),
-    "make_folder": lambda fs, path: fs.make_folder(path),
-}
-"""What makes something."""
 
 SPELLINGS = ["deep//er/../er/.env", ".ENV", "SECRETS/A.TXT", ".GIT"]
 EXCLUDED = [".env", "deep/er/.env", "secrets", "secrets/a.txt", *SPELLINGS]
@@ -74,7 +57,7 @@ def test_what_is_excluded_is_not_there(place: Place, reading: str, path: str) ->
     assert not place.seen.exists(path)
 
 
-@pytest.mark.parametrize("operate", WRITING.values(), ids=WRITING)
+@pytest.mark.parametrize("operate", WRITES.values(), ids=WRITES)
 @pytest.mark.parametrize("path", [*EXCLUDED, "docs/.env", ".git/hooks/pre-commit", ".g\u200cit/x", "secrets/new/x"])
 def test_nothing_is_made_where_paths_are_excluded(place: Place, operate: Operate, path: str, wording: Wording) -> None:
     """The refusal names the pattern, and is the same whether anything is there or not."""
@@ -109,9 +92,7 @@ ALONG: dict[str, Callable[[Filesystem], object]] = {
 
 
 @pytest.mark.parametrize("pattern, name", [("b.md", "b.md"), ("deep/er/**", "er")])
-def test_what_is_held_stays_where_it_is_unless_it_is_named(
-    place: Place, pattern: str, name: str, wording: Wording
-) -> None:
+def test_what_is_held_stays_unless_it_is_named(place: Place, pattern: str, name: str, wording: Wording) -> None:
     """With a folder that is not in the set, it is neither moved, moved onto nor removed; by itself it is."""
     held = ExcludedPaths((pattern,))
     assert len({held, ExcludedPaths((pattern,)), ExcludedPaths(("other",))}) == 2
@@ -138,39 +119,6 @@ def test_what_no_search_shows_is_left_out_of_lists_and_said_to_be(place: Place) 
         assert seen.read_text("deep/b.md") == "b"
         assert [seen.unsearched("deep/b.md", by_name=named) for named in (True, False)] == [by_name, why]
         assert seen.unsearched("none") is None
-
-
-@pytest.mark.parametrize("folder", ["deep", "deep/er"])
-def test_folder_that_holds_what_is_excluded_stays(place: Place, folder: str, wording: Wording) -> None:
-    """It is neither removed nor moved, empty as it may look: what is excluded would go with it."""
-    before = tree_of(place.whole)
-    with raises(PathConflictError, wording):
-        place.seen.remove(folder, recursive=True)
-    with raises(PathConflictError, wording):
-        place.seen.move(folder, "elsewhere")
-    with suppress(PathConflictError):
-        place.seen.remove(folder)
-    assert tree_of(place.whole) == before
-
-
-def test_lists_and_searches_pass_it_by(place: Place) -> None:
-    """In the folder and at any depth."""
-    found = [stat.path for stat in place.seen.glob("**")]
-    assert found == ["deep", "deep/b.md", "deep/er", "docs", "docs/c.md", "plan.md"]
-    assert [stat.path for stat in place.seen.list("deep/er")] == []
-    assert [stat.path for stat in place.seen.list(".")] == ["deep", "docs", "plan.md"]
-    assert place.seen.scan(".", "**/.env").entries == ()
-
-
-def test_what_is_not_excluded_works_as_without_a_filter(place: Place, wording: Wording) -> None:
-    """Reading, writing, moving and removing."""
-    place.seen.write_text("deep/new/a.md", "a")
-    place.seen.move("deep/new", "new")
-    assert place.whole.read_text("new/a.md") == "a"
-    place.seen.remove("new", recursive=True)
-    assert not place.whole.exists("new")
-    with raises(PathConflictError, wording):
-        place.seen.remove("deep")
 
 
 def test_what_is_changed_behind_a_filter_is_undone_with_the_call(place: Place) -> None:
@@ -211,7 +159,7 @@ def test_a_path_may_be_kept_from_writing_alone(place: Place, operation: str, pat
     """It is read and listed, and neither written, moved nor removed."""
     seen = place.whole.filtered(PathFilter(writing=B))
     with raises(PathConflictError, wording):
-        {**READING, **WRITING}[operation](seen, path)
+        {**READING, **WRITES}[operation](seen, path)
     assert seen.read_text("deep/b.md") == "b"
 
 
@@ -239,22 +187,6 @@ def test_pattern_that_no_path_fits_is_refused(pattern: str) -> None:
         excluding((pattern,))
 
 
-@pytest.mark.parametrize("patterns", [".env", (3,)])
-def test_one_string_is_not_taken_for_patterns(patterns: tuple[str], wording: Wording) -> None:
-    """Each of its letters would be one."""
-    with raises(TypeError, wording):
-        excluding(patterns)
-
-
-def test_git_is_excluded_unless_it_is_asked_for() -> None:
-    """A repository's own files, at any depth; the files beside it are others."""
-    for path in (".git", ".git/hooks/pre-commit", "sub/.git/config", ".GIT/config"):
-        assert excluding(()).unreadable(path)
-        assert excluding(()).unwritable(path)
-    assert not excluding((), show_git=True)
-    assert excluding(()).unreadable(".gitignore") is None
-
-
 @contextmanager
 def linked(tmp_path: Path, disk: Disk | None = None) -> Generator[HostFilesystem]:
     """A folder on disk with links to what is excluded."""
@@ -267,33 +199,6 @@ def linked(tmp_path: Path, disk: Disk | None = None) -> Generator[HostFilesystem
         (root / name).symlink_to(target)
     with HostFilesystem(root, journal=root.parent / "journal", disk=disk) as fs:
         yield fs
-
-
-LINKS = ["to file", "to folder/a.txt", "to link", "to above/er/.env", "to new", "absolute/a.txt"]
-
-
-@pytest.mark.parametrize("path", LINKS)
-def test_no_link_leads_to_what_is_excluded(tmp_path: Path, path: str, wording: Wording) -> None:
-    """Reading finds nothing, and writing is refused."""
-    with linked(tmp_path) as whole:
-        fs, before = whole.filtered(FILTER), tree_of(whole)
-        for read in (fs.read_text, fs.read_bytes, fs.identity):
-            with pytest.raises(PathNotFoundError):
-                read(path)
-        for write in ("write_text", "write_bytes"):
-            with raises(PathConflictError, wording):
-                WRITING[write](fs, path)
-        assert tree_of(whole) == before
-
-
-def test_listing_through_a_link_is_listing_what_it_leads_to(tmp_path: Path) -> None:
-    """The pattern is about where a file lies, not about how one came there."""
-    with linked(tmp_path) as whole:
-        fs = whole.filtered(excluding(("docs/c.md", "secrets/a.txt")))
-        (whole.root / "d").symlink_to("docs")
-        assert (fs.list("d"), fs.scan("d", "**").entries, fs.list("to folder")) == ((), (), ())
-        with pytest.raises(PathNotFoundError):
-            whole.filtered(FILTER).list("to folder")
 
 
 class Folding(Disk):
@@ -310,12 +215,3 @@ def test_a_disk_that_folds_case_does_not_tell_the_name_of_what_is_excluded(tmp_p
         (whole.root / ".ENV").write_text("the same file, on such a disk")
         with pytest.raises(PathNotFoundError):
             whole.filtered(FILTER).read_text(path)
-
-
-def test_every_method_of_the_protocol_is_tried_here(place: Place) -> None:
-    """A method that is added to the protocol must be added above."""
-    methods = {name for name in vars(Filesystem) if not name.startswith("_")}
-    others = {"exists", "list", "glob", "scan", "filtered", "resolve", "unsearched", "shortest"}
-    assert methods - {"parameters"} == {*READING, *WRITING, *others}
-    assert isinstance(place.seen, Filesystem)
-    assert issubclass(PathNotFoundError, FilesystemError)

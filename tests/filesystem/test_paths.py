@@ -1,27 +1,30 @@
-"""Paths, the spelling of names on disk, and patterns."""
+"""Paths, the spelling of names on disk, patterns, and walks: how far they go, and what they cost."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import nullcontext
+import os
+import shutil
+from collections import Counter
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, nullcontext
+from functools import partial
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handrail.errors import PathEscapeError
-from handrail.filesystem import Filesystem, InMemoryFilesystem
+from handrail.errors import PathConflictError, PathEscapeError
+from handrail.filesystem import Filesystem, HostFilesystem, InMemoryFilesystem, WalkRequest
 from handrail.filesystem.paths import (
-    folders_above,
-    is_inside,
-    join,
+    MAX_DEPTH,
     normalise,
     normalise_on_disk,
-    parent_folder,
     to_bytes,
     to_text,
 )
+from tests.filesystem.kit import WatchedDisk
 from tests.kit import raises
 from tests.wording import Wording
 
@@ -29,12 +32,9 @@ PARTS = st.sampled_from(["a", "b.md", ".hidden", "...", "..x", "ä ö", "-", "a:
 
 
 SHORTEST: dict[str | None, list[str]] = {
-    ".": [".", "./", "a/.."],
-    "notes/a.md": ["notes/a.md", "./notes//a.md/"],
-    "a/c": ["a/./b/../c"],
-    None: ["a/../../b/.."],
-    **{path: [path] for path in (".env", "...", "a b/ü.md", "x" * 255, "ab:c")},
-}
+    ".": [".", "./", "a/.."], "notes/a.md": ["notes/a.md", "./notes//a.md/"], "a/c": ["a/./b/../c"],
+    None: ["a/../../b/.."], **{path: [path] for path in (".env", "...", "a b/ü.md", "x" * 255, "ab:c")},
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("path,shortest", [(path, shortest) for shortest, paths in SHORTEST.items() for path in paths])
@@ -62,26 +62,16 @@ def test_any_text_is_a_path_inside_the_root_or_refused(path: str) -> None:
     assert "\\" not in shortest
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        pytest.param("", id="empty"),
-        pytest.param("/", id="root"),
-        pytest.param("/notes/a.md", id="absolute"),
-        pytest.param("C:/notes/a.md", id="drive"),
-        pytest.param("c:\\notes\\a.md", id="drive with backslashes"),
-        pytest.param("notes\\a.md", id="backslash"),
-        pytest.param("../a.md", id="above"),
-        pytest.param("a/../../b", id="above in the middle"),
-        pytest.param("..", id="parent"),
-        pytest.param("a\0.md", id="NUL"),
-        pytest.param("a\ud800.md", id="surrogate"),
-        pytest.param("x" * 256, id="long name"),
-        pytest.param("ä" * 128, id="long name in bytes"),
-        pytest.param("/".join(["x"] * 2049), id="long path"),
-        pytest.param("/".join(["ä" * 100] * 30), id="long path in bytes"),
-    ],
-)
+@pytest.mark.parametrize("path", [
+    pytest.param("", id="empty"), pytest.param("/", id="root"), pytest.param("/notes/a.md", id="absolute"),
+    pytest.param("C:/notes/a.md", id="drive"), pytest.param("c:\\notes\\a.md", id="drive with backslashes"),
+    pytest.param("notes\\a.md", id="backslash"), pytest.param("../a.md", id="above"),
+    pytest.param("a/../../b", id="above in the middle"), pytest.param("..", id="parent"),
+    pytest.param("a\0.md", id="NUL"), pytest.param("a\ud800.md", id="surrogate"),
+    pytest.param("x" * 256, id="long name"), pytest.param("ä" * 128, id="long name in bytes"),
+    pytest.param("/".join(["x"] * 2049), id="long path"),
+    pytest.param("/".join(["ä" * 100] * 30), id="long path in bytes"),
+])  # fmt: skip
 def test_refusal_says_what_to_give_instead(path: str, wording: Wording) -> None:
     """A model that reads the message can mend the path, and never reads one outside of the root."""
     with raises(PathEscapeError, wording) as caught:
@@ -98,19 +88,6 @@ def test_only_text_is_a_path(path: object, wording: Wording) -> None:
         normalise(cast("Any", path))
 
 
-def test_path_lies_in_its_folders_and_in_nothing_else() -> None:
-    """The root lies in no folder, and names that begin alike are others."""
-    assert list(folders_above("a/b/c")) == ["a/b", "a", "."]
-    assert list(folders_above(".")) == []
-    assert parent_folder("a") == "."
-    assert join(".", "a") == "a"
-    assert join("a", "b") == "a/b"
-    assert is_inside("a/b/c", "a")
-    assert is_inside("a", ".")
-    assert not is_inside("ab", "a")
-    assert not is_inside("a", "a")
-
-
 NAMES = st.binary(min_size=1, max_size=40).filter(lambda name: not {0, 47} & {*name} and name not in {b".", b".."})
 
 
@@ -121,23 +98,6 @@ def test_any_name_on_disk_has_a_path_and_is_found_by_it(name: bytes) -> None:
     assert to_bytes(text) == name
     assert normalise_on_disk(text) == text
     assert text.encode().decode() == text
-
-
-@pytest.mark.parametrize(
-    "name,text",
-    [
-        (b"plan.md", "plan.md"),
-        ("plän.md".encode(), "plän.md"),
-        (b"caf\xe9", "caf␛E9"),
-        ("␛".encode(), "␛E2␛90␛9B"),
-        (b"a\\b", "a␛5Cb"),
-        (b"C:", "C␛3A"),
-        (b"%41", "%41"),
-    ],
-)
-def test_only_what_is_no_part_of_a_path_is_spelled(name: bytes, text: str) -> None:
-    """Names in UTF-8 are their own text."""
-    assert to_text(name) == text
 
 
 @pytest.mark.parametrize("path", ["a␛", "␛41", "␛C3␛A4", "a/␛2F", "␛00", "␛2E", "␛2E␛2E", "␛e9", "␛E2␛90␛9Bx␛"])
@@ -154,28 +114,17 @@ def test_long_names_are_measured_in_the_bytes_that_they_have_on_disk(wording: Wo
         normalise_on_disk("␛E9" * 256)
 
 
-def test_what_is_no_text_is_no_path_on_disk(wording: Wording) -> None:
-    """The refusal is the one of every filesystem."""
-    with raises(PathEscapeError, wording):
-        normalise_on_disk(cast("Any", b"a"))
-
-
 FILES = {"a.md": "", "b.txt": "", ".env": "", "src/a.py": "", "src/x/b.py": "", "src/x/y/c.py": "", "docs/a.md": ""}
 
 
 FITTING = {
-    "*": ".env a.md b.txt docs src",
-    **dict.fromkeys(["*.md", "./*.md"], "a.md"),
-    **dict.fromkeys(["?.txt", "[!a].*", "[^a].*"], "b.txt"),
-    "[a-b].*": "a.md b.txt",
-    "**/*.md": "a.md docs/a.md",
+    "*": ".env a.md b.txt docs src", **dict.fromkeys(["*.md", "./*.md"], "a.md"),
+    **dict.fromkeys(["?.txt", "[!a].*", "[^a].*"], "b.txt"), "[a-b].*": "a.md b.txt", "**/*.md": "a.md docs/a.md",
     **dict.fromkeys(["**/*.py", "src/**/*.py"], "src/a.py src/x/b.py src/x/y/c.py"),
     "src/**": "src/a.py src/x src/x/b.py src/x/y src/x/y/c.py",
-    **dict.fromkeys(["**/y/**", "**/**/c.py"], "src/x/y/c.py"),
-    "src/*/*": "src/x/b.py src/x/y",
-    "src/a.py": "src/a.py",
+    **dict.fromkeys(["**/y/**", "**/**/c.py"], "src/x/y/c.py"), "src/*/*": "src/x/b.py src/x/y", "src/a.py": "src/a.py",
     **dict.fromkeys(["src/a.py/**", "A.md", "absent/**", "."], ""),
-}
+}  # fmt: skip
 """Patterns, and the paths that they find."""
 
 
@@ -185,28 +134,12 @@ def test_pattern_finds_what_fits_sorted(make: Callable[..., Filesystem], pattern
     assert [stat.path for stat in make(FILES).glob(pattern)] == paths.split()
 
 
-def test_pattern_of_two_stars_finds_everything(make: Callable[..., Filesystem]) -> None:
-    """Files and folders alike, each as `stat` describes it."""
-    fs = make(FILES)
-    found = fs.glob("**")
-    assert len(found) == len(FILES) + 4
-    assert all(fs.stat(stat.path) == stat for stat in found)
-
-
-@pytest.mark.parametrize(
-    "pattern",
-    [
-        pytest.param("../*", id="above"),
-        pytest.param("/etc/*", id="absolute"),
-        pytest.param("", id="empty"),
-        pytest.param("a\\*", id="backslash"),
-        pytest.param("*" * 300, id="long name"),
-        pytest.param("*/" * 3_000, id="long"),
-        pytest.param("*/" * 200, id="many names"),
-        pytest.param("a\0", id="NUL"),
-        pytest.param("a\ud800", id="surrogate"),
-    ],
-)
+@pytest.mark.parametrize("pattern", [
+    pytest.param("../*", id="above"), pytest.param("/etc/*", id="absolute"), pytest.param("", id="empty"),
+    pytest.param("a\\*", id="backslash"), pytest.param("*" * 300, id="long name"),
+    pytest.param("*/" * 3_000, id="long"), pytest.param("*/" * 200, id="many names"), pytest.param("a\0", id="NUL"),
+    pytest.param("a\ud800", id="surrogate"),
+])  # fmt: skip
 def test_pattern_does_not_leave_the_root(make: Callable[..., Filesystem], pattern: str, wording: Wording) -> None:
     """A pattern is held to what paths are held to, and the refusal calls it a pattern."""
     with raises(PathEscapeError, wording):
@@ -223,3 +156,87 @@ def test_many_stars_do_not_take_long() -> None:
     """A pattern is matched part by part, each part in one pass, so no pattern is a trap."""
     fs = InMemoryFilesystem({f"{'a' * 200}/{'a' * 200}": ""})
     assert fs.glob("/".join(["**", "*a" * 60 + "b"] * 10)) == ()
+
+
+DEEPEST = "/".join(["d"] * MAX_DEPTH)
+
+
+def dig(root: Path, depth: int) -> None:
+    """Folders in each other, deeper than a path can name."""
+    at = os.open(root, os.O_RDONLY)
+    for _ in range(depth):
+        os.mkdir("d", dir_fd=at)
+        inner = os.open("d", os.O_RDONLY, dir_fd=at)
+        os.close(at)
+        at = inner
+    os.close(at)
+
+
+@contextmanager
+def counted(root: Path) -> Generator[tuple[HostFilesystem, Counter[str]]]:
+    """A folder as a filesystem, and how often each call to the disk is made."""
+    calls, disk = Counter[str](), WatchedDisk()
+    with HostFilesystem(root, journal=root.with_name("journal"), disk=disk) as fs:
+
+        def count(name: str) -> None:
+            calls[name] += 1
+
+        disk.before = count
+        yield fs, calls
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """An empty folder."""
+    (root := tmp_path / "root").mkdir()
+    return root
+
+
+def test_a_walk_lists_each_folder_once_and_stops_at_the_greatest_depth(root: Path, wording: Wording) -> None:
+    """What lies deeper is neither removed nor moved, since it could not be put back; finding out costs a walk."""
+    dig(root, 400)
+    with counted(root) as (fs, calls):
+        scan = fs.scan(".", "**")
+        assert (len(scan.entries), scan.too_deep) == (MAX_DEPTH, 1)
+        assert calls["names"] <= MAX_DEPTH + 1
+        assert calls["open_folder"] <= 2 * MAX_DEPTH + 2
+        assert calls["look"] <= MAX_DEPTH + 1
+        calls.clear()
+        for change in (partial(fs.remove, "d", recursive=True), partial(fs.move, "d", "e")):
+            with raises(PathConflictError, wording):
+                change()
+        assert calls["names"] <= 2 * MAX_DEPTH + 2
+    shutil.rmtree(root)
+
+
+def test_the_deepest_path_is_a_path_and_the_next_is_none(make: Callable[..., Filesystem], wording: Wording) -> None:
+    """Every operation refuses what is deeper, and says how deep it is."""
+    fs = make()
+    fs.make_folder(DEEPEST)
+    assert [stat.path for stat in fs.glob(DEEPEST)] == [DEEPEST]
+    assert fs.scan(".", "**").too_deep == 1
+    changes = (fs.make_folder, fs.remove, partial(fs.write_text, text="x"), partial(fs.move, "d"))
+    for operate in (fs.read_text, fs.exists, fs.list, fs.glob, *changes):
+        with raises(PathEscapeError, wording):
+            operate(f"{DEEPEST}/x")
+    fs.make_folder("a/b")
+    with raises(PathEscapeError, wording):
+        fs.move("d", "a/d")
+    fs.remove("d", recursive=True)
+    assert not fs.exists("d")
+
+
+def test_a_walk_ends_when_it_has_looked_at_enough(make: Callable[..., Filesystem]) -> None:
+    """It says so, and what it has found counts."""
+    fs = make({f"a/{number}": "" for number in range(10)})
+    found = fs.scan(".", "**", WalkRequest(most=4))
+    assert (found.looked_at, found.stop_reason, len(found.entries)) == (4, "number", 4)
+    assert fs.scan(".", "**", WalkRequest(most=11)).stop_reason is None
+
+
+def test_a_walk_ends_when_its_time_is_over(make: Callable[..., Filesystem]) -> None:
+    """The time is asked for before each folder is listed."""
+    fs = make({"a/b/c": "", "x": ""})
+    answers = iter((False, True))
+    found = fs.scan(".", "**", WalkRequest(is_over=lambda: next(answers)))
+    assert ([stat.path for stat in found.entries], found.stop_reason) == (["a", "x"], "time")

@@ -5,12 +5,12 @@ from __future__ import annotations
 import errno
 import gc
 import os
-import select
 import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Generator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from uuid import uuid4
 
 import pytest
 
+from chaos.programs import Fifo
 from handrail.clock import SYSTEM_CLOCK
 from handrail.contrib.tools.shell import process
 from handrail.contrib.tools.shell.process import (
@@ -34,6 +35,7 @@ from tests.open_files import open_files
 from tests.wording import Wording
 
 _LONG = 600.0
+ROOT = Path(__file__).parents[3]
 
 
 def program(script: str, folder: Path, **fields: Any) -> Program:
@@ -48,31 +50,11 @@ def ended(script: str, folder: Path, **fields: Any) -> ProgramExit:
     return ProgramRun(SYSTEM_CLOCK, uuid4().hex).carry_out(program(script, folder, **fields))
 
 
-class Witness:
-    """A fifo that a program, and what it starts, hold open: it tells when the last of them has gone."""
-
-    def __init__(self, folder: Path) -> None:
-        """Make the fifo."""
-        self.path = folder / "fifo"
-        os.mkfifo(self.path)
-        self._descriptor = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK)
-
-    def wait(self) -> bytes:
-        """What was written to it next; nothing when nobody holds it any more."""
-        assert select.select([self._descriptor], [], [], 30)[0], "somebody still holds it"
-        return os.read(self._descriptor, 100)
-
-    def close(self) -> None:
-        """Let go of it."""
-        os.close(self._descriptor)
-
-
 @pytest.fixture
-def witness(tmp_path: Path) -> Generator[Witness]:
-    """A fifo in the folder of the test."""
-    witness = Witness(tmp_path)
-    yield witness
-    witness.close()
+def witness(tmp_path: Path) -> Generator[Fifo]:
+    """A fifo that a program, and what it starts, hold open: it tells when the last of them has gone."""
+    with closing(Fifo(tmp_path / "fifo")) as fifo:
+        yield fifo
 
 
 _FOREVER = """
@@ -87,34 +69,18 @@ time.sleep(600)
 
 def test_program_reads_its_input_and_writes_to_one_output(tmp_path: Path) -> None:
     """Output and error output come as they are written; the exit code is the program's."""
-    script = """
-import os, sys
-text = sys.stdin.read()
-os.write(2, b"error ")
-os.write(1, text[::-1].encode())
-sys.exit(3)
-"""
+    script = "import os, sys; os.write(2, b'error '); os.write(1, sys.stdin.read()[::-1].encode()); sys.exit(3)"
     assert ended(script, tmp_path, input=b"abc") == ProgramExit("exited", 3, "error cba", 0)
-
-
-_ON_A_TERMINAL = """
-from pathlib import Path
-from handrail.clock import SYSTEM_CLOCK
-from handrail.contrib.tools.shell.process import ProgramRun
-from handrail.programs import Program
-open("/dev/tty").close()
-line = ("/bin/sh", "-c", "read answer < /dev/tty; echo $?")
-run = ProgramRun(SYSTEM_CLOCK, "call")
-program = Program(line=line, folder=Path("/"), environment={}, input=b"", seconds=600, max_output_bytes=1000)
-print(repr(run.carry_out(program).output.splitlines()[-1]))
-"""
 
 
 def test_program_does_not_find_the_terminal_of_its_agent() -> None:
     """Neither as its input nor as its controlling terminal, where it would wait for a person."""
     terminal = [sys.executable, "-c", "import pty, sys; pty.spawn(sys.argv[1:])"]
-    line = [*terminal, sys.executable, "-c", _ON_A_TERMINAL]
-    done = subprocess.run(line, stdin=subprocess.DEVNULL, capture_output=True, check=True, encoding="utf-8")
+    test = "from tests.contrib.tools.test_shell_process import *; open('/dev/tty').close()"
+    asks = "program('', Path('/')), line=('/bin/sh', '-c', 'read answer < /dev/tty; echo $?'))"
+    run = f"{test}; run = ProgramRun(SYSTEM_CLOCK, 'call').carry_out(replace({asks})"
+    line = [*terminal, sys.executable, "-c", f"{run}; print(repr(run.output.splitlines()[-1]))"]
+    done = subprocess.run(line, stdin=subprocess.DEVNULL, capture_output=True, check=True, text=True, cwd=ROOT)
     assert done.stdout.strip() in {"'1'", "'2'"}
 
 
@@ -137,49 +103,45 @@ def test_program_has_the_environment_and_the_folder_that_it_is_given(tmp_path: P
     assert int(told[4]) <= 4
 
 
-def test_program_is_ended_when_its_time_is_over_with_all_that_it_has_started(tmp_path: Path, witness: Witness) -> None:
+def test_program_is_ended_when_its_time_is_over_with_all_that_it_has_started(tmp_path: Path, witness: Fifo) -> None:
     """What it has written until then is kept."""
     end = ended(_FOREVER, tmp_path, seconds=0.5)
     assert (end.how, end.code, end.output) == ("timeout", -signal.SIGKILL, "begun\n")
-    assert witness.wait() == b"on"
-    assert witness.wait() == b""
+    assert witness.read() == b"on"
+    assert witness.read() == b""
 
 
-def test_daemon_that_has_left_group_and_environment_is_not_waited_for(tmp_path: Path, witness: Witness) -> None:
+def test_daemon_that_has_left_group_and_environment_is_not_waited_for(tmp_path: Path, witness: Fifo) -> None:
     """It holds the pipe, and is not found; the test ends it."""
-    script = """
-import os, sys
-os.set_inheritable(os.open("fifo", os.O_WRONLY), True)
-script = "import os, time; os.setsid(); os.write(3, b'%d' % os.getpid()); time.sleep(600)"
-if os.fork() == 0:
-    os.execve(sys.executable, [sys.executable, "-I", "-S", "-c", script], {})
-os.open("go", os.O_RDONLY)
-"""
+    daemon = "import os, time; os.setsid(); os.write(3, b'%d' % os.getpid()); time.sleep(600)"
+    line = f"[sys.executable, '-I', '-S', '-c', {daemon!r}]"
+    script = "import os, sys; os.set_inheritable(os.open('fifo', os.O_WRONLY), True)\n"
+    script += f"os.fork() or os.execve(sys.executable, {line}, {{}}); os.open('go', os.O_RDONLY)"
     os.mkfifo(tmp_path / "go")
     ends = list[ProgramExit]()
     thread = threading.Thread(target=lambda: ends.append(ended(script, tmp_path)))
     thread.start()
-    daemon = int(witness.wait())
+    pid = int(witness.read() or b"")
     (tmp_path / "go").write_text("")
     thread.join()
     assert [end.how for end in ends] == ["exited"]
-    os.kill(daemon, signal.SIGKILL)
-    assert witness.wait() == b""
+    os.kill(pid, signal.SIGKILL)
+    assert witness.read() == b""
 
 
-def test_running_program_is_stopped_from_another_thread(tmp_path: Path, witness: Witness) -> None:
+def test_running_program_is_stopped_from_another_thread(tmp_path: Path, witness: Fifo) -> None:
     """As a call is that is cancelled; stopping again, and when it has ended, is no harm."""
     run, ends = ProgramRun(SYSTEM_CLOCK, uuid4().hex), list[ProgramExit]()
     thread = threading.Thread(target=lambda: ends.append(run.carry_out(program(_FOREVER, tmp_path))))
     thread.start()
-    assert witness.wait() == b"on"
+    assert witness.read() == b"on"
     run.stop()
     run.stop()
     thread.join()
     run.stop()
     (end,) = ends
     assert (end.how, end.code) == ("stopped", -signal.SIGKILL)
-    assert witness.wait() == b""
+    assert witness.read() == b""
 
 
 def test_program_that_is_stopped_before_it_starts_does_not_start(tmp_path: Path) -> None:
@@ -190,23 +152,14 @@ def test_program_that_is_stopped_before_it_starts_does_not_start(tmp_path: Path)
     assert not (tmp_path / "ran").exists()
 
 
-def test_program_that_cannot_be_started_is_told_and_leaves_nothing(tmp_path: Path) -> None:
-    """No process, and no open pipe; what other tests have left behind may be closed meanwhile."""
+def test_no_process_and_no_descriptor_is_left(tmp_path: Path) -> None:
+    """However programs end, or if they cannot be started; what other tests have left may be closed meanwhile."""
     ended("", tmp_path)  # what this process keeps is made by the first program
     gc.collect()
     before = len(open_files())
     for line in (("/nowhere/x",), (os.fspath(tmp_path),)):
-        missing = Program(line=line, folder=tmp_path, environment={}, input=b"x", seconds=1, max_output_bytes=1)
         with pytest.raises(OSError):
-            ProgramRun(SYSTEM_CLOCK, uuid4().hex).carry_out(missing)
-    assert len(open_files()) <= before
-
-
-def test_no_process_and_no_descriptor_is_left(tmp_path: Path) -> None:
-    """However programs end; what other tests have left behind may be closed meanwhile."""
-    ended("", tmp_path)  # what this process keeps is made by the first program
-    gc.collect()
-    before = len(open_files())
+            ProgramRun(SYSTEM_CLOCK, uuid4().hex).carry_out(replace(program("", tmp_path), line=line))
     for script, seconds in (("", _LONG), ("1/0", _LONG), ("import time; time.sleep(600)", 0.3)):
         tells = f"import os; print(os.getpid(), flush=True); {script}"
         process = int(ended(tells, tmp_path, seconds=seconds, input=b"x").output.split()[0])
@@ -278,21 +231,14 @@ def test_output_keeps_beginning_and_end(most: int, size: int, step: int) -> None
         assert (first, f"{size - most:,}" in said, last) == (head, True, tail)
 
 
-def test_output_is_cut_between_characters(wording: Wording) -> None:
-    """No half of one is shown."""
-    output = ProgramOutput(7)
-    output.add("ééééééé".encode())
+@pytest.mark.parametrize(
+    "most, data", [(7, "ééééééé".encode()), (100, b"a\xff\0b"), (4, b"\0\xff" + b"x" * 9 + b"\x80\0")]
+)
+def test_output_is_text(most: int, data: bytes, wording: Wording) -> None:
+    """Cut between characters; bytes that are no UTF-8, and NUL, which stores do not take, have signs in their place."""
+    output = ProgramOutput(most)
+    output.add(data)
     assert output.text() == wording
-
-
-def test_output_that_is_no_text_has_signs_in_its_place(wording: Wording) -> None:
-    """Bytes that are no UTF-8, and NUL, which stores do not take."""
-    output = ProgramOutput(100)
-    output.add(b"a\xff\0b")
-    assert output.text() == "a\ufffd\u2400b"
-    short = ProgramOutput(4)
-    short.add(b"\0\xff" + b"x" * 9 + b"\x80\0")
-    assert short.text() == wording
 
 
 class Listener:
@@ -324,15 +270,6 @@ def test_only_the_end_of_much_output_is_passed_on() -> None:
     listener.live.add(b"b" * 10)
     listener.live.finish()
     assert listener.heard == [("a" * (MOST_LIVE_BYTES - 10) + "b" * 10, 0.0)]
-
-
-def test_characters_are_not_divided_between_pieces() -> None:
-    """And what is no text has signs in its place."""
-    listener = Listener()
-    for part in ("é".encode()[:1], "é".encode()[1:], b"\0"):
-        listener.live.add(part)
-        listener.live.finish()
-    assert [text for text, _ in listener.heard] == ["é", "\u2400"]
 
 
 def test_program_that_writes_nothing_is_reported_after_ten_seconds_and_then_less_and_less() -> None:

@@ -23,7 +23,6 @@ from handrail.contrib.tools.shell.rules import (
 )
 from handrail.errors import PromptValidationError, ToolValidationError
 from handrail.filesystem import HostFilesystem
-from handrail.runtime import ToolMessage
 from tests.contrib.suites import SuiteRun
 from tests.kit import raises
 from tests.wording import Wording
@@ -85,17 +84,12 @@ def test_exact_rule_lets_nothing_follow(place: ArgumentPath, wording: Wording) -
     assert refusal(rule, "make", "test", "SHELL=x", place=place) == wording
 
 
-@pytest.mark.parametrize(
-    "pattern, refused, taken",
-    [
-        ("-exec", ["-exec"], ["-e", "-execdir", "exec"]),
-        ("-exec*", ["-exec", "-execdir"], ["-ex"]),
-        ("--output", ["--output", "--output=x", "--outp", "--o=x"], ["--output-indicator", "--", "-output", "--in"]),
-        ("--pre*", ["--pre=x", "--pre-glob"], ["--print"]),
-        ("-o", ["-o", "-ofile", "-xo"], ["-", "--o", "o", "-x"]),
-        ("*%G*", ["--format=%G?", "%GK"], ["%H"]),
-    ],
-)
+@pytest.mark.parametrize("pattern, refused, taken", [
+    ("-exec", ["-exec"], ["-e", "-execdir", "exec"]), ("-exec*", ["-exec", "-execdir"], ["-ex"]),
+    ("--output", ["--output", "--output=x", "--outp", "--o=x"], ["--output-indicator", "--", "-output", "--in"]),
+    ("--pre*", ["--pre=x", "--pre-glob"], ["--print"]), ("-o", ["-o", "-ofile", "-xo"], ["-", "--o", "o", "-x"]),
+    ("*%G*", ["--format=%G?", "%GK"], ["%H"]),
+])  # fmt: skip
 def test_forbidden_tokens_are_known_in_every_way_they_can_be_written(
     pattern: str, refused: list[str], taken: list[str], place: ArgumentPath, wording: Wording
 ) -> None:
@@ -116,9 +110,7 @@ def test_options_that_are_listed_may_follow(token: str, place: ArgumentPath) -> 
 
 @pytest.mark.parametrize("token", ["-x", "-lx", "--al", "--all-of", "-nam", "-names", "-l=", "--l", "-é"])
 @pytest.mark.parametrize("before", [(), ("--",), ("-l", "file")])
-def test_options_that_are_not_listed_may_not_follow(
-    token: str, before: tuple[str, ...], place: ArgumentPath, wording: Wording
-) -> None:
+def test_no_other_options_follow(token: str, before: tuple[str, ...], place: ArgumentPath, wording: Wording) -> None:
     """Wherever they stand: not every program takes what comes after `--` for operands."""
     rule = ShellRule(("x",), options=("-l", "-a", "--all", "-name"))
     assert refusal(rule, "x", *before, token, place=place) == wording
@@ -145,9 +137,10 @@ STAYING = "notes notes/in HEAD~1..HEAD ..HEAD a..b ... --x=notes/in a=b/c new/fi
 
 @pytest.mark.parametrize("token", [*STAYING.split(), "x" * 9000])
 def test_confined_rule_takes_what_stays_inside(token: str, place: ArgumentPath) -> None:
-    """Links that stay inside, ranges, and names of what is not there yet."""
+    """Links that stay inside, ranges, and names of what is not there yet; long tokens are judged in time."""
     rule = ShellRule(("x",))
-    assert match_command((rule,), ("x", token), place) is rule
+    for given in (token, "=" * 100_000, f"-{'a' * 100_000}"):
+        assert match_command((rule,), ("x", given), place) is rule
 
 
 def test_paths_are_judged_from_the_folder_that_a_command_starts_in(place: ArgumentPath, wording: Wording) -> None:
@@ -159,45 +152,31 @@ def test_paths_are_judged_from_the_folder_that_a_command_starts_in(place: Argume
 
 
 def test_rules_in_words(wording: Wording) -> None:
-    """For the guidance; long lists of options are left out of it."""
+    """For the guidance, with exit codes; long lists of options are left out, and the same limits are told once."""
     rules = (
-        ShellRule(("ls",)),
-        ShellRule(("ls",), options=()),
-        ShellRule(("ls",), options=("-l", "-a")),
+        ShellRule(("ls",)), ShellRule(("ls",), options=()), ShellRule(("ls",), options=("-l", "-a")),
         ShellRule(("ls",), options=tuple(f"-{letter}" for letter in "abcdefg"), forbid=("*%G*",)),
         ShellRule(("ls",), options=(), forbid=("-x",), exact=True),
-    )
+        ShellRule(("a",), commit_on=(0, 1, 5)),
+        *GIT_READING,
+    )  # fmt: skip
     assert describe_rules(rules) == wording
 
 
-def test_rules_with_the_same_limits_are_described_together(wording: Wording) -> None:
-    """The options of `git log`, `diff` and `show` are listed once; a program without limits has a line of its own."""
-    lines = describe_rules((ShellRule(("make",)), *GIT_READING, ShellRule(("sh",))))
-    assert [line.partition(",")[0] for line in lines] == ["`make`", "`git status`", "`git log`", "`sh`"]
-    assert lines == wording
+ONE: dict[str, Any] = {"prefix": ("ls",)}
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [
-        pytest.param({"prefix": ()}, id="empty prefix"),
-        pytest.param({"prefix": "ls"}, id="text for a prefix"),
-        pytest.param({"prefix": ("ls", "")}, id="empty token"),
-        pytest.param({"prefix": ("ls",), "exact": "yes"}, id="text for a switch"),
-        pytest.param({"prefix": ("/bin/ls",)}, id="absolute path"),
-        pytest.param({"prefix": ("l*",)}, id="glob for a program"),
-        pytest.param({"prefix": ("ls -l",)}, id="program with an option"),
-        pytest.param({"prefix": ("ls",), "runs": ("/bin/ls",)}, id="runs a path"),
-        pytest.param({"prefix": ("ls", "*"), "runs": ("ls",)}, id="glob beside runs"),
-        pytest.param({"prefix": ("ls",), "options": "-l"}, id="text for options"),
-        pytest.param({"prefix": ("ls",), "options": ("l",)}, id="option without a hyphen"),
-        pytest.param({"prefix": ("ls",), "forbid": None}, id="nothing for forbid"),
-    ],
-)
+@pytest.mark.parametrize("fields", [
+    *({"prefix": prefix} for prefix in ((), "ls", ("ls", ""), ("/bin/ls",), ("l*",), ("ls -l",))),
+    {**ONE, "exact": "yes"}, {**ONE, "runs": ("/bin/ls",)}, {"prefix": ("ls", "*"), "runs": ("ls",)},
+    {**ONE, "forbid": None}, {**ONE, "options": "-l"}, {**ONE, "options": ("l",)},
+    *({**ONE, "commit_on": codes} for codes in ((1,), (0, 256), (0, "1"), 1, "0")),
+])  # fmt: skip
 def test_rule_that_cannot_be_meant_is_refused(fields: dict[str, Any], wording: Wording) -> None:
-    """Where it is written, and with what would be right."""
+    """Where it is written, and with what would be right; a list of exit codes will do."""
     with raises(PromptValidationError, wording):
         ShellRule(**fields)
+    assert ShellRule(**{**ONE, "commit_on": [1, 0]}).commit_on == (0, 1)
 
 
 def test_every_fault_of_the_declared_rules_is_told(wording: Wording) -> None:
@@ -209,13 +188,6 @@ def test_every_fault_of_the_declared_rules_is_told(wording: Wording) -> None:
     for nothing in ("ls", b"ls", None, 5):
         with raises(PromptValidationError, wording):
             parse_shell_rules(nothing)
-
-
-def test_long_tokens_full_of_separators_are_judged_in_time(place: ArgumentPath) -> None:
-    """What a model can send takes no time that grows with the square of it."""
-    rule = ShellRule(("x",))
-    for token in ("=" * 100_000, f"-{'a' * 100_000}"):
-        assert match_command((rule,), ("x", token), place) is rule
 
 
 _ISOLATED = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull}
@@ -263,23 +235,18 @@ def git_run(repository: Path) -> SuiteRun:
     return SuiteRun(ShellToolsSection(repository, allow=GIT_READING))
 
 
-@pytest.mark.parametrize(
-    "command, shown",
-    [
-        (["ls", "-1", "notes"], "a.txt\n"),
-        (["cat", "-n", "b.txt"], "milk"),
-        (["head", "-n", "1", "notes/a.txt"], "milk\n"),
-        (["head", "-1", "notes/a.txt"], "milk\n"),
-        (["tail", "-n", "1", "notes/a.txt"], "bread\n"),
-        (["wc", "-l", "notes/a.txt"], "2"),
-        (["grep", "-rn", "bread", "."], "notes/a.txt:2:bread\n"),
-        (["grep", "-e", "bread", "--include=*.txt", "-r"], "a.txt:bread\n"),
-        (["find", ".", "-name", "a.*", "-type", "f", "-mtime", "-5"], "./notes/a.txt\n"),
-    ],
-)
-def test_looking_works(command: list[str], shown: str, run: SuiteRun) -> None:
-    """What the preset is for."""
-    assert shown in run.told("shell_run", command=command)
+@pytest.mark.parametrize("command, shown", [
+    ("ls -1 notes", "a.txt\n"), ("cat -n b.txt", "milk"), ("head -n 1 notes/a.txt", "milk\n"),
+    ("wc -l notes/a.txt", "2"), ("head -1 notes/a.txt", "milk\n"), ("tail -n 1 notes/a.txt", "bread\n"),
+    ("grep -rn bread .", "notes/a.txt:2:bread\n"), ("grep -e bread --include=*.txt -r", "a.txt:bread\n"),
+    ("find . -name a.* -type f -mtime -5", "./notes/a.txt\n"), ("git status --short", " M b.txt\n"),
+    ("git log --oneline -1", "first"), ("git log -n 1 -p -- b.txt", "+milk"), ("git diff --stat", "b.txt"),
+    ("git show HEAD:b.txt", "milk\n"),
+])  # fmt: skip
+def test_looking_works(command: str, shown: str, repository: Path) -> None:
+    """What the presets are for."""
+    run = SuiteRun(ShellToolsSection(repository, allow=[*READING, *GIT_READING]))
+    assert shown in run.told("shell_run", command=command.split())
 
 
 ATTACKS = """
@@ -323,21 +290,6 @@ def test_every_rule_of_the_presets_only_reads() -> None:
         assert rule.options
 
 
-@pytest.mark.parametrize(
-    "command, shown",
-    [
-        (["git", "status", "--short"], " M b.txt\n"),
-        (["git", "log", "--oneline", "-1"], "first"),
-        (["git", "log", "-n", "1", "-p", "--", "b.txt"], "+milk"),
-        (["git", "diff", "--stat"], "b.txt"),
-        (["git", "show", "HEAD:b.txt"], "milk\n"),
-    ],
-)
-def test_looking_at_a_repository_works(command: list[str], shown: str, git_run: SuiteRun) -> None:
-    """What the git preset is for."""
-    assert shown in git_run.told("shell_run", command=command)
-
-
 GIT_ATTACKS = """
 git | git commit -m x | git -c 'core.pager=touch x' log | git '-ccore.pager=touch x' log | git --exec-path=. log |
 git --git-dir=out/.git log | git -C .. log | git --paginate log | git diff --output=x | git diff --outp=x |
@@ -350,9 +302,7 @@ git status --ignore-submodules=none | git log --submodule | git log -- /etc | gi
 
 
 @pytest.mark.parametrize("command", [*map(shlex.split, GIT_ATTACKS.split("|"))], ids=" ".join)
-def test_what_an_attacker_would_try_with_git_is_refused(
-    command: list[str], git_run: SuiteRun, repository: Path
-) -> None:
+def test_what_an_attacker_tries_with_git_is_refused(command: list[str], git_run: SuiteRun, repository: Path) -> None:
     """Options before and after, in long and shortened forms, and formats that start programs."""
     told = git_run.refused("shell_run", command=command)
     assert "SECRET" not in told
@@ -421,15 +371,14 @@ def running(desk: HostFilesystem, *places: Path) -> SuiteRun:
     return SuiteRun(ShellToolsSection(desk, allow=[*FIXING, *CHECKING], environment={"PATH": path}))
 
 
-def ended(message: ToolMessage) -> tuple[int, bool]:
-    """The exit code of a program, and whether its call has succeeded."""
-    assert isinstance(message.result.value, ProgramEnded)
-    return message.result.value.code, message.success
-
-
 def test_ruff_keeps_its_fixes_when_a_finding_is_left(project: Path, desk: HostFilesystem, wording: Wording) -> None:
-    """The call succeeds, and says so."""
+    """The call succeeds, and says so; used wrongly it fails, and options that are not allowed are refused before."""
     run = running(desk)
+    for option in ("--config", "--cache-dir", "--output-file", "--watch"):
+        assert run.refused("shell_run", command=["ruff", "check", option]) == wording
+    run.refused("shell_run", command=["ruff", "check", "--select", "NOSUCH"])
+    assert not (project / ".ruff_cache").exists()
+    assert (project / "code.py").read_text() == CODE
     message = run.call("shell_run", command=["ruff", "check", "--fix", "--output-format", "concise", "code.py"])
     assert message.success
     assert "import os" not in (project / "code.py").read_text()
@@ -438,39 +387,12 @@ def test_ruff_keeps_its_fixes_when_a_finding_is_left(project: Path, desk: HostFi
     assert (message.result.value.code, message.result.value.changes) == (1, "kept")
 
 
-def test_ruff_that_is_used_wrongly_has_changed_nothing(project: Path, desk: HostFilesystem, wording: Wording) -> None:
-    """It ends with another code; options that are not allowed are refused before."""
-    run = running(desk)
-    assert ended(run.call("shell_run", command=["ruff", "check", "--select", "NOSUCH"])) == (2, False)
-    assert not (project / ".ruff_cache").exists()
-    for option in ("--config", "--cache-dir", "--output-file", "--watch"):
-        assert run.refused("shell_run", command=["ruff", "check", option]) == wording
-    assert (project / "code.py").read_text() == CODE
-
-
-def test_ruff_formats(project: Path, desk: HostFilesystem) -> None:
-    """Also where it only says what it would do."""
-    (project / "code.py").write_text("x  =  1\n")
-    run = running(desk)
-    assert ended(run.call("shell_run", command=["ruff", "format", "--check"])) == (1, True)
-    run.told("shell_run", command=["ruff", "format"])
-    assert (project / "code.py").read_text() == "x = 1\n"
-
-
-@pytest.mark.parametrize(
-    "command, code, stays",
-    [
-        (["pre-commit", "run", "--all-files"], 1, True),
-        (["pre-commit", "run"], 3, False),
-        (["eslint", "--fix", "src"], 1, True),
-        (["eslint", "--fix"], 2, False),
-        (["pytest", "-q"], 5, True),
-        (["pytest"], 2, False),
-    ],
-)
-def test_the_exit_code_decides_what_stays(
-    command: list[str], code: int, project: Path, desk: HostFilesystem, *, stays: bool
-) -> None:
+@pytest.mark.parametrize("command, code, stays", [
+    (["pre-commit", "run", "--all-files"], 1, True), (["pre-commit", "run"], 3, False),
+    (["eslint", "--fix", "src"], 1, True), (["eslint", "--fix"], 2, False), (["pytest", "-q"], 5, True),
+    (["pytest"], 2, False), (["ruff", "format", "--check"], 1, True), (["mypy", "code.py"], 1, True),
+])  # fmt: skip
+def test_exit_codes_decide(command: list[str], code: int, project: Path, desk: HostFilesystem, *, stays: bool) -> None:
     """Of a program that changes a file, and ends so."""
     planted = project.with_name("programs")
     planted.mkdir()
@@ -479,20 +401,3 @@ def test_the_exit_code_decides_what_stays(
     message = running(desk, planted).call("shell_run", command=command)
     assert message.success == stays
     assert (project / "code.py").read_text() == ("fixed\n" if stays else CODE)
-
-
-@pytest.mark.parametrize(
-    "command, cache",
-    [(["pytest", "-q", "test_it.py"], ".pytest_cache/v/cache/lastfailed"), (["mypy", "code.py"], ".mypy_cache")],
-)
-@pytest.mark.short(1)
-def test_caches_stay_when_something_is_found(
-    command: list[str], cache: str, project: Path, desk: HostFilesystem
-) -> None:
-    """So that the next run is quick, and knows what had failed."""
-    (project / "test_it.py").write_text("def test_it():\n    assert False\n")
-    message = running(desk).call("shell_run", command=command)
-    assert isinstance(message.result.value, ProgramEnded)
-    assert message.result.value.code == 1
-    assert message.success
-    assert (project / cache).exists()

@@ -9,15 +9,7 @@ from typing import Any
 
 import pytest
 
-from handrail.contrib import also_bound, limit_faults, timeout_faults
-from handrail.contrib.tools import (
-    AstevalSection,
-    Bubblewrap,
-    PlanningToolsSection,
-    SandboxSection,
-    ShellToolsSection,
-    VfsToolsSection,
-)
+from handrail.contrib import also_bound, limit_faults, timeout_faults, tools
 from handrail.errors import DuplicateBindingError
 from handrail.filesystem import HostFilesystem, InMemoryFilesystem
 from handrail.prompt import Section
@@ -31,11 +23,11 @@ SUMMARY = "What the suite is for."
 
 
 MAKE: Mapping[str, Callable[[HostFilesystem], Section[Any]]] = {
-    "files": lambda _: VfsToolsSection(InMemoryFilesystem(), summary=SUMMARY),
-    "planning": lambda _: PlanningToolsSection(session=Session(), summary=SUMMARY),
-    "shell": lambda folder: ShellToolsSection(folder, allow=[("ls",)], summary=SUMMARY),
-    "python": lambda _: AstevalSection(InMemoryFilesystem(), summary=SUMMARY),
-    "sandbox": lambda folder: SandboxSection(folder, engine=Bubblewrap(), summary=SUMMARY),
+    "files": lambda _: tools.VfsToolsSection(InMemoryFilesystem(), summary=SUMMARY),
+    "planning": lambda _: tools.PlanningToolsSection(session=Session(), summary=SUMMARY),
+    "shell": lambda folder: tools.ShellToolsSection(folder, allow=[("ls",)], summary=SUMMARY),
+    "python": lambda _: tools.AstevalSection(InMemoryFilesystem(), summary=SUMMARY),
+    "sandbox": lambda folder: tools.SandboxSection(folder, engine=tools.Bubblewrap(), summary=SUMMARY),
 }
 
 

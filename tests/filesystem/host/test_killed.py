@@ -23,13 +23,9 @@ STEPS = {"several": 11, "move a folder": 7, "remove a folder": 3, "a program": 5
 @pytest.mark.short(1)
 def test_change_of_a_killed_process_is_whole_or_undone(tmp_path: Path, what: str) -> None:
     """Killed at each crash point, at each call to the disk, and over and over while it is undone: no trace is left."""
-    done = subprocess.run(
-        [sys.executable, killing.__file__, what, str(tmp_path), str(STEPS.get(what, 1))],
-        env=os.environ | {"PYTHONPATH": str(PROJECT)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    line = [sys.executable, killing.__file__, what, str(tmp_path), str(STEPS.get(what, 1))]
+    environment = os.environ | {"PYTHONPATH": str(PROJECT)}
+    done = subprocess.run(line, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     (points, at_points), (calls, at_calls), (openings, at_openings) = json.loads(done.stdout)
     assert (at_points, at_calls, at_openings) == ([], [], [])

@@ -10,28 +10,19 @@ from collections.abc import Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from handrail import errors
 from handrail.adapters.tool_executor import ToolExecutor
-from handrail.errors import (
-    CommitInDoubtError,
-    FilesystemError,
-    JournalError,
-    RollbackError,
-    SecondStoreError,
-    StoreUnavailableError,
-    TransactionClosedError,
-)
-from handrail.filesystem import Filesystem, HostFilesystem, InMemoryFilesystem
+from handrail.filesystem import Filesystem, HostFilesystem
 from handrail.prompt import ToolContext, ToolResult
 from handrail.runtime import ToolInvoked
 from handrail.session import Session
 from handrail.store import MemoryStore, SqliteStore
 from handrail.transaction import UnitOfWork
 from handrail.transaction.unit_of_work import Refusal
-from tests.filesystem.kit import Decisions, PlantedTree, WatchedDisk, armed, call
+from tests.filesystem.kit import Decisions, PlantedTree, WatchedDisk, armed, call, leave_half_done
 from tests.kit import Note, executor, raises, scribble, tool
 from tests.kit import call as tool_call
 from tests.wording import Wording
@@ -42,9 +33,8 @@ HEXADECIMAL = re.compile("[0-9a-f]{32}")
 def leave_in_doubt(fs: HostFilesystem, store: Decisions, *, lost: str) -> None:
     """Commit a call whose store is lost in the moment of the commit."""
     store.lost = lost
-    with pytest.raises(CommitInDoubtError), call(fs) as transaction:  # noqa: PT012 - leaving it raises
+    with pytest.raises(errors.CommitInDoubtError), call(fs, commits=True):
         fs.write_text("data.bin", "changed")
-        transaction.commit()
     store.lost = None
 
 
@@ -57,9 +47,8 @@ def test_store_knows_a_journal_only_as_long_as_there_is_one(tree: PlantedTree) -
             seen.append((point, len(store.committed), tree.leftovers))
 
     with tree.open(store=store) as fs:
-        with armed(watch), call(fs) as transaction:
+        with armed(watch), call(fs, commits=True):
             fs.write_text("new", "x")
-            transaction.commit()
         assert seen == [
             ("journal-prepared", 0, ["journal", "marks"]),
             ("journal-before-discard", 1, ["journal", "marks"]),
@@ -74,7 +63,7 @@ def test_store_decides_about_files_that_are_in_doubt(tree: PlantedTree, lost: st
     store = Decisions()
     with tree.open(store=store) as fs:
         leave_in_doubt(fs, store, lost=lost)
-        with raises(JournalError, wording):
+        with raises(errors.JournalError, wording):
             fs.write_text("other", "x")
         assert fs.read_text("data.bin") == "changed"
     tree.reopen(store=store)
@@ -90,11 +79,11 @@ def test_files_in_doubt_wait_for_their_own_store(tree: PlantedTree, other: Decis
     with tree.open(store=store) as fs:
         leave_in_doubt(fs, store, lost="before")
     changed = tree.now
-    with pytest.raises(JournalError) as raised:
+    with pytest.raises(errors.JournalError) as raised:
         tree.open(store=other)
     assert HEXADECIMAL.sub("<journal>", str(raised.value)) == wording
     store.down = True
-    with pytest.raises(StoreUnavailableError):
+    with pytest.raises(errors.StoreUnavailableError):
         tree.open(store=store)
     assert tree.now == changed
     store.down = False
@@ -109,13 +98,12 @@ def test_unit_that_is_tried_again_is_committed_once(tree: PlantedTree) -> None:
         def apply(self, unit: UnitOfWork) -> Refusal | None:
             attempts.append(unit)
             if len(attempts) == 1:
-                raise StoreUnavailableError("busy", store=self.url)
+                raise errors.StoreUnavailableError("busy", store=self.url)
             return super().apply(unit)
 
     attempts: list[UnitOfWork] = []
-    with tree.open(store=Shaky()) as fs, call(fs) as transaction:
+    with tree.open(store=Shaky()) as fs, call(fs, commits=True):
         fs.write_text("data.bin", "changed")
-        transaction.commit()
     assert attempts[0] == attempts[1]
     assert (tree.root / "data.bin").read_text() == "changed"
 
@@ -124,10 +112,9 @@ def test_call_whose_store_is_down_is_undone(tree: PlantedTree) -> None:
     """Nothing was decided, so nothing is kept."""
     store = Decisions()
     with tree.open(store=store) as fs:
-        with pytest.raises(StoreUnavailableError), call(fs) as transaction:  # noqa: PT012 - leaving it raises
+        with pytest.raises(errors.StoreUnavailableError), call(fs, commits=True):  # noqa: PT012 - leaving it raises
             fs.write_text("data.bin", "changed")
             store.down = True
-            transaction.commit()
         assert tree.now == tree.before
         assert "journal" not in tree.leftovers
         store.down = False
@@ -136,15 +123,12 @@ def test_call_whose_store_is_down_is_undone(tree: PlantedTree) -> None:
     assert tree.leftovers == []
 
 
-def test_store_that_does_not_forget_is_asked_again_at_the_next_opening(
-    tree: PlantedTree, caplog: pytest.LogCaptureFixture, wording: Wording
-) -> None:
+def test_note_that_stays_is_removed(tree: PlantedTree, caplog: pytest.LogCaptureFixture, wording: Wording) -> None:
     """The call has been committed; the note is waste, and is not lost sight of, also when no store is given."""
     store = Decisions()
-    with tree.open(store=store) as fs, call(fs) as transaction:
+    with tree.open(store=store) as fs, call(fs, commits=True):
         fs.write_text("data.bin", "changed")
         store.forgets = False
-        transaction.commit()
     assert len(store.committed) == 1
     assert [HEXADECIMAL.sub("<journal>", message) for message in caplog.messages] == wording
     tree.reopen()
@@ -159,18 +143,16 @@ def test_call_that_changed_nothing_needs_no_decision(tree: PlantedTree, wording:
     """A call that only read has no journal; one whose only change could not be noted has an empty one."""
     store = Decisions()
     with tree.open(store=store) as fs:
-        with call(fs) as transaction:
+        with call(fs, commits=True):
             fs.read_bytes("data.bin")
-            transaction.commit()
         store.down = True
         fs.write_text("outside of calls", "needs no store either")
         store.down = False
-        with call(fs) as transaction:
+        with call(fs, commits=True):
             tree.disk.fail(errno.ENOSPC, "write")
-            with raises(FilesystemError, wording):
+            with raises(errors.FilesystemError, wording):
                 fs.write_text("new", "x")
             tree.disk.heal()
-            transaction.commit()
         assert tree.leftovers == []
     assert store.seen == set()
 
@@ -183,7 +165,7 @@ def test_writes_beside_a_call_are_undone_with_it(tree: PlantedTree, wording: Wor
             with call(fs):
                 if number is not None:
                     tree.disk.fail(number, "append_file")
-                with raises(FilesystemError, wording) if number else nullcontext():
+                with raises(errors.FilesystemError, wording) if number else nullcontext():
                     fs.write_text("new", "x")
                 tree.disk.heal()
                 outside.run(fs.write_text, "other", "x")
@@ -191,21 +173,16 @@ def test_writes_beside_a_call_are_undone_with_it(tree: PlantedTree, wording: Wor
     tree.reopen()
 
 
+def empty(fs: HostFilesystem) -> None:
+    """Remove a folder."""
+    fs.remove("notes", recursive=True)
+
+
 def test_changes_that_were_not_prepared_are_undone_without_the_store(tree: PlantedTree) -> None:
     """Nobody can have decided about them."""
-    leave_half_undone(tree, "rename", store=Decisions())
+    leave_half_done(tree, empty, "rename", store=Decisions())
     tree.reopen()
     assert tree.now == tree.before
-
-
-def leave_half_undone(tree: PlantedTree, failing: str, **options: Any) -> None:
-    """Fail in the rollback of a call, at a call to the disk."""
-    with tree.open(**options) as fs:
-        with pytest.raises(RollbackError), call(fs):  # noqa: PT012 - leaving it raises
-            fs.remove("notes", recursive=True)
-            tree.disk.fail(errno.EIO, failing)
-        tree.disk.heal()
-    assert tree.now != tree.before
 
 
 def test_prepared_call_that_no_store_decides_about_is_undone(tree: PlantedTree) -> None:
@@ -215,9 +192,8 @@ def test_prepared_call_that_no_store_decides_about_is_undone(tree: PlantedTree) 
         if point == "journal-before-discard":
             raise OSError(errno.EIO, "as if the process had died")
 
-    with tree.open() as fs, armed(refuse), call(fs) as transaction:
+    with tree.open() as fs, armed(refuse), call(fs, commits=True):
         fs.write_text("data.bin", "changed")
-        transaction.commit()
     assert tree.now != tree.before
     tree.reopen()
     assert tree.now == tree.before
@@ -225,10 +201,10 @@ def test_prepared_call_that_no_store_decides_about_is_undone(tree: PlantedTree) 
 
 def test_tree_that_cannot_be_put_back_at_the_opening_is_tried_again(tree: PlantedTree, wording: Wording) -> None:
     """The message says what is in the way; when it has been fixed, the next opening does it."""
-    leave_half_undone(tree, "make_folder")
+    leave_half_done(tree, empty, "make_folder")
     (tree.root / "notes").write_text("in the way, and not ours")
     tree.disk.fail(errno.EACCES, "rename")
-    with pytest.raises(JournalError) as raised:
+    with pytest.raises(errors.JournalError) as raised:
         tree.open()
     assert HEXADECIMAL.sub("<journal>", str(raised.value)) == wording
     tree.disk.heal()
@@ -248,10 +224,10 @@ def test_call_of_a_forked_process_is_neither_committed_nor_undone_there(tmp_path
     disk = Forked()
     tree = PlantedTree(tmp_path, disk)
     with tree.open() as fs:
-        with pytest.raises(RollbackError), call(fs) as transaction:  # noqa: PT012 - leaving it raises
+        with pytest.raises(errors.RollbackError), call(fs) as transaction:  # noqa: PT012 - leaving it raises
             fs.write_text("data.bin", "x")
             disk.pid = 2
-            with raises(FilesystemError, wording):
+            with raises(errors.FilesystemError, wording):
                 transaction.commit()
         disk.pid = 1
     tree.reopen()
@@ -269,12 +245,11 @@ def test_call_that_ends_while_its_first_change_begins_leaves_the_next_one_its_ow
                 while first.is_open():
                     threading.Event().wait(0)
 
-        with call(fs) as first, armed(end), pytest.raises(TransactionClosedError):
+        with call(fs) as first, armed(end), pytest.raises(errors.TransactionClosedError):
             fs.write_text("late", "x")
         rollbacks[0].result()
-        with call(fs) as second:
+        with call(fs, commits=True):
             fs.write_text("new", "x")
-            second.commit()
         assert tree.leftovers == []
         assert (fs.exists("late"), fs.exists("new")) == (False, True)
 
@@ -326,7 +301,7 @@ def test_files_that_the_store_of_the_session_does_not_commit_are_not_written_to(
     ):
         door = desk(session, files)
         assert door.execute(tool_call("look", id="c0"), reply="r1").content == "old"
-        with raises(SecondStoreError, wording) as raised:
+        with raises(errors.SecondStoreError, wording) as raised:
             door.execute(tool_call(writer), reply="r1")
         assert (raised.value.store, raised.value.second) == (store, second if other else None)
         assert [event.success for event in session[ToolInvoked]] == [True, False]
@@ -346,17 +321,6 @@ SESSIONS: dict[str, Callable[[SqliteStore], Session]] = {
 def test_files_of_the_same_store_and_sessions_in_memory_are_free(store: SqliteStore, notes: Path, where: str) -> None:
     """What ends with its process needs no store to decide about it."""
     own = store if where == "the store of both" else None
-    with (
-        HostFilesystem(notes, journal=notes.parent / "journal", store=own) as files,
-        SESSIONS[where](store) as session,
-    ):
+    with HostFilesystem(notes, journal=notes.parent / "journal", store=own) as files, SESSIONS[where](store) as session:
         assert desk(session, files).execute(tool_call("edit"), reply="r1").success
     assert (notes / "note.txt").read_text() == "hello"
-
-
-def test_files_in_memory_are_free(store: SqliteStore) -> None:
-    """They end with the process."""
-    files = InMemoryFilesystem({"note.txt": "old"})
-    with Session.open(store, "desk") as session:
-        assert desk(session, files).execute(tool_call("edit"), reply="r1").success
-    assert files.read_text("note.txt") == "hello"

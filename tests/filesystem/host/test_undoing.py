@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
-import socket
-import stat
-import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,7 +11,7 @@ import pytest
 
 from handrail.errors import FilesystemError
 from handrail.filesystem import HostFilesystem
-from tests.filesystem.kit import FromNth, PlantedTree, WatchedDisk, call, damage, fail, quiet
+from tests.filesystem.kit import PlantedTree, WatchedDisk, call, damage, fail
 from tests.kit import raises
 from tests.wording import Wording
 
@@ -41,39 +37,7 @@ def test_snapshot_by_hand_is_safe_from_whoever_writes_into_a_file(fs: HostFilesy
             file.write("written by an editor, in place")
 
 
-def test_content_that_no_snapshot_needs_is_removed(fs: HostFilesystem, tree: PlantedTree) -> None:
-    """The journal's folder does not grow with what was written, but with what somebody may want back."""
-    snapshot = fs.snapshot()
-    for number in range(5):
-        fs.write_text("notes/run.sh", str(number))
-    assert tree.leftovers.count("image") <= 3
-    del snapshot
-    fs.write_text("notes/run.sh", "x")
-    fs.snapshot()
-    fs.write_text("another", "x")
-    assert "image" not in tree.leftovers
-
-
-def test_large_file_is_not_read_into_memory_to_be_undone(fs: HostFilesystem, root: Path) -> None:
-    """It is moved, replaced and put back piece by piece, or not at all."""
-    with (root / "large").open("wb") as file:
-        file.truncate(24 << 20)
-    snapshot = fs.snapshot()
-    tracemalloc.start()
-    try:
-        fs.move("large", "moved")
-        fs.write_text("moved", "small")
-        fs.restore(snapshot)
-        assert len(fs.identity("large")) == 64
-        assert tracemalloc.get_traced_memory()[1] < 8 << 20
-    finally:
-        tracemalloc.stop()
-    assert (root / "large").stat().st_size == 24 << 20
-
-
-def test_what_somebody_else_wrote_meanwhile_is_kept(
-    tree: PlantedTree, caplog: pytest.LogCaptureFixture, wording: Wording
-) -> None:
+def test_what_others_wrote_is_kept(tree: PlantedTree, caplog: pytest.LogCaptureFixture, wording: Wording) -> None:
     """The tree is put back all the same; what was found goes to the journal's folder, or stays if it may."""
     with tree.open() as fs, call(fs):
         fs.write_text("data.bin", "changed")
@@ -117,9 +81,7 @@ SWAPS: dict[str, Swap] = {
 
 
 @pytest.mark.parametrize("path, make, found", SWAPS.values(), ids=SWAPS)
-def test_folder_that_somebody_swapped_meanwhile_is_made_again(
-    tree: PlantedTree, path: str, make: Callable[[Path, Path], object], found: str
-) -> None:
+def test_swapped_folder_is_back(tree: PlantedTree, path: str, make: Callable[[Path, Path], object], found: str) -> None:
     """The call is rolled back at once, nothing is written through a link, and the next call goes through."""
     with tree.open() as fs:
         with call(fs):
@@ -141,26 +103,6 @@ def test_folder_that_somebody_removed_meanwhile_is_made_again(tree: PlantedTree)
         (tree.root / "notes/old/empty").rmdir()
         (tree.root / "notes/old").rmdir()
     assert (tree.root / "notes/old/a.md").read_text() == "a"
-
-
-def calls_of_a_write(folder: Path, files: int) -> int:
-    """How many calls to the disk a write and its undoing take, in a tree of so many files."""
-    root, disk = folder / "root", WatchedDisk()
-    root.mkdir(parents=True)
-    for number in range(files):
-        (root / str(number)).write_text("x")
-    with HostFilesystem(root, journal=folder / "journal", disk=disk) as fs:
-        counter = FromNth(1, lambda: None)
-        disk.before = counter
-        with call(fs):
-            fs.write_text("5", "y")
-        disk.before = quiet
-    return counter.seen
-
-
-def test_undoing_a_write_costs_the_same_however_many_files_there_are(tmp_path: Path) -> None:
-    """The same calls to the disk, in a tree of 10 and of 1,000."""
-    assert calls_of_a_write(tmp_path / "many", 1000) == calls_of_a_write(tmp_path / "few", 10)
 
 
 class OtherDisk(WatchedDisk):
@@ -207,26 +149,6 @@ def test_journal_may_lie_on_another_disk(tree: PlantedTree) -> None:
     assert os.fspath((tree.journal / "dangling.found").readlink()) == "theirs"
 
 
-@pytest.mark.parametrize("disk", [WatchedDisk(), OtherDisk()], ids=["the same disk", "another disk"])
-def test_special_file_of_another_process_stays_in_the_tree(tree: PlantedTree, disk: WatchedDisk) -> None:
-    """A fifo or socket is never copied: it is renamed if something else belongs there, wherever the journal lies."""
-    with tree.open(disk=disk) as fs, call(fs):
-        for path in ("data.bin", "dangling", "notes/plan.md"):
-            fs.remove(path)
-        fs.write_text("made", "x")
-        (tree.root / "made").unlink()
-        os.mkfifo(tree.root / "data.bin")
-        os.mkfifo(tree.root / "made")
-        with socket.socket(socket.AF_UNIX) as listening, contextlib.chdir(tree.root):
-            listening.bind("dangling")
-    found = {path.name: stat.S_IFMT(path.lstat().st_mode) for path in tree.root.iterdir()}
-    after = tree.now
-    specials = {"data.bin.found": stat.S_IFIFO, "dangling.found": stat.S_IFSOCK, "made": stat.S_IFIFO}
-    assert {name: found[name] for name in specials} == specials
-    assert {path: shown for path, shown in after.items() if path not in specials} == tree.before
-    assert not list((tree.journal).glob("*.found"))
-
-
 def test_second_thing_found_at_a_path_gets_another_name(tree: PlantedTree) -> None:
     """Nothing that was set aside is replaced."""
     with tree.open() as fs:
@@ -261,9 +183,7 @@ def test_file_on_a_disk_without_hard_links_is_moved_all_the_same(tree: PlantedTr
     assert (tree.root / "run.sh").read_bytes() == b"#!/bin/sh\n"
 
 
-def test_snapshot_by_hand_in_a_call_is_not_harmed_by_going_back_over_a_tree(
-    fs: HostFilesystem, tree: PlantedTree
-) -> None:
+def test_snapshot_in_a_call_is_not_harmed_by_going_back_over_a_tree(fs: HostFilesystem, tree: PlantedTree) -> None:
     """What the program did is kept for it first; and the call is undone all the same."""
     oldest = fs.snapshot()
     with call(fs):

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from handrail.errors import FilesystemError, InvalidArgumentError
+from handrail.errors import InvalidArgumentError
 from handrail.filesystem import HostFilesystem, ShadowRepository
 from tests.filesystem.shadow_trees import Picture, SavedTree, git, picture
 
@@ -69,18 +69,6 @@ def test_what_git_ignores_is_left_alone_and_all_else_restored(root: Path, shadow
     assert shadow.take_snapshot().left_out == IGNORED - {"src/__pycache__"}
 
 
-def test_a_large_file_that_is_ignored_is_no_reason_to_refuse(root: Path, shadow: ShadowRepository) -> None:
-    """One that is not ignored is refused."""
-    (root / ".venv/lib/deep/large.so").write_bytes(bytes(20_000))
-    assert shadow.take_snapshot().left_out == IGNORED
-    (root / "data.bin").write_bytes(bytes(20_000))
-    with pytest.raises(FilesystemError, match=r"data\.bin"):
-        shadow.snapshot()
-    with (root / ".gitignore").open("a") as file:
-        file.write("*.bin\n")
-    assert shadow.take_snapshot().left_out == IGNORED | {"data.bin"}
-
-
 def test_rules_of_later_decide_nothing_about_a_snapshot(root: Path, shadow: ShadowRepository, tmp_path: Path) -> None:
     """The snapshot says what it leaves out; a program that ignores more takes nothing from the rollback."""
     saved = SavedTree(root, shadow)
@@ -103,9 +91,7 @@ def test_a_folder_above_comes_back_without_what_was_left_out(root: Path, shadow:
 
 
 @pytest.mark.parametrize("is_linked", [False, True])
-def test_a_file_that_git_tracks_is_restored_whatever_the_rules_say(
-    root: Path, shadow: ShadowRepository, *, is_linked: bool
-) -> None:
+def test_a_file_that_git_tracks_is_always_restored(root: Path, shadow: ShadowRepository, *, is_linked: bool) -> None:
     """Also in an ignored folder, of which the rest is left out; a linked worktree has its index elsewhere."""
     (root / "dist/empty").mkdir(parents=True)
     (root / "dist/.gitignore").write_text("!*")

@@ -1,24 +1,27 @@
-"""What snapshots of whole trees keep, put back and leave alone."""
+"""Snapshots of whole trees: what they keep, put back, leave alone and refuse; a git that fails; the user's settings."""
 
 from __future__ import annotations
 
 import errno
+import io
 import os
 import shutil
 import socket
+import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import chdir
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
-from handrail.errors import FilesystemError
+from handrail.errors import FilesystemBusyError, FilesystemError, JournalError, RootMissingError, SnapshotError
+from handrail.filesystem.shadow.git import UNREAD, ObjectReader, ObjectWriter, Pipes
 from handrail.filesystem.shadow.repository import ShadowRepository
 from handrail.filesystem.shadow.tree import MAX_TREE_DEPTH
-from handrail.testing import FakeClock
-from handrail.transaction import Snapshotable
+from tests.filesystem.kit import unchanged
 from tests.filesystem.shadow_trees import SavedTree, fill, git, pack, picture, script
+from tests.kit import raises
 from tests.wording import Wording
 
 
@@ -35,14 +38,12 @@ def make_folder(path: Path) -> Path:
 
 
 CHANGES: dict[str, Callable[[Path], object]] = {
-    "nothing": lambda root: None,
-    "an edit": lambda root: (root / "src" / "main.py").write_text("changed"),
+    "nothing": lambda root: None, "an edit": lambda root: (root / "src" / "main.py").write_text("changed"),
     "a file removed": lambda root: (root / "src" / "main.py").unlink(),
     "attributes removed": lambda root: [clear(root / name) for name in (".gitattributes", "mixed.txt")],
     "a mode that git does not know": lambda root: (root / "secret").chmod(0o4640),
     "a folder without any right": lambda root: (root / "src" / "deep").chmod(0),
-    "the mode of the root": lambda root: root.chmod(0o711),
-    "a root without any right": lambda root: root.chmod(0),
+    "the mode of the root": lambda root: root.chmod(0o711), "a root without any right": lambda root: root.chmod(0),
     "a file in a locked folder": lambda root: (root / "locked" / "file").write_text("changed"),
     "an empty folder removed": lambda root: (root / "empty" / "inside").rmdir(),
     "a new empty folder": lambda root: (root / "new" / "inside").mkdir(parents=True),
@@ -55,13 +56,11 @@ CHANGES: dict[str, Callable[[Path], object]] = {
     "a folder that became a link to another": lambda root: clear(root / "src").symlink_to("other"),
     "a name that is not UTF-8": lambda root: (root / os.fsdecode(b"caf\xe9 \xff.txt")).write_text("changed"),
     "a new repository": lambda root: git(make_folder(root / "new"), "init"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
-def test_whatever_was_done_to_the_tree_is_undone(
-    change: Callable[[Path], object], root: Path, shadow: ShadowRepository
-) -> None:
+def test_whatever_was_done_is_undone(change: Callable[[Path], object], root: Path, shadow: ShadowRepository) -> None:
     """Contents, whole modes, links, empty folders and names come back; and so does what was there in between."""
     before = picture(root)
     first = shadow.snapshot()
@@ -81,31 +80,6 @@ def test_whatever_was_done_to_the_tree_is_undone(
     assert shadow.snapshot() == first
 
 
-def test_equal_trees_have_one_id(root: Path, shadow: ShadowRepository, tmp_path: Path) -> None:
-    """The id says what is in the tree, and nothing of where, when or by whom it was kept; a shadow is a resource."""
-    assert isinstance(shadow, Snapshotable)
-    (tmp_path / "twin").mkdir()
-    twin = ShadowRepository(fill(tmp_path / "twin"), tmp_path / "twin.git")
-    assert shadow.snapshot() == twin.snapshot() == shadow.snapshot()
-    (root / "secret").chmod(0o640)
-    assert shadow.snapshot() != twin.snapshot()
-
-
-def test_what_has_not_changed_is_not_read_again(root: Path, tmp_path: Path) -> None:
-    """Once files have not been touched for a while, only a change of what the disk says of them has them read."""
-    counting = script(tmp_path, "-c", f"echo >> {tmp_path}/started")
-    later = FakeClock(datetime.now(UTC) + timedelta(hours=1))
-    shadow = ShadowRepository(root, tmp_path / "shadow.git", git=counting, clock=later)
-    saved = SavedTree(root, shadow)
-    (tmp_path / "started").unlink()
-    assert shadow.snapshot() == saved.snapshot
-    assert not (tmp_path / "started").exists(), "no git is needed to find that nothing has changed"
-    (root / "src" / "main.py").write_text("changed")
-    assert shadow.snapshot() != saved.snapshot
-    assert len((tmp_path / "started").read_text()) == 2
-    saved.restore()
-
-
 def test_edits_of_equal_size_in_one_moment_are_seen(root: Path, shadow: ShadowRepository) -> None:
     """No edit is so quick that size and times hide it, nor can setting the times back."""
     path = root / "secret"
@@ -121,18 +95,12 @@ def test_edits_of_equal_size_in_one_moment_are_seen(root: Path, shadow: ShadowRe
         assert path.read_text() == f"{number:06}"
 
 
-@pytest.mark.parametrize("commits", [True, False])
-def test_a_repository_below_the_root_is_kept_like_any_folder(
-    root: Path, shadow: ShadowRepository, *, commits: bool
-) -> None:
-    """Its git dir comes back to the byte, whether it has commits or has been removed."""
+def test_a_repository_below_is_kept_like_any_folder(root: Path, shadow: ShadowRepository) -> None:
+    """Its git dir comes back to the byte, though it had no commit, and has been removed."""
     inner = root / "src" / "vendored"
     inner.mkdir()
     git(inner, "init")
     (inner / "file").write_text("vendored")
-    if commits:
-        git(inner, "add", "-A")
-        git(inner, "commit", "-m", "first")
     saved = SavedTree(root, shadow)
     git(inner, "commit", "--allow-empty", "-m", "more")
     shadow.snapshot()
@@ -171,7 +139,7 @@ REPOSITORIES: dict[str, tuple[Callable[[Path], object], list[str]]] = {
 
 
 @pytest.mark.parametrize("prepare, lost", REPOSITORIES.values(), ids=REPOSITORIES)
-def test_the_own_repository_does_no_harm(
+def test_own_git_is_safe(
     root: Path, shadow: ShadowRepository, prepare: Callable[[Path], object], lost: list[str]
 ) -> None:
     """Its packs are made use of where they hold what the disk holds."""
@@ -239,3 +207,212 @@ def test_what_cannot_be_removed_does_not_keep_the_rest_from_being_restored(
             shadow.restore(saved.snapshot)
     assert (str(caught.value), (root / "src" / "deep").is_dir()) == (wording, True)
     saved.restore()
+
+
+def test_large_files_are_refused_by_name(root: Path, tmp_path: Path, wording: Wording) -> None:
+    """All of them at once, and no snapshot is taken; a higher limit, or none, takes them."""
+    (root / ".gitignore").unlink()
+    (root / "big.bin").write_bytes(bytes(3_000))
+    (root / "src" / "huge.bin").write_bytes(bytes(4_000))
+    before = picture(root)
+    shadow = ShadowRepository(root, tmp_path / "shadow.git", max_untracked_bytes=2_000)
+    with raises(FilesystemError, wording):
+        shadow.snapshot()
+    assert picture(root) == before
+    snapshot = ShadowRepository(root, tmp_path / "shadow.git", max_untracked_bytes=None).snapshot()
+    assert shadow.snapshot() == snapshot, "what is kept already is no burden"
+    (root / "big.bin").unlink()
+    shadow.restore(snapshot)
+    assert picture(root) == before
+
+
+def test_large_files_of_the_own_repository_are_kept(root: Path, tmp_path: Path) -> None:
+    """What its packs hold costs nothing; once changed, it counts as any other."""
+    (root / ".gitignore").unlink()
+    (root / "big.bin").write_bytes(os.urandom(3_000))
+    pack(root, "big.bin")
+    before = picture(root)
+    shadow = ShadowRepository(root, tmp_path / "shadow.git", max_untracked_bytes=2_000)
+    snapshot = shadow.snapshot()
+    assert shadow.snapshot() == snapshot
+    (root / "big.bin").write_bytes(os.urandom(3_000))
+    with pytest.raises(FilesystemError, match=r"big\.bin"):
+        shadow.snapshot()
+    shadow.restore(snapshot)
+    assert picture(root) == before
+
+
+def test_a_git_dir_in_the_tree_is_refused(root: Path, tmp_path: Path, wording: Wording) -> None:
+    """It would be part of what it keeps."""
+    for git_dir in (root / "shadow.git", root, tmp_path):
+        with raises(FilesystemError, wording):
+            ShadowRepository(root, git_dir)
+
+
+def test_a_tree_that_is_gone_is_named(root: Path, shadow: ShadowRepository, wording: Wording) -> None:
+    """It may be a disk that is not there now, so nothing is made in its place."""
+    saved = SavedTree(root, shadow)
+    root.rename(root.with_name("elsewhere"))
+    for attempt in (shadow.snapshot, lambda: shadow.restore(saved.snapshot)):
+        with raises(RootMissingError, wording):
+            attempt()
+    root.write_text("a file")
+    with pytest.raises(RootMissingError):
+        shadow.snapshot()
+    root.unlink()
+    root.mkdir()
+    saved.restore()
+
+
+@pytest.mark.parametrize("snapshot", ["", "HEAD", "0" * 40, "4b825dc642cb6eb9a060e54bf8d69288fbee4904", "a b\nc"])
+def test_what_is_no_snapshot_is_refused(snapshot: str, root: Path, shadow: ShadowRepository, wording: Wording) -> None:
+    """And nothing is touched."""
+    (root / "empty" / "inside" / "4b").mkdir()  # so that git has the empty tree
+    shadow.snapshot()
+    (root / "new").touch()
+    with unchanged(picture, root), raises(SnapshotError, wording):
+        shadow.restore(snapshot)
+
+
+def test_a_snapshot_that_has_lost_a_file_is_refused(root: Path, shadow: ShadowRepository, wording: Wording) -> None:
+    """It is found out before anything is touched."""
+    lost = root / "src" / "main.py"
+    git = ["git", "hash-object", "--no-filters", str(lost)]
+    blob = subprocess.run(git, capture_output=True, check=True, text=True).stdout.strip()
+    snapshot = shadow.snapshot()
+    lost.write_text("changed")
+    (root / "src" / "deep").chmod(0o700)
+    before = picture(root)
+    (shadow.git_dir / "objects" / blob[:2] / blob[2:]).unlink()
+    with raises(JournalError, wording):
+        shadow.restore(snapshot)
+    assert picture(root) == before
+
+
+def test_two_cannot_use_a_git_dir_at_once(root: Path, shadow: ShadowRepository, wording: Wording) -> None:
+    """Another process is refused at once rather than kept waiting."""
+    shadow.snapshot()
+    lock = f"open({str(shadow.git_dir / 'handrail-lock')!r})"
+    line = [
+        sys.executable,
+        "-c",
+        f"import fcntl; f={lock}; fcntl.flock(f, fcntl.LOCK_EX); print(flush=True); input()",
+    ]
+    with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        other.stdout.readline()
+        with raises(FilesystemBusyError, wording):
+            shadow.snapshot()
+        other.communicate(b"\n")
+    shadow.snapshot()
+
+
+def test_file_that_becomes_shorter_while_it_is_stored_is_unread() -> None:
+    """What git was told to expect is filled up."""
+    stdin = io.BytesIO()
+    assert ObjectWriter(stdin).blob(io.BytesIO(b"ab"), 5) == UNREAD
+    assert stdin.getvalue() == b"blob\ndata 5\nab\0\0\0\n"
+
+
+@pytest.mark.parametrize("answer, kind", [(b"id tree 2\nab\n", JournalError), (b"id blob 3\nab", BrokenPipeError)])
+def test_what_is_no_whole_blob_is_not_restored(answer: bytes, kind: type[Exception]) -> None:
+    """The content of a file would be wrong."""
+    with pytest.raises(kind):
+        list(ObjectReader(Pipes(io.BytesIO(), io.BytesIO(answer))).blob("id"))
+
+
+def test_a_missing_git_is_named_with_the_cure(root: Path, tmp_path: Path, wording: Wording) -> None:
+    """Whether it is missing from the beginning or only later; the tree is as it was."""
+    snapshot = ShadowRepository(root, tmp_path / "shadow.git").snapshot()
+    (root / "new").touch()
+    with unchanged(picture, root):
+        for git_dir in (tmp_path / "new.git", tmp_path / "shadow.git"):
+            missing = ShadowRepository(root, git_dir, git="no-such-git")
+            with raises(FilesystemError, wording):
+                missing.snapshot()
+            with raises(FilesystemError, wording):
+                missing.restore(snapshot)
+
+
+@pytest.mark.parametrize("command", ["init", "fast-import", "mktree"])
+def test_a_failing_git_takes_no_snapshot(command: str, root: Path, tmp_path: Path, wording: Wording) -> None:
+    """The error holds what git said; the tree is as it was, and the next attempt succeeds."""
+    before = picture(root)
+    failing = script(tmp_path, command, "echo no room left >&2; exit 7")
+    with raises(FilesystemError, wording):
+        ShadowRepository(root, tmp_path / "shadow.git", git=failing).snapshot()
+    assert picture(root) == before
+    shadow = ShadowRepository(root, tmp_path / "shadow.git")
+    snapshot = shadow.snapshot()
+    shutil.rmtree(root / "src")
+    shadow.restore(snapshot)
+    assert picture(root) == before
+
+
+@pytest.mark.parametrize("case", ["--batch", "--batch-check"])
+@pytest.mark.parametrize("then", ["exit 5", "exit 0"])
+def test_a_failing_git_restores_nothing(case: str, then: str, root: Path, tmp_path: Path, wording: Wording) -> None:
+    """The tree is as it was, also where folders had to be made accessible to be looked at."""
+    snapshot = ShadowRepository(root, tmp_path / "shadow.git").snapshot()
+    (root / "secret").write_text("changed")
+    before = picture(root)
+    failing = ShadowRepository(root, tmp_path / "shadow.git", git=script(tmp_path, case, then))
+    with raises(FilesystemError, wording):
+        failing.restore(snapshot)
+    assert picture(root) == before
+
+
+def test_a_git_that_keeps_other_trees_is_refused(root: Path, tmp_path: Path, wording: Wording) -> None:
+    """A git that would drop whole modes must not be relied on."""
+    other = script(tmp_path, "mktree", f"echo {UNREAD}; exit 0")
+    with raises(FilesystemError, wording):
+        ShadowRepository(root, tmp_path / "shadow.git", git=other).snapshot()
+
+
+def test_what_a_killed_git_left_is_removed(root: Path, tmp_path: Path) -> None:
+    """Locks and half of an object stand in nobody's way."""
+    git_dir = tmp_path / "shadow.git"
+    snapshot = ShadowRepository(root, git_dir).snapshot()
+    (git_dir / "objects" / "ab").mkdir(exist_ok=True)
+    left = ("index.lock", "config.lock", "objects/pack/tmp_pack_x", "objects/ab/tmp_obj_x", "fast_import_crash_1")
+    for name in left:
+        (git_dir / name).write_text("half")
+    assert ShadowRepository(root, git_dir).snapshot() == snapshot
+    assert not [name for name in left if (git_dir / name).exists()]
+
+
+def test_the_user_s_settings_change_nothing(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither configuration nor environment: filters, hooks, ignored names, another index or object folder."""
+    settings = tmp_path / "config"
+    settings.write_text(
+        "[core]\n autocrlf = true\n excludesFile = /dev/null\n"
+        '[filter "lfs"]\n clean = false\n smudge = false\n required = true\n'
+        f"[init]\n defaultObjectFormat = sha256\n templateDir = {tmp_path}\n"
+    )
+    expected = ShadowRepository(root, tmp_path / "plain.git").snapshot()
+    counted = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "core.autocrlf", "GIT_CONFIG_VALUE_0": "true"}
+    places = {"DIR": "theirs", "INDEX_FILE": "their-index", "OBJECT_DIRECTORY": "their-objects", "WORK_TREE": ""}
+    counted |= {f"GIT_{name}": str(tmp_path / place) for name, place in places.items()}
+    for name, value in {**counted, "GIT_CONFIG_GLOBAL": str(settings), "GIT_DEFAULT_HASH": "sha256"}.items():
+        monkeypatch.setenv(name, value)
+    before = picture(root)
+    shadow = ShadowRepository(root, tmp_path / "shadow.git")
+    assert shadow.snapshot() == expected
+    shutil.rmtree(root / "src")
+    (root / "mixed.txt").unlink()
+    shadow.restore(expected)
+    assert picture(root) == before
+    assert not [name for name in ("theirs", "their-index", "their-objects") if (tmp_path / name).exists()]
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A tree with one of everything."""
+    (tmp_path / "tree").mkdir()
+    return fill(tmp_path / "tree")
+
+
+@pytest.fixture
+def shadow(root: Path, tmp_path: Path) -> ShadowRepository:
+    """A shadow of it."""
+    return ShadowRepository(root, tmp_path / "shadow.git")

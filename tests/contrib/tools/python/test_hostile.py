@@ -18,18 +18,12 @@ from tests.extent import some
 MEMORY = 64 * 1024 * 1024
 SECRET = "hunter2"  # noqa: S105 - of this test
 
-HARMLESS = frozenset(
-    {
-        "__spec__",
-        "import re\nre.match('(a|a)*$', 'a' * 60 + 'b')",
-        "import re\nre.match('(a+)+$', 'a' * 60 + 'b')",
-        "import re\nre.match('(x+x+)+y', 'x' * 10**5)",
-        "(" * 1000 + ")" * 1000,
-        "class A:\n    def __repr__(self):\n        while True:\n            pass\nA()",
-        "x: (yield) = 5",
-        "10**10**6 * 10**10**6 % 7",
-    }
-)
+HARMLESS = frozenset({
+    "__spec__", "(" * 1000 + ")" * 1000, "x: (yield) = 5", "10**10**6 * 10**10**6 % 7",
+    *(f"import re\nre.match({pattern})" for pattern in ("'(a|a)*$', 'a' * 60 + 'b'", "'(a+)+$', 'a' * 60 + 'b'")),
+    "import re\nre.match('(x+x+)+y', 'x' * 10**5)",
+    "class A:\n    def __repr__(self):\n        while True:\n            pass\nA()",
+})  # fmt: skip
 """What Monty may evaluate within the timeout, on a fast machine: it does what it says, and harms nothing."""
 
 

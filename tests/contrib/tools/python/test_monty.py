@@ -23,18 +23,13 @@ MIB = 1 << 20
 LIMITS = MontyLimits(0.3, 64 * MIB, 100, MOST_FILE_CALLS)
 
 TOO_LONG = (
-    "while True:\n    pass",
-    "sum(range(10**12))",
-    "x = 10**100000\nfor _ in range(100):\n    x *= x",
+    "while True:\n    pass", "sum(range(10**12))", "x = 10**100000\nfor _ in range(100):\n    x *= x",
     "while True:\n    print('a' * 1000)",
-)
+)  # fmt: skip
 TOO_LARGE = (
-    "[0] * (10**10 // 8)",
-    "x = [0]\nwhile True:\n    x += x",
-    "print('x' * 10**10)",
-    "9**9**9",
+    "[0] * (10**10 // 8)", "x = [0]\nwhile True:\n    x += x", "print('x' * 10**10)", "9**9**9",
     "import itertools\nlist(itertools.product(range(100), repeat=5))",
-)
+)  # fmt: skip
 TOO_DEEP = ("def f(n):\n    return f(n + 1)\nf(0)", "f = lambda g: g(g)\nf(f)")
 QUICK = (
     "import re\nre.match('(a+)+$', 'a' * 60 + 'b')",
@@ -91,18 +86,12 @@ def test_regular_expressions_do_not_blow_up(code: str) -> None:
 
 
 VALUES: tuple[tuple[str, str, str], ...] = (
-    ("1", "1", "json"),
-    ("'é\\n'", '"é\\n"', "json"),
-    ("{'a': [1, None, 2.5, True]}", '{"a": [1, null, 2.5, true]}', "json"),
-    ("(1, 2)", "(1, 2)", "repr"),
-    ("[(1,)]", "[(1,)]", "repr"),
-    ("{1: 2}", "{1: 2}", "repr"),
-    ("float('nan')", "nan", "repr"),
-    ("1e400", "inf", "repr"),
-    ("b'x'", "b'x'", "repr"),
-    ("None", "", "none"),
+    ("1", "1", "json"), ("'é\\n'", '"é\\n"', "json"),
+    ("{'a': [1, None, 2.5, True]}", '{"a": [1, null, 2.5, true]}', "json"), ("(1, 2)", "(1, 2)", "repr"),
+    ("[(1,)]", "[(1,)]", "repr"), ("{1: 2}", "{1: 2}", "repr"), ("float('nan')", "nan", "repr"),
+    ("1e400", "inf", "repr"), ("b'x'", "b'x'", "repr"), ("None", "", "none"),
     ("repr = json = most = 5\n[1]", "[1]", "json"),
-)
+)  # fmt: skip
 
 
 def test_value_is_json_where_that_is_all_of_it() -> None:
@@ -112,11 +101,9 @@ def test_value_is_json_where_that_is_all_of_it() -> None:
 
 
 ENDLESS = (
-    "x = [0] * 100\nfor _ in range(10):\n    x = [x] * 100\nx",
-    "x = {}\nfor _ in range(60):\n    x = {1: x, 2: x}\nx",
-    "10**5000",
-    "class A:\n    def __repr__(self):\n        while True:\n            pass\na = A()\na",
-)
+    "x = [0] * 100\nfor _ in range(10):\n    x = [x] * 100\nx", "x = {}\nfor _ in range(60):\n    x = {1: x, 2: x}\nx",
+    "10**5000", "class A:\n    def __repr__(self):\n        while True:\n            pass\na = A()\na",
+)  # fmt: skip
 
 
 def test_value_without_a_text_is_not_shown(wording: Wording) -> None:
@@ -178,14 +165,11 @@ def test_interpreter_that_ends_is_a_fault_of_the_code() -> None:
     assert evaluate("1").value == "1"
 
 
-@pytest.mark.parametrize(
-    "fault",
-    [
-        pytest.param(PythonFault("ValueError", "no", 3), id="line"),
-        pytest.param(PythonFault("ValueError", "no."), id="no line"),
-        pytest.param(PythonFault("SystemExit", ""), id="no message"),
-    ],
-)
+@pytest.mark.parametrize("fault", [
+    pytest.param(PythonFault("ValueError", "no", 3), id="line"),
+    pytest.param(PythonFault("ValueError", "no."), id="no line"),
+    pytest.param(PythonFault("SystemExit", ""), id="no message"),
+])  # fmt: skip
 def test_fault_is_one_sentence(fault: PythonFault, wording: Wording) -> None:
     """With the line, if it is known."""
     assert fault.sentence == wording

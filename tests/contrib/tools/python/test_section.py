@@ -62,14 +62,6 @@ def test_nothing_stays_for_the_next_call() -> None:
     assert run.refused("evaluate_python", code="secret").startswith("NameError")
 
 
-def test_code_is_stopped_by_time_and_memory_and_the_next_call_works(wording: Wording) -> None:
-    """The limits of the section."""
-    run = SuiteRun(AstevalSection(timeout=timedelta(milliseconds=200), memory_bytes=MEMORY))
-    assert run.refused("evaluate_python", code="while True:\n    pass") == wording
-    assert run.refused("evaluate_python", code="[0] * 10**9").partition(":")[0] == wording
-    assert run.told("evaluate_python", code="1 + 1") == wording
-
-
 def test_long_output_and_long_values_are_cut() -> None:
     """In the middle; the text says how much is left out."""
     run = SuiteRun(AstevalSection(max_output_characters=100))
@@ -131,7 +123,7 @@ async def test_cancelled_call_kills_the_code_and_the_next_call_works() -> None:
     assert message.result.value == PythonEvaluated("2", "json")
 
 
-def test_monty_that_cannot_be_started_is_logged(
+def test_no_monty_is_logged(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, wording: Wording
 ) -> None:
     """Its reason is for the developer, and not for the model."""
@@ -169,12 +161,8 @@ def test_functions_read_and_write_the_files_of_the_section(wording: Wording) -> 
     filesystem = files()
     run = over(filesystem)
     code = (
-        "text = read_text('a.md')\n"
-        "write_text('a.md', text.upper())\n"
-        "write_text('new/d.md', 'four')\n"
-        "before = exists('notes/b.md')\n"
-        "two = read_text('notes/b.md')\n"
-        "remove_file('notes/b.md')\n"
+        "text = read_text('a.md'); write_text('a.md', text.upper()); write_text('new/d.md', 'four')\n"
+        "before = exists('notes/b.md'); two = read_text('notes/b.md'); remove_file('notes/b.md')\n"
         "[before, exists('notes/b.md'), list_files(), list_files('notes'), glob_files('**/*.md')]"
     )
     assert run.told("evaluate_python", code=code) == wording
@@ -193,21 +181,11 @@ def test_code_that_fails_has_changed_nothing(tmp_path: Path, wording: Wording) -
             assert not filesystem.exists("b.md")
 
 
-@pytest.mark.parametrize(
-    "code",
-    [
-        "read_text('missing.md')",
-        "read_text('../secret')",
-        "read_text('notes')",
-        "write_text('notes', 'x')",
-        "write_text('a.md', 'x')",
-        "remove_file('a.md')",
-        "remove_file('notes')",
-        "remove_file('missing.md')",
-        "list_files('a.md')",
-        "glob_files('../*')",
-    ],
-)
+@pytest.mark.parametrize("code", [
+    "read_text('missing.md')", "read_text('../secret')", "read_text('notes')", "write_text('notes', 'x')",
+    "write_text('a.md', 'x')", "remove_file('a.md')", "remove_file('notes')", "remove_file('missing.md')",
+    "list_files('a.md')", "glob_files('../*')",
+])  # fmt: skip
 def test_what_a_function_refuses_is_an_exception_in_the_code(code: str, wording: Wording) -> None:
     """Which the model reads, if the code does not catch it."""
     assert over(files()).refused("evaluate_python", code=code) == wording
@@ -235,13 +213,6 @@ def test_file_is_read_before_it_is_written_to(wording: Wording) -> None:
     twice = "text = read_text('a.md')\nwrite_text('./a.md', text + '!')\nwrite_text('a.md', text + '?')"
     assert call(6, "evaluate_python", code=twice) == wording
     assert filesystem.read_text("a.md") == "new?"
-
-
-def test_files_need_not_be_read_first_if_the_section_says_so() -> None:
-    """`read_first=False`."""
-    filesystem = files()
-    assert over(filesystem, read_first=False).told("evaluate_python", code="write_text('a.md', 'x')")
-    assert filesystem.read_text("a.md") == "x"
 
 
 def test_without_files_the_functions_are_not_there(wording: Wording) -> None:

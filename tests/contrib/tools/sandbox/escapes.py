@@ -13,19 +13,14 @@ ATTEMPTS: Mapping[str, str] = {
     "mount tmpfs": "mkdir -p /tmp/m && mount -t tmpfs none /tmp/m",
     "mount proc": "mkdir -p /tmp/m && mount -t proc none /tmp/m",
     "mount sysfs": "mkdir -p /tmp/m && mount -t sysfs none /tmp/m",
-    "bind the root": "mkdir -p /tmp/m && mount --bind / /tmp/m",
-    "make the root writable": "mount -o remount,rw /",
-    "make .git writable": "mount -o remount,rw,bind /workspace/.git",
-    "unmount .git": "umount /workspace/.git",
-    "unmount /proc": "umount -l /proc",
-    "unmount the workspace": "umount -l /workspace",
+    "bind the root": "mkdir -p /tmp/m && mount --bind / /tmp/m", "make the root writable": "mount -o remount,rw /",
+    "make .git writable": "mount -o remount,rw,bind /workspace/.git", "unmount .git": "umount /workspace/.git",
+    "unmount /proc": "umount -l /proc", "unmount the workspace": "umount -l /workspace",
     "chroot": "chroot /workspace /bin/true || chroot / /bin/true",
     "pivot the root": "mkdir -p /tmp/m && pivot_root / /tmp/m",
     # namespaces
-    "new user namespace": "unshare -U true",
-    "new mount namespace": "unshare -m true",
-    "new PID namespace": "unshare -p -f true",
-    "new network namespace": "unshare -n true",
+    "new user namespace": "unshare -U true", "new mount namespace": "unshare -m true",
+    "new PID namespace": "unshare -p -f true", "new network namespace": "unshare -n true",
     "new user and mount namespace": "unshare -U -r -m mount -t tmpfs none /tmp",
     "enter the namespaces of another process": "nsenter -t 1 -m -p true",
     "enter the namespaces of the agent": "nsenter -t $AGENT -m true",
@@ -49,8 +44,7 @@ ATTEMPTS: Mapping[str, str] = {
     "leave the control group": "echo 0 > /sys/fs/cgroup/pids/cgroup.procs || echo 0 > /sys/fs/cgroup/cgroup.procs",
     "read the image of the memory": "head -c 1 /proc/kcore | grep -q .",
     "read where pages are": "head -c 8 /proc/kpagecount | grep -q . || head -c 8 /proc/kpageflags | grep -q .",
-    "read the keys of users": "grep -q . /proc/keys",
-    "read addresses of the kernel": "grep -q '^ffff' /proc/kallsyms",
+    "read the keys of users": "grep -q . /proc/keys", "read addresses of the kernel": "grep -q '^ffff' /proc/kallsyms",
     "read the log of the kernel": "dmesg | grep -q . || head -c 1 /proc/kmsg | grep -q .",
     # processes
     "signal the agent": "kill -0 $AGENT",
@@ -59,8 +53,7 @@ ATTEMPTS: Mapping[str, str] = {
     "write to the memory of the agent": "dd if=/dev/null of=/proc/$AGENT/mem",
     "read through the root of a process": "cat /proc/1/root$OUTSIDE/private || cat /proc/$AGENT/root$OUTSIDE/private",
     "raise a priority": "nice -n -10 true && [ $(nice -n -10 nice) -lt 0 ]",
-    "raise a limit of files": "ulimit -n 1000000",
-    "raise the size of files": "ulimit -f unlimited",
+    "raise a limit of files": "ulimit -n 1000000", "raise the size of files": "ulimit -f unlimited",
     "raise the number of processes": "ulimit -u unlimited; for i in $(seq 40); do sleep 9 & done; kill $!",
     "find a descriptor that was inherited": "ls -l /proc/self/fd /proc/1/fd | grep -q -e socket: -e $OUTSIDE",
     # files
@@ -71,8 +64,7 @@ ATTEMPTS: Mapping[str, str] = {
     "read the home of the superuser": "ls -A /root | grep -q .",
     "write to programs": "for d in / /bin /usr /usr/bin /etc /lib /dev /proc /sys; do (: > $d/x) && exit; done; false",
     "give a file away": ": > /workspace/o && chown 12345 /workspace/o",
-    "take the superuser's rights": "su -c true || [ $(id -u) = 0 ]",
-    "write to .git": "(: >> /workspace/.git/config)",
+    "take the superuser's rights": "su -c true || [ $(id -u) = 0 ]", "write to .git": "(: >> /workspace/.git/config)",
     "add a hook to .git": "(: > /workspace/.git/hooks/pre-commit)",
     "put another .git in its place": "mv /workspace/.git /workspace/g || rm -rf /workspace/.git",
     # network
@@ -82,11 +74,10 @@ ATTEMPTS: Mapping[str, str] = {
     "make an interface": "ip link add dummy0 type dummy || ip link set lo down",
     "find the socket of an engine": "ls /run/podman/podman.sock /var/run/docker.sock /run/containerd/containerd.sock",
     # the machine
-    "set the clock": "date -s '2001-01-01 00:00' && [ $(date +%Y) = 2001 ]",
-    "name the machine": "hostname evil",
+    "set the clock": "date -s '2001-01-01 00:00' && [ $(date +%Y) = 2001 ]", "name the machine": "hostname evil",
     "load a module": "modprobe dummy || insmod /workspace/data.bin",
     "swap": "dd if=/dev/zero of=/tmp/i bs=1k count=64 && mkswap /tmp/i && swapon /tmp/i",
-}
+}  # fmt: skip
 """The attempts that end at once."""
 
 BOMBS: Mapping[str, str] = {
@@ -96,13 +87,11 @@ BOMBS: Mapping[str, str] = {
     "memory of many": "for i in 1 2 3 4; do (head -c 50000000 /dev/zero | tail -c 50000000 | sleep 600) & done; wait",
     "large file": "dd if=/dev/zero of=/workspace/f bs=1M count=4000",
     "temporary files": "dd if=/dev/zero of=/tmp/f bs=1M count=4000; dd if=/dev/zero of=/dev/shm/f bs=1M count=4000",
-    "endless output": "yes",
-    "endless error output": "yes >&2",
-    "every process": "kill -9 -1; sleep 600",
+    "endless output": "yes", "endless error output": "yes >&2", "every process": "kill -9 -1; sleep 600",
     "the first process": "kill -9 1; kill -15 1; sleep 600",
     "deep folders": "n=$(head -c 200 /dev/zero | tr '\\0' a); i=0; "
     "while [ $i -lt 30 ]; do i=$((i+1)); mkdir $n; cd $n; done; sleep 600",
-}
+}  # fmt: skip
 """The attempts that use up what there is, or do not end. Each call fails or takes nothing, and the next one works."""
 
 COUNTED = frozenset({"raise the number of processes", "fork bomb", "fork bomb of orphans"})

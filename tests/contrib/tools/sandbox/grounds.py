@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal, Self, get_args
 
 from handrail.contrib.tools import ShellToolsSection
@@ -37,7 +37,7 @@ def engine_of(where: Where) -> SandboxEngine:
     return Podman(image=IMAGE, command=podman_command()) if where == "podman" else Bubblewrap()
 
 
-class Ground:
+class Ground(ExitStack):
     """A workspace with something of everything, and a run over it.
 
     Attributes:
@@ -48,6 +48,7 @@ class Ground:
     def __init__(
         self, where: Where, outside: Path, limits: SandboxLimits | None = None, fields: Mapping[str, Any] | None = None
     ) -> None:
+        super().__init__()
         self.where: Where = where
         self.outside, self.root = outside, outside / "workspace"
         if not self.root.exists():
@@ -58,16 +59,11 @@ class Ground:
         self._fields = dict(fields or {})
 
     def __enter__(self) -> Self:
-        self.files = HostFilesystem(self.root, journal=self.outside / "journal", durability="normal")
+        journal = self.outside / "journal"
+        self.files = self.enter_context(HostFilesystem(self.root, journal=journal, durability="normal"))
         self.run = SuiteRun(self._section())
-        self.run.executor.__enter__()
+        self.enter_context(self.run.executor)
         return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.run.executor.__exit__(kind, error, traceback)
-        self.files.close()
 
     def picture(self) -> Picture:
         """Everything in the workspace."""
@@ -95,13 +91,8 @@ class Ground:
         if self.where != "host":
             return SandboxSection(self.files, engine=engine_of(self.where), limits=self.limits, **self._fields)
         rule = replace(ShellRule(("sh",), confined=False), commit_on=tuple(self._fields.get("commit_on", (0,))))
-        return ShellToolsSection(
-            self.files,
-            allow=[rule],
-            timeout=self.limits.timeout,
-            max_output_bytes=self.limits.max_output_bytes,
-            max_kept_bytes=self.limits.max_kept_bytes,
-        )
+        bounds = {name: getattr(self.limits, name) for name in ("timeout", "max_output_bytes", "max_kept_bytes")}
+        return ShellToolsSection(self.files, allow=[rule], **bounds)
 
 
 def short_limits(seconds: float = 2.0, **fields: Any) -> SandboxLimits:

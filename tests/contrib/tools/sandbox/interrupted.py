@@ -32,12 +32,8 @@ WORKS_ON = (
 
 def agents_kill(where: Where, folder: Path, pause: Callable[[], object] = bool) -> None:
     """Kill an agent by SIGKILL while its command works, after a pause."""
-    agent = subprocess.Popen(
-        (sys.executable, "-m", __name__, where, folder),
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-    )
+    line, environment = (sys.executable, "-m", __name__, where, folder), {"PYTHONPATH": os.pathsep.join(sys.path)}
+    agent = subprocess.Popen(line, cwd=ROOT, stdout=subprocess.PIPE, env={**os.environ, **environment})
     try:
         assert agent.stdout is not None
         assert select.select([agent.stdout], [], [], 50)[0], "no command works"

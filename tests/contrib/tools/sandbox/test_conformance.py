@@ -119,10 +119,8 @@ def test_sandbox_hides_an_open_database(where: Where, tmp_path: Path) -> None:
     with Ground(where, tmp_path) as ground:
         ground.told("true")
         with store.open(f"sqlite:///{ground.root}/desk.db") as opened, Session.open(opened, "one"):
-            assert ground.told("cat desk.db desk.db-wal 2>/dev/null | wc -c; ls desk.db-holds | wc -l").split() == [
-                "0",
-                "0",
-            ]
+            found = ground.told("cat desk.db desk.db-wal 2>/dev/null | wc -c; ls desk.db-holds | wc -l")
+            assert found.split() == ["0", "0"]
             ground.told("for each in desk.db*; do ! rm -rf $each 2>/dev/null || exit 1; done")
             ground.refused("echo x > notes/plan.md; exit 3")
         assert ground.told("head -c 6 desk.db") == "SQLite"

@@ -49,9 +49,7 @@ def test_part_of_a_file_is_enough_to_edit_it_and_not_to_replace_or_remove_it(wor
 
 
 @pytest.mark.parametrize("tool, arguments", [("write_file", {"content": ""}), ("remove_file", {})])
-def test_several_reads_that_cover_a_file_show_it_whole(
-    tool: str, arguments: dict[str, object], wording: Wording
-) -> None:
+def test_reads_that_cover_a_file_show_it_whole(tool: str, arguments: dict[str, object], wording: Wording) -> None:
     """From its start on, overlapping or not."""
     run = SuiteRun(VfsToolsSection(InMemoryFilesystem({"a.md": TEN_LINES})))
     run.told("read_file", path="a.md", offset=8)
@@ -151,12 +149,10 @@ async def test_write_after_read_in_one_reply_is_judged_after_the_read(wording: W
     """A model may ask for both at once."""
     filesystem = files()
     run = SuiteRun(VfsToolsSection(filesystem))
-    calls = [
-        ToolCall("1", "read_file", {"path": "notes/plan.md"}),
-        ToolCall("2", "edit_file", {"path": "notes/plan.md", "old": "milk", "new": "oat milk"}),
-        ToolCall("3", "read_file", {"path": "notes/plan.md"}),
-        ToolCall("4", "edit_file", {"path": "notes/plan.md", "old": "milk\n", "new": "milk, bread\n"}),
-    ]
+    reading, first = dict[str, str](), {"old": "milk", "new": "oat milk"}
+    second = {"old": "milk\n", "new": "milk, bread\n"}
+    given = [("read_file", reading), ("edit_file", first), ("read_file", reading), ("edit_file", second)]
+    calls = [ToolCall(f"{n}", name, {"path": "notes/plan.md", **more}) for n, (name, more) in enumerate(given)]
     messages = await run.executor.execute_all_async(calls)
     assert [message.success for message in messages] == [True] * 4
     assert messages[2].content == wording
@@ -181,11 +177,8 @@ async def test_looking_at_a_file_does_not_hold_up_the_event_loop() -> None:
     filesystem = Awaiting({"a.md": "one"})
     filesystem.loop = asyncio.get_running_loop()
     run = SuiteRun(VfsToolsSection(filesystem))
-    calls = [
-        ToolCall("1", "read_file", {"path": "a.md"}),
-        ToolCall("2", "write_file", {"path": "a.md", "content": "two"}),
-        ToolCall("3", "remove_file", {"path": "a.md"}),
-    ]
+    more = {"read_file": {}, "write_file": {"content": "two"}, "remove_file": dict[str, str]()}
+    calls = [ToolCall(name, name, {"path": "a.md", **more[name]}) for name in more]
     messages = await run.executor.execute_all_async(calls)
     assert [message.success for message in messages] == [True] * 3, [message.content for message in messages]
 

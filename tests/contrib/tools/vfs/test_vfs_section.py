@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +21,11 @@ from handrail.prompt import (
     Prompt,
     PromptTemplate,
     ReadBeforeWritePolicy,
-    Tool,
-    ToolContext,
-    ToolResult,
     ToolsSection,
 )
 from handrail.runtime import Session, ToolCall
-from tests.contrib.suites import SuiteRun
-from tests.kit import raises
+from tests.contrib.suites import SuiteRun, rendered
+from tests.kit import Decides, raises
 from tests.wording import Wording
 
 PLAN = "# Plan\n- buy milk\n- sell bread\n"
@@ -36,12 +33,7 @@ PLAN = "# Plan\n- buy milk\n- sell bread\n"
 
 def files(**contents: str | bytes) -> InMemoryFilesystem:
     """A filesystem with a plan in it, and these files; `a_md` stands for `a.md`."""
-    filesystem = InMemoryFilesystem()
-    filesystem.write_text("notes/plan.md", PLAN)
-    for name, content in contents.items():
-        data = content.encode() if isinstance(content, str) else content
-        filesystem.write_bytes(name.replace("_", "."), data)
-    return filesystem
+    return InMemoryFilesystem({"notes/plan.md": PLAN, **{name.replace("_", "."): contents[name] for name in contents}})
 
 
 def free(filesystem: Filesystem, limits: VfsLimits | None = None) -> SuiteRun:
@@ -49,34 +41,18 @@ def free(filesystem: Filesystem, limits: VfsLimits | None = None) -> SuiteRun:
     return SuiteRun(VfsToolsSection(filesystem, policies=(), limits=limits or VfsLimits()))
 
 
-def test_folder_is_listed(wording: Wording) -> None:
-    """The root by default, one level."""
-    assert free(files(a_md="a")).told("list_files") == wording
-
-
-def test_pattern_is_relative_to_the_folder(wording: Wording) -> None:
-    """Characters of a folder's name that mean something in a pattern mean themselves."""
-    filesystem = files()
-    filesystem.write_text("odd[1]*/deep/a.py", "")
-    filesystem.write_text("odd1/b.py", "")
-    run = free(filesystem)
-    assert run.told("glob_files", pattern="**/*.py") == wording
-    assert run.told("glob_files", path="./odd[1]*/", pattern="**/*.py") == wording
-
-
-def test_long_list_is_cut(wording: Wording) -> None:
-    """By how much text it is; at least one entry is shown."""
-    filesystem = InMemoryFilesystem()
-    for number in range(5):
-        filesystem.write_text(f"{number}{'x' * 50}.md", "")
-    assert free(filesystem, VfsLimits(search_characters=150)).told("list_files") == wording
-    assert free(filesystem, VfsLimits(search_characters=1)).told("list_files") == wording
+def test_long_lists_and_searches_are_cut(wording: Wording) -> None:
+    """By how much text it is; at least one entry is shown, and what is said of the rest is how to find less."""
+    filesystem = InMemoryFilesystem({f"{n:03}.md": "TODO\n" for n in range(200)})
+    for most in (60, 1):
+        run = free(filesystem, VfsLimits(search_characters=most))
+        assert run.told("list_files") == wording
+        assert run.told("glob_files", pattern="**") == wording
+        assert run.told("grep_files", pattern="TODO") == wording
 
 
 @pytest.mark.parametrize("tool, arguments", [("grep_files", {"pattern": "TODO"}), ("glob_files", {"pattern": "**"})])
-def test_long_search_is_cut_and_read_on_as_any_long_result(
-    tool: str, arguments: dict[str, object], wording: Wording
-) -> None:
+def test_long_search_is_cut_and_read_on(tool: str, arguments: dict[str, object], wording: Wording) -> None:
     """The record has all that was found; the message says how the rest is read."""
     run = free(InMemoryFilesystem({f"{n:03}.md": "TODO\n" for n in range(200)}), VfsLimits(characters=1_000))
     message = run.executor.execute(ToolCall("call-1", tool, arguments), reply="reply-1")
@@ -85,18 +61,6 @@ def test_long_search_is_cut_and_read_on_as_any_long_result(
     assert message.content.splitlines()[0] == wording
     assert message.content.splitlines()[-1] == wording
     assert "100.md" in run.told("read_result", call="reply-1/call-1", find="100.md")
-
-
-def test_search_finds_so_much_and_no_more(wording: Wording) -> None:
-    """What it says of the rest is how to find less."""
-    run = free(InMemoryFilesystem({f"{n:03}.md": "TODO\n" for n in range(200)}), VfsLimits(search_characters=60))
-    assert run.told("glob_files", pattern="**") == wording
-    assert run.told("grep_files", pattern="TODO") == wording
-
-
-def test_file_is_read_exactly(wording: Wording) -> None:
-    """One line about the file, then the file."""
-    assert free(files()).told("read_file", path="./notes//plan.md") == wording
 
 
 def test_what_is_no_text_is_described_by_reading_and_refused_by_editing(wording: Wording) -> None:
@@ -115,22 +79,12 @@ def test_what_is_no_text_is_described_by_reading_and_refused_by_editing(wording:
 @pytest.mark.parametrize(
     "tool, arguments", [("read_file", {}), ("edit_file", {"old": "a", "new": "b"}), ("list_files", {})]
 )
-def test_path_that_leads_nowhere_is_told_in_the_words_of_the_filesystem(
-    tool: str, arguments: dict[str, object], path: str
-) -> None:
+def test_path_that_leads_nowhere_is_told_as_by_filesystems(tool: str, arguments: dict[str, object], path: str) -> None:
     """Without the name of an exception, and with what to give instead."""
     filesystem = files()
     with pytest.raises(FilesystemError) as caught:
         filesystem.read_text(path)
     assert free(filesystem).refused(tool, path=path, **arguments) == str(caught.value)
-
-
-def test_folder_in_place_of_a_file_is_told(wording: Wording) -> None:
-    """And the other way round."""
-    run = free(files())
-    assert run.refused("read_file", path="notes") == wording
-    assert run.refused("write_file", path="notes", content="a") == wording
-    assert run.refused("list_files", path="notes/plan.md") == wording
 
 
 def test_write_makes_or_replaces_a_file_with_exactly_the_content(wording: Wording) -> None:
@@ -180,18 +134,6 @@ def test_what_is_written_reads_the_same(content: str) -> None:
     assert f"{text}{end}" == content
 
 
-def plan(**contents: str) -> InMemoryFilesystem:
-    """A filesystem with a plan in it, and these files; `a_md` stands for `a.md`."""
-    return InMemoryFilesystem(
-        {"notes/plan.md": "# Plan\n"} | {name.replace("_", "."): content for name, content in contents.items()}
-    )
-
-
-def rendered(section: VfsToolsSection) -> str:
-    """What the model is told by the section."""
-    return Prompt(PromptTemplate(ns="tests", key="files", sections=[section])).render().text
-
-
 def test_section_brings_the_tools_with_their_effects() -> None:
     """Looking is reading; every tool has an example; descriptions are fixed by default."""
     section = VfsToolsSection()
@@ -204,15 +146,9 @@ def test_section_brings_the_tools_with_their_effects() -> None:
 
 
 def test_text_of_the_section(wording: Wording) -> None:
-    """What a model sees."""
-    assert rendered(VfsToolsSection()) == wording
-
-
-def test_text_speaks_of_reading_first_only_where_a_policy_asks_for_it(wording: Wording) -> None:
-    """The guidance says what holds."""
-    asked, free = (rendered(section).split("\n") for section in (VfsToolsSection(), VfsToolsSection(policies=())))
-    assert [line for line in asked if line not in free] == wording
-    assert [line for line in asked if line in free] == free
+    """What a model sees; it does not speak of what there is not."""
+    for section in (VfsToolsSection(), VfsToolsSection(policies=()), VfsToolsSection(read_only=True)):
+        assert rendered(section) == wording
 
 
 def test_section_alone_brings_files_that_each_prompt_has_for_itself() -> None:
@@ -223,27 +159,24 @@ def test_section_alone_brings_files_that_each_prompt_has_for_itself() -> None:
     assert not run.call("write_file", path="a.key", content="a").success
     assert run.told("read_file", path="a.md").endswith("\na")
     assert "a.md" not in SuiteRun(section).told("list_files")
-    template = PromptTemplate(ns="tests", key="t", sections=[VfsToolsSection()], resources={Filesystem: plan(b="b")})
+    template = PromptTemplate(ns="tests", key="t", sections=[VfsToolsSection()], resources={Filesystem: files(b="b")})
     executor = ToolExecutor(prompt=Prompt(template), session=Session())
     assert "b" in executor.execute(ToolCall("1", "list_files", {})).content.split()
 
 
-def test_file_tools_and_their_policy_are_refused_without_files_when_the_executor_is_made(wording: Wording) -> None:
-    """By the name of the tool, also where the tools stand in another section than the one that brings files."""
+@tool
+def put(path: str) -> str:
+    """Puts."""
+    raise AssertionError(path)
 
-    @tool
-    def put(path: str) -> str:
-        """Puts."""
-        raise AssertionError(path)
 
+def test_file_tools_and_their_policy_are_refused_without_files(wording: Wording) -> None:
+    """When the executor is made, also where the tools stand in another section than the one that brings files."""
     policy = ReadBeforeWritePolicy(read_tools=("look",), write_tools=("put",))
-    look = replace(put, name="look")
-    for section in (
-        ToolsSection(title="T", tools=VfsToolsSection().tools[-1:]),
-        ToolsSection(title="T", tools=[put, look], policies=[policy]),
-    ):
+    rows: list[Any] = [(VfsToolsSection().tools[-1:], ()), ([put, replace(put, name="look")], [policy])]
+    for tools, policies in rows:
         with raises(UnboundResourceError, wording) as caught:
-            SuiteRun(section)
+            SuiteRun(ToolsSection(title="T", tools=tools, policies=policies))
         assert caught.value.__notes__ == [wording]
 
 
@@ -270,10 +203,10 @@ def test_absolute_path_below_the_root_is_that_path_in_every_tool(tmp_path: Path,
 
 def test_section_works_on_what_the_prompt_binds() -> None:
     """Without a filesystem of its own, and with one: what `bind` binds takes precedence."""
-    bound = plan(a_md="bound")
-    own = SuiteRun(VfsToolsSection(plan(a_md="own")))
+    bound = files(a_md="bound")
+    own = SuiteRun(VfsToolsSection(files(a_md="own")))
     assert own.told("read_file", path="a.md").endswith("\nown")
-    for section in (VfsToolsSection(), VfsToolsSection(plan(a_md="own"))):
+    for section in (VfsToolsSection(), VfsToolsSection(files(a_md="own"))):
         run = SuiteRun(section, resources={Filesystem: bound})
         assert run.told("read_file", path="a.md").endswith("\nbound")
 
@@ -285,54 +218,19 @@ def test_what_is_no_filesystem_is_refused(wording: Wording) -> None:
         VfsToolsSection(no_filesystem)
 
 
-def test_a_folder_on_disk_is_seen_as_its_patterns_say(tmp_path: Path, wording: Wording) -> None:
-    """The model works on the files on disk, and what is excluded is not there for it."""
-    root = tmp_path / "project"
-    root.mkdir()
-    (root / "a.py").write_text("TODO = 1\n")
-    (root / "secret.key").write_text("TODO\n")
-    with HostFilesystem(root, exclude=("*.key",), journal=tmp_path / "journal", durability="normal") as source:
-        run = SuiteRun(VfsToolsSection(source))
-        assert run.told("grep_files", pattern="TODO") == wording
-        run.told("read_file", path="a.py")
-        run.told("edit_file", path="a.py", old="TODO", new="DONE")
-        assert "secret.key" not in run.told("list_files")
-        assert not run.call("remove_file", path="secret.key").success
-    assert (root / "a.py").read_text() == "DONE = 1\n"
-    assert (root / "secret.key").exists()
-
-
 def test_what_the_limits_of_the_section_allow_is_not_cut_in_the_message() -> None:
     """A policy is told that the file was shown, so all of it must be."""
     text = "some words in a line\n" * 2_000
-    run = SuiteRun(VfsToolsSection(plan(long_txt=text), limits=VfsLimits(characters=50_000, lines=10_000)))
+    run = SuiteRun(VfsToolsSection(files(long_txt=text), limits=VfsLimits(characters=50_000, lines=10_000)))
     message = run.call("read_file", path="long.txt")
     assert not message.is_cut
     assert message.content.endswith(text.rstrip())
 
 
-@dataclass
-class NoPlans:
-    """A policy of a program's own."""
-
-    name: str = "no_plans"
-
-    def check(self, tool: Tool[Any, Any], params: Any, *, context: ToolContext) -> PolicyDecision:
-        return PolicyDecision.deny("no plans") if "plan" in str(params) else PolicyDecision.allow()
-
-    def on_result(self, tool: Tool[Any, Any], params: Any, result: ToolResult[Any], *, context: ToolContext) -> None:
-        pass
-
-
-def read_only_files() -> InMemoryFilesystem:
-    """A filesystem with a plan and a note in it."""
-    return InMemoryFilesystem({"plan.md": "# Plan\n", "note.md": "# Note\n"})
-
-
 @pytest.mark.requirement("A-36")
 def test_there_are_only_the_tools_that_look() -> None:
     """And each of them reads; the others are the same as without the option."""
-    section = VfsToolsSection(read_only_files(), read_only=True)
+    section = VfsToolsSection(files(note_md="# Note\n"), read_only=True)
     assert [tool.name for tool in section.tools] == snapshot(["list_files", "glob_files", "grep_files", "read_file"])
     assert {tool.effect for tool in section.tools} == {"read"}
     run = SuiteRun(section)
@@ -344,15 +242,12 @@ def test_there_are_only_the_tools_that_look() -> None:
 def test_policies_of_a_program_stay() -> None:
     """The one that has files read before they are written to goes, for there is nothing that writes."""
     assert VfsToolsSection(read_only=True).policies == ()
-    run = SuiteRun(VfsToolsSection(read_only_files(), read_only=True, policies=(NoPlans(),)))
-    assert "no plans" in run.refused("read_file", path="plan.md")
+    no_plans = Decides(
+        lambda _, params: PolicyDecision.deny("no plans") if "plan" in str(params) else PolicyDecision.allow()
+    )
+    run = SuiteRun(VfsToolsSection(files(note_md="# Note\n"), read_only=True, policies=(no_plans,)))
+    assert "no plans" in run.refused("read_file", path="notes/plan.md")
     run.told("read_file", path="note.md")
     wrong: Any = 5
     with pytest.raises(PromptValidationError):
         VfsToolsSection(read_only=True, policies=wrong)
-
-
-def test_text_of_the_section_that_only_looks(wording: Wording) -> None:
-    """It does not speak of what there is not."""
-    template = PromptTemplate(ns="tests", key="files", sections=[VfsToolsSection(read_only=True)])
-    assert Prompt(template).render().text == wording
