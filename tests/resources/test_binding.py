@@ -14,7 +14,6 @@ from handrail.errors import (
     ResourceError,
     UnboundResourceError,
 )
-from handrail.filesystem import Filesystem, InMemoryFilesystem
 from handrail.resources import Binding, Resolver, ResourceRegistry, Scope
 from tests.kit import raises
 from tests.resources.kit import Client, Config, English, Greeter, Tracer, Unchecked, Unweakable, opened
@@ -83,31 +82,11 @@ CONFIG = Binding.instance(Config, Config("there"))
 CLIENT = Binding(Client, lambda r: Client(r.get(Config).url))
 
 
-def test_registry_knows_its_types_and_keeps_their_order() -> None:
-    """`in` asks for a type, iterating gives the bindings."""
-    registry = ResourceRegistry.of(CLIENT, CONFIG)
-    assert Client in registry
-    assert Tracer not in registry
-    assert "Client" not in registry
-    assert list(registry) == [CLIENT, CONFIG]
-    assert len(registry) == 2
-    assert len(ResourceRegistry()) == 0
-
-
 def test_type_is_bound_once(wording: Wording) -> None:
     """The error says how to let one win."""
     with raises(DuplicateBindingError, wording) as caught:
         ResourceRegistry.of(CONFIG, CLIENT, CONFIG)
     assert caught.value.protocol is Config
-
-
-def test_mapping_holds_resources_and_bindings() -> None:
-    """What is not a binding is the resource itself."""
-    fs, tracer = InMemoryFilesystem(), Binding(Tracer, lambda _: Tracer(), scope=Scope.TOOL_CALL)
-    registry = ResourceRegistry.build({Filesystem: fs, Tracer: tracer, Client: CLIENT})
-    assert registry.get(Filesystem) is fs
-    assert tracer in list(registry)
-    assert CLIENT in list(registry)
 
 
 def test_binding_under_another_type_is_refused(wording: Wording) -> None:

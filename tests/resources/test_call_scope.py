@@ -9,7 +9,7 @@ import pytest
 from handrail.errors import ResourceError, UnboundResourceError
 from handrail.resources import Binding, ResourceContext, Scope
 from tests.kit import raises
-from tests.resources.kit import Cache, Client, Config, Tracer, in_threads, noted, opened
+from tests.resources.kit import Cache, Client, Config, Tracer, opened
 from tests.wording import Wording
 
 
@@ -85,21 +85,6 @@ def test_resource_that_is_built_while_its_call_ends_is_closed(wording: Wording) 
     assert closed == ["late"]
 
 
-def test_threads_of_a_call_share_its_resources() -> None:
-    """However many ask at once, the provider runs once for a call."""
-    built: list[str] = []
-    provider = Binding(Tracer, lambda _: noted(built, "tracer", Tracer()), scope=Scope.TOOL_CALL)
-    call, start, found = opened(provider).call_scope(), threading.Barrier(8), list[Tracer]()
-
-    def ask() -> None:
-        start.wait()
-        found.append(call.get(Tracer))
-
-    in_threads(8, lambda _: ask())
-    assert built == ["tracer"]
-    assert all(tracer is found[0] for tracer in found)
-
-
 def test_slow_provider_of_one_call_keeps_no_other_call_waiting() -> None:
     """Calls build under locks of their own: a handler that hangs in a provider hangs alone."""
     first_builds, second_has_built = threading.Event(), threading.Event()
@@ -127,26 +112,3 @@ def test_missing_dependency_is_told_with_who_needs_it() -> None:
     with resources.call_scope() as call, pytest.raises(UnboundResourceError) as caught:
         call.get(Tracer)
     assert (caught.value.protocol, caught.value.needed_by) == (Config, (Tracer,))
-
-
-def test_failure_of_closing_does_not_hide_what_the_call_raised(wording: Wording) -> None:
-    """The call's exception goes on with a note; without one the failure is raised."""
-
-    class Stubborn:
-        def close(self) -> None:
-            raise OSError("busy")
-
-    resources = opened(Binding(Stubborn, lambda _: Stubborn(), scope=Scope.TOOL_CALL))
-
-    def call_that_raises() -> None:
-        with resources.call_scope() as call:
-            call.get(Stubborn)
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt) as caught:
-        call_that_raises()
-    assert caught.value.__notes__[0] == wording
-    call = resources.call_scope()
-    call.get(Stubborn)
-    with raises(ResourceError, wording):
-        call.close()

@@ -21,21 +21,6 @@ from tests.resources.kit import Cache, Client, Config, Tracer, in_threads, noted
 from tests.wording import Wording
 
 
-def test_provider_runs_when_asked_and_once() -> None:
-    """A singleton that nobody asks for is never built, and one for all that do."""
-    built: list[str] = []
-    resources = opened(
-        Binding(Config, lambda _: noted(built, "config", Config())),
-        Binding(Client, lambda r: noted(built, "client", Client(r.get(Config).url))),
-    )
-    assert built == []
-    client = resources.get(Client)
-    assert client.url == "here"
-    assert resources.get(Client) is client
-    assert resources.get(Client, None) is client
-    assert built == ["config", "client"]
-
-
 def test_default_is_for_what_is_not_bound(wording: Wording) -> None:
     """It does not hide that a dependency is missing."""
     resources = opened(Binding(Client, lambda r: Client(r.get(Config).url)))
@@ -175,22 +160,14 @@ def test_what_was_built_is_closed_in_reverse_order(closed: list[str]) -> None:
     assert closed == ["tracer", "client", "cache"]
 
 
-def test_last_to_leave_closes(closed: list[str]) -> None:
-    """The context may be entered while it is entered."""
-    resources = registry_of(closed).open()
-    with resources:
-        with resources:
-            resources.get(Cache)
-        assert closed == []
-    assert closed == ["cache"]
-
-
 def test_context_may_be_entered_again(closed: list[str]) -> None:
-    """What was closed is built anew, and what was given is still there."""
+    """Also while it is entered: the last to leave closes. It is built anew then; what was given is still there."""
     given = Config("given")
     resources = registry_of(closed).merge(ResourceRegistry.build({Config: given})).open()
     with resources:
-        first = resources.get(Cache)
+        with resources:
+            first = resources.get(Cache)
+        assert closed == []
     with resources:
         assert resources.get(Cache) is not first
         assert resources.get(Config) is given
@@ -351,19 +328,6 @@ def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
     """What the log says of resources, once all garbage is collected."""
     gc.collect()
     return [entry.getMessage() for entry in caplog.records if entry.name == "handrail.resources"]
-
-
-def test_a_context_that_was_never_entered_warns_of_what_it_leaves_open(
-    caplog: pytest.LogCaptureFixture, wording: Wording
-) -> None:
-    """It names the types, and what to write."""
-    resources = opened(Binding(Handle, lambda _: Handle()), Binding(Plain, lambda _: Plain()))
-    resources.get(Plain)
-    client = resources.get(Handle)
-    del resources
-    [warning] = warnings_of(caplog)
-    assert warning == wording
-    assert client.closed == 0
 
 
 def test_a_resource_that_holds_its_context_does_not_keep_it(caplog: pytest.LogCaptureFixture) -> None:

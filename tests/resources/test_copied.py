@@ -3,43 +3,25 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import pytest
 
-from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import InvalidArgumentError, ToolValidationError, TransactionClosedError
-from handrail.prompt import Prompt, PromptTemplate, Tool, ToolContext, ToolResult, ToolsSection
+from handrail.prompt import Tool, ToolContext, ToolResult
 from handrail.resources import Copied, Snapshotable
-from handrail.runtime import Session, ToolCall, ToolMessage
+from handrail.runtime import ToolCall, ToolMessage
 from handrail.transaction import Transaction
 from handrail.turns import draw_ticket
-from tests.kit import raises
+from tests.kit import executor, raises
 from tests.wording import Wording
 
 
 class Orders(Copied[dict[str, list[str]]]):
     """The orders of a shop, by number."""
-
-
-@dataclass
-class Box:
-    """A value of a class of the program, which counts how often it is copied.
-
-    Attributes:
-        copies: is shared with all copies.
-    """
-
-    pieces: list[int]
-    copies: list[str] = field(default_factory=list[str])
-
-    def __deepcopy__(self, memo: dict[int, object]) -> Box:
-        self.copies.append("copied")
-        return Box(list(self.pieces), self.copies)
 
 
 class Attached:
@@ -50,10 +32,6 @@ class Attached:
 
     def __repr__(self) -> str:
         return "Attached()"
-
-
-class Boxed(Copied[Box]):
-    """A box as a resource."""
 
 
 class Counts(Copied[dict[str, int]]):
@@ -73,13 +51,7 @@ def calling(resource: Copied[Any], act: Act, *, fails: bool = False, effect: Any
         return ToolResult.ok(None)
 
     tool = Tool[None, None](name="edit", description="Edits.", handler=handle, effect=effect)
-    return executor(resource, [tool]).execute(ToolCall("1", "edit", {}))
-
-
-def executor(resource: Copied[Any], tools: Sequence[Tool[Any, Any]]) -> ToolExecutor:
-    """An executor with a session of its own, and the resource bound under its class."""
-    prompt = Prompt(PromptTemplate(ns="tests", key="copied", sections=[ToolsSection(title="Shop", tools=tools)]))
-    return ToolExecutor(prompt=prompt.bind(resources={type(resource): resource}), session=Session())
+    return executor(tool, resources={type(resource): resource}).execute(ToolCall("1", "edit", {}))
 
 
 def in_thread(work: Callable[[], object]) -> object:
@@ -109,6 +81,12 @@ def clear_in_thread(context: ToolContext) -> None:
     in_thread(bound_orders(context).value["#1"].clear)
 
 
+def read_first_in_thread(context: ToolContext) -> None:
+    """Have such a thread be the first to ask for the value."""
+    mine = bound_orders(context)
+    assert in_thread(lambda: mine.value["#1"].append("pen")) is None
+
+
 def restore(context: ToolContext) -> None:
     """Restore a snapshot."""
     bound_orders(context).restore({"#2": []})
@@ -120,6 +98,7 @@ def restore(context: ToolContext) -> None:
         pytest.param(partial(add, "late"), id="in place"),
         pytest.param(replace, id="the whole value"),
         pytest.param(clear_in_thread, id="in a thread of the handler"),
+        pytest.param(read_first_in_thread, id="in a thread that reads the value first"),
         pytest.param(restore, id="by restoring"),
     ],
 )
@@ -132,43 +111,11 @@ def test_a_change_is_rolled_back_with_its_call(act: Act) -> None:
     assert orders.value != {"#1": ["mug"]}
 
 
-def test_a_thread_that_reads_the_value_first_is_rolled_back() -> None:
-    """The call joins when its handler asks for the resource, whatever thread then asks for the value."""
-    orders = Orders({"#1": ["mug"]})
-
-    def act(context: ToolContext) -> None:
-        mine = bound_orders(context)
-        assert in_thread(lambda: mine.value["#1"].append("pen")) is None
-
-    calling(orders, act, fails=True)
-    assert orders.value == {"#1": ["mug"]}
-
-
 def test_a_value_that_is_reached_by_a_closure_is_rolled_back() -> None:
     """The call joins when it asks for the value."""
     orders, bound = Orders({"#1": ["mug"]}), Counts({})
     calling(bound, lambda _: orders.value["#1"].clear(), fails=True)
     assert orders.value == {"#1": ["mug"]}
-
-
-def test_only_a_call_that_may_write_and_uses_it_copies_the_value() -> None:
-    """Once at its begin, and once more if it is rolled back."""
-    box = Boxed(Box([1]))
-    copies = box.value.copies
-    copies.clear()
-
-    def use(context: ToolContext) -> None:
-        context.resources.get(Boxed).value.pieces.append(2)
-        context.resources.get(Boxed).value.pieces.append(3)
-
-    calling(box, lambda _: None)
-    calling(box, lambda context: context.resources.get(Boxed).value.pieces, effect="read")
-    assert copies == []
-    calling(box, use)
-    assert copies == ["copied"]
-    calling(box, use, fails=True)
-    assert copies == ["copied"] * 3
-    assert box.value.pieces == [1, 2, 3]
 
 
 def test_a_nested_call_is_a_savepoint() -> None:
@@ -232,21 +179,6 @@ def test_an_unbound_value_that_another_call_uses_is_refused(wording: Wording) ->
             ends.set()
         assert holding.result().success
     assert message.content == wording
-
-
-def test_calls_of_threads_take_turns() -> None:
-    """No call sees or loses what another one has not committed."""
-    counts = Counts({"a": 0, "b": 0})
-
-    def move(context: ToolContext) -> None:
-        value = context.resources.get(Counts).value
-        value["a"] -= 1
-        value["b"] += 1
-
-    with ThreadPoolExecutor(4) as threads:
-        running = [threads.submit(calling, counts, move, fails=number % 3 == 0) for number in range(30)]
-        assert sum(each.result().success for each in running) == 20
-    assert counts.value == {"a": -20, "b": 20}
 
 
 def test_what_cannot_be_copied_is_refused(wording: Wording) -> None:

@@ -186,17 +186,7 @@ def test_resource_that_is_not_new_is_refused_while_another_call_uses_it(wording:
     other = draw_ticket((find_turn(counter),), exclusive=True)
     with call(resources), raises(TurnConflictError, wording):
         resources.get(Counter)
-    other.release()
-
-
-def test_resource_that_could_not_join_its_call_takes_part_in_later_ones() -> None:
-    """It has been built and stays: later calls draw its turn and take it in, as any other."""
-    counter = Counter()
-    resources = opened(Binding(Counter, lambda _: counter))
-    other = draw_ticket((find_turn(counter),), exclusive=True)
-    with call(resources), pytest.raises(TurnConflictError):
-        resources.get(Counter)
-    other.release()
+    other.release()  # it has been built and stays: later calls draw its turn and take it in, as any other
     assert resources.turns() == (resources.turn, find_turn(counter))
     with call(resources):
         resources.get(Counter).count = 1

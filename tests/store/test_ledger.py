@@ -32,28 +32,6 @@ OTHERS: dict[str, Callable[[EffectRow], EffectRow]] = {
 }
 
 
-def test_one_key_in_two_partitions_is_two_rows(store: LedgerStore, clock: FakeClock) -> None:
-    """A row is identified by partition and key together."""
-    mine, theirs = running_row(clock), running_row(clock, partition="s2")
-    assert insert(store, mine) is None
-    assert insert(store, theirs) is None
-    assert store.get("s2", mine.key) == theirs
-    assert sorted(store.rows()) == [mine, theirs]
-    assert sorted(store.rows(mine.key)) == [mine, theirs]
-    assert list(store.rows("s1")) == []
-
-
-def test_row_that_is_still_the_one_seen_is_replaced(store: LedgerStore, clock: FakeClock) -> None:
-    """What counts is effect, fence and status: a lease that was extended meanwhile is no other row."""
-    before = running_row(clock)
-    extended = before._replace(lease_until=clock.now() + timedelta(hours=1))
-    ended = before._replace(status="unknown", fence=2, lease_until=None)
-    insert(store, before)
-    assert replace(store, before, extended)
-    assert replace(store, before, ended)
-    assert store.get("s1", before.key) == ended
-
-
 @pytest.mark.parametrize("change", OTHERS.values(), ids=OTHERS)
 def test_row_that_has_changed_is_neither_replaced_nor_deleted(
     store: LedgerStore, clock: FakeClock, change: Callable[[EffectRow], EffectRow]
@@ -70,16 +48,10 @@ def test_row_that_has_changed_is_neither_replaced_nor_deleted(
 def test_all_columns_come_back(store: LedgerStore, clock: FakeClock) -> None:
     """A store keeps every column as it was: times with their zone, bytes, falsy values."""
     now = clock.now()
-    row = EffectRow(
-        partition="",
-        key="session:pay:ü\n'; --",
-        effect_id="f" * 32,
-        tool="pay",
-        params_hash="b" * 64,
+    row = running_row(clock, "session:pay:ü\n'; --", partition="")._replace(
         owner=ClaimOwner("s/1", None, "cäll/1", "a b 1 2"),
         status="done",
         fence=7,
-        created_at=now,
         lease_until=None,
         completed_at=now,
         expires_at=now + timedelta(microseconds=1),
@@ -93,42 +65,6 @@ def test_all_columns_come_back(store: LedgerStore, clock: FakeClock) -> None:
     insert(store, row)
     assert store.get("", row.key) == row
     assert list(store.rows()) == [row]
-
-
-def test_nothing_expires_by_itself(store: LedgerStore, clock: FakeClock) -> None:
-    """An expired row stays until somebody deletes it."""
-    row = running_row(clock)._replace(status="done", expires_at=clock.now())
-    insert(store, row)
-    clock.advance(timedelta(days=1000))
-    assert store.get("s1", row.key) == row
-    assert list(store.rows()) == [row]
-
-
-def test_time_is_the_stores_own(store: LedgerStore, clock: FakeClock) -> None:
-    """The store's time is aware, and passes with its clock."""
-    before = store.now()
-    clock.advance(timedelta(seconds=5))
-    assert before.utcoffset() == timedelta(0)
-    assert store.now() - before == timedelta(seconds=5)
-
-
-def test_watcher_is_told_of_each_change_of_its_key(store: LedgerStore, clock: FakeClock) -> None:
-    """Insertion, replacement and removal are told with the row as they left it; other keys and refusals are not."""
-    notified: list[EffectRow | None] = []
-    row, other = running_row(clock), running_row(clock, "session:pay:2")
-    ended = row._replace(status="unknown", fence=2)
-    stop = store.watch(row.partition, row.key, notified.append)
-    insert(store, row)
-    insert(store, other)
-    insert(store, row)
-    replace(store, row, ended)
-    replace(store, row, row)
-    delete(store, row)
-    delete(store, ended)
-    assert notified == [row, ended, None]
-    stop()
-    insert(store, row)
-    assert notified == [row, ended, None]
 
 
 def test_the_key_for_hashes_is_random_and_stays(store: LedgerStore) -> None:
@@ -208,14 +144,6 @@ def test_what_is_written_below_a_session_is_noted(store: Store) -> None:
     assert store.unresolved_slots("s", "pay") == ()
 
 
-def test_all_effects_are_listed_whatever_their_state(store: Store) -> None:
-    """Those with declared keys too."""
-    rows = [unknown("s", "declared"), unknown("s/1")._replace(status="done", completed_at=store.now())]
-    for row in rows:
-        assert insert(store, row) is None
-    assert set(store.effects_below("s")) == set(rows)
-
-
 @pytest.mark.parametrize("is_forgotten", [False, True])
 def test_what_becomes_unknown_while_the_slots_are_read_is_noted(is_forgotten: bool) -> None:
     """Another agent of the run works meanwhile, or begins."""
@@ -237,36 +165,6 @@ def test_what_becomes_unknown_while_the_slots_are_read_is_noted(is_forgotten: bo
     slots.forget("s/2")
     assert slots.find("s", "pay", load) == [row[:2]]
     assert len(reads) == 3
-
-
-def test_rows_are_those_of_one_moment() -> None:
-    """What is written during an iteration does not disturb it."""
-    clock = FakeClock()
-    store = MemoryStore(clock=clock)
-    keys = [f"key {number}" for number in range(3)]
-    for key in keys:
-        insert(store, running_row(clock, key))
-    before: list[str] = []
-    for row in store.rows():
-        before.append(row.key)
-        delete(store, row)
-        insert(store, row._replace(key=f"{row.key}, again"))
-    assert before == keys
-
-
-def test_watcher_may_use_the_store() -> None:
-    """No lock is held while a watcher is told."""
-    clock = FakeClock()
-    store = MemoryStore(clock=clock)
-    row = running_row(clock)
-
-    def wake(changed: EffectRow | None) -> None:
-        if changed is not None:
-            delete(store, changed)
-
-    store.watch(row.partition, row.key, wake)
-    insert(store, row)
-    assert store.get(row.partition, row.key) is None
 
 
 class Interrupting(str):

@@ -104,14 +104,6 @@ def reopened(session: Session) -> Session:
     return Session.open(store, session.session_id)
 
 
-def test_session_without_calls_has_no_open_ones(store: Store, session: Session) -> None:
-    """Nor has one in memory, which nobody resumes."""
-    assert open_of(session) == []
-    assert open_of(Session()) == []
-    row = stored(store, "night")
-    assert open_calls_in_store(store, row) == ()
-
-
 @pytest.mark.parametrize("partition", ["night", ""])
 def test_running_claim_is_open(store: Store, session: Session, clock: FakeClock, partition: str) -> None:
     """Under a key of the session, and under one that all sessions share; with its owner, and the end of its lease."""
@@ -158,15 +150,6 @@ def test_effect_whose_result_was_not_applied_is_open(store: Store, session: Sess
         assert open_of(again) == []
 
 
-def test_call_that_has_ended_is_not_open(session: Session) -> None:
-    """Whether it succeeded, was refused by its handler, or was denied."""
-    assert execute(executor(session)).success
-    assert not execute(executor(session), CallRef("resp_1", "call_1"), "mail").success
-    assert open_of(session) == []
-    with reopened(session) as again:
-        assert open_of(again) == []
-
-
 def test_postponed_call_is_open_until_it_is_carried_out(session: Session) -> None:
     """It is noted once, however often it is asked; it is not recorded, because it is made again."""
     approver = Later()
@@ -200,15 +183,6 @@ def test_postponed_calls_of_one_id_are_told_apart_by_their_replies(session: Sess
     assert [call.call for call in session.open_calls] == calls[1:]
 
 
-def test_session_in_memory_notes_no_postponed_call() -> None:
-    """Nobody resumes it."""
-    session = Session()
-    with pytest.raises(CallPostponed):
-        execute(executor(session, approver=Later()))
-    assert open_of(session) == []
-    assert session[PostponedCall].all() == ()
-
-
 def test_postponed_call_that_cannot_be_noted_is_postponed_all_the_same(
     session: Session, caplog: pytest.LogCaptureFixture, wording: Wording
 ) -> None:
@@ -222,21 +196,6 @@ def test_postponed_call_that_cannot_be_noted_is_postponed_all_the_same(
     with pytest.raises(CallPostponed):
         execute(executor(session, approver=Closes()))
     assert caplog.messages == wording
-
-
-def test_nested_call_is_open_with_its_outer_one_alone(session: Session) -> None:
-    """It is made again with the outer one, and its effect is applied when the outer one is."""
-
-    def order(params: Note, *, context: ToolContext) -> ToolResult[Note]:
-        execute(nested, CallRef("resp_1", "call_0.0"))
-        return ToolResult.ok(params)
-
-    nested = executor(session)
-    outer = tool("order", order)
-    assert execute(executor(session, outer), name="order").success
-    assert open_of(session) == []
-    with reopened(session) as again:
-        assert open_of(again) == []
 
 
 class Nesting:

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 import handrail.store
-from handrail.process import own_name, process_in_words
 from handrail.runtime import EffectLedger
 from handrail.runtime.ledger.effects import Claimed, ClaimRequest
 from handrail.session import Session
@@ -58,19 +57,6 @@ def test_process_that_is_forked_off_does_not_keep_the_owner_of_its_parent_alive(
         other.kill()
         assert observer.lives(other.name) is False
         assert observer.lives(forked) is True
-
-
-def test_two_stores_of_a_process_are_two_owners(observer: StoreOwner, url: str) -> None:
-    """The lock of each ends with it; of one that was closed in a process that runs nothing is proved."""
-    with handrail.store.open(url) as one, handrail.store.open(url) as other:
-        first, second = one.process(), other.process()
-        assert first == one.process() != second
-        assert (observer.lives(first), observer.lives(second)) == (True, True)
-        one.close()
-        while observer.lives(first):  # a server notices the end of a connection at its next look
-            pass
-        assert (observer.lives(first), observer.lives(second)) == (None, True)
-    assert process_in_words(first) == process_in_words(second) == process_in_words(str(own_name()))
 
 
 def test_nothing_is_proved_to_claims_of_the_stores_of_this_process(url: str) -> None:

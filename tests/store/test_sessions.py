@@ -10,7 +10,7 @@ import pytest
 from handrail.errors import SessionError, SessionLockedError, SessionLostError, SessionNotFoundError, StoreCorruptError
 from handrail.session.calls import CallRef
 from handrail.session.open_calls import answer_in
-from handrail.session.persistence.protocol import AnswerChange, AnswerRow, Checkpoint, EntryPosition
+from handrail.session.persistence.protocol import AnswerChange, AnswerRow, Checkpoint
 from handrail.store import Store
 from handrail.store.protocol import RefusedWrite
 from handrail.store.sql.tables import read_answer
@@ -29,31 +29,20 @@ def test_all_that_a_session_is_comes_back(store: Store, clock: FakeClock) -> Non
     assert store.find("s2") == row
 
 
-def test_sessions_come_newest_first(store: Store, clock: FakeClock) -> None:
-    """`sessions` gives all of them, also where many were created at one moment."""
-    assert list(store.sessions()) == []
-    for moment in range(3):
-        for number in range(5):
-            store.create(session_row(clock, f"{moment}{number}"))
-        clock.advance(timedelta(seconds=1))
-    assert [row.session_id for row in store.sessions()] == [
-        *("24", "23", "22", "21", "20", "14", "13", "12", "11", "10", "04", "03", "02", "01", "00")
-    ]
-
-
 def test_entries_come_back_in_order(store: Store, clock: FakeClock) -> None:
-    """`entries` gives what lies after one number and up to another, all of it or what is of one type."""
+    """However many: what lies after one number and up to another, all of it or what is of one type."""
     hold = held(store, clock)
-    append(store, hold, 0, entries(1, 2), None)
-    append(store, hold, 2, [entry(3, type_name="desk:Other"), entry(4, items=b"\x00\xff")], None)
-    assert list(store.entries("s1")) == [*entries(1, 2), entry(3, type_name="desk:Other"), entry(4, items=b"\x00\xff")]
-    assert [one.number for one in store.entries("s1", after=1, until=3)] == [2, 3]
-    assert [one.number for one in store.entries("s1", type_name="desk:Note")] == [1, 2, 4]
-    assert [one.number for one in store.entries("s1", until=3, type_name="desk:Note")] == [1, 2]
-    assert list(store.entries("s1", after=4)) == []
-    assert list(store.entries("nobody")) == []
+    others = [entry(2499, type_name="desk:Other"), entry(2500, items=b"\x00\xff")]
+    append(store, hold, 0, entries(1, 2498), None)
+    append(store, hold, 2498, others, None)
+    assert list(store.entries("s1")) == [*entries(1, 2498), *others]
+    assert [one.number for one in store.entries("s1", after=999, until=2001)] == list(range(1000, 2002))
+    assert [one.number for one in store.entries("s1", type_name="desk:Note")] == [*range(1, 2499), 2500]
+    assert [one.number for one in store.entries("s1", until=3, type_name="desk:Note")] == [1, 2, 3]
+    assert list(store.entries("s1", after=2500)) == list(store.entries("nobody")) == []
     row = stored(store, "s1")
-    assert row.head == 4
+    assert row.head == 2500
+    assert [one.number for one in store.contents(row)[1]] == list(range(1, 2501))
 
 
 def test_large_entries_come_back(store: Store, clock: FakeClock) -> None:
@@ -70,31 +59,6 @@ def test_large_entries_come_back(store: Store, clock: FakeClock) -> None:
     append(store, hold, 0, large, None)
     assert list(store.entries("s1")) == large
     assert store.newest_changes("s1", "desk:Note", after=0, until=4, limit=2) == large[2:]
-
-
-def test_opening_reads_where_entries_stand(store: Store, clock: FakeClock) -> None:
-    """`contents` has the entries that no checkpoint covers, with their size, and without what they hold."""
-    hold = held(store, clock)
-    append(store, hold, 0, entries(1, 3), Checkpoint(3, b"{}"))
-    append(store, hold, 3, [entry(4, items=b"[12]"), entry(5, items=b"")], None)
-    row = stored(store, "s1")
-    checkpoint, positions = store.contents(row)
-    assert checkpoint == Checkpoint(3, b"{}")
-    assert list(positions) == [
-        EntryPosition(4, "log", "desk:Note", 3, 0, 1, 4),
-        EntryPosition(5, "log", "desk:Note", 4, 0, 1, 0),
-    ]
-
-
-def test_many_entries_come_back(store: Store, clock: FakeClock) -> None:
-    """However many there are; they are read as they are wanted."""
-    hold = held(store, clock)
-    append(store, hold, 0, entries(1, 2500), None)
-    assert list(store.entries("s1")) == entries(1, 2500)
-    assert [one.number for one in store.entries("s1", after=999, until=2001)] == list(range(1000, 2002))
-    assert [one.number for one in store.entries("s1", type_name="desk:Note")][-1] == 2500
-    row = stored(store, "s1")
-    assert [one.number for one in store.contents(row)[1]] == list(range(1, 2501))
 
 
 def test_entries_that_do_not_follow_are_refused(store: Store, clock: FakeClock, wording: Wording) -> None:
@@ -117,16 +81,6 @@ def test_record_of_a_call_is_its_newest_entry_in_a_log(store: Store, clock: Fake
     assert store.record_of_call("s1", CallRef("r2", "c1")) is None
     assert store.record_of_call("s1", CallRef("r1", "c3")) is None
     assert store.record_of_call("nobody", ONE) is None
-
-
-def test_recorded_calls_are_listed_from_the_newest(store: Store, clock: FakeClock) -> None:
-    """A call that was recorded twice is listed twice."""
-    hold = held(store, clock)
-    append(store, hold, 0, [entry(1), entry(2, "c2"), entry(3), entry(4, reply="")], None)
-    assert store.recorded_calls("s1", limit=9) == [(NO_REPLY, 4), (ONE, 3), (TWO, 2), (ONE, 1)]
-    assert store.recorded_calls("s1", limit=2) == [(NO_REPLY, 4), (ONE, 3)]
-
-    assert store.recorded_calls("nobody", limit=9) == []
 
 
 def test_newest_changes_of_a_slice_come_in_order(store: Store, clock: FakeClock) -> None:
@@ -194,27 +148,6 @@ def test_released_hold_writes_nothing(store: Store, clock: FakeClock, wording: W
     with raises(SessionLostError, wording):
         append(store, hold, 0, entries(1, 1), None)
     assert list(store.entries("s1")) == []
-
-
-def test_late_release_does_not_end_the_next_hold(store: Store, clock: FakeClock) -> None:
-    """Releasing a hold that is no longer valid is no fault, and changes nothing."""
-    first = held(store, clock)
-    store.release(first)
-    second = store.acquire("s1", wait=NOW)
-    store.release(first)
-    store.check_lock(second, 0)
-    store.release(first._replace(session_id="nobody"))
-
-
-def test_holder_whose_head_is_out_of_date_writes_nothing(store: Store, clock: FakeClock, wording: Wording) -> None:
-    """`head` must be what the holder believes."""
-    hold = held(store, clock)
-    append(store, hold, 0, entries(1, 2), None)
-    with raises(SessionLostError, wording):
-        store.check_lock(hold, 1)
-    with raises(SessionLostError, wording):
-        append(store, hold, 1, [entry(2, "late"), entry(3, "late"), entry(4, "late")], None)
-    assert list(store.entries("s1")) == entries(1, 2)
 
 
 def test_what_is_not_there_cannot_be_held(store: Store, clock: FakeClock, wording: Wording) -> None:

@@ -41,23 +41,6 @@ def unknown(row: EffectRow) -> EffectRow:
     return row._replace(status="unknown", lease_until=None)
 
 
-def test_unit_counts_as_a_whole(store: Store, clock: FakeClock) -> None:
-    """The rows of the ledger, the entries of the session and the record of a journal are there."""
-    row, added, hold = running_row(clock), running_row(clock, "added"), held(store, clock)
-    insert(store, row)
-    writes = (
-        SessionAppend(hold, 0, tuple(entries(1, 3)), Checkpoint(3, b"three")),
-        EffectChange(row, unknown(row)),
-        EffectInsert(added),
-        RecordCommit("j1"),
-    )
-    assert store.apply(UnitOfWork(writes)) is None
-    assert [store.get("s1", one.key) for one in (row, added)] == [unknown(row), added]
-    assert list(store.entries("s1")) == entries(1, 3)
-    assert store.checkpoint("s1") == Checkpoint(3, b"three")
-    assert store.is_committed("j1")
-
-
 def test_unit_of_which_one_write_is_refused_leaves_nothing(store: Store, clock: FakeClock) -> None:
     """Whichever it is: a key that is taken, a row that has changed, or one that is gone."""
     stays, doomed, hold = running_row(clock), running_row(clock, "gone"), held(store, clock)
@@ -96,19 +79,6 @@ def test_unit_that_was_written_already_changes_nothing(store: Store, clock: Fake
     assert list(store.entries("s1")) == entries(1, 2)
 
 
-def test_single_change_counts_once(store: Store, clock: FakeClock) -> None:
-    """Of two that make the same change, one is told that it has not made it."""
-    row = running_row(clock)
-    insert_it, change_it, remove_it = (
-        EffectInsert(row),
-        EffectChange(row, unknown(row)),
-        EffectChange(unknown(row), None),
-    )
-    for write, present in ((insert_it, row), (change_it, unknown(row)), (remove_it, None)):
-        answers = [store.apply(UnitOfWork((write,))) for _ in range(2)]
-        assert answers == [None, RefusedWrite(write, present)]
-
-
 def test_watcher_is_notified_when_the_unit_counts(store: Store, clock: FakeClock) -> None:
     """After the commit, and never of a unit that was refused."""
     notified: list[EffectRow | None] = []
@@ -120,24 +90,6 @@ def test_watcher_is_notified_when_the_unit_counts(store: Store, clock: FakeClock
     assert store.apply(UnitOfWork((EffectInsert(row), EffectChange(taken, None)))) is None
     assert replace(store, row, unknown(row))
     assert notified == [row, unknown(row)]
-
-
-def test_a_claim_brings_entries_of_its_session_if_it_is_granted(store: Store, clock: FakeClock) -> None:
-    """One that is refused, for its key or for its session, writes nothing."""
-    lock, row = held(store, clock), running_row(clock)
-    first = SessionAppend(lock, 0, tuple(entries(1, 2)), Checkpoint(2, b"c"))
-    assert store.apply(UnitOfWork((EffectInsert(row), first))) is None
-    assert (store.get("s1", row.key), list(store.entries("s1"))) == (row, entries(1, 2))
-    assert store.checkpoint("s1") == Checkpoint(2, b"c")
-    again = SessionAppend(lock, 2, tuple(entries(3, 3)))
-    refusal = store.apply(UnitOfWork((EffectInsert(row._replace(effect_id="e" * 32)), again)))
-    assert isinstance(refusal, RefusedWrite)
-    assert refusal.present == row
-    for unsound in (again._replace(lock=lock._replace(token="0" * 32)), again._replace(head=9, entries=())):
-        with pytest.raises(SessionLostError):
-            store.apply(UnitOfWork((EffectInsert(row._replace(key="another")), unsound)))
-    assert store.get("s1", "another") is None
-    assert list(store.entries("s1")) == entries(1, 2)
 
 
 def test_a_done_effect_is_marked_as_applied_once(store: Store, clock: FakeClock) -> None:
@@ -236,19 +188,6 @@ def test_claims_of_a_group_are_granted_each_for_itself(database: Store, clock: F
     assert isinstance(answers[3], SessionLostError)
     assert [database.get("s0", key) for key in ("a", "b")] == claims
     assert database.get("s1", "c") is None
-
-
-def test_changes_of_a_group_may_remove_a_row_or_give_its_key_to_another_effect(
-    database: Store, clock: FakeClock
-) -> None:
-    """Each is one statement, as every change of a row is; one that is refused changes nothing."""
-    first, second, third = (row for _, row in sessions(database, clock, 3))
-    other, stale = second._replace(effect_id="e" * 32), EffectChange(third._replace(fence=9), None)
-    with points() as reached:
-        answers = group(database, (EffectChange(first, None),), (EffectChange(second, other),), (stale,))
-    assert reached.count("unit-after-commit") == 1
-    assert answers == [None, None, RefusedWrite(stale, third)]
-    assert sorted(database.rows()) == [other, third]
 
 
 def test_commit_that_is_refused_leaves_the_others_of_its_group_alone(database: Store, clock: FakeClock) -> None:
@@ -379,19 +318,3 @@ def test_unit_that_cannot_go_on_is_undone(store: Store, clock: FakeClock, point:
     assert reached == [
         *("unit-begun", "unit-ledger-written", "unit-session-written", "unit-before-commit", "unit-after-commit")
     ]
-
-
-@pytest.mark.parametrize("way", ["apply", "submit"])
-def test_each_way_to_write_a_unit_has_the_same_answers(store: Store, clock: FakeClock, way: str) -> None:
-    """Written, refused, and the error of a session that has been lost."""
-    row, hold = running_row(clock), held(store, clock)
-
-    def write(*writes: object) -> object:
-        return store.apply(UnitOfWork(writes)) if way == "apply" else store.submit(UnitOfWork(writes)).result()
-
-    assert write(EffectInsert(row)) is None
-    other = EffectInsert(row._replace(effect_id="2" * 32))
-    assert write(other) == RefusedWrite(other, row)
-    with pytest.raises(SessionLostError):
-        write(SessionAppend(hold._replace(token="0" * 32), 0, tuple(entries(1, 1)), None))
-    assert list(store.entries("s1")) == []

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Sequence
-from functools import partial
 
 import pytest
 
@@ -14,15 +13,12 @@ from handrail.errors import (
     RollbackError,
     SecondStoreError,
     StoreUnavailableError,
-    TransactionClosedError,
 )
 from handrail.store import MemoryStore
 from handrail.transaction import (
     CommitParticipant,
     RecordCommit,
     Transaction,
-    UnitOfWork,
-    UnitStore,
     check_write,
     current,
     is_rolling_back,
@@ -70,28 +66,6 @@ def test_a_store_that_fails_is_tried_again(store: FaultyStore, point: Point) -> 
     assert [part.settled for part in parts] == [["prepare", "write", "after_commit"], ["write", "after_commit"]]
 
 
-def test_a_store_that_stays_away_is_told(store: FaultyStore, wording: Wording) -> None:
-    """Nothing is kept, and the parts wait for `undone`."""
-    store.go_down("commit")
-    with pytest.raises(StoreUnavailableError) as raised:
-        commit([StoredReceipt(store)])
-    assert str(raised.value) == wording
-
-
-def test_a_store_that_was_waited_for_is_tried_once(store: FaultyStore) -> None:
-    """The commit has waited as long as it may in all; another attempt would wait as long again."""
-    part = StoredReceipt(store)
-    asked = list[UnitOfWork]()
-
-    async def busy(_: UnitStore, unit: UnitOfWork) -> None:
-        asked.append(unit)
-        raise StoreUnavailableError("busy", store="tests", waited=True)
-
-    with pytest.raises(StoreUnavailableError):
-        commit([part], apply=busy)
-    assert [unit.writes for unit in asked] == [(RecordCommit("j1"),)]
-
-
 def test_who_can_wait_for_the_next_unit_tries_once(store: FaultyStore) -> None:
     """Unless it is in doubt whether it is kept: then the store is asked again."""
     part = StoredReceipt(store)
@@ -106,14 +80,18 @@ def test_who_can_wait_for_the_next_unit_tries_once(store: FaultyStore) -> None:
 def test_a_store_that_was_lost_while_committing_and_stays_away_leaves_a_doubt(
     store: FaultyStore, wording: Wording
 ) -> None:
-    """What was lost before or after that moment does not take the doubt away."""
+    """What was lost before or after that moment does not take the doubt away; recovery settles it."""
+    part = StoredReceipt(store)
     store.lose("committed")
     store.lose("begin")
     store.at("begin", lambda: None)
     store.go_down("begin")
-    with pytest.raises(CommitInDoubtError) as caught:
-        commit([StoredReceipt(store)])
+    with call() as transaction:
+        transaction.enlist(part)
+        with pytest.raises(CommitInDoubtError) as caught:
+            transaction.commit()
     assert str(caught.value) == wording
+    assert part.settled == ["prepare", "write", "in_doubt"]
     assert isinstance(caught.value.__cause__, StoreUnavailableError)
 
 
@@ -124,14 +102,6 @@ def test_a_doubt_stays_if_the_next_attempt_is_refused(store: FaultyStore) -> Non
     with pytest.raises(CommitInDoubtError) as caught:
         commit([StoredReceipt(store)])
     assert isinstance(caught.value.__cause__, ValueError)
-
-
-def test_a_part_that_refuses_is_not_tried_again(store: FaultyStore) -> None:
-    """It knows why, and would again."""
-    part = StoredReceipt(store)
-    with pytest.raises(ValueError, match="refused"):
-        commit([part, StoredReceipt(store, refuses=True)])
-    assert part.settled == ["prepare", "write"]
 
 
 @pytest.mark.parametrize("kept, word", [(True, "after_commit"), (False, "in_doubt")])
@@ -225,53 +195,6 @@ def test_a_nested_call_writes_to_the_store_of_the_outer_one() -> None:
             inner.enlist(StoredReceipt(far))
 
 
-@pytest.mark.parametrize("refuses", [True, False])
-def test_the_state_of_a_transaction_never_goes_back(store: FaultyStore, refuses: bool) -> None:
-    """After a commit that failed it takes no writes, and is rolled back when its block is left."""
-    states: list[str] = []
-
-    class Watching(StoredReceipt):
-        def write(self) -> Sequence[object]:
-            states.append(transaction.state)
-            return super().write()
-
-        def after_rollback(self) -> None:
-            states.append(transaction.state)
-            super().after_rollback()
-
-    part = Watching(store, refuses=refuses)
-    with call() as transaction:
-        states.append(transaction.state)
-        transaction.enlist(part)
-        if refuses:
-            with pytest.raises(ValueError, match="refused"):
-                transaction.commit()
-            with pytest.raises(TransactionClosedError):
-                transaction.commit()
-        else:
-            transaction.commit()
-    states.append(transaction.state)
-    assert states == ["open", "closed", *["closed"] * refuses, "ended"]
-    assert part.settled[-1] == ("after_rollback" if refuses else "after_commit")
-
-
-def test_nothing_is_enlisted_in_a_transaction_that_is_ending(wording: Wording) -> None:
-    """It would not be settled; whoever enlists it must not go on writing."""
-
-    class Late(Receipt):
-        def write(self) -> Sequence[object]:
-            with pytest.raises(TransactionClosedError) as raised:
-                transaction.enlist(Receipt())
-            assert str(raised.value) == wording
-            return super().write()
-
-    late = Late()
-    with call() as transaction:
-        transaction.enlist(late)
-        transaction.commit()
-    assert late.settled == ["write", "after_commit"]
-
-
 def write_to(*notebooks: Notebook, enlisting: tuple[Receipt, ...] = (), error: Exception | None = None) -> None:
     """A call that writes to all, and fails."""
     with call(*notebooks) as transaction:
@@ -283,41 +206,21 @@ def write_to(*notebooks: Notebook, enlisting: tuple[Receipt, ...] = (), error: E
             raise error
 
 
-def test_the_last_to_join_is_the_first_to_be_restored() -> None:
-    """Teardown goes in reverse."""
-    notebooks = {name: Notebook() for name in "abc"}
-    restored: list[str] = []
-    with call(*notebooks.values()):
-        for name, notebook in notebooks.items():
-            notebook.on_restore = partial(restored.append, name)
-            notebook.write(name)
-    assert restored == ["c", "b", "a"]
-
-
 def test_a_restore_that_fails_does_not_keep_the_others_from_being_restored(wording: Wording) -> None:
     """The error names who could not be undone, and holds what each raised."""
     first, broken, torn, last = Notebook(), Notebook(), Notebook(), Notebook()
     failures = [OSError("disk"), ValueError("torn")]
     broken.on_restore, torn.on_restore = map(raising, failures)
     receipt = Receipt()
+    error = ValueError("handler")
     with pytest.raises(RollbackError) as caught:
-        write_to(first, broken, torn, last, enlisting=(receipt,))
+        write_to(first, broken, torn, last, enlisting=(receipt,), error=error)
     assert (first.lines, last.lines) == ((), ())
     assert receipt.settled == ["after_rollback"]
     assert caught.value.failures == ((torn, failures[1]), (broken, failures[0]))
     assert caught.value.__cause__ is failures[1]
+    assert failures[1].__context__ is error
     assert (str(caught.value)) == wording
-
-
-def test_a_rollback_that_fails_tells_what_led_to_it() -> None:
-    """The handler's own error is the context of the `RollbackError`."""
-    notebook = Notebook()
-    disk, error = OSError("disk"), ValueError("handler")
-    notebook.on_restore = raising(disk)
-    with pytest.raises(RollbackError) as caught:
-        write_to(notebook, error=error)
-    assert caught.value.__cause__ is disk
-    assert disk.__context__ is error
 
 
 def test_what_is_enlisted_and_cannot_be_settled_is_a_failure_too(wording: Wording) -> None:
@@ -399,26 +302,20 @@ async def test_a_cancelled_rollback_says_what_could_not_be_restored(failures: tu
         assert cause is None
 
 
-def test_a_restore_can_tell_that_it_is_an_undoing() -> None:
-    """No transaction is current, and `is_rolling_back()` is true, there and nowhere else."""
-    notebook = Notebook()
-    seen: list[tuple[bool, Transaction | None]] = []
-    notebook.on_restore = lambda: seen.append((is_rolling_back(), current()))
-    with call() as outer, call(notebook, parent=outer):
-        notebook.write("a")
-        assert not is_rolling_back()
-    assert seen == [(True, None)] * 2
-    assert not is_rolling_back()
-
-
 def test_a_restore_may_write_as_from_outside() -> None:
-    """Whatever call it is made in: a participant's way back is never refused, nor does it join anything."""
+    """Whatever call it is made in: its way back is never refused, joins nothing, and can tell that it is an undoing."""
     notebook = Notebook("a")
-    notebook.on_restore = lambda: check_write(notebook, "go back")
+    seen: list[tuple[bool, Transaction | None]] = []
+
+    def go_back() -> None:
+        check_write(notebook, "go back")
+        seen.append((is_rolling_back(), current()))
+
+    notebook.on_restore = go_back
     with call(tool="look", writes=False) as outer:
         ticket = draw_ticket((notebook.turn,), exclusive=True, inside=outer.ticket)
         with Transaction("edit", ticket=ticket, writes=True):
             notebook.write("b")
         ticket.release()
-        assert outer.participants == ()
+        assert (outer.participants, seen, is_rolling_back()) == ((), [(True, None)], False)
     assert notebook.lines == ("a",)

@@ -9,7 +9,6 @@ from contextlib import suppress
 import pytest
 
 from handrail.errors import (
-    CommitInDoubtError,
     InvalidArgumentError,
     ReadOnlyViolation,
     SecondStoreError,
@@ -61,27 +60,25 @@ def store() -> FaultyStore:
     return FaultyStore(MemoryStore())
 
 
-def test_all_prepare_before_the_unit_and_commit_after_it(store: FaultyStore) -> None:
-    """Each step of all participants comes before the next one of any."""
+@pytest.mark.parametrize("has_unit", [True, False])
+def test_all_prepare_before_the_unit_and_commit_after_it(store: FaultyStore, has_unit: bool) -> None:
+    """Each step of all participants comes before the next one of any; a session in memory has no unit."""
     settled: list[str] = []
     with call() as transaction:
-        enlist(Shop(settled, "a ", store=store))
+        enlist(Shop(settled, "a ", store=store if has_unit else None))
         enlist(Shop(settled, "b "))
         store.at("commit", lambda: settled.append("the unit"))
         transaction.commit()
-    steps = ["a prepare", "b prepare", "a write", "b write", "the unit", "a after_commit", "b after_commit"]
-    assert settled == steps
-    assert store.is_committed("shop:a ")
-
-
-def test_without_a_store_it_prepares_all_the_same() -> None:
-    """A session in memory has no unit. All prepare before any writes."""
-    settled: list[str] = []
-    with call() as transaction:
-        enlist(Shop(settled, "a "))
-        enlist(Shop(settled, "b "))
-        transaction.commit()
-    assert settled == [f"{name} {step}" for step in ("prepare", "write", "after_commit") for name in "ab"]
+    steps = [
+        "a prepare",
+        "b prepare",
+        "a write",
+        "b write",
+        *["the unit"] * has_unit,
+        "a after_commit",
+        "b after_commit",
+    ]
+    assert (settled, store.is_committed("shop:a ")) == (steps, has_unit)
 
 
 @pytest.mark.parametrize("fails", ["prepare", "write"])
@@ -95,23 +92,13 @@ def test_one_that_refuses_rolls_the_call_and_all_others_back(store: FaultyStore,
         enlist(Shop(settled, "b ", fails=fails))
         with pytest.raises(ValueError, match="has failed"):
             transaction.commit()
+        with pytest.raises(TransactionClosedError):
+            transaction.commit()
+    assert settled.count("a prepare") == 1
     assert settled[-2:] == ["b after_rollback", "a after_rollback"]
     assert "a after_commit" not in settled
     assert not store.is_committed("shop:a ")
     assert notebook.lines == ()
-
-
-def test_a_commit_in_doubt_is_left_to_recovery(store: FaultyStore) -> None:
-    """Neither committed nor rolled back."""
-    settled: list[str] = []
-    store.lose("committed")
-    store.at("begin", lambda: None)
-    store.go_down("begin")
-    with call() as transaction:
-        enlist(Shop(settled, store=store))
-        with pytest.raises(CommitInDoubtError):
-            transaction.commit()
-    assert settled == ["prepare", "write", "in_doubt"]
 
 
 @pytest.mark.parametrize("fails", ["nobody", "inner", "outer"])
@@ -184,20 +171,6 @@ def test_a_failure_after_the_commit_is_logged(
     assert transaction.committed
     assert settled[-2:] == ["a after_commit", "b after_commit"]
     assert caplog.messages == wording
-
-
-def test_turns_come_in_the_order_of_asking() -> None:
-    """Who stops waiting has no turn, and keeps nobody from theirs."""
-    queue = WriteQueue()
-    assert queue.enter("first") is None
-    second, third = queue.enter("second"), queue.enter("third")
-    assert second is not None
-    assert third is not None
-    queue.leave("second")
-    queue.leave("stranger")
-    assert not third.done()
-    queue.leave("first")
-    assert (third.done(), second.done()) == (True, False)
 
 
 def test_a_thread_waits_for_its_turn() -> None:

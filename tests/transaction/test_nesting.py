@@ -8,7 +8,7 @@ from contextvars import copy_context
 import pytest
 
 from handrail.errors import TransactionClosedError, TurnConflictError
-from handrail.transaction import Transaction, current
+from handrail.transaction import Transaction
 from handrail.turns import draw_ticket, find_turn
 from tests.transaction.notebooks import PATIENCE, Notebook, Receipt, Shelf, call
 from tests.wording import Wording
@@ -67,26 +67,6 @@ def test_two_inner_calls_do_not_write_at_once(wording: Wording) -> None:
     assert find_turn(outer) is find_turn(outer)
 
 
-def test_an_outer_call_writes_again_after_an_inner_one_that_could_not_begin() -> None:
-    """As when a participant that cannot tell cannot be kept."""
-
-    class Broken(Shelf):
-        def snapshot(self) -> tuple[str, ...]:
-            raise OSError("full")
-
-    notebook = Notebook()
-    with call(notebook) as outer:
-        ticket = draw_ticket((find_turn(outer),), exclusive=True, inside=outer.ticket)
-        inner = Transaction("inner", ticket=ticket, writes=True, parent=outer, untracked=(Broken(),))
-        with pytest.raises(OSError, match="full"), inner:
-            pass
-        ticket.release()
-        assert (current(), inner.state) == (outer, "ended")
-        notebook.write("a")
-        outer.commit()
-    assert notebook.lines == ("a",)
-
-
 def test_an_inner_call_that_only_reads_gives_nothing_back() -> None:
     """What is lent to another one stays lent."""
     notebook = Notebook()
@@ -113,31 +93,6 @@ def test_an_outer_call_does_not_end_while_an_inner_one_runs(wording: Wording) ->
     assert notebook.lines == ("a",)
     context.run(inner.__exit__, None, None, None)
     assert notebook.lines == ("a",)
-
-
-def test_the_results_of_an_inner_reading_call_are_applied_while_the_outer_one_waits() -> None:
-    """Writing is lent to it for as long as it takes."""
-    session = Notebook()
-    with call(session, tool="outer") as outer:
-        context = copy_context()
-        with call(session, tool="inner", parent=outer, writes=False) as inner:
-            inner.open_for_results(session)
-            session.write("a")
-            with pytest.raises(TurnConflictError):
-                context.run(session.write, "b")
-            inner.commit()
-        session.write("c")
-        outer.commit()
-    assert session.lines == ("a", "c")
-
-
-def test_an_inner_call_holds_what_the_outer_ones_hold() -> None:
-    """It draws only what they do not."""
-    notebook, other = Notebook(), Notebook()
-    with call(notebook) as outer, call(other, parent=outer) as inner:
-        assert inner.holds(notebook.turn)
-        assert inner.holds(other.turn)
-        assert not outer.holds(other.turn)
 
 
 def test_an_inner_call_takes_what_nobody_uses_for_the_outermost_one() -> None:

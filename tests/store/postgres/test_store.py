@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, suppress
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, timedelta
 from functools import partial
 
 import psycopg
@@ -18,7 +18,7 @@ from handrail.errors import CommitInDoubtError, SessionLockedError, StoreError, 
 from handrail.prompt import ToolContext, ToolResult
 from handrail.runtime import ToolCall
 from handrail.session import Session
-from handrail.store.postgres.server import PsycopgConnection, Server, ServerClock
+from handrail.store.postgres.server import PsycopgConnection, Server
 from handrail.store.postgres.store import PostgresDriver
 from handrail.store.protocol import EffectInsert
 from handrail.store.sql.database import Database
@@ -72,31 +72,6 @@ def test_time_is_the_servers(url: str) -> None:
     assert now.tzinfo is UTC
 
 
-def test_server_is_asked_the_time_once_a_second() -> None:
-    """In between, what has passed here is added; half of what the question took is taken for the way back."""
-    clock, answers = FakeClock(), list[datetime]()
-    start = clock.now()
-
-    def ask() -> datetime:
-        clock.advance(timedelta(milliseconds=20))
-        answers.append(start + timedelta(hours=len(answers)))
-        return answers[-1]
-
-    time = ServerClock(ask, clock=clock)
-    due = [time.is_due]
-    assert time.now() == start + timedelta(milliseconds=10)
-    clock.advance(timedelta(milliseconds=900))
-    due.append(time.is_due)
-    clock.advance(timedelta(milliseconds=90))
-    due.append(time.is_due)  # a little early, so that who finds that it is not due has the time to ask
-    assert due == [True, False, True]
-    assert time.now() == start + timedelta(milliseconds=1000)
-    assert len(answers) == 1
-    clock.advance(timedelta(milliseconds=20))
-    assert time.now() == start + timedelta(hours=1, milliseconds=10)
-    assert len(answers) == 2
-
-
 def test_connections_that_were_ended_are_replaced(url: str) -> None:
     """Nothing had been sent on them, so nobody notices; holds are kept, and keep others out again."""
     with handrail.store.open(doomed(url)) as store, handrail.store.open(url) as other:
@@ -109,17 +84,6 @@ def test_connections_that_were_ended_are_replaced(url: str) -> None:
         append(store, hold, 0, entries(1, 1), None)
         store.release(hold)
         append(other, other.acquire("s1", wait=NOW), 1, entries(2, 2), None)
-
-
-def test_all_connections_of_a_pool_are_replaced_by_who_needs_one(url: str) -> None:
-    """Nobody waits once for each connection that a restart has closed, nor until the store counts as unavailable."""
-    with closing(PostgresDriver(Server(doomed(url), "postgresql://tests", busy=timedelta(seconds=2)))) as driver:
-        for connection in [driver.acquire() for _ in range(12)]:
-            driver.release(connection)
-        end_connections(url)
-        connection = driver.acquire()
-        assert connection.query("SELECT 1") == [(1,)]
-        driver.release(connection)
 
 
 def test_query_whose_connection_is_lost_is_asked_once_more(url: str) -> None:

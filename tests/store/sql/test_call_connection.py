@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-import threading
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from contextvars import copy_context
 from pathlib import Path
@@ -121,19 +119,6 @@ def test_statement_that_fails_undoes_itself_alone(orders: Store) -> None:
     assert items(orders) == ["tea", "sugar"]
 
 
-def test_rows_of_a_statement_can_be_fetched(orders: Store) -> None:
-    """One after the other, or all that are left; a statement that finds none has none."""
-    with call():
-        connection = orders.connection()
-        written = connection.execute("INSERT INTO orders VALUES (1, 'tea'), (2, 'milk')")
-        assert written.rowcount == 2
-        assert written.fetchone() is None
-        found = connection.execute("SELECT id FROM orders ORDER BY id")
-        assert found.fetchone() == (1,)
-        assert found.fetchall() == [(2,)]
-        assert found.fetchone() is None
-
-
 @pytest.mark.parametrize(
     "sql",
     [
@@ -167,24 +152,6 @@ def test_statements_come_one_by_one(orders: Store, wording: Wording) -> None:
             orders.connection().execute("DELETE FROM orders; COMMIT")
         transaction.commit()
     assert items(orders) == ["tea"]
-
-
-def test_call_that_ends_while_a_late_handler_begins_keeps_nothing(tmp_path: Path) -> None:
-    """A connection that was borrowed in the very moment in which the call ended is given back."""
-    driver = CountingDriver(SqliteFile(tmp_path / "desk.db"))
-    with SqlStore(driver) as store, ThreadPoolExecutor(1) as pool, call() as transaction:
-        undone = list[Future[None]]()
-
-        def roll_back() -> None:
-            undone.append(pool.submit(transaction.rollback))
-            while transaction.is_open():
-                threading.Event().wait(0)
-
-        driver.before_call = roll_back
-        with pytest.raises(TransactionClosedError):
-            store.connection().execute("CREATE TABLE orders (id INTEGER)")
-        undone[0].result()
-        assert driver.lent == 0
 
 
 def test_connection_belongs_to_one_call(orders: Store, wording: Wording) -> None:

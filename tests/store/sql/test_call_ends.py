@@ -82,16 +82,6 @@ def test_outer_call_does_not_write_on_after_an_inner_one_has_lost_the_connection
     assert items(orders) == []
 
 
-def test_connection_that_is_left_in_the_middle_of_a_copy_is_let_go(clock: FakeClock) -> None:
-    """Nothing can be sent on it any more, not even that the transaction is to be undone; the server undoes it."""
-    store = with_orders(STORES["postgres"](clock))
-    with failing(call()):
-        add(store.connection(), "tea")
-        with pytest.raises(psycopg.ProgrammingError, match="COPY"):
-            store.connection().execute("COPY (SELECT 1) TO STDOUT")
-    assert items(store) == []
-
-
 # --------------------------------------------------------------------------------------------------------- interruption
 
 

@@ -27,14 +27,6 @@ from tests.wording import Wording
 # ---------------------------------------------------------------------------------------------------------- bad files
 
 
-def test_empty_file_is_a_fresh_store(tmp_path: Path) -> None:
-    """As `touch` leaves it."""
-    path = tmp_path / "desk.db"
-    path.touch()
-    with SqliteStore(path) as store:
-        assert list(store.sessions()) == []
-
-
 def test_other_file_is_no_store(tmp_path: Path, wording: Wording) -> None:
     """And it is left as it was."""
     path = tmp_path / "desk.db"
@@ -180,15 +172,6 @@ def test_effect_that_cannot_be_read_is_an_error(tmp_path: Path, column: str, val
         with pytest.raises(StoreCorruptError):
             insert(store, running_row(CLOCK, "key 0001"))
         assert insert(store, running_row(CLOCK, "key 0009")) is None
-
-
-def test_text_that_is_no_text_is_an_error(tmp_path: Path) -> None:
-    """Bytes that are not UTF-8 under the type of text; other rows can be read."""
-    sql = "UPDATE handrail_effects SET owner_call = CAST(x'ff' AS TEXT) WHERE key = 'key 0001'"
-    with edited(tmp_path / "desk.db", sql) as store:
-        with pytest.raises(StoreError, match="UTF-8"):
-            store.get("s1", "key 0001")
-        assert store.get("s1", "key 0002") == running_row(CLOCK, "key 0002")
 
 
 MISPLACED = [
