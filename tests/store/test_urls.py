@@ -1,8 +1,9 @@
-"""Which URL opens which store, and what is said of one that opens none."""
+"""Which URL opens which store, what is said of one that opens none, and what a closed or forked one refuses."""
 
 from __future__ import annotations
 
 import pickle
+import shutil
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -10,12 +11,21 @@ from typing import Any
 import pytest
 
 import handrail.store
-from handrail.errors import InvalidArgumentError, StoreError, StoreUnavailableError
+from handrail.errors import (
+    InvalidArgumentError,
+    SessionLockedError,
+    StoreError,
+    StoreReadOnlyError,
+    StoreUnavailableError,
+)
+from handrail.session import Session
 from handrail.store import SqliteStore
 from handrail.store.postgres import Server, harmless_address
 from handrail.testing import FakeClock
 from tests.kit import raises
-from tests.store.kit import session_row
+from tests.store.kit import NOW, filled, held, refused, session_row
+from tests.store.kit import call as a_call
+from tests.store.processes import refusal_in_fork
 from tests.wording import Wording
 
 
@@ -131,3 +141,54 @@ def test_it_says_what_was_given_and_what_is_expected(options: dict[str, Any], tm
     with raises(InvalidArgumentError, wording):
         handrail.store.open(**arguments)
     assert list(tmp_path.iterdir()) == []
+
+
+CLOCK = FakeClock()
+
+
+def test_closed_store_says_so(url: str, wording: Wording) -> None:
+    """To each use, also by a call; closing it again is no fault."""
+    store = handrail.store.open(url)
+    store.close()
+    store.close()
+    with refused(StoreError, wording, store):
+        list(store.rows())
+    with a_call(), refused(StoreError, wording, store):
+        store.connection().execute("SELECT 1")
+
+
+def test_process_that_is_forked_off_opens_the_store_anew(url: str, wording: Wording) -> None:
+    """A connection cannot be shared; the parent keeps the session that it has."""
+    with handrail.store.open(url) as store, handrail.store.open(url) as other:
+        held(store, CLOCK)
+        assert refusal_in_fork(store, lambda: list(store.rows())) == wording
+        assert list(store.rows()) == []
+        with pytest.raises(SessionLockedError):
+            other.acquire("s1", wait=NOW)
+
+
+def test_store_opened_for_reading_is_not_written_to(url: str, wording: Wording) -> None:
+    """Nor made; a session of it is neither opened nor waited for."""
+    with pytest.raises(StoreError) as raised:
+        handrail.store.open(url, read_only=True)
+    assert str(raised.value).replace(raised.value.store, "<store>") == wording
+    handrail.store.open(url).close()
+    with handrail.store.open(url, read_only=True) as store, handrail.store.open(url) as writable:
+        assert list(store.sessions()) == []
+        with refused(StoreReadOnlyError, wording, store):
+            store.create(session_row(CLOCK))
+        held(writable, CLOCK)
+        for session_id in ("s1", "s2"):
+            with refused(StoreReadOnlyError, wording, store):
+                Session.open(store, session_id, wait=timedelta(hours=1))
+
+
+def test_no_lock_is_made_where_a_store_is_opened_for_reading(tmp_path: Path) -> None:
+    """The folder stays as it was."""
+    filled(tmp_path / "desk.db", 3).close()
+    shutil.rmtree(tmp_path / "desk.db-holds")
+    with handrail.store.open(f"sqlite:///{tmp_path}/desk.db", read_only=True) as store:
+        before = sorted(tmp_path.rglob("*"))
+        with pytest.raises(StoreReadOnlyError):
+            Session.open(store, "s1")
+        assert sorted(tmp_path.rglob("*")) == before
