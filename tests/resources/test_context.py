@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
-from typing import Any, cast
+from typing import cast
 
 import pytest
 
@@ -30,12 +30,6 @@ def test_default_is_for_what_is_not_bound(wording: Wording) -> None:
     with raises(UnboundResourceError, wording) as caught:
         resources.get(Client, None)
     assert caught.value.needed_by == (Client,)
-
-
-def test_only_classes_are_asked_for(wording: Wording) -> None:
-    """A name is no type."""
-    with raises(ResourceError, wording):
-        ResourceRegistry().open().get(cast("Any", "Client"))
 
 
 @pytest.mark.requirement("M-06n")
@@ -469,27 +463,6 @@ def test_resource_that_is_built_while_its_call_ends_is_closed(wording: Wording) 
     thread.join()
     assert len(refused) == 1
     assert closed == ["late"]
-
-
-def test_slow_provider_of_one_call_keeps_no_other_call_waiting() -> None:
-    """Calls build under locks of their own: a handler that hangs in a provider hangs alone."""
-    first_builds, second_has_built = threading.Event(), threading.Event()
-
-    def provide(_resolver: object) -> Tracer:
-        if not first_builds.is_set():
-            first_builds.set()
-            second_has_built.wait()
-        return Tracer()
-
-    resources = opened(Binding(Tracer, provide, scope=Scope.TOOL_CALL))
-    first = resources.call_scope()
-    thread = threading.Thread(target=lambda: first.get(Tracer))
-    thread.start()
-    first_builds.wait()
-    second = resources.call_scope().get(Tracer)
-    second_has_built.set()
-    thread.join()
-    assert first.get(Tracer) is not second
 
 
 def test_missing_dependency_is_told_with_who_needs_it() -> None:

@@ -106,17 +106,6 @@ def test_only_the_holder_deletes_a_session(store: Store, clock: FakeClock, wordi
         store.check_lock(other, ENTRIES)
 
 
-def test_sessions_that_are_held_are_known(store: Store, clock: FakeClock) -> None:
-    """Those of this process, from the moment at which they are acquired until they are released."""
-    locks = [fill(store, clock, session_id) for session_id in ("s1", "s2")]
-    assert store.held_sessions() == {"s1", "s2"}
-    store.release(locks[0])
-    assert store.held_sessions() == {"s2"}
-    store.delete_session(locks[1])
-    store.release(locks[1])
-    assert store.held_sessions() == frozenset()
-
-
 def test_sessions_that_another_process_holds_are_known_to_readers(url: str) -> None:
     """As long as the process lives; a process that dies releases nothing, and its session is free."""
     with another_process(url, "hold") as holder, handrail.store.open(url, read_only=True) as store:

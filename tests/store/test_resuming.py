@@ -19,7 +19,7 @@ from handrail.runtime.ledger.effects import Claimed, ClaimRequest
 from handrail.session import Session
 from handrail.session.calls import CallRef
 from handrail.store import Store
-from handrail.store.locks import StoreOwner, is_of_this_process
+from handrail.store.locks import StoreOwner
 from handrail.store.postgres.server import Server
 from handrail.store.postgres.store import PostgresDriver
 from handrail.store.protocol import ClaimOwner, prove_owner
@@ -27,7 +27,7 @@ from handrail.store.sqlite.store import SqliteDriver, SqliteFile
 from handrail.testing import FakeClock
 from tests.extent import some
 from tests.runtime.ledger_calls import stop_renewing
-from tests.store.kit import NOW, running_row
+from tests.store.kit import NOW
 from tests.store.processes import (
     CHILD,
     CONFIGS,
@@ -247,15 +247,6 @@ def test_process_that_is_forked_off_does_not_keep_the_owner_of_its_parent_alive(
         other.kill()
         assert observer.lives(other.name) is False
         assert observer.lives(forked) is True
-
-
-def test_nothing_is_proved_to_claims_of_the_stores_of_this_process(url: str) -> None:
-    """Which of them live, its ledgers know."""
-    with handrail.store.open(url) as one, handrail.store.open(url) as other:
-        row = running_row(FakeClock())._replace(owner=ClaimOwner("s1", process=other.process()))
-        assert is_of_this_process(row.owner.process)
-        assert one.owner_lives(row) is None
-        assert other.owner_lives(row) is None
 
 
 @pytest.mark.parametrize("name", ["", "night/call_1", "a b c d e", "host - 1 0", "\ud800"])

@@ -27,7 +27,6 @@ from tests.store.kit import NOW, append, entries, held, refused, session_row, wr
 from tests.store.processes import SESSION, another_process, in_the_handler
 from tests.wording import Wording
 
-ROOT = Path(__file__).parents[2]
 PATIENCE = timedelta(seconds=60)
 
 
@@ -86,18 +85,6 @@ def test_process_that_dies_in_a_unit_leaves_nothing_behind(url: str) -> None:
             writer.kill()
             append(store, hold, 0, entries(1, 1), None)
         assert list(store.entries("s1")) == entries(1, 1)
-
-
-def test_two_stores_of_one_process_exclude_each_other(url: str) -> None:
-    """As two processes do."""
-    with handrail.store.open(url) as one, handrail.store.open(url) as other:
-        hold = one.acquire("s1", wait=NOW)
-        with pytest.raises(SessionLockedError):
-            other.acquire("s1", wait=NOW)
-        one.release(hold)
-        append(other, other.acquire("s1", wait=NOW), 0, entries(1, 1), None)
-        with pytest.raises(SessionLostError):
-            append(one, hold, 0, entries(1, 1), None)
 
 
 def test_store_that_waits_for_another_one_of_its_process_would_stop_the_loop(url: str, wording: Wording) -> None:

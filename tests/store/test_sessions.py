@@ -83,22 +83,6 @@ def test_record_of_a_call_is_its_newest_entry_in_a_log(store: Store, clock: Fake
     assert store.record_of_call("nobody", ONE) is None
 
 
-def test_newest_changes_of_a_slice_come_in_order(store: Store, clock: FakeClock) -> None:
-    """Those of the type within the range; an event that reducers took for themselves changes no slice."""
-    hold = held(store, clock)
-    event = entry(4)._replace(role="event")
-    append(store, hold, 0, [entry(1), entry(2, "c1", "desk:Plan"), entry(3), event, entry(5), entry(6)], None)
-
-    def numbers(**options: int) -> list[int]:
-        return [one.number for one in store.newest_changes("s1", "desk:Note", **options)]
-
-    assert store.newest_changes("s1", "desk:Note", after=0, until=6, limit=1) == [entry(6)]
-    assert numbers(after=0, until=6, limit=9) == [1, 3, 5, 6]
-    assert numbers(after=0, until=5, limit=2) == [3, 5]
-    assert numbers(after=1, until=4, limit=2) == [3]
-    assert store.newest_changes("nobody", "desk:Note", after=0, until=6, limit=2) == []
-
-
 def test_newest_checkpoint_that_covers_no_more_is_found(store: Store, clock: FakeClock) -> None:
     """Opening a session starts from its newest checkpoint, a fork from one that lies before it."""
     hold = held(store, clock)
@@ -111,16 +95,6 @@ def test_newest_checkpoint_that_covers_no_more_is_found(store: Store, clock: Fak
     assert store.checkpoint("s1", until=2) == Checkpoint(2, b"two")
     assert store.checkpoint("s1", until=1) is None
     assert store.checkpoint("nobody") is None
-
-
-def test_what_is_not_there_cannot_be_copied(store: Store, clock: FakeClock) -> None:
-    """Neither a session nor entries that nobody has written: then it is not the session that had them."""
-    with pytest.raises(SessionNotFoundError, match="'s1'"):
-        store.copy("s1", session_row(clock, "s2"))
-    held(store, clock)
-    with pytest.raises(SessionNotFoundError, match="'s1'"):
-        store.copy("s1", session_row(clock, "s2", head=1))
-    assert store.find("s2") is None
 
 
 # --------------------------------------------------------------------------------------------------------------- holds
@@ -136,18 +110,6 @@ def test_second_holder_is_told(store: Store, clock: FakeClock, wording: Wording)
     second = store.acquire("s1", wait=NOW)
     assert second.token != first.token
     store.check_lock(second, 0)
-
-
-def test_released_hold_writes_nothing(store: Store, clock: FakeClock, wording: Wording) -> None:
-    """The store compares tokens at each write."""
-    hold = held(store, clock)
-    store.release(hold)
-    store.release(hold)
-    with raises(SessionLostError, wording):
-        store.check_lock(hold, 0)
-    with raises(SessionLostError, wording):
-        append(store, hold, 0, entries(1, 1), None)
-    assert list(store.entries("s1")) == []
 
 
 def test_what_is_not_there_cannot_be_held(store: Store, clock: FakeClock, wording: Wording) -> None:

@@ -187,30 +187,6 @@ def sessions(database: Store, clock: FakeClock, number: int) -> list[tuple[Sessi
     return pairs
 
 
-def test_claims_of_a_group_are_granted_each_for_itself(database: Store, clock: FakeClock) -> None:
-    """Also where a key is taken, twice the same in one group, or the session is no longer held."""
-    (lock, taken), (other, _) = sessions(database, clock, 2)
-    lost = other._replace(token="0" * 32)
-    claims = [running_row(clock, key)._replace(partition="s0") for key in ("a", "b")]
-    twice = claims[0]._replace(effect_id="f" * 32)
-    strange = running_row(clock, "c")._replace(partition="s1")
-    with points() as reached:
-        answers = group(
-            database,
-            (EffectInsert(claims[0]), SessionHeld(lock)),
-            (EffectInsert(taken._replace(effect_id="e" * 32)),),
-            (EffectInsert(twice), SessionHeld(lock)),
-            (EffectInsert(strange), SessionHeld(lost)),
-            (EffectInsert(claims[1]),),
-        )
-    assert reached.count("unit-after-commit") == 1
-    assert (answers[0], answers[4]) == (None, None)
-    assert [answer.present for answer in answers[1:3] if isinstance(answer, RefusedWrite)] == [taken, claims[0]]
-    assert isinstance(answers[3], SessionLostError)
-    assert [database.get("s0", key) for key in ("a", "b")] == claims
-    assert database.get("s1", "c") is None
-
-
 def test_commit_that_is_refused_leaves_the_others_of_its_group_alone(database: Store, clock: FakeClock) -> None:
     """A lost lease, a lost session, entries that do not follow: nothing of those is written, all of the others is."""
     pairs = sessions(database, clock, 7)
@@ -298,7 +274,7 @@ def test_commits_of_a_group_are_written_in_one_transaction(database: Store, cloc
 
 
 def test_claims_of_a_group_bring_entries_if_they_are_granted(database: Store, clock: FakeClock) -> None:
-    """In one transaction; a claim that is refused adds nothing to its session, and leaves the others alone."""
+    """In one transaction; one that is refused, for its key (also within the group) or session, leaves others."""
 
     def claim(lock: SessionLock, row: EffectRow, *, head: int = 0) -> tuple[object, ...]:
         return (
@@ -309,14 +285,17 @@ def test_claims_of_a_group_bring_entries_if_they_are_granted(database: Store, cl
     (lock, taken), (lost, _), (behind, _), *others = sessions(database, clock, 5)
     claims = [running_row(clock, "a")._replace(partition=f"s{place}") for place in range(5)]
     granted = [claim(lock, row) for (lock, _), row in zip(others, claims[3:], strict=True)]
+    unsound, other = lost._replace(token="0" * 32), taken._replace(effect_id="e" * 32)
+    twice = EffectInsert(claims[4]._replace(effect_id="f" * 32))
     refused = (
-        claim(lock, taken._replace(effect_id="e" * 32)),
-        claim(lost._replace(token="0" * 32), claims[1]),
-        claim(behind, claims[2], head=5),
+        *(claim(lock, other), claim(unsound, claims[1]), claim(behind, claims[2], head=5)),
+        (EffectInsert(claims[1]), SessionHeld(unsound)),
     )
-    answers = group(database, *refused, *granted)
-    assert answers[0] == RefusedWrite(EffectInsert(taken._replace(effect_id="e" * 32)), taken)
-    assert [type(answer) for answer in answers[1:]] == [SessionLostError, SessionLostError, type(None), type(None)]
+    with points() as reached:
+        answers = group(database, *refused, *granted, (twice, SessionHeld(others[1][0])))
+    assert reached.count("unit-after-commit") == 1
+    assert (answers[0], answers[6]) == (RefusedWrite(EffectInsert(other), taken), RefusedWrite(twice, claims[4]))
+    assert [*map(type, answers[1:6])] == [SessionLostError, SessionLostError, SessionLostError, type(None), type(None)]
     with points() as reached:
         assert group(database, *granted, again=True) == [None] * 2
     assert reached.count("unit-after-commit") <= 1

@@ -29,7 +29,7 @@ from handrail.store.sql.driver import Durability
 from handrail.store.sql.units import write_unit
 from handrail.testing import FakeClock
 from handrail.transaction import RecordCommit, UnitOfWork
-from tests.kit import Note, executor, raises, tool
+from tests.kit import Note, executor, tool
 from tests.open_files import open_files
 from tests.store.kit import (
     NOW,
@@ -99,18 +99,6 @@ def test_query_whose_connection_is_lost_is_asked_once_more(url: str) -> None:
             driver.query(ending.format(9))
         with pytest.raises(StoreUnavailableError):
             driver.query("SELECT pg_cancel_backend(pg_backend_pid()), pg_sleep(60)")
-
-
-def test_session_that_was_taken_over_is_not_taken_back(url: str, wording: Wording) -> None:
-    """Whoever was quicker after the locks were lost has it."""
-    with handrail.store.open(doomed(url)) as store, handrail.store.open(url) as other:
-        hold = held(store, CLOCK)
-        end_connections(url)
-        taken = other.acquire("s1", wait=timedelta(minutes=1))
-        with raises(Exception, wording):
-            store.check_lock(hold, 0)
-        store.release(hold)
-        other.check_lock(taken, 0)
 
 
 def test_connection_lost_in_a_unit_leaves_nothing(url: str) -> None:

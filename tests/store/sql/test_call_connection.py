@@ -1,4 +1,4 @@
-"""What a handler writes through the store's own database, and what a call that may only read finds there."""
+"""What a handler writes through the store's own database, what a reading call finds there, and how the two end."""
 
 from __future__ import annotations
 
@@ -32,7 +32,6 @@ from handrail.store.sqlite.store import SqliteConnection, SqliteDriver, SqliteFi
 from handrail.testing import FakeClock
 from tests.kit import raises
 from tests.store.kit import (
-    CountingDriver,
     Record,
     add,
     call,
@@ -288,7 +287,7 @@ def test_a_reading_call_sees_one_state_and_holds_up_nobody(with_tea: Store) -> N
 
 def test_the_connection_of_a_reading_call_is_returned(tmp_path: Path) -> None:
     """However the call ends."""
-    driver = CountingDriver(SqliteFile(tmp_path / "desk.db"))
+    driver = _Counted(SqliteFile(tmp_path / "desk.db"), SqliteConnection)
     with SqlStore(driver) as store:
         with call("look", writes=False) as transaction:
             store.connection().execute("SELECT 1")
@@ -453,24 +452,6 @@ def test_handler_may_try_again_to_begin(tmp_path: Path) -> None:
             with_or_without.append(bool(driver.query(driver.types.find_table, ("orders",))))
         assert with_or_without == [False, True]
         assert driver.lent == 0
-
-
-def test_late_statement_takes_nothing_along_from_a_call_that_is_being_settled(orders: Store) -> None:
-    """It is refused, and what the call wrote before is kept."""
-    refused: list[TransactionClosedError] = []
-
-    def settle() -> None:
-        with pytest.raises(TransactionClosedError) as raised:
-            add(connection, "milk")
-        refused.append(raised.value)
-
-    with call() as transaction:
-        connection = orders.connection()
-        transaction.enlist(Record(orders, settle=settle))
-        add(connection, "tea")
-        transaction.commit()
-    assert len(refused) == 1
-    assert items(orders) == ["tea"]
 
 
 # --------------------------------------------------------------------------------------------------------- cancellation

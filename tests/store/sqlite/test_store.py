@@ -123,13 +123,6 @@ def test_file_in_which_another_program_writes_is_not_turned_into_a_store(tmp_pat
             SqliteStore(path, busy=timedelta(milliseconds=50))
 
 
-def test_error_of_a_folder_that_is_gone_is_that_of_the_disk(tmp_path: Path) -> None:
-    """Whether the disk is read-only cannot be looked up there."""
-    error = sqlite3.OperationalError("disk I/O error")
-    error.sqlite_errorcode = sqlite3.SQLITE_IOERR
-    assert type(SqliteFile(tmp_path / "gone" / "desk.db").translate(error)) is StoreUnavailableError
-
-
 def test_call_that_writes_keeps_the_file_to_itself(tmp_path: Path, wording: Wording) -> None:
     """What else the call would write is refused at once; only its signs of life go along with it."""
     row = running_row(CLOCK)
