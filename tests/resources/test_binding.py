@@ -7,13 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from handrail.errors import (
-    DuplicateBindingError,
-    InvalidArgumentError,
-    ProviderError,
-    ResourceError,
-    UnboundResourceError,
-)
+from handrail import errors
 from handrail.resources import Binding, Resolver, ResourceRegistry, Scope
 from tests.kit import raises
 from tests.resources.kit import Client, Config, English, Greeter, Tracer, Unchecked, Unweakable, opened
@@ -39,14 +33,14 @@ async def provide_async(_resolver: Resolver) -> Config:
 )
 def test_wrong_declaration_is_refused_at_once(make: Callable[[], object], wording: Wording) -> None:
     """The message says what to write instead."""
-    with raises(ResourceError, wording):
+    with raises(errors.ResourceError, wording):
         make()
 
 
 @pytest.mark.parametrize("protocol,value", [(Client, Config()), (Client, Client), (Greeter, Config()), (int, "5")])
 def test_instance_of_another_type_is_refused(protocol: type[Any], value: object, wording: Wording) -> None:
     """A class, an abstract class or a checkable protocol is held to what is given for it; the class is no instance."""
-    with raises(ProviderError, wording) as caught:
+    with raises(errors.ProviderError, wording) as caught:
         Binding.instance(protocol, value)
     assert caught.value.protocol is protocol
 
@@ -68,13 +62,13 @@ def test_none_may_be_bound_for_any_type() -> None:
 
 def test_none_in_a_mapping_is_refused(wording: Wording) -> None:
     """It is what a lookup that found nothing gives; whoever means it says so by `Binding.instance`."""
-    with raises(InvalidArgumentError, wording):
+    with raises(errors.InvalidArgumentError, wording):
         ResourceRegistry.build({Greeter: None})
 
 
 def test_participant_that_cannot_take_turns_is_refused(wording: Wording) -> None:
     """What calls are to undo must have a turn, or be able to be lent one."""
-    with raises(ProviderError, wording):
+    with raises(errors.ProviderError, wording):
         Binding.instance(Unweakable, Unweakable())
 
 
@@ -84,14 +78,14 @@ CLIENT = Binding(Client, lambda r: Client(r.get(Config).url))
 
 def test_type_is_bound_once(wording: Wording) -> None:
     """The error says how to let one win."""
-    with raises(DuplicateBindingError, wording) as caught:
+    with raises(errors.DuplicateBindingError, wording) as caught:
         ResourceRegistry.of(CONFIG, CLIENT, CONFIG)
     assert caught.value.protocol is Config
 
 
 def test_binding_under_another_type_is_refused(wording: Wording) -> None:
     """It would be found under a type that it does not promise; binding both is one line."""
-    with raises(ResourceError, wording):
+    with raises(errors.ResourceError, wording):
         ResourceRegistry.build({Greeter: CLIENT})
 
 
@@ -109,9 +103,9 @@ def test_registry_hands_out_what_was_given_and_nothing_that_must_be_made(wording
     registry = ResourceRegistry.of(CONFIG, CLIENT)
     assert registry.get(Config) == Config("there")
     assert registry.get(Tracer, None) is None
-    with raises(UnboundResourceError, wording):
+    with raises(errors.UnboundResourceError, wording):
         registry.get(Tracer)
-    with raises(ResourceError, wording):
+    with raises(errors.ResourceError, wording):
         registry.get(Client, None)
-    with raises(ResourceError, wording):
+    with raises(errors.ResourceError, wording):
         registry.get(cast("Any", "Client"))

@@ -33,22 +33,7 @@ from handrail.store.sql.statements import TABLES_VERSION
 from handrail.transaction import RecordCommit, UnitOfWork
 from tests.architecture.sources import ROOT
 from tests.kit import raises
-from tests.store.kit import (
-    CLOCK,
-    NOW,
-    append,
-    delete,
-    ended_row,
-    entries,
-    held,
-    insert,
-    record_commit,
-    refused,
-    replace,
-    running_row,
-    session_row,
-    written,
-)
+from tests.store import kit
 from tests.store.payments import DONE, AnotherProcess, desk, paid, pay_all
 from tests.store.postgres_server import doomed, doomed_name, end_connections, fresh_url
 from tests.wording import Wording
@@ -143,7 +128,7 @@ def test_files_that_are_taken_away_are_noticed_before_anything_is_written(
         with pytest.raises(StoreUnavailableError):  # a question that is not stored
             session.conversation.append({"role": "user", "content": "pay"})
         with raises(StoreUnavailableError, wording):
-            record_commit(store, "j1")
+            kit.record_commit(store, "j1")
         if elsewhere is not None:
             assert another_process.pay_all(url, world, FIRST) == [elsewhere]
         assert paid(world) == [f"order {order}" for order in FIRST]
@@ -203,16 +188,16 @@ def test_what_other_processes_may_do_to_the_files_is_no_fault(tmp_path: Path) ->
         with closing(sqlite3.connect(path)) as other, other:
             other.execute("CREATE TABLE large (x)")
             other.execute("INSERT INTO large VALUES (randomblob(400000))")
-        record_commit(store, "j1")
+        kit.record_commit(store, "j1")
         checkpointed(path)
-        record_commit(store, "j2")
+        kit.record_commit(store, "j2")
         sizes = path.stat().st_size
         with closing(sqlite3.connect(path)) as other, other:
             other.execute("DROP TABLE large")
         checkpointed(path, then="VACUUM")
         assert path.stat().st_size < sizes
-        record_commit(store, "j3")
-        record_commit(store, "j4")
+        kit.record_commit(store, "j3")
+        kit.record_commit(store, "j4")
         assert all(map(store.is_committed, ("j1", "j2", "j3", "j4")))
 
 
@@ -325,7 +310,7 @@ def test_a_server_that_takes_no_writes_is_named_as_one(tmp_path: Path, wording: 
                 end_connections(url)
                 assert refusals(pay_all(executor, [2])) == wording
                 with pytest.raises(StoreReadOnlyError, match="default_transaction_read_only"):
-                    record_commit(store, "j1")
+                    kit.record_commit(store, "j1")
                 admin.execute(f"ALTER ROLE {role} RESET default_transaction_read_only".encode())
                 end_connections(url)
                 assert pay_all(executor, [1, 2]) == [DONE, DONE]
@@ -339,18 +324,18 @@ def test_a_server_that_takes_no_writes_is_named_as_one(tmp_path: Path, wording: 
 Write = Callable[[Store, SessionLock, EffectRow], object]
 
 WRITES: dict[str, Write] = {
-    "create": lambda store, _lock, _row: store.create(session_row(CLOCK, "new")),
-    "copy": lambda store, _lock, _row: store.copy("s1", session_row(CLOCK, "fork", head=1)),
-    "acquire": lambda store, _lock, _row: store.acquire("s2", wait=NOW),
-    "append": lambda store, lock, _row: append(store, lock, 1, entries(2, 2), None),
-    "insert": lambda store, _lock, _row: insert(store, running_row(CLOCK, "new")),
-    "replace": lambda store, _lock, row: replace(store, row, row._replace(status="unknown")),
-    "delete": lambda store, _lock, row: delete(store, row),
+    "create": lambda store, _lock, _row: store.create(kit.session_row(kit.CLOCK, "new")),
+    "copy": lambda store, _lock, _row: store.copy("s1", kit.session_row(kit.CLOCK, "fork", head=1)),
+    "acquire": lambda store, _lock, _row: store.acquire("s2", wait=kit.NOW),
+    "append": lambda store, lock, _row: kit.append(store, lock, 1, kit.entries(2, 2), None),
+    "insert": lambda store, _lock, _row: kit.insert(store, kit.running_row(kit.CLOCK, "new")),
+    "replace": lambda store, _lock, row: kit.replace(store, row, row._replace(status="unknown")),
+    "delete": lambda store, _lock, row: kit.delete(store, row),
     "unit": lambda store, lock, row: store.apply(
-        UnitOfWork((EffectChange(row, None), SessionAppend(lock, 1, tuple(entries(2, 2))), RecordCommit("j1")))
+        UnitOfWork((EffectChange(row, None), SessionAppend(lock, 1, tuple(kit.entries(2, 2))), RecordCommit("j1")))
     ),
-    "commit record": lambda store, _lock, _row: record_commit(store, "j1"),
-    "remove_expired": lambda store, _lock, _row: store.remove_expired(CLOCK.now()),
+    "commit record": lambda store, _lock, _row: kit.record_commit(store, "j1"),
+    "remove_expired": lambda store, _lock, _row: store.remove_expired(kit.CLOCK.now()),
     "delete_session": lambda store, lock, _row: store.delete_session(lock),
 }
 
@@ -373,7 +358,7 @@ def another_version(url: str) -> Generator[type[StoreError]]:
 @contextmanager
 def busy(url: str) -> Generator[type[StoreError]]:
     """Another process writes."""
-    with written(Path(url.removeprefix("sqlite:///"))):
+    with kit.written(Path(url.removeprefix("sqlite:///"))):
         yield StoreUnavailableError
 
 
@@ -410,12 +395,12 @@ def test_write_that_fails_changes_nothing_and_may_be_repeated(tmp_path: Path, fa
     with ExitStack() as stack:
         is_file = fault.startswith("sqlite")
         url = f"sqlite:///{tmp_path}/desk.db" if is_file else stack.enter_context(fresh_url())
-        store = stack.enter_context(handrail.store.open(url, busy=NOW if is_file else timedelta(seconds=20)))
-        lock, row = held(store, CLOCK), running_row(CLOCK)
-        append(store, lock, 0, entries(1, 1), None)
-        store.create(session_row(CLOCK, "s2"))
-        insert(store, row)
-        insert(store, ended_row(CLOCK, 1, expires=NOW))
+        store = stack.enter_context(handrail.store.open(url, busy=kit.NOW if is_file else timedelta(seconds=20)))
+        lock, row = kit.held(store, kit.CLOCK), kit.running_row(kit.CLOCK)
+        kit.append(store, lock, 0, kit.entries(1, 1), None)
+        store.create(kit.session_row(kit.CLOCK, "s2"))
+        kit.insert(store, row)
+        kit.insert(store, kit.ended_row(kit.CLOCK, 1, expires=kit.NOW))
         before = contents(store)
         with FAULTS[fault](url) as error, pytest.raises(error):
             WRITES[write](store, lock, row)
@@ -432,7 +417,7 @@ def test_no_call_is_made_over_tables_whose_version_has_changed(url: str, tmp_pat
         assert pay_all(executor, FIRST) == [DONE] * 3
         with another_version(url):
             assert refusals(pay_all(executor, SECOND)) == wording
-            with refused(StoreVersionError, wording, store) as raised:
-                record_commit(store, "j1")
+            with kit.refused(StoreVersionError, wording, store) as raised:
+                kit.record_commit(store, "j1")
             assert (raised.value.version, raised.value.supported_version) == (TABLES_VERSION + 1, TABLES_VERSION)
     assert paid(world) == [f"order {order}" for order in FIRST]

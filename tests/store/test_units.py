@@ -13,15 +13,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from handrail import crash_points, store
-from handrail.errors import (
-    AppliedMeanwhileError,
-    LeaseLostError,
-    SessionError,
-    SessionLostError,
-    StoreError,
-    StoreUnavailableError,
-)
+from handrail import crash_points, errors, store
 from handrail.session.persistence.protocol import (
     AnswerChange,
     AnswerRow,
@@ -37,21 +29,7 @@ from handrail.store.sql.units import PendingUnit, UnitAnswer
 from handrail.store.sqlite.store import SqliteStore
 from handrail.testing import FakeClock
 from handrail.transaction import RecordCommit, UnitOfWork
-from tests.store.kit import (
-    Stop,
-    append,
-    at_point,
-    committer_of,
-    delete,
-    entries,
-    fail,
-    held,
-    insert,
-    points,
-    record_commit,
-    replace,
-    running_row,
-)
+from tests.store import kit
 from tests.store.postgres_server import doomed, end_connections, fresh_url, server_url
 from tests.store.stores import STORES
 from tests.wording import Wording
@@ -64,69 +42,69 @@ def unknown(row: EffectRow) -> EffectRow:
 
 def test_unit_of_which_one_write_is_refused_leaves_nothing(store: Store, clock: FakeClock) -> None:
     """Whichever it is: a key that is taken, a row that has changed, or one that is gone."""
-    stays, doomed, hold = running_row(clock), running_row(clock, "gone"), held(store, clock)
-    insert(store, stays)
-    insert(store, doomed)
-    append(store, hold, 0, entries(1, 1), Checkpoint(1, b"one"))
-    record_commit(store, "j1")
+    stays, doomed, hold = kit.running_row(clock), kit.running_row(clock, "gone"), kit.held(store, clock)
+    kit.insert(store, stays)
+    kit.insert(store, doomed)
+    kit.append(store, hold, 0, kit.entries(1, 1), Checkpoint(1, b"one"))
+    kit.record_commit(store, "j1")
     taken = EffectInsert(stays._replace(effect_id="2" * 32))
-    changed, absent = EffectChange(stays._replace(fence=7), None), EffectChange(running_row(clock, "none"), None)
+    changed, absent = EffectChange(stays._replace(fence=7), None), EffectChange(kit.running_row(clock, "none"), None)
     for write, present in ((taken, stays), (changed, stays), (absent, None)):
         writes = (
-            EffectInsert(running_row(clock, "new")),
+            EffectInsert(kit.running_row(clock, "new")),
             EffectChange(doomed, None),
-            SessionAppend(hold, 1, tuple(entries(2, 3)), Checkpoint(3, b"three")),
+            SessionAppend(hold, 1, tuple(kit.entries(2, 3)), Checkpoint(3, b"three")),
             RecordCommit("j2"),
             write,
         )
         assert store.apply(UnitOfWork(writes)) == RefusedWrite(write, present)
         assert {row.key: row for row in store.rows()} == {stays.key: stays, "gone": doomed}
-        assert list(store.entries("s1")) == entries(1, 1)
+        assert list(store.entries("s1")) == kit.entries(1, 1)
         assert store.checkpoint("s1") == Checkpoint(1, b"one")
         assert (store.is_committed("j1"), store.is_committed("j2")) == (True, False)
 
 
 def test_unit_that_was_written_already_changes_nothing(store: Store, clock: FakeClock) -> None:
     """Its answer was lost, so it is repeated: it is answered as if it had been written now."""
-    row, added, hold = running_row(clock), running_row(clock, "added"), held(store, clock)
-    insert(store, row)
+    row, added, hold = kit.running_row(clock), kit.running_row(clock, "added"), kit.held(store, clock)
+    kit.insert(store, row)
     units = [
-        UnitOfWork((EffectChange(row, unknown(row)), SessionAppend(hold, 0, tuple(entries(1, 2))), RecordCommit("j"))),
-        UnitOfWork((EffectInsert(added), RecordCommit("j2"))),
+        (EffectChange(row, unknown(row)), SessionAppend(hold, 0, tuple(kit.entries(1, 2))), RecordCommit("j")),
+        (EffectInsert(added), RecordCommit("j2")),
     ]
     for _ in range(2):
-        assert [store.apply(unit) for unit in units] == [None] * 2
+        assert [store.apply(UnitOfWork(writes)) for writes in units] == [None] * 2
     assert {one.key: one for one in store.rows()} == {row.key: unknown(row), "added": added}
-    assert list(store.entries("s1")) == entries(1, 2)
+    assert list(store.entries("s1")) == kit.entries(1, 2)
 
 
 def test_watcher_is_notified_when_the_unit_counts(store: Store, clock: FakeClock) -> None:
     """After the commit, and never of a unit that was refused."""
     notified: list[EffectRow | None] = []
-    row, taken = running_row(clock), running_row(clock, "taken")
-    insert(store, taken)
+    row, taken = kit.running_row(clock), kit.running_row(clock, "taken")
+    kit.insert(store, taken)
     store.watch("s1", row.key, notified.append)
     assert store.apply(UnitOfWork((EffectInsert(row), EffectInsert(taken._replace(fence=2))))) is not None
     assert notified == []
     assert store.apply(UnitOfWork((EffectInsert(row), EffectChange(taken, None)))) is None
-    assert replace(store, row, unknown(row))
+    assert kit.replace(store, row, unknown(row))
     assert notified == [row, unknown(row)]
 
 
 def test_a_done_effect_is_marked_as_applied_once(store: Store, clock: FakeClock) -> None:
     """The mark is compared and set: not for another effect of the key, nor one that runs. A unit may be repeated."""
     now = clock.now()
-    waits = running_row(clock)._replace(
+    waits = kit.running_row(clock)._replace(
         status="done", lease_until=None, completed_at=now, expires_at=now, message="paid", value=b"1"
     )
-    insert(store, waits)
-    insert(store, running_row(clock, "runs"))
-    hold = held(store, clock)
+    kit.insert(store, waits)
+    kit.insert(store, kit.running_row(clock, "runs"))
+    hold = kit.held(store, clock)
     woken: list[EffectRow | None] = []
     store.watch("s1", waits.key, woken.append)
     marked = waits._replace(applied_at=now, expires_at=None)
-    unit = UnitOfWork((MarkApplied(waits, marked), SessionAppend(hold, 0, tuple(entries(1, 1)), None)))
-    other, runs = waits._replace(effect_id="7" * 32), running_row(clock, "runs")
+    unit = UnitOfWork((MarkApplied(waits, marked), SessionAppend(hold, 0, tuple(kit.entries(1, 1)), None)))
+    other, runs = waits._replace(effect_id="7" * 32), kit.running_row(clock, "runs")
     for write in (MarkApplied(other, marked), MarkApplied(runs, runs._replace(applied_at=now))):
         present = store.get("s1", write.before.key)
         assert store.apply(UnitOfWork((write, *unit.writes[1:]))) == RefusedWrite(write, present)
@@ -136,26 +114,26 @@ def test_a_done_effect_is_marked_as_applied_once(store: Store, clock: FakeClock)
     assert store.apply(unit) is None
     clock.advance(timedelta(seconds=1))
     again = MarkApplied(waits, marked._replace(applied_at=clock.now()))
-    refusal = store.apply(UnitOfWork((again, SessionAppend(hold, 1, tuple(entries(2, 2)), None))))
+    refusal = store.apply(UnitOfWork((again, SessionAppend(hold, 1, tuple(kit.entries(2, 2)), None))))
     assert refusal == RefusedWrite(again, marked)
     assert refusal is not None
     error = refusal.error()
-    assert isinstance(error, AppliedMeanwhileError)
+    assert isinstance(error, errors.AppliedMeanwhileError)
     assert error.key == waits.key
-    assert list(store.entries("s1")) == entries(1, 1)
+    assert list(store.entries("s1")) == kit.entries(1, 1)
 
 
 def test_change_is_refused_for_the_row_of_another_call_with_the_same_fence(store: Store, clock: FakeClock) -> None:
     """Of two calls that claim a failed effect again one is refused; if it is cancelled then, it withdraws its own."""
-    failed = running_row(clock)._replace(status="failed", completed_at=clock.now(), lease_until=None)
-    insert(store, failed)
-    first = running_row(clock)._replace(fence=failed.fence + 1)
+    failed = kit.running_row(clock)._replace(status="failed", completed_at=clock.now(), lease_until=None)
+    kit.insert(store, failed)
+    first = kit.running_row(clock)._replace(fence=failed.fence + 1)
     second = first._replace(owner=first.owner._replace(call_id="another"))
-    assert replace(store, failed, first)
+    assert kit.replace(store, failed, first)
     for write in (EffectChange(second, second._replace(status="failed")), EffectChange(second, None)):
         assert store.apply(UnitOfWork((write,))) == RefusedWrite(write, first)
         assert store.apply(UnitOfWork((write, RecordCommit("j")))) == RefusedWrite(write, first)
-    assert replace(store, first, unknown(first))
+    assert kit.replace(store, first, unknown(first))
 
 
 def group(database: Store, *units: Sequence[object], again: bool = False) -> list[UnitAnswer]:
@@ -163,7 +141,7 @@ def group(database: Store, *units: Sequence[object], again: bool = False) -> lis
     pending = [PendingUnit(UnitOfWork(tuple(unit))) for unit in units]
     for unit in pending:
         unit.may_be_written = again
-    return list(committer_of(database).write(pending))
+    return list(kit.committer_of(database).write(pending))
 
 
 def done(row: EffectRow) -> EffectRow:
@@ -173,7 +151,7 @@ def done(row: EffectRow) -> EffectRow:
 
 def commit_of(lock: SessionLock, row: EffectRow, *, head: int = 0) -> tuple[object, ...]:
     """A unit that commits a call."""
-    appended = SessionAppend(lock, head, tuple(entries(head + 1, head + 2)), Checkpoint(head + 2, b"c"))
+    appended = SessionAppend(lock, head, tuple(kit.entries(head + 1, head + 2)), Checkpoint(head + 2, b"c"))
     return (EffectChange(row, done(row)), appended, RecordCommit(f"journal-{lock.session_id}"))
 
 
@@ -181,9 +159,9 @@ def sessions(database: Store, clock: FakeClock, number: int) -> list[tuple[Sessi
     """Sessions that are held, each with a running effect."""
     pairs: list[tuple[SessionLock, EffectRow]] = []
     for place in range(number):
-        row = running_row(clock)._replace(partition=f"s{place}", effect_id=f"{place:032x}")
-        insert(database, row)
-        pairs.append((held(database, clock, f"s{place}"), row))
+        row = kit.running_row(clock)._replace(partition=f"s{place}", effect_id=f"{place:032x}")
+        kit.insert(database, row)
+        pairs.append((kit.held(database, clock, f"s{place}"), row))
     return pairs
 
 
@@ -197,15 +175,15 @@ def test_commit_that_is_refused_leaves_the_others_of_its_group_alone(database: S
         commit_of(pairs[1][0], moved._replace(fence=9)),
         commit_of(gap, gap_row, head=7),
         *(commit_of(*one) for one in others),
-        (SessionAppend(unsorted[0], 0, tuple(entries(2, 3)), None),),
+        (SessionAppend(unsorted[0], 0, tuple(kit.entries(2, 3)), None),),
     ]
     answers = group(database, *units)
-    assert isinstance(answers.pop(), SessionError)
-    surrogate = SessionAppend(odd[0], 0, (entries(1, 1)[0]._replace(reply="\ud800"),), None)
-    assert isinstance(group(database, (surrogate,), commit_of(*odd))[0], StoreError)
-    assert isinstance(answers[0], SessionLostError)
+    assert isinstance(answers.pop(), errors.SessionError)
+    surrogate = SessionAppend(odd[0], 0, (kit.entries(1, 1)[0]._replace(reply="\ud800"),), None)
+    assert isinstance(group(database, (surrogate,), commit_of(*odd))[0], errors.StoreError)
+    assert isinstance(answers[0], errors.SessionLostError)
     assert isinstance(answers[1], RefusedWrite)
-    assert isinstance(answers[2], SessionLostError)
+    assert isinstance(answers[2], errors.SessionLostError)
     assert answers[3:] == [None, None]
     for lock, row in pairs[:3]:
         assert database.get(lock.session_id, row.key) == row
@@ -213,7 +191,7 @@ def test_commit_that_is_refused_leaves_the_others_of_its_group_alone(database: S
         assert not database.is_committed(f"journal-{lock.session_id}")
     for lock, row in others:
         assert database.get(lock.session_id, row.key) == done(row)
-        assert list(database.entries(lock.session_id)) == entries(1, 2)
+        assert list(database.entries(lock.session_id)) == kit.entries(1, 2)
 
 
 @pytest.mark.parametrize("point", ["unit-group-written", "unit-after-commit"])
@@ -226,7 +204,7 @@ def test_connection_that_is_lost_in_a_group_loses_and_repeats_nothing(clock: Fak
             crash_points.arm(None)
             counts.append(end_connections(url))
 
-        with at_point(point, end):
+        with kit.at_point(point, end):
             assert group(database, *(commit_of(*pair) for pair in pairs)) == [None] * 3
         assert counts > [0]
         assert [len(list(database.entries(lock.session_id))) for lock, _ in pairs] == [2] * 3
@@ -239,7 +217,7 @@ def test_group_that_cannot_be_begun_is_written_by_none(tmp_path: Path, clock: Fa
         pairs = sessions(database, clock, 3)
         with closing(sqlite3.connect(path, isolation_level=None)) as other:
             other.execute("BEGIN IMMEDIATE")
-            with pytest.raises(StoreUnavailableError):
+            with pytest.raises(errors.StoreUnavailableError):
                 group(database, *(commit_of(*one) for one in pairs))
             assert list(database.entries("s0")) == []  # reading does not wait
         assert group(database, *(commit_of(*one) for one in pairs)) == [None] * 3
@@ -247,7 +225,7 @@ def test_group_that_cannot_be_begun_is_written_by_none(tmp_path: Path, clock: Fa
 
 def test_without_pipelines_units_are_statements_of_their_own(clock: FakeClock) -> None:
     """For a pooler that does not support them."""
-    with fresh_url() as url, store.open(url, clock=clock, pipelines=False) as database, points() as reached:
+    with fresh_url() as url, store.open(url, clock=clock, pipelines=False) as database, kit.points() as reached:
         pairs = sessions(database, clock, 2)
         for lock, row in pairs:
             assert database.submit(UnitOfWork(commit_of(lock, row))).result() is None
@@ -259,16 +237,16 @@ def test_commits_of_a_group_are_written_in_one_transaction(database: Store, cloc
     """Rows, entries, checkpoints and journals of all sessions; known again when the answer was lost, with a claim."""
     pairs = sessions(database, clock, 5)
     units = [commit_of(*session) for session in pairs]
-    with points() as reached:
+    with kit.points() as reached:
         assert group(database, *units) == [None] * 5
     assert reached.count("unit-after-commit") == 1
-    claim = (EffectInsert(running_row(clock, "a")._replace(partition="s0")), SessionHeld(pairs[0][0]))
+    claim = (EffectInsert(kit.running_row(clock, "a")._replace(partition="s0")), SessionHeld(pairs[0][0]))
     assert group(database, claim) == [None]
     assert group(database, *units, claim, again=True) == [None] * 6
     for lock, row in pairs:
         name = lock.session_id
         assert database.get(name, row.key) == done(row)
-        assert list(database.entries(name)) == entries(1, 2)
+        assert list(database.entries(name)) == kit.entries(1, 2)
         assert database.checkpoint(name) == Checkpoint(2, b"c")
         assert database.is_committed(f"journal-{name}")
 
@@ -279,11 +257,11 @@ def test_claims_of_a_group_bring_entries_if_they_are_granted(database: Store, cl
     def claim(lock: SessionLock, row: EffectRow, *, head: int = 0) -> tuple[object, ...]:
         return (
             EffectInsert(row),
-            SessionAppend(lock, head, tuple(entries(head + 1, head + 2)), Checkpoint(head + 2, b"c")),
+            SessionAppend(lock, head, tuple(kit.entries(head + 1, head + 2)), Checkpoint(head + 2, b"c")),
         )
 
     (lock, taken), (lost, _), (behind, _), *others = sessions(database, clock, 5)
-    claims = [running_row(clock, "a")._replace(partition=f"s{place}") for place in range(5)]
+    claims = [kit.running_row(clock, "a")._replace(partition=f"s{place}") for place in range(5)]
     granted = [claim(lock, row) for (lock, _), row in zip(others, claims[3:], strict=True)]
     unsound, other = lost._replace(token="0" * 32), taken._replace(effect_id="e" * 32)
     twice = EffectInsert(claims[4]._replace(effect_id="f" * 32))
@@ -291,29 +269,29 @@ def test_claims_of_a_group_bring_entries_if_they_are_granted(database: Store, cl
         *(claim(lock, other), claim(unsound, claims[1]), claim(behind, claims[2], head=5)),
         (EffectInsert(claims[1]), SessionHeld(unsound)),
     )
-    with points() as reached:
+    with kit.points() as reached:
         answers = group(database, *refused, *granted, (twice, SessionHeld(others[1][0])))
     assert reached.count("unit-after-commit") == 1
     assert (answers[0], answers[6]) == (RefusedWrite(EffectInsert(other), taken), RefusedWrite(twice, claims[4]))
-    assert [*map(type, answers[1:6])] == [SessionLostError, SessionLostError, SessionLostError, type(None), type(None)]
-    with points() as reached:
+    assert [*map(type, answers[1:6])] == [*[errors.SessionLostError] * 3, *[type(None)] * 2]
+    with kit.points() as reached:
         assert group(database, *granted, again=True) == [None] * 2
     assert reached.count("unit-after-commit") <= 1
     assert [database.get(f"s{place}", "a") for place in range(5)] == [None, None, None, *claims[3:]]
-    assert [list(database.entries(f"s{place}")) for place in range(5)] == [[], [], [], entries(1, 2), entries(1, 2)]
+    assert [list(database.entries(f"s{place}")) for place in range(5)] == [*[[]] * 3, *[kit.entries(1, 2)] * 2]
     assert database.checkpoint("s3") == Checkpoint(2, b"c")
 
 
 @pytest.mark.parametrize("point", ["", "unit-begun", "unit-ledger-written", "unit-before-commit"])
 def test_unit_that_cannot_go_on_is_undone(store: Store, clock: FakeClock, point: str) -> None:
     """Whatever is raised at a point on the way to its commit; the store can be used afterwards."""
-    row, hold = running_row(clock), held(store, clock)
-    unit = UnitOfWork((EffectInsert(row), SessionAppend(hold, 0, tuple(entries(1, 1)))))
+    row, hold = kit.running_row(clock), kit.held(store, clock)
+    unit = UnitOfWork((EffectInsert(row), SessionAppend(hold, 0, tuple(kit.entries(1, 1)))))
     if point:
-        with at_point(point, fail), pytest.raises(Stop):
+        with kit.at_point(point, kit.fail), pytest.raises(kit.Stop):
             store.apply(unit)
         assert list(store.rows()) == []
-    with points() as reached:
+    with kit.points() as reached:
         assert store.apply(unit) is None
     assert reached == [
         *("unit-begun", "unit-ledger-written", "unit-session-written", "unit-before-commit", "unit-after-commit")
@@ -335,22 +313,23 @@ def test_row_that_has_changed_is_neither_replaced_nor_deleted(
     store: LedgerStore, clock: FakeClock, change: Callable[[EffectRow], EffectRow]
 ) -> None:
     """A writer that has seen another row than the one that stands changes nothing."""
-    before = running_row(clock)
+    before = kit.running_row(clock)
     present = change(before)
-    insert(store, present)
-    assert not replace(store, before, before._replace(note="zombie"))
-    assert not delete(store, before)
+    kit.insert(store, present)
+    assert not kit.replace(store, before, before._replace(note="zombie"))
+    assert not kit.delete(store, before)
     assert store.get("s1", before.key) == present
 
 
 def test_all_columns_come_back(store: LedgerStore, clock: FakeClock) -> None:
     """A store keeps every column as it was: times with their zone, bytes, falsy values."""
     now = clock.now()
-    owner, later = ClaimOwner("s/1", None, "cäll/1", "a b 1 2"), now + timedelta(microseconds=1)
-    row = running_row(clock, "session:pay:ü\n'; --", partition="", effect_id="f" * 32)._replace(owner=owner, fence=7)
-    row = row._replace(status="done", lease_until=None, completed_at=now, expires_at=later, message="", note="nöte")
-    row = row._replace(value=b'{"a":null}', exclude_value_from_context=True, arguments=b"{}", applied_at=later)
-    insert(store, row)
+    owner, span = ClaimOwner("s/1", None, "cäll/1", "a b 1 2"), timedelta(microseconds=1)
+    row = kit.running_row(clock, "session:pay:ü\n'; --", partition="", effect_id="f" * 32)
+    row = row._replace(owner=owner, status="done", fence=7, lease_until=None, message="", value=b'{"a":null}')
+    row = row._replace(completed_at=now, expires_at=now + span, applied_at=now + 2 * span, note="nöte")
+    row = row._replace(exclude_value_from_context=True, arguments=b'{"order":1}')
+    kit.insert(store, row)
     assert store.get("", row.key) == row
     assert list(store.rows()) == [row]
 
@@ -365,25 +344,25 @@ def test_the_key_for_hashes_is_random_and_stays(store: LedgerStore) -> None:
 
 def test_an_expired_lease_hides_no_other(store: Store, clock: FakeClock) -> None:
     """Every running effect of a session is looked at; those within their lease are returned."""
-    late = running_row(clock)._replace(key="a", lease_until=clock.now())
-    insert(store, late)
+    late = kit.running_row(clock)._replace(key="a", lease_until=clock.now())
+    kit.insert(store, late)
     held = late._replace(key="b", effect_id="2" * 32, lease_until=clock.now() + timedelta(minutes=1))
-    insert(store, held)
+    kit.insert(store, held)
     (found,) = store.end_leases_of_dead("s1")
     assert found.key == "b"
 
 
 def test_a_refused_write_says_what_the_call_has_lost(clock: FakeClock, wording: Wording) -> None:
     """Its claim, its turn to apply, or the right to answer."""
-    row = running_row(clock)
+    row = kit.running_row(clock)
     claim = RefusedWrite(EffectInsert(row)).error()
-    assert isinstance(claim, LeaseLostError)
+    assert isinstance(claim, errors.LeaseLostError)
     assert (claim.key, claim.fence) == (row.key, row.fence)
     applied = RefusedWrite(MarkApplied(row, row._replace(applied_at=clock.now()))).error()
-    assert isinstance(applied, AppliedMeanwhileError)
+    assert isinstance(applied, errors.AppliedMeanwhileError)
     assert applied.key == row.key
     answered = RefusedWrite(AnswerChange(None, AnswerRow("s1", "r1", "c1", clock.now(), b"{}"))).error()
-    assert isinstance(answered, SessionError)
+    assert isinstance(answered, errors.SessionError)
     assert str(answered) == wording
 
 
@@ -400,7 +379,7 @@ def unknown_row(partition: str, key: str = "call:r/c", tool: str = "pay") -> Eff
 def test_sessions_that_are_named_after_another_are_below_it(store: Store) -> None:
     """And no others, however a database sorts their ids."""
     for partition in (*BESIDE, *BELOW):
-        assert insert(store, unknown_row(partition)) is None
+        assert kit.insert(store, unknown_row(partition)) is None
     assert {row.partition for row in store.effects_below("s")} == set(BELOW)
     assert {row.partition for row in store.unresolved_slots("s", "pay")} == set(BELOW)
     assert {row.partition for row in store.unresolved_slots("s/1", "pay")} == {"s/1", "s/1/2"}
@@ -422,7 +401,7 @@ def test_what_is_written_below_a_session_is_noted(store: Store) -> None:
     """Also after the session has been asked for."""
     assert store.unresolved_slots("s", "pay") == ()
     row = unknown_row("s/1")
-    assert insert(store, row) is None
+    assert kit.insert(store, row) is None
     assert store.unresolved_slots("s", "pay") == (row,)
     now = store.now()
     done = row._replace(status="done", completed_at=now)
@@ -471,16 +450,16 @@ interrupts: list[KeyboardInterrupt] = []
 
 def test_interrupt_in_the_middle_of_a_unit_leaves_it_whole(clock: FakeClock) -> None:
     """Nothing undoes a unit in memory, so it is written to its end; then the interrupt propagates."""
-    store, row = MemoryStore(clock=clock), running_row(clock)
-    hold = held(store, clock)
+    store, row = MemoryStore(clock=clock), kit.running_row(clock)
+    hold = kit.held(store, clock)
     unit = UnitOfWork(
-        (EffectInsert(row), SessionAppend(hold, 0, tuple(entries(1, 2))), RecordCommit(Interrupting("j")))
+        (EffectInsert(row), SessionAppend(hold, 0, tuple(kit.entries(1, 2))), RecordCommit(Interrupting("j")))
     )
     interrupts.append(KeyboardInterrupt())
     with pytest.raises(KeyboardInterrupt):
         store.apply(unit)
     assert list(store.rows()) == [row]
-    assert list(store.entries("s1")) == entries(1, 2)
+    assert list(store.entries("s1")) == kit.entries(1, 2)
     assert store.is_committed("j")
     assert store.apply(unit) is None
 
@@ -488,14 +467,14 @@ def test_interrupt_in_the_middle_of_a_unit_leaves_it_whole(clock: FakeClock) -> 
 @pytest.mark.parametrize("is_there", [False, True])
 def test_one_of_many_threads_writes_a_row(store: LedgerStore, clock: FakeClock, *, is_there: bool) -> None:
     """Of all that insert one key at once, or replace its row, one does; the others are told of the row."""
-    start, before = threading.Barrier(THREADS), running_row(clock)
+    start, before = threading.Barrier(THREADS), kit.running_row(clock)
     rows = [before._replace(fence=2, owner=ClaimOwner(call_id=str(number))) for number in range(THREADS)]
     if is_there:
-        insert(store, before)
+        kit.insert(store, before)
 
     def write(row: EffectRow) -> bool:
         start.wait()
-        return replace(store, before, row) if is_there else insert(store, row) is None
+        return kit.replace(store, before, row) if is_there else kit.insert(store, row) is None
 
     with ThreadPoolExecutor(THREADS) as pool:
         answers = list(pool.map(write, rows))

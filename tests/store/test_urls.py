@@ -11,13 +11,7 @@ from typing import Any
 import pytest
 
 import handrail.store
-from handrail.errors import (
-    InvalidArgumentError,
-    SessionLockedError,
-    StoreError,
-    StoreReadOnlyError,
-    StoreUnavailableError,
-)
+from handrail import errors
 from handrail.session import Session
 from handrail.store import SqliteStore
 from handrail.store.postgres import Server, harmless_address
@@ -46,7 +40,7 @@ def test_file_is_opened_by_its_path(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 )
 def test_other_urls_are_told_the_three_forms(url: str, wording: Wording) -> None:
     """Whoever mistypes a URL reads what it could have been."""
-    with raises(StoreError, wording) as raised:
+    with raises(errors.StoreError, wording) as raised:
         handrail.store.open(url)
     for form in ("memory:", "sqlite:///desk.db", "postgresql://"):
         assert form in str(raised.value)
@@ -78,7 +72,7 @@ def test_other_urls_are_told_the_three_forms(url: str, wording: Wording) -> None
 )
 def test_passwords_are_never_shown(url: str) -> None:
     """Neither in what an error says, nor in what it came from, nor in what it names; nor a part of one."""
-    with pytest.raises(StoreError) as raised:
+    with pytest.raises(errors.StoreError) as raised:
         handrail.store.open(url)
     error: BaseException | None = raised.value
     while error is not None:
@@ -103,7 +97,7 @@ def test_an_address_is_shown_by_what_is_known_to_be_harmless(conninfo: str, show
 
 def test_server_that_is_not_there_is_unavailable(wording: Wording) -> None:
     """And the reason is given."""
-    with raises(StoreUnavailableError, wording):
+    with raises(errors.StoreUnavailableError, wording):
         handrail.store.open("postgresql://clerk@127.0.0.1:1/desk")
 
 
@@ -116,7 +110,7 @@ def test_a_path_is_refused_with_its_url(tmp_path: Path) -> None:
     """The URL opens the store that was meant, whatever characters are in the path."""
     path = tmp_path / "100 % desk.db"
     place: Any = path
-    with pytest.raises(InvalidArgumentError) as caught:
+    with pytest.raises(errors.InvalidArgumentError) as caught:
         handrail.store.open(place)
     url = caught.value.expected.split('"')[1]
     handrail.store.open(url).close()
@@ -138,7 +132,7 @@ def test_a_path_is_refused_with_its_url(tmp_path: Path) -> None:
 def test_it_says_what_was_given_and_what_is_expected(options: dict[str, Any], tmp_path: Path, wording: Wording) -> None:
     """Nothing is opened."""
     arguments: dict[str, Any] = {"url": f"sqlite:///{tmp_path}/desk.db", **options}
-    with raises(InvalidArgumentError, wording):
+    with raises(errors.InvalidArgumentError, wording):
         handrail.store.open(**arguments)
     assert list(tmp_path.iterdir()) == []
 
@@ -151,9 +145,9 @@ def test_closed_store_says_so(url: str, wording: Wording) -> None:
     store = handrail.store.open(url)
     store.close()
     store.close()
-    with refused(StoreError, wording, store):
+    with refused(errors.StoreError, wording, store):
         list(store.rows())
-    with a_call(), refused(StoreError, wording, store):
+    with a_call(), refused(errors.StoreError, wording, store):
         store.connection().execute("SELECT 1")
 
 
@@ -163,23 +157,23 @@ def test_process_that_is_forked_off_opens_the_store_anew(url: str, wording: Word
         held(store, CLOCK)
         assert refusal_in_fork(store, lambda: list(store.rows())) == wording
         assert list(store.rows()) == []
-        with pytest.raises(SessionLockedError):
+        with pytest.raises(errors.SessionLockedError):
             other.acquire("s1", wait=NOW)
 
 
 def test_store_opened_for_reading_is_not_written_to(url: str, wording: Wording) -> None:
     """Nor made; a session of it is neither opened nor waited for."""
-    with pytest.raises(StoreError) as raised:
+    with pytest.raises(errors.StoreError) as raised:
         handrail.store.open(url, read_only=True)
     assert str(raised.value).replace(raised.value.store, "<store>") == wording
     handrail.store.open(url).close()
     with handrail.store.open(url, read_only=True) as store, handrail.store.open(url) as writable:
         assert list(store.sessions()) == []
-        with refused(StoreReadOnlyError, wording, store):
+        with refused(errors.StoreReadOnlyError, wording, store):
             store.create(session_row(CLOCK))
         held(writable, CLOCK)
         for session_id in ("s1", "s2"):
-            with refused(StoreReadOnlyError, wording, store):
+            with refused(errors.StoreReadOnlyError, wording, store):
                 Session.open(store, session_id, wait=timedelta(hours=1))
 
 
@@ -189,6 +183,6 @@ def test_no_lock_is_made_where_a_store_is_opened_for_reading(tmp_path: Path) -> 
     shutil.rmtree(tmp_path / "desk.db-holds")
     with handrail.store.open(f"sqlite:///{tmp_path}/desk.db", read_only=True) as store:
         before = sorted(tmp_path.rglob("*"))
-        with pytest.raises(StoreReadOnlyError):
+        with pytest.raises(errors.StoreReadOnlyError):
             Session.open(store, "s1")
         assert sorted(tmp_path.rglob("*")) == before

@@ -9,16 +9,7 @@ from contextlib import suppress
 
 import pytest
 
-from handrail.errors import (
-    CommitInDoubtError,
-    InvalidArgumentError,
-    ReadOnlyViolation,
-    RollbackError,
-    SecondStoreError,
-    SessionUseError,
-    StoreUnavailableError,
-    TransactionClosedError,
-)
+from handrail import errors
 from handrail.store import MemoryStore
 from handrail.transaction import (
     CommitParticipant,
@@ -101,7 +92,7 @@ def test_one_that_refuses_rolls_the_call_and_all_others_back(store: FaultyStore,
         enlist(Shop(settled, "b ", fails=fails))
         with pytest.raises(ValueError, match="has failed"):
             transaction.commit()
-        with pytest.raises(TransactionClosedError):
+        with pytest.raises(errors.TransactionClosedError):
             transaction.commit()
     assert settled.count("a prepare") == 1
     assert settled[-2:] == ["b after_rollback", "a after_rollback"]
@@ -129,19 +120,19 @@ def test_a_nested_call_commits_with_its_parent(fails: str) -> None:
 def test_what_cannot_be_enlisted_is_refused(store: FaultyStore, wording: Wording) -> None:
     """Outside of calls, in one that reads or has ended, over a second store; and what is not a participant."""
     settled: list[str] = []
-    with pytest.raises(SessionUseError) as outside:
+    with pytest.raises(errors.SessionUseError) as outside:
         enlist(Shop(settled))
-    with call(writes=False), pytest.raises(ReadOnlyViolation) as reading:
+    with call(writes=False), pytest.raises(errors.ReadOnlyViolation) as reading:
         enlist(Shop(settled))
-    with call(), pytest.raises(InvalidArgumentError) as wrong:
+    with call(), pytest.raises(errors.InvalidArgumentError) as wrong:
         enlist(Receipt)  # type: ignore[arg-type]  # the class of one
     assert (wrong.value.function, wrong.value.argument) == ("transaction.enlist", "participant")
     with call() as transaction:
         transaction.enlist(_stored(store))
-        with pytest.raises(SecondStoreError):
+        with pytest.raises(errors.SecondStoreError):
             enlist(Shop(settled, store=FaultyStore(MemoryStore())))
         transaction.commit()
-        with pytest.raises(TransactionClosedError):
+        with pytest.raises(errors.TransactionClosedError):
             enlist(Shop(settled))
     assert settled == []
     assert [str(outside.value), str(reading.value), str(wrong.value)] == wording
@@ -159,10 +150,10 @@ def test_a_participant_is_enlisted_once() -> None:
     shop = Shop(settled)
     with call() as outer:
         enlist(shop)
-        with pytest.raises(InvalidArgumentError) as raised:
+        with pytest.raises(errors.InvalidArgumentError) as raised:
             enlist(shop)
         assert raised.value.argument == "participant"
-        with call(parent=outer), pytest.raises(InvalidArgumentError):
+        with call(parent=outer), pytest.raises(errors.InvalidArgumentError):
             enlist(shop)
         outer.commit()
     assert settled == ["prepare", "write", "after_commit"]
@@ -234,7 +225,7 @@ def test_who_can_wait_for_the_next_unit_tries_once(store: FaultyStore) -> None:
     """Unless it is in doubt whether it is kept: then the store is asked again."""
     part = StoredReceipt(store)
     store.lose("commit")
-    with pytest.raises(StoreUnavailableError):
+    with pytest.raises(errors.StoreUnavailableError):
         commit([part], attempts=1)
     store.lose("committed")
     commit([part], attempts=1)
@@ -252,18 +243,18 @@ def test_a_store_that_was_lost_while_committing_and_stays_away_leaves_a_doubt(
     store.go_down("begin")
     with call() as transaction:
         transaction.enlist(part)
-        with pytest.raises(CommitInDoubtError) as caught:
+        with pytest.raises(errors.CommitInDoubtError) as caught:
             transaction.commit()
     assert str(caught.value) == wording
     assert part.settled == ["prepare", "write", "in_doubt"]
-    assert isinstance(caught.value.__cause__, StoreUnavailableError)
+    assert isinstance(caught.value.__cause__, errors.StoreUnavailableError)
 
 
 def test_a_doubt_stays_if_the_next_attempt_is_refused(store: FaultyStore) -> None:
     """As when somebody else has taken the session over meanwhile."""
     store.lose("committed")
     store.at("commit", lambda: None, raising(ValueError("refused")))
-    with pytest.raises(CommitInDoubtError) as caught:
+    with pytest.raises(errors.CommitInDoubtError) as caught:
         commit([StoredReceipt(store)])
     assert isinstance(caught.value.__cause__, ValueError)
 
@@ -343,7 +334,7 @@ def test_a_second_store_is_refused(wording: Wording) -> None:
         transaction.enlist(first)
         transaction.enlist(StoredReceipt(near))
         transaction.enlist(Receipt())
-        with pytest.raises(SecondStoreError) as caught:
+        with pytest.raises(errors.SecondStoreError) as caught:
             transaction.enlist(second)
         assert str(caught.value) == wording
     assert (caught.value.store, caught.value.second) == (near, far)
@@ -355,7 +346,7 @@ def test_a_nested_call_writes_to_the_store_of_the_outer_one() -> None:
     near, far = FaultyStore(MemoryStore()), FaultyStore(MemoryStore())
     with call() as outer, call(parent=outer) as inner:
         outer.enlist(StoredReceipt(near))
-        with pytest.raises(SecondStoreError):
+        with pytest.raises(errors.SecondStoreError):
             inner.enlist(StoredReceipt(far))
 
 
@@ -377,7 +368,7 @@ def test_a_restore_that_fails_does_not_keep_the_others_from_being_restored(wordi
     broken.on_restore, torn.on_restore = map(raising, failures)
     receipt = Receipt()
     error = ValueError("handler")
-    with pytest.raises(RollbackError) as caught:
+    with pytest.raises(errors.RollbackError) as caught:
         write_to(first, broken, torn, last, enlisting=(receipt,), error=error)
     assert (first.lines, last.lines) == ((), ())
     assert receipt.settled == ["after_rollback"]
@@ -395,7 +386,7 @@ def test_what_is_enlisted_and_cannot_be_settled_is_a_failure_too(wording: Wordin
             raise OSError("ledger")
 
     torn, receipt = Torn(), Receipt()
-    with pytest.raises(RollbackError) as raised:
+    with pytest.raises(errors.RollbackError) as raised:
         write_to(enlisting=(torn, receipt))
     assert str(raised.value) == wording
     assert receipt.settled == ["after_rollback"]
@@ -419,7 +410,7 @@ def test_an_interrupt_comes_before_the_failures_that_it_met() -> None:
     broken.on_restore = raising(OSError("disk"))
     with pytest.raises(KeyboardInterrupt) as caught:
         write_to(interrupted, broken)
-    assert isinstance(caught.value.__cause__, RollbackError)
+    assert isinstance(caught.value.__cause__, errors.RollbackError)
 
 
 class OnDisk(Notebook):
@@ -460,7 +451,7 @@ async def test_a_cancelled_rollback_says_what_could_not_be_restored(failures: tu
     cause = await task
     assert (first.lines, last.lines) == ((), ())
     if failures:
-        assert isinstance(cause, RollbackError)
+        assert isinstance(cause, errors.RollbackError)
         assert cause.failures == ((on_disk, failures[0]),)
     else:
         assert cause is None

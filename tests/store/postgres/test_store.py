@@ -31,22 +31,7 @@ from handrail.testing import FakeClock
 from handrail.transaction import RecordCommit, UnitOfWork
 from tests.kit import Note, executor, tool
 from tests.open_files import open_files
-from tests.store.kit import (
-    NOW,
-    Record,
-    add,
-    append,
-    at_point,
-    call,
-    entries,
-    held,
-    insert,
-    items,
-    replace,
-    running_row,
-    session_row,
-    with_orders,
-)
+from tests.store import kit
 from tests.store.postgres_server import doomed, end_connections, fresh_url, server_of_its_own, server_url
 from tests.store.processes import child, in_fork, refusal_in_fork
 from tests.wording import Wording
@@ -78,15 +63,15 @@ def test_time_is_the_servers(url: str) -> None:
 def test_connections_that_were_ended_are_replaced(url: str) -> None:
     """Nothing had been sent on them, so nobody notices; holds are kept, and keep others out again."""
     with handrail.store.open(doomed(url)) as store, handrail.store.open(url) as other:
-        hold = held(store, CLOCK)
+        hold = kit.held(store, CLOCK)
         end_connections(url)
         store.check_lock(hold, 0)
         with pytest.raises(SessionLockedError):
-            other.acquire("s1", wait=NOW)
+            other.acquire("s1", wait=kit.NOW)
         end_connections(url)
-        append(store, hold, 0, entries(1, 1), None)
+        kit.append(store, hold, 0, kit.entries(1, 1), None)
         store.release(hold)
-        append(other, other.acquire("s1", wait=NOW), 1, entries(2, 2), None)
+        kit.append(other, other.acquire("s1", wait=kit.NOW), 1, kit.entries(2, 2), None)
 
 
 def test_query_whose_connection_is_lost_is_asked_once_more(url: str) -> None:
@@ -103,11 +88,11 @@ def test_query_whose_connection_is_lost_is_asked_once_more(url: str) -> None:
 
 def test_connection_lost_in_a_unit_leaves_nothing(url: str) -> None:
     """The unit may be tried again; only in the moment of the commit would it be in doubt."""
-    row = running_row(CLOCK)
+    row = kit.running_row(CLOCK)
     with handrail.store.open(doomed(url)) as store:
         unit = UnitOfWork((EffectInsert(row), RecordCommit("j1")))
         for point, in_doubt in (("unit-ledger-written", False), ("unit-before-commit", True)):
-            with at_point(point, lambda: end_connections(url)), pytest.raises(StoreUnavailableError) as raised:
+            with kit.at_point(point, lambda: end_connections(url)), pytest.raises(StoreUnavailableError) as raised:
                 store.apply(unit)
             assert raised.value.in_doubt is in_doubt
             assert list(store.rows()) == []
@@ -121,11 +106,11 @@ def test_unit_whose_statement_failed_is_not_taken_for_committed(url: str, wordin
         driver = PostgresDriver(Server(url, url))
         connection = driver.acquire()
         connection.begin()
-        assert write_unit(connection, [EffectInsert(running_row(CLOCK))]) is None
+        assert write_unit(connection, [EffectInsert(kit.running_row(CLOCK))]) is None
         with pytest.raises(StoreError, match="NUL"):
             connection.query("SELECT ?", ("\0",))
         with pytest.raises(StoreError, match="out of range"):
-            write_unit(connection, [EffectInsert(running_row(CLOCK, "far")._replace(fence=2**70))])
+            write_unit(connection, [EffectInsert(kit.running_row(CLOCK, "far")._replace(fence=2**70))])
         with pytest.raises(StoreError) as raised:
             connection.commit()
         assert str(raised.value).replace(url, "<store>") == wording
@@ -139,7 +124,7 @@ def test_many_may_open_a_fresh_database_at_once(url: str) -> None:
 
     def use(number: int) -> bool:
         with handrail.store.open(url) as store:
-            return store.create(session_row(CLOCK, str(number)))
+            return store.create(kit.session_row(CLOCK, str(number)))
 
     with ThreadPoolExecutor(6) as pool:
         assert list(pool.map(use, range(6))) == [True] * 6
@@ -149,22 +134,22 @@ def test_many_may_open_a_fresh_database_at_once(url: str) -> None:
 def test_durability_is_a_setting_of_the_server(url: str, durability: Durability, setting: str) -> None:
     """`full` waits for the disk even where the server's default does not."""
     own = url.replace("options=", "options=-csynchronous_commit%3Doff%20")
-    with handrail.store.open(own, durability=durability) as store, call():
+    with handrail.store.open(own, durability=durability) as store, kit.call():
         assert store.connection().execute("SHOW synchronous_commit").fetchone() == (setting,)
 
 
 def test_call_that_writes_keeps_no_other_from_writing(url: str) -> None:
     """What is written beside it is written at once, and stays if the call is undone."""
-    row = running_row(CLOCK)
+    row = kit.running_row(CLOCK)
     with handrail.store.open(url) as store:
-        with_orders(store)
-        insert(store, row)
+        kit.with_orders(store)
+        kit.insert(store, row)
         later = row._replace(lease_until=CLOCK.now() + timedelta(hours=1))
-        with call():
-            add(store.connection(), "tea")
-            assert insert(store, running_row(CLOCK, "nested", effect_id="2" * 32)) is None
-            assert replace(store, row, later)
-        assert items(store) == []
+        with kit.call():
+            kit.add(store.connection(), "tea")
+            assert kit.insert(store, kit.running_row(CLOCK, "nested", effect_id="2" * 32)) is None
+            assert kit.replace(store, row, later)
+        assert kit.items(store) == []
         assert store.get("s1", row.key) == later
         assert store.get("s1", "nested") is not None
 
@@ -172,7 +157,7 @@ def test_call_that_writes_keeps_no_other_from_writing(url: str) -> None:
 def test_process_that_is_forked_off_leaves_the_sessions_with_its_parent(url: str) -> None:
     """Closing its copy of the store, it neither gives them away nor ends the connections."""
     with handrail.store.open(url) as store, handrail.store.open(url) as other:
-        hold = held(store, CLOCK)
+        hold = kit.held(store, CLOCK)
         child = os.fork()
         if child == 0:  # pragma: no cover - another process, which leaves without a word to pytest
             try:
@@ -182,10 +167,10 @@ def test_process_that_is_forked_off_leaves_the_sessions_with_its_parent(url: str
                 os._exit(0)
         os.waitpid(child, 0)
         with pytest.raises(SessionLockedError):
-            other.acquire("s1", wait=NOW)
-        append(store, hold, 0, entries(1, 1), None)
+            other.acquire("s1", wait=kit.NOW)
+        kit.append(store, hold, 0, kit.entries(1, 1), None)
         store.release(hold)
-        append(other, other.acquire("s1", wait=NOW), 1, entries(2, 2), None)
+        kit.append(other, other.acquire("s1", wait=kit.NOW), 1, kit.entries(2, 2), None)
 
 
 def sockets() -> set[str]:
@@ -202,30 +187,30 @@ def test_forked_process_inherits_no_connection(url: str) -> None:
     """Neither that of the locks nor those of units; the parent goes on with all of them."""
     before = sockets()
     with handrail.store.open(url) as store:
-        store.create(session_row(CLOCK))
-        hold = store.acquire("s1", wait=NOW)
+        store.create(kit.session_row(CLOCK))
+        hold = store.acquire("s1", wait=kit.NOW)
 
         def look() -> None:
             assert len(sockets() - before) >= 2
             # The pool may be opening one more at this moment: that is closed in the parent, and not in the first child.
             assert any(in_fork(partial(inherits_none, sockets() - before)) for _ in range(5))
 
-        with at_point("unit-session-written", look):
-            append(store, hold, 0, entries(1, 1), None)
-        append(store, hold, 1, entries(2, 2), None)
-        assert list(store.entries("s1")) == entries(1, 2)
+        with kit.at_point("unit-session-written", look):
+            kit.append(store, hold, 0, kit.entries(1, 1), None)
+        kit.append(store, hold, 1, kit.entries(2, 2), None)
+        assert list(store.entries("s1")) == kit.entries(1, 2)
 
 
 def test_forked_process_may_not_write_in_a_transaction_of_its_parent(url: str, wording: Wording) -> None:
     """The error says what to do, and the parent's transaction is as it was."""
     with handrail.store.open(url) as store:
-        with call() as transaction:
+        with kit.call() as transaction:
             store.connection().execute("CREATE TABLE orders (id INTEGER)")
             text = refusal_in_fork(store, lambda: store.connection().execute("INSERT INTO orders VALUES (1)"))
             assert text == wording
             store.connection().execute("INSERT INTO orders VALUES (2)")
             transaction.commit()
-        with call():
+        with kit.call():
             assert store.connection().execute("SELECT id FROM orders").fetchall() == [(2,)]
 
 
@@ -255,30 +240,30 @@ def test_server_that_is_down_is_unavailable_until_it_is_back() -> None:
     """Nothing that was written is lost, and holds outlive the restart."""
     with server_of_its_own() as (url, server):
         with handrail.store.open(url, busy=timedelta(seconds=1)) as store:
-            hold = held(store, CLOCK)
-            append(store, hold, 0, entries(1, 2), None)
+            hold = kit.held(store, CLOCK)
+            kit.append(store, hold, 0, kit.entries(1, 2), None)
             server.stop()
             with pytest.raises(StoreUnavailableError):
                 store.check_lock(hold, 2)
             for _ in range(3):  # a later attempt to connect is not made the later for it
                 with pytest.raises(StoreUnavailableError):
-                    append(store, hold, 2, entries(3, 3), None)
+                    kit.append(store, hold, 2, kit.entries(3, 3), None)
             server.ensure_postgres_running()
-            assert list(store.entries("s1")) == entries(1, 2)
+            assert list(store.entries("s1")) == kit.entries(1, 2)
         with handrail.store.open(url) as store:
-            assert list(store.entries("s1")) == entries(1, 2)
+            assert list(store.entries("s1")) == kit.entries(1, 2)
 
 
 def test_commit_of_a_session_whose_connection_is_lost_is_looked_up(url: str) -> None:
     """The row of the session shows that it was rolled back, so the call has failed and the session can be used."""
     with handrail.store.open(url) as store, Session.open(store, "s") as session:
-        with_orders(store)
+        kit.with_orders(store)
         pid: list[int] = []
 
         def sell(params: Note, *, context: ToolContext) -> ToolResult[Note]:
             connection = context.connection
             pid[:] = connection.execute("SELECT pg_backend_pid()").fetchone()
-            add(connection, params.text)
+            kit.add(connection, params.text)
             return ToolResult.ok(params)
 
         def terminate() -> None:
@@ -286,29 +271,29 @@ def test_commit_of_a_session_whose_connection_is_lost_is_looked_up(url: str) -> 
                 server.execute("SELECT pg_terminate_backend(%s, 60000)", (pid[0],))
 
         door = executor(tool("sell", sell), session=session)
-        with at_point("unit-before-commit", terminate):
+        with kit.at_point("unit-before-commit", terminate):
             assert not door.execute(ToolCall("1", "sell", {"text": "tea"}), reply="r").success
-        assert items(store) == []
+        assert kit.items(store) == []
         assert door.execute(ToolCall("2", "sell", {"text": "milk"}), reply="r").success
-        assert items(store) == ["milk"]
+        assert kit.items(store) == ["milk"]
 
 
 def test_commit_in_doubt_is_told_and_not_repeated_without_the_handlers_writes(url: str, wording: Wording) -> None:
     """The connection that a handler has written on is lost in the moment of the commit."""
     with handrail.store.open(url) as store:
-        row = running_row(CLOCK)
+        row = kit.running_row(CLOCK)
         with ExitStack() as blocks:
             raised = blocks.enter_context(pytest.raises(CommitInDoubtError))
-            transaction = blocks.enter_context(call())
+            transaction = blocks.enter_context(kit.call())
             pid = store.connection().execute("SELECT pg_backend_pid()").fetchone()
 
             def terminate() -> None:
                 with psycopg.connect(url, autocommit=True) as connection:
                     connection.execute("SELECT pg_terminate_backend(%s, 60000)", pid)
 
-            record = Record(store, EffectInsert(row))
+            record = kit.Record(store, EffectInsert(row))
             transaction.enlist(record)
-            blocks.enter_context(at_point("unit-before-commit", terminate))
+            blocks.enter_context(kit.at_point("unit-before-commit", terminate))
             transaction.commit()
         assert str(raised.value).replace(store.url, "<store>") == wording
         assert record.heard == ["in doubt"]

@@ -14,14 +14,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from handrail.errors import (
-    LeaseLostError,
-    ReadOnlyViolation,
-    SessionError,
-    StoreError,
-    StoreUnavailableError,
-    TransactionClosedError,
-)
+from handrail import errors
 from handrail.session.persistence.protocol import DatabaseConnection, SessionAppend
 from handrail.store import MemoryStore, SqliteStore, Store
 from handrail.store.protocol import EffectChange, EffectInsert
@@ -31,19 +24,7 @@ from handrail.store.sql.store import SqlStore
 from handrail.store.sqlite.store import SqliteConnection, SqliteDriver, SqliteFile
 from handrail.testing import FakeClock
 from tests.kit import raises
-from tests.store.kit import (
-    Record,
-    add,
-    call,
-    entries,
-    failing,
-    held,
-    insert,
-    items,
-    refused,
-    running_row,
-    with_orders,
-)
+from tests.store import kit
 from tests.store.stores import ALL_STORES, STORES
 from tests.wording import Wording
 
@@ -51,79 +32,79 @@ from tests.wording import Wording
 @pytest.fixture
 def orders(database: Store) -> Store:
     """A store whose database has a table of the program's own."""
-    return with_orders(database)
+    return kit.with_orders(database)
 
 
 def test_what_a_call_writes_is_kept_with_it(orders: Store, clock: FakeClock) -> None:
     """At one stroke with what else is settled with the call."""
-    row, hold = running_row(clock), held(orders, clock)
-    insert(orders, row)
+    row, hold = kit.running_row(clock), kit.held(orders, clock)
+    kit.insert(orders, row)
 
     settled = EffectChange(row, row._replace(status="unknown"))
-    record = Record(orders, settled, SessionAppend(hold, 0, tuple(entries(1, 2))))
-    with call() as transaction:
+    record = kit.Record(orders, settled, SessionAppend(hold, 0, tuple(kit.entries(1, 2))))
+    with kit.call() as transaction:
         transaction.enlist(record)
-        add(orders.connection(), "tea")
+        kit.add(orders.connection(), "tea")
         assert orders.connection() is orders.connection()
         transaction.commit()
     assert record.heard == ["committed"]
-    assert items(orders) == ["tea"]
-    assert list(orders.entries("s1")) == entries(1, 2)
+    assert kit.items(orders) == ["tea"]
+    assert list(orders.entries("s1")) == kit.entries(1, 2)
 
 
 def test_what_a_call_writes_is_undone_with_it(orders: Store) -> None:
     """A call that fails leaves nothing."""
-    with failing(call()):
-        add(orders.connection(), "tea")
-    assert items(orders) == []
+    with kit.failing(kit.call()):
+        kit.add(orders.connection(), "tea")
+    assert kit.items(orders) == []
 
 
 def test_what_cannot_be_settled_takes_the_handlers_writes_along(orders: Store, clock: FakeClock) -> None:
     """If another part cannot be written, nothing is: neither the part nor what the handler wrote."""
-    row = running_row(clock)
+    row = kit.running_row(clock)
 
-    gone = running_row(clock, "gone")
-    record = Record(orders, EffectInsert(row), EffectChange(gone, gone._replace(status="done")))
+    gone = kit.running_row(clock, "gone")
+    record = kit.Record(orders, EffectInsert(row), EffectChange(gone, gone._replace(status="done")))
     with ExitStack() as blocks:
-        blocks.enter_context(pytest.raises(LeaseLostError))
-        transaction = blocks.enter_context(call())
+        blocks.enter_context(pytest.raises(errors.LeaseLostError))
+        transaction = blocks.enter_context(kit.call())
         transaction.enlist(record)
-        add(orders.connection(), "tea")
+        kit.add(orders.connection(), "tea")
         transaction.commit()
     assert record.heard == ["undone"]
-    assert items(orders) == []
+    assert kit.items(orders) == []
     assert orders.get("s1", row.key) is None
 
 
 def test_settling_is_tried_again_with_the_handlers_writes(orders: Store, clock: FakeClock) -> None:
     """A store that was busy in between loses nothing of what the handler wrote, and writes nothing twice."""
-    row = running_row(clock)
+    row = kit.running_row(clock)
     attempts: list[int] = []
 
     def settle() -> None:
         attempts.append(1)
         if len(attempts) == 1:
-            raise StoreUnavailableError("busy", store=orders.url)
+            raise errors.StoreUnavailableError("busy", store=orders.url)
 
-    with call() as transaction:
-        transaction.enlist(Record(orders, EffectInsert(row), settle=settle))
-        add(orders.connection(), "tea")
+    with kit.call() as transaction:
+        transaction.enlist(kit.Record(orders, EffectInsert(row), settle=settle))
+        kit.add(orders.connection(), "tea")
         transaction.commit()
     assert len(attempts) == 2
-    assert items(orders) == ["tea"]
+    assert kit.items(orders) == ["tea"]
     assert orders.get("s1", row.key) == row
 
 
 def test_statement_that_fails_undoes_itself_alone(orders: Store) -> None:
     """The handler may go on after what its database has refused."""
-    with call() as transaction:
+    with kit.call() as transaction:
         connection = orders.connection()
         connection.execute("INSERT INTO orders VALUES (1, 'tea')")
         with pytest.raises(Exception, match=r"(?i)unique"):
             connection.execute("INSERT INTO orders VALUES (2, 'milk'), (1, 'tea')")
         connection.execute("INSERT INTO orders VALUES (3, 'sugar')")
         transaction.commit()
-    assert items(orders) == ["tea", "sugar"]
+    assert kit.items(orders) == ["tea", "sugar"]
 
 
 @pytest.mark.parametrize(
@@ -135,12 +116,12 @@ def test_statement_that_fails_undoes_itself_alone(orders: Store) -> None:
 )
 def test_transaction_is_not_the_handlers_to_end(orders: Store, sql: str, wording: Wording) -> None:
     """Statements that would begin, end or change it are refused, and the call may go on."""
-    with call() as transaction:
-        add(orders.connection(), "tea")
-        with raises(SessionError, wording):
+    with kit.call() as transaction:
+        kit.add(orders.connection(), "tea")
+        with raises(errors.SessionError, wording):
             orders.connection().execute(sql)
         transaction.commit()
-    assert items(orders) == ["tea"]
+    assert kit.items(orders) == ["tea"]
 
 
 @pytest.mark.parametrize(
@@ -153,29 +134,29 @@ def test_other_statements_pass(sql: str) -> None:
 
 def test_statements_come_one_by_one(orders: Store, wording: Wording) -> None:
     """A second one in the same text is refused by the database; so it cannot end the transaction."""
-    with call() as transaction:
-        add(orders.connection(), "tea")
+    with kit.call() as transaction:
+        kit.add(orders.connection(), "tea")
         with raises(Exception, wording):
             orders.connection().execute("DELETE FROM orders; COMMIT")
         transaction.commit()
-    assert items(orders) == ["tea"]
+    assert kit.items(orders) == ["tea"]
 
 
 def test_connection_belongs_to_one_call(orders: Store, wording: Wording) -> None:
     """Another call, and whoever runs outside of calls, takes its own."""
-    with call():
+    with kit.call():
         connection = orders.connection()
-    with call(), raises(SessionError, wording):
+    with kit.call(), raises(errors.SessionError, wording):
         connection.execute("SELECT 1")
-    with raises(SessionError, wording):
+    with raises(errors.SessionError, wording):
         connection.execute("SELECT 1")
-    with raises(SessionError, wording):
+    with raises(errors.SessionError, wording):
         orders.connection()
 
 
 def test_memory_has_no_database() -> None:
     """And says which stores have one."""
-    with call(), pytest.raises(SessionError, match=r"sqlite:///desk\.db"):
+    with kit.call(), pytest.raises(errors.SessionError, match=r"sqlite:///desk\.db"):
         MemoryStore().connection()
 
 
@@ -183,14 +164,14 @@ def test_a_call_that_may_write_has_the_writer_from_its_first_statement(tmp_path:
     """So what it reads is still there when it writes; another process waits for its end."""
     driver = SqliteDriver(SqliteFile(tmp_path / "desk.db"))
     with SqlStore(driver) as store, closing(sqlite3.connect(tmp_path / "desk.db", timeout=0)) as other:
-        with_orders(store)
-        with call() as transaction:
+        kit.with_orders(store)
+        with kit.call() as transaction:
             assert store.connection().execute("SELECT item FROM orders").fetchall() == []
             with pytest.raises(sqlite3.OperationalError, match="locked"):
                 other.execute("INSERT INTO orders VALUES (1, 'milk')")
-            add(store.connection(), "tea")
+            kit.add(store.connection(), "tea")
             transaction.commit()
-        assert items(store) == ["tea"]
+        assert kit.items(store) == ["tea"]
 
 
 READ = "SELECT item FROM orders ORDER BY id"
@@ -206,9 +187,9 @@ WRITES = (
 @pytest.fixture
 def with_tea(database: Store) -> Store:
     """A store whose database has a table of the program's own, with one row."""
-    store = with_orders(database)
-    with call() as transaction:
-        add(store.connection(), "tea")
+    store = kit.with_orders(database)
+    with kit.call() as transaction:
+        kit.add(store.connection(), "tea")
         transaction.commit()
     return store
 
@@ -221,78 +202,78 @@ def read(store: Store) -> list[str]:
 @pytest.mark.parametrize("sql", WRITES)
 def test_the_database_refuses_what_a_reading_call_writes(with_tea: Store, sql: str) -> None:
     """Whatever the statement looks like; the call may go on reading."""
-    with call("look", writes=False) as transaction:
-        with pytest.raises(ReadOnlyViolation) as raised:
+    with kit.call("look", writes=False) as transaction:
+        with pytest.raises(errors.ReadOnlyViolation) as raised:
             with_tea.connection().execute(sql)
         assert (raised.value.tool, raised.value.what) == ("look", "write to the database")
         assert read(with_tea) == ["tea"]
         transaction.commit()
-    assert items(with_tea) == ["tea"]
+    assert kit.items(with_tea) == ["tea"]
 
 
 def test_the_store_of_the_how_to_refuses_it_too(clock: FakeClock) -> None:
     """Its driver holds the transaction of a reading call to reading."""
-    store = with_orders(ALL_STORES["third"](clock))
-    with call("look", writes=False) as transaction:
-        with pytest.raises(ReadOnlyViolation):
+    store = kit.with_orders(ALL_STORES["third"](clock))
+    with kit.call("look", writes=False) as transaction:
+        with pytest.raises(errors.ReadOnlyViolation):
             store.connection().execute(WRITES[0])
         transaction.commit()
-    assert items(store) == []
+    assert kit.items(store) == []
 
 
 def test_a_reading_call_inside_one_that_writes_finds_what_that_one_has_written(with_tea: Store) -> None:
     """It is held to reading all the same, and the outer one goes on writing."""
-    with call() as outer:
-        add(with_tea.connection(), "milk")
-        with call("look", inside=outer, writes=False) as inner:
+    with kit.call() as outer:
+        kit.add(with_tea.connection(), "milk")
+        with kit.call("look", inside=outer, writes=False) as inner:
             assert read(with_tea) == ["tea", "milk"]
             for sql in WRITES:
-                with pytest.raises(ReadOnlyViolation):
+                with pytest.raises(errors.ReadOnlyViolation):
                     with_tea.connection().execute(sql)
             inner.commit()
-        add(with_tea.connection(), "sugar")
+        kit.add(with_tea.connection(), "sugar")
         outer.commit()
-    assert items(with_tea) == ["tea", "milk", "sugar"]
+    assert kit.items(with_tea) == ["tea", "milk", "sugar"]
 
 
 def test_a_reading_call_inside_may_be_the_first_to_use_the_connection(with_tea: Store) -> None:
     """The outer one writes on it afterwards, and what it wrote is undone with it."""
-    with failing(call()) as outer:
-        with call("look", inside=outer, writes=False) as inner:
+    with kit.failing(kit.call()) as outer:
+        with kit.call("look", inside=outer, writes=False) as inner:
             assert read(with_tea) == ["tea"]
             inner.commit()
-        add(with_tea.connection(), "milk")
-    assert items(with_tea) == ["tea"]
+        kit.add(with_tea.connection(), "milk")
+    assert kit.items(with_tea) == ["tea"]
 
 
 def test_a_reading_call_sees_one_state_and_holds_up_nobody(with_tea: Store) -> None:
     """Another call commits meanwhile; what the first one reads stays as it was."""
-    with call("look", writes=False) as transaction:
+    with kit.call("look", writes=False) as transaction:
         looking = copy_context()
         assert read(with_tea) == ["tea"]
 
         def change() -> None:
-            with call() as other:
-                add(with_tea.connection(), "milk")
+            with kit.call() as other:
+                kit.add(with_tea.connection(), "milk")
                 other.commit()
 
         looking.run(change)
         assert read(with_tea) == ["tea"]
-        record = Record(with_tea)
+        record = kit.Record(with_tea)
         transaction.enlist(record)
         transaction.commit()
     assert record.heard == ["committed"]
-    assert items(with_tea) == ["tea", "milk"]
+    assert kit.items(with_tea) == ["tea", "milk"]
 
 
 def test_the_connection_of_a_reading_call_is_returned(tmp_path: Path) -> None:
     """However the call ends."""
     driver = _Counted(SqliteFile(tmp_path / "desk.db"), SqliteConnection)
     with SqlStore(driver) as store:
-        with call("look", writes=False) as transaction:
+        with kit.call("look", writes=False) as transaction:
             store.connection().execute("SELECT 1")
             transaction.commit()
-        with failing(call("look", writes=False)):
+        with kit.failing(kit.call("look", writes=False)):
             store.connection().execute("SELECT 1")
         assert driver.lent == 0
 
@@ -300,30 +281,30 @@ def test_the_connection_of_a_reading_call_is_returned(tmp_path: Path) -> None:
 @pytest.mark.parametrize("has_begun", [True, False])
 def test_inner_call_is_a_savepoint(orders: Store, *, has_begun: bool) -> None:
     """Its writes are undone when it fails, and those of the outer one stay; it may be the first to write."""
-    with call() as outer:
+    with kit.call() as outer:
         connection = orders.connection()
         if has_begun:
-            add(connection, "tea")
-        with failing(call("inner", inside=outer)):
-            add(orders.connection(), "milk")
-        with call("inner", inside=outer) as inner:
-            add(connection, "sugar")
+            kit.add(connection, "tea")
+        with kit.failing(kit.call("inner", inside=outer)):
+            kit.add(orders.connection(), "milk")
+        with kit.call("inner", inside=outer) as inner:
+            kit.add(connection, "sugar")
             inner.commit()
-        add(connection, "lemon")
+        kit.add(connection, "lemon")
         outer.commit()
-    assert items(orders) == [*(["tea"] if has_begun else []), "sugar", "lemon"]
+    assert kit.items(orders) == [*(["tea"] if has_begun else []), "sugar", "lemon"]
 
 
 @pytest.mark.parametrize("writes", [True, False])
 @pytest.mark.parametrize("has_begun", [True, False])
 def test_late_handler_executes_nothing(orders: Store, *, writes: bool, has_begun: bool) -> None:
     """Its call has ended, whether it had executed anything before or not."""
-    with call(writes=writes) as transaction:
+    with kit.call(writes=writes) as transaction:
         late, connection = copy_context(), orders.connection()
         if has_begun:
             connection.execute(READ)
         transaction.commit()
-    with pytest.raises(TransactionClosedError):
+    with pytest.raises(errors.TransactionClosedError):
         late.run(connection.execute, READ)
 
 
@@ -348,16 +329,16 @@ def lose(connection: DatabaseConnection) -> None:
 @pytest.mark.parametrize("commits", [True, False])
 def test_call_that_loses_its_connection_is_undone(orders: Store, clock: FakeClock, *, commits: bool) -> None:
     """It cannot be committed without what the database has undone; nor is the loss a failure of its rollback."""
-    row = running_row(clock)
-    record = Record(orders, EffectInsert(row))
-    with pytest.raises(StoreError) if commits else nullcontext(), call() as transaction:
+    row = kit.running_row(clock)
+    record = kit.Record(orders, EffectInsert(row))
+    with pytest.raises(errors.StoreError) if commits else nullcontext(), kit.call() as transaction:
         transaction.enlist(record)
-        add(orders.connection(), "tea")
+        kit.add(orders.connection(), "tea")
         lose(orders.connection())
         if commits:
             transaction.commit()
     assert record.heard == ["undone"]
-    assert items(orders) == []
+    assert kit.items(orders) == []
     assert orders.get("s1", row.key) is None
 
 
@@ -365,16 +346,16 @@ def test_outer_call_does_not_write_on_after_an_inner_one_has_lost_the_connection
     orders: Store, wording: Wording
 ) -> None:
     """What it wrote before is lost too, so it can neither write more nor be committed."""
-    with call() as outer:
-        add(orders.connection(), "tea")
-        with failing(call("inner", inside=outer)):
+    with kit.call() as outer:
+        kit.add(orders.connection(), "tea")
+        with kit.failing(kit.call("inner", inside=outer)):
             lose(orders.connection())
-        with refused(StoreError, wording, orders):
-            add(orders.connection(), "milk")
-        outer.enlist(Record(orders))
-        with refused(StoreError, wording, orders):
+        with kit.refused(errors.StoreError, wording, orders):
+            kit.add(orders.connection(), "milk")
+        outer.enlist(kit.Record(orders))
+        with kit.refused(errors.StoreError, wording, orders):
             outer.commit()
-    assert items(orders) == []
+    assert kit.items(orders) == []
 
 
 # --------------------------------------------------------------------------------------------------------- interruption
@@ -418,10 +399,10 @@ def test_ctrl_c_while_the_transaction_is_begun_leaves_nothing_begun(
     """The file can be written to at once, by everybody."""
     driver = _Counted(SqliteFile(tmp_path / "desk.db"), connection)
     with SqlStore(driver) as store, SqliteStore(tmp_path / "desk.db", busy=timedelta(0)) as other:
-        with pytest.raises(KeyboardInterrupt), call():
+        with pytest.raises(KeyboardInterrupt), kit.call():
             store.connection().execute("CREATE TABLE orders (id INTEGER)")
         assert driver.lent == 0
-        assert items(with_orders(other)) == []
+        assert kit.items(kit.with_orders(other)) == []
 
 
 class _BusyLink(SqliteConnection):
@@ -432,7 +413,7 @@ class _BusyLink(SqliteConnection):
     def begin(self, *, reading: bool = False) -> None:
         if _BusyLink.busy:
             _BusyLink.busy = False
-            raise StoreUnavailableError("busy", store="desk.db")
+            raise errors.StoreUnavailableError("busy", store="desk.db")
         super().begin(reading=reading)
 
 
@@ -443,8 +424,8 @@ def test_handler_may_try_again_to_begin(tmp_path: Path) -> None:
         with_or_without: list[bool] = []
         for again in (False, True):
             _BusyLink.busy = True
-            with call() as transaction:
-                with pytest.raises(StoreUnavailableError, match="busy"):
+            with kit.call() as transaction:
+                with pytest.raises(errors.StoreUnavailableError, match="busy"):
                     store.connection().execute("CREATE TABLE orders (id INTEGER)")
                 if again:
                     store.connection().execute("CREATE TABLE orders (id INTEGER)")
@@ -488,22 +469,22 @@ class _Late:
 @pytest.mark.parametrize("nested", [False, True])
 def test_undoing_a_call_cancels_its_statement(orders: Store, *, nested: bool) -> None:
     """A call that has timed out is not waited for; nor is one inside of another."""
-    with call() as outer, call("inner", inside=outer) if nested else nullcontext(outer) as undone:
+    with kit.call() as outer, kit.call("inner", inside=outer) if nested else nullcontext(outer) as undone:
         late = _Late(orders)
         undone.rollback()
         late.join()
     assert len(late.met) == 1
-    assert items(orders) == []
+    assert kit.items(orders) == []
 
 
 def test_end_of_a_call_that_reads_cancels_its_statement(orders: Store) -> None:
     """Its connection is not given back while a late handler uses it."""
-    with call(writes=False) as reading:
+    with kit.call(writes=False) as reading:
         late = _Late(orders)
         reading.commit()
         late.join()
     assert len(late.met) == 1
-    assert items(orders) == []
+    assert kit.items(orders) == []
 
 
 # ----------------------------------------------------------------------------------------------------------- leftovers
@@ -512,41 +493,41 @@ def test_end_of_a_call_that_reads_cancels_its_statement(orders: Store) -> None:
 def test_next_call_does_not_meet_what_a_handler_left_on_the_connection(orders: Store) -> None:
     """Temporary tables go with the call that made them, and statements work as before."""
     for _ in range(8):
-        with call() as transaction:
+        with kit.call() as transaction:
             connection = orders.connection()
             connection.execute("CREATE TEMP TABLE scratch (n INTEGER)")
-            add(connection, "tea")
+            kit.add(connection, "tea")
             transaction.commit()
-    assert items(orders) == ["tea"] * 8
+    assert kit.items(orders) == ["tea"] * 8
 
 
 def test_next_call_does_not_meet_settings_of_a_handler(clock: FakeClock) -> None:
     """They are again those that the store was opened with."""
-    store = with_orders(STORES["postgres"](clock))
-    with call() as transaction:
+    store = kit.with_orders(STORES["postgres"](clock))
+    with kit.call() as transaction:
         connection = store.connection()
         connection.execute("SELECT set_config('lock_timeout', '0', false), set_config('search_path', 'public', false)")
         transaction.commit()
-    with call():
+    with kit.call():
         found = store.connection().execute("SELECT current_setting('lock_timeout')").fetchone()
         assert found is not None
         assert found != ("0",)
-    assert items(store) == []
+    assert kit.items(store) == []
 
 
 def test_call_that_waits_for_a_place_is_undone_at_once(tmp_path: Path) -> None:
     """Its thread does not wait on, and leaves the place to the next call."""
     driver = SqliteDriver(SqliteFile(tmp_path / "desk.db"))
-    with SqlStore(driver) as store, call() as first:
-        with_orders(store)
-        add(store.connection(), "tea")
-        with ThreadPoolExecutor(1) as pool, call() as second:
+    with SqlStore(driver) as store, kit.call() as first:
+        kit.with_orders(store)
+        kit.add(store.connection(), "tea")
+        with ThreadPoolExecutor(1) as pool, kit.call() as second:
             connection = store.connection()
-            waiting = pool.submit(copy_context().run, add, connection, "coffee")
+            waiting = pool.submit(copy_context().run, kit.add, connection, "coffee")
             while not driver.call_places.waiting:
                 threading.Event().wait(0)
             second.rollback()
-            assert isinstance(waiting.exception(), TransactionClosedError)
+            assert isinstance(waiting.exception(), errors.TransactionClosedError)
             first.rollback()
         assert driver.call_places.ask().done()
 
@@ -555,13 +536,13 @@ def test_call_is_refused_if_others_keep_their_places_for_too_long(tmp_path: Path
     """It may be tried again when they have ended."""
     driver = SqliteDriver(SqliteFile(tmp_path / "desk.db", busy=timedelta(0)))
     with SqlStore(driver) as store:
-        with_orders(store)
-        with call() as first:
-            add(store.connection(), "tea")
-            with call(), raises(StoreUnavailableError, wording):
-                add(store.connection(), "coffee")
+        kit.with_orders(store)
+        with kit.call() as first:
+            kit.add(store.connection(), "tea")
+            with kit.call(), raises(errors.StoreUnavailableError, wording):
+                kit.add(store.connection(), "coffee")
             first.rollback()
-        with call() as second:
-            add(store.connection(), "coffee")
+        with kit.call() as second:
+            kit.add(store.connection(), "coffee")
             second.commit()
-        assert items(store) == ["coffee"]
+        assert kit.items(store) == ["coffee"]
