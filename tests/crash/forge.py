@@ -62,14 +62,8 @@ def answer_of(process: subprocess.Popen[str], *request: object) -> Any:
 @contextmanager
 def serving(module: str) -> Generator[subprocess.Popen[str]]:
     """A process that serves requests by a module, while the block runs."""
-    with subprocess.Popen(
-        [sys.executable, "-m", module],
-        cwd=ROOT,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        encoding="utf-8",
-    ) as process:
+    command, pipe = [sys.executable, "-m", module], subprocess.PIPE
+    with subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe, text=True, encoding="utf-8") as process:
         yield process
         assert process.stdin is not None
         process.stdin.close()

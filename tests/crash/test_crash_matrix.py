@@ -13,12 +13,7 @@ from tests.crash.forge import Forge
 from tests.crash.pages import APPLY, EXTERNAL, LATE, NOWHERE, OTHER, STATE, rows, table
 from tests.extent import some
 
-POLICIES: tuple[tuple[OnOrphan, bool], ...] = (
-    ("unknown", False),
-    ("retry", False),
-    ("retry", True),
-    ("reconcile", False),
-)
+POLICIES: list[tuple[OnOrphan, bool]] = [("unknown", False), ("retry", False), ("retry", True), ("reconcile", False)]
 """The columns of the table: what becomes of an orphan, and whether the service knows a key again."""
 
 ORPHANS: tuple[OnOrphan, ...] = ("unknown", "retry")

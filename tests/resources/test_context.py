@@ -11,12 +11,10 @@ from typing import cast
 
 import pytest
 
-from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import CircularResourceError, ProviderError, ResourceError, UnboundResourceError
-from handrail.prompt import Prompt, PromptTemplate, Section, Tool, ToolContext, ToolResult
+from handrail.prompt import ToolContext, ToolResult
 from handrail.resources import Binding, Resolver, ResourceContext, ResourceRegistry, Scope
-from handrail.runtime import Session, ToolCall
-from tests.kit import raises
+from tests.kit import Note, call, executor, raises, tool
 from tests.resources.kit import Cache, Client, Config, Tracer, in_threads, noted, opened
 from tests.wording import Wording
 
@@ -308,10 +306,6 @@ class Handle:
         self.closed += 1
 
 
-class Plain:
-    """Has not."""
-
-
 @pytest.fixture(autouse=True)
 def _nothing_left_of_other_tests() -> None:
     """What earlier tests left open is collected before, so that no warning of theirs is seen here."""
@@ -350,32 +344,23 @@ def test_nothing_is_said_where_nothing_is_left_open(caplog: pytest.LogCaptureFix
     of_call = opened(Binding(Handle, lambda _: Handle(), Scope.TOOL_CALL))
     with of_call.call_scope() as scope:
         scope.get(Handle)
-    plain = opened(Binding(Plain, lambda _: Plain()))
-    plain.get(Plain)
+    plain = opened(Binding(Config, lambda _: Config()))
+    plain.get(Config)
     del before, after, given, of_call, plain, scope
     assert warnings_of(caplog) == []
-
-
-def use(params: None, *, context: ToolContext) -> ToolResult[None]:
-    """Use the client."""
-    context.resources.get(Handle)
-    return ToolResult.ok(None)
-
-
-USE = Tool[None, None](name="use", description="Uses it.", handler=use)
-
-
-def prompt_of(client: Handle) -> Prompt[str]:
-    """A prompt whose provider makes that client."""
-    template = PromptTemplate(ns="t", key="t", sections=[Section(title="Desk", tools=[USE])])
-    return Prompt(template).bind(resources={Handle: Binding(Handle, lambda _: client)})
 
 
 def test_an_executor_closes_at_the_end_of_its_block(caplog: pytest.LogCaptureFixture) -> None:
     """Once, however often it is entered."""
     client = Handle()
-    with ToolExecutor(prompt=prompt_of(client), session=Session()) as executor, executor:
-        assert executor.execute(ToolCall("1", "use")).success
+
+    def use(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        context.resources.get(Handle)
+        return ToolResult.ok(params)
+
+    making = Binding(Handle, lambda _: client)
+    with executor(tool("use", use), resources={Handle: making}) as desk, desk:
+        assert desk.execute(call("use")).success
         assert client.closed == 0
     assert client.closed == 1
     assert warnings_of(caplog) == []

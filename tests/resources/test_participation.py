@@ -13,7 +13,7 @@ from handrail.resources import Binding, Resolver, ResourceContext, Scope
 from handrail.transaction import Transaction, current
 from handrail.turns import Turn, draw_ticket, find_turn
 from tests.kit import raises
-from tests.resources.kit import Client, Config, Counter, OtherCounter, opened
+from tests.resources.kit import Client, Config, Counter, OtherCounter, Unweakable, opened
 from tests.wording import Wording
 
 
@@ -206,17 +206,7 @@ def test_error_that_ends_the_run_is_not_taken_for_the_providers() -> None:
 
 def test_participant_that_cannot_take_turns_is_refused_when_it_is_built(wording: Wording) -> None:
     """The provider is named, and nothing is kept."""
-
-    class Fixed:
-        __slots__ = ("count",)
-
-        def snapshot(self) -> int:
-            return 0
-
-        def restore(self, snapshot: int, /) -> None:
-            return None
-
-    resources = opened(Binding(Fixed, lambda _: Fixed()))
+    resources = opened(Binding(Unweakable, lambda _: Unweakable()))
     with raises(ProviderError, wording):
-        resources.get(Fixed)
+        resources.get(Unweakable)
     assert not resources.untracked_participants()

@@ -75,10 +75,10 @@ def execute(desk: ToolExecutor, call: CallRef = CALL, name: str = "pay") -> Tool
     return desk.execute(kit.call(name, id=call.call_id), reply=call.reply)
 
 
-def claim(store: Store, key: str = "session:pay:1", *, partition: str = "night") -> tuple[EffectLedger, Claimed]:
+def claim(store: Store, *, partition: str = "night", owner: ClaimOwner = OWNER) -> tuple[EffectLedger, Claimed]:
     """The claim of the call, as a process leaves it behind that was killed."""
     ledger = EffectLedger(store, clock=FakeClock())
-    claimed = ledger.claim(ClaimRequest(partition, key, "pay", "0" * 64, OWNER))
+    claimed = ledger.claim(ClaimRequest(partition, "session:pay:1", "pay", "0" * 64, owner))
     assert isinstance(claimed, Claimed)
     stop_renewing(ledger, claimed)
     return ledger, claimed
@@ -243,11 +243,7 @@ def test_unapplied_nested_call_is_open_until_the_outermost_call_is_final(
 @pytest.mark.parametrize("reply", ["resp_1", "resp/1", "100%", "%ff", "%ff/call_0"])
 def test_unapplied_call_is_open_however_its_reply_is_named(store: Store, session: Session, reply: str) -> None:
     """A reply has the name that the provider gave it, which need not be that of a call."""
-    ledger = EffectLedger(store, clock=FakeClock())
-    claimed = ledger.claim(
-        ClaimRequest("night", "session:pay:1", "pay", "0" * 64, ClaimOwner("night", reply, "call_0"))
-    )
-    assert isinstance(claimed, Claimed)
+    ledger, claimed = claim(store, owner=ClaimOwner("night", reply, "call_0"))
     assert ledger.end(claimed, EffectResult("paid A-1"))
     assert [(call.call, call.state) for call in session.open_calls] == [(CallRef(reply, "call_0"), "unapplied")]
 

@@ -49,12 +49,7 @@ def test_large_entries_come_back(store: Store, clock: FakeClock) -> None:
     """Of any size, and whether compressing makes them smaller or not."""
     hold = held(store, clock)
     random = Random(7)  # noqa: S311 - no secret
-    items = [
-        b"[%s]" % (b"1," * 2046),
-        b"[%s]" % (b"1," * 2047),
-        b'["%s"]' % (b"a word " * 20_000),
-        random.randbytes(9000),
-    ]
+    items = [b"[%s]" % (b"1," * 2046), b"[%s]" % (b"1," * 2047), b"a word " * 20_000, random.randbytes(9000)]
     large = [entry(number, items=data) for number, data in enumerate(items, 1)]
     append(store, hold, 0, large, None)
     assert list(store.entries("s1")) == large

@@ -32,9 +32,10 @@ from handrail.store.protocol import EffectChange
 from handrail.store.sql.statements import TABLES_VERSION
 from handrail.transaction import RecordCommit, UnitOfWork
 from tests.architecture.sources import ROOT
+from tests.crash.forks import Fork, start
 from tests.kit import raises
 from tests.store import kit
-from tests.store.payments import DONE, AnotherProcess, desk, paid, pay_all
+from tests.store.payments import DONE, desk, paid, pay_all, pay_elsewhere
 from tests.store.postgres_server import doomed, doomed_name, end_connections, fresh_url
 from tests.wording import Wording
 
@@ -55,39 +56,21 @@ def silent() -> Generator[None]:
 
 
 @pytest.fixture(scope="module")
-def another_process() -> Generator[AnotherProcess]:
+def another_process() -> Generator[Fork]:
     """Another process, which the tests of this file share."""
-    process = AnotherProcess()
-    yield process
-    process.end()
+    with start("tests.store.payments") as process:
+        yield process
 
 
-def remove_log(path: Path) -> None:
+def remove(path: Path, *suffixes: str) -> None:
     """Somebody tidies up."""
-    Path(f"{path}-wal").unlink()
+    for suffix in suffixes:
+        Path(f"{path}-{suffix}").unlink()
 
 
-def remove_log_and_index(path: Path) -> None:
-    """Somebody tidies up thoroughly."""
-    remove_log(path)
-    Path(f"{path}-shm").unlink()
-
-
-def remove_index(path: Path) -> None:
-    """Somebody takes it for a temporary file."""
-    Path(f"{path}-shm").unlink()
-
-
-def replace_log(path: Path) -> None:
-    """A backup program puts another log there."""
-    log = Path(f"{path}-wal")
-    shutil.copyfile(log, copy := log.with_suffix(".copy"))
-    copy.replace(log)
-
-
-def replace_database(path: Path) -> None:
-    """An older copy is restored while the process runs."""
-    shutil.copyfile(path, copy := path.with_suffix(".copy"))
+def restore(path: Path) -> None:
+    """A backup program puts an older copy there while the process runs."""
+    shutil.copyfile(path, copy := Path(f"{path}.copy"))
     copy.replace(path)
 
 
@@ -96,30 +79,26 @@ def move_folder(path: Path) -> None:
     path.parent.rename(path.parent.with_name("moved"))
 
 
-@pytest.mark.parametrize(
-    "damage, elsewhere",
-    [
-        (remove_log, "StoreUnavailableError"),
-        (remove_log_and_index, None),
-        (remove_index, None),
-        (replace_log, None),
-        (replace_database, None),
-        (move_folder, "StoreError"),
-    ],
-)
+DAMAGES: dict[str, tuple[Callable[[Path], object], str | None]] = {
+    "the log is removed": (lambda path: remove(path, "wal"), "StoreUnavailableError"),
+    "the log and the index are removed": (lambda path: remove(path, "wal", "shm"), None),
+    "the index is removed": (lambda path: remove(path, "shm"), None),
+    "the log is replaced": (lambda path: restore(Path(f"{path}-wal")), None),
+    "the database is replaced": (restore, None),
+    "the folder is moved": (move_folder, "StoreError"),
+}
+
+
+@pytest.mark.parametrize("what", DAMAGES)
 def test_files_that_are_taken_away_are_noticed_before_anything_is_written(
-    tmp_path: Path,
-    wording: Wording,
-    another_process: AnotherProcess,
-    damage: Callable[[Path], None],
-    elsewhere: str | None,
+    tmp_path: Path, wording: Wording, another_process: Fork, what: str
 ) -> None:
     """By the process that has the store open; what was answered is not lost, if no other one opens it meanwhile."""
     (folder := tmp_path / "desk").mkdir()
     path, world = folder / "desk.db", tmp_path / "world"
     url = f"sqlite:///{path}"
-    is_noticed_at_close = damage in {replace_database, move_folder}
-    ends = pytest.raises(StoreUnavailableError) if is_noticed_at_close else nullcontext()
+    damage, elsewhere = DAMAGES[what]
+    ends = pytest.raises(StoreUnavailableError) if damage in {restore, move_folder} else nullcontext()
     with ends, SqliteStore(path) as store, Session.open(store, "desk") as session:
         executor = desk(session, world)
         assert pay_all(executor, FIRST) == [DONE] * 3
@@ -130,11 +109,11 @@ def test_files_that_are_taken_away_are_noticed_before_anything_is_written(
         with raises(StoreUnavailableError, wording):
             kit.record_commit(store, "j1")
         if elsewhere is not None:
-            assert another_process.pay_all(url, world, FIRST) == [elsewhere]
+            assert pay_elsewhere(another_process, url, world, FIRST) == [elsewhere]
         assert paid(world) == [f"order {order}" for order in FIRST]
     if damage is move_folder:
         folder.with_name("moved").rename(folder)
-    assert another_process.pay_all(url, world, ALL) == [DONE] * 5
+    assert pay_elsewhere(another_process, url, world, ALL) == [DONE] * 5
     assert paid(world) == [f"order {order}" for order in ALL]
 
 
@@ -206,7 +185,7 @@ def test_a_log_whose_index_was_left_alone_is_missed_after_a_kill(tmp_path: Path,
     path = tmp_path / "desk.db"
     code = "import os, sys; from handrail.store import SqliteStore; SqliteStore(sys.argv[1]); os._exit(0)"
     subprocess.run([executable, "-c", code, path], check=True)
-    remove_log(path)
+    remove(path, "wal")
     with raises(StoreUnavailableError, wording):
         SqliteStore(path)
     Path(f"{path}-shm").unlink()

@@ -55,16 +55,11 @@ def test_other_urls_are_told_the_three_forms(url: str, wording: Wording) -> None
         "postgresq://clerk:@s3cret@host/desk?password=s3cret",
         "host=127.0.0.1 user=clerk password=s3cret",
         "postgresql://cl\0erk:s3cret@host/desk",
-        "postgresql://clerk:s3cret\udcff@127.0.0.1:1/desk",  # a byte of the environment that is not UTF-8
+        *(f"postgresql://clerk:{word}@127.0.0.1:1/desk" for word in ("s3cret", "s3?cret", "s3#cret", "s3/cret")),
+        *(f"postgresql://clerk:{word}@127.0.0.1:1/desk" for word in ("1/s3cret", "@s3cret", "s3cret\udcff")),
         "sqlite:///desk.db?key=s3cret",
         *("s3cret", "sqlite:s3cret", "memory:s3cret", "postgresql://clerk%3As3cret@127.0.0.1:1/desk"),
         "clerk:s3cret@host",
-        "postgresql://clerk:s3cret@127.0.0.1:1/desk",
-        "postgresql://clerk:s3?cret@127.0.0.1:1/desk",
-        "postgresql://clerk:s3#cret@127.0.0.1:1/desk",
-        "postgresql://clerk:1/s3cret@127.0.0.1:1/desk",
-        "postgresql://clerk:s3/cret@127.0.0.1:1/desk",
-        "postgresql://clerk:@s3cret@127.0.0.1:1/desk",
         "postgresql://clerk@127.0.0.1:1/desk?password=s3cret",
         "postgresql://clerk@127.0.0.1:1/desk?passfile=/s3cret&user=clerk",
         "postgresql://clerk:s3cret@127.0.0.1:1/desk?no_such_option=1&sslpassword=s3cret",
@@ -120,14 +115,10 @@ def test_a_path_is_refused_with_its_url(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        {"url": None},
-        {"busy": 5},
-        {"busy": timedelta(-1)},
-        {"connections": 1},
-        {"read_only": "no"},
-        {"durability": "fast"},
+        *({"url": None}, {"busy": 5}, {"busy": timedelta(-1)}),
+        *({"connections": 1}, {"read_only": "no"}, {"durability": "fast"}),
     ],
-    ids=["url", "busy", "negative busy", "connections", "read_only", "durability"],
+    ids=str,
 )
 def test_it_says_what_was_given_and_what_is_expected(options: dict[str, Any], tmp_path: Path, wording: Wording) -> None:
     """Nothing is opened."""

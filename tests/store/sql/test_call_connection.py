@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing, nullcontext
+from contextlib import closing, contextmanager, nullcontext
 from contextvars import copy_context
 from datetime import timedelta
 from pathlib import Path
@@ -52,25 +52,17 @@ def test_what_a_call_writes_is_kept_with_it(orders: Store, clock: FakeClock) -> 
     assert list(orders.entries("s1")) == kit.entries(1, 2)
 
 
-def test_what_a_call_writes_is_undone_with_it(orders: Store) -> None:
-    """A call that fails leaves nothing."""
-    with kit.failing(kit.call()):
-        kit.add(orders.connection(), "tea")
-    assert kit.items(orders) == []
-
-
 def test_what_cannot_be_settled_takes_the_handlers_writes_along(orders: Store, clock: FakeClock) -> None:
     """If another part cannot be written, nothing is: neither the part nor what the handler wrote."""
     row = kit.running_row(clock)
 
     gone = kit.running_row(clock, "gone")
     record = kit.Record(orders, EffectInsert(row), EffectChange(gone, gone._replace(status="done")))
-    with ExitStack() as blocks:
-        blocks.enter_context(pytest.raises(errors.LeaseLostError))
-        transaction = blocks.enter_context(kit.call())
+    with kit.call() as transaction:
         transaction.enlist(record)
         kit.add(orders.connection(), "tea")
-        transaction.commit()
+        with pytest.raises(errors.LeaseLostError):
+            transaction.commit()
     assert record.heard == ["undone"]
     assert kit.items(orders) == []
     assert orders.get("s1", row.key) is None
@@ -417,73 +409,55 @@ class _BusyLink(SqliteConnection):
         super().begin(reading=reading)
 
 
-def test_handler_may_try_again_to_begin(tmp_path: Path) -> None:
+@pytest.mark.parametrize("again", [False, True])
+def test_handler_may_try_again_to_begin(tmp_path: Path, again: bool) -> None:
     """What could not be begun has written nothing, and keeps the call neither from writing nor from succeeding."""
-    driver = _Counted(SqliteFile(tmp_path / "desk.db"), _BusyLink)
+    driver, _BusyLink.busy = _Counted(SqliteFile(tmp_path / "desk.db"), _BusyLink), True
     with SqlStore(driver) as store:
-        with_or_without: list[bool] = []
-        for again in (False, True):
-            _BusyLink.busy = True
-            with kit.call() as transaction:
-                with pytest.raises(errors.StoreUnavailableError, match="busy"):
-                    store.connection().execute("CREATE TABLE orders (id INTEGER)")
-                if again:
-                    store.connection().execute("CREATE TABLE orders (id INTEGER)")
-                transaction.commit()
-            with_or_without.append(bool(driver.query(driver.types.find_table, ("orders",))))
-        assert with_or_without == [False, True]
+        with kit.call() as transaction:
+            with pytest.raises(errors.StoreUnavailableError, match="busy"):
+                store.connection().execute("CREATE TABLE orders (id INTEGER)")
+            if again:
+                store.connection().execute("CREATE TABLE orders (id INTEGER)")
+            transaction.commit()
+        assert bool(driver.query(driver.types.find_table, ("orders",))) == again
         assert driver.lent == 0
 
 
 # --------------------------------------------------------------------------------------------------------- cancellation
 
 
-class _Late:
-    """A thread that a handler has left in a statement.
+@contextmanager
+def late_statement(store: Store) -> Generator[list[Exception]]:
+    """A thread that a handler has left in a statement; its list has what that has come to, at the end of the block."""
+    met, started = list[Exception](), threading.Event()
 
-    Attributes:
-        met: what the statement has come to.
-    """
-
-    def __init__(self, store: Store) -> None:
-        self.met: list[Exception] = []
-        self._store = store
-        self._started = threading.Event()
-        self._thread = threading.Thread(target=copy_context().run, args=(self._execute,))
-        self._thread.start()
-        assert self._started.wait(60)
-
-    def join(self) -> None:
-        self._thread.join()
-
-    def _execute(self) -> None:
-        connection = self._store.connection()
+    def execute() -> None:
+        connection = store.connection()
         connection.execute("SELECT 1")
-        self._started.set()
+        started.set()
         try:
             connection.execute(ENDLESS)
         except Exception as error:  # noqa: BLE001 - each driver has its own
-            self.met.append(error)
+            met.append(error)
+
+    thread = threading.Thread(target=copy_context().run, args=(execute,))
+    thread.start()
+    assert started.wait(60)
+    yield met
+    thread.join()
 
 
-@pytest.mark.parametrize("nested", [False, True])
-def test_undoing_a_call_cancels_its_statement(orders: Store, *, nested: bool) -> None:
-    """A call that has timed out is not waited for; nor is one inside of another."""
-    with kit.call() as outer, kit.call("inner", inside=outer) if nested else nullcontext(outer) as undone:
-        late = _Late(orders)
-        undone.rollback()
-        late.join()
-    assert len(late.met) == 1
-    assert kit.items(orders) == []
-
-
-def test_end_of_a_call_that_reads_cancels_its_statement(orders: Store) -> None:
-    """Its connection is not given back while a late handler uses it."""
-    with kit.call(writes=False) as reading:
-        late = _Late(orders)
-        reading.commit()
-        late.join()
-    assert len(late.met) == 1
+@pytest.mark.parametrize("kind", ["outermost", "nested", "reading"])
+def test_end_of_a_call_cancels_its_statement(orders: Store, kind: str) -> None:
+    """One that has timed out is not waited for, and no connection is given back while a late handler uses it."""
+    with (
+        kit.call(writes=kind != "reading") as outer,
+        kit.call("inner", inside=outer) if kind == "nested" else nullcontext(outer) as ending,
+        late_statement(orders) as met,
+    ):
+        (ending.commit if kind == "reading" else ending.rollback)()
+    assert len(met) == 1
     assert kit.items(orders) == []
 
 

@@ -82,16 +82,6 @@ def waiting(book: Book, committed: Committer, names: Sequence[object], threads: 
     return [first, *futures]
 
 
-def test_what_waits_while_a_unit_is_written_goes_together_in_the_next_group() -> None:
-    """In the order in which it came; the thread that has waited longest writes it."""
-    book = Book()
-    with ThreadPoolExecutor(16) as threads:
-        futures = waiting(book, book.committer(), ["a", "b", "c"], threads)
-        book.gate.set()
-        assert [one.result(PATIENCE) for one in futures] == [None] * 4
-    assert book.groups == [["first"], ["a", "b", "c"]]
-
-
 def test_no_unit_is_answered_before_its_commit() -> None:
     """Whether a thread waits for it or a completion does."""
     book = Book()

@@ -9,6 +9,7 @@ import shutil
 import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -207,12 +208,7 @@ def failing(number: int) -> Callable[..., int]:
 
 @pytest.mark.parametrize(
     "number, kind",
-    [
-        (errno.EROFS, StoreReadOnlyError),
-        (errno.EACCES, StoreReadOnlyError),
-        (errno.EPERM, StoreReadOnlyError),
-        (errno.EMFILE, StoreError),
-    ],
+    [*product((errno.EROFS, errno.EACCES, errno.EPERM), [StoreReadOnlyError]), (errno.EMFILE, StoreError)],
 )
 def test_lock_where_nothing_can_be_written_is_told_from_other_failures(
     folder: Path, monkeypatch: pytest.MonkeyPatch, number: int, kind: type[StoreError]

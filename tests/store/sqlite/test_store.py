@@ -320,11 +320,7 @@ def test_no_store_is_made_without_rights(*, is_there: bool) -> None:
 @pytest.mark.parametrize(
     "column, value",
     [
-        ("message", "text"),
-        ("value", 5),
-        ("fence", "one"),
-        ("created_at", 2**62),
-        ("lease_until", b"soon"),
+        *(("message", "text"), ("value", 5), ("fence", "one"), ("created_at", 2**62), ("lease_until", b"soon")),
         pytest.param("tool", b"\xff" * 100, id="tool"),
     ],
 )
