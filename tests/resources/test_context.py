@@ -415,12 +415,12 @@ def test_call_that_has_ended_gets_nothing_of_its_own_any_more(wording: Wording) 
     resources = resources_of([])
     used, unused = resources.call_scope(), resources.call_scope()
     used.get(Tracer)
-    for call in (used, unused):
-        call.close()
+    for scope in (used, unused):
+        scope.close()
         for kind in (Tracer, Client):
             with raises(ResourceError, wording):
-                call.get(kind)
-        assert call.get(Cache).url == "shared"
+                scope.get(kind)
+        assert scope.get(Cache).url == "shared"
 
 
 def test_resource_that_is_built_while_its_call_ends_is_closed(wording: Wording) -> None:
