@@ -10,11 +10,12 @@ import pytest
 import handrail.store
 from handrail.clock import SYSTEM_CLOCK
 from handrail.errors import SessionLostError, SessionNotFoundError
-from handrail.session.persistence.protocol import SessionSize
+from handrail.session.persistence.protocol import AnswerChange, AnswerRow, SessionSize
 from handrail.store import Store
 from handrail.store.protocol import ExpiredEffects
 from handrail.store.sql.database import finish_deletion, remove_expired
 from handrail.testing import Crashed, FakeClock
+from handrail.transaction import UnitOfWork
 from tests.crash.forks import fork_to_crash
 from tests.kit import raises
 from tests.store import kit
@@ -56,12 +57,14 @@ def test_deleted_session_takes_along_what_belongs_to_it_alone(store: Store, cloc
     """Its row, entries, checkpoints, and effects; what sessions share, and other sessions, stay."""
     lock = kit.fill(store, clock)
     store.release(kit.fill(store, clock, "s2"))
+    answer = AnswerChange(None, AnswerRow("s1", "r1", "c1", clock.now(), b"{}"))
+    assert store.apply(UnitOfWork((answer,))) is None
     assert store.session_size("s1") == SessionSize(number := kit.ENTRIES, number, 2, number * len(kit.entry(1).items))
     store.delete_session(lock)
     store.release(lock)
     assert not stands(store, "s1")
     assert list(store.entries("s1")) == []
-    assert store.checkpoint("s1") is None
+    assert (store.checkpoint("s1"), store.answers("s1")) == (None, ())
     assert sorted(row.key for row in store.rows() if row.partition != "s2") == ["shop:pay:s1", "shop:pay:s2"]
     assert store.session_size("s1") == SessionSize(0, 0, 0, 0)
     assert (store.unfinished_deletions(), store.finish_deletion("s1")) == ((), False)
@@ -69,7 +72,7 @@ def test_deleted_session_takes_along_what_belongs_to_it_alone(store: Store, cloc
     # A new session of the same id has nothing of the old one.
     assert store.create(kit.session_row(clock))
     again = store.acquire("s1", wait=kit.NOW)
-    assert again.row == kit.session_row(clock)
+    assert (again.row, store.answers("s1")) == (kit.session_row(clock), ())
     kit.append(store, again, 0, kit.entries(1, 1), None)
     assert store.session_size("s1").entries == 1
 

@@ -180,14 +180,3 @@ def test_answers_of_a_unit_are_written_together(store: Store, clock: FakeClock) 
     assert store.apply(unit) is None
     assert store.apply(unit) is None
     assert set(store.answers("s1")) == {one._replace(answer=b"[]"), other}
-
-
-def test_answers_go_with_their_session(store: Store, clock: FakeClock) -> None:
-    """A session that is made anew with the same id has none."""
-    lock = held(store, clock)
-    assert write(store, None, AnswerRow(*ROW, clock.now(), b"{}"))
-    store.delete_session(lock)
-    store.release(lock)
-    assert store.answers("s1") == ()
-    assert store.create(session_row(clock, "s1"))
-    assert store.answers("s1") == ()

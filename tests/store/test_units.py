@@ -94,9 +94,7 @@ def test_watcher_is_notified_when_the_unit_counts(store: Store, clock: FakeClock
 def test_a_done_effect_is_marked_as_applied_once(store: Store, clock: FakeClock) -> None:
     """The mark is compared and set: not for another effect of the key, nor one that runs. A unit may be repeated."""
     now = clock.now()
-    waits = kit.running_row(clock)._replace(
-        status="done", lease_until=None, completed_at=now, expires_at=now, message="paid", value=b"1"
-    )
+    waits = kit.running_row(clock)._replace(status="done", lease_until=None, completed_at=now, expires_at=now)
     kit.insert(store, waits)
     kit.insert(store, kit.running_row(clock, "runs"))
     hold = kit.held(store, clock)

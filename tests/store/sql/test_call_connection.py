@@ -36,20 +36,25 @@ def orders(database: Store) -> Store:
 
 
 def test_what_a_call_writes_is_kept_with_it(orders: Store, clock: FakeClock) -> None:
-    """At one stroke with what else is settled with the call."""
-    row, hold = kit.running_row(clock), kit.held(orders, clock)
+    """At one stroke with what else is settled with the call, once; also when the store was busy in between."""
+    row, hold, attempts = kit.running_row(clock), kit.held(orders, clock), list[int]()
     kit.insert(orders, row)
 
-    settled = EffectChange(row, row._replace(status="unknown"))
-    record = kit.Record(orders, settled, SessionAppend(hold, 0, tuple(kit.entries(1, 2))))
+    def settle() -> None:
+        attempts.append(1)
+        if len(attempts) == 1:
+            raise errors.StoreUnavailableError("busy", store=orders.url)
+
+    ended = row._replace(status="unknown")
+    writes = EffectChange(row, ended), SessionAppend(hold, 0, tuple(kit.entries(1, 2)))
+    record = kit.Record(orders, *writes, settle=settle)
     with kit.call() as transaction:
         transaction.enlist(record)
         kit.add(orders.connection(), "tea")
         assert orders.connection() is orders.connection()
         transaction.commit()
-    assert record.heard == ["committed"]
-    assert kit.items(orders) == ["tea"]
-    assert list(orders.entries("s1")) == kit.entries(1, 2)
+    assert (record.heard, len(attempts), kit.items(orders)) == (["committed"], 2, ["tea"])
+    assert (orders.get("s1", row.key), list(orders.entries("s1"))) == (ended, kit.entries(1, 2))
 
 
 def test_what_cannot_be_settled_takes_the_handlers_writes_along(orders: Store, clock: FakeClock) -> None:
@@ -66,25 +71,6 @@ def test_what_cannot_be_settled_takes_the_handlers_writes_along(orders: Store, c
     assert record.heard == ["undone"]
     assert kit.items(orders) == []
     assert orders.get("s1", row.key) is None
-
-
-def test_settling_is_tried_again_with_the_handlers_writes(orders: Store, clock: FakeClock) -> None:
-    """A store that was busy in between loses nothing of what the handler wrote, and writes nothing twice."""
-    row = kit.running_row(clock)
-    attempts: list[int] = []
-
-    def settle() -> None:
-        attempts.append(1)
-        if len(attempts) == 1:
-            raise errors.StoreUnavailableError("busy", store=orders.url)
-
-    with kit.call() as transaction:
-        transaction.enlist(kit.Record(orders, EffectInsert(row), settle=settle))
-        kit.add(orders.connection(), "tea")
-        transaction.commit()
-    assert len(attempts) == 2
-    assert kit.items(orders) == ["tea"]
-    assert orders.get("s1", row.key) == row
 
 
 def test_statement_that_fails_undoes_itself_alone(orders: Store) -> None:
