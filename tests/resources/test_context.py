@@ -12,7 +12,6 @@ from typing import Any, cast
 import pytest
 
 from handrail import errors
-from handrail.errors import CircularResourceError, ProviderError, ResourceError, UnboundResourceError
 from handrail.prompt import ToolContext, ToolResult
 from handrail.resources import Binding, Resolver, ResourceContext, ResourceRegistry, Scope
 from tests.kit import Note, call, executor, raises, tool
@@ -38,7 +37,7 @@ def test_default_is_for_what_is_not_bound(wording: Wording) -> None:
     assert Client in resources
     assert Config not in resources
     assert resources.get(Config, None) is None
-    with raises(UnboundResourceError, wording) as caught:
+    with raises(errors.UnboundResourceError, wording) as caught:
         resources.get(Client, None)
     assert caught.value.needed_by == (Client,)
 
@@ -52,7 +51,7 @@ def test_circle_is_refused_with_its_path(wording: Wording) -> None:
         Binding(Tracer, lambda r: Tracer(r.get(Client).url), scope=Scope.PROTOTYPE),
     )
     for _ in range(2):  # a refusal leaves nothing behind
-        with raises(CircularResourceError, wording) as caught:
+        with raises(errors.CircularResourceError, wording) as caught:
             resources.get(Config)
         assert caught.value.path == (Client, Tracer, Client)
 
@@ -68,7 +67,7 @@ def test_provider_that_raises_is_named_with_its_cause(wording: Wording) -> None:
         return attempts[0]
 
     resources = opened(Binding(Config, provide), Binding(Client, lambda r: Client(r.get(Config).url)))
-    with raises(ProviderError, wording) as caught:
+    with raises(errors.ProviderError, wording) as caught:
         resources.get(Client)
     assert isinstance(caught.value.__cause__, KeyError)
     assert caught.value.protocol is Config
@@ -84,7 +83,7 @@ async def make_later() -> Config:
 def test_provider_of_another_type_is_refused(make: Callable[[], object], wording: Wording) -> None:
     """What is asked for by its type is of that type."""
     registry = ResourceRegistry.of(Binding(Config, lambda _: cast("Config", make())))
-    with raises(ProviderError, wording):
+    with raises(errors.ProviderError, wording):
         registry.open().get(Config)
 
 
@@ -95,14 +94,14 @@ def test_singleton_does_not_hold_what_ends_with_a_call(wording: Wording) -> None
         Binding(Cache, lambda r: Cache(r.get(Tracer).url), scope=Scope.PROTOTYPE),
         Binding(Tracer, lambda _: Tracer(), scope=Scope.TOOL_CALL),
     )
-    with resources.call_scope() as call, raises(ResourceError, wording):
+    with resources.call_scope() as call, raises(errors.ResourceError, wording):
         call.get(Client)
 
 
 def test_resource_of_a_call_is_not_asked_for_outside_of_one(wording: Wording) -> None:
     """The message says where to ask; a default does not hide it."""
     resources = opened(Binding(Tracer, lambda _: Tracer(), scope=Scope.TOOL_CALL))
-    with raises(ResourceError, wording):
+    with raises(errors.ResourceError, wording):
         resources.get(Tracer, None)
 
 
@@ -242,7 +241,7 @@ def test_all_that_cannot_be_closed_are_told(closed: list[str], wording: Wording)
     registry = stubborn_registry(closed).merge(
         ResourceRegistry.of(Binding(Asynchronous, lambda _: Asynchronous(), eager=True))
     )
-    with pytest.raises(ResourceError) as caught, registry.open():
+    with pytest.raises(errors.ResourceError) as caught, registry.open():
         pass
     assert str(caught.value) == wording
     assert str(caught.value.__cause__) == wording
@@ -275,11 +274,11 @@ def test_failed_entering_closes_what_it_had_built(closed: list[str], wording: Wo
         return Config()
 
     resources = stubborn_registry(closed).merge(ResourceRegistry.of(Binding(Config, fail_at_first, eager=True))).open()
-    with pytest.raises(ProviderError, match="not yet") as caught:
+    with pytest.raises(errors.ProviderError, match="not yet") as caught:
         resources.__enter__()
     assert closed == ["client", "stubborn", "cache"]
     assert "OSError: busy" in caught.value.__notes__[0]
-    with raises(ResourceError, wording), resources:
+    with raises(errors.ResourceError, wording), resources:
         assert resources.get(Config) == Config()
     assert closed == ["client", "stubborn", "cache"] * 2
 
@@ -294,7 +293,7 @@ def test_nothing_is_built_while_the_resources_are_being_closed(closed: list[str]
 
         def close(self) -> None:
             seen.append(self.resources.get(Cache).name)
-            with raises(ResourceError, wording):
+            with raises(errors.ResourceError, wording):
                 self.resources.get(Tracer)
             seen.append("refused")
 
@@ -431,7 +430,7 @@ def test_call_that_has_ended_gets_nothing_of_its_own_any_more(wording: Wording) 
     for scope in (used, unused):
         scope.close()
         for kind in (Tracer, Client):
-            with raises(ResourceError, wording):
+            with raises(errors.ResourceError, wording):
                 scope.get(kind)
         assert scope.get(Cache).url == "shared"
 
@@ -446,10 +445,10 @@ def test_resource_that_is_built_while_its_call_ends_is_closed(wording: Wording) 
         return Tracer("", closed, "late")
 
     call = opened(Binding(Tracer, provide_slowly, scope=Scope.TOOL_CALL)).call_scope()
-    refused: list[ResourceError] = []
+    refused: list[errors.ResourceError] = []
 
     def ask_late() -> None:
-        with raises(ResourceError, wording) as caught:
+        with raises(errors.ResourceError, wording) as caught:
             call.get(Tracer)
         refused.append(caught.value)
 
@@ -466,7 +465,7 @@ def test_resource_that_is_built_while_its_call_ends_is_closed(wording: Wording) 
 def test_missing_dependency_is_told_with_who_needs_it() -> None:
     """The chain starts with what the handler asked for."""
     resources = opened(Binding(Tracer, lambda r: Tracer(r.get(Config).url), scope=Scope.TOOL_CALL))
-    with resources.call_scope() as call, pytest.raises(UnboundResourceError) as caught:
+    with resources.call_scope() as call, pytest.raises(errors.UnboundResourceError) as caught:
         call.get(Tracer)
     assert (caught.value.protocol, caught.value.needed_by) == (Config, (Tracer,))
 

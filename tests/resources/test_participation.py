@@ -11,14 +11,7 @@ from typing import Any
 
 import pytest
 
-from handrail.errors import (
-    InvalidArgumentError,
-    ProviderError,
-    RollbackError,
-    ToolValidationError,
-    TransactionClosedError,
-    TurnConflictError,
-)
+from handrail import errors
 from handrail.filesystem import Filesystem, InMemoryFilesystem
 from handrail.prompt import Tool, ToolContext, ToolResult
 from handrail.resources import Binding, Copied, Resolver, ResourceContext, Scope, Snapshotable
@@ -152,7 +145,7 @@ def test_what_was_built_for_a_provider_that_failed_joins_the_call_too() -> None:
 
     resources = opened(Binding(OtherCounter, fail), Binding(Counter, lambda _: Counter(7)))
     with call(resources):
-        with pytest.raises(ProviderError, match="OSError: no"):
+        with pytest.raises(errors.ProviderError, match="OSError: no"):
             resources.get(OtherCounter)
         resources.get(Counter).count = 0
     assert resources.get(Counter).count == 7
@@ -177,7 +170,7 @@ def test_provider_that_fails_in_a_call_leaves_no_trace() -> None:
 
     resources = opened(Binding(Filesystem, seeded), Binding(Config, fail))
     with call(resources) as transaction:
-        with pytest.raises(ProviderError, match="OSError: no"):
+        with pytest.raises(errors.ProviderError, match="OSError: no"):
             resources.get(Config)
         transaction.commit()
     assert not resources.get(Filesystem).exists("half.md")
@@ -197,7 +190,7 @@ def test_resource_that_is_not_new_is_refused_while_another_call_uses_it(wording:
     counter = Counter()
     resources = opened(Binding(Counter, lambda _: counter))
     other = draw_ticket((find_turn(counter),), exclusive=True)
-    with call(resources), raises(TurnConflictError, wording):
+    with call(resources), raises(errors.TurnConflictError, wording):
         resources.get(Counter)
     other.release()  # it has been built and stays: later calls draw its turn and take it in, as any other
     assert resources.turns() == (resources.turn, find_turn(counter))
@@ -208,7 +201,8 @@ def test_resource_that_is_not_new_is_refused_while_another_call_uses_it(wording:
 
 def test_error_that_ends_the_run_is_not_taken_for_the_providers() -> None:
     """What a model cannot mend, and what is told to it as it stands, passes unwrapped."""
-    for error in (RollbackError("tool", [(Counter(), OSError("lost"))]), TransactionClosedError("tool", "write")):
+    rollback = errors.RollbackError("tool", [(Counter(), OSError("lost"))])
+    for error in (rollback, errors.TransactionClosedError("tool", "write")):
 
         def provide(_resolver: Resolver, error: Exception = error) -> Config:
             raise error
@@ -220,7 +214,7 @@ def test_error_that_ends_the_run_is_not_taken_for_the_providers() -> None:
 def test_participant_that_cannot_take_turns_is_refused_when_it_is_built(wording: Wording) -> None:
     """The provider is named, and nothing is kept."""
     resources = opened(Binding(Unweakable, lambda _: Unweakable()))
-    with raises(ProviderError, wording):
+    with raises(errors.ProviderError, wording):
         resources.get(Unweakable)
     assert not resources.untracked_participants()
 
@@ -252,7 +246,7 @@ def calling(resource: Copied[Any], act: Act, *, fails: bool = False, effect: Any
     def handle(_: None, *, context: ToolContext) -> ToolResult[None]:
         act(context)
         if fails:
-            raise ToolValidationError("it fails")
+            raise errors.ToolValidationError("it fails")
         return ToolResult.ok(None)
 
     tool = Tool[None, None](name="edit", description="Edits.", handler=handle, effect=effect)
@@ -356,9 +350,9 @@ def test_a_handler_cannot_ask_for_the_value_after_its_call(wording: Wording) -> 
     with Transaction("edit", ticket=ticket, writes=True) as call:
         stale = orders.value
         call.rollback()
-        with pytest.raises(TransactionClosedError) as raised:
+        with pytest.raises(errors.TransactionClosedError) as raised:
             _ = orders.value
-        with pytest.raises(TransactionClosedError):
+        with pytest.raises(errors.TransactionClosedError):
             orders.value = {}
         stale.clear()
     assert str(raised.value) == wording
@@ -388,7 +382,7 @@ def test_an_unbound_value_that_another_call_uses_is_refused(wording: Wording) ->
 
 def test_what_cannot_be_copied_is_refused(wording: Wording) -> None:
     """When it is declared, and not in the first call."""
-    with raises(InvalidArgumentError, wording) as raised:
+    with raises(errors.InvalidArgumentError, wording) as raised:
         Copied(Attached())
     assert isinstance(raised.value.__cause__, TypeError)
 

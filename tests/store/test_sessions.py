@@ -14,14 +14,7 @@ from typing import Any
 import pytest
 
 import handrail.store
-from handrail.errors import (
-    SessionError,
-    SessionLockedError,
-    SessionLostError,
-    SessionNotFoundError,
-    SessionUseError,
-    StoreCorruptError,
-)
+from handrail import errors
 from handrail.session import Session
 from handrail.session.calls import CallRef
 from handrail.session.open_calls import answer_in
@@ -79,7 +72,7 @@ def test_large_entries_come_back(store: Store, clock: FakeClock) -> None:
 def test_entries_that_do_not_follow_are_refused(store: Store, clock: FakeClock, wording: Wording) -> None:
     """Numbers have no gaps, so entries are numbered from `head + 1` on."""
     hold = held(store, clock)
-    with raises(SessionError, wording):
+    with raises(errors.SessionError, wording):
         append(store, hold, 0, entries(2, 3), None)
     assert list(store.entries("s1")) == []
 
@@ -118,7 +111,7 @@ def test_newest_checkpoint_that_covers_no_more_is_found(store: Store, clock: Fak
 def test_second_holder_is_told(store: Store, clock: FakeClock, wording: Wording) -> None:
     """At most one hold of a session is valid; who does not wait is told at once."""
     first = held(store, clock)
-    with refused(SessionLockedError, wording, store) as told:
+    with refused(errors.SessionLockedError, wording, store) as told:
         store.acquire("s1", wait=NOW)
     assert told.value.session_id == "s1"
     store.release(first)
@@ -129,9 +122,9 @@ def test_second_holder_is_told(store: Store, clock: FakeClock, wording: Wording)
 
 def test_what_is_not_there_cannot_be_held(store: Store, clock: FakeClock, wording: Wording) -> None:
     """The error names the session, and how to make it."""
-    with refused(SessionNotFoundError, wording, store):
+    with refused(errors.SessionNotFoundError, wording, store):
         store.acquire("nobody", wait=NOW)
-    with raises(SessionLostError, wording):
+    with raises(errors.SessionLostError, wording):
         store.check_lock(held(store, clock)._replace(session_id="nobody", token="0" * 32), 0)
 
 
@@ -165,9 +158,9 @@ def test_of_two_answers_to_one_call_the_first_stands(store: Store, clock: FakeCl
 def test_an_answer_that_cannot_be_read_is_an_error() -> None:
     """In its columns, or in what they hold."""
     row = AnswerRow(*ROW, FakeClock().now(), b"{}")
-    with pytest.raises(StoreCorruptError):
+    with pytest.raises(errors.StoreCorruptError):
         read_answer(("r1", "c1", 0, "text"), "s1", "desk")
-    with pytest.raises(StoreCorruptError):
+    with pytest.raises(errors.StoreCorruptError):
         answer_in(row, store="desk")
 
 
@@ -246,7 +239,7 @@ def test_waiting_ends_with_the_time(wording: Wording) -> None:
     locks = SessionLockTable(StoreOwner(), clock=clock, store="memory:", jitter=jitter)
     lock = locks.acquire("s1", lambda token, _: SessionLock("s1", token, session_row(clock)), wait=NOW)
     started = clock.now()
-    with raises(SessionLockedError, wording):
+    with raises(errors.SessionLockedError, wording):
         locks.acquire("s1", lambda _token, _seen: (lock.token, ""), wait=timedelta(seconds=3))
     assert clock.now() - started == timedelta(seconds=3)
 
@@ -266,7 +259,7 @@ def test_store_that_waits_for_another_one_of_its_process_would_stop_the_loop(url
     """As one that waits for itself: the holder may need the loop of this thread to come to its end."""
 
     async def wait(store: Store) -> None:
-        with refused(SessionUseError, wording, store):
+        with refused(errors.SessionUseError, wording, store):
             store.acquire("s1", wait=PATIENCE)
 
     with handrail.store.open(url) as one, handrail.store.open(url) as other:
@@ -278,10 +271,10 @@ def test_store_that_waits_for_another_one_of_its_process_would_stop_the_loop(url
 def test_session_of_a_holder_that_lives_is_taken_with_evict(store: Store, clock: FakeClock) -> None:
     """Over every store, also from a session of this process; what the old holder writes is refused."""
     first = held(store, clock)
-    with pytest.raises(SessionLockedError):
+    with pytest.raises(errors.SessionLockedError):
         store.acquire("s1", wait=NOW)
     second = store.acquire("s1", wait=NOW, evict=True)
-    with pytest.raises(SessionLostError):
+    with pytest.raises(errors.SessionLostError):
         append(store, first, 0, entries(1, 1), None)
     store.release(first)
     assert store.held_sessions() == {"s1"}
@@ -294,7 +287,7 @@ def test_session_of_a_holder_that_lives_is_taken_with_evict(store: Store, clock:
 def test_session_of_another_process_that_lives_is_taken_with_evict(url: str) -> None:
     """Its effects stay claimed, because their owner lives."""
     with handrail.store.open(url) as store, in_the_handler(url, "key-unknown"):
-        with pytest.raises(SessionLockedError):
+        with pytest.raises(errors.SessionLockedError):
             store.acquire(SESSION, wait=NOW)
         lock = store.acquire(SESSION, wait=NOW, evict=True)
         assert not lock.was_released
@@ -311,7 +304,7 @@ def test_release_that_cannot_be_written_is_written_later(clock: FakeClock, tmp_p
         with written(tmp_path / "desk.db"):
             store.release(lock)
         assert store.held_sessions() == {"s2"}
-        with pytest.raises(SessionLockedError):
+        with pytest.raises(errors.SessionLockedError):
             other.acquire("s1", wait=NOW)
         store.check_lock(beside, 0)
         again = other.acquire("s1", wait=NOW)
@@ -377,7 +370,7 @@ def test_session_whose_opening_ctrl_c_ends_is_free_for_others(tmp_path: Path, cl
 def test_another_process_keeps_its_session_until_it_dies(url: str, then: tuple[str, ...], wording: Wording) -> None:
     """Then the session is free at once, also where a worker that a handler has forked outlives the kill."""
     with handrail.store.open(url) as store, another_process(url, "hold", *then) as holder:
-        with refused(SessionLockedError, wording, store):
+        with refused(errors.SessionLockedError, wording, store):
             store.acquire("s1", wait=NOW)
         holder.kill()
         append(store, store.acquire("s1", wait=PATIENCE), 0, entries(1, 1), None)
