@@ -88,14 +88,6 @@ def _serve() -> None:
         sys.stdout.flush()
 
 
-def _ask(cell: Cell, at: str, nth: int) -> Any:
-    return asdict(ask(cell, at, nth))
-
-
-def _overrun(cell: Cell, at: str | None, _nth: int) -> Any:
-    return asdict(overrun(cell, at))
-
-
 def _look(cell: Cell, _at: None, asks: int) -> Any:
     lefts, tolds = [asdict(look(cell))], list[Any]()
     for _ in range(asks):
@@ -104,7 +96,11 @@ def _look(cell: Cell, _at: None, asks: int) -> Any:
     return lefts, tolds
 
 
-_VERBS: dict[str, Callable[..., Any]] = {"ask": _ask, "overrun": _overrun, "look": _look}
+_VERBS: dict[str, Callable[..., Any]] = {
+    "ask": lambda *request: asdict(ask(*request)),
+    "overrun": lambda cell, at, _: asdict(overrun(cell, at)),
+    "look": _look,
+}
 
 
 def forked(act: Callable[[], Any]) -> dict[str, Any]:

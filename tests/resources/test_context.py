@@ -6,7 +6,7 @@ import gc
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any, cast
 
 import pytest
@@ -178,34 +178,23 @@ def test_context_may_be_entered_again(closed: list[str]) -> None:
     assert closed == ["cache", "cache"]
 
 
-def test_given_instance_stays_open(closed: list[str]) -> None:
-    """Whoever made it closes it, also where a provider passes it on under another type."""
-    client = Tracer("", closed)
+def test_what_a_provider_passes_on_is_closed_once_and_by_whoever_made_it(closed: list[str]) -> None:
+    """What was given stays open, under any type; a call does not close what belongs to the context."""
+    given = Handle()
     registry = ResourceRegistry.of(
-        Binding.instance(Tracer, client),
-        Binding(Client, lambda r: r.get(Tracer)),
-        Binding(Cache, lambda _: Cache("", closed, "cache")),
-    )
-    with registry.open() as resources:
-        assert resources.get(Client) is client
-        resources.get(Cache)
-    assert closed == ["cache"]
-
-
-def test_resource_bound_for_two_types_is_closed_once(closed: list[str]) -> None:
-    """It was built once, by whichever binding made it; a call does not close what belongs to the context."""
-    registry = ResourceRegistry.of(
+        Binding.instance(Handle, given),
+        Binding(object, lambda r: r.get(Handle)),
         Binding(Tracer, lambda _: Tracer("", closed, "tracer")),
         Binding(Client, lambda r: r.get(Tracer)),
         Binding(Cache, lambda r: Cache(r.get(Tracer).url, closed, "cache"), scope=Scope.TOOL_CALL),
-        Binding(object, lambda r: r.get(Tracer), scope=Scope.TOOL_CALL),
+        Binding(Hashable, lambda r: r.get(Tracer), scope=Scope.TOOL_CALL),
     )
     with registry.open() as resources:
-        with resources.call_scope() as call:
-            assert call.get(object) is call.get(Client)
-            call.get(Cache)
+        with resources.call_scope() as scope:
+            assert (scope.get(object), scope.get(Hashable)) == (given, scope.get(Client))
+            scope.get(Cache)
         assert closed == ["cache"]
-    assert closed == ["cache", "tracer"]
+    assert (closed, given.closed) == (["cache", "tracer"], 0)
 
 
 class Stubborn(Client):
