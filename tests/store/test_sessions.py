@@ -108,18 +108,6 @@ def test_newest_checkpoint_that_covers_no_more_is_found(store: Store, clock: Fak
 # --------------------------------------------------------------------------------------------------------------- holds
 
 
-def test_second_holder_is_told(store: Store, clock: FakeClock, wording: Wording) -> None:
-    """At most one hold of a session is valid; who does not wait is told at once."""
-    first = held(store, clock)
-    with refused(errors.SessionLockedError, wording, store) as told:
-        store.acquire("s1", wait=NOW)
-    assert told.value.session_id == "s1"
-    store.release(first)
-    second = store.acquire("s1", wait=NOW)
-    assert second.token != first.token
-    store.check_lock(second, 0)
-
-
 def test_what_is_not_there_cannot_be_held(store: Store, clock: FakeClock, wording: Wording) -> None:
     """The error names the session, and how to make it."""
     with refused(errors.SessionNotFoundError, wording, store):

@@ -32,7 +32,7 @@ from handrail.transaction import RecordCommit, UnitOfWork
 from tests.kit import Note, executor, tool
 from tests.open_files import open_files
 from tests.store import kit
-from tests.store.postgres_server import doomed, end_connections, fresh_url, server_of_its_own, server_url
+from tests.store.postgres_server import doomed, end_connections, fresh_url, server_of_its_own
 from tests.store.processes import child, in_fork, refusal_in_fork
 from tests.wording import Wording
 
@@ -225,12 +225,6 @@ def test_connection_that_a_fork_has_met_half_open_is_replaced(url: str) -> None:
     with Meeting.connect(url) as connection:
         first, second = opened
         assert (first.closed, second.closed, connection) == (True, False, second)
-
-
-def test_database_that_does_not_exist_is_named() -> None:
-    """The server says so, and so does the error."""
-    with pytest.raises(StoreError, match="nowhere"):
-        handrail.store.open(server_url().replace("/postgres?", "/nowhere?"))
 
 
 def test_server_that_is_down_is_unavailable_until_it_is_back() -> None:
