@@ -64,10 +64,7 @@ def waits_of(session: Session) -> list[EffectAwaited]:
     return waits
 
 
-EVERY_KIND = ["slot", "key-unknown", "key-retry", "key-reconcile", "shared-unknown", "shared-retry", "shared-reconcile"]
-
-
-@pytest.mark.parametrize("name, where", some([*product(EVERY_KIND, get_args(Where))], 5))
+@pytest.mark.parametrize("name, where", some([*product(CONFIGS, get_args(Where))], 5))
 @pytest.mark.short(2)
 def test_call_that_was_killed_is_answered_at_once(store: Store, url: str, name: str, where: Where) -> None:
     """As its `on_orphan` says, and before the deadline; so is that of a child session, and one under a shared key."""
