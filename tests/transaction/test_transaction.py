@@ -94,11 +94,17 @@ def test_a_write_whose_snapshot_fails_is_not_made() -> None:
 
 
 def test_a_reading_call_writes_nothing(wording: Wording) -> None:
-    """The refusal names the tool, the act and the cure."""
-    notebook = Notebook()
-    with call(notebook, tool="look", writes=False), pytest.raises(ReadOnlyViolation) as caught:
-        notebook.write("a")
-    assert notebook.lines == ()
+    """The refusal names the tool, the act and the cure. Its results are written to its session, and to nothing else."""
+    session, notebook = Notebook(), Notebook()
+    with call(session, notebook, tool="look", writes=False) as transaction:
+        with pytest.raises(ReadOnlyViolation) as caught:
+            notebook.write("a")
+        transaction.open_for_results(session)
+        session.write("a")
+        with pytest.raises(ReadOnlyViolation):
+            notebook.write("b")
+        transaction.commit()
+    assert (session.lines, notebook.lines) == (("a",), ())
     assert str(caught.value) == wording
 
 
