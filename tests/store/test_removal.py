@@ -59,7 +59,8 @@ def test_deleted_session_takes_along_what_belongs_to_it_alone(store: Store, cloc
     store.release(kit.fill(store, clock, "s2"))
     answer = AnswerChange(None, AnswerRow("s1", "r1", "c1", clock.now(), b"{}"))
     assert store.apply(UnitOfWork((answer,))) is None
-    assert store.session_size("s1") == SessionSize(number := kit.ENTRIES, number, 2, number * len(kit.entry(1).items))
+    size = SessionSize(kit.ENTRIES, kit.ENTRIES, 2, kit.ENTRIES * len(kit.entry(1).items))
+    assert store.session_size("s1") == size
     store.delete_session(lock)
     store.release(lock)
     assert not stands(store, "s1")

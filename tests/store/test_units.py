@@ -245,8 +245,24 @@ def test_commits_of_a_group_are_written_in_one_transaction(database: Store, cloc
         assert database.is_committed(f"journal-{name}")
 
 
+def test_claims_of_a_group_are_granted_each_for_itself(database: Store, clock: FakeClock) -> None:
+    """Also where a key is taken, twice the same in one group, or the session is no longer held."""
+    (lock, taken), (held, _) = sessions(database, clock, 2)
+    lost, other = SessionHeld(held._replace(token="0" * 32)), EffectInsert(taken._replace(effect_id="e" * 32))
+    claims = [kit.running_row(clock, key)._replace(partition="s0") for key in ("a", "b")]
+    twice = EffectInsert(claims[0]._replace(effect_id="f" * 32))
+    strange = EffectInsert(kit.running_row(clock, "c")._replace(partition="s1"))
+    first, last, mine = *map(EffectInsert, claims), SessionHeld(lock)
+    with kit.points() as reached:
+        answers = group(database, (first, mine), (other,), (twice, mine), (strange, lost), (last,))
+    assert reached.count("unit-after-commit") == 1
+    assert isinstance(answers.pop(3), errors.SessionLostError)
+    assert answers == [None, RefusedWrite(other, taken), RefusedWrite(twice, claims[0]), None]
+    assert [*map(database.get, ("s0", "s0", "s1"), "abc")] == [*claims, None]
+
+
 def test_claims_of_a_group_bring_entries_if_they_are_granted(database: Store, clock: FakeClock) -> None:
-    """In one transaction; one that is refused, for its key (also within the group) or session, leaves others."""
+    """In one transaction; a claim that is refused adds nothing to its session, and leaves the others alone."""
 
     def claim(lock: SessionLock, row: EffectRow, *, head: int = 0) -> tuple[object, ...]:
         return (
@@ -258,16 +274,10 @@ def test_claims_of_a_group_bring_entries_if_they_are_granted(database: Store, cl
     claims = [kit.running_row(clock, "a")._replace(partition=f"s{place}") for place in range(5)]
     granted = [claim(lock, row) for (lock, _), row in zip(others, claims[3:], strict=True)]
     unsound, other = lost._replace(token="0" * 32), taken._replace(effect_id="e" * 32)
-    twice = EffectInsert(claims[4]._replace(effect_id="f" * 32))
-    refused = (
-        *(claim(lock, other), claim(unsound, claims[1]), claim(behind, claims[2], head=5)),
-        (EffectInsert(claims[1]), SessionHeld(unsound)),
-    )
-    with kit.points() as reached:
-        answers = group(database, *refused, *granted, (twice, SessionHeld(others[1][0])))
-    assert reached.count("unit-after-commit") == 1
-    assert (answers[0], answers[6]) == (RefusedWrite(EffectInsert(other), taken), RefusedWrite(twice, claims[4]))
-    assert [*map(type, answers[1:6])] == [*[errors.SessionLostError] * 3, *[type(None)] * 2]
+    refused = claim(lock, other), claim(unsound, claims[1]), claim(behind, claims[2], head=5)
+    answers = group(database, *refused, *granted)
+    assert answers[0] == RefusedWrite(EffectInsert(other), taken)
+    assert [*map(type, answers[1:])] == [*[errors.SessionLostError] * 2, *[type(None)] * 2]
     with kit.points() as reached:
         assert group(database, *granted, again=True) == [None] * 2
     assert reached.count("unit-after-commit") <= 1
