@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Literal, NamedTuple
+from uuid import uuid4
+
+import psycopg
 
 from chaos.service import Client
 from chaos.table import insert_for, rows_of
@@ -21,8 +25,8 @@ from handrail.prompt.idempotency import OnOrphan
 from handrail.runtime import EffectLedger, Session, ToolCall, ToolMessage
 from handrail.testing import crash_at
 from handrail.testing.crash import CrashTrap
-from handrail.transaction import enlist
-from tests.crash.prepared import PreparedRow, recover
+from handrail.transaction import RecordCommit, UnitStore, enlist
+from handrail.transaction.unit_of_work import CommitRecordStore
 from tests.handler_threads import HandlerThreads
 
 Kind = Literal["external", "applied", "late", "row", "files", "prepared"]
@@ -219,10 +223,8 @@ def _files(cell: Cell, kept_in: store.Store) -> HostFilesystem:
 def _tool(cell: Cell, session: Session, ledger: EffectLedger) -> Tool[Order, Receipt]:
     if cell.kind in {"external", "late", "applied"}:
         return _external(cell, session, ledger)
-    if cell.kind == "prepared":
-        handler: Handler = partial(_write_elsewhere, cell)
-    else:
-        handler = _write_row if cell.kind == "row" else _write_files
+    handlers: dict[Kind, Handler] = {"prepared": partial(_write_elsewhere, cell), "row": _write_row}
+    handler = handlers.get(cell.kind, _write_files)
     return Tool[Order, Receipt](name="charge", description="Charges an order.", handler=handler)
 
 
@@ -262,14 +264,13 @@ def _external(
     )
 
 
-def _book(_params: Order, _result: ToolResult[Receipt], *, context: ToolContext) -> None:
+def _book(_params: Order, _result: object, *, context: ToolContext) -> None:
     url = context.session.store.url if context.session.store is not None else ""
     context.connection.execute(insert_for(url), (context.session.session_id, N))
 
 
 def _write_row(params: Order, *, context: ToolContext) -> ToolResult[Receipt]:
-    url = context.session.store.url if context.session.store is not None else ""
-    context.connection.execute(insert_for(url), (context.session.session_id, N))
+    _book(params, None, context=context)
     return ToolResult.ok(Receipt(params.order))
 
 
@@ -286,3 +287,53 @@ def _write_elsewhere(cell: Cell, params: Order, *, context: ToolContext) -> Tool
     enlist(row)
     row.connection.execute(insert_for(cell.other).encode(), (context.session.session_id, N))
     return ToolResult.ok(Receipt(params.order))
+
+
+class PreparedRow:
+    """It is prepared before the unit of the call, and committed after it.
+
+    Attributes:
+        connection: what executes its statements.
+        store: where the unit is written.
+    """
+
+    def __init__(self, url: str, session: Session) -> None:
+        self.connection: psycopg.Connection = psycopg.connect(url)
+        self.store: UnitStore | None = session.store
+        self._records = _records(session)
+        self._name = uuid4().hex
+        self.connection.tpc_begin(self.connection.xid(1, session.session_id, self._name))
+
+    def prepare(self) -> None:
+        self.connection.tpc_prepare()
+
+    def write(self) -> Sequence[object]:
+        return (RecordCommit(self._name),)
+
+    def after_commit(self) -> None:
+        with closing(self.connection):
+            self.connection.tpc_commit()
+        self._records.delete_commit_record(self._name)
+
+    def after_rollback(self) -> None:
+        with closing(self.connection):
+            self.connection.tpc_rollback()
+
+    def in_doubt(self) -> None:
+        self.connection.close()
+
+
+def recover(url: str, session: Session) -> None:
+    """Settle what a killed process has left prepared of a session."""
+    store = _records(session)
+    with closing(psycopg.connect(url)) as connection:
+        for xid in connection.tpc_recover():
+            if xid.gtrid == session.session_id:
+                settle = connection.tpc_commit if store.is_committed(xid.bqual or "") else connection.tpc_rollback
+                settle(xid)
+
+
+def _records(session: Session) -> CommitRecordStore:
+    store: object = session.store
+    assert isinstance(store, CommitRecordStore)
+    return store

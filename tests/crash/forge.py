@@ -62,14 +62,8 @@ def answer_of(process: subprocess.Popen[str], *request: object) -> Any:
 @contextmanager
 def serving(module: str) -> Generator[subprocess.Popen[str]]:
     """A process that serves requests by a module, while the block runs."""
-    with subprocess.Popen(
-        [sys.executable, "-m", module],
-        cwd=ROOT,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        encoding="utf-8",
-    ) as process:
+    command, pipe = [sys.executable, "-m", module], subprocess.PIPE
+    with subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe, text=True, encoding="utf-8") as process:
         yield process
         assert process.stdin is not None
         process.stdin.close()
@@ -94,14 +88,6 @@ def _serve() -> None:
         sys.stdout.flush()
 
 
-def _ask(cell: Cell, at: str, nth: int) -> Any:
-    return asdict(ask(cell, at, nth))
-
-
-def _overrun(cell: Cell, at: str | None, _nth: int) -> Any:
-    return asdict(overrun(cell, at))
-
-
 def _look(cell: Cell, _at: None, asks: int) -> Any:
     lefts, tolds = [asdict(look(cell))], list[Any]()
     for _ in range(asks):
@@ -110,7 +96,11 @@ def _look(cell: Cell, _at: None, asks: int) -> Any:
     return lefts, tolds
 
 
-_VERBS: dict[str, Callable[..., Any]] = {"ask": _ask, "overrun": _overrun, "look": _look}
+_VERBS: dict[str, Callable[..., Any]] = {
+    "ask": lambda *request: asdict(ask(*request)),
+    "overrun": lambda cell, at, _: asdict(overrun(cell, at)),
+    "look": _look,
+}
 
 
 def forked(act: Callable[[], Any]) -> dict[str, Any]:

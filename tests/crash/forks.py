@@ -84,12 +84,8 @@ def start(module: str, *arguments: str) -> Generator[Fork]:
         finally:
             os.close(reading)
             os.close(writing)
-        process = Fork(
-            server,
-            pid,
-            stack.enter_context(os.fdopen(stdin, "w", encoding="utf-8")),
-            stack.enter_context(os.fdopen(stdout, encoding="utf-8")),
-        )
+        files = os.fdopen(stdin, "w", encoding="utf-8"), os.fdopen(stdout, encoding="utf-8")
+        process = Fork(server, pid, *map(stack.enter_context, files))
         try:
             yield process
         finally:

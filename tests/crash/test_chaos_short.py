@@ -15,10 +15,8 @@ _ENOUGH_KILLS = 30
 
 
 _RUNS = [
-    ("sqlite", "unknown", 1, 30),
-    ("postgres", "retry", 20, 10),
-    ("postgres", "unknown", 1, 30),
-    ("sqlite", "retry", 20, 10),
+    *(("sqlite", "unknown", 1, 30), ("postgres", "retry", 20, 10)),
+    *(("postgres", "unknown", 1, 30), ("sqlite", "retry", 20, 10)),
 ]
 """Stores, policies, agents on one event loop (one uses the synchronous entry), and kills."""
 

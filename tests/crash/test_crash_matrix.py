@@ -6,19 +6,15 @@ from itertools import count, product
 
 import pytest
 
+from handrail.crash_points import POINTS
 from handrail.prompt.idempotency import OnOrphan
 from tests.crash.cells import Cell, Left, Told
 from tests.crash.conftest import Desk
 from tests.crash.forge import Forge
-from tests.crash.pages import APPLY, EXTERNAL, LATE, NOWHERE, OTHER, STATE, rows, table
+from tests.crash.pages import APPLY, EXTERNAL, GROUP, LATE, NOWHERE, OTHER, STATE, rows, table
 from tests.extent import some
 
-POLICIES: tuple[tuple[OnOrphan, bool], ...] = (
-    ("unknown", False),
-    ("retry", False),
-    ("retry", True),
-    ("reconcile", False),
-)
+POLICIES: list[tuple[OnOrphan, bool]] = [("unknown", False), ("retry", False), ("retry", True), ("reconcile", False)]
 """The columns of the table: what becomes of an orphan, and whether the service knows a key again."""
 
 ORPHANS: tuple[OnOrphan, ...] = ("unknown", "retry")
@@ -143,3 +139,16 @@ def _named(cell: Cell, told: Told, before: Left, after: Left, *, asked_before: i
     if told.replayed:
         return "found" if asked else "replays"
     return "asked, runs" if asked else "runs"
+
+
+def test_the_page_lists_every_point_with_what_is_true_there() -> None:
+    """In the order in which a call passes them."""
+    assert list(table("Crash points").items()) == [(point, (meaning,)) for point, meaning in POINTS.items()]
+
+
+def test_every_point_is_in_one_of_the_matrices_and_nothing_else_is() -> None:
+    """What happens at a point is told for some tool."""
+    applied = {point for _, point, *_ in rows(APPLY)}
+    grouped = {point for _, point, *_ in rows(GROUP)}
+    assert {*table(EXTERNAL), *table(OTHER), *table(STATE), *grouped, *applied} == set(POINTS)
+    assert set(POINTS).issuperset(table(LATE).keys() - {NOWHERE})

@@ -1,4 +1,4 @@
-"""The resources of a running prompt: built once, in the order of their dependencies, and closed in reverse."""
+"""Bindings, and the resources of a running prompt and of its calls: built once, in order, and closed in reverse."""
 
 from __future__ import annotations
 
@@ -6,34 +6,29 @@ import gc
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any, cast
 
 import pytest
 
-from handrail.adapters.tool_executor import ToolExecutor
-from handrail.errors import CircularResourceError, ProviderError, ResourceError, UnboundResourceError
-from handrail.prompt import Prompt, PromptTemplate, Section, Tool, ToolContext, ToolResult
+from handrail import errors
+from handrail.prompt import ToolContext, ToolResult
 from handrail.resources import Binding, Resolver, ResourceContext, ResourceRegistry, Scope
-from handrail.runtime import Session, ToolCall
-from tests.kit import raises
-from tests.resources.kit import Cache, Client, Config, Tracer, in_threads, noted, opened
+from tests.kit import Note, call, executor, raises, tool
+from tests.resources.kit import (
+    Cache,
+    Client,
+    Config,
+    English,
+    Greeter,
+    Tracer,
+    Unchecked,
+    Unweakable,
+    in_threads,
+    noted,
+    opened,
+)
 from tests.wording import Wording
-
-
-def test_provider_runs_when_asked_and_once() -> None:
-    """A singleton that nobody asks for is never built, and one for all that do."""
-    built: list[str] = []
-    resources = opened(
-        Binding(Config, lambda _: noted(built, "config", Config())),
-        Binding(Client, lambda r: noted(built, "client", Client(r.get(Config).url))),
-    )
-    assert built == []
-    client = resources.get(Client)
-    assert client.url == "here"
-    assert resources.get(Client) is client
-    assert resources.get(Client, None) is client
-    assert built == ["config", "client"]
 
 
 def test_default_is_for_what_is_not_bound(wording: Wording) -> None:
@@ -42,15 +37,9 @@ def test_default_is_for_what_is_not_bound(wording: Wording) -> None:
     assert Client in resources
     assert Config not in resources
     assert resources.get(Config, None) is None
-    with raises(UnboundResourceError, wording) as caught:
+    with raises(errors.UnboundResourceError, wording) as caught:
         resources.get(Client, None)
     assert caught.value.needed_by == (Client,)
-
-
-def test_only_classes_are_asked_for(wording: Wording) -> None:
-    """A name is no type."""
-    with raises(ResourceError, wording):
-        ResourceRegistry().open().get(cast("Any", "Client"))
 
 
 @pytest.mark.requirement("M-06n")
@@ -62,7 +51,7 @@ def test_circle_is_refused_with_its_path(wording: Wording) -> None:
         Binding(Tracer, lambda r: Tracer(r.get(Client).url), scope=Scope.PROTOTYPE),
     )
     for _ in range(2):  # a refusal leaves nothing behind
-        with raises(CircularResourceError, wording) as caught:
+        with raises(errors.CircularResourceError, wording) as caught:
             resources.get(Config)
         assert caught.value.path == (Client, Tracer, Client)
 
@@ -78,7 +67,7 @@ def test_provider_that_raises_is_named_with_its_cause(wording: Wording) -> None:
         return attempts[0]
 
     resources = opened(Binding(Config, provide), Binding(Client, lambda r: Client(r.get(Config).url)))
-    with raises(ProviderError, wording) as caught:
+    with raises(errors.ProviderError, wording) as caught:
         resources.get(Client)
     assert isinstance(caught.value.__cause__, KeyError)
     assert caught.value.protocol is Config
@@ -94,7 +83,7 @@ async def make_later() -> Config:
 def test_provider_of_another_type_is_refused(make: Callable[[], object], wording: Wording) -> None:
     """What is asked for by its type is of that type."""
     registry = ResourceRegistry.of(Binding(Config, lambda _: cast("Config", make())))
-    with raises(ProviderError, wording):
+    with raises(errors.ProviderError, wording):
         registry.open().get(Config)
 
 
@@ -105,14 +94,14 @@ def test_singleton_does_not_hold_what_ends_with_a_call(wording: Wording) -> None
         Binding(Cache, lambda r: Cache(r.get(Tracer).url), scope=Scope.PROTOTYPE),
         Binding(Tracer, lambda _: Tracer(), scope=Scope.TOOL_CALL),
     )
-    with resources.call_scope() as call, raises(ResourceError, wording):
+    with resources.call_scope() as call, raises(errors.ResourceError, wording):
         call.get(Client)
 
 
 def test_resource_of_a_call_is_not_asked_for_outside_of_one(wording: Wording) -> None:
     """The message says where to ask; a default does not hide it."""
     resources = opened(Binding(Tracer, lambda _: Tracer(), scope=Scope.TOOL_CALL))
-    with raises(ResourceError, wording):
+    with raises(errors.ResourceError, wording):
         resources.get(Tracer, None)
 
 
@@ -175,56 +164,37 @@ def test_what_was_built_is_closed_in_reverse_order(closed: list[str]) -> None:
     assert closed == ["tracer", "client", "cache"]
 
 
-def test_last_to_leave_closes(closed: list[str]) -> None:
-    """The context may be entered while it is entered."""
-    resources = registry_of(closed).open()
-    with resources:
-        with resources:
-            resources.get(Cache)
-        assert closed == []
-    assert closed == ["cache"]
-
-
 def test_context_may_be_entered_again(closed: list[str]) -> None:
-    """What was closed is built anew, and what was given is still there."""
+    """Also while it is entered: the last to leave closes. It is built anew then; what was given is still there."""
     given = Config("given")
     resources = registry_of(closed).merge(ResourceRegistry.build({Config: given})).open()
     with resources:
-        first = resources.get(Cache)
+        with resources:
+            first = resources.get(Cache)
+        assert closed == []
     with resources:
         assert resources.get(Cache) is not first
         assert resources.get(Config) is given
     assert closed == ["cache", "cache"]
 
 
-def test_given_instance_stays_open(closed: list[str]) -> None:
-    """Whoever made it closes it, also where a provider passes it on under another type."""
-    client = Tracer("", closed)
+def test_what_a_provider_passes_on_is_closed_once_and_by_whoever_made_it(closed: list[str]) -> None:
+    """What was given stays open, under any type; a call does not close what belongs to the context."""
+    given = Handle()
     registry = ResourceRegistry.of(
-        Binding.instance(Tracer, client),
-        Binding(Client, lambda r: r.get(Tracer)),
-        Binding(Cache, lambda _: Cache("", closed, "cache")),
-    )
-    with registry.open() as resources:
-        assert resources.get(Client) is client
-        resources.get(Cache)
-    assert closed == ["cache"]
-
-
-def test_resource_bound_for_two_types_is_closed_once(closed: list[str]) -> None:
-    """It was built once, by whichever binding made it; a call does not close what belongs to the context."""
-    registry = ResourceRegistry.of(
+        Binding.instance(Handle, given),
+        Binding(object, lambda r: r.get(Handle)),
         Binding(Tracer, lambda _: Tracer("", closed, "tracer")),
         Binding(Client, lambda r: r.get(Tracer)),
         Binding(Cache, lambda r: Cache(r.get(Tracer).url, closed, "cache"), scope=Scope.TOOL_CALL),
-        Binding(object, lambda r: r.get(Tracer), scope=Scope.TOOL_CALL),
+        Binding(Hashable, lambda r: r.get(Tracer), scope=Scope.TOOL_CALL),
     )
     with registry.open() as resources:
-        with resources.call_scope() as call:
-            assert call.get(object) is call.get(Client)
-            call.get(Cache)
+        with resources.call_scope() as scope:
+            assert (scope.get(object), scope.get(Hashable)) == (given, scope.get(Client))
+            scope.get(Cache)
         assert closed == ["cache"]
-    assert closed == ["cache", "tracer"]
+    assert (closed, given.closed) == (["cache", "tracer"], 0)
 
 
 class Stubborn(Client):
@@ -260,7 +230,7 @@ def test_all_that_cannot_be_closed_are_told(closed: list[str], wording: Wording)
     registry = stubborn_registry(closed).merge(
         ResourceRegistry.of(Binding(Asynchronous, lambda _: Asynchronous(), eager=True))
     )
-    with pytest.raises(ResourceError) as caught, registry.open():
+    with pytest.raises(errors.ResourceError) as caught, registry.open():
         pass
     assert str(caught.value) == wording
     assert str(caught.value.__cause__) == wording
@@ -293,11 +263,11 @@ def test_failed_entering_closes_what_it_had_built(closed: list[str], wording: Wo
         return Config()
 
     resources = stubborn_registry(closed).merge(ResourceRegistry.of(Binding(Config, fail_at_first, eager=True))).open()
-    with pytest.raises(ProviderError, match="not yet") as caught:
+    with pytest.raises(errors.ProviderError, match="not yet") as caught:
         resources.__enter__()
     assert closed == ["client", "stubborn", "cache"]
     assert "OSError: busy" in caught.value.__notes__[0]
-    with raises(ResourceError, wording), resources:
+    with raises(errors.ResourceError, wording), resources:
         assert resources.get(Config) == Config()
     assert closed == ["client", "stubborn", "cache"] * 2
 
@@ -312,7 +282,7 @@ def test_nothing_is_built_while_the_resources_are_being_closed(closed: list[str]
 
         def close(self) -> None:
             seen.append(self.resources.get(Cache).name)
-            with raises(ResourceError, wording):
+            with raises(errors.ResourceError, wording):
                 self.resources.get(Tracer)
             seen.append("refused")
 
@@ -337,10 +307,6 @@ class Handle:
         self.closed += 1
 
 
-class Plain:
-    """Has not."""
-
-
 @pytest.fixture(autouse=True)
 def _nothing_left_of_other_tests() -> None:
     """What earlier tests left open is collected before, so that no warning of theirs is seen here."""
@@ -351,19 +317,6 @@ def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
     """What the log says of resources, once all garbage is collected."""
     gc.collect()
     return [entry.getMessage() for entry in caplog.records if entry.name == "handrail.resources"]
-
-
-def test_a_context_that_was_never_entered_warns_of_what_it_leaves_open(
-    caplog: pytest.LogCaptureFixture, wording: Wording
-) -> None:
-    """It names the types, and what to write."""
-    resources = opened(Binding(Handle, lambda _: Handle()), Binding(Plain, lambda _: Plain()))
-    resources.get(Plain)
-    client = resources.get(Handle)
-    del resources
-    [warning] = warnings_of(caplog)
-    assert warning == wording
-    assert client.closed == 0
 
 
 def test_a_resource_that_holds_its_context_does_not_keep_it(caplog: pytest.LogCaptureFixture) -> None:
@@ -392,32 +345,23 @@ def test_nothing_is_said_where_nothing_is_left_open(caplog: pytest.LogCaptureFix
     of_call = opened(Binding(Handle, lambda _: Handle(), Scope.TOOL_CALL))
     with of_call.call_scope() as scope:
         scope.get(Handle)
-    plain = opened(Binding(Plain, lambda _: Plain()))
-    plain.get(Plain)
+    plain = opened(Binding(Config, lambda _: Config()))
+    plain.get(Config)
     del before, after, given, of_call, plain, scope
     assert warnings_of(caplog) == []
-
-
-def use(params: None, *, context: ToolContext) -> ToolResult[None]:
-    """Use the client."""
-    context.resources.get(Handle)
-    return ToolResult.ok(None)
-
-
-USE = Tool[None, None](name="use", description="Uses it.", handler=use)
-
-
-def prompt_of(client: Handle) -> Prompt[str]:
-    """A prompt whose provider makes that client."""
-    template = PromptTemplate(ns="t", key="t", sections=[Section(title="Desk", tools=[USE])])
-    return Prompt(template).bind(resources={Handle: Binding(Handle, lambda _: client)})
 
 
 def test_an_executor_closes_at_the_end_of_its_block(caplog: pytest.LogCaptureFixture) -> None:
     """Once, however often it is entered."""
     client = Handle()
-    with ToolExecutor(prompt=prompt_of(client), session=Session()) as executor, executor:
-        assert executor.execute(ToolCall("1", "use")).success
+
+    def use(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        context.resources.get(Handle)
+        return ToolResult.ok(params)
+
+    making = Binding(Handle, lambda _: client)
+    with executor(tool("use", use), resources={Handle: making}) as desk, desk:
+        assert desk.execute(call("use")).success
         assert client.closed == 0
     assert client.closed == 1
     assert warnings_of(caplog) == []
@@ -433,3 +377,180 @@ def test_a_process_that_ends_warns_too(wording: Wording) -> None:
     )
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert ended.stderr == wording
+
+
+def resources_of(closed: list[str]) -> ResourceContext:
+    """A tracer for each call that needs a cache for all and a new client."""
+    return opened(
+        Binding(
+            Tracer, lambda r: Tracer(r.get(Cache).url + r.get(Client).url, closed, "tracer"), scope=Scope.TOOL_CALL
+        ),
+        Binding(Client, lambda _: Client("new", closed), scope=Scope.PROTOTYPE),
+        Binding(Cache, lambda _: Cache("shared", closed, "cache")),
+    )
+
+
+def test_call_has_its_own_and_shares_the_singletons() -> None:
+    """One for each call, and the same for all."""
+    resources = resources_of([])
+    with resources.call_scope() as call, resources.call_scope() as other:
+        assert call.get(Tracer) is call.get(Tracer)
+        assert call.get(Tracer) is not other.get(Tracer)
+        assert call.get(Cache) is other.get(Cache) is resources.get(Cache)
+        assert call.get(Client) is not call.get(Client)
+
+
+def test_call_closes_its_own_in_reverse_order() -> None:
+    """With the call end what was built for it, the newest first; the singletons stay."""
+    closed: list[str] = []
+    with resources_of(closed) as resources:
+        with resources.call_scope() as call:
+            call.get(Tracer)
+            call.get(Client)
+        assert closed == ["client", "tracer", "client"]
+    assert closed == ["client", "tracer", "client", "cache"]
+
+
+def test_call_that_has_ended_gets_nothing_of_its_own_any_more(wording: Wording) -> None:
+    """It would never be closed, or is closed already; what all calls share is still there."""
+    resources = resources_of([])
+    used, unused = resources.call_scope(), resources.call_scope()
+    used.get(Tracer)
+    for scope in (used, unused):
+        scope.close()
+        for kind in (Tracer, Client):
+            with raises(errors.ResourceError, wording):
+                scope.get(kind)
+        assert scope.get(Cache).url == "shared"
+
+
+def test_resource_that_is_built_while_its_call_ends_is_closed(wording: Wording) -> None:
+    """The end of a call does not wait for a late handler, and what that still builds is not left open."""
+    closed, building, ended = list[str](), threading.Event(), threading.Event()
+
+    def provide_slowly(_resolver: object) -> Tracer:
+        building.set()
+        ended.wait()
+        return Tracer("", closed, "late")
+
+    call = opened(Binding(Tracer, provide_slowly, scope=Scope.TOOL_CALL)).call_scope()
+    refused: list[errors.ResourceError] = []
+
+    def ask_late() -> None:
+        with raises(errors.ResourceError, wording) as caught:
+            call.get(Tracer)
+        refused.append(caught.value)
+
+    thread = threading.Thread(target=ask_late)
+    thread.start()
+    building.wait()
+    call.close()
+    ended.set()
+    thread.join()
+    assert len(refused) == 1
+    assert closed == ["late"]
+
+
+def test_missing_dependency_is_told_with_who_needs_it() -> None:
+    """The chain starts with what the handler asked for."""
+    resources = opened(Binding(Tracer, lambda r: Tracer(r.get(Config).url), scope=Scope.TOOL_CALL))
+    with resources.call_scope() as call, pytest.raises(errors.UnboundResourceError) as caught:
+        call.get(Tracer)
+    assert (caught.value.protocol, caught.value.needed_by) == (Config, (Tracer,))
+
+
+async def provide_async(_resolver: Resolver) -> Config:
+    """A provider that nobody could await."""
+    return Config()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Binding(cast("Any", "Config"), lambda _: Config()),
+        lambda: Binding(list[int], lambda _: [1]),
+        lambda: Binding(Config, cast("Any", Config())),
+        lambda: Binding(Config, cast("Any", provide_async)),
+        lambda: Binding(Tracer, lambda _: Tracer(), scope=Scope.TOOL_CALL, eager=True),
+        lambda: Binding(Tracer, lambda _: Tracer(), scope=Scope.PROTOTYPE, eager=True),
+    ],
+    ids=["name", "alias", "instance", "async", "eager in a call", "eager prototype"],
+)
+def test_wrong_declaration_is_refused_at_once(make: Callable[[], object], wording: Wording) -> None:
+    """The message says what to write instead."""
+    with raises(errors.ResourceError, wording):
+        make()
+
+
+@pytest.mark.parametrize("protocol,value", [(Client, Config()), (Client, Client), (Greeter, Config()), (int, "5")])
+def test_instance_of_another_type_is_refused(protocol: type[Any], value: object, wording: Wording) -> None:
+    """A class, an abstract class or a checkable protocol is held to what is given for it; the class is no instance."""
+    with raises(errors.ProviderError, wording) as caught:
+        Binding.instance(protocol, value)
+    assert caught.value.protocol is protocol
+
+
+@pytest.mark.parametrize(
+    "protocol,value",
+    [(Client, Tracer()), (Greeter, English()), (Unchecked, Config()), (int, 0), (str, ""), (object, None)],
+)
+def test_instance_of_the_type_is_taken(protocol: type[Any], value: object) -> None:
+    """A falsy value is a value, and a protocol that cannot be checked is believed."""
+    assert opened(Binding.instance(protocol, value)).get(protocol, "default") is value
+
+
+def test_none_may_be_bound_for_any_type() -> None:
+    """It says that there is none on purpose, and so a default does not apply."""
+    none: Any = Binding.instance(Greeter, None)
+    assert ResourceRegistry.build({Greeter: none}).open().get(Greeter, English()) is None
+
+
+def test_none_in_a_mapping_is_refused(wording: Wording) -> None:
+    """It is what a lookup that found nothing gives; whoever means it says so by `Binding.instance`."""
+    with raises(errors.InvalidArgumentError, wording):
+        ResourceRegistry.build({Greeter: None})
+
+
+def test_participant_that_cannot_take_turns_is_refused(wording: Wording) -> None:
+    """What calls are to undo must have a turn, or be able to be lent one."""
+    with raises(errors.ProviderError, wording):
+        Binding.instance(Unweakable, Unweakable())
+
+
+CONFIG = Binding.instance(Config, Config("there"))
+CLIENT = Binding(Client, lambda r: Client(r.get(Config).url))
+
+
+def test_type_is_bound_once(wording: Wording) -> None:
+    """The error says how to let one win."""
+    with raises(errors.DuplicateBindingError, wording) as caught:
+        ResourceRegistry.of(CONFIG, CLIENT, CONFIG)
+    assert caught.value.protocol is Config
+
+
+def test_binding_under_another_type_is_refused(wording: Wording) -> None:
+    """It would be found under a type that it does not promise; binding both is one line."""
+    with raises(errors.ResourceError, wording):
+        ResourceRegistry.build({Greeter: CLIENT})
+
+
+def test_other_registry_wins_in_a_merge() -> None:
+    """Neither of the two changes, and each type keeps its place."""
+    mine, other = ResourceRegistry.of(CONFIG, CLIENT), ResourceRegistry.build({Tracer: Tracer(), Config: Config("new")})
+    merged = mine.merge(other)
+    assert [binding.kind for binding in merged] == [Config, Client, Tracer]
+    assert merged.get(Config) == Config("new")
+    assert mine.get(Config) == Config("there")
+
+
+def test_registry_hands_out_what_was_given_and_nothing_that_must_be_made(wording: Wording) -> None:
+    """A provider runs in a context, which also closes what it made."""
+    registry = ResourceRegistry.of(CONFIG, CLIENT)
+    assert registry.get(Config) == Config("there")
+    assert registry.get(Tracer, None) is None
+    with raises(errors.UnboundResourceError, wording):
+        registry.get(Tracer)
+    with raises(errors.ResourceError, wording):
+        registry.get(Client, None)
+    with raises(errors.ResourceError, wording):
+        registry.get(cast("Any", "Client"))

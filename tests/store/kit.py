@@ -28,9 +28,7 @@ from handrail.store import EffectRow, LedgerStore, MemoryStore, SqliteStore, Sto
 from handrail.store.protocol import ClaimOwner, EffectChange, EffectInsert, RefusedWrite, change_effect
 from handrail.store.sql import statements
 from handrail.store.sql.database import Database, finish_deletion, remove_expired
-from handrail.store.sql.driver import DriverConnection
 from handrail.store.sql.units import Committer
-from handrail.store.sqlite.store import SqliteDriver, SqliteFile
 from handrail.store.urls import open as open_store
 from handrail.testing import FakeClock
 from handrail.transaction import RecordCommit, Transaction, UnitOfWork, UnitStore
@@ -335,23 +333,3 @@ def points() -> Generator[list[str]]:
         yield reached
     finally:
         crash_points.arm(None)
-
-
-class CountingDriver(SqliteDriver):
-    """Counts the connections that it has lent, and does something before it lends one to a call."""
-
-    def __init__(self, file: SqliteFile) -> None:
-        super().__init__(file)
-        self.lent = 0
-        self.before_call: Callable[[], object] = lambda: None
-
-    def acquire(self, *, for_call: bool = False) -> DriverConnection:
-        if for_call:
-            self.before_call()
-        connection = super().acquire(for_call=for_call)
-        self.lent += 1
-        return connection
-
-    def release(self, connection: DriverConnection) -> None:
-        self.lent -= 1
-        super().release(connection)

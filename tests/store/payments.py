@@ -1,6 +1,6 @@
 """Payments at a desk, for tests of what happens to a store.
 
-A payment is a line of the file `world`. `python -m tests.store.payments` is another process: for each line of JSON,
+A payment is a line of the file `world`. `start("tests.store.payments")` is another process: for each line of JSON,
 with the URL of a store, `world`, and the first and last payment, it opens the store and asks for these payments, in a
 session of its own. It says on a line what each has come to.
 """
@@ -8,7 +8,6 @@ session of its own. It says on a line what each has come to.
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -22,7 +21,7 @@ from handrail.prompt import Tool
 from handrail.runtime import IdempotencyConfig, ToolCall
 from handrail.session import Session
 from tests import kit
-from tests.architecture.sources import ROOT
+from tests.crash.forks import Fork
 
 DONE = "done"
 
@@ -68,25 +67,12 @@ def paid(world: Path) -> list[str]:
     return world.read_text().splitlines() if world.exists() else []
 
 
-class AnotherProcess:
-    """A process that pays when it is asked to; it has no store open in between."""
-
-    def __init__(self) -> None:
-        command = [sys.executable, "-m", "tests.store.payments"]
-        self._process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-
-    def pay_all(self, url: str, world: Path, orders: Sequence[int]) -> list[str]:
-        """What asking for payments has come to; one outcome if the session cannot be opened."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(f"{json.dumps([url, str(world), orders[0], orders[-1]])}\n")
-        self._process.stdin.flush()
-        outcomes: list[str] = json.loads(self._process.stdout.readline())
-        return outcomes
-
-    def end(self) -> None:
-        """End it."""
-        self._process.communicate()
+def pay_elsewhere(process: Fork, url: str, world: Path, orders: Sequence[int]) -> list[str]:
+    """What asking for payments in another process has come to; one outcome if the session cannot be opened."""
+    process.stdin.write(f"{json.dumps([url, str(world), orders[0], orders[-1]])}\n")
+    process.stdin.flush()
+    outcomes: list[str] = json.loads(process.stdout.readline())
+    return outcomes
 
 
 def main() -> None:
@@ -100,7 +86,3 @@ def main() -> None:
             outcomes = [type(error).__name__]
         sys.stdout.write(f"{json.dumps(outcomes)}\n")
         sys.stdout.flush()
-
-
-if __name__ == "__main__":
-    main()

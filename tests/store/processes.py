@@ -183,15 +183,9 @@ CONFIGS: dict[str, IdempotencyConfig | None] = {
 
 def tool(name: str, service: Service) -> Tool[Order, str]:
     """The tool of that name."""
-    asks = service.ask if name.endswith("reconcile") else None
-    return Tool[Order, str](
-        name="pay",
-        description="Pays.",
-        handler=service.pay,
-        effect="external",
-        idempotency=CONFIGS[name],
-        reconcile=asks,
-    )
+    options: dict[str, Any] = {"effect": "external", "idempotency": CONFIGS[name]}
+    options["reconcile"] = service.ask if name.endswith("reconcile") else None
+    return Tool[Order, str](name="pay", description="Pays.", handler=service.pay, **options)
 
 
 def ask(session: Session, name: str, service: Service, *, seconds: float | None = None) -> ToolMessage:

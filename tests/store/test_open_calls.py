@@ -75,10 +75,10 @@ def execute(desk: ToolExecutor, call: CallRef = CALL, name: str = "pay") -> Tool
     return desk.execute(kit.call(name, id=call.call_id), reply=call.reply)
 
 
-def claim(store: Store, key: str = "session:pay:1", *, partition: str = "night") -> tuple[EffectLedger, Claimed]:
+def claim(store: Store, *, partition: str = "night", owner: ClaimOwner = OWNER) -> tuple[EffectLedger, Claimed]:
     """The claim of the call, as a process leaves it behind that was killed."""
     ledger = EffectLedger(store, clock=FakeClock())
-    claimed = ledger.claim(ClaimRequest(partition, key, "pay", "0" * 64, OWNER))
+    claimed = ledger.claim(ClaimRequest(partition, "session:pay:1", "pay", "0" * 64, owner))
     assert isinstance(claimed, Claimed)
     stop_renewing(ledger, claimed)
     return ledger, claimed
@@ -102,14 +102,6 @@ def reopened(session: Session) -> Session:
     store = session.store
     assert store is not None
     return Session.open(store, session.session_id)
-
-
-def test_session_without_calls_has_no_open_ones(store: Store, session: Session) -> None:
-    """Nor has one in memory, which nobody resumes."""
-    assert open_of(session) == []
-    assert open_of(Session()) == []
-    row = stored(store, "night")
-    assert open_calls_in_store(store, row) == ()
 
 
 @pytest.mark.parametrize("partition", ["night", ""])
@@ -158,15 +150,6 @@ def test_effect_whose_result_was_not_applied_is_open(store: Store, session: Sess
         assert open_of(again) == []
 
 
-def test_call_that_has_ended_is_not_open(session: Session) -> None:
-    """Whether it succeeded, was refused by its handler, or was denied."""
-    assert execute(executor(session)).success
-    assert not execute(executor(session), CallRef("resp_1", "call_1"), "mail").success
-    assert open_of(session) == []
-    with reopened(session) as again:
-        assert open_of(again) == []
-
-
 def test_postponed_call_is_open_until_it_is_carried_out(session: Session) -> None:
     """It is noted once, however often it is asked; it is not recorded, because it is made again."""
     approver = Later()
@@ -200,15 +183,6 @@ def test_postponed_calls_of_one_id_are_told_apart_by_their_replies(session: Sess
     assert [call.call for call in session.open_calls] == calls[1:]
 
 
-def test_session_in_memory_notes_no_postponed_call() -> None:
-    """Nobody resumes it."""
-    session = Session()
-    with pytest.raises(CallPostponed):
-        execute(executor(session, approver=Later()))
-    assert open_of(session) == []
-    assert session[PostponedCall].all() == ()
-
-
 def test_postponed_call_that_cannot_be_noted_is_postponed_all_the_same(
     session: Session, caplog: pytest.LogCaptureFixture, wording: Wording
 ) -> None:
@@ -222,21 +196,6 @@ def test_postponed_call_that_cannot_be_noted_is_postponed_all_the_same(
     with pytest.raises(CallPostponed):
         execute(executor(session, approver=Closes()))
     assert caplog.messages == wording
-
-
-def test_nested_call_is_open_with_its_outer_one_alone(session: Session) -> None:
-    """It is made again with the outer one, and its effect is applied when the outer one is."""
-
-    def order(params: Note, *, context: ToolContext) -> ToolResult[Note]:
-        execute(nested, CallRef("resp_1", "call_0.0"))
-        return ToolResult.ok(params)
-
-    nested = executor(session)
-    outer = tool("order", order)
-    assert execute(executor(session, outer), name="order").success
-    assert open_of(session) == []
-    with reopened(session) as again:
-        assert open_of(again) == []
 
 
 class Nesting:
@@ -284,11 +243,7 @@ def test_unapplied_nested_call_is_open_until_the_outermost_call_is_final(
 @pytest.mark.parametrize("reply", ["resp_1", "resp/1", "100%", "%ff", "%ff/call_0"])
 def test_unapplied_call_is_open_however_its_reply_is_named(store: Store, session: Session, reply: str) -> None:
     """A reply has the name that the provider gave it, which need not be that of a call."""
-    ledger = EffectLedger(store, clock=FakeClock())
-    claimed = ledger.claim(
-        ClaimRequest("night", "session:pay:1", "pay", "0" * 64, ClaimOwner("night", reply, "call_0"))
-    )
-    assert isinstance(claimed, Claimed)
+    ledger, claimed = claim(store, owner=ClaimOwner("night", reply, "call_0"))
     assert ledger.end(claimed, EffectResult("paid A-1"))
     assert [(call.call, call.state) for call in session.open_calls] == [(CallRef(reply, "call_0"), "unapplied")]
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Generator
+from contextlib import closing
 from datetime import timedelta
 from itertools import product
+from pathlib import Path
 from typing import get_args
 
 import pytest
@@ -17,9 +19,15 @@ from handrail.runtime.ledger.effects import Claimed, ClaimRequest
 from handrail.session import Session
 from handrail.session.calls import CallRef
 from handrail.store import Store
-from handrail.store.protocol import ClaimOwner
+from handrail.store.locks import StoreOwner
+from handrail.store.postgres.server import Server
+from handrail.store.postgres.store import PostgresDriver
+from handrail.store.protocol import ClaimOwner, prove_owner
+from handrail.store.sqlite.store import SqliteDriver, SqliteFile
+from handrail.testing import FakeClock
 from tests.extent import some
 from tests.runtime.ledger_calls import stop_renewing
+from tests.store.kit import NOW
 from tests.store.processes import (
     CHILD,
     CONFIGS,
@@ -29,6 +37,7 @@ from tests.store.processes import (
     Service,
     Where,
     ask,
+    child,
     in_the_handler,
     killed,
     opened,
@@ -55,10 +64,7 @@ def waits_of(session: Session) -> list[EffectAwaited]:
     return waits
 
 
-EVERY_KIND = ["slot", "key-unknown", "key-retry", "key-reconcile", "shared-unknown", "shared-retry", "shared-reconcile"]
-
-
-@pytest.mark.parametrize("name, where", some([*product(EVERY_KIND, get_args(Where))], 5))
+@pytest.mark.parametrize("name, where", some([*product(CONFIGS, get_args(Where))], 5))
 @pytest.mark.short(2)
 def test_call_that_was_killed_is_answered_at_once(store: Store, url: str, name: str, where: Where) -> None:
     """As its `on_orphan` says, and before the deadline; so is that of a child session, and one under a shared key."""
@@ -201,3 +207,79 @@ def test_closed_store_leaves_the_claim_of_a_running_handler_to_its_lease(store: 
     assert store.end_leases_of_dead(SESSION) != ()
     (row,) = store.rows()
     assert (row.status, row.owner.process) == ("running", "")
+
+
+DAY = timedelta(days=1)
+
+
+@pytest.fixture
+def observer(url: str) -> Generator[StoreOwner]:
+    """What another store knows of owners."""
+    handrail.store.open(url).close()  # makes the tables
+    path = Path(url.removeprefix("sqlite:///"))
+    driver = SqliteDriver(SqliteFile(path)) if url.startswith("sqlite") else PostgresDriver(Server(url, url))
+    with closing(driver):
+        yield driver.owner
+
+
+def test_owner_whose_process_was_killed_is_dead(observer: StoreOwner, url: str) -> None:
+    """At once, also while it is a zombie; before, it lived."""
+    with child(url) as other:
+        assert observer.lives(other.name) is True
+        other.kill(reaped=False)
+        assert observer.lives(other.name) is False
+
+
+def test_owner_whose_process_was_stopped_lives(observer: StoreOwner, url: str) -> None:
+    """It may go on."""
+    with child(url) as other:
+        other.stop()
+        assert observer.lives(other.name) is True
+
+
+def test_process_that_is_forked_off_does_not_keep_the_owner_of_its_parent_alive(observer: StoreOwner, url: str) -> None:
+    """It leaves the lock to its parent, and takes one of its own with the store that it opens."""
+    with child(url) as other:
+        forked = other.fork()
+        other.kill()
+        assert observer.lives(other.name) is False
+        assert observer.lives(forked) is True
+
+
+@pytest.mark.parametrize("name", ["", "night/call_1", "a b c d e", "host - 1 0", "\ud800"])
+def test_name_that_no_store_has_written_proves_nothing(observer: StoreOwner, name: str) -> None:
+    """As in a row that was written by hand."""
+    assert observer.lives(name) is None
+
+
+def test_owner_that_lives_keeps_its_claim_past_the_lease_and_a_day_that_the_clock_jumps(url: str) -> None:
+    """And it has lost it at once when its process is killed, also to a store whose clock says that the lease lasts."""
+    with in_the_handler(url, "shared-retry") as process:
+        for jump in (DAY, -DAY):
+            with handrail.store.open(url) as now_store:
+                clock = FakeClock(now_store.now() + jump)
+            with handrail.store.open(url, clock=clock) as store:
+                (row,) = store.rows()
+                assert row.lease_until is not None
+                assert (row.lease_until < store.now()) == (jump > NOW)
+                until = prove_owner(store, row, store.now()).lease_until
+                assert until is not None
+                assert until > store.now()
+                request = ClaimRequest(*row[:2], row.tool, row.params_hash, ClaimOwner("day"), on_orphan="retry")
+                assert not isinstance(EffectLedger(store).claim(request), Claimed)
+        process.kill()
+        process.wait()
+        with handrail.store.open(url, clock=clock) as store, Session.open(store, SESSION, wait=NOW) as session:
+            (row,) = store.rows()
+            assert row.lease_until == store.now()
+            assert row.owner.process != ""
+            service = Service()
+            assert ask(session, "shared-retry", service).success
+            assert service.done == [row.key]
+
+
+def test_a_store_in_memory_proves_nothing() -> None:
+    """No other process can reach it."""
+    owner = StoreOwner()
+    assert (owner.own(), owner.own_waits, owner.lives(""), owner.lives("host - 1 0 x")) == ("", False, None, None)
+    owner.close()

@@ -1,23 +1,36 @@
-"""What every store promises of sessions, and of the answers of people to their calls, over every store."""
+"""What every store promises of sessions, of who holds them, and of the answers of people to their calls."""
 
 from __future__ import annotations
 
+import asyncio
+import gc
+import signal
+import threading
 from datetime import timedelta
+from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
-from handrail.errors import SessionError, SessionLockedError, SessionLostError, SessionNotFoundError, StoreCorruptError
+import handrail.store
+from handrail import errors
+from handrail.session import Session
 from handrail.session.calls import CallRef
 from handrail.session.open_calls import answer_in
-from handrail.session.persistence.protocol import AnswerChange, AnswerRow, Checkpoint, EntryPosition
-from handrail.store import Store
+from handrail.session.persistence.protocol import AnswerChange, AnswerRow, Checkpoint, SessionLock
+from handrail.store import SqliteStore, Store
+from handrail.store.locks import SessionLockTable, StoreOwner
 from handrail.store.protocol import RefusedWrite
+from handrail.store.sql.driver import DriverConnection
+from handrail.store.sql.store import SqlStore
 from handrail.store.sql.tables import read_answer
+from handrail.store.sqlite.store import SqliteDriver, SqliteFile
 from handrail.testing import FakeClock
 from handrail.transaction import UnitOfWork
 from tests.kit import raises
-from tests.store.kit import NOW, append, entries, entry, held, refused, session_row, stored
+from tests.store.kit import NOW, append, entries, entry, held, refused, session_row, stored, written
+from tests.store.processes import SESSION, another_process, in_the_handler
 from tests.wording import Wording
 
 
@@ -29,78 +42,37 @@ def test_all_that_a_session_is_comes_back(store: Store, clock: FakeClock) -> Non
     assert store.find("s2") == row
 
 
-def test_sessions_come_newest_first(store: Store, clock: FakeClock) -> None:
-    """`sessions` gives all of them, also where many were created at one moment."""
-    assert list(store.sessions()) == []
-    for moment in range(3):
-        for number in range(5):
-            store.create(session_row(clock, f"{moment}{number}"))
-        clock.advance(timedelta(seconds=1))
-    assert [row.session_id for row in store.sessions()] == [
-        *("24", "23", "22", "21", "20", "14", "13", "12", "11", "10", "04", "03", "02", "01", "00")
-    ]
-
-
 def test_entries_come_back_in_order(store: Store, clock: FakeClock) -> None:
-    """`entries` gives what lies after one number and up to another, all of it or what is of one type."""
+    """However many: what lies after one number and up to another, all of it or what is of one type."""
     hold = held(store, clock)
-    append(store, hold, 0, entries(1, 2), None)
-    append(store, hold, 2, [entry(3, type_name="desk:Other"), entry(4, items=b"\x00\xff")], None)
-    assert list(store.entries("s1")) == [*entries(1, 2), entry(3, type_name="desk:Other"), entry(4, items=b"\x00\xff")]
-    assert [one.number for one in store.entries("s1", after=1, until=3)] == [2, 3]
-    assert [one.number for one in store.entries("s1", type_name="desk:Note")] == [1, 2, 4]
-    assert [one.number for one in store.entries("s1", until=3, type_name="desk:Note")] == [1, 2]
-    assert list(store.entries("s1", after=4)) == []
-    assert list(store.entries("nobody")) == []
+    others = [entry(2499, type_name="desk:Other"), entry(2500, items=b"\x00\xff")]
+    append(store, hold, 0, entries(1, 2498), None)
+    append(store, hold, 2498, others, None)
+    assert list(store.entries("s1")) == [*entries(1, 2498), *others]
+    assert [one.number for one in store.entries("s1", after=999, until=2001)] == list(range(1000, 2002))
+    assert [one.number for one in store.entries("s1", type_name="desk:Note")] == [*range(1, 2499), 2500]
+    assert [one.number for one in store.entries("s1", until=3, type_name="desk:Note")] == [1, 2, 3]
+    assert list(store.entries("s1", after=2500)) == list(store.entries("nobody")) == []
     row = stored(store, "s1")
-    assert row.head == 4
+    assert row.head == 2500
+    assert [one.number for one in store.contents(row)[1]] == list(range(1, 2501))
 
 
 def test_large_entries_come_back(store: Store, clock: FakeClock) -> None:
     """Of any size, and whether compressing makes them smaller or not."""
     hold = held(store, clock)
     random = Random(7)  # noqa: S311 - no secret
-    items = [
-        b"[%s]" % (b"1," * 2046),
-        b"[%s]" % (b"1," * 2047),
-        b'["%s"]' % (b"a word " * 20_000),
-        random.randbytes(9000),
-    ]
+    items = [b"[%s]" % (b"1," * 2046), b"[%s]" % (b"1," * 2047), b"a word " * 20_000, random.randbytes(9000)]
     large = [entry(number, items=data) for number, data in enumerate(items, 1)]
     append(store, hold, 0, large, None)
     assert list(store.entries("s1")) == large
     assert store.newest_changes("s1", "desk:Note", after=0, until=4, limit=2) == large[2:]
 
 
-def test_opening_reads_where_entries_stand(store: Store, clock: FakeClock) -> None:
-    """`contents` has the entries that no checkpoint covers, with their size, and without what they hold."""
-    hold = held(store, clock)
-    append(store, hold, 0, entries(1, 3), Checkpoint(3, b"{}"))
-    append(store, hold, 3, [entry(4, items=b"[12]"), entry(5, items=b"")], None)
-    row = stored(store, "s1")
-    checkpoint, positions = store.contents(row)
-    assert checkpoint == Checkpoint(3, b"{}")
-    assert list(positions) == [
-        EntryPosition(4, "log", "desk:Note", 3, 0, 1, 4),
-        EntryPosition(5, "log", "desk:Note", 4, 0, 1, 0),
-    ]
-
-
-def test_many_entries_come_back(store: Store, clock: FakeClock) -> None:
-    """However many there are; they are read as they are wanted."""
-    hold = held(store, clock)
-    append(store, hold, 0, entries(1, 2500), None)
-    assert list(store.entries("s1")) == entries(1, 2500)
-    assert [one.number for one in store.entries("s1", after=999, until=2001)] == list(range(1000, 2002))
-    assert [one.number for one in store.entries("s1", type_name="desk:Note")][-1] == 2500
-    row = stored(store, "s1")
-    assert [one.number for one in store.contents(row)[1]] == list(range(1, 2501))
-
-
 def test_entries_that_do_not_follow_are_refused(store: Store, clock: FakeClock, wording: Wording) -> None:
     """Numbers have no gaps, so entries are numbered from `head + 1` on."""
     hold = held(store, clock)
-    with raises(SessionError, wording):
+    with raises(errors.SessionError, wording):
         append(store, hold, 0, entries(2, 3), None)
     assert list(store.entries("s1")) == []
 
@@ -119,32 +91,6 @@ def test_record_of_a_call_is_its_newest_entry_in_a_log(store: Store, clock: Fake
     assert store.record_of_call("nobody", ONE) is None
 
 
-def test_recorded_calls_are_listed_from_the_newest(store: Store, clock: FakeClock) -> None:
-    """A call that was recorded twice is listed twice."""
-    hold = held(store, clock)
-    append(store, hold, 0, [entry(1), entry(2, "c2"), entry(3), entry(4, reply="")], None)
-    assert store.recorded_calls("s1", limit=9) == [(NO_REPLY, 4), (ONE, 3), (TWO, 2), (ONE, 1)]
-    assert store.recorded_calls("s1", limit=2) == [(NO_REPLY, 4), (ONE, 3)]
-
-    assert store.recorded_calls("nobody", limit=9) == []
-
-
-def test_newest_changes_of_a_slice_come_in_order(store: Store, clock: FakeClock) -> None:
-    """Those of the type within the range; an event that reducers took for themselves changes no slice."""
-    hold = held(store, clock)
-    event = entry(4)._replace(role="event")
-    append(store, hold, 0, [entry(1), entry(2, "c1", "desk:Plan"), entry(3), event, entry(5), entry(6)], None)
-
-    def numbers(**options: int) -> list[int]:
-        return [one.number for one in store.newest_changes("s1", "desk:Note", **options)]
-
-    assert store.newest_changes("s1", "desk:Note", after=0, until=6, limit=1) == [entry(6)]
-    assert numbers(after=0, until=6, limit=9) == [1, 3, 5, 6]
-    assert numbers(after=0, until=5, limit=2) == [3, 5]
-    assert numbers(after=1, until=4, limit=2) == [3]
-    assert store.newest_changes("nobody", "desk:Note", after=0, until=6, limit=2) == []
-
-
 def test_newest_checkpoint_that_covers_no_more_is_found(store: Store, clock: FakeClock) -> None:
     """Opening a session starts from its newest checkpoint, a fork from one that lies before it."""
     hold = held(store, clock)
@@ -159,69 +105,14 @@ def test_newest_checkpoint_that_covers_no_more_is_found(store: Store, clock: Fak
     assert store.checkpoint("nobody") is None
 
 
-def test_what_is_not_there_cannot_be_copied(store: Store, clock: FakeClock) -> None:
-    """Neither a session nor entries that nobody has written: then it is not the session that had them."""
-    with pytest.raises(SessionNotFoundError, match="'s1'"):
-        store.copy("s1", session_row(clock, "s2"))
-    held(store, clock)
-    with pytest.raises(SessionNotFoundError, match="'s1'"):
-        store.copy("s1", session_row(clock, "s2", head=1))
-    assert store.find("s2") is None
-
-
 # --------------------------------------------------------------------------------------------------------------- holds
-
-
-def test_second_holder_is_told(store: Store, clock: FakeClock, wording: Wording) -> None:
-    """At most one hold of a session is valid; who does not wait is told at once."""
-    first = held(store, clock)
-    with refused(SessionLockedError, wording, store) as told:
-        store.acquire("s1", wait=NOW)
-    assert told.value.session_id == "s1"
-    store.release(first)
-    second = store.acquire("s1", wait=NOW)
-    assert second.token != first.token
-    store.check_lock(second, 0)
-
-
-def test_released_hold_writes_nothing(store: Store, clock: FakeClock, wording: Wording) -> None:
-    """The store compares tokens at each write."""
-    hold = held(store, clock)
-    store.release(hold)
-    store.release(hold)
-    with raises(SessionLostError, wording):
-        store.check_lock(hold, 0)
-    with raises(SessionLostError, wording):
-        append(store, hold, 0, entries(1, 1), None)
-    assert list(store.entries("s1")) == []
-
-
-def test_late_release_does_not_end_the_next_hold(store: Store, clock: FakeClock) -> None:
-    """Releasing a hold that is no longer valid is no fault, and changes nothing."""
-    first = held(store, clock)
-    store.release(first)
-    second = store.acquire("s1", wait=NOW)
-    store.release(first)
-    store.check_lock(second, 0)
-    store.release(first._replace(session_id="nobody"))
-
-
-def test_holder_whose_head_is_out_of_date_writes_nothing(store: Store, clock: FakeClock, wording: Wording) -> None:
-    """`head` must be what the holder believes."""
-    hold = held(store, clock)
-    append(store, hold, 0, entries(1, 2), None)
-    with raises(SessionLostError, wording):
-        store.check_lock(hold, 1)
-    with raises(SessionLostError, wording):
-        append(store, hold, 1, [entry(2, "late"), entry(3, "late"), entry(4, "late")], None)
-    assert list(store.entries("s1")) == entries(1, 2)
 
 
 def test_what_is_not_there_cannot_be_held(store: Store, clock: FakeClock, wording: Wording) -> None:
     """The error names the session, and how to make it."""
-    with refused(SessionNotFoundError, wording, store):
+    with refused(errors.SessionNotFoundError, wording, store):
         store.acquire("nobody", wait=NOW)
-    with raises(SessionLostError, wording):
+    with raises(errors.SessionLostError, wording):
         store.check_lock(held(store, clock)._replace(session_id="nobody", token="0" * 32), 0)
 
 
@@ -255,9 +146,9 @@ def test_of_two_answers_to_one_call_the_first_stands(store: Store, clock: FakeCl
 def test_an_answer_that_cannot_be_read_is_an_error() -> None:
     """In its columns, or in what they hold."""
     row = AnswerRow(*ROW, FakeClock().now(), b"{}")
-    with pytest.raises(StoreCorruptError):
+    with pytest.raises(errors.StoreCorruptError):
         read_answer(("r1", "c1", 0, "text"), "s1", "desk")
-    with pytest.raises(StoreCorruptError):
+    with pytest.raises(errors.StoreCorruptError):
         answer_in(row, store="desk")
 
 
@@ -292,12 +183,182 @@ def test_answers_of_a_unit_are_written_together(store: Store, clock: FakeClock) 
     assert set(store.answers("s1")) == {one._replace(answer=b"[]"), other}
 
 
-def test_answers_go_with_their_session(store: Store, clock: FakeClock) -> None:
-    """A session that is made anew with the same id has none."""
-    lock = held(store, clock)
-    assert write(store, None, AnswerRow(*ROW, clock.now(), b"{}"))
-    store.delete_session(lock)
-    store.release(lock)
-    assert store.answers("s1") == ()
-    assert store.create(session_row(clock, "s1"))
-    assert store.answers("s1") == ()
+PATIENCE = timedelta(seconds=60)
+
+
+@pytest.fixture
+def url(url: str) -> str:
+    """Where processes meet, and where one session is."""
+    with handrail.store.open(url) as store:
+        store.create(session_row(FakeClock()))
+    return url
+
+
+class Interrupted(SqliteDriver):
+    """A driver whose statement is interrupted when it has been executed."""
+
+    is_interrupted = False
+
+    def release(self, connection: DriverConnection) -> None:
+        super().release(connection)
+        if self.is_interrupted:
+            raise KeyboardInterrupt
+
+
+def test_waiting_holder_is_woken_by_the_release(store: Store, clock: FakeClock) -> None:
+    """A second holder waits until the first lets go."""
+    first = held(store, clock)
+    got: list[SessionLock] = []
+    waits = threading.Thread(target=lambda: got.append(store.acquire("s1", wait=timedelta(hours=1))))
+    waits.start()
+    store.release(first)
+    waits.join()
+    store.check_lock(got[0], 0)
+
+
+def test_waiting_ends_with_the_time(wording: Wording) -> None:
+    """Who has waited long enough is told."""
+    clock = FakeClock()
+
+    def jitter() -> float:
+        clock.advance(timedelta(seconds=1))
+        return 0.0
+
+    locks = SessionLockTable(StoreOwner(), clock=clock, store="memory:", jitter=jitter)
+    lock = locks.acquire("s1", lambda token, _: SessionLock("s1", token, session_row(clock)), wait=NOW)
+    started = clock.now()
+    with raises(errors.SessionLockedError, wording):
+        locks.acquire("s1", lambda _token, _seen: (lock.token, ""), wait=timedelta(seconds=3))
+    assert clock.now() - started == timedelta(seconds=3)
+
+
+@pytest.mark.short(1)
+def test_process_that_dies_in_a_unit_leaves_nothing_behind(url: str) -> None:
+    """Others write as soon as it is gone."""
+    with handrail.store.open(url, busy=PATIENCE) as store:
+        hold = store.acquire("s1", wait=NOW)
+        with another_process(url, "unit") as writer:
+            writer.kill()
+            append(store, hold, 0, entries(1, 1), None)
+        assert list(store.entries("s1")) == entries(1, 1)
+
+
+def test_store_that_waits_for_another_one_of_its_process_would_stop_the_loop(url: str, wording: Wording) -> None:
+    """As one that waits for itself: the holder may need the loop of this thread to come to its end."""
+
+    async def wait(store: Store) -> None:
+        with refused(errors.SessionUseError, wording, store):
+            store.acquire("s1", wait=PATIENCE)
+
+    with handrail.store.open(url) as one, handrail.store.open(url) as other:
+        one.acquire("s1", wait=NOW)
+        asyncio.run(wait(one))
+        asyncio.run(wait(other))
+
+
+def test_session_of_a_holder_that_lives_is_taken_with_evict(store: Store, clock: FakeClock) -> None:
+    """Over every store, also from a session of this process; what the old holder writes is refused."""
+    first = held(store, clock)
+    with pytest.raises(errors.SessionLockedError):
+        store.acquire("s1", wait=NOW)
+    second = store.acquire("s1", wait=NOW, evict=True)
+    with pytest.raises(errors.SessionLostError):
+        append(store, first, 0, entries(1, 1), None)
+    store.release(first)
+    assert store.held_sessions() == {"s1"}
+    append(store, second, 0, entries(1, 1), None)
+    store.release(second)
+    assert store.acquire("s1", wait=NOW, evict=True).was_released
+
+
+@pytest.mark.short(1)
+def test_session_of_another_process_that_lives_is_taken_with_evict(url: str) -> None:
+    """Its effects stay claimed, because their owner lives."""
+    with handrail.store.open(url) as store, in_the_handler(url, "key-unknown"):
+        with pytest.raises(errors.SessionLockedError):
+            store.acquire(SESSION, wait=NOW)
+        lock = store.acquire(SESSION, wait=NOW, evict=True)
+        assert not lock.was_released
+        (row,) = store.rows()
+        assert (row.status, store.owner_lives(row)) == ("running", True)
+        assert [claim.key for claim in store.end_leases_of_dead(SESSION)] == [row.key]
+
+
+def test_release_that_cannot_be_written_is_written_later(clock: FakeClock, tmp_path: Path) -> None:
+    """In this process the session is free at once; for others, when the store is next used."""
+    url = f"sqlite:///{tmp_path}/desk.db"
+    with handrail.store.open(url, busy=NOW) as store, handrail.store.open(url, busy=NOW) as other:
+        lock, beside = held(store, clock), held(store, clock, "s2")
+        with written(tmp_path / "desk.db"):
+            store.release(lock)
+        assert store.held_sessions() == {"s2"}
+        with pytest.raises(errors.SessionLockedError):
+            other.acquire("s1", wait=NOW)
+        store.check_lock(beside, 0)
+        again = other.acquire("s1", wait=NOW)
+        assert again.was_released
+        other.release(again)
+        with written(tmp_path / "desk.db"):
+            store.release(beside)
+        assert store.acquire("s2", wait=NOW).was_released
+
+
+def test_session_that_is_lost_in_the_moment_in_which_it_is_taken_is_free(tmp_path: Path, clock: FakeClock) -> None:
+    """Ctrl-C behind the commit: the caller knows of no lock, and its token is removed from the row."""
+    file = SqliteFile(tmp_path / "desk.db")
+    with SqlStore(driver := Interrupted(file), clock=clock) as store, SqliteStore(file.path) as other:
+        store.create(session_row(clock))
+        driver.is_interrupted = True
+        with pytest.raises(KeyboardInterrupt):
+            store.acquire("s1", wait=NOW)
+        driver.is_interrupted = False
+        assert store.held_sessions() == frozenset()
+        store.release(store.acquire("s1", wait=NOW))
+        assert other.acquire("s1", wait=NOW).was_released
+
+
+class Signalled(SqliteDriver):
+    """A driver of which one statement comes with Ctrl-C."""
+
+    at = 0
+
+    def acquire(self, *, for_call: bool = False) -> DriverConnection:
+        self.at -= 1
+        if not self.at:
+            signal.raise_signal(signal.SIGINT)
+        return super().acquire(for_call=for_call)
+
+
+class Late(Session):
+    """A session at whose making Ctrl-C comes: the lock has been taken, and nothing but the opening has it."""
+
+    def __init__(self, **options: Any) -> None:
+        signal.raise_signal(signal.SIGINT)
+        super().__init__(**options)
+
+
+@pytest.mark.usefixtures("ctrl_c")
+@pytest.mark.parametrize("at", [0, 1, 2])
+def test_session_whose_opening_ctrl_c_ends_is_free_for_others(tmp_path: Path, clock: FakeClock, at: int) -> None:
+    """The signal is held back while a session is opened; what was opened is collected, which releases it."""
+    file = SqliteFile(tmp_path / "desk.db")
+    with SqlStore(driver := Signalled(file), clock=clock) as store, SqliteStore(file.path) as other:
+        store.create(session_row(clock))
+        driver.at = at
+        with pytest.raises(KeyboardInterrupt):
+            (Session if at else Late).open(store, "s1").close()
+        gc.collect()
+        other.release(other.acquire("s1", wait=timedelta(seconds=20)))
+        assert store.held_sessions() == frozenset()
+        assert store.create(session_row(clock, "s2"))
+
+
+@pytest.mark.short(1)
+@pytest.mark.parametrize("then", [(), ("fork",)], ids=["alone", "with a forked child"])
+def test_another_process_keeps_its_session_until_it_dies(url: str, then: tuple[str, ...], wording: Wording) -> None:
+    """Then the session is free at once, also where a worker that a handler has forked outlives the kill."""
+    with handrail.store.open(url) as store, another_process(url, "hold", *then) as holder:
+        with refused(errors.SessionLockedError, wording, store):
+            store.acquire("s1", wait=NOW)
+        holder.kill()
+        append(store, store.acquire("s1", wait=PATIENCE), 0, entries(1, 1), None)

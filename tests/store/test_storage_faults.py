@@ -32,24 +32,10 @@ from handrail.store.protocol import EffectChange
 from handrail.store.sql.statements import TABLES_VERSION
 from handrail.transaction import RecordCommit, UnitOfWork
 from tests.architecture.sources import ROOT
+from tests.crash.forks import Fork, start
 from tests.kit import raises
-from tests.store.kit import (
-    CLOCK,
-    NOW,
-    append,
-    delete,
-    ended_row,
-    entries,
-    held,
-    insert,
-    record_commit,
-    refused,
-    replace,
-    running_row,
-    session_row,
-    written,
-)
-from tests.store.payments import DONE, AnotherProcess, desk, paid, pay_all
+from tests.store import kit
+from tests.store.payments import DONE, desk, paid, pay_all, pay_elsewhere
 from tests.store.postgres_server import doomed, doomed_name, end_connections, fresh_url
 from tests.wording import Wording
 
@@ -70,39 +56,21 @@ def silent() -> Generator[None]:
 
 
 @pytest.fixture(scope="module")
-def another_process() -> Generator[AnotherProcess]:
+def another_process() -> Generator[Fork]:
     """Another process, which the tests of this file share."""
-    process = AnotherProcess()
-    yield process
-    process.end()
+    with start("tests.store.payments") as process:
+        yield process
 
 
-def remove_log(path: Path) -> None:
+def remove(path: Path, *suffixes: str) -> None:
     """Somebody tidies up."""
-    Path(f"{path}-wal").unlink()
+    for suffix in suffixes:
+        Path(f"{path}-{suffix}").unlink()
 
 
-def remove_log_and_index(path: Path) -> None:
-    """Somebody tidies up thoroughly."""
-    remove_log(path)
-    Path(f"{path}-shm").unlink()
-
-
-def remove_index(path: Path) -> None:
-    """Somebody takes it for a temporary file."""
-    Path(f"{path}-shm").unlink()
-
-
-def replace_log(path: Path) -> None:
-    """A backup program puts another log there."""
-    log = Path(f"{path}-wal")
-    shutil.copyfile(log, copy := log.with_suffix(".copy"))
-    copy.replace(log)
-
-
-def replace_database(path: Path) -> None:
-    """An older copy is restored while the process runs."""
-    shutil.copyfile(path, copy := path.with_suffix(".copy"))
+def restore(path: Path) -> None:
+    """A backup program puts an older copy there while the process runs."""
+    shutil.copyfile(path, copy := Path(f"{path}.copy"))
     copy.replace(path)
 
 
@@ -111,30 +79,26 @@ def move_folder(path: Path) -> None:
     path.parent.rename(path.parent.with_name("moved"))
 
 
-@pytest.mark.parametrize(
-    "damage, elsewhere",
-    [
-        (remove_log, "StoreUnavailableError"),
-        (remove_log_and_index, None),
-        (remove_index, None),
-        (replace_log, None),
-        (replace_database, None),
-        (move_folder, "StoreError"),
-    ],
-)
+DAMAGES: dict[str, tuple[Callable[[Path], object], str | None]] = {
+    "the log is removed": (lambda path: remove(path, "wal"), "StoreUnavailableError"),
+    "the log and the index are removed": (lambda path: remove(path, "wal", "shm"), None),
+    "the index is removed": (lambda path: remove(path, "shm"), None),
+    "the log is replaced": (lambda path: restore(Path(f"{path}-wal")), None),
+    "the database is replaced": (restore, None),
+    "the folder is moved": (move_folder, "StoreError"),
+}
+
+
+@pytest.mark.parametrize("what", DAMAGES)
 def test_files_that_are_taken_away_are_noticed_before_anything_is_written(
-    tmp_path: Path,
-    wording: Wording,
-    another_process: AnotherProcess,
-    damage: Callable[[Path], None],
-    elsewhere: str | None,
+    tmp_path: Path, wording: Wording, another_process: Fork, what: str
 ) -> None:
     """By the process that has the store open; what was answered is not lost, if no other one opens it meanwhile."""
     (folder := tmp_path / "desk").mkdir()
     path, world = folder / "desk.db", tmp_path / "world"
     url = f"sqlite:///{path}"
-    is_noticed_at_close = damage in {replace_database, move_folder}
-    ends = pytest.raises(StoreUnavailableError) if is_noticed_at_close else nullcontext()
+    damage, elsewhere = DAMAGES[what]
+    ends = pytest.raises(StoreUnavailableError) if damage in {restore, move_folder} else nullcontext()
     with ends, SqliteStore(path) as store, Session.open(store, "desk") as session:
         executor = desk(session, world)
         assert pay_all(executor, FIRST) == [DONE] * 3
@@ -143,13 +107,13 @@ def test_files_that_are_taken_away_are_noticed_before_anything_is_written(
         with pytest.raises(StoreUnavailableError):  # a question that is not stored
             session.conversation.append({"role": "user", "content": "pay"})
         with raises(StoreUnavailableError, wording):
-            record_commit(store, "j1")
+            kit.record_commit(store, "j1")
         if elsewhere is not None:
-            assert another_process.pay_all(url, world, FIRST) == [elsewhere]
+            assert pay_elsewhere(another_process, url, world, FIRST) == [elsewhere]
         assert paid(world) == [f"order {order}" for order in FIRST]
     if damage is move_folder:
         folder.with_name("moved").rename(folder)
-    assert another_process.pay_all(url, world, ALL) == [DONE] * 5
+    assert pay_elsewhere(another_process, url, world, ALL) == [DONE] * 5
     assert paid(world) == [f"order {order}" for order in ALL]
 
 
@@ -203,16 +167,16 @@ def test_what_other_processes_may_do_to_the_files_is_no_fault(tmp_path: Path) ->
         with closing(sqlite3.connect(path)) as other, other:
             other.execute("CREATE TABLE large (x)")
             other.execute("INSERT INTO large VALUES (randomblob(400000))")
-        record_commit(store, "j1")
+        kit.record_commit(store, "j1")
         checkpointed(path)
-        record_commit(store, "j2")
+        kit.record_commit(store, "j2")
         sizes = path.stat().st_size
         with closing(sqlite3.connect(path)) as other, other:
             other.execute("DROP TABLE large")
         checkpointed(path, then="VACUUM")
         assert path.stat().st_size < sizes
-        record_commit(store, "j3")
-        record_commit(store, "j4")
+        kit.record_commit(store, "j3")
+        kit.record_commit(store, "j4")
         assert all(map(store.is_committed, ("j1", "j2", "j3", "j4")))
 
 
@@ -221,7 +185,7 @@ def test_a_log_whose_index_was_left_alone_is_missed_after_a_kill(tmp_path: Path,
     path = tmp_path / "desk.db"
     code = "import os, sys; from handrail.store import SqliteStore; SqliteStore(sys.argv[1]); os._exit(0)"
     subprocess.run([executable, "-c", code, path], check=True)
-    remove_log(path)
+    remove(path, "wal")
     with raises(StoreUnavailableError, wording):
         SqliteStore(path)
     Path(f"{path}-shm").unlink()
@@ -325,7 +289,7 @@ def test_a_server_that_takes_no_writes_is_named_as_one(tmp_path: Path, wording: 
                 end_connections(url)
                 assert refusals(pay_all(executor, [2])) == wording
                 with pytest.raises(StoreReadOnlyError, match="default_transaction_read_only"):
-                    record_commit(store, "j1")
+                    kit.record_commit(store, "j1")
                 admin.execute(f"ALTER ROLE {role} RESET default_transaction_read_only".encode())
                 end_connections(url)
                 assert pay_all(executor, [1, 2]) == [DONE, DONE]
@@ -339,18 +303,18 @@ def test_a_server_that_takes_no_writes_is_named_as_one(tmp_path: Path, wording: 
 Write = Callable[[Store, SessionLock, EffectRow], object]
 
 WRITES: dict[str, Write] = {
-    "create": lambda store, _lock, _row: store.create(session_row(CLOCK, "new")),
-    "copy": lambda store, _lock, _row: store.copy("s1", session_row(CLOCK, "fork", head=1)),
-    "acquire": lambda store, _lock, _row: store.acquire("s2", wait=NOW),
-    "append": lambda store, lock, _row: append(store, lock, 1, entries(2, 2), None),
-    "insert": lambda store, _lock, _row: insert(store, running_row(CLOCK, "new")),
-    "replace": lambda store, _lock, row: replace(store, row, row._replace(status="unknown")),
-    "delete": lambda store, _lock, row: delete(store, row),
+    "create": lambda store, _lock, _row: store.create(kit.session_row(kit.CLOCK, "new")),
+    "copy": lambda store, _lock, _row: store.copy("s1", kit.session_row(kit.CLOCK, "fork", head=1)),
+    "acquire": lambda store, _lock, _row: store.acquire("s2", wait=kit.NOW),
+    "append": lambda store, lock, _row: kit.append(store, lock, 1, kit.entries(2, 2), None),
+    "insert": lambda store, _lock, _row: kit.insert(store, kit.running_row(kit.CLOCK, "new")),
+    "replace": lambda store, _lock, row: kit.replace(store, row, row._replace(status="unknown")),
+    "delete": lambda store, _lock, row: kit.delete(store, row),
     "unit": lambda store, lock, row: store.apply(
-        UnitOfWork((EffectChange(row, None), SessionAppend(lock, 1, tuple(entries(2, 2))), RecordCommit("j1")))
+        UnitOfWork((EffectChange(row, None), SessionAppend(lock, 1, tuple(kit.entries(2, 2))), RecordCommit("j1")))
     ),
-    "commit record": lambda store, _lock, _row: record_commit(store, "j1"),
-    "remove_expired": lambda store, _lock, _row: store.remove_expired(CLOCK.now()),
+    "commit record": lambda store, _lock, _row: kit.record_commit(store, "j1"),
+    "remove_expired": lambda store, _lock, _row: store.remove_expired(kit.CLOCK.now()),
     "delete_session": lambda store, lock, _row: store.delete_session(lock),
 }
 
@@ -373,7 +337,7 @@ def another_version(url: str) -> Generator[type[StoreError]]:
 @contextmanager
 def busy(url: str) -> Generator[type[StoreError]]:
     """Another process writes."""
-    with written(Path(url.removeprefix("sqlite:///"))):
+    with kit.written(Path(url.removeprefix("sqlite:///"))):
         yield StoreUnavailableError
 
 
@@ -410,12 +374,12 @@ def test_write_that_fails_changes_nothing_and_may_be_repeated(tmp_path: Path, fa
     with ExitStack() as stack:
         is_file = fault.startswith("sqlite")
         url = f"sqlite:///{tmp_path}/desk.db" if is_file else stack.enter_context(fresh_url())
-        store = stack.enter_context(handrail.store.open(url, busy=NOW if is_file else timedelta(seconds=20)))
-        lock, row = held(store, CLOCK), running_row(CLOCK)
-        append(store, lock, 0, entries(1, 1), None)
-        store.create(session_row(CLOCK, "s2"))
-        insert(store, row)
-        insert(store, ended_row(CLOCK, 1, expires=NOW))
+        store = stack.enter_context(handrail.store.open(url, busy=kit.NOW if is_file else timedelta(seconds=20)))
+        lock, row = kit.held(store, kit.CLOCK), kit.running_row(kit.CLOCK)
+        kit.append(store, lock, 0, kit.entries(1, 1), None)
+        store.create(kit.session_row(kit.CLOCK, "s2"))
+        kit.insert(store, row)
+        kit.insert(store, kit.ended_row(kit.CLOCK, 1, expires=kit.NOW))
         before = contents(store)
         with FAULTS[fault](url) as error, pytest.raises(error):
             WRITES[write](store, lock, row)
@@ -432,7 +396,7 @@ def test_no_call_is_made_over_tables_whose_version_has_changed(url: str, tmp_pat
         assert pay_all(executor, FIRST) == [DONE] * 3
         with another_version(url):
             assert refusals(pay_all(executor, SECOND)) == wording
-            with refused(StoreVersionError, wording, store) as raised:
-                record_commit(store, "j1")
+            with kit.refused(StoreVersionError, wording, store) as raised:
+                kit.record_commit(store, "j1")
             assert (raised.value.version, raised.value.supported_version) == (TABLES_VERSION + 1, TABLES_VERSION)
     assert paid(world) == [f"order {order}" for order in FIRST]

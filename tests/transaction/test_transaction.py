@@ -2,29 +2,17 @@
 
 from __future__ import annotations
 
-import gc
 import threading
-import weakref
 from collections.abc import Callable
 from contextvars import copy_context
 
 import pytest
 
 from handrail.errors import ReadOnlyViolation, TransactionClosedError, TurnConflictError
-from handrail.transaction import Snapshotable, Transaction, check_write, current
-from handrail.turns import draw_ticket
+from handrail.transaction import Transaction, current
+from handrail.turns import draw_ticket, find_turn
 from tests.transaction.notebooks import PATIENCE, Notebook, Receipt, Shelf, call, nothing, raising
 from tests.wording import Wording
-
-
-def test_a_commit_keeps_what_was_written() -> None:
-    """Committing is the act."""
-    notebook = Notebook("a")
-    with call(notebook) as transaction:
-        notebook.write("b")
-        transaction.commit()
-    assert notebook.lines == ("a", "b")
-    assert (transaction.state, transaction.committed) == ("ended", True)
 
 
 @pytest.mark.parametrize("error", [ValueError("no"), KeyboardInterrupt(), SystemExit(1), GeneratorExit()])
@@ -55,28 +43,6 @@ def test_what_was_committed_stays_whatever_leaves_the_block_after() -> None:
     with pytest.raises(KeyboardInterrupt):
         work()
     assert notebook.lines == ("a",)
-
-
-def test_a_transaction_is_current_in_its_block_only() -> None:
-    """That is how a participant knows to which call a write belongs."""
-    assert current() is None
-    with call() as outer:
-        assert current() is outer
-        with call(parent=outer) as inner:
-            assert current() is inner
-        assert current() is outer
-    assert current() is None
-
-
-def test_a_participant_joins_with_its_first_write() -> None:
-    """Reading costs no snapshot, and writing costs one however often it is done."""
-    notebook = Notebook()
-    with call(notebook) as transaction:
-        before = transaction.participants
-        notebook.write("a")
-        notebook.write("b")
-        assert (before, transaction.participants) == ((), (notebook,))
-    assert notebook.snapshots == 1
 
 
 def test_joining_twice_is_once() -> None:
@@ -128,23 +94,18 @@ def test_a_write_whose_snapshot_fails_is_not_made() -> None:
 
 
 def test_a_reading_call_writes_nothing(wording: Wording) -> None:
-    """The refusal names the tool, the act and the cure."""
-    notebook = Notebook()
-    with call(notebook, tool="look", writes=False), pytest.raises(ReadOnlyViolation) as caught:
-        notebook.write("a")
-    assert notebook.lines == ()
-    assert str(caught.value) == wording
-
-
-def test_the_results_of_a_reading_call_are_written_to_its_session_alone() -> None:
-    """From `open_for_results` on, and to nothing else."""
+    """The refusal names the tool, the act and the cure. Its results are written to its session, and to nothing else."""
     session, notebook = Notebook(), Notebook()
-    with call(session, notebook, writes=False) as transaction:
+    with call(session, notebook, tool="look", writes=False) as transaction:
+        with pytest.raises(ReadOnlyViolation) as caught:
+            notebook.write("a")
         transaction.open_for_results(session)
         session.write("a")
         with pytest.raises(ReadOnlyViolation):
             notebook.write("b")
-    assert session.lines == ()
+        transaction.commit()
+    assert (session.lines, notebook.lines) == (("a",), ())
+    assert str(caught.value) == wording
 
 
 def test_a_participant_that_no_call_uses_is_taken_in_with_its_turn() -> None:
@@ -157,19 +118,6 @@ def test_a_participant_that_no_call_uses_is_taken_in_with_its_turn() -> None:
         transaction.commit()
     assert notebook.turn.queue == []
     assert notebook.lines == ("a",)
-
-
-@pytest.mark.parametrize("participant", [Notebook(), Shelf()])
-def test_a_participant_that_another_call_uses_is_refused(
-    participant: Snapshotable[tuple[str, ...]], wording: Wording
-) -> None:
-    """Two calls must not undo each other's writes; the message says how to make them take turns."""
-    other = draw_ticket((), exclusive=True)
-    with call(participant, tool="first"), Transaction("edit", ticket=other, writes=True) as transaction:
-        with pytest.raises(TurnConflictError) as raised:
-            transaction.join(participant)
-        assert str(raised.value) == wording
-        assert transaction.participants == ()
 
 
 def test_an_ended_transaction_takes_nothing(wording: Wording) -> None:
@@ -189,86 +137,6 @@ def test_an_ended_transaction_takes_nothing(wording: Wording) -> None:
         transaction.rollback()
     assert transaction.committed
     assert notebook.lines == ()
-
-
-def test_a_transaction_may_be_rolled_back_before_its_block_ends() -> None:
-    """Doing it twice is once, no write is taken after it, and what is enlisted is told once."""
-    notebook, receipt = Notebook("a"), Receipt()
-    with call(notebook) as transaction:
-        transaction.enlist(receipt)
-        notebook.write("b")
-        transaction.rollback()
-        assert notebook.lines == ("a",)
-        with pytest.raises(TransactionClosedError):
-            notebook.write("c")
-        transaction.rollback()
-    assert (notebook.lines, receipt.settled) == (("a",), ["after_rollback"])
-
-
-@pytest.mark.parametrize("enlists", [False, True], ids=["nothing enlisted", "something enlisted"])
-def test_a_transaction_has_nothing_to_roll_back_once_it_is_committed(enlists: bool) -> None:
-    """Leaving its block does nothing then, and it stays ended."""
-    seen: list[tuple[bool, str]] = []
-    with call() as transaction:
-        if enlists:
-            transaction.enlist(Receipt())
-        seen.append((transaction.must_roll_back, transaction.state))
-        transaction.commit()
-        seen.append((transaction.must_roll_back, transaction.state))
-    assert seen == [(True, "open"), (False, "ended")]
-    assert (transaction.must_roll_back, transaction.state) == (False, "ended")
-
-
-def test_snapshots_are_let_go_of_when_the_call_has_ended() -> None:
-    """A store that keeps what a snapshot needs can see that nobody needs it; who had joined stays known."""
-
-    class Moment:
-        pass
-
-    class Store:
-        def __init__(self) -> None:
-            self.taken: list[weakref.ref[Moment]] = []
-
-        def snapshot(self) -> Moment:
-            moment = Moment()
-            self.taken.append(weakref.ref(moment))
-            return moment
-
-        def restore(self, snapshot: Moment) -> None:
-            assert self.taken[-1]() is snapshot
-
-    store = Store()
-    with call(store) as committed:
-        committed.join(store)
-        committed.commit()
-    with call(store) as undone:
-        undone.join(store)
-    gc.collect()
-    assert [moment() for moment in store.taken] == [None, None]
-    assert committed.participants == undone.participants == (store,)
-
-
-def test_an_ended_transaction_is_freed_at_once() -> None:
-    """One is made for each call, so it must be part of no circle, which only a garbage collection would free."""
-    notebook = Notebook()
-    seen = weakref.ref(notebook)
-    gc.disable()
-    try:
-        with call(notebook) as transaction:
-            notebook.write("a")
-        del transaction, notebook
-        assert seen() is None
-    finally:
-        gc.enable()
-
-
-def test_check_write_is_all_that_a_participant_needs() -> None:
-    """Anything with a snapshot and a way back can take part, whatever its class."""
-    shelf = Shelf("a")
-    with call(shelf):
-        check_write(shelf, "put b")
-        shelf.things.append("b")
-    assert shelf.things == ["a"]
 
 
 class LeftBehind:
@@ -323,18 +191,20 @@ def end(transaction: Transaction, *, committing: bool) -> None:
 @pytest.mark.parametrize("committing", [True, False])
 def test_a_write_after_the_end_is_refused(committing: bool, wording: Wording) -> None:
     """The thread holds a closed transaction, by the context that it copied."""
-    notebook, late = Notebook(), LeftBehind()
+    notebook, receipt, late = Notebook(), Receipt(), LeftBehind()
 
     def work() -> None:
         late.stop_here()
         notebook.write("late")
 
     with call(notebook) as transaction:
+        transaction.enlist(receipt)
         notebook.write("in time")
         late.start(work)
         end(transaction, committing=committing)
     late.join()
     assert notebook.lines == (("in time",) if committing else ())
+    assert receipt.settled == (["write", "after_commit"] if committing else ["after_rollback"])  # once
     assert str(late.errors[0]) == wording
 
 
@@ -398,3 +268,153 @@ def test_a_write_that_a_commit_overtakes_comes_before_the_next_call() -> None:
         notebook.write("c")
     late.join()
     assert notebook.lines == ("a", "b", "late")
+
+
+def nested(outer: Transaction, tool: str = "inner") -> Transaction:
+    """A transaction inside another, to be entered by hand."""
+    ticket = draw_ticket((find_turn(outer),), exclusive=True, inside=outer.ticket)
+    return Transaction(tool, ticket=ticket, writes=True, parent=outer)
+
+
+def test_what_joins_the_inner_call_joins_the_outer_ones_with_one_snapshot() -> None:
+    """Nobody else could have written to it meanwhile."""
+    notebook = Notebook("a")
+    with call(notebook) as outer, call(notebook, parent=outer) as middle, call(notebook, parent=middle) as inner:
+        notebook.write("b")
+        inner.commit()
+        assert notebook.snapshots == 1
+        assert outer.participants == middle.participants == (notebook,)
+    assert notebook.lines == ("a",)
+
+
+def test_those_that_cannot_tell_are_kept_again_for_an_inner_call() -> None:
+    """The outer call may have changed them since they joined."""
+    shelf = Shelf("a")
+    with call(shelf) as outer:
+        outer.join(shelf)
+        shelf.things.append("b")
+        with call(shelf, parent=outer):
+            shelf.things.append("c")
+        assert shelf.things == ["a", "b"]
+    assert shelf.things == ["a"]
+
+
+def test_the_outer_call_writes_nothing_while_an_inner_one_does(wording: Wording) -> None:
+    """The inner rollback would take it away; the message says what to wait for."""
+    notebook = Notebook()
+    with call(notebook, tool="outer") as outer:
+        context = copy_context()
+        with call(notebook, tool="inner", parent=outer):
+            with pytest.raises(TurnConflictError) as raised:
+                context.run(notebook.write, "a")
+            assert str(raised.value) == wording
+        notebook.write("b")
+        outer.commit()
+    assert notebook.lines == ("b",)
+
+
+def test_two_inner_calls_do_not_write_at_once(wording: Wording) -> None:
+    """They take turns among themselves; one that does not is refused."""
+    with call(tool="outer") as outer, call(tool="one", parent=outer):
+        other = Transaction("other", ticket=draw_ticket((), exclusive=True), writes=True, parent=outer)
+        with pytest.raises(TurnConflictError) as raised, other:
+            pass
+        assert str(raised.value) == wording
+    assert find_turn(outer) is find_turn(outer)
+
+
+def test_an_inner_call_that_only_reads_gives_nothing_back() -> None:
+    """What is lent to another one stays lent."""
+    notebook = Notebook()
+    with call(notebook, tool="outer") as outer:
+        context = copy_context()
+        with call(tool="one", parent=outer):
+            with Transaction("look", ticket=draw_ticket((), exclusive=False), writes=False, parent=outer):
+                pass
+            with pytest.raises(TurnConflictError):
+                context.run(notebook.write, "a")
+
+
+def test_an_outer_call_does_not_end_while_an_inner_one_runs(wording: Wording) -> None:
+    """Half of what the inner one wrote would be kept; leaving undoes both."""
+    notebook = Notebook("a")
+    with call(notebook) as outer:
+        inner = nested(outer)
+        context = copy_context()
+        context.run(inner.__enter__)
+        context.run(notebook.write, "b")
+        with pytest.raises(TurnConflictError) as raised:
+            outer.commit()
+        assert str(raised.value) == wording
+    assert notebook.lines == ("a",)
+    context.run(inner.__exit__, None, None, None)
+    assert notebook.lines == ("a",)
+
+
+def test_an_inner_call_takes_what_nobody_uses_for_the_outermost_one() -> None:
+    """It is undone with that one, so until then nobody else may write to it."""
+    notebook = Notebook()
+    with call() as outer, call(parent=outer) as inner:
+        notebook.write("a")
+        inner.commit()
+        assert outer.holds(notebook.turn)
+    assert notebook.lines == ()
+
+
+def test_no_call_begins_inside_one_that_has_ended(wording: Wording) -> None:
+    """A handler that was left behind makes no more calls."""
+    with call(tool="outer") as outer:
+        inner = nested(outer)
+        outer.commit()
+    with pytest.raises(TransactionClosedError) as raised, inner:
+        pass
+    assert str(raised.value) == wording
+
+
+def test_an_inner_call_is_closed_with_the_outer_one() -> None:
+    """It may still run in a thread that was left behind: it neither writes, nor commits, nor undoes any more."""
+    notebook, receipt = Notebook("a"), Receipt()
+    with call(notebook) as outer:
+        notebook.write("b")
+        inner = nested(outer)
+        context = copy_context()
+        context.run(inner.__enter__)
+        context.run(notebook.write, "c")
+        inner.enlist(receipt)
+    assert notebook.lines == ("a",)
+    assert (inner.state, inner.is_open()) == ("open", False)
+    with pytest.raises(TransactionClosedError):
+        context.run(notebook.write, "d")
+    with pytest.raises(TransactionClosedError):
+        inner.commit()
+    context.run(inner.__exit__, None, None, None)
+    assert notebook.lines == ("a",)
+    assert receipt.settled == ["after_rollback"]
+
+
+def test_an_outer_call_that_is_undone_waits_for_an_inner_one_that_is_being_undone() -> None:
+    """What the inner one puts back is older than the end, and newer than the beginning, of the outer one."""
+    notebook = Notebook("a")
+    undoing, go_on = threading.Event(), threading.Event()
+
+    def pause() -> None:
+        notebook.on_restore = lambda: None
+        undoing.set()
+        assert go_on.wait(PATIENCE)
+
+    with call(notebook) as outer:
+        notebook.write("b")
+        inner = nested(outer)
+        context = copy_context()
+        context.run(inner.__enter__)
+        context.run(notebook.write, "c")
+        notebook.on_restore = pause
+        left_behind = threading.Thread(target=context.run, args=(inner.__exit__, None, None, None))
+        left_behind.start()
+        assert undoing.wait(PATIENCE)
+        rolling_back = threading.Thread(target=outer.rollback)
+        rolling_back.start()
+        go_on.set()
+        left_behind.join(PATIENCE)
+        rolling_back.join(PATIENCE)
+    assert notebook.lines == ("a",)

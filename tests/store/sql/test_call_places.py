@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from handrail.adapters.tool_executor import ToolExecutor
-from handrail.errors import SessionUseError, StoreUnavailableError, TransactionClosedError
+from handrail.errors import SessionUseError, TransactionClosedError
 from handrail.prompt import Tool, ToolContext, ToolResult
 from handrail.runtime import Session, ToolCall, ToolMessage
 from handrail.store import Store
@@ -99,54 +99,6 @@ def test_no_more_hold_a_place_than_there_are(number: int) -> None:
     assert places.waiting == 0
     assert not places.is_used_by_calls()
     assert [places.ask().done() for _ in range(number + 1)] == [*[True] * number, False]
-
-
-def test_tasks_wait_in_the_queues_of_threads() -> None:
-    """A task that was cancelled has its place until that is withdrawn; the others are woken in the order of asking."""
-    places = places_for(1)
-    held = places.ask(for_call=True)
-    admitted = list[str]()
-
-    async def wait_as(name: str) -> None:
-        place = places.ask(for_call=True)
-        try:
-            await places.wait_async(place)
-            places.check(place)
-            admitted.append(name)
-        finally:
-            places.release(place)
-
-    async def tasks() -> None:
-        cancelled, first, second = (asyncio.create_task(wait_as(name)) for name in ("cancelled", "first", "second"))
-        await asyncio.sleep(0)
-        assert places.waiting == 3
-        cancelled.cancel()
-        await asyncio.wait((cancelled,))
-        places.release(held)
-        await asyncio.gather(first, second)
-
-    asyncio.run(tasks())
-    assert admitted == ["first", "second"]
-    assert places.ask().done()
-
-
-def test_a_place_is_waited_for_as_long_as_busy() -> None:
-    """Whoever has waited in vain is refused, and leaves the queue; a loop does not wait for a call at all."""
-    places = places_for(1, busy=timedelta(0))
-    places.ask(for_call=True)
-
-    async def on_loop() -> None:
-        place = places.ask(for_call=True)
-        await places.wait_async(place)
-        with pytest.raises(SessionUseError):
-            places.check(place)
-
-    asyncio.run(on_loop())
-    place = places.ask()
-    places.wait(place)
-    with pytest.raises(StoreUnavailableError):
-        places.check(place)
-    assert places.waiting == 0
 
 
 pytestmark = pytest.mark.anyio

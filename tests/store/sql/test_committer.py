@@ -82,26 +82,6 @@ def waiting(book: Book, committed: Committer, names: Sequence[object], threads: 
     return [first, *futures]
 
 
-def test_lone_unit_is_written_at_once_by_its_own_thread() -> None:
-    """Nothing is waited for, and no other thread is started."""
-    book, threads = Book(), set(threading.enumerate())
-    writers: list[threading.Thread] = []
-    book.on_commit = lambda _: writers.append(threading.current_thread())
-    assert book.committer().apply(unit("a")) is None
-    assert (book.groups, writers) == ([["a"]], [threading.current_thread()])
-    assert set(threading.enumerate()) <= threads
-
-
-def test_what_waits_while_a_unit_is_written_goes_together_in_the_next_group() -> None:
-    """In the order in which it came; the thread that has waited longest writes it."""
-    book = Book()
-    with ThreadPoolExecutor(16) as threads:
-        futures = waiting(book, book.committer(), ["a", "b", "c"], threads)
-        book.gate.set()
-        assert [one.result(PATIENCE) for one in futures] == [None] * 4
-    assert book.groups == [["first"], ["a", "b", "c"]]
-
-
 def test_no_unit_is_answered_before_its_commit() -> None:
     """Whether a thread waits for it or a completion does."""
     book = Book()
@@ -174,17 +154,6 @@ def test_unit_beyond_the_bound_is_refused(monkeypatch: pytest.MonkeyPatch, wordi
     assert [one.result() for one in (first, *others)] == [None] * 3
     assert str(raised.value) == wording
     assert book.committed == Counter({"first": 1, "a": 1, "b": 1})
-
-
-def test_group_is_no_larger_than_its_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that a transaction stays short; the rest goes next, and a leader's own unit goes with its group."""
-    monkeypatch.setattr(committer, "MOST_TOGETHER", 3)
-    book = Book()
-    with ThreadPoolExecutor(16) as threads:
-        futures = waiting(book, book.committer(), list(range(7)), threads)
-        book.gate.set()
-        assert [one.result(PATIENCE) for one in futures] == [None] * 8
-    assert book.groups == [["first"], [0, 1, 2], [3, 4, 5], [6]]
 
 
 class Storm:

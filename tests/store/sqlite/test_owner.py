@@ -9,6 +9,7 @@ import shutil
 import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -22,7 +23,7 @@ from handrail.store.sqlite.owner import FileOwner
 from handrail.testing import FakeClock
 from tests.kit import raises
 from tests.open_files import open_files
-from tests.store.kit import NOBODY, NOW, delete, insert, replace, running_row, session_row
+from tests.store.kit import NOBODY, NOW, delete, insert, running_row, session_row
 from tests.store.processes import another_process, child
 from tests.wording import Wording
 
@@ -135,14 +136,6 @@ def test_file_that_was_removed_is_made_again(owner: FileOwner, folder: Path) -> 
     assert (owner.own(), other.lives(name)) == (name, None)
 
 
-def test_folder_that_is_gone_is_no_fault_for_who_closes(folder: Path) -> None:
-    """Somebody has tidied up."""
-    owner = made(folder)
-    owner.own()
-    shutil.rmtree(folder)
-    owner.close()
-
-
 def test_files_of_dead_owners_are_removed_when_nothing_names_them(folder: Path, url: str) -> None:
     """By the next store that takes its lock; those of living owners stay."""
     with child(url) as alive, child(url) as killed, child(url) as named:
@@ -215,12 +208,7 @@ def failing(number: int) -> Callable[..., int]:
 
 @pytest.mark.parametrize(
     "number, kind",
-    [
-        (errno.EROFS, StoreReadOnlyError),
-        (errno.EACCES, StoreReadOnlyError),
-        (errno.EPERM, StoreReadOnlyError),
-        (errno.EMFILE, StoreError),
-    ],
+    [*product((errno.EROFS, errno.EACCES, errno.EPERM), [StoreReadOnlyError]), (errno.EMFILE, StoreError)],
 )
 def test_lock_where_nothing_can_be_written_is_told_from_other_failures(
     folder: Path, monkeypatch: pytest.MonkeyPatch, number: int, kind: type[StoreError]
@@ -288,19 +276,3 @@ def test_file_that_cannot_be_opened_proves_nothing() -> None:
             with pytest.raises(StoreReadOnlyError):
                 made(folder).own()
         assert made(folder).lives(other.name) is False
-
-
-@pytest.mark.parametrize("ends", [True, False])
-def test_store_that_is_closed_gives_up_its_running_claims_and_the_lock(tmp_path: Path, ends: bool) -> None:
-    """The rows name no process any more, so that their leases decide."""
-    clock = FakeClock()
-    with SqliteStore(tmp_path / "desk.db", clock=clock) as store:
-        row = running_row(clock)
-        row = row._replace(owner=row.owner._replace(process=store.process()))
-        insert(store, row)
-        if ends:
-            assert replace(store, row, row._replace(status="done", lease_until=None, completed_at=clock.now()))
-    assert list((tmp_path / "desk.db-holds").iterdir()) == []
-    with SqliteStore(tmp_path / "desk.db", clock=clock) as store:
-        (left,) = store.rows()
-    assert (left.status == "running", left.owner.process == "") == (not ends, not ends)
