@@ -11,23 +11,15 @@ from typing import Any
 
 from openai import AsyncOpenAI
 from pydantic import BaseModel
-from pydantic_ai import (
-    Agent,
-    ModelMessage,
-    ModelRequest,
-    ModelResponse,
-    RunContext,
-    RunUsage,
-    TextPart,
-    ToolCallPart,
-    ToolReturnPart,
-)
+from pydantic_ai import Agent, RunUsage
 from pydantic_ai.agent import AgentRunResult
 from pydantic_ai.capabilities import AbstractCapability
+from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, ToolCallPart, ToolReturnPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.models.openai import OpenAIResponsesModel
 from pydantic_ai.models.test import TestModel
 from pydantic_ai.providers.openai import OpenAIProvider
+from pydantic_ai.tools import RunContext
 from pydantic_ai.toolsets import AbstractToolset
 
 from handrail.adapters.pydantic_ai import PipelineCapability, tool_context

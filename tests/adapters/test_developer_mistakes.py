@@ -7,15 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic_ai import (
-    Agent,
-    ModelMessage,
-    ModelRequest,
-    ModelResponse,
-    ModelRetry,
-    TextPart,
-    ToolReturnPart,
-)
+from pydantic_ai import Agent, ModelMessage, ModelRequest, ModelResponse, ModelRetry, TextPart, ToolReturnPart
 from pydantic_ai.exceptions import ToolFailed
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.tools import Tool as PlainTool
@@ -61,9 +53,7 @@ def outcomes(session: Session) -> list[tuple[str, bool]]:
     return [(event.call_id, event.success) for event in session[ToolInvoked].all()]
 
 
-REPLY = Reply(
-    calls=[Call("fine", {"text": "a"}), Call("wrong", {"text": "b"}), Call("fine", {"text": "c"})],
-)
+REPLY = Reply(calls=[Call("fine", {"text": "a"}), Call("wrong", {"text": "b"}), Call("fine", {"text": "c"})])
 
 
 def test_the_other_calls_end_and_the_model_is_not_asked_again(wording: Wording) -> None:

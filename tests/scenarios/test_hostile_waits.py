@@ -16,20 +16,7 @@ from handrail.errors import PromptEvaluationError
 from handrail.filesystem import Filesystem
 from handrail.prompt import ApprovalRequest, PolicyDecision, ToolContext, ToolResult
 from handrail.runtime import EffectLedger, IdempotencyConfig, Session, ToolInvoked, ToolMessage
-from tests.kit import (
-    Decides,
-    Kept,
-    Note,
-    Run,
-    both_ways,
-    call,
-    echo,
-    events,
-    executor,
-    files,
-    scribble,
-    tool,
-)
+from tests.kit import Decides, Kept, Note, Run, both_ways, call, echo, events, executor, files, scribble, tool
 from tests.scenarios.watchdog import ended, in_time, start
 from tests.wording import Wording
 

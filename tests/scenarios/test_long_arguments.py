@@ -7,12 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
-from handrail.contrib.tools import (
-    PlanningToolsSection,
-    ShellRule,
-    ShellToolsSection,
-    VfsToolsSection,
-)
+from handrail.contrib.tools import PlanningToolsSection, ShellRule, ShellToolsSection, VfsToolsSection
 from handrail.filesystem import InMemoryFilesystem
 from handrail.prompt import Section
 from handrail.runtime import Session, ToolCall

@@ -108,10 +108,7 @@ def test_a_call_is_there_whole_when_the_session_is_opened_again(desk: Desk) -> N
     assert desk.session[Note].all() == (Note("A"),)
 
 
-@pytest.mark.parametrize(
-    "point, name",
-    [("insert", "pay"), ("insert", "careful")],
-)
+@pytest.mark.parametrize("point, name", [("insert", "pay"), ("insert", "careful")])
 def test_down_before_the_handler_nothing_is_run(desk: Desk, point: Point, name: str) -> None:
     """The run ends, and the call is known to have been made; there is no row of the ledger."""
     desk.store.go_down(point)

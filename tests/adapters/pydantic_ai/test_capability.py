@@ -8,21 +8,14 @@ from datetime import timedelta
 from typing import Any, cast
 
 import pytest
-from pydantic_ai import (
-    Agent,
-    ModelMessage,
-    ModelResponse,
-    ModelRetry,
-    RunContext,
-    TextPart,
-    ToolCallPart,
-    ToolDefinition,
-    ToolFailed,
-)
+from pydantic_ai import Agent
 from pydantic_ai import Tool as PlainTool
 from pydantic_ai.capabilities import AbstractCapability, ValidatedToolArgs
+from pydantic_ai.exceptions import ModelRetry, ToolFailed
 from pydantic_ai.mcp import MCPToolset
+from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
+from pydantic_ai.tools import RunContext, ToolDefinition
 
 from handrail.adapters.pydantic_ai import HandrailCapability, PydanticAIAdapter
 from handrail.adapters.tool_executor import ToolExecutor

@@ -7,14 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic_ai import (
-    Agent,
-    ModelMessage,
-    ModelRequest,
-    ModelResponse,
-    TextPart,
-    UserPromptPart,
-)
+from pydantic_ai import Agent, ModelMessage, ModelRequest, ModelResponse, TextPart, UserPromptPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
 from handrail.adapters.pydantic_ai import HandrailCapability, StoredHistory

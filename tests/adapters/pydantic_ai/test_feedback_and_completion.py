@@ -8,15 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic_ai import (
-    Agent,
-    AgentStreamEvent,
-    BinaryContent,
-    ModelRequest,
-    RunContext,
-    ToolFailed,
-    UserPromptPart,
-)
+from pydantic_ai import Agent, AgentStreamEvent, BinaryContent, ModelRequest, RunContext, ToolFailed, UserPromptPart
 from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.messages import ModelMessage, ToolReturnPart
 
@@ -155,12 +147,7 @@ def failed() -> str:
 
 @pytest.mark.parametrize(
     "function, values",
-    [
-        (plain, None),
-        (listed, [1]),
-        (drawn, [BinaryContent(b"png", media_type="image/png")]),
-        (failed, None),
-    ],
+    [(plain, None), (listed, [1]), (drawn, [BinaryContent(b"png", media_type="image/png")]), (failed, None)],
     ids=["text", "list", "picture", "failure"],
 )
 async def test_a_call_of_a_foreign_tool_has_feedback_too(

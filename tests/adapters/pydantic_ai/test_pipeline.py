@@ -8,29 +8,20 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
-from pydantic_ai import (
-    Agent,
-    ApprovalRequired,
-    CallDeferred,
+from pydantic_ai import Agent, ToolOutput
+from pydantic_ai.capabilities import AbstractCapability, HandleDeferredToolCalls, ValidatedToolArgs
+from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, ModelRetry, ToolFailed
+from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, ToolCallPart, UserPromptPart
+from pydantic_ai.models.function import AgentInfo, FunctionModel
+from pydantic_ai.tools import (
     DeferredToolRequests,
     DeferredToolResults,
-    ModelMessage,
-    ModelRequest,
-    ModelResponse,
-    ModelRetry,
     RunContext,
-    TextPart,
     Tool,
     ToolApproved,
-    ToolCallPart,
     ToolDefinition,
     ToolDenied,
-    ToolFailed,
-    ToolOutput,
 )
-from pydantic_ai.capabilities import AbstractCapability, HandleDeferredToolCalls, ValidatedToolArgs
-from pydantic_ai.messages import UserPromptPart
-from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.toolsets import ExternalToolset, FunctionToolset
 
 from handrail.adapters.pydantic_ai import HandrailToolset

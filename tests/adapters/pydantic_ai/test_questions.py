@@ -5,20 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from pydantic_ai import (
-    Agent,
-    ApprovalRequired,
-    CallDeferred,
-    DeferredToolRequests,
-    DeferredToolResults,
-    ModelRetry,
-    RunContext,
-    ToolApproved,
-    ToolDenied,
-    ToolFailed,
-    ToolReturnPart,
-    UserError,
-)
+from pydantic_ai import Agent
+from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, ModelRetry, ToolFailed, UserError
+from pydantic_ai.messages import ToolReturnPart
+from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults, RunContext, ToolApproved, ToolDenied
 
 from handrail import tool
 from handrail.adapters.pydantic_ai import (

@@ -12,21 +12,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic_ai import (
-    Agent,
-    DeferredToolRequests,
+from pydantic_ai import Agent
+from pydantic_ai.capabilities import AbstractCapability, HandleDeferredToolCalls, ProcessHistory
+from pydantic_ai.messages import (
     ModelMessage,
+    ModelMessagesTypeAdapter,
     ModelRequest,
     ModelResponse,
-    RunContext,
-    Tool,
-    ToolApproved,
+    TextPart,
     ToolCallPart,
+    UserPromptPart,
 )
-from pydantic_ai.capabilities import AbstractCapability, HandleDeferredToolCalls, ProcessHistory
-from pydantic_ai.messages import ModelMessagesTypeAdapter, TextPart, UserPromptPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
-from pydantic_ai.tools import DeferredToolResults
+from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults, RunContext, Tool, ToolApproved
 from pydantic_ai.toolsets import AbstractToolset
 from typing_extensions import override  # pydantic brings it; `typing` has it from Python 3.12 on
 

@@ -8,33 +8,24 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from pydantic_ai import (
-    Agent,
-    CallDeferred,
-    DeferredToolRequests,
-    DeferredToolResults,
-    ModelMessage,
-    ModelResponse,
-    ModelRetry,
-    RunContext,
-    RunUsage,
-    TextPart,
-    Tool,
-    ToolCallPart,
-    ToolDefinition,
-    ToolReturn,
-    UnexpectedModelBehavior,
-)
+from pydantic_ai import Agent, RunUsage
 from pydantic_ai.capabilities import AbstractCapability, ValidatedToolArgs
+from pydantic_ai.exceptions import CallDeferred, ModelRetry, UnexpectedModelBehavior
 from pydantic_ai.messages import (
     BinaryContent,
     InstructionPart,
+    ModelMessage,
     ModelRequest,
+    ModelResponse,
+    TextPart,
+    ToolCallPart,
+    ToolReturn,
     ToolReturnPart,
     UserPromptPart,
 )
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.models.test import TestModel
+from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults, RunContext, Tool, ToolDefinition
 from pydantic_ai.toolsets import ExternalToolset, FunctionToolset
 
 from handrail import tool

@@ -15,20 +15,13 @@ import pytest
 from fastmcp.client.transports import StdioTransport
 from fastmcp.exceptions import ToolError
 from mcp import MCPError
-from pydantic_ai import (
-    ModelRetry,
-    RunContext,
-    RunUsage,
-    Tool,
-    ToolDefinition,
-    ToolFailed,
-    ToolReturn,
-    ToolsetTool,
-    UsageLimitExceeded,
-)
+from pydantic_ai import RunUsage
+from pydantic_ai.exceptions import ModelRetry, ToolFailed, UsageLimitExceeded
 from pydantic_ai.mcp import MCPToolset
+from pydantic_ai.messages import ToolReturn
 from pydantic_ai.models.test import TestModel
-from pydantic_ai.toolsets import AbstractToolset, FunctionToolset
+from pydantic_ai.tools import RunContext, Tool, ToolDefinition
+from pydantic_ai.toolsets import AbstractToolset, FunctionToolset, ToolsetTool
 from pydantic_core import SchemaValidator, core_schema
 from typing_extensions import override  # pydantic brings it; `typing` has it from Python 3.12 on
 

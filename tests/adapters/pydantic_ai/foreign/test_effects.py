@@ -15,11 +15,7 @@ from pydantic_ai import ModelRetry, RunContext, RunUsage, Tool, ToolDefinition, 
 from pydantic_ai.models.test import TestModel
 from pydantic_ai.toolsets import FunctionToolset
 
-from handrail.adapters.pydantic_ai.foreign.calls import (
-    ToolMetadata,
-    hinted_effect,
-    read_tool_metadata,
-)
+from handrail.adapters.pydantic_ai.foreign.calls import ToolMetadata, hinted_effect, read_tool_metadata
 from handrail.errors import PromptValidationError, SecondStoreError
 from handrail.prompt import External, ToolContext, ToolResult
 from handrail.runtime import EffectLedger, IdempotencyConfig, Session, Step
