@@ -22,7 +22,6 @@ from handrail.runtime import Session, ToolInvoked
 from handrail.store.sqlite.store import SqliteStore
 from handrail.testing import Call, Reply, ScriptedModel
 from tests.adapters.kit import Note, asks, called, model, pipeline, play
-from tests.wording import Wording
 
 pytestmark = pytest.mark.anyio
 
@@ -54,15 +53,6 @@ def outcomes(session: Session) -> list[tuple[str, bool]]:
 
 
 REPLY = Reply(calls=[Call("fine", {"text": "a"}), Call("wrong", {"text": "b"}), Call("fine", {"text": "c"})])
-
-
-def test_the_other_calls_end_and_the_model_is_not_asked_again(wording: Wording) -> None:
-    """The script has one reply: a second request would be an error of another type."""
-    session = Session()
-    with pytest.raises(UnboundResourceError) as failure, ScriptedModel([REPLY]) as scripted:
-        PydanticAIAdapter(scripted).evaluate(prompt(fine=fine, wrong=wrong), session=session)
-    assert str(failure.value) == wording
-    assert outcomes(session) == [("call-1", True), ("call-2", False), ("call-3", True)]
 
 
 async def test_a_call_that_has_begun_is_not_cancelled() -> None:

@@ -82,11 +82,6 @@ GUESSED = {
 }
 
 
-async def test_hints_of_a_server_arrive_and_become_effects(toolset: MCPToolset[Any]) -> None:
-    """The hints that a real server sends are those that `foreign_effects` reads; its `meta` grants it nothing."""
-    assert await declarations(toolset) == GUESSED
-
-
 async def test_hints_of_a_server_in_another_process_are_the_same() -> None:
     """Over stdin and stdout of a process of its own nothing differs."""
     child = StdioTransport(sys.executable, [str(Path(mcp_desk.__file__))], keep_alive=False)

@@ -9,24 +9,21 @@ from typing import Any, cast
 
 import pytest
 from pydantic_ai import Agent
-from pydantic_ai import Tool as PlainTool
 from pydantic_ai.capabilities import AbstractCapability, ValidatedToolArgs
-from pydantic_ai.exceptions import ModelRetry, ToolFailed
-from pydantic_ai.mcp import MCPToolset
+from pydantic_ai.exceptions import ToolFailed
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.tools import RunContext, ToolDefinition
 
 from handrail.adapters.pydantic_ai import HandrailCapability, PydanticAIAdapter
 from handrail.adapters.tool_executor import ToolExecutor
-from handrail.errors import BudgetExceededError, PromptEvaluationError, VisibilityExpansionRequired
+from handrail.errors import BudgetExceededError, PromptEvaluationError
 from handrail.limits import Budget, BudgetTracker, Deadline, TokenUsage
-from handrail.prompt import Approval, ApprovalRequest, Tool, ToolContext, ToolResult
+from handrail.prompt import Tool, ToolContext, ToolResult
 from handrail.runtime import Session, Step, ToolCall, ToolInvoked
 from handrail.testing import Call, Expect, FakeClock, Outcome, Reply, ScriptedModel
 from tests.adapters.kit import (
     ADD_NOTE,
-    EXPAND,
     HALF_NOTE,
     READ_NOTES,
     Note,
@@ -40,9 +37,7 @@ from tests.adapters.kit import (
     play,
     returns,
 )
-from tests.adapters.mcp_desk import desk_server
-from tests.adapters.test_mcp_toolset import InProcess
-from tests.kit import ASKS, raises, soon
+from tests.kit import raises, soon
 from tests.wording import Wording
 
 pytestmark = pytest.mark.anyio
@@ -110,18 +105,6 @@ class Gate(AbstractCapability[Any]):
     ) -> ValidatedToolArgs:
         await self.before(call.tool_call_id)
         return args
-
-
-async def nothing(call_id: str) -> None:
-    """Hold nothing up."""
-
-
-async def test_hooks_of_others_are_not_asked_about_unknown_names() -> None:
-    """There is nothing that an approval could approve."""
-    gate = Gate(nothing)
-    model = ScriptedModel([Reply(calls=[Call("search"), Call("read_notes")]), Reply(text="No.")])
-    await Agent(model, capabilities=[gate, desk(Session())]).run("Search.")
-    assert gate.seen == ["read_notes"]
 
 
 async def test_a_call_held_up_by_a_hook_still_comes_before_those_asked_after_it() -> None:
@@ -212,16 +195,6 @@ async def test_a_foreign_tool_is_refused_in_the_words_of_the_executor(wording: W
     assert events(session)[0].call.arguments == TWICE
 
 
-async def test_a_tool_of_an_mcp_server_is_refused_alike(wording: Wording) -> None:
-    """The server is not asked."""
-    carried_out: list[str] = []
-    toolset: MCPToolset[Any] = MCPToolset(InProcess(desk_server(carried_out)), id="desk")
-    script = called(Call("send", TWICE), c1=Outcome.failed())
-    result = await play(pipeline(Session()), script, toolsets=[toolset])
-    assert returns(result.all_messages())["c1"].content == wording
-    assert carried_out == []
-
-
 async def test_beside_a_prompts_tools_those_of_others_are_refused_too(wording: Wording) -> None:
     """`HandrailCapability` records only its own calls; what it refuses of others is told in the same words."""
     noted, session = Noted(), Session()
@@ -236,37 +209,6 @@ async def test_beside_a_prompts_tools_those_of_others_are_refused_too(wording: W
     assert outcomes(session) == [("c2", False, Step.PARSE)]
 
 
-NOT_REFUSED = {
-    "the key in two objects": '{"text": "milk", "more": {"text": "a"}}',
-    "a text that looks like it": '{"text": "{\\"a\\": 1, \\"a\\": 2}", "more": {}}',
-}
-
-
-@pytest.mark.parametrize("arguments", NOT_REFUSED.values(), ids=NOT_REFUSED)
-async def test_a_key_may_stand_in_several_objects(arguments: str) -> None:
-    """Only within one object it means two things."""
-
-    def note(text: str, more: dict[str, str]) -> str:
-        return f"{text} {more}"
-
-    await play(pipeline(Session()), called(Call("note", arguments), c1=Outcome.ok()), tools=[note])
-
-
-async def test_a_validator_of_the_program_is_not_asked(wording: Wording) -> None:
-    """It would be shown one of the two values."""
-    views: list[str] = []
-
-    def check(_ctx: RunContext[Any], text: str) -> None:
-        views.append(text)
-        raise ModelRetry("another")
-
-    noted = Noted()
-    script = called(Call("note", TWICE), c1=Outcome.failed())
-    result = await play(pipeline(Session()), script, tools=[PlainTool(noted.note, args_validator=check)])
-    assert returns(result.all_messages())["c1"].content == wording
-    assert views == []
-
-
 def test_effects_are_remembered_from_run_to_run_of_one_adapter() -> None:
     """Without a ledger of its own, an adapter has one for all its runs."""
     session, world = Session(), World()
@@ -276,33 +218,6 @@ def test_effects_are_remembered_from_run_to_run_of_one_adapter() -> None:
     adapter.evaluate(notes_prompt(world), session=session)
     assert [event.replayed for event in session[ToolInvoked].all()] == [False, True]
     assert world.charged == ["fee"]
-
-
-@pytest.mark.parametrize("approved", [True, False])
-def test_an_approver_of_the_adapter_is_asked(approved: bool) -> None:
-    """As in the own loop; without one, such calls are refused."""
-    asked: list[str] = []
-
-    async def approver(request: ApprovalRequest) -> Approval:
-        asked.append(request.call_id)
-        return Approval(approved, "because")
-
-    prompt = notes_prompt(tools=(ADD_NOTE,), policies=(ASKS,))
-    session = Session()
-    model = ScriptedModel([Reply(calls=[Call("add_note", {"text": "milk"})]), DONE])
-    PydanticAIAdapter(model, approver=approver).evaluate(prompt, session=session)
-    assert asked == ["call-1"]
-    assert noted(session) == (["milk"] if approved else [])
-
-
-def test_what_ends_a_run_leaves_evaluate() -> None:
-    """The call is rolled back and recorded; its neighbours are committed, or rolled back."""
-    session = Session()
-    model = ScriptedModel([Reply(calls=[Call("add_note", {"text": "milk"}), Call("expand")])])
-    with pytest.raises(VisibilityExpansionRequired) as failure:
-        PydanticAIAdapter(model).evaluate(notes_prompt(tools=(ADD_NOTE, EXPAND)), session=session)
-    assert failure.value.section_keys == ("guide",)
-    assert [event.success for event in session[ToolInvoked].all()] == [True, False]
 
 
 @pytest.mark.parametrize("is_async", [True, False])

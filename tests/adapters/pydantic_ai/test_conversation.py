@@ -72,17 +72,6 @@ async def test_a_run_without_the_history_begins_another_conversation(session: Se
     assert StoredHistory(session, "mails").user_prompt == "Two."
 
 
-async def test_an_interrupted_run_is_resumed(session: Session) -> None:
-    """With its history and no user prompt; recorded calls are not made again."""
-    box = Outbox()
-    await broken_off(session, box)
-    stored = StoredHistory(session, "mails")
-    assert stored.unfinished
-    await make_agent(stored, session, box, model("Sent.")).run(message_history=stored.history)
-    assert box.sent == ["one", "fail", "two"]
-    assert (stored.unfinished, stored.answer, session.open_calls) == (False, "Sent.", ())
-
-
 @pytest.mark.parametrize("with_history", [False, True])
 async def test_a_run_that_does_not_continue_an_unfinished_one_is_refused(
     session: Session, with_history: bool, wording: Wording
@@ -136,16 +125,19 @@ async def test_a_history_that_the_program_has_edited_is_stored_as_the_model_was_
     assert [message.parts for message in history_now] == [*sent[-1], [TextPart("Done.")]]
 
 
-async def test_an_edited_history_of_an_unfinished_run_resumes_it(session: Session) -> None:
-    """What it ends with is the open reply; the messages before may have been edited."""
+@pytest.mark.parametrize("how, prompt", [("as it is", "Send them."), ("replaced", "[redacted]")])
+async def test_the_history_of_an_unfinished_run_resumes_it(session: Session, how: str, prompt: str) -> None:
+    """Recorded calls are not made again. It ends with the open reply; the messages before may have been edited."""
     box = Outbox()
     await broken_off(session, box)
     stored = StoredHistory(session, "mails")
-    given = edited(stored.history, "replaced")
+    assert stored.unfinished
+    given = edited(stored.history, how)
     await make_agent(stored, session, box, model("Sent.")).run(message_history=given)
     assert box.sent == ["one", "fail", "two"]
     history_now = StoredHistory(session, "mails")
-    assert (history_now.user_prompt, history_now.answer) == ("[redacted]", "Sent.")
+    assert (history_now.user_prompt, history_now.answer) == (prompt, "Sent.")
+    assert (history_now.unfinished, session.open_calls) == (False, ())
 
 
 async def test_what_ended_a_run_is_raised_although_the_conversation_cannot_be_stored(session: Session) -> None:

@@ -11,7 +11,7 @@ import pytest
 from pydantic_ai import Agent, ToolOutput
 from pydantic_ai.capabilities import AbstractCapability, HandleDeferredToolCalls, ValidatedToolArgs
 from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, ModelRetry, ToolFailed
-from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, ToolCallPart, UserPromptPart
+from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.tools import (
     DeferredToolRequests,
@@ -22,7 +22,7 @@ from pydantic_ai.tools import (
     ToolDefinition,
     ToolDenied,
 )
-from pydantic_ai.toolsets import ExternalToolset, FunctionToolset
+from pydantic_ai.toolsets import FunctionToolset
 
 from handrail.adapters.pydantic_ai import HandrailToolset
 from handrail.adapters.tool_executor import ToolExecutor
@@ -99,25 +99,6 @@ async def test_a_validator_of_the_tools_own_asks_for_a_retry(wording: Wording) -
     assert returns(result.all_messages())["call-1"].outcome == "retried"
     assert outcomes(session) == [("call-1", False, Step.PARSE), ("call-2", True, None)]
     assert events(session)[0].result.message == wording
-
-
-async def test_an_unknown_name_is_answered_with_the_names_of_all_tools(wording: Wording) -> None:
-    """Handrail's own, functions, toolsets and external tools, each once; structured answers are no tools."""
-    session = Session()
-    external = ExternalToolset[Any]([ToolDefinition(name="elsewhere")])
-    failure = Outcome.failed("add_note, jot, desk_jot, elsewhere")
-    script = [
-        Reply(calls=[Call("jott", {"text": "x"})]),
-        Reply(calls=[Call("jott", "{")], expect=Expect(messages={"call-1": failure})),
-        Reply(calls=[Call("final_result", {"response": 7})], expect=Expect(messages={"call-2": failure})),
-    ]
-    toolsets = [FunctionToolset([jot]).prefixed("desk"), external]
-    capability = pipeline(session, ADD_NOTE)
-    result = await play(capability, script, tools=[jot], toolsets=toolsets, retries=0, output_type=int)
-    assert result.output == 7
-    assert outcomes(session) == [("call-1", False, Step.LOOK_UP), ("call-2", False, Step.LOOK_UP)]
-    assert [event.call.arguments for event in events(session)] == ['{"text": "x"}', "{"]
-    assert [event.result.message for event in events(session)] == [wording, wording]
 
 
 @dataclass(frozen=True)
@@ -488,15 +469,3 @@ async def test_a_recorded_call_is_answered_although_its_tool_is_gone() -> None:
         assert "add_note" in str(found[call_id].content)
     assert events(session)[: len(before)] == before
     assert outcomes(session)[len(before) :] == [("c3", False, Step.LOOK_UP), ("c4", False, Step.LOOK_UP)]
-
-
-async def test_a_structured_answer_of_an_earlier_run_stays_one() -> None:
-    """Its name is one of PydanticAI's, and no tool that is gone."""
-    call = ToolCallPart("final_result", {"total": 3}, tool_call_id="c1")
-    asked: list[ModelMessage] = [ModelRequest(parts=[UserPromptPart("Do it.")]), ModelResponse(parts=[call])]
-    session = Session()
-    with ScriptedModel([]) as model:
-        agent = Agent(model, capabilities=[pipeline(session, ADD_NOTE)], output_type=Sum)
-        result = await agent.run(message_history=asked)
-    assert result.output == Sum(3)
-    assert events(session) == ()

@@ -18,13 +18,12 @@ from handrail.adapters.pydantic_ai import PydanticAIAdapter
 from handrail.adapters.pydantic_ai.conversation import StoredHistory
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import PromptEvaluationError
-from handrail.prompt import External, MarkdownSection, Prompt, PromptTemplate, Tool, ToolContext, ToolResult
-from handrail.runtime import EffectLedger, Session, ToolInvoked
-from handrail.runtime.ledger.effects import EffectResult
+from handrail.prompt import Prompt, PromptTemplate
+from handrail.runtime import Session, ToolInvoked
 from handrail.session.calls import OpenCall
 from handrail.session.conversation import ConversationPart
 from handrail.store import SqliteStore
-from tests.adapters.kit import GoneError, Note, Outbox, asks, model
+from tests.adapters.kit import GoneError, Outbox, asks, model
 from tests.kit import raises
 from tests.wording import Wording
 
@@ -214,53 +213,11 @@ async def test_two_evaluations_of_a_prompt_at_once_are_refused(room: Room, wordi
             assert [(await item).text for item in (first, second)] == ["Done.", "Done."]
 
 
-async def test_an_evaluation_inside_a_call_is_not_stored(room: Room) -> None:
-    """What it does is undone with the call, so there is nothing to resume."""
-    inner = PydanticAIAdapter(model("Inner."))
-
-    async def ask(params: Note, *, context: ToolContext) -> ToolResult[Note]:
-        found = await inner.evaluate_async(room.box.prompt(), session=context.session, user_prompt=params.text)
-        return ToolResult.ok(params, message=found.text)
-
-    tool = Tool[Note, Note](name="ask", description="Ask.", handler=ask)
-    section = MarkdownSection(title="Desk", template="Ask.", tools=(tool,))
-    outer = Prompt(PromptTemplate[str](ns="tests", key="outer", sections=[section]))
-    with SqliteStore(room.path) as store, Session.open(store, "s") as session:
-        await PydanticAIAdapter(model(asks("hi", tool="ask"), "Done.")).evaluate_async(outer, session=session)
-        assert {part.name for part in session[ConversationPart]} == {"tests/outer"}
-        (event,) = session[ToolInvoked]
-    assert event.result.message == "Inner."
-
-
-async def test_in_memory_nothing_is_stored() -> None:
-    """Every evaluation begins anew."""
-    box, session = Outbox(), Session()
-    with pytest.raises(GoneError):
-        await PydanticAIAdapter(model(asks("fail"))).evaluate_async(box.prompt(), session=session)
-    response = await PydanticAIAdapter(model("New.")).evaluate_async(
-        box.prompt(), session=session, user_prompt="Hello."
-    )
-    assert response.text == "New."
-    assert session[ConversationPart].all() == ()
-
-
 @pytest.mark.parametrize("choice", ["unfinished", "finished"])
 async def test_a_choice_is_one_of_two(room: Room, choice: str) -> None:
     """Another word is the developer's to correct."""
     with pytest.raises(ValueError, match=choice):
         await room.evaluate("Done.", **{choice: "begin"})
-
-
-def test_the_synchronous_entry_resumes_too(room: Room, wording: Wording) -> None:
-    """`evaluate` and `run` take the choice as their async twins do."""
-    adapter, prompt = PydanticAIAdapter(model(asks("one", "fail"))), room.box.prompt("state")
-    with SqliteStore(room.path) as store, Session.open(store, "s") as session:
-        with pytest.raises(GoneError):
-            adapter.evaluate(prompt, session=session)
-        with raises(PromptEvaluationError, wording):
-            adapter.run(ToolExecutor(prompt=prompt, session=session), user_prompt="More.")
-        assert PydanticAIAdapter(model("Done.")).evaluate(prompt, session=session).text == "Done."
-    assert room.box.sent == ["one", "fail"]
 
 
 async def test_the_same_user_prompt_resumes(room: Room) -> None:
@@ -322,64 +279,3 @@ async def test_a_structured_answer_is_returned_as_its_type(room: Room, wording: 
         await bill(room, OtherBill)
     assert failure.value.phase == "response"
     assert str(failure.value) == wording
-
-
-async def test_what_a_person_has_found_is_applied_before_the_model_is_asked(room: Room) -> None:
-    """The call that had the effect was answered, and no call of the model asks for it again."""
-    booked: list[str] = []
-
-    def pay(params: Note, *, context: ToolContext) -> ToolResult[Note]:
-        raise TimeoutError
-
-    def book(params: Note, result: ToolResult[Note], *, context: ToolContext) -> None:
-        booked.append(params.text)
-
-    paying = Tool[Note, Note](name="pay", description="Pays.", handler=pay, effect=External(apply=book))
-    section = MarkdownSection(title="Desk", template="Pay.", tools=[paying])
-    prompt = Prompt(PromptTemplate[str](ns="tests", key="desk", sections=[section]))
-    with SqliteStore(room.path) as store, Session.open(store, "s") as session:
-        first = PydanticAIAdapter(model(asks("lamp", tool="pay")))
-        await first.evaluate_async(prompt, session=session, user_prompt="Pay.")
-        (row,) = store.rows()
-        assert EffectLedger(store).resolve(row, EffectResult("paid", b'{"text":"lamp"}'))
-    with SqliteStore(room.path) as store, Session.open(store, "s") as session:
-        views: list[list[str]] = []
-
-        def reply(_messages: list[ModelMessage], _info: AgentInfo) -> ModelResponse:
-            views.append(list(booked))
-            return ModelResponse([TextPart("Done.")])
-
-        await PydanticAIAdapter(FunctionModel(reply)).evaluate_async(prompt, session=session, user_prompt="And now?")
-        assert session.open_calls == ()
-    assert (booked, views) == (["lamp"], [["lamp"]])
-
-
-async def test_a_repeat_of_the_model_is_answered_with_what_was_found_out_before_the_run(room: Room) -> None:
-    """The reconciler is asked before the first request; the model reads the result once, and then it pays anew."""
-    charged: list[str] = []
-    asked: list[str] = []
-
-    def pay(params: Note, *, context: ToolContext) -> ToolResult[Note]:
-        charged.append(str(context.idempotency_key))
-        if len(charged) == 1:
-            raise TimeoutError
-        return ToolResult.ok(params, "paid")
-
-    def find(params: Note, key: str) -> ToolResult[Note] | None:
-        asked.append(key)
-        if len(asked) == 1:
-            raise ConnectionError("the bank is closed")
-        return ToolResult.ok(params, "paid, says the bank") if key in charged else None
-
-    paying = Tool[Note, Note](name="pay", description="Pays.", handler=pay, effect=External(reconcile=find))
-    section = MarkdownSection(title="Desk", template="Pay.", tools=[paying])
-    prompt = Prompt(PromptTemplate[str](ns="tests", key="desk", sections=[section]))
-    with SqliteStore(room.path) as store, Session.open(store, "s") as session:
-        await PydanticAIAdapter(model(asks("lamp", tool="pay"))).evaluate_async(prompt, session=session)
-        assert [item.state for item in session.open_calls] == ["unknown"]
-    with SqliteStore(room.path) as store, Session.open(store, "s") as session:
-        adapter = PydanticAIAdapter(model(asks("lamp", tool="pay"), asks("lamp", tool="pay")))
-        await adapter.evaluate_async(prompt, session=session, user_prompt="And again?")
-        calls = [event for event in session[ToolInvoked] if event.reply and not event.reply.startswith("@")]
-    assert [(event.success, event.replayed) for event in calls] == [(False, False), (True, True), (True, False)]
-    assert (len(charged), len(asked)) == (2, 2)

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from pydantic_ai import Agent, RunUsage
-from pydantic_ai.capabilities import AbstractCapability, ValidatedToolArgs
-from pydantic_ai.exceptions import CallDeferred, ModelRetry, UnexpectedModelBehavior
+from pydantic_ai.capabilities import AbstractCapability
+from pydantic_ai.exceptions import CallDeferred, ModelRetry
 from pydantic_ai.messages import (
     BinaryContent,
     InstructionPart,
@@ -109,12 +109,6 @@ async def test_reads_run_together_and_a_write_alone_in_the_order_asked() -> None
     assert [event.result.value for event in session[ToolInvoked]] == [0, 0, Note("milk"), 1, 1]
 
 
-def test_a_toolset_is_named_after_its_prompt_unless_it_is_given_a_name() -> None:
-    """Two toolsets of one prompt in one agent need two names."""
-    assert make_toolset().id == "tests/notes"
-    assert make_toolset(name="desk").id == "desk"
-
-
 async def test_the_text_of_the_prompt_becomes_instructions(wording: Wording) -> None:
     """Guidance and tools come together; a prompt without text adds none."""
     assert await make_toolset().get_instructions(CONTEXT) == InstructionPart(wording)
@@ -150,58 +144,6 @@ async def test_wrong_arguments_are_a_failed_return_and_spend_no_retry(arguments:
         await Agent(model, toolsets=[make_toolset(session)], retries=0).run("Note milk.")
     assert [event.success for event in session[ToolInvoked].all()] == [False, False, False]
     assert session[ToolInvoked].all()[2].result.message == wording
-
-
-@pytest.mark.parametrize("arguments", [{"text": "milk"}, {"text": 7}, {}])
-async def test_arguments_that_a_provider_has_decoded_are_parsed_as_strictly(arguments: dict[str, Any]) -> None:
-    """Some providers send objects instead of text."""
-    session = Session()
-    replies = iter([ModelResponse([ToolCallPart("add_note", arguments, "call-1")]), ModelResponse([])])
-
-    async def reply(messages: list[Any], info: AgentInfo) -> ModelResponse:
-        return next(replies)
-
-    agent = Agent(FunctionModel(reply), toolsets=[make_toolset(session)], output_type=[str, type(None)])
-    await agent.run("Note milk.")
-    assert noted(session) == (["milk"] if arguments == {"text": "milk"} else [])
-    assert len(session[ToolInvoked].all()) == 1
-
-
-class Hooks(AbstractCapability[Any]):
-    """Somebody else's hook: it sees the arguments, and may change them."""
-
-    def __init__(self, changed: dict[str, Any] | None = None) -> None:
-        self.seen: list[dict[str, Any]] = []
-        self.changed = changed
-
-    async def after_tool_validate(
-        self, ctx: RunContext[Any], *, call: ToolCallPart, tool_def: ToolDefinition, args: ValidatedToolArgs
-    ) -> ValidatedToolArgs:
-        self.seen.append(args)
-        if self.changed is not None:
-            args.update(self.changed)
-        return args
-
-
-async def test_hooks_of_others_see_decoded_arguments_and_may_change_them() -> None:
-    """A gate can show what is asked for; what it changes is what is run."""
-    for changed, content in ((None, "milk"), ({"text": "bread"}, "bread")):
-        session = Session()
-        hooks = Hooks(changed)
-        model = ScriptedModel([Reply(calls=[Call("add_note", {"text": "milk"})]), Reply(text="Done.")])
-        await Agent(model, toolsets=[make_toolset(session)], capabilities=[hooks]).run("Note milk.")
-        assert hooks.seen == [{"text": content}]
-        assert noted(session) == [content]
-
-
-async def test_the_bare_toolset_leaves_unknown_names_to_pydantic_ai() -> None:
-    """No toolset is asked about a name that it does not offer; `HandrailCapability` is what helps."""
-    session = Session()
-    model = ScriptedModel([Reply(calls=[Call("add_notes")]), Reply(calls=[Call("add_notes")])])
-    with pytest.raises(UnexpectedModelBehavior):
-        await Agent(model, toolsets=[make_toolset(session)]).run("Note milk.")
-    assert session[ToolInvoked].all() == ()
-    assert session[Note].all() == ()
 
 
 def executor(session: Session | None = None, *tools: Any, key: str = "logs") -> ToolExecutor:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
@@ -18,7 +17,6 @@ from mcp import MCPError
 from pydantic_ai import RunUsage
 from pydantic_ai.exceptions import ModelRetry, ToolFailed, UsageLimitExceeded
 from pydantic_ai.mcp import MCPToolset
-from pydantic_ai.messages import ToolReturn
 from pydantic_ai.models.test import TestModel
 from pydantic_ai.tools import RunContext, Tool, ToolDefinition
 from pydantic_ai.toolsets import AbstractToolset, FunctionToolset, ToolsetTool
@@ -72,20 +70,6 @@ async def test_a_success_is_committed_and_recorded_once(agent: dict[str, Any], n
     assert (event.session_id, event.effect_key, event.replayed) == ("s", None, False)
     assert event.handler_seconds is not None
     assert noted(session) == ["milk"]
-
-
-async def test_what_a_tool_returns_beside_its_value_is_kept() -> None:
-    """The content reaches the model and the metadata stays in the history; the value alone is recorded."""
-
-    def look() -> ToolReturn[str]:
-        return ToolReturn("seen", content=["a picture"], metadata={"size": 3})
-
-    session = Session()
-    result = await play(pipeline(session), called(Call("look")), tools=[look])
-    part = returns(result.all_messages())["c1"]
-    assert (part.content, part.metadata) == ("seen", {"size": 3})
-    assert "a picture" in str(result.all_messages())
-    assert events(session)[0].result.value == "seen"
 
 
 RAISED: dict[str, Exception] = {
@@ -234,35 +218,6 @@ async def test_a_deadline_that_passes_in_mid_call_ends_the_run_and_undoes_it(wor
     assert noted(session) == []
 
 
-async def test_a_thread_that_outlives_its_call_writes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """PydanticAI's timeout leaves the thread behind; the transaction of its call is closed."""
-    started, release, ended = threading.Event(), threading.Event(), threading.Event()
-    late: list[str] = []
-
-    def slow() -> str:
-        started.set()
-        release.wait()
-        try:
-            write("late")
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is looked at below
-            late.append(type(error).__name__)
-        ended.set()
-        return "late"
-
-    session = Session()
-    script = called(Call("slow"))
-    loop = asyncio.get_running_loop()
-    began = loop.time()
-    with monkeypatch.context() as patch:  # no time passes until the thread runs: a timeout before that would drop it
-        patch.setattr(loop, "time", lambda: began + started.is_set())
-        await play(pipeline(session), script, tools=[Tool(slow, timeout=0.02)])
-    release.set()
-    ended.wait()
-    assert late == ["TransactionClosedError"]
-    assert noted(session) == []
-    assert outcomes(session) == [("c1", False, Step.HANDLER)]
-
-
 CLOSED = MCPError(code=mcp_types.CONNECTION_CLOSED, message="Connection closed")
 """What the client finds when a server has gone."""
 
@@ -282,18 +237,19 @@ async def find_failure(name: str, behavior: Behavior) -> Exception:
     return failed.value
 
 
-@pytest.mark.parametrize("behavior", ["retry", "failed", "error"])
-@pytest.mark.short(1)
-async def test_a_server_that_dies_in_a_call_leaves_open_whether_it_was_carried_out(behavior: Behavior) -> None:
-    """However PydanticAI was told to raise it."""
-    assert is_answer_lost(await find_failure("die", behavior))
-
-
-@pytest.mark.parametrize("name", ["break", "refuse"])
-@pytest.mark.short(1)
-async def test_a_server_that_answers_leaves_nothing_open(name: str) -> None:
-    """Neither a failed call nor one that the server would not take is a lost answer."""
-    assert not is_answer_lost(await find_failure(name, "retry"))
+@pytest.mark.parametrize(
+    "name, behavior, lost",
+    [
+        *(("die", word, True) for word in ("retry", "failed", "error")),
+        *((n, "retry", False) for n in ("break", "refuse")),
+    ],
+)
+@pytest.mark.short(2)
+async def test_a_server_that_dies_in_a_call_leaves_open_whether_it_was_carried_out(
+    name: str, behavior: Behavior, *, lost: bool
+) -> None:
+    """However PydanticAI was told to raise it. An answer, also that the call was not taken, leaves nothing open."""
+    assert is_answer_lost(await find_failure(name, behavior)) is lost
 
 
 def _group(*errors: Exception) -> Exception:
