@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -69,9 +68,6 @@ ROWS = [
 def _executor(**options: Any) -> ToolExecutor:
     hint = ToolExample(description="Keeps hi", input=Note("hi"), output=Note("hi"))
     return executor(tool("write", scribble, examples=(hint,)), resources={Filesystem: files(note="before")}, **options)
-
-
-BADS: list[Bad] = [cast("Bad", row.values[0]) for row in ROWS]  # `ParameterSet` does not say what it holds
 
 
 @every_door
@@ -164,12 +160,3 @@ def test_an_external_call_without_an_id_is_refused(way: Callable[[ToolExecutor, 
     assert [message.success for message in messages] == [False, False]
     assert [message.replayed for message in messages] == [False, False]
     assert done == []
-
-
-def test_bad_input_in_a_reply_of_many_holds_up_nobody() -> None:
-    """All rows at once: as many messages, in the order asked."""
-    desk = _executor()
-    calls = [ToolCall(str(number), bad.name, bad.arguments) for number, bad in enumerate(BADS)]
-    messages = asyncio.run(desk.execute_all_async([*calls, ToolCall("good", "write", GOOD)]))
-    assert [message.success for message in messages] == [False] * len(ROWS) + [True]
-    assert [event.call_id for event in events(desk)] == [message.call_id for message in messages]

@@ -61,11 +61,11 @@ HINTS: dict[str, list[dict[str, Any]]] = {
 @pytest.mark.parametrize("effect", HINTS)
 def test_hints_of_a_server_become_an_effect(effect: str) -> None:
     """What a server leaves open is taken as MCP takes it, as soon as it says that the tool writes."""
-    for annotations in HINTS[effect]:
-        everything = {"readOnlyHint": None, "destructiveHint": None, "openWorldHint": None, **annotations}
-        assert hinted_effect(annotations) == hinted_effect(everything) == effect, annotations
-        said = definition({"annotations": annotations, "meta": None, "task": False})
-        assert read_tool_metadata(said).effect == effect, annotations
+    for hints in HINTS[effect]:
+        everything = {"readOnlyHint": None, "destructiveHint": None, "openWorldHint": None, **hints}
+        assert hinted_effect(hints) == hinted_effect(everything) == effect, hints
+        said = definition({"annotations": hints, "meta": None, "task": False})
+        assert read_tool_metadata(said).effect == effect, hints
 
 
 def test_only_a_clear_word_makes_a_tool_a_reading_one() -> None:
