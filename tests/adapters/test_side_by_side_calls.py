@@ -16,8 +16,7 @@ from typing import Any
 
 import pytest
 
-from handrail.adapters.tool_executor import Answers, PendingAnswers, ToolExecutor
-from handrail.errors import CallPostponed, UnboundResourceError
+from handrail.adapters.tool_executor import Answers, ToolExecutor
 from handrail.prompt import ApprovalRequest, PolicyDecision, ToolContext, ToolResult
 from handrail.prompt import tool as function_tool
 from handrail.runtime import Session, ToolCall
@@ -246,28 +245,6 @@ def test_ctrl_c_again_and_again_leaves_no_call_that_holds_its_turn(tmp_path: Pat
     line = (sys.executable, "-c", AGAIN_AND_AGAIN, str(tmp_path / "desk.db"))
     done = subprocess.run(line, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, "pending" in done.stderr) == (0, "0\n", False)
-
-
-def test_a_mistake_and_an_open_question_spare_the_neighbours() -> None:
-    """The mistake is raised when all have ended; what waits and has no mistake beside it is a question."""
-    ran: list[str] = []
-
-    def look(params: Note, *, context: ToolContext) -> ToolResult[Note]:
-        ran.append(params.text)
-        if params.text == "a":
-            context.resources.get(Note)
-        if params.text == "b":
-            raise CallPostponed("tomorrow")
-        return ToolResult.ok(params)
-
-    door = executor(tool("look", look, **READ))
-    with pytest.raises(UnboundResourceError):
-        door.execute_all(three("look"), reply="r")
-    assert sorted(ran) == ["a", "b", "c"]
-    answered = door.answer(three("look")[1:], reply="r2")
-    assert isinstance(answered, PendingAnswers)
-    assert [message.content for message in answered.messages] == ["c"]
-    assert [question.call.id for question in answered.questions] == ["b"]
 
 
 def test_an_approver_is_asked_one_question_at_a_time() -> None:

@@ -93,28 +93,7 @@ PROMPT: Prompt[Any] = Prompt(
     )
 )
 AGENT = "---\nname: desk\ntools: [pay, note, send]\n---\nYou work.\n"
-TOOLS = """
-from handrail import tool
-
-
-def pay(text: str) -> str:
-    "Pay."
-    return f"paid {text}"
-
-
-def note(text: str) -> str:
-    "Note."
-    return f"noted {text}"
-
-
-@tool(effect="external")
-def send(text: str) -> str:
-    "Send."
-    return f"sent {text}"
-
-
-TOOLS = [pay, note, send]
-"""
+TOOLS = f"from {__name__} import note, pay, send\n\nTOOLS = [pay, note, send]\n"
 
 
 def says(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:

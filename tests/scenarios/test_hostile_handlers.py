@@ -261,32 +261,23 @@ def rule(act: Callable[[], PolicyDecision]) -> Decides:
 
 
 @both_ways
-def test_a_policy_that_makes_a_call_is_refused_it(way: Run) -> None:
-    """The call that it judges holds the session, so the one that it makes could never run."""
+@pytest.mark.parametrize("who", ["policy", "approver"])
+def test_a_policy_or_an_approver_that_makes_a_call_is_refused_it(who: str, way: Run) -> None:
+    """The call that it judges, or is asked about, holds the session, so the one that it makes could never run."""
     door: list[ToolExecutor] = []
 
-    def judge() -> PolicyDecision:
-        return PolicyDecision.allow() if door[0].execute(call("echo", id="n")).success else PolicyDecision.deny("no")
+    def echoes(_request: object = None) -> bool:
+        return door[0].execute(call("echo", id="n")).success
 
-    door.append(executor(tool("outer"), tool("echo"), policies=(rule(judge),)))
+    def judge() -> PolicyDecision:
+        if who == "approver":
+            return PolicyDecision.ask("sure?")
+        return PolicyDecision.allow() if echoes() else PolicyDecision.deny("no")
+
+    door.append(executor(tool("outer"), tool("echo"), policies=(rule(judge),), approver=echoes))
     message = in_time(lambda: way(door[0], call("outer")))
     assert not message.success
     assert [event.success for event in events(door[0])] == [False, False]
-    assert door[0].execute(call("echo")).success
-
-
-@both_ways
-def test_an_approver_that_makes_a_call_is_refused_it(way: Run) -> None:
-    """The call that it is asked about holds the session while it thinks."""
-    door: list[ToolExecutor] = []
-
-    def approver(request: ApprovalRequest) -> bool:
-        return door[0].execute(call("echo", id="n")).success
-
-    asks = rule(lambda: PolicyDecision.ask("sure?"))
-    door.append(executor(tool("outer"), tool("echo"), policies=(asks,), approver=approver))
-    message = in_time(lambda: way(door[0], call("outer")))
-    assert not message.success
     assert door[0].execute(call("echo")).success
 
 

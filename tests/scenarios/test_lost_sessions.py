@@ -22,7 +22,6 @@ from tests.store.postgres_server import fresh_url
 from tests.store.stores import STORES
 
 NOW = timedelta(0)
-PATIENCE = timedelta(seconds=20)
 
 
 def keep(params: Note, *, context: ToolContext) -> ToolResult[Note]:
