@@ -94,9 +94,10 @@ def called(name: str, text: str = "hello") -> Reply:
     return Reply(calls=[Call(name, {"text": text}, id=f"{name}-1")])
 
 
-@pytest.mark.parametrize(
-    "name, came", [("look", Outcome.ok("look: hello")), ("break", Outcome.failed("desk is closed"))]
-)
+CAME = {"look": Outcome.ok("look: hello"), "break": Outcome.failed("the desk is closed")}
+
+
+@pytest.mark.parametrize("name, came", CAME.items(), ids=CAME)
 async def test_a_call_of_a_server_is_recorded_once(
     toolset: MCPToolset[Any], carried_out: list[str], name: str, came: Outcome
 ) -> None:

@@ -20,7 +20,6 @@ from handrail.adapters.pydantic_ai import (
     HandrailToolset,
     PydanticAIAdapter,
     StoredHistory,
-    tool_context,
 )
 from handrail.adapters.pydantic_ai.pipeline import PipelineCapability
 from handrail.adapters.tool_executor import ToolExecutor
@@ -43,7 +42,7 @@ from handrail.store import MemoryStore
 from handrail.store.sqlite.store import SqliteStore
 from handrail.testing import Call, FakeClock, Outcome, Reply, ScriptedModel
 from handrail.testing.script import Expect
-from tests.adapters.kit import Note, asks, called, model, pipeline, play
+from tests.adapters.kit import Note, asks, called, context, model, pipeline, play
 from tests.kit import Decides, raises
 from tests.wording import Wording
 
@@ -66,11 +65,8 @@ def note(text: str) -> str:
     return f"noted {text}"
 
 
-PROMPT: Prompt[Any] = Prompt(
-    PromptTemplate(
-        ns="tests", key="desk", sections=[ToolsSection(title="Desk", tools=[pay, note], policies=[ASKS_ABOUT_PAY])]
-    )
-)
+DESK = ToolsSection(title="Desk", tools=[pay, note], policies=[ASKS_ABOUT_PAY])
+PROMPT: Prompt[Any] = Prompt(PromptTemplate(ns="tests", key="desk", sections=[DESK]))
 DEFERRED: Any = [str, DeferredToolRequests]
 
 
@@ -207,13 +203,10 @@ async def test_a_call_with_a_result_of_the_program_is_recorded_with_it(result: A
         """Send."""
         raise CallDeferred
 
-    prompt: Prompt[Any] = Prompt(
-        PromptTemplate(ns="tests", key="desk", sections=[ToolsSection(title="Desk", tools=[send, note])])
-    )
     asked = Reply(calls=[Call("send", {"text": "a"}), Call("note", {"text": "b"})])
     model = ScriptedModel([asked, Reply(text="Done.")])
     with Session.open(MemoryStore(clock=FakeClock()), "s") as session:
-        capability = HandrailCapability(ToolExecutor(prompt=prompt, session=session))
+        capability = HandrailCapability(ToolExecutor([send, note], session=session))
         agent = Agent(model, capabilities=[capability], output_type=DEFERRED)
         first = await agent.run("Send.")
         results = DeferredToolResults(calls={"call-1": result})
@@ -234,12 +227,11 @@ async def test_a_handler_sees_that_its_call_was_approved() -> None:
             raise ApprovalRequired
         return f"sent {text}"
 
-    template: Any = PromptTemplate(ns="tests", key="desk", sections=[ToolsSection(title="Desk", tools=[send])])
     model = ScriptedModel([Reply(calls=[Call("send", {"text": "a"})]), answered(call_1=Outcome.ok("sent a"))])
     with Session.open(MemoryStore(clock=FakeClock()), "s") as session:
         for approved in (None, False, True):
             stored = StoredHistory(session, "desk")
-            executor = ToolExecutor(prompt=Prompt(template).bind(resources=RUN_CONTEXT), session=session)
+            executor = ToolExecutor([send], session=session, resources=RUN_CONTEXT)
             capability = HandrailCapability(executor, conversation=stored)
             agent = Agent(model, capabilities=[capability], output_type=DEFERRED)
             results = DeferredToolResults(approvals={"call-1": True}) if approved else stored.deferred_results
@@ -272,14 +264,10 @@ async def test_model_retry_of_a_handler_is_one_of_pydantic_ai() -> None:
             raise ModelRetry("guess again")
         return text
 
-    section = ToolsSection(title="Desk", tools=[guess])
-    prompt: Prompt[Any] = Prompt(PromptTemplate(ns="tests", key="guess", sections=[section]))
     wrong, right = (Reply(calls=[Call("guess", {"text": text})]) for text in ("wrong", "right"))
     session = Session()
-    agent = Agent(
-        ScriptedModel([wrong, right, Reply(text="Done.")]),
-        capabilities=[HandrailCapability(ToolExecutor(prompt=prompt, session=session))],
-    )
+    capability = HandrailCapability(ToolExecutor([guess], session=session))
+    agent = Agent(ScriptedModel([wrong, right, Reply(text="Done.")]), capabilities=[capability])
     messages = (await agent.run("Guess.")).all_messages()
     parts = [part for message in messages for part in message.parts if isinstance(part, ToolReturnPart)]
     assert [part.outcome for part in parts] == ["retried", "success"]
@@ -302,9 +290,10 @@ def fine(params: Note, *, context: ToolContext) -> ToolResult[Note]:
     return ToolResult.ok(params)
 
 
-def prompt(**handlers: Any) -> Prompt[str]:
+def prompt(*, concurrent: bool = False, **handlers: Any) -> Prompt[str]:
     """A prompt with a tool for each handler."""
-    tools = [Tool[Note, Note](name=name, description="Does it.", handler=item) for name, item in handlers.items()]
+    options: dict[str, Any] = {"description": "Does it.", "concurrent": concurrent}
+    tools = [Tool[Note, Note](name=name, handler=item, **options) for name, item in handlers.items()]
     return Prompt(PromptTemplate[str](ns="tests", key="mistakes", sections=[Section(title="Desk", tools=tools)]))
 
 
@@ -331,13 +320,9 @@ async def test_a_call_that_has_begun_is_not_cancelled() -> None:
 
     session = Session()
     reply = Reply(calls=[Call("slow", {"text": "a"}), Call("wrong", {"text": "b"})])
-    tools = [
-        Tool[Note, Note](name="slow", description="Waits.", handler=slow, concurrent=True),
-        Tool[Note, Note](name="wrong", description="Errs.", handler=wrong_then, concurrent=True),
-    ]
-    template = PromptTemplate[str](ns="tests", key="mistakes", sections=[Section(title="Desk", tools=tools)])
+    desk = prompt(concurrent=True, slow=slow, wrong=wrong_then)
     with pytest.raises(UnboundResourceError), ScriptedModel([reply]) as scripted:
-        await PydanticAIAdapter(scripted).evaluate_async(Prompt(template), session=session)
+        await PydanticAIAdapter(scripted).evaluate_async(desk, session=session)
     assert sorted(outcomes(session)) == [("call-1", True), ("call-2", False)]
 
 
@@ -353,8 +338,14 @@ async def test_it_holds_in_every_mode_of_pydantic_ai(mode: Any) -> None:
     assert sorted(outcomes(session)) == [("call-1", True), ("call-2", False), ("call-3", True)]
 
 
+def ask(text: str) -> str:
+    """Ask for what nobody binds: a plain function finds our resources by `tool_context`."""
+    context().resources.get(Client)
+    return text
+
+
 async def test_it_holds_beside_foreign_tools_and_for_what_they_ask_for() -> None:
-    """A plain function finds our resources by `tool_context`."""
+    """Those that run one after the other."""
     done: list[str] = []
 
     def note(text: str) -> str:
@@ -362,25 +353,12 @@ async def test_it_holds_beside_foreign_tools_and_for_what_they_ask_for() -> None
         done.append(text)
         return "noted"
 
-    def ask(text: str) -> str:
-        """Ask for what nobody binds."""
-        context = tool_context()
-        assert context is not None
-        context.resources.get(Client)
-        return text
-
     session = Session()
-    executor = ToolExecutor(prompt=prompt(fine=fine), session=session)
-    reply = Reply(
-        calls=[Call("ask", {"text": "a"}), Call("note", {"text": "b"}), Call("note", {}), Call("fine", {"text": "c"})]
-    )
-    agent = Agent(
-        ScriptedModel([reply]),
-        tools=[PlainTool(note, sequential=True), PlainTool(ask, sequential=True)],
-        capabilities=[PipelineCapability(executor)],
-    )
+    asked = ("ask", {"text": "a"}), ("note", {"text": "b"}), ("note", {}), ("fine", {"text": "c"})
+    tools = [PlainTool(note, sequential=True), PlainTool(ask, sequential=True)]
+    capability = PipelineCapability(ToolExecutor(prompt=prompt(fine=fine), session=session))
     with pytest.raises(UnboundResourceError):
-        await agent.run("Go.")
+        await play(capability, [Reply(calls=[Call(*each) for each in asked])], tools=tools)
     assert done == ["b"]
     assert sorted(outcomes(session)) == [("call-1", False), ("call-2", True), ("call-3", False), ("call-4", True)]
 
@@ -422,22 +400,16 @@ def test_a_resumed_evaluation_tells_the_model_nothing_of_a_mistake(tmp_path: Pat
 
 
 @pytest.mark.parametrize("kind", [ModelRetry, ToolFailed, RuntimeError])
-async def test_what_a_plain_function_raises_from_a_mistake_does_not_tell_the_model_its_text(
-    kind: type[Exception],
-) -> None:
+async def test_what_a_plain_function_raises_from_a_mistake_does_not_tell_the_model_its_text(kind: Any) -> None:
     """Of PydanticAI's exceptions for the model, too."""
 
-    def ask(text: str) -> str:
-        """Ask for what nobody binds."""
-        context = tool_context()
-        assert context is not None
+    def close(text: str) -> str:
         try:
-            context.resources.get(Client)
+            return ask(text)
         except UnboundResourceError as mistake:
             raise kind(f"the till is closed ({mistake})") from mistake
-        raise AssertionError
 
-    result = await play(pipeline(Session()), called(Call("ask", {"text": "a"})), tools=[ask])
+    result = await play(pipeline(Session()), called(Call("close", {"text": "a"})), tools=[close])
     said = str(result.all_messages()[2])
     assert f"the till is closed ({UnboundResourceError.text_for_model})" in said
     assert "nothing is bound" not in said

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from pydantic_ai import Agent, RunUsage
-from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.exceptions import CallDeferred, ModelRetry
 from pydantic_ai.messages import (
     BinaryContent,
@@ -180,19 +179,14 @@ class Reader:
         return ModelResponse([TextPart("done")])
 
 
-def _capability(reader: Reader) -> Any:
-    return Agent(reader.model, capabilities=[HandrailCapability(executor())]).run("Go.")
+WAYS_IN: dict[str, Callable[[Reader], Any]] = {
+    "capability": lambda reader: Agent(reader.model, capabilities=[HandrailCapability(executor())]).run("Go."),
+    "toolset": lambda reader: Agent(reader.model, toolsets=[HandrailToolset(executor())]).run("Go."),
+    "evaluate": lambda reader: PydanticAIAdapter(reader.model).run_async(executor()),
+}
 
 
-def _toolset(reader: Reader) -> Any:
-    return Agent(reader.model, toolsets=[HandrailToolset(executor())]).run("Go.")
-
-
-def _evaluate(reader: Reader) -> Any:
-    return PydanticAIAdapter(reader.model).run_async(executor())
-
-
-@pytest.mark.parametrize("run", [_capability, _toolset, _evaluate])
+@pytest.mark.parametrize("run", WAYS_IN.values(), ids=WAYS_IN)
 async def test_the_rest_of_a_cut_result_is_read_by_a_tool_that_is_offered_then(run: Callable[[Reader], Any]) -> None:
     """Before the first cut result no request has its definition."""
     reader = Reader("fetch")
@@ -288,37 +282,30 @@ def web() -> str:
     return MAIL
 
 
-WEB: Tool[Any] = Tool(web, metadata={"untrusted": True})
-
-
-def agent(executor: ToolExecutor, kind: str) -> Agent[Any, str]:
-    """An agent that reads a page by a tool of PydanticAI's, and then pays by one of Handrail's."""
-    pay = Call("pay", {"iban": "DE89370400440532013000", "cents": 5})
-    script = ScriptedModel([Reply(calls=[Call("web", {})]), Reply(calls=[pay]), Reply(text="done")])
-    if kind == "HandrailToolset":
-        return Agent(script, tools=[WEB], toolsets=[HandrailToolset(executor)])
-    capabilities: dict[str, list[AbstractCapability[Any]]] = {
-        "HandrailCapability": [HandrailCapability(executor)],
-        "PipelineCapability": [PipelineCapability(executor)],
-    }
-    return Agent(script, tools=[WEB], capabilities=capabilities[kind])
-
-
-@pytest.mark.parametrize("kind", ["HandrailToolset", "HandrailCapability"])
-async def test_a_marked_tool_whose_calls_do_not_reach_the_pipeline_is_refused(kind: str, wording: Wording) -> None:
-    """At the latest when a tool of Handrail's would act; the message says what to use instead."""
-    with raises(PromptValidationError, wording):
-        await agent(desk(Session()), kind).run("Pay.")
-
-
-async def test_the_mark_holds_with_the_capability_of_all_tools() -> None:
-    """As for a tool of a section."""
-    session = Session()
-    await agent(desk(session), "PipelineCapability").run("Pay.")
-    assert [entry.provenance.tool for entry in list_taints(session)] == ["web"]
-
-
+KINDS: dict[str, Callable[[ToolExecutor], dict[str, Any]]] = {
+    "HandrailToolset": lambda executor: {"toolsets": [HandrailToolset(executor)]},
+    "HandrailCapability": lambda executor: {"capabilities": [HandrailCapability(executor)]},
+    "PipelineCapability": lambda executor: {"capabilities": [PipelineCapability(executor)]},
+}
 IBAN = "DE89370400440532013000"
+PAY = Reply(calls=[Call("pay", {"iban": IBAN, "cents": 5})])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_marked_tool_whose_calls_do_not_reach_the_pipeline_is_refused(kind: str, wording: Wording) -> None:
+    """At the latest when a tool of Handrail's would act; the message says what to use instead.
+
+    With the capability of all tools the mark holds, as for a tool of a section.
+    """
+    session = Session()
+    script = ScriptedModel([Reply(calls=[Call("web")]), PAY, Reply(text="done")])
+    agent = Agent(script, tools=[Tool(web, metadata={"untrusted": True})], **KINDS[kind](desk(session)))
+    if kind != "PipelineCapability":
+        with raises(PromptValidationError, wording):
+            await agent.run("Pay.")
+        return
+    await agent.run("Pay.")
+    assert [entry.provenance.tool for entry in list_taints(session)] == ["web"]
 
 
 @tool(effect="read", untrusted=True)
@@ -340,24 +327,14 @@ async def play_outside(session: Session, given: object, toolset: ExternalToolset
     """The parts of the requests of two runs, the second of which has the result that the first one lacked."""
     web = [] if toolset is not None else [ToolsSection(title="Web", tools=[browse])]
     executor = desk(session, TaintPolicy(), sections=web)
-    pay = Call("pay", {"iban": IBAN, "cents": 5})
-    script = ScriptedModel([Reply(calls=[Call("browse", {"url": "x"})]), Reply(calls=[pay]), Reply(text="done")])
-    agent: Agent[Any, Any] = Agent(
-        script,
-        toolsets=[] if toolset is None else [toolset],
-        output_type=[str, DeferredToolRequests],
-        capabilities=[PipelineCapability(executor)],
-    )
+    script = ScriptedModel([Reply(calls=[Call("browse", {"url": "x"})]), PAY, Reply(text="done")])
+    options: dict[str, Any] = {"output_type": [str, DeferredToolRequests], "toolsets": [toolset] if toolset else []}
+    agent: Agent[Any, Any] = Agent(script, capabilities=[PipelineCapability(executor)], **options)
     first = await agent.run("Pay.")
     assert isinstance(first.output, DeferredToolRequests)
     results = DeferredToolResults(calls={entry.tool_call_id: given for entry in first.output.calls})
     second = await agent.run(message_history=first.all_messages(), deferred_tool_results=results)
     return [part for entry in second.new_messages() if isinstance(entry, ModelRequest) for part in entry.parts]
-
-
-def contents(parts: list[Any]) -> list[Any]:
-    """What the model has read of the results of calls."""
-    return [part.content for part in parts if isinstance(part, ToolReturnPart)]
 
 
 @pytest.mark.parametrize("toolset", [outside(untrusted=True), None], ids=["external toolset", "deferred call"])
@@ -370,7 +347,7 @@ async def test_what_comes_back_for_an_untrusted_tool_taints_and_is_delimited(
     parts = await play_outside(session, given, toolset)
     (item,) = list_taints(session)
     assert (item.provenance.tool, item.provenance.arguments) == ("browse", '{"url":"x"}')
-    value, paid = contents(parts)
+    value, paid = [part.content for part in parts if isinstance(part, ToolReturnPart)]
     opening = str(value).splitlines()[0]
     assert opening.startswith("<untrusted ")
     assert str(value).endswith(opening.replace("<", "</"))
@@ -384,6 +361,6 @@ async def test_what_comes_back_for_a_trusted_tool_is_as_it_was_given() -> None:
     """And nothing is asked about."""
     session = Session()
     parts = await play_outside(session, MAIL, outside(untrusted=False))
-    value, paid = contents(parts)
+    value, paid = [part.content for part in parts if isinstance(part, ToolReturnPart)]
     assert (value, paid) == (MAIL, f"paid 5 to {IBAN}")
     assert list_taints(session) == ()
