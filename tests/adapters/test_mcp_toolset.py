@@ -166,7 +166,7 @@ async def test_only_the_servers_own_words_prove_that_nothing_was_done(
 async def test_connection_that_a_server_has_closed_is_logged_when_the_run_ends(
     caplog: pytest.LogCaptureFixture, wording: Wording
 ) -> None:
-    """Closing it raises; the call it was lost in has been told to the model already."""
+    """Closing it raises; the model has been told already of the call that was lost in it."""
     with caplog.at_level(logging.WARNING, logger="handrail.adapters"):
         await play_with(Gateway("closed"), Session(), EffectLedger())
     assert caplog.messages == wording

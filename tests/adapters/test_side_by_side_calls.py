@@ -12,13 +12,12 @@ from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from handrail.adapters.tool_executor import Answers, ToolExecutor
 from handrail.prompt import ApprovalRequest, PolicyDecision, ToolContext, ToolResult
-from handrail.prompt import tool as function_tool
 from handrail.runtime import Session, ToolCall
 from handrail.store import MemoryStore
 from handrail.testing import FakeClock
@@ -39,9 +38,7 @@ def by_execute_all(door: ToolExecutor, calls: Sequence[ToolCall]) -> Sequence[ob
 
 def by_answer(door: ToolExecutor, calls: Sequence[ToolCall]) -> Sequence[object]:
     """What each call says."""
-    answered = door.answer(calls, reply="r")
-    assert isinstance(answered, Answers)
-    return [message.content for message in answered]
+    return [message.content for message in cast("Answers", door.answer(calls, reply="r"))]
 
 
 def three(name: str) -> list[ToolCall]:
@@ -181,12 +178,9 @@ def test_a_call_that_ends_the_reply_lets_its_neighbours_end(error: type[BaseExce
 
 @pytest.mark.usefixtures("ctrl_c")
 @pytest.mark.parametrize(
-    "interrupt",
-    [
-        pytest.param(lambda: os.kill(os.getpid(), signal.SIGINT), id="of the process"),
-        # It does not end the wait of the main thread, as one that comes just before that wait.
-        pytest.param(lambda: signal.pthread_kill(threading.get_ident(), signal.SIGINT), id="of another thread"),
-    ],
+    "interrupt",  # one of another thread does not end the wait of the main thread, as one that comes just before that
+    [lambda: os.kill(os.getpid(), signal.SIGINT), lambda: signal.pthread_kill(threading.get_ident(), signal.SIGINT)],
+    ids=["of the process", "of another thread"],
 )
 def test_ctrl_c_ends_all_of_them_at_once_and_none_runs_again(interrupt: Callable[[], None]) -> None:
     """What had started is unknown, as for a call by itself; a handler that goes on does not hold the program."""
@@ -281,13 +275,7 @@ def test_a_handler_that_blocks_its_loop_is_bounded_by_its_timeout() -> None:
 @pytest.mark.parametrize("answer", [by_execute_all, by_answer])
 def test_calls_that_are_made_in_calls_side_by_side_do_not_wait_for_each_other(answer: Answer) -> None:
     """Each of three calls makes three in a session that they share, and its results come after its neighbours'."""
-
-    @function_tool(effect="read")
-    def look(text: str) -> str:
-        """Look."""
-        return text
-
-    inner = executor(look)
+    inner = executor(tool("look", **READ))
 
     def ask(params: Note, *, context: ToolContext) -> ToolResult[Note]:
         said = inner.execute_all(three("look"), reply=params.text)

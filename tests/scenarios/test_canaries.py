@@ -153,18 +153,12 @@ TOOLS = """
 import os
 from pydantic import SecretStr
 from pydantic_ai.mcp import MCPToolset
-
-
 def log_in(user: str, password: SecretStr) -> str:
     "Logs in."
     return f"{user} is in"
-
-
 def fail(user: str) -> str:
     "Fails."
     raise RuntimeError(f"{user}: {os.environ['DESK_MESSAGE_TOKEN']}") from KeyError(dict(os.environ))
-
-
 TOOLS = [log_in, fail]
 TOOLSETS = {"far": MCPToolset("http://127.0.0.1:1/mcp", headers={"Authorization": os.environ["DESK_CAUSE_TOKEN"]})}
 """

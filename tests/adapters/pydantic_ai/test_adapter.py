@@ -275,19 +275,11 @@ def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch, wording: Word
 MEANT = {
     "openia:gpt-5": "openai:gpt-5",
     "antropic:claude-x": "anthropic:claude-x",
-    "open-routr:some/model": None,
     "gpt-5": "openai:gpt-5",
     "claude-sonnet-4-5": "anthropic:claude-sonnet-4-5",
     "openai/gpt-5": "openai:gpt-5",
-    "nobody:x": None,
-    "nobody/x": None,
-    "zebra-1": None,
-    "7": None,
-    "openai:": None,
-    "openai: ": None,
-    ":x": None,
-    ":": None,
-    "": None,
+    **dict.fromkeys(("open-routr:some/model", "nobody:x", "nobody/x", "zebra-1", "7")),
+    **dict.fromkeys(("openai:", "openai: ", ":x", ":", "")),
 }
 
 
@@ -316,16 +308,10 @@ async def test_a_name_is_a_new_model_each_time() -> None:
         assert first is not second
 
 
-def prompt() -> Prompt[str]:
-    """A prompt that says nothing much."""
-    section = MarkdownSection(title="Desk", template="Be kind.")
-    return Prompt(PromptTemplate[str](ns="tests", key="desk", name="desk", sections=[section]))
-
-
 def test_a_provider_that_cannot_be_reached_is_told_with_host_and_cause() -> None:
     """Through the real client of OpenAI, at a port of this machine on which nothing listens."""
     with closed_port() as port, pytest.raises(ModelUnreachableError) as failure:
-        PydanticAIAdapter(openai_at(port)).evaluate(prompt(), session=Session())
+        PydanticAIAdapter(openai_at(port)).evaluate(notes_prompt(), session=Session())
     error = failure.value
     assert (error.model, error.host, error.reason) == ("gpt-5", f"127.0.0.1:{port}", "Connection refused")
     assert (error.phase, error.tool) == ("request", None)
@@ -336,7 +322,7 @@ def test_several_providers_that_cannot_be_reached_are_all_told() -> None:
     with closed_port() as first, closed_port() as second:
         adapter = PydanticAIAdapter(FallbackModel(openai_at(first), openai_at(second)))
         with pytest.raises(ModelUnreachableError) as failure:
-            adapter.evaluate(prompt(), session=Session())
+            adapter.evaluate(notes_prompt(), session=Session())
     assert f"127.0.0.1:{first}" in str(failure.value)
     assert f"127.0.0.1:{second}" in str(failure.value)
 
@@ -351,18 +337,17 @@ def caused(*causes: BaseException) -> ModelAPIError:
     return error
 
 
-@pytest.mark.parametrize(
-    "causes",
-    [
-        pytest.param((gaierror(-2, "Name or service not known"),), id="unknown host"),
-        pytest.param((ssl.SSLCertVerificationError(1, "certificate verify failed"),), id="certificate"),
-        pytest.param((TimeoutError(),), id="timeout"),
-        pytest.param(
-            (OSError("all failed"), ExceptionGroup("all", [ConnectionRefusedError(111, "at ::1")])), id="refused"
-        ),
-    ],
-)
-def test_the_cause_is_that_of_the_operating_system(causes: tuple[BaseException, ...], wording: Wording) -> None:
+REFUSED = ExceptionGroup("all", [ConnectionRefusedError(111, "at ::1")])
+CAUSES: dict[str, list[BaseException]] = {
+    "unknown host": [gaierror(-2, "Name or service not known")],
+    "certificate": [ssl.SSLCertVerificationError(1, "certificate verify failed")],
+    "timeout": [TimeoutError()],
+    "refused": [OSError("all failed"), REFUSED],
+}
+
+
+@pytest.mark.parametrize("causes", CAUSES.values(), ids=CAUSES)
+def test_the_cause_is_that_of_the_operating_system(causes: list[BaseException], wording: Wording) -> None:
     """Its last word, without the addresses that were tried; the host is not known without a request."""
     error = unreachable_error(caused(*causes), "desk")
     assert error is not None

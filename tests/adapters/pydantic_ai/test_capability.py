@@ -273,13 +273,15 @@ MINUTE = timedelta(minutes=1)
 
 
 async def test_no_request_is_made_past_the_deadline(wording: Wording) -> None:
-    """The error says where the evaluation stopped."""
-    deadline = Deadline.after(-MINUTE, clock=FakeClock())
-    model = ScriptedModel([DONE])
-    with raises(PromptEvaluationError, wording) as failure:
-        await PydanticAIAdapter(model).evaluate_async(notes_prompt(), session=Session(), deadline=deadline)
-    assert failure.value.phase == "request"
-    assert model.playback.played == 0
+    """The error says where the evaluation stopped. A budget has a deadline of its own: the earlier of the two counts."""
+    clock = FakeClock()
+    past, future = Deadline.after(-MINUTE, clock=clock), Deadline.after(MINUTE, clock=clock)
+    for deadline, own in ((past, future), (future, past), (None, past), (past, None)):
+        model, budget = ScriptedModel([DONE]), Budget(deadline=own)
+        options: dict[str, Any] = {"session": Session(), "deadline": deadline, "budget": budget}
+        with raises(PromptEvaluationError, wording) as failure:
+            await PydanticAIAdapter(model).evaluate_async(notes_prompt(), **options)
+        assert (failure.value.phase, model.playback.played) == ("request", 0)
 
 
 async def test_a_request_is_cut_off_at_the_deadline(wording: Wording) -> None:
@@ -325,18 +327,6 @@ async def test_a_timeout_of_the_model_itself_is_not_taken_for_the_deadline() -> 
     adapter = PydanticAIAdapter(FunctionModel(impatient))
     with pytest.raises(TimeoutError, match="the socket"):
         await adapter.evaluate_async(notes_prompt(), session=Session(), deadline=Deadline.after(MINUTE))
-
-
-async def test_the_earlier_of_two_deadlines_counts() -> None:
-    """A budget has one of its own."""
-    clock = FakeClock()
-    past, future = Deadline.after(-MINUTE, clock=clock), Deadline.after(MINUTE, clock=clock)
-    for deadline, own in ((past, future), (future, past), (None, past), (past, None)):
-        with pytest.raises(PromptEvaluationError) as failure:
-            await PydanticAIAdapter(ScriptedModel([DONE])).evaluate_async(
-                notes_prompt(), session=Session(), deadline=deadline, budget=Budget(deadline=own)
-            )
-        assert failure.value.phase == "request"
 
 
 BUDGETS: dict[str, tuple[Budget, tuple[str, int, int]]] = {

@@ -107,17 +107,6 @@ async def test_no_value_ends_the_run_later(name: str) -> None:
     assert "a picture" in str(history)
 
 
-async def test_pictures_reach_the_model_as_they_are() -> None:
-    """Bytes that PydanticAI has a form for are none that it cannot tell."""
-    picture = BinaryContent(data=b"\xff", media_type="image/png")
-
-    async def look() -> Any:
-        return [picture, {"size": 1}]
-
-    result = await play(pipeline(Session()), called(Call("look")), tools=[look])
-    assert returns(result.all_messages())["c1"].content == [picture, {"size": 1}]
-
-
 def _noting(*words: str) -> Iterator[str]:
     for word in words:
         write(word)
