@@ -273,7 +273,7 @@ MINUTE = timedelta(minutes=1)
 
 
 async def test_no_request_is_made_past_the_deadline(wording: Wording) -> None:
-    """The error says where the evaluation stopped. A budget has a deadline of its own: the earlier of the two counts."""
+    """The error says where it stopped. A budget has a deadline of its own: the earlier of the two counts."""
     clock = FakeClock()
     past, future = Deadline.after(-MINUTE, clock=clock), Deadline.after(MINUTE, clock=clock)
     for deadline, own in ((past, future), (future, past), (None, past), (past, None)):

@@ -295,6 +295,6 @@ def fail(text: str) -> str:
 @pytest.mark.parametrize("function", [plain, fail])
 async def test_a_toolset_that_has_lost_no_answer_and_cannot_be_closed_is_an_error(function: Callable[..., str]) -> None:
     """Nobody has been told of it. One that has lost an answer is closed with a warning: see `test_mcp_toolset.py`."""
+    script = called(Call(function.__name__, {"text": "milk"}))
     with pytest.raises(OSError, match="the functions cannot be closed"):
-        script = called(Call(function.__name__, {"text": "milk"}))
         await play(pipeline(Session()), script, toolsets=[Leaky([function])])
