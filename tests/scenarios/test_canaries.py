@@ -65,12 +65,9 @@ class Canaries:
 
     def found_in(self, surfaces: Surfaces) -> list[str]:
         """Which secret leaked where: `PLACE in SURFACE`."""
-        return [
-            f"{place} in {surface}"
-            for surface, data in surfaces.seen
-            for place, secret in self.planted.items()
-            if any(form in data for form in _forms(secret))
-        ]
+        planted = [(place, _forms(secret)) for place, secret in self.planted.items()]
+        seen = [(surface, place, data, forms) for surface, data in surfaces.seen for place, forms in planted]
+        return [f"{place} in {surface}" for surface, place, data, forms in seen if any(form in data for form in forms)]
 
 
 def _forms(secret: str) -> tuple[bytes, ...]:
@@ -271,13 +268,12 @@ class Scene:
 
     def judge(self, tool: Tool[Any, Any], params: Any) -> PolicyDecision:
         """Deny, or ask, in a text with a secret."""
-        if tool.name == "denied":
-            return PolicyDecision.deny(
-                f"{PLAIN} {self.variables['reason of a policy']} {params.password.get_secret_value()}"
-            )
-        if tool.name != "asked":
+        if tool.name not in {"denied", "asked"}:
             return PolicyDecision.allow()
-        return PolicyDecision.ask(f"{self.variables['question of a policy']} {params.password.get_secret_value()}")
+        secret = params.password.get_secret_value()
+        if tool.name == "denied":
+            return PolicyDecision.deny(f"{PLAIN} {self.variables['reason of a policy']} {secret}")
+        return PolicyDecision.ask(f"{self.variables['question of a policy']} {secret}")
 
     def executor(self, session: Session) -> ToolExecutor:
         """The tools of the scenario, on a session."""
@@ -325,10 +321,8 @@ def scene(monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
 
 def message_of(calls: list[ToolCall], said: str) -> dict[str, Any]:
     """The reply that asks for calls, as a provider says it."""
-    asked = [
-        {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
-        for call in calls
-    ]
+    functions = [(call.id, {"name": call.name, "arguments": call.arguments}) for call in calls]
+    asked = [{"id": call_id, "type": "function", "function": function} for call_id, function in functions]
     return {"role": "assistant", "content": said, "tool_calls": asked}
 
 
@@ -419,30 +413,21 @@ async def in_agent(scene: Scene, store: Store) -> None:
         """Turns."""
         raise RuntimeError(f"{PLAIN} {pin} {scene.variables['message']}")
 
-    replies = Script(
-        (
-            Reply(
-                calls=(
-                    Call("login", arguments("of an agent"), id="1"),
-                    Call("pay", arguments("of an agent's effect"), id="2"),
-                    Call("open_door", arguments("of a function"), id="3"),
-                    Call("open_door", {"user": PLAIN, "pasword": plant("arguments: a typo in a function")}, id="4"),
-                    Call("turn_key", {"key": plant("arguments: marked in a schema"), "pin": 7}, id="5"),
-                    Call("turn_key", {"key": plant("arguments: misfit of a function"), "pin": "7"}, id="6"),
-                )
-            ),
-            Reply(text=PLAIN),
-        )
+    calls = (
+        Call("login", arguments("of an agent"), id="1"),
+        Call("pay", arguments("of an agent's effect"), id="2"),
+        Call("open_door", arguments("of a function"), id="3"),
+        Call("open_door", {"user": PLAIN, "pasword": plant("arguments: a typo in a function")}, id="4"),
+        Call("turn_key", {"key": plant("arguments: marked in a schema"), "pin": 7}, id="5"),
+        Call("turn_key", {"key": plant("arguments: misfit of a function"), "pin": "7"}, id="6"),
     )
+    replies = Script((Reply(calls=calls), Reply(text=PLAIN)))
     with Session.open(store, "agent", types=[Ticket, Login]) as session:
         executor = scene.executor(session)
         kept = StoredHistory(session, "desk")
         with ScriptedModel(replies) as model:
-            agent = Agent(
-                model,
-                toolsets=[FunctionToolset([open_door, turn_key])],
-                capabilities=[PipelineCapability(executor, conversation=kept)],
-            )
+            capability = PipelineCapability(executor, conversation=kept)
+            agent = Agent(model, toolsets=[FunctionToolset([open_door, turn_key])], capabilities=[capability])
             ran = await agent.run(PLAIN, message_history=kept.history)
         for message in ran.all_messages():
             for part in message.parts:
@@ -508,15 +493,10 @@ def test_the_command_line(scene: Scene, url: str, tmp_path: Path, handrail: Comm
 
 def print_all(scene: Scene, handrail: Command, session: str) -> None:
     """Take note of what the commands print of a session and of the ledger."""
-    for words in (
-        ("sessions", "list"),
-        *(("sessions", "show", session, "--entries", "--full", "--format", form) for form in ("table", "json")),
-        *(("sessions", "show", session, "--full", "--format", form) for form in ("table", "json")),
-        ("ledger", "list"),
-        ("ledger", "list", "--format", "json"),
-        ("approvals", "list"),
-        ("approvals", "list", "--format", "json"),
-    ):
+    shown = ("sessions", "show", session, "--full")
+    listed = ("sessions", "list"), ("ledger", "list"), ("approvals", "list")
+    forms = [(*words, "--format", form) for words in (shown, (*shown, "--entries")) for form in ("table", "json")]
+    for words in (*listed, *forms, *((*words, "--format", "json") for words in listed[1:])):
         ran = handrail(*words)
         scene.surfaces.add(f"output {' '.join(words)}", ran.out + ran.err)
         assert ran.code == 0, (words, ran.err)

@@ -6,7 +6,7 @@ import asyncio
 import threading
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -48,24 +48,16 @@ class Desk:
 
     def __post_init__(self) -> None:
         brief = timedelta(milliseconds=20)
-        once = IdempotencyConfig()
+        once: dict[str, Any] = {"effect": "external", "idempotency": IdempotencyConfig()}
         hint = ToolExample(description="Keeps hi", input=Note("hi"), output=Note("hi"))
-        self.executor = executor(
-            tool("write", scribble, examples=(hint,)),
-            tool("look", self._look, effect="read"),
-            tool("peek", self._peek, effect="read"),
-            tool("half", self._half),
-            tool("burst", self._burst),
-            tool("charge", self._charge, effect="external", idempotency=once),
-            tool("hang", self._hang, timeout=brief),
-            tool("hang_outside", self._hang, timeout=brief, effect="external", idempotency=once),
-            tool("wait", self._wait, effect="external"),
-            tool("nest", self._nest),
-            policies=(NoSecrets(),),
-            resources={Filesystem: self.files},
-            session=self.session,
-            effect_ledger=self.ledger,
-        )
+        reads = tool("look", self._look, effect="read"), tool("peek", self._peek, effect="read")
+        fails = tool("half", self._half), tool("burst", self._burst), tool("hang", self._hang, timeout=brief)
+        acts = tool("charge", self._charge, **once), tool("hang_outside", self._hang, timeout=brief, **once)
+        others = tool("wait", self._wait, effect="external"), tool("nest", self._nest)
+        tools = tool("write", scribble, examples=(hint,)), *reads, *fails, *acts, *others
+        options: dict[str, Any] = {"session": self.session, "effect_ledger": self.ledger}
+        files: dict[type[Any], object] = {Filesystem: self.files}
+        self.executor = executor(*tools, policies=(NoSecrets(),), resources=files, **options)
 
     def left(self) -> dict[str, object]:
         """All that the calls have left: slices, files, ledger and events, without times and ids that are drawn."""
@@ -142,30 +134,12 @@ def _normal_key(key: str) -> str:
     return f"call:{slot.rpartition('/')[2]}" if scope == "call" else key
 
 
-def _write(text: object) -> Call:
-    return Call("write", {"text": text})
-
-
-ONE_OF_EACH = Reply(
-    calls=[
-        _write("first"),
-        Call("write", '{"text": '),
-        _write(7),
-        Call("write", {"txt": "x"}),
-        _write("secret"),
-        Call("half", {"text": "half"}),
-        Call("burst", {"text": "burst"}),
-        Call("charge", {"text": "fee"}),
-        Call("charge", {"text": "fee"}),
-        Call("chrage", {"text": "fee"}),
-        Call("hang", {"text": "late"}),
-        Call("hang_outside", {"text": "late"}),
-        Call("hang_outside", {"text": "late"}),
-        Call("nest", {"text": "kept"}),
-        Call("nest", {"text": "lost"}),
-        Call("look", {"text": "seen"}),
-    ]
-)
+_WRITES = [{"text": "first"}, '{"text": ', {"text": 7}, {"txt": "x"}, {"text": "secret"}]
+_OTHERS = "half:half burst:burst charge:fee charge:fee chrage:fee hang:late hang_outside:late hang_outside:late"
+_OTHERS += " nest:kept nest:lost look:seen"
+_ASKED = [("write", said) for said in _WRITES]
+_ASKED += [(name, {"text": text}) for name, text in (each.split(":") for each in _OTHERS.split())]
+ONE_OF_EACH = Reply(calls=[Call(name, cast("Any", said)) for name, said in _ASKED])
 """Success, malformed, invalid, unknown field, denied, failed, raised, done, replayed, unknown, timed out, nested."""
 
 _KINDS = ("look", "peek", "write", "look", "half")
@@ -175,7 +149,7 @@ TWENTY = Reply(calls=[Call(_KINDS[number % 5], {"text": str(number)}) for number
 SCRIPT = Script([ONE_OF_EACH, TWENTY, Reply(calls=[Call("charge", {"text": "fee"})]), Reply(text="Done.")])
 """Everything that a run can go on after."""
 
-CANCELLED = Script([Reply(calls=[_write("first"), Call("wait", {"text": "never"})])])
+CANCELLED = Script([Reply(calls=[Call("write", {"text": "first"}), Call("wait", {"text": "never"})])])
 """A run that ends while its last call waits."""
 
 

@@ -91,29 +91,24 @@ def test_whatever_is_no_hint_says_nothing(annotations: object) -> None:
     assert hinted_effect(hint) == expected
 
 
+DECLARES_READ = ToolMetadata(effect="read", declares_effect=True)
 NOTHING = ToolMetadata(effect="state", concurrent=False, idempotency=None, approval=None)
 GRANTS = {"effect": "read", "concurrent": True, "approval": "allow", "idempotency": {"strategy": "auto"}}
+OTHERS: list[dict[str, Any]] = [{"owner": "billing", "Effect": 7}, {"annotations": None, "meta": None}]
+DECLARED: list[tuple[dict[str, Any] | None, ToolMetadata]] = [
+    *((said, NOTHING) for said in (None, {}, *OTHERS)),
+    ({"annotations": READS}, ToolMetadata(effect="read", approval="ask")),
+    ({"annotations": READS, "concurrent": True}, ToolMetadata(effect="read", concurrent=True, approval="ask")),
+    *(({"annotations": READS, "approval": it}, ToolMetadata(effect="read", approval=it)) for it in ("allow", "deny")),
+    *(({"annotations": it, "effect": "read"}, DECLARES_READ) for it in (READS, DESTROYS)),
+    ({"annotations": READS, "effect": "external"}, ToolMetadata(effect="external", declares_effect=True)),
+    ({"annotations": READS, "idempotency": ONCE}, ToolMetadata(effect="state", idempotency=ONCE)),
+    ({"annotations": DESTROYS, "idempotency": ONCE}, ToolMetadata(effect="external", idempotency=ONCE)),
+    ({"annotations": {**GRANTS, "idempotentHint": True}, "meta": GRANTS}, ToolMetadata()),
+]
 
 
-@pytest.mark.parametrize(
-    "metadata, declaration",
-    [
-        (None, NOTHING),
-        ({}, NOTHING),
-        ({"owner": "billing", "Effect": 7}, NOTHING),
-        ({"annotations": None, "meta": None}, NOTHING),
-        ({"annotations": READS}, ToolMetadata(effect="read", approval="ask")),
-        ({"annotations": READS, "concurrent": True}, ToolMetadata(effect="read", concurrent=True, approval="ask")),
-        ({"annotations": READS, "approval": "allow"}, ToolMetadata(effect="read", approval="allow")),
-        ({"annotations": READS, "approval": "deny"}, ToolMetadata(effect="read", approval="deny")),
-        ({"annotations": READS, "effect": "read"}, ToolMetadata(effect="read", declares_effect=True)),
-        ({"annotations": READS, "effect": "external"}, ToolMetadata(effect="external", declares_effect=True)),
-        ({"annotations": DESTROYS, "effect": "read"}, ToolMetadata(effect="read", declares_effect=True)),
-        ({"annotations": READS, "idempotency": ONCE}, ToolMetadata(effect="state", idempotency=ONCE)),
-        ({"annotations": DESTROYS, "idempotency": ONCE}, ToolMetadata(effect="external", idempotency=ONCE)),
-        ({"annotations": {**GRANTS, "idempotentHint": True}, "meta": GRANTS}, ToolMetadata()),
-    ],
-)
+@pytest.mark.parametrize("metadata, declaration", DECLARED)
 def test_the_program_knows_better_than_the_server(metadata: dict[str, Any] | None, declaration: ToolMetadata) -> None:
     """Its hints let nothing run without approval, and grant nothing; what Python declares wins in both directions."""
     assert read_tool_metadata(definition(metadata)) == declaration

@@ -51,15 +51,14 @@ def _itself() -> dict[str, Any]:
 UNSAYABLE = object()
 """What is told of a list that cannot be shown."""
 VALUES: dict[str, tuple[Callable[[], Any], Any]] = {
-    "nothing": (lambda: None, None),
-    "number": (lambda: 2**70, 2**70),
     "not a number": (lambda: {"rate": float("nan")}, {"rate": "NaN"}),
     "model": (lambda: Shy(part=7), {"part": 7}),
+    "nothing": (lambda: None, None),
+    "number": (lambda: 2**70, 2**70),
+    "odd text": (lambda: "Zoë 🍞" * 10_000, "Zoë 🍞" * 10_000),
     "bytes": (lambda: b"\xff", r"b'\xff'"),
-    "odd text": (lambda: "Zoë 🍞", "Zoë 🍞"),
     "half a character": (lambda: "\ud800", r"'\ud800'"),
     "half a character by repr": (lambda: Shy(part="\ud800"), r"shy \ud800"),
-    "huge": (lambda: "x" * 30_000, "x" * 30_000),
     "holds itself": (_itself, {"ring": "..."}),
     "too deep": (_deep, UNSAYABLE),
     "too deep in a message": (lambda: _deep(195), str(_deep(195))),
@@ -70,7 +69,7 @@ VALUES: dict[str, tuple[Callable[[], Any], Any]] = {
 }
 
 
-AS_THEY_ARE = {"nothing", "number", "not a number", "model", "bytes", "odd text", "huge"}
+AS_THEY_ARE = {"nothing", "number", "odd text", "not a number", "model", "bytes"}
 
 
 @pytest.mark.parametrize("name", VALUES)
