@@ -18,6 +18,7 @@ import pytest
 
 from handrail.adapters.tool_executor import Answers, ToolExecutor
 from handrail.prompt import ApprovalRequest, PolicyDecision, ToolContext, ToolResult
+from handrail.prompt import tool as function_tool
 from handrail.runtime import Session, ToolCall
 from handrail.store import MemoryStore
 from handrail.testing import FakeClock
@@ -275,7 +276,13 @@ def test_a_handler_that_blocks_its_loop_is_bounded_by_its_timeout() -> None:
 @pytest.mark.parametrize("answer", [by_execute_all, by_answer])
 def test_calls_that_are_made_in_calls_side_by_side_do_not_wait_for_each_other(answer: Answer) -> None:
     """Each of three calls makes three in a session that they share, and its results come after its neighbours'."""
-    inner = executor(tool("look", **READ))
+
+    @function_tool(effect="read")
+    def look(text: str) -> str:
+        """Look."""
+        return text
+
+    inner = executor(look)
 
     def ask(params: Note, *, context: ToolContext) -> ToolResult[Note]:
         said = inner.execute_all(three("look"), reply=params.text)

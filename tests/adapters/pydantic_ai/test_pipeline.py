@@ -352,7 +352,8 @@ async def later(request: ApprovalRequest) -> Approval:
 async def test_an_approver_may_put_a_call_off(own: bool) -> None:
     """The run ends with the open question, and not with an error; nothing has run."""
     session = Session()
-    asking = pipeline(session, ADD_NOTE, approver=later, **{"own_policies" if own else "policies": [ASKS_FIRST]})
+    policies: dict[str, Any] = {"own_policies" if own else "policies": [ASKS_FIRST]}
+    asking = pipeline(session, ADD_NOTE, approver=later, **policies)
     reply, _ = called(Call("add_note" if own else "guarded", {"text": "milk"}))
     output: Any = [str, DeferredToolRequests]
     agent = Agent(ScriptedModel([reply]), tools=[guarded], capabilities=[asking], output_type=output)

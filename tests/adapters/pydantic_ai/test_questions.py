@@ -354,7 +354,7 @@ async def test_it_holds_beside_foreign_tools_and_for_what_they_ask_for() -> None
         return "noted"
 
     session = Session()
-    asked = ("ask", {"text": "a"}), ("note", {"text": "b"}), ("note", {}), ("fine", {"text": "c"})
+    asked: Any = ("ask", {"text": "a"}), ("note", {"text": "b"}), ("note", {}), ("fine", {"text": "c"})
     tools = [PlainTool(note, sequential=True), PlainTool(ask, sequential=True)]
     capability = PipelineCapability(ToolExecutor(prompt=prompt(fine=fine), session=session))
     with pytest.raises(UnboundResourceError):
