@@ -329,14 +329,12 @@ def message_of(calls: list[ToolCall], said: str) -> dict[str, Any]:
 def own_loop(scene: Scene, store: Store) -> None:
     """Replies with calls of every outcome, and one that another process resumes."""
     with Session.open(store, "loop", types=[Ticket]) as session:
-        everything = scene.all_arguments()
+        everything, plant = scene.all_arguments(), scene.canaries.plant
         calls = [
             ToolCall("1", "login", json.dumps(everything)),
-            ToolCall("2", "login", json.dumps(scene.arguments("misspelled", pasword=scene.canaries.plant("a typo")))),
-            ToolCall("3", "login", scene.canaries.plant("arguments: not JSON", '{{"user": "{}')),
-            ToolCall(
-                "4", "login", json.dumps({"user": PLAIN, "password": [scene.canaries.plant("arguments: misfit")]})
-            ),
+            ToolCall("2", "login", json.dumps(scene.arguments("misspelled", pasword=plant("a typo")))),
+            ToolCall("3", "login", plant("arguments: not JSON", '{{"user": "{}')),
+            ToolCall("4", "login", json.dumps({"user": PLAIN, "password": [plant("arguments: misfit")]})),
             ToolCall("5", "pay", json.dumps(scene.arguments("of an effect"))),
             ToolCall("6", "book", json.dumps(scene.arguments("of a slot"))),
             ToolCall("7", "denied", json.dumps(scene.arguments("denied"))),

@@ -97,13 +97,10 @@ def _door(place: str, kind: type[BaseException], store: InMemoryFilesystem) -> T
     session.dispatcher.subscribe(Note, lambda note: interrupt("subscriber"))
     once = IdempotencyConfig(strategy="custom", key_fn=key)
     connection = Binding(Connection, lambda _: Connection(interrupt), scope=Scope.TOOL_CALL)
-    return executor(
-        tool("pay", handler, effect="external", idempotency=once),
-        policies=(Interrupting(interrupt),),
-        approver=approver,
-        session=session,
-        resources={Filesystem: store, Connection: connection},
-    )
+    pay = tool("pay", handler, effect="external", idempotency=once)
+    resources = {Filesystem: store, Connection: connection}
+    policies = (Interrupting(interrupt),)
+    return executor(pay, policies=policies, approver=approver, session=session, resources=resources)
 
 
 @pytest.mark.requirement("E-05", "M-03c")

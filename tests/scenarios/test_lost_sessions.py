@@ -37,14 +37,9 @@ class Shop:
         self.store = store
         self.session = Session.open(store, "s", wait=NOW)
         self.paid: list[str] = []
-        self.executor: ToolExecutor = executor(
-            tool("lose", self._lose),
-            tool("fail", self._fail),
-            tool("down", self._down),
-            tool("note", keep),
-            tool("pay", self._pay, effect="external"),
-            session=self.session,
-        )
+        losing = tool("lose", self._lose), tool("fail", self._fail), tool("down", self._down)
+        tools = *losing, tool("note", keep), tool("pay", self._pay, effect="external")
+        self.executor: ToolExecutor = executor(*tools, session=self.session)
         self.other: Session | None = None
 
     def pass_on(self) -> None:

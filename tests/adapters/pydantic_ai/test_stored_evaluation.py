@@ -113,13 +113,9 @@ async def test_lone_surrogates_are_stored_as_escapes(room: Room) -> None:
     assert await room.evaluate("Done.") == "Done."
     assert room.box.sent == ["one", "fail"]
     events = room.values(ToolInvoked)
-    assert [(event.call_id, event.success, event.final) for event in events] == [
-        ("\\ud800", True, True),
-        ("call_1", False, True),
-        ("call_2", False, True),
-        ("call_3", False, False),
-        ("call_3", True, True),
-    ]
+    outcomes = [(event.call_id, event.success, event.final) for event in events]
+    refused = [("call_1", False, True), ("call_2", False, True)]
+    assert outcomes == [("\\ud800", True, True), *refused, ("call_3", False, False), ("call_3", True, True)]
     assert "half a smile: \\\\ud83d" in to_json(room.values(ConversationPart)[1].messages).decode()
 
 

@@ -207,25 +207,6 @@ class Order(BaseModel):
     size: int = 1
 
 
-DECLARED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    "the only parameter": ({"order": Order(order_id="7")}, {"order_id": "7", "size": 1}),
-    "one of its own fields": ({"order_id": {"size": 1}}, {"order_id": {"size": 1}}),
-    "another field": ({"more": {"order_id": "7", "text": "x"}}, {"more": {"order_id": "7", "text": "x"}}),
-    "no mapping": ({"more": "order_id"}, {"more": "order_id"}),
-    "nothing in it": ({"more": {}}, {"more": {}}),
-    "several": ({"order_id": "7", "more": {"size": 1}}, {"order_id": "7", "more": {"size": 1}}),
-    "none": ({}, {}),
-}
-
-
-@pytest.mark.parametrize("args, seen", DECLARED.values(), ids=DECLARED)
-def test_arguments_are_those_that_the_tool_declares(args: dict[str, Any], seen: dict[str, Any]) -> None:
-    """PydanticAI offers the fields of a function's only model as the parameters, and hands the function the model."""
-    definition = ToolDefinition(name="pay", parameters_json_schema=Order.model_json_schema())
-    assert plain_arguments(args, definition) == seen
-    assert plain_arguments(args, ToolDefinition(name="pay")) == plain_arguments(args)
-
-
 class Open(BaseModel, extra="allow"):
     """It has a computed field, and room for any other."""
 

@@ -176,16 +176,15 @@ async def test_what_yields_asynchronously_is_a_failed_call(function: Any, wordin
 IMAGE, OTHER = (BinaryContent.narrow_type(BinaryContent(data, media_type="image/png")) for data in (b"1", b"2"))
 
 
-@pytest.mark.parametrize(
-    "returned, kept, given",
-    [
-        (IMAGE, None, [IMAGE]),
-        (["one", IMAGE, {"two": 2}, OTHER], ["one", {"two": 2}], ["one", {"two": 2}, IMAGE, OTHER]),
-        (ToolReturn([IMAGE], content="aside"), [], [IMAGE]),
-        ("text", "text", "text"),
-    ],
-    ids=["a file", "among others", "in a return", "none"],
-)
+FILES: dict[str, tuple[Any, Any, Any]] = {
+    "a file": (IMAGE, None, [IMAGE]),
+    "among others": (["one", IMAGE, {"two": 2}, OTHER], ["one", {"two": 2}], ["one", {"two": 2}, IMAGE, OTHER]),
+    "in a return": (ToolReturn([IMAGE], content="aside"), [], [IMAGE]),
+    "none": ("text", "text", "text"),
+}
+
+
+@pytest.mark.parametrize("returned, kept, given", FILES.values(), ids=FILES)
 async def test_files_are_recorded_as_parts_and_replayed_as_files(returned: Any, kept: Any, given: Any) -> None:
     """The model gets the files again, and not their JSON."""
 
