@@ -222,6 +222,21 @@ async def test_arguments_that_a_person_changed_are_recorded_beside_the_original(
     assert session[ToolInvoked].all() == (event,)
 
 
+async def test_arguments_that_a_hook_changed_are_recorded_beside_the_original() -> None:
+    """Those that nobody changed are recorded once."""
+    box, session = Outbox(), Session()
+
+    class Shouting(AbstractCapability[Any]):
+        async def before_tool_execute(self, ctx: RunContext[Any], **options: Any) -> Any:
+            text: str = options["args"]["text"]
+            return {"text": text.upper()} if text == "hi" else options["args"]
+
+    await entry_agent("capability", box, session, model(asks("hi", "ho")), Shouting()).run("Do it.")
+    assert sorted(box.sent) == ["HI", "ho"]
+    written = {str(event.params.text): event.call.written for event in session[ToolInvoked]}
+    assert written == {"HI": {"text": "hi"}, "ho": None}
+
+
 async def test_deferred_calls_have_the_reply_that_asked_for_them(tmp_path: Path) -> None:
     """They are made in a later run, and are answered from the record in the one after."""
     box = Outbox()
