@@ -11,31 +11,21 @@ from typing import Any
 
 from openai import AsyncOpenAI
 from pydantic import BaseModel
-from pydantic_ai import (
-    Agent,
-    ModelMessage,
-    ModelRequest,
-    ModelResponse,
-    RunContext,
-    RunUsage,
-    TextPart,
-    ToolCallPart,
-    ToolReturnPart,
-)
+from pydantic_ai import Agent, RunUsage
 from pydantic_ai.agent import AgentRunResult
 from pydantic_ai.capabilities import AbstractCapability
+from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, ToolCallPart, ToolReturnPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.models.openai import OpenAIResponsesModel
 from pydantic_ai.models.test import TestModel
 from pydantic_ai.providers.openai import OpenAIProvider
+from pydantic_ai.tools import RunContext
 from pydantic_ai.toolsets import AbstractToolset
 
 from handrail.adapters.pydantic_ai import PipelineCapability, tool_context
 from handrail.adapters.tool_executor import ToolExecutor
-from handrail.errors import VisibilityExpansionRequired
 from handrail.prompt import (
     MarkdownSection,
-    PolicyDecision,
     Prompt,
     PromptTemplate,
     Section,
@@ -90,37 +80,10 @@ def read_notes(params: None, *, context: ToolContext) -> ToolResult[Notes]:
     return ToolResult.ok(Notes(tuple(note.text for note in context.session[Note].all())))
 
 
-def half_note(params: Note, *, context: ToolContext) -> ToolResult[Note]:
-    """Write, and fail after."""
-    context.session[Note].append(params)
-    return ToolResult.error("the pen broke")
-
-
 def charge(params: Note, *, context: ToolContext) -> ToolResult[Note]:
     """Charge a fee outside."""
     context.resources.get(World).charged.append(params.text)
     return ToolResult.ok(params, message=f"charged {params.text}")
-
-
-def expand(params: None, *, context: ToolContext) -> ToolResult[None]:
-    """Ask for a section to be opened."""
-    raise VisibilityExpansionRequired("open the guide", section_keys=["guide"])
-
-
-@dataclass(frozen=True)
-class NoSecrets:
-    """Denies notes of secrets."""
-
-    name: str = "no-secrets"
-
-    def check(self, tool: Tool[Any, Any], params: object, *, context: ToolContext) -> PolicyDecision:
-        """Say no to a secret."""
-        if isinstance(params, Note) and params.text == "secret":
-            return PolicyDecision.deny("secrets are not noted")
-        return PolicyDecision.allow()
-
-    def on_result(self, tool: Tool[Any, Any], params: object, result: ToolResult[Any], *, context: ToolContext) -> None:
-        """Remember nothing."""
 
 
 ADD_NOTE = Tool[Note, Note](
@@ -130,20 +93,18 @@ ADD_NOTE = Tool[Note, Note](
     examples=[ToolExample(description="a reminder", input=Note("buy milk"), output=Note("buy milk"))],
 )
 READ_NOTES = Tool[None, Notes](name="read_notes", description="Say all notes.", handler=read_notes, effect="read")
-HALF_NOTE = Tool[Note, Note](name="half_note", description="Write, and fail.", handler=half_note)
 CHARGE = Tool[Note, Note](
     name="charge", description="Charge a fee.", handler=charge, effect="external", idempotency=IdempotencyConfig()
 )
-EXPAND = Tool[None, None](name="expand", description="Open a section.", handler=expand)
 
-TOOLS = (ADD_NOTE, READ_NOTES, HALF_NOTE, CHARGE, EXPAND)
+TOOLS = (ADD_NOTE, READ_NOTES, CHARGE)
 
 
 def notes_prompt(
     world: World | None = None, *, tools: tuple[Tool[Any, Any], ...] = TOOLS, policies: tuple[ToolPolicy, ...] = ()
 ) -> Prompt[str]:
     """A prompt with these tools, bound to a world."""
-    section = MarkdownSection(title="Desk", template="Keep notes.", tools=tools, policies=[NoSecrets(), *policies])
+    section = MarkdownSection(title="Desk", template="Keep notes.", tools=tools, policies=policies)
     template = PromptTemplate[str](ns="tests", key="notes", sections=[section])
     return Prompt(template).bind(resources={World: world or World()})
 
@@ -262,7 +223,7 @@ async def resume(
 
 def called(*calls: Call, **came: Outcome) -> list[Reply]:
     """A script of one reply with calls, named `c1`, `c2`, ..., and what must have come of them."""
-    named = [Call(call.name, call.arguments, id=call.id or f"c{number}") for number, call in enumerate(calls, 1)]
+    named = [replace(call, id=call.id or f"c{number}") for number, call in enumerate(calls, 1)]
     return [Reply(calls=named), Reply(text="Done.", expect=Expect(messages=came))]
 
 

@@ -103,10 +103,7 @@ class Gateway:
 
 
 _PAGES = {
-    "502": _page(502, _HTML, b"<h1>502 Bad Gateway</h1>"),
-    "504": _page(504, _HTML, b"<h1>504 Gateway Time-out</h1>"),
-    "404": _page(404, _HTML, b"gone"),
-    "401": _page(401, _HTML, b"who are you?"),
+    **{str(status): _page(status, _HTML, b"<h1>gone, or who are you?</h1>") for status in (502, 504, 404, 401)},
     "a page": _page(200, _HTML, b"<h1>please log in</h1>"),
     "half an answer": _page(200, _JSON, b'{"jsonrpc":"2.0","id":'),
     "a stream without an end": _page(200, "text/event-stream", b": hi\n\n"),
@@ -114,12 +111,8 @@ _PAGES = {
 
 ENDINGS: dict[str, str] = {
     "paid": "done",
-    "error result": "failed",
-    "method not found": "failed",
-    "invalid params": "failed",
-    "internal error": "unknown",
-    "no result": "unknown",
-    "closed": "unknown",
+    **dict.fromkeys(("error result", "method not found", "invalid params"), "failed"),
+    **dict.fromkeys(("internal error", "no result", "closed"), "unknown"),
     **dict.fromkeys(_PAGES, "unknown"),
 }
 """What a call ends with, and what is known of its effect then."""

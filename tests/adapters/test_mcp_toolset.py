@@ -31,6 +31,8 @@ from tests.wording import Wording
 
 pytestmark = pytest.mark.anyio
 
+CONTEXT = RunContext[Any](deps=None, model=TestModel(), usage=RunUsage())
+
 
 class InProcess(ClientTransport):
     """Joins a client to a server in the same process, over streams in memory."""
@@ -63,42 +65,26 @@ def toolset(carried_out: list[str]) -> MCPToolset[Any]:
     return MCPToolset(InProcess(mcp_desk.desk_server(carried_out)), id="desk", tool_error_behavior="failed")
 
 
-async def declarations(toolset: MCPToolset[Any]) -> dict[str, ToolMetadata]:
-    """What the tools of a server say of themselves."""
-    ctx = RunContext[Any](deps=None, model=TestModel(), usage=RunUsage())
-    async with toolset:
-        tools = await toolset.get_tools(ctx)
-    return {name: read_tool_metadata(tool.tool_def) for name, tool in tools.items()}
-
-
 GUESSED = {
     "look": ToolMetadata(effect="read", approval="ask"),
-    "add": ToolMetadata(effect="state"),
-    "send": ToolMetadata(effect="external"),
-    "plain": ToolMetadata(effect="state"),
-    "break": ToolMetadata(effect="external"),
-    "refuse": ToolMetadata(effect="external"),
-    "die": ToolMetadata(effect="external"),
+    **dict.fromkeys(("add", "plain"), ToolMetadata(effect="state")),
+    **dict.fromkeys(("send", "break", "refuse", "die"), ToolMetadata(effect="external")),
 }
 
 
-async def test_hints_of_a_server_arrive_and_become_effects(toolset: MCPToolset[Any]) -> None:
+async def test_hints_of_a_server_in_another_process_become_effects() -> None:
     """The hints that a real server sends are those that `foreign_effects` reads; its `meta` grants it nothing."""
-    assert await declarations(toolset) == GUESSED
-
-
-async def test_hints_of_a_server_in_another_process_are_the_same() -> None:
-    """Over stdin and stdout of a process of its own nothing differs."""
     child = StdioTransport(sys.executable, [str(Path(mcp_desk.__file__))], keep_alive=False)
-    assert await declarations(MCPToolset(child, init_timeout=None)) == GUESSED
+    async with MCPToolset[Any](child, init_timeout=None) as toolset:
+        tools = await toolset.get_tools(CONTEXT)
+    assert {name: read_tool_metadata(tool.tool_def) for name, tool in tools.items()} == GUESSED
 
 
 async def test_a_program_may_know_a_server_better_than_its_hints() -> None:
     """`with_metadata` declares the effect of a whole server."""
     toolset = MCPToolset[Any](InProcess(mcp_desk.desk_server([])), id="desk")
-    ctx = RunContext[Any](deps=None, model=TestModel(), usage=RunUsage())
     async with toolset:
-        tools = await toolset.with_metadata(effect="read", approval="allow").get_tools(ctx)
+        tools = await toolset.with_metadata(effect="read", approval="allow").get_tools(CONTEXT)
     said = ToolMetadata(effect="read", declares_effect=True, approval="allow")
     assert {read_tool_metadata(tool.tool_def) for tool in tools.values()} == {said}
 
@@ -108,25 +94,21 @@ def called(name: str, text: str = "hello") -> Reply:
     return Reply(calls=[Call(name, {"text": text}, id=f"{name}-1")])
 
 
-async def test_a_call_of_a_server_is_recorded_once(toolset: MCPToolset[Any], carried_out: list[str]) -> None:
+CAME = {"look": Outcome.ok("look: hello"), "break": Outcome.failed("the desk is closed")}
+
+
+@pytest.mark.parametrize("name, came", CAME.items(), ids=CAME)
+async def test_a_call_of_a_server_is_recorded_once(
+    toolset: MCPToolset[Any], carried_out: list[str], name: str, came: Outcome
+) -> None:
     """It is carried out once, one `ToolInvoked` has its arguments and its result, and the model reads the answer."""
-    done = Reply(text="Done.", expect=Expect(messages={"look-1": Outcome.ok("look: hello")}))
+    done = Reply(text="Done.", expect=Expect(messages={f"{name}-1": came}))
     session = Session()
-    await play(pipeline(session), [called("look"), done], toolsets=[toolset])
+    await play(pipeline(session), [called(name), done], toolsets=[toolset])
     (event,) = session[ToolInvoked].all()
-    assert (event.name, event.success, event.call.arguments) == ("look", True, {"text": "hello"})
-    assert event.result.value == "look: hello"
-    assert carried_out == ["look: hello"]
-
-
-async def test_a_failure_of_a_server_is_told_and_recorded(toolset: MCPToolset[Any], carried_out: list[str]) -> None:
-    """What the server says of its failure is what the model reads, and the call is recorded as failed."""
-    done = Reply(text="Done.", expect=Expect(messages={"break-1": Outcome.failed("the desk is closed")}))
-    session = Session()
-    await play(pipeline(session), [called("break"), done], toolsets=[toolset])
-    (event,) = session[ToolInvoked].all()
-    assert (event.name, event.success) == ("break", False)
-    assert carried_out == ["break: hello"]
+    assert (event.name, event.success, event.call.arguments) == (name, came.success, {"text": "hello"})
+    assert event.result.value == ("look: hello" if came.success else None)
+    assert carried_out == [f"{name}: hello"]
 
 
 async def test_only_external_tools_of_a_server_claim_their_effects(toolset: MCPToolset[Any]) -> None:
@@ -158,9 +140,8 @@ TWICE = [Reply(calls=[Call("pay", {"to": "ann"}, id=name)]) for name in ("c1", "
 async def play_with(gateway: Gateway, session: Session, ledger: EffectLedger, behavior: Behavior = "failed") -> Any:
     """Have a model pay ann in two replies, and end; returns the messages of the run."""
     async with gateway.open():
-        toolset = MCPToolset[Any](
-            StreamableHttpTransport(gateway.url), id="bank", tool_error_behavior=behavior, max_retries=3
-        )
+        far = StreamableHttpTransport(gateway.url)
+        toolset = MCPToolset[Any](far, id="bank", tool_error_behavior=behavior, max_retries=3)
         done = await play(pipeline(session, effect_ledger=ledger), [*TWICE, Reply(text="Done.")], toolsets=[toolset])
     return done.all_messages()
 
@@ -183,10 +164,9 @@ async def test_only_the_servers_own_words_prove_that_nothing_was_done(
 
 
 async def test_connection_that_a_server_has_closed_is_logged_when_the_run_ends(
-    caplog: pytest.LogCaptureFixture,
-    wording: Wording,
+    caplog: pytest.LogCaptureFixture, wording: Wording
 ) -> None:
-    """Closing it raises; the call it was lost in has been told to the model already."""
+    """Closing it raises; the model has been told already of the call that was lost in it."""
     with caplog.at_level(logging.WARNING, logger="handrail.adapters"):
         await play_with(Gateway("closed"), Session(), EffectLedger())
     assert caplog.messages == wording

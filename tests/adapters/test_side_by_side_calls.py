@@ -12,12 +12,11 @@ from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from handrail.adapters.tool_executor import Answers, PendingAnswers, ToolExecutor
-from handrail.errors import CallPostponed, UnboundResourceError
+from handrail.adapters.tool_executor import Answers, ToolExecutor
 from handrail.prompt import ApprovalRequest, PolicyDecision, ToolContext, ToolResult
 from handrail.prompt import tool as function_tool
 from handrail.runtime import Session, ToolCall
@@ -40,9 +39,7 @@ def by_execute_all(door: ToolExecutor, calls: Sequence[ToolCall]) -> Sequence[ob
 
 def by_answer(door: ToolExecutor, calls: Sequence[ToolCall]) -> Sequence[object]:
     """What each call says."""
-    answered = door.answer(calls, reply="r")
-    assert isinstance(answered, Answers)
-    return [message.content for message in answered]
+    return [message.content for message in cast("Answers", door.answer(calls, reply="r"))]
 
 
 def three(name: str) -> list[ToolCall]:
@@ -182,12 +179,9 @@ def test_a_call_that_ends_the_reply_lets_its_neighbours_end(error: type[BaseExce
 
 @pytest.mark.usefixtures("ctrl_c")
 @pytest.mark.parametrize(
-    "interrupt",
-    [
-        pytest.param(lambda: os.kill(os.getpid(), signal.SIGINT), id="of the process"),
-        # It does not end the wait of the main thread, as one that comes just before that wait.
-        pytest.param(lambda: signal.pthread_kill(threading.get_ident(), signal.SIGINT), id="of another thread"),
-    ],
+    "interrupt",  # one of another thread does not end the wait of the main thread, as one that comes just before that
+    [lambda: os.kill(os.getpid(), signal.SIGINT), lambda: signal.pthread_kill(threading.get_ident(), signal.SIGINT)],
+    ids=["of the process", "of another thread"],
 )
 def test_ctrl_c_ends_all_of_them_at_once_and_none_runs_again(interrupt: Callable[[], None]) -> None:
     """What had started is unknown, as for a call by itself; a handler that goes on does not hold the program."""
@@ -246,28 +240,6 @@ def test_ctrl_c_again_and_again_leaves_no_call_that_holds_its_turn(tmp_path: Pat
     line = (sys.executable, "-c", AGAIN_AND_AGAIN, str(tmp_path / "desk.db"))
     done = subprocess.run(line, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, "pending" in done.stderr) == (0, "0\n", False)
-
-
-def test_a_mistake_and_an_open_question_spare_the_neighbours() -> None:
-    """The mistake is raised when all have ended; what waits and has no mistake beside it is a question."""
-    ran: list[str] = []
-
-    def look(params: Note, *, context: ToolContext) -> ToolResult[Note]:
-        ran.append(params.text)
-        if params.text == "a":
-            context.resources.get(Note)
-        if params.text == "b":
-            raise CallPostponed("tomorrow")
-        return ToolResult.ok(params)
-
-    door = executor(tool("look", look, **READ))
-    with pytest.raises(UnboundResourceError):
-        door.execute_all(three("look"), reply="r")
-    assert sorted(ran) == ["a", "b", "c"]
-    answered = door.answer(three("look")[1:], reply="r2")
-    assert isinstance(answered, PendingAnswers)
-    assert [message.content for message in answered.messages] == ["c"]
-    assert [question.call.id for question in answered.questions] == ["b"]
 
 
 def test_an_approver_is_asked_one_question_at_a_time() -> None:

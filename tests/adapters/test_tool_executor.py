@@ -88,21 +88,15 @@ ASKS_ABOUT_PAY = Decides(lambda tool, _: PolicyDecision.ask("sure?") if tool.nam
 Answer = Callable[..., tuple[ToolMessage, ...] | PendingAnswers]
 
 
-def inline(door: ToolExecutor, *given: Any, **named: Any) -> tuple[ToolMessage, ...] | PendingAnswers:
-    """Through the synchronous entry."""
-    return door.answer(*given, **named)
-
-
 def on_loop(door: ToolExecutor, *given: Any, **named: Any) -> tuple[ToolMessage, ...] | PendingAnswers:
     """Through the asynchronous entry."""
     return asyncio.run(door.answer_async(*given, **named))
 
 
-@pytest.fixture(params=[inline, on_loop])
-def answer(request: pytest.FixtureRequest) -> Answer:
+@pytest.fixture(params=[ToolExecutor.answer, on_loop], ids=["answer", "answer_async"])
+def answer(request: pytest.FixtureRequest) -> Any:
     """Each entry."""
-    entry: Answer = request.param
-    return entry
+    return request.param
 
 
 @pytest.fixture
@@ -113,7 +107,7 @@ def store() -> MemoryStore:
 
 def later(request: ApprovalRequest) -> bool:
     """Leave every question open."""
-    raise CallPostponed(f"ask about {request.params.text} tomorrow")
+    raise CallPostponed("the desk is asked")
 
 
 def texts(answers: tuple[ToolMessage, ...] | PendingAnswers) -> list[str]:
@@ -152,19 +146,13 @@ def test_calls_that_are_given_are_answered(answer: Answer) -> None:
     assert [event.reply for event in door.environment.session[ToolInvoked]] == ["r1"]
 
 
-@pytest.mark.parametrize(
-    "ids, names",
-    [
-        (("call", "call", "call"), ["call", "call_2", "call_3"]),
-        (("", "", "call"), ["call", "call_2", "call_3"]),
-        (("call", "call_2", "call"), ["call", "call_2", "call_3"]),
-    ],
-)
+@pytest.mark.parametrize("ids", [("call", "call", "call"), ("", "", "call"), ("call", "call_2", "call")])
 @pytest.mark.parametrize("effect", ["state", "external"])
 def test_calls_of_a_reply_that_have_one_id_are_different_calls(
-    answer: Answer, store: MemoryStore, ids: Sequence[str], names: list[str], effect: str
+    answer: Answer, store: MemoryStore, ids: Sequence[str], effect: str
 ) -> None:
     """Each runs once, also after a restart between them and with equal arguments; the messages have the given ids."""
+    names = ["call", "call_2", "call_3"]
     ran: list[str] = []
 
     def pay(params: Note, *, context: ToolContext) -> ToolResult[Note]:
@@ -240,7 +228,7 @@ def test_a_call_that_is_postponed_leaves_a_question(answer: Answer, store: Memor
         assert isinstance(waiting, PendingAnswers)
         assert [message.content for message in waiting.messages] == ["a", "c"]
         (question,) = waiting.questions
-        assert (question.call, question.reason) == (asked[1], "ask about b tomorrow")
+        assert (question.call, question.reason) == (asked[1], "the desk is asked")
         assert question.request is not None
         assert question.request.params == Note("b")
         assert [item.state for item in session.open_calls] == ["postponed"]
@@ -256,10 +244,9 @@ def test_a_mistake_is_raised_once_the_other_calls_have_ended(answer: Answer) -> 
     def nothing(params: Note, *, context: ToolContext) -> ToolResult[Note]:
         return ToolResult.ok(context.resources.get(Note))
 
-    door = executor(
-        tool("nothing", nothing), tool("note", echo), tool("pay", echo), policies=[ASKS_ABOUT_PAY], approver=later
-    )
-    asked: list[ToolCall] = [call("pay", "p", id="1"), call("nothing", "n", id="2"), call("note", "a", id="3")]
+    tools = tool("nothing", nothing), tool("note", echo), tool("pay", echo)
+    door = executor(*tools, policies=[ASKS_ABOUT_PAY], approver=later)
+    asked = [call("pay", "p", id="1"), call("nothing", "n", id="2"), call("note", "a", id="3")]
     with pytest.raises(UnboundResourceError):
         answer(door, asked, reply="r1")
     assert [event.call_id for event in door.environment.session[ToolInvoked] if event.success] == ["3"]
@@ -267,34 +254,24 @@ def test_a_mistake_is_raised_once_the_other_calls_have_ended(answer: Answer) -> 
 
 REPLY = [call("note", "a", id="1"), call("pay", "b", id="2"), call("note", "c", id="3")]
 
-Run = Callable[[ToolExecutor, Sequence[ToolCall]], tuple[ToolMessage, ...]]
+Run = Callable[..., tuple[ToolMessage, ...]]
 
 
-def blocking(run: ToolExecutor, calls: Sequence[ToolCall]) -> tuple[ToolMessage, ...]:
-    """One after the other."""
-    return run.execute_all(calls, reply="r1")
-
-
-def all_on_loop(run: ToolExecutor, calls: Sequence[ToolCall]) -> tuple[ToolMessage, ...]:
+def all_on_loop(run: ToolExecutor, calls: Sequence[ToolCall], **options: Any) -> tuple[ToolMessage, ...]:
     """On an event loop."""
-    return asyncio.run(run.execute_all_async(calls, reply="r1"))
+    return asyncio.run(run.execute_all_async(calls, **options))
 
 
-BOTH = pytest.mark.parametrize("run", [blocking, all_on_loop])
-
-
-def returns_later(request: ApprovalRequest) -> Approval:
-    """Leave the question open."""
-    return Approval.later("the desk is asked")
-
-
-def raises_postponed(request: ApprovalRequest) -> bool:
-    """Leave the question open by an exception."""
-    raise CallPostponed("the desk is asked")
+BOTH = pytest.mark.parametrize("run", [ToolExecutor.execute_all, all_on_loop])
 
 
 async def returns_later_async(request: ApprovalRequest) -> Approval:
     """Leave the question open on the event loop."""
+    return returns_later(request)
+
+
+def returns_later(request: ApprovalRequest) -> Approval:
+    """Leave the question open."""
     return Approval.later("the desk is asked")
 
 
@@ -315,21 +292,18 @@ def outcomes(session: Session) -> list[tuple[str, bool]]:
 
 @pytest.mark.requirement("S-05c", "S-12a")
 @BOTH
-@pytest.mark.parametrize("approver", [returns_later, raises_postponed, returns_later_async])
+@pytest.mark.parametrize("approver", [returns_later, later, returns_later_async])
 def test_the_message_of_a_call_whose_question_is_left_open_is_pending(
     run: Run, approver: Any, wording: Wording
 ) -> None:
     """It stands in its place and says that it waits; the others run, and the same reply answers it later."""
     session = Session()
-    messages = run(desk(approver, session), REPLY)
-    assert [(item.call_id, item.pending, item.success) for item in messages] == [
-        ("1", False, True),
-        ("2", True, False),
-        ("3", False, True),
-    ]
+    messages = run(desk(approver, session), REPLY, reply="r1")
+    assert [item.call_id for item in messages] == ["1", "2", "3"]
+    assert [(item.pending, item.success) for item in messages] == [(False, True), (True, False), (False, True)]
     assert messages[1].content == wording
     assert outcomes(session) == [("1", True), ("3", True)]
-    again = run(desk(yes, session), REPLY)
+    again = run(desk(yes, session), REPLY, reply="r1")
     assert [(item.pending, item.replayed) for item in again] == [(False, True), (False, False), (False, True)]
     assert outcomes(session) == [("1", True), ("3", True), ("2", True)]
 
@@ -349,17 +323,13 @@ def test_the_message_says_what_is_waited_for(wording: Wording) -> None:
     assert message.content == wording
 
 
-@pytest.mark.parametrize("name", ["execute_all", "execute_all_async"])
-def test_a_reply_without_a_name_is_not_repeated_while_a_call_waits(name: str) -> None:
+@BOTH
+def test_a_reply_without_a_name_is_not_repeated_while_a_call_waits(run: Run) -> None:
     """The calls that have run could not be answered, and the message of the one that waits would be lost."""
-
-    def run(desk: ToolExecutor) -> tuple[ToolMessage, ...]:
-        return desk.execute_all(REPLY) if name == "execute_all" else asyncio.run(desk.execute_all_async(REPLY))
-
     with Session.open(MemoryStore(clock=FakeClock()), "s") as session:
-        assert [message.pending for message in run(desk(returns_later, session))] == [False, True, False]
+        assert [message.pending for message in run(desk(returns_later, session), REPLY)] == [False, True, False]
         with pytest.raises(CallIdReusedError) as failure:
-            run(desk(yes, session))
+            run(desk(yes, session), REPLY)
         assert failure.value.call_id == "1"
         assert outcomes(session) == [("1", True), ("3", True)]
 

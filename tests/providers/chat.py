@@ -3,19 +3,9 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
-from tests.providers.wire import (
-    Json,
-    Refusal,
-    Reply,
-    check_answered,
-    check_schema,
-    check_tools,
-    only,
-    required,
-    same_item,
-)
+from tests.providers import wire
+from tests.providers.wire import Json, Refusal, Reply, only, required
 
 _FIELDS = "model messages tools tool_choice parallel_tool_calls temperature max_completion_tokens stream"
 
@@ -64,7 +54,7 @@ class Chat:
                         required(messages[position], "content", str)
                         answers.append(required(messages[position], "tool_call_id", str))
                         position += 1
-                    check_answered(calls, answers, where)
+                    wire.check_answered(calls, answers, where)
                 case "tool":
                     raise Refusal(
                         "messages with role 'tool' must be a response to a preceding message with 'tool_calls'.", where
@@ -82,8 +72,8 @@ class Chat:
             if tool.get("type") != "function":
                 raise Refusal(f"Invalid value: {tool.get('type')!r}.", f"tools[{position}].type")
             only(required(tool, "function", dict), "name description parameters strict", f"tools[{position}].function.")
-            check_schema(tool["function"].get("parameters"), f"tools[{position}].function.parameters")
-        check_tools(tools, [tool["function"].get("name") for tool in tools])
+            wire.check_schema(tool["function"].get("parameters"), f"tools[{position}].function.parameters")
+        wire.check_tools(tools, [tool["function"].get("name") for tool in tools])
 
     def _check_reply(self, message: Json, issued: dict[str, Json], where: str) -> list[str]:
         calls: list[Json] = message.get("tool_calls") or []
@@ -92,29 +82,22 @@ class Chat:
             return []
         known = issued.get(calls[0].get("id", ""))
         # The text of arguments may be written anew, with other blanks.
-        same_item(_decoded(message), None if known is None else _decoded(known), where)
+        wire.same_item(_decoded(message), None if known is None else _decoded(known), where)
         return [required(call, "id", str) for call in calls]
 
     def response(self, reply: Reply, tag: str, body: Json) -> tuple[Json, dict[str, Json]]:
         """As `Api`."""
         message: Json = {"role": "assistant", "content": reply.text or None, "refusal": None, "annotations": []}
-        if reply.calls:
-            message["tool_calls"] = [
-                {"id": f"call_{tag}_{number}", "type": "function", "function": _function(name, arguments)}
-                for number, (name, arguments) in enumerate(reply.calls)
-            ]
+        functions = [{"name": name, "arguments": json.dumps(arguments)} for name, arguments in reply.calls]
+        if functions:
+            calls = enumerate(functions)
+            message["tool_calls"] = [{"id": f"call_{tag}_{n}", "type": "function", "function": it} for n, it in calls]
         finish = "tool_calls" if reply.calls else "stop"
-        response: dict[str, Any] = {
-            "id": f"chatcmpl-{tag}",
-            "object": "chat.completion",
-            "created": 1,
-            "model": body["model"],
-            "choices": [{"index": 0, "message": message, "logprobs": None, "finish_reason": finish}],
-            "usage": {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2},
-            "service_tier": "default",
-        }
-        first = f"call_{tag}_0"
-        return response, {first: message} if reply.calls else {}
+        choices = [{"index": 0, "message": message, "logprobs": None, "finish_reason": finish}]
+        usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
+        response = {"id": f"chatcmpl-{tag}", "object": "chat.completion", "created": 1, "model": body["model"]}
+        response |= {"choices": choices, "usage": usage, "service_tier": "default"}
+        return response, {f"call_{tag}_0": message} if reply.calls else {}
 
     def error(self, refusal: Refusal) -> Json:
         """As `Api`."""
@@ -130,7 +113,3 @@ def _decoded(message: Json) -> Json:
     functions = [(call, call["function"]) for call in message["tool_calls"]]
     calls = [{**call, "function": {**said, "arguments": json.loads(said["arguments"])}} for call, said in functions]
     return {**message, "tool_calls": calls}
-
-
-def _function(name: str, arguments: Json) -> Json:
-    return {"name": name, "arguments": json.dumps(arguments)}

@@ -70,9 +70,9 @@ class Run:
     payments: list[list[Any]]
     notes: list[str]
     still_open: list[str]
-    lines: dict[str, int] = field(compare=False)
-    library: dict[str, int] = field(compare=False)
-    points: dict[str, int] = field(compare=False)
+    lines: dict[str, int] = field(compare=False, default_factory=dict[str, int])
+    library: dict[str, int] = field(compare=False, default_factory=dict[str, int])
+    points: dict[str, int] = field(compare=False, default_factory=dict[str, int])
 
 
 class Forge:
@@ -102,15 +102,9 @@ class Forge:
 @contextmanager
 def running(environment: dict[str, str]) -> Generator[Forge]:
     """A forge, while the block runs, whose programs find the providers by environment variables."""
-    with subprocess.Popen(
-        [sys.executable, "-m", "tests.providers.forge"],
-        cwd=ROOT,
-        env={**os.environ, **environment},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        encoding="utf-8",
-    ) as process:
+    line, env = [sys.executable, "-m", "tests.providers.forge"], {**os.environ, **environment}
+    pipe = subprocess.PIPE
+    with subprocess.Popen(line, cwd=ROOT, env=env, stdin=pipe, stdout=pipe, text=True, encoding="utf-8") as process:
         yield Forge(process)
         assert process.stdin is not None
         process.stdin.close()
@@ -168,20 +162,14 @@ def _run(
 def _found(program: Program, names: dict[str, Any], output: str) -> Run:
     with store.open(program.url) as kept_in, Session.open(kept_in, program.session) as session:
         parts = session[ConversationPart].all()
+        paid = [event for event in session[ToolInvoked] if event.name == "pay"]
         start = max((place for place, part in enumerate(parts) if part.restarts), default=0)
         return Run(
             output=output,
             messages=[_comparable(message) for part in parts[start:] for message in part.messages],
-            payments=[
-                [event.params["number"], event.success, event.result.message]
-                for event in session[ToolInvoked]
-                if event.name == "pay"
-            ],
+            payments=[[each.params["number"], each.success, each.result.message] for each in paid],
             notes=[item.text for item in session[names["Note"]].all()],
             still_open=[item.state for item in session.open_calls],
-            lines={},
-            library={},
-            points={},
         )
 
 
@@ -204,18 +192,12 @@ def _traced(file: str, library: Collection[str], reach: Callable[[int | str], No
 
     def inside(frame: FrameType, event: str, arg: object) -> Any:
         if event == "line":
-            reach(frame.f_lineno)
+            own, path = frame.f_lineno, frame.f_code.co_filename
+            reach(own if path == file else f"{Path(path).name}:{own}")
         return inside
 
-    def inside_library(frame: FrameType, event: str, arg: object) -> Any:
-        if event == "line":
-            reach(f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}")
-        return inside_library
-
     def outside(frame: FrameType, event: str, arg: object) -> Any:
-        if frame.f_code.co_filename == file:
-            return inside
-        return inside_library if frame.f_code.co_filename in library else None
+        return inside if frame.f_code.co_filename in (file, *library) else None
 
     threading.settrace(outside)
     sys.settrace(outside)

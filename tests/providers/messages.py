@@ -2,18 +2,9 @@
 
 from __future__ import annotations
 
+from tests.providers import wire
 from tests.providers.chat import bearer
-from tests.providers.wire import (
-    Json,
-    Refusal,
-    Reply,
-    check_answered,
-    check_schema,
-    check_tools,
-    only,
-    required,
-    same_item,
-)
+from tests.providers.wire import Json, Refusal, Reply, only, required
 
 _FIELDS = "model max_tokens messages system tools tool_choice stop_sequences stream"
 _BLOCKS = {
@@ -84,14 +75,14 @@ class Messages:
             required(block, "content", str)
             if not isinstance(block.get("is_error", False), bool):
                 raise Refusal(f"{where}: is_error: Input should be a valid boolean")
-        check_answered(asked, [required(block, "tool_use_id", str) for block in results], where)
+        wire.check_answered(asked, [required(block, "tool_use_id", str) for block in results], where)
 
     def _check_reply(self, blocks: list[Json], issued: dict[str, Json], where: str) -> list[str]:
         calls = [block for block in blocks if block["type"] == "tool_use"]
         for block in calls:
             if not isinstance(block.get("input"), dict):
                 raise Refusal(f"{where}.content.tool_use.input: Input should be a valid dictionary")
-            same_item(block, issued.get(required(block, "id", str)), where)
+            wire.same_item(block, issued.get(required(block, "id", str)), where)
         if any(block["type"] == "tool_result" for block in blocks):
             raise Refusal(f"{where}: `tool_result` blocks can only be in `user` messages")
         return [block["id"] for block in calls]
@@ -100,32 +91,18 @@ class Messages:
         tools: list[Json] = body.get("tools", [])
         for position, tool in enumerate(tools):
             only(tool, "name description input_schema strict input_examples cache_control type", f"tools.{position}.")
-            check_schema(tool.get("input_schema"), f"tools.{position}.input_schema")
-        check_tools(tools, [tool.get("name") for tool in tools])
+            wire.check_schema(tool.get("input_schema"), f"tools.{position}.input_schema")
+        wire.check_tools(tools, [tool.get("name") for tool in tools])
 
     def response(self, reply: Reply, tag: str, body: Json) -> tuple[Json, dict[str, Json]]:
         """As `Api`."""
         content: list[Json] = [{"type": "text", "text": reply.text, "citations": None}] if reply.text else []
-        calls = [
-            {
-                "type": "tool_use",
-                "id": f"toolu_{tag}_{number}",
-                "name": name,
-                "input": arguments,
-                "caller": {"type": "direct"},
-            }
-            for number, (name, arguments) in enumerate(reply.calls)
-        ]
-        response = {
-            "id": f"msg_{tag}",
-            "type": "message",
-            "role": "assistant",
-            "model": body["model"],
-            "content": [*content, *calls],
-            "stop_reason": "tool_use" if calls else "end_turn",
-            "stop_sequence": None,
-            "usage": {"input_tokens": 1, "output_tokens": 1},
-        }
+        said = {"type": "tool_use", "caller": {"type": "direct"}}
+        asked = enumerate(reply.calls)
+        calls = [{**said, "id": f"toolu_{tag}_{n}", "name": name, "input": given} for n, (name, given) in asked]
+        response = {"id": f"msg_{tag}", "type": "message", "role": "assistant", "model": body["model"]}
+        response |= {"stop_reason": "tool_use" if calls else "end_turn", "stop_sequence": None}
+        response |= {"content": [*content, *calls], "usage": {"input_tokens": 1, "output_tokens": 1}}
         return response, {str(call["id"]): call for call in calls}
 
     def error(self, refusal: Refusal) -> Json:

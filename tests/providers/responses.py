@@ -3,20 +3,10 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
+from tests.providers import wire
 from tests.providers.chat import bearer, openai_error
-from tests.providers.wire import (
-    Json,
-    Refusal,
-    Reply,
-    check_answered,
-    check_schema,
-    check_tools,
-    only,
-    required,
-    same_item,
-)
+from tests.providers.wire import Json, Refusal, Reply, only, required
 
 _FIELDS = (
     "model input instructions tools tool_choice parallel_tool_calls temperature max_output_tokens store include stream"
@@ -47,7 +37,7 @@ class Responses:
         while position < len(items):
             end = position
             while end < len(items) and _is_own(items[end]):
-                same_item(items[end], issued.get(items[end].get("id", "")), f"input[{end}]")
+                wire.same_item(items[end], issued.get(items[end].get("id", "")), f"input[{end}]")
                 end += 1
             if end > position:
                 count += 1
@@ -59,7 +49,7 @@ class Responses:
                 required(items[end], "output", str)
                 answered.append(required(items[end], "call_id", str))
                 end += 1
-            check_answered(asked, answered, "input")
+            wire.check_answered(asked, answered, "input")
             if end == position:
                 self._check_question(items[position], f"input[{position}]")
                 end += 1
@@ -97,9 +87,9 @@ class Responses:
             only(tool, "type name description parameters strict", f"{where}.")
             if tool.get("type") != "function":
                 raise Refusal(f"Invalid value: {tool.get('type')!r}.", f"{where}.type")
-            check_schema(tool.get("parameters"), f"{where}.parameters")
+            wire.check_schema(tool.get("parameters"), f"{where}.parameters")
             required(tool, "strict", bool)
-        check_tools(tools, [tool.get("name") for tool in tools])
+        wire.check_tools(tools, [tool.get("name") for tool in tools])
 
     def response(self, reply: Reply, tag: str, body: Json) -> tuple[Json, dict[str, Json]]:
         """As `Api`."""
@@ -108,31 +98,13 @@ class Responses:
             content: Json = {"type": "output_text", "text": reply.text, "annotations": [], "logprobs": []}
             message = {"type": "message", "id": f"msg_{tag}", "role": "assistant", "status": "completed"}
             output.append({**message, "content": [content]})
-        output += [
-            {
-                "type": "function_call",
-                "id": f"fc_{tag}_{number}",
-                "call_id": f"call_{tag}_{number}",
-                "name": name,
-                "arguments": json.dumps(arguments),
-                "status": "completed",
-            }
-            for number, (name, arguments) in enumerate(reply.calls)
-        ]
-        response: dict[str, Any] = {
-            "id": f"resp_{tag}",
-            "object": "response",
-            "created_at": 1,
-            "status": "completed",
-            "error": None,
-            "incomplete_details": None,
-            "instructions": body.get("instructions"),
-            "model": body["model"],
-            "output": output,
-            "parallel_tool_calls": True,
-            "tool_choice": "auto",
-            "tools": body.get("tools", []),
-        }
+        for n, (name, arguments) in enumerate(reply.calls):
+            call = {"type": "function_call", "id": f"fc_{tag}_{n}", "call_id": f"call_{tag}_{n}", "status": "completed"}
+            output.append({**call, "name": name, "arguments": json.dumps(arguments)})
+        response: Json = {"id": f"resp_{tag}", "object": "response", "created_at": 1, "status": "completed"}
+        response |= {"error": None, "incomplete_details": None, "output": output, "model": body["model"]}
+        response |= {"instructions": body.get("instructions"), "tools": body.get("tools", [])}
+        response |= {"parallel_tool_calls": True, "tool_choice": "auto"}
         return response, {item["id"]: item for item in output}
 
     def error(self, refusal: Refusal) -> Json:

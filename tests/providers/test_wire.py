@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -19,13 +18,8 @@ SCHEMA: Json = {"type": "object", "properties": {}}
 KEY = {"authorization": "Bearer none", "anthropic-version": "2026-10-21"}
 
 
-@dataclass(frozen=True)
-class Case:
-    """A change of a valid request, and what the answer says; `None` if the request is valid all the same."""
-
-    name: str
-    change: Callable[[Json], object]
-    says: str | None
+Cases = dict[str, tuple[Callable[[Json], object], str | None]]
+"""Changes of a valid request, and what the answer says; `None` if the request is valid all the same."""
 
 
 def chat_request(reply: Json | None) -> Json:
@@ -61,65 +55,54 @@ def messages_request(reply: Json | None) -> Json:
     return {"model": "m", "max_tokens": 5, "system": "Pay.", "messages": messages, "tools": tools}
 
 
-CHAT: list[Case] = [
-    Case("valid", lambda body: body, None),
-    Case("a new field in the reply", lambda body: body["messages"][2].update(later=1), None),
-    Case("an unknown parameter", lambda body: body.update(question=1), "Unknown parameter: 'question'"),
-    Case("no model", lambda body: body.pop("model"), "Missing required parameter: 'model'"),
-    Case("an unknown role", lambda body: body["messages"][1].update(role="person"), "Invalid value: 'person'"),
-    Case("a call without an answer", lambda body: body["messages"].pop(), "have no answer: call_1_1"),
-    Case("two answers", lambda body: body["messages"].append(body["messages"][3]), "two answers"),
-    Case("an answer first", lambda body: body["messages"].insert(0, body["messages"].pop()), "must be a response"),
-    Case(
-        "something between call and answer",
-        lambda body: body["messages"].insert(3, {"role": "user", "content": "Wait."}),
-        "have no answer: call_1_0, call_1_1",
-    ),
-    Case("a changed reply", lambda body: body["messages"][2].update(content="x"), "not what the model has sent"),
-    Case("the model's word last", lambda body: body["messages"].append(said(body)), "The last message is the model's"),
-    Case("no schema", lambda body: body["tools"][0]["function"].pop("parameters"), "Invalid schema"),
-    Case("two tools of a name", lambda body: body["tools"].append(body["tools"][0]), "must be unique"),
-    Case("an invalid name", lambda body: body["tools"][0]["function"].update(name="pay it"), "Invalid name"),
-    Case("the form of another API", lambda body: body["tools"][0].update(name="pay"), "Unknown parameter"),
-]
+WAIT, TEXT = {"role": "user", "content": "Wait."}, {"type": "text", "text": "Here."}
+CHAT: Cases = {
+    "valid": (lambda body: body, None),
+    "a new field in the reply": (lambda body: body["messages"][2].update(later=1), None),
+    "an unknown parameter": (lambda body: body.update(question=1), "Unknown parameter: 'question'"),
+    "no model": (lambda body: body.pop("model"), "Missing required parameter: 'model'"),
+    "an unknown role": (lambda body: body["messages"][1].update(role="person"), "Invalid value: 'person'"),
+    "a call without an answer": (lambda body: body["messages"].pop(), "have no answer: call_1_1"),
+    "two answers": (lambda body: body["messages"].append(body["messages"][3]), "two answers"),
+    "an answer first": (lambda body: body["messages"].insert(0, body["messages"].pop()), "must be a response"),
+    "something between": (lambda body: body["messages"].insert(3, WAIT), "have no answer: call_1_0, call_1_1"),
+    "a changed reply": (lambda body: body["messages"][2].update(content="x"), "not what the model has sent"),
+    "the model's word last": (lambda body: body["messages"].append(said(body)), "The last message is the model's"),
+    "no schema": (lambda body: body["tools"][0]["function"].pop("parameters"), "Invalid schema"),
+    "two tools of a name": (lambda body: body["tools"].append(body["tools"][0]), "must be unique"),
+    "an invalid name": (lambda body: body["tools"][0]["function"].update(name="pay it"), "Invalid name"),
+    "the form of another API": (lambda body: body["tools"][0].update(name="pay"), "Unknown parameter"),
+}
 
-RESPONSES: list[Case] = [
-    Case("valid", lambda body: body, None),
-    Case("a new field in the reply", lambda body: body["input"][1].update(later=1), None),
-    Case("an unknown parameter", lambda body: body.update(messages=[]), "Unknown parameter: 'messages'"),
-    Case("a call without an answer", lambda body: body["input"].pop(), "have no answer: call_1_1"),
-    Case("two answers", lambda body: body["input"].append(body["input"][-1]), "two answers"),
-    Case("an answer first", lambda body: body["input"].insert(0, body["input"].pop()), "belong to no call"),
-    Case("an item of another reply", lambda body: body["input"][2].update(id="msg_9"), "was not found"),
-    Case("a changed item", lambda body: body["input"][3].update(arguments="{}"), "not what the model has sent"),
-    Case("reasoning left out", lambda body: body["input"].pop(1), "without its required 'reasoning' item: 'rs_1'"),
-    Case("a role of another API", lambda body: body["input"][-1].update(role="tool"), "Unknown parameter"),
-    Case("no strict", lambda body: body["tools"][0].pop("strict"), "Missing required parameter: 'strict'"),
-    Case("no schema", lambda body: body["tools"][0].pop("parameters"), "Invalid schema"),
-]
+RESPONSES: Cases = {
+    "valid": (lambda body: body, None),
+    "a new field in the reply": (lambda body: body["input"][1].update(later=1), None),
+    "an unknown parameter": (lambda body: body.update(messages=[]), "Unknown parameter: 'messages'"),
+    "a call without an answer": (lambda body: body["input"].pop(), "have no answer: call_1_1"),
+    "two answers": (lambda body: body["input"].append(body["input"][-1]), "two answers"),
+    "an answer first": (lambda body: body["input"].insert(0, body["input"].pop()), "belong to no call"),
+    "an item of another reply": (lambda body: body["input"][2].update(id="msg_9"), "was not found"),
+    "a changed item": (lambda body: body["input"][3].update(arguments="{}"), "not what the model has sent"),
+    "reasoning left out": (lambda body: body["input"].pop(1), "without its required 'reasoning' item: 'rs_1'"),
+    "a role of another API": (lambda body: body["input"][-1].update(role="tool"), "Unknown parameter"),
+    "no strict": (lambda body: body["tools"][0].pop("strict"), "Missing required parameter: 'strict'"),
+    "no schema": (lambda body: body["tools"][0].pop("parameters"), "Invalid schema"),
+}
 
-MESSAGES: list[Case] = [
-    Case("valid", lambda body: body, None),
-    Case("an unknown parameter", lambda body: body.update(temperature=1), "Unknown parameter: 'temperature'"),
-    Case("no limit", lambda body: body.pop("max_tokens"), "Missing required parameter: 'max_tokens'"),
-    Case("the model first", lambda body: body["messages"].pop(0), "first message must use"),
-    Case("a call without an answer", lambda body: body["messages"][2]["content"].pop(), "have no answer: toolu_1_1"),
-    Case(
-        "the answers in two messages",
-        lambda body: body["messages"].append({"role": "user", "content": [body["messages"][2]["content"].pop()]}),
-        "have no answer: toolu_1_1",
-    ),
-    Case(
-        "text before the answers",
-        lambda body: body["messages"][2]["content"].insert(0, {"type": "text", "text": "Here."}),
-        "must come first",
-    ),
-    Case("no answers", lambda body: body["messages"][2].update(content=[]), "must have non-empty content"),
-    Case("the reply as it came", lambda body: body["messages"][1].update(id="msg_1"), "Unknown parameter"),
-    Case("an unknown block", lambda body: body["messages"][1]["content"][0].update(type="x"), "is not expected"),
-    Case("a role of another API", lambda body: body["messages"][2].update(role="tool"), "'user' or 'assistant'"),
-    Case("no schema", lambda body: body["tools"][0].pop("input_schema"), "Invalid schema"),
-]
+MESSAGES: Cases = {
+    "valid": (lambda body: body, None),
+    "an unknown parameter": (lambda body: body.update(temperature=1), "Unknown parameter: 'temperature'"),
+    "no limit": (lambda body: body.pop("max_tokens"), "Missing required parameter: 'max_tokens'"),
+    "the model first": (lambda body: body["messages"].pop(0), "first message must use"),
+    "a call without an answer": (lambda body: body["messages"][2]["content"].pop(), "have no answer: toolu_1_1"),
+    "answers in two messages": (lambda body: body["messages"].append(rest(body)), "have no answer: toolu_1_1"),
+    "text before the answers": (lambda body: body["messages"][2]["content"].insert(0, TEXT), "must come first"),
+    "no answers": (lambda body: body["messages"][2].update(content=[]), "must have non-empty content"),
+    "the reply as it came": (lambda body: body["messages"][1].update(id="msg_1"), "Unknown parameter"),
+    "an unknown block": (lambda body: body["messages"][1]["content"][0].update(type="x"), "is not expected"),
+    "a role of another API": (lambda body: body["messages"][2].update(role="tool"), "'user' or 'assistant'"),
+    "no schema": (lambda body: body["tools"][0].pop("input_schema"), "Invalid schema"),
+}
 
 
 def said(body: Json) -> Json:
@@ -127,38 +110,48 @@ def said(body: Json) -> Json:
     return {"role": "assistant", "content": f"{len(body['messages'])} messages"}
 
 
+def rest(body: Json) -> Json:
+    """The last answer, which is taken out of its message."""
+    return {"role": "user", "content": [body["messages"][2]["content"].pop()]}
+
+
 def posted(provider: Provider, body: Any, headers: dict[str, str] | None = None) -> tuple[int, Json]:
     """What a request is answered."""
     return provider.respond(provider.apis[0].path, KEY if headers is None else headers, json.dumps(body).encode())
 
 
-@pytest.mark.parametrize(
-    "api, request_of, case",
-    [
-        *((Chat(), chat_request, case) for case in CHAT),
-        *((Responses(), responses_request, case) for case in RESPONSES),
-        *((Messages(), messages_request, case) for case in MESSAGES),
-    ],
-    ids=lambda value: value.name if isinstance(value, Case) else type(value).__name__,
-)
-def test_a_request_is_taken_or_refused(api: Api, request_of: Callable[[Json | None], Json], case: Case) -> None:
+Request = Callable[[Json | None], Json]
+APIS: list[tuple[Api, Request, Cases]] = [
+    (Chat(), chat_request, CHAT),
+    (Responses(), responses_request, RESPONSES),
+    (Messages(), messages_request, MESSAGES),
+]
+CASES: dict[str, tuple[Api, Request, Callable[[Json], object], str | None]] = {
+    f"{type(api).__name__}, {name}": (api, request_of, *case)
+    for api, request_of, cases in APIS
+    for name, case in cases.items()
+}
+
+
+@pytest.mark.parametrize("api, request_of, change, says", CASES.values(), ids=CASES)
+def test_a_request_is_taken_or_refused(
+    api: Api, request_of: Request, change: Callable[[Json], object], says: str | None
+) -> None:
     """With status 400, in the form of the API; what was refused is listed."""
     provider = Provider((api,))
     status, reply = posted(provider, request_of(None))
     assert status == 200
     body = copy.deepcopy(request_of(reply))
-    case.change(body)
+    change(body)
     status, answer = posted(provider, body)
-    assert (status, bool(provider.refusals)) == ((200, False) if case.says is None else (400, True))
-    if case.says is not None:
-        assert case.says in answer["error"]["message"]
+    assert (status, bool(provider.refusals)) == ((200, False) if says is None else (400, True))
+    if says is not None:
+        assert says in answer["error"]["message"]
         assert answer["error"]["type"] == "invalid_request_error"
 
 
-@pytest.mark.parametrize(
-    "api, request_of", [(Chat(), chat_request), (Responses(), responses_request), (Messages(), messages_request)]
-)
-def test_the_same_request_gets_the_same_reply(api: Api, request_of: Callable[[Json | None], Json]) -> None:
+@pytest.mark.parametrize("api, request_of", [row[:2] for row in APIS])
+def test_the_same_request_gets_the_same_reply(api: Api, request_of: Request) -> None:
     """Unless each response is to have ids of its own. After the last reply of the script there is none."""
     provider = Provider((api,))
     first = posted(provider, request_of(None))

@@ -109,12 +109,8 @@ class Provider:
 
     def environment(self) -> dict[str, str]:
         """The environment variables by which the SDKs find it."""
-        return {
-            "OPENAI_API_KEY": "none",
-            "OPENAI_BASE_URL": f"{self.url}/v1",
-            "ANTHROPIC_API_KEY": "none",
-            "ANTHROPIC_BASE_URL": self.url,
-        }
+        keys = dict.fromkeys(("OPENAI_API_KEY", "ANTHROPIC_API_KEY"), "none")
+        return {**keys, "OPENAI_BASE_URL": f"{self.url}/v1", "ANTHROPIC_BASE_URL": self.url}
 
     def respond(self, path: str, headers: dict[str, str], data: bytes) -> tuple[int, Json]:
         """The status and the body of a response."""
@@ -162,10 +158,9 @@ def serving(*apis: Api, fresh_ids: bool = False) -> Generator[Provider]:
             status, body = provider.respond(self.path, headers, data)
             answer = json.dumps(body).encode()
             self.send_response(status)
-            self.send_header("content-type", "application/json")
-            self.send_header("content-length", str(len(answer)))
-            self.send_header("connection", "close")
-            self.send_header("x-should-retry", "false")
+            said = {"content-type": "application/json", "connection": "close", "x-should-retry": "false"}
+            for name, value in {**said, "content-length": str(len(answer))}.items():
+                self.send_header(name, value)
             self.end_headers()
             self.wfile.write(answer)
 

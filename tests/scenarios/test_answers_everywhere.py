@@ -48,17 +48,15 @@ def cancelled() -> Approval:
 
 
 YES: Reply = lambda: Approval(approved=True)  # noqa: E731 - a value of the table
-ANSWERS: dict[str, tuple[Reply, list[tuple[str, bool, bool]], list[tuple[str, bool, bool]]]] = {
-    "yes": (YES, [("pay", True, True), ("note", True, True), ("send", True, True)], []),
-    "no": (
-        lambda: Approval(approved=False, reason="too dear"),
-        [("pay", False, True), ("note", True, True), ("send", True, True)],
-        [],
-    ),
-    "later": (Approval.later, [("note", True, True), ("send", True, True)], [("pay", True, True)]),
-    "exception": (fails, [("pay", False, False), ("note", True, True), ("send", True, True)], []),
-    "exit": (exits, [], [("pay", True, True), ("note", True, True), ("send", True, True)]),
-    "cancelled": (cancelled, [("pay", False, False), ("note", True, True), ("send", True, True)], []),
+Record = tuple[str, bool, bool]
+OTHERS: list[Record] = [("note", True, True), ("send", True, True)]
+ANSWERS: dict[str, tuple[Reply, list[Record], list[Record]]] = {
+    "yes": (YES, [("pay", True, True), *OTHERS], []),
+    "no": (lambda: Approval(approved=False, reason="too dear"), [("pay", False, True), *OTHERS], []),
+    "later": (Approval.later, OTHERS, [("pay", True, True)]),
+    "exception": (fails, [("pay", False, False), *OTHERS], []),
+    "exit": (exits, [], [("pay", True, True), *OTHERS]),
+    "cancelled": (cancelled, [("pay", False, False), *OTHERS], []),
 }
 """How a question is answered; the records of the run: tool, success, final; and those that a resumed run adds by a yes.
 
@@ -85,36 +83,10 @@ def send(text: str) -> str:
 
 
 ASKS_ABOUT_PAY = Decides(lambda tool, _: PolicyDecision.ask("sure?") if tool.name == "pay" else PolicyDecision.allow())
-PROMPT: Prompt[Any] = Prompt(
-    PromptTemplate(
-        ns="tests",
-        key="desk",
-        sections=[ToolsSection(title="Desk", tools=[pay, note, send], policies=[ASKS_ABOUT_PAY])],
-    )
-)
+DESK = ToolsSection(title="Desk", tools=[pay, note, send], policies=[ASKS_ABOUT_PAY])
+PROMPT: Prompt[Any] = Prompt(PromptTemplate(ns="tests", key="desk", sections=[DESK]))
 AGENT = "---\nname: desk\ntools: [pay, note, send]\n---\nYou work.\n"
-TOOLS = """
-from handrail import tool
-
-
-def pay(text: str) -> str:
-    "Pay."
-    return f"paid {text}"
-
-
-def note(text: str) -> str:
-    "Note."
-    return f"noted {text}"
-
-
-@tool(effect="external")
-def send(text: str) -> str:
-    "Send."
-    return f"sent {text}"
-
-
-TOOLS = [pay, note, send]
-"""
+TOOLS = f"from {__name__} import note, pay, send\n\nTOOLS = [pay, note, send]\n"
 
 
 def says(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -14,9 +11,9 @@ from handrail.adapters.tool_executor import ToolExecutor
 from handrail.filesystem import Filesystem
 from handrail.limits import TokenUsage
 from handrail.prompt import ToolExample
-from handrail.runtime import Step, ToolCall, ToolMessage
+from handrail.runtime import Step, ToolCall
 from handrail.testing import Call, Reply, Script
-from tests.kit import Kept, Note, both_ways, events, executor, files, scribble, tool
+from tests.kit import Kept, Note, Run, both_ways, events, executor, files, scribble, tool
 from tests.scenarios.doors import Door, every_door
 from tests.wording import Wording
 
@@ -24,46 +21,34 @@ GOOD = '{"text": "good"}'
 COUNTED = TokenUsage(1, 1)  # or PydanticAI's fake model counts for itself, and stumbles over the arguments
 
 
-@dataclass(frozen=True, slots=True)
-class Bad:
-    """A call that must be refused.
-
-    Attributes:
-        arguments: the text that it sent.
-        name: the tool that it named.
-        refused_at: the step that refuses it.
-    """
-
-    arguments: str = GOOD
-    name: str = "write"
-    refused_at: Step = Step.PARSE
-
-
+ARGUMENTS = {
+    "malformed": '{"text": ',
+    "array": '["a"]',
+    "unknown field": '{"text": "a", "txet": 1}',
+    "wrong type": '{"text": 7}',
+    "missing field": "{}",
+    "NaN": '{"text": NaN}',
+    "10 MB": json.dumps({"text": "x" * 10_000_000}),
+    "deep nesting": '{"text": ' + "[" * 100_000 + "]" * 100_000 + "}",
+    "escaped surrogate": '{"text": "\\ud800"}',
+    "raw surrogate": '{"text": "\ud800"}',
+    "surrogate in a key": '{"\\ud800": 1}',
+    "a key twice": '{"text": "a", "text": "b"}',
+    "null": "null",
+    "a string": '"text"',
+    "blanks": "  ",
+    "byte order mark": "\ufeff" + GOOD,
+    "two objects": GOOD + GOOD,
+    "long number": '{"text": 1' + "0" * 5_000 + "}",
+    "infinite number": '{"text": 1e999999}',
+    "endless key": json.dumps({"text": "a", "k" * 500_000: 1}),
+}
+NAMES = {"unknown tool": "wriet", "surrogate in a name": "\ud800", "endless name": "write" * 1_000_000}
 ROWS = [
-    pytest.param(Bad('{"text": '), id="malformed"),
-    pytest.param(Bad('["a"]'), id="array"),
-    pytest.param(Bad(name="wriet", refused_at=Step.LOOK_UP), id="unknown tool"),
-    pytest.param(Bad('{"text": "a", "txet": 1}'), id="unknown field"),
-    pytest.param(Bad('{"text": 7}'), id="wrong type"),
-    pytest.param(Bad("{}"), id="missing field"),
-    pytest.param(Bad('{"text": NaN}'), id="NaN"),
-    pytest.param(Bad(json.dumps({"text": "x" * 10_000_000})), id="10 MB"),
-    pytest.param(Bad('{"text": ' + "[" * 100_000 + "]" * 100_000 + "}"), id="deep nesting"),
-    pytest.param(Bad('{"text": "\\ud800"}'), id="escaped surrogate"),
-    pytest.param(Bad('{"text": "\ud800"}'), id="raw surrogate"),
-    pytest.param(Bad('{"\\ud800": 1}'), id="surrogate in a key"),
-    pytest.param(Bad(name="\ud800", refused_at=Step.LOOK_UP), id="surrogate in a name"),
-    pytest.param(Bad(name="write" * 1_000_000, refused_at=Step.LOOK_UP), id="endless name"),
-    pytest.param(Bad('{"text": "a", "text": "b"}'), id="a key twice"),
-    pytest.param(Bad("null"), id="null"),
-    pytest.param(Bad('"text"'), id="a string"),
-    pytest.param(Bad("  "), id="blanks"),
-    pytest.param(Bad("\ufeff" + GOOD), id="byte order mark"),
-    pytest.param(Bad(GOOD + GOOD), id="two objects"),
-    pytest.param(Bad('{"text": 1' + "0" * 5_000 + "}"), id="long number"),
-    pytest.param(Bad('{"text": 1e999999}'), id="infinite number"),
-    pytest.param(Bad(json.dumps({"text": "a", "k" * 500_000: 1})), id="endless key"),
+    *(pytest.param("write", text, Step.PARSE, id=name) for name, text in ARGUMENTS.items()),
+    *(pytest.param(tool_name, GOOD, Step.LOOK_UP, id=name) for name, tool_name in NAMES.items()),
 ]
+"""The tool that a call names, the text that it sends, and the step that refuses it."""
 
 
 def _executor(**options: Any) -> ToolExecutor:
@@ -71,22 +56,21 @@ def _executor(**options: Any) -> ToolExecutor:
     return executor(tool("write", scribble, examples=(hint,)), resources={Filesystem: files(note="before")}, **options)
 
 
-BADS: list[Bad] = [cast("Bad", row.values[0]) for row in ROWS]  # `ParameterSet` does not say what it holds
-
-
 @every_door
 @pytest.mark.requirement("M-06a", "M-06b", "M-06c", "M-06d", "M-06e", "M-06f", "M-06g", "M-06h", "M-06i", "M-06j")
-@pytest.mark.parametrize("bad", ROWS)
-def test_bad_input_is_answered_and_the_run_goes_on(door: Door, bad: Bad, wording: Wording) -> None:
+@pytest.mark.parametrize("name, arguments, refused_at", ROWS)
+def test_bad_input_is_answered_and_the_run_goes_on(
+    door: Door, name: str, arguments: str, refused_at: Step, wording: Wording
+) -> None:
     """The call before it and the call after it are carried out; it changes nothing, and is recorded once."""
     desk = _executor()
-    asked = [Call("write", GOOD), Call(bad.name, bad.arguments), Call("write", GOOD)]
+    asked = [Call("write", GOOD), Call(name, arguments), Call("write", GOOD)]
     script = Script([*(Reply(calls=[call], usage=COUNTED) for call in asked), Reply(text="Done.", usage=COUNTED)])
     first, answer, last = door.play(script, desk)
     assert (first.success, answer.success, last.success) == (True, False, True)
     assert answer.content == wording
     assert answer.content.encode()
-    assert [event.refused_at for event in events(desk)] == [None, bad.refused_at, None]
+    assert [event.refused_at for event in events(desk)] == [None, refused_at, None]
     assert len(desk.environment.session[Kept]) == 2
     assert desk.environment.session.turn.queue == []
 
@@ -105,27 +89,25 @@ def _deep() -> dict[str, Any]:
     return {"text": value}
 
 
-OBJECTS: list[Any] = [
-    pytest.param(None, id="None"),
-    pytest.param(5, id="a number"),
-    pytest.param(["a"], id="a list"),
-    pytest.param(b'{"text": "\xff\xfe"}', id="bytes that are no UTF-8"),
-    pytest.param({"text": b"abc"}, id="bytes for text"),
-    pytest.param({"text": float("nan")}, id="NaN"),
-    pytest.param({"text": "\ud800"}, id="surrogate"),
-    pytest.param({5: "a"}, id="a key that is no string"),
-    pytest.param({"text": object()}, id="an object"),
-    pytest.param({"text": "x" * 10_000_000}, id="10 MB"),
-    pytest.param(Circular(), id="circular"),
-    pytest.param(_deep(), id="deep nesting"),
-]
+OBJECTS: dict[str, Any] = {
+    "None": None,
+    "a number": 5,
+    "a list": ["a"],
+    "bytes that are no UTF-8": b'{"text": "\xff\xfe"}',
+    "bytes for text": {"text": b"abc"},
+    "NaN": {"text": float("nan")},
+    "surrogate": {"text": "\ud800"},
+    "a key that is no string": {5: "a"},
+    "an object": {"text": object()},
+    "10 MB": {"text": "x" * 10_000_000},
+    "circular": Circular(),
+    "deep nesting": _deep(),
+}
 
 
 @both_ways
-@pytest.mark.parametrize("arguments", OBJECTS)
-def test_arguments_that_no_model_sends_are_answered_too(
-    way: Callable[[ToolExecutor, ToolCall], ToolMessage], arguments: Any, wording: Wording
-) -> None:
+@pytest.mark.parametrize("arguments", OBJECTS.values(), ids=OBJECTS)
+def test_arguments_that_no_model_sends_are_answered_too(way: Run, arguments: Any, wording: Wording) -> None:
     """A program hands over what it has decoded, or has not: the answer is a failed message, never an exception."""
     desk = _executor()
     message = way(desk, ToolCall("c", "write", arguments))
@@ -139,9 +121,7 @@ def test_arguments_that_no_model_sends_are_answered_too(
 @both_ways
 @pytest.mark.requirement("M-06c")
 @pytest.mark.parametrize("name", [None, 5, ["write"], {"name": "write"}], ids=repr)
-def test_a_name_that_is_no_text_is_an_unknown_tool(
-    way: Callable[[ToolExecutor, ToolCall], ToolMessage], name: Any, wording: Wording
-) -> None:
+def test_a_name_that_is_no_text_is_an_unknown_tool(way: Run, name: Any, wording: Wording) -> None:
     """Whatever stands where a name is due, the answer lists the names there are."""
     desk = _executor()
     message = way(desk, ToolCall("c", name, GOOD))
@@ -151,7 +131,7 @@ def test_a_name_that_is_no_text_is_an_unknown_tool(
 
 
 @both_ways
-def test_an_external_call_without_an_id_is_refused(way: Callable[[ToolExecutor, ToolCall], ToolMessage]) -> None:
+def test_an_external_call_without_an_id_is_refused(way: Run) -> None:
     """Its id is all that tells it from another one: two calls without would be taken for one effect."""
     done: list[str] = []
 
@@ -164,12 +144,3 @@ def test_an_external_call_without_an_id_is_refused(way: Callable[[ToolExecutor, 
     assert [message.success for message in messages] == [False, False]
     assert [message.replayed for message in messages] == [False, False]
     assert done == []
-
-
-def test_bad_input_in_a_reply_of_many_holds_up_nobody() -> None:
-    """All rows at once: as many messages, in the order asked."""
-    desk = _executor()
-    calls = [ToolCall(str(number), bad.name, bad.arguments) for number, bad in enumerate(BADS)]
-    messages = asyncio.run(desk.execute_all_async([*calls, ToolCall("good", "write", GOOD)]))
-    assert [message.success for message in messages] == [False] * len(ROWS) + [True]
-    assert [event.call_id for event in events(desk)] == [message.call_id for message in messages]

@@ -7,15 +7,20 @@ of a program's own loop, of an agent and of the command line are looked at, over
 from __future__ import annotations
 
 import asyncio
+import base64
 import io
 import json
+import logging
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
 from typing import Annotated, Any
 
+import psycopg
 import pytest
+from psycopg import sql
 from pydantic import Field, SecretBytes, SecretStr
 from pydantic_ai import Agent, FunctionToolset, ToolReturnPart
 
@@ -35,7 +40,99 @@ from handrail.testing.script import Call, Reply, Script
 from tests.cli.agent_folders import call, script, write
 from tests.cli.desk import Command
 from tests.kit import Decides, prompt
-from tests.scenarios.canaries import PLAIN, Canaries, LogSurface, Surfaces
+
+PLAIN = "plain-text-that-is-found"
+"""What is no secret, and stands beside the secrets, so that a search that finds nothing at all fails."""
+
+
+@dataclass(slots=True)
+class Canaries:
+    """Planted secrets by the places where they were planted."""
+
+    planted: dict[str, str] = field(default_factory=dict[str, str])
+
+    def plant(self, place: str, form: str = "{}") -> str:
+        """A secret of its own for a place, 20 characters long, within the text that recognizes it."""
+        secret = f"q{sha256(place.encode()).hexdigest()[:19]}"
+        self.planted[place] = secret
+        return form.format(secret)
+
+    def plant_number(self, place: str) -> int:
+        """The same as a number."""
+        number = int(sha256(place.encode()).hexdigest()[:12], 16)
+        self.planted[place] = str(number)
+        return number
+
+    def found_in(self, surfaces: Surfaces) -> list[str]:
+        """Which secret leaked where: `PLACE in SURFACE`."""
+        planted = [(place, _forms(secret)) for place, secret in self.planted.items()]
+        seen = [(surface, place, data, forms) for surface, data in surfaces.seen for place, forms in planted]
+        return [f"{place} in {surface}" for surface, place, data, forms in seen if any(form in data for form in forms)]
+
+
+def _forms(secret: str) -> tuple[bytes, ...]:
+    plain = secret.encode()
+    return plain, base64.b64encode(plain).rstrip(b"="), plain.hex().encode()
+
+
+@dataclass(slots=True)
+class Surfaces:
+    """All that leaves a scenario: what was written, by where."""
+
+    seen: list[tuple[str, bytes]] = field(default_factory=list[tuple[str, bytes]])
+
+    def add(self, surface: str, text: object) -> None:
+        """Take note of what was written; anything but bytes as its text."""
+        self.seen.append((surface, text if isinstance(text, bytes) else str(text).encode(errors="backslashreplace")))
+
+    def add_files(self, folder: Path, *, but: Collection[str] = ()) -> None:
+        """The raw bytes of all files below a folder, without those of the names of files that they were planted in."""
+        for file in sorted(folder.rglob("*")):
+            if file.is_file() and file.name not in but:
+                self.add(f"file {file.relative_to(folder)}", file.read_bytes())
+
+    def add_rows(self, url: str) -> None:
+        """All rows of all tables in the schema of a PostgreSQL URL."""
+        with psycopg.connect(url) as connection:
+            found = connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = current_schema()").fetchall()
+            for (table,) in found:
+                rows = connection.execute(sql.SQL("SELECT * FROM {}").format(sql.Identifier(table))).fetchall()
+                self.add(f"table {table}", b"\n".join(map(_bytes_of, (value for row in rows for value in row))))
+
+    def without(self, text: str) -> set[str]:
+        """The kinds of surfaces, by their first word, of which none has a text."""
+        kinds = {surface.partition(" ")[0] for surface, _ in self.seen}
+        return kinds - {surface.partition(" ")[0] for surface, data in self.seen if text.encode() in data}
+
+
+def _bytes_of(value: Any) -> bytes:
+    return value if isinstance(value, bytes) else str(value).encode()
+
+
+class LogSurface(logging.Handler):
+    """What is logged, as a handler formats it, with tracebacks."""
+
+    def __init__(self, surfaces: Surfaces) -> None:
+        super().__init__(logging.DEBUG)
+        self.setFormatter(logging.Formatter("%(name)s %(message)s"))
+        self._surfaces = surfaces
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Take note of a record."""
+        self._surfaces.add(f"log {record.name}", self.format(record))
+
+    def listening(self) -> Iterator[None]:
+        """Listen to all loggers, at every level, for the body of a fixture."""
+        root = logging.getLogger()
+        level = root.level
+        root.addHandler(self)
+        root.setLevel(logging.DEBUG)
+        try:
+            yield
+        finally:
+            root.removeHandler(self)
+            root.setLevel(level)
+
 
 FORMS: Mapping[str, str] = {
     "a URL": "postgresql://ada:{}@db.example/desk",
@@ -53,18 +150,12 @@ TOOLS = """
 import os
 from pydantic import SecretStr
 from pydantic_ai.mcp import MCPToolset
-
-
 def log_in(user: str, password: SecretStr) -> str:
     "Logs in."
     return f"{user} is in"
-
-
 def fail(user: str) -> str:
     "Fails."
     raise RuntimeError(f"{user}: {os.environ['DESK_MESSAGE_TOKEN']}") from KeyError(dict(os.environ))
-
-
 TOOLS = [log_in, fail]
 TOOLSETS = {"far": MCPToolset("http://127.0.0.1:1/mcp", headers={"Authorization": os.environ["DESK_CAUSE_TOKEN"]})}
 """
@@ -177,13 +268,12 @@ class Scene:
 
     def judge(self, tool: Tool[Any, Any], params: Any) -> PolicyDecision:
         """Deny, or ask, in a text with a secret."""
-        if tool.name == "denied":
-            return PolicyDecision.deny(
-                f"{PLAIN} {self.variables['reason of a policy']} {params.password.get_secret_value()}"
-            )
-        if tool.name != "asked":
+        if tool.name not in {"denied", "asked"}:
             return PolicyDecision.allow()
-        return PolicyDecision.ask(f"{self.variables['question of a policy']} {params.password.get_secret_value()}")
+        secret = params.password.get_secret_value()
+        if tool.name == "denied":
+            return PolicyDecision.deny(f"{PLAIN} {self.variables['reason of a policy']} {secret}")
+        return PolicyDecision.ask(f"{self.variables['question of a policy']} {secret}")
 
     def executor(self, session: Session) -> ToolExecutor:
         """The tools of the scenario, on a session."""
@@ -231,24 +321,20 @@ def scene(monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
 
 def message_of(calls: list[ToolCall], said: str) -> dict[str, Any]:
     """The reply that asks for calls, as a provider says it."""
-    asked = [
-        {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
-        for call in calls
-    ]
+    functions = [(call.id, {"name": call.name, "arguments": call.arguments}) for call in calls]
+    asked = [{"id": call_id, "type": "function", "function": function} for call_id, function in functions]
     return {"role": "assistant", "content": said, "tool_calls": asked}
 
 
 def own_loop(scene: Scene, store: Store) -> None:
     """Replies with calls of every outcome, and one that another process resumes."""
     with Session.open(store, "loop", types=[Ticket]) as session:
-        everything = scene.all_arguments()
+        everything, plant = scene.all_arguments(), scene.canaries.plant
         calls = [
             ToolCall("1", "login", json.dumps(everything)),
-            ToolCall("2", "login", json.dumps(scene.arguments("misspelled", pasword=scene.canaries.plant("a typo")))),
-            ToolCall("3", "login", scene.canaries.plant("arguments: not JSON", '{{"user": "{}')),
-            ToolCall(
-                "4", "login", json.dumps({"user": PLAIN, "password": [scene.canaries.plant("arguments: misfit")]})
-            ),
+            ToolCall("2", "login", json.dumps(scene.arguments("misspelled", pasword=plant("a typo")))),
+            ToolCall("3", "login", plant("arguments: not JSON", '{{"user": "{}')),
+            ToolCall("4", "login", json.dumps({"user": PLAIN, "password": [plant("arguments: misfit")]})),
             ToolCall("5", "pay", json.dumps(scene.arguments("of an effect"))),
             ToolCall("6", "book", json.dumps(scene.arguments("of a slot"))),
             ToolCall("7", "denied", json.dumps(scene.arguments("denied"))),
@@ -325,30 +411,21 @@ async def in_agent(scene: Scene, store: Store) -> None:
         """Turns."""
         raise RuntimeError(f"{PLAIN} {pin} {scene.variables['message']}")
 
-    replies = Script(
-        (
-            Reply(
-                calls=(
-                    Call("login", arguments("of an agent"), id="1"),
-                    Call("pay", arguments("of an agent's effect"), id="2"),
-                    Call("open_door", arguments("of a function"), id="3"),
-                    Call("open_door", {"user": PLAIN, "pasword": plant("arguments: a typo in a function")}, id="4"),
-                    Call("turn_key", {"key": plant("arguments: marked in a schema"), "pin": 7}, id="5"),
-                    Call("turn_key", {"key": plant("arguments: misfit of a function"), "pin": "7"}, id="6"),
-                )
-            ),
-            Reply(text=PLAIN),
-        )
+    calls = (
+        Call("login", arguments("of an agent"), id="1"),
+        Call("pay", arguments("of an agent's effect"), id="2"),
+        Call("open_door", arguments("of a function"), id="3"),
+        Call("open_door", {"user": PLAIN, "pasword": plant("arguments: a typo in a function")}, id="4"),
+        Call("turn_key", {"key": plant("arguments: marked in a schema"), "pin": 7}, id="5"),
+        Call("turn_key", {"key": plant("arguments: misfit of a function"), "pin": "7"}, id="6"),
     )
+    replies = Script((Reply(calls=calls), Reply(text=PLAIN)))
     with Session.open(store, "agent", types=[Ticket, Login]) as session:
         executor = scene.executor(session)
         kept = StoredHistory(session, "desk")
         with ScriptedModel(replies) as model:
-            agent = Agent(
-                model,
-                toolsets=[FunctionToolset([open_door, turn_key])],
-                capabilities=[PipelineCapability(executor, conversation=kept)],
-            )
+            capability = PipelineCapability(executor, conversation=kept)
+            agent = Agent(model, toolsets=[FunctionToolset([open_door, turn_key])], capabilities=[capability])
             ran = await agent.run(PLAIN, message_history=kept.history)
         for message in ran.all_messages():
             for part in message.parts:
@@ -414,15 +491,10 @@ def test_the_command_line(scene: Scene, url: str, tmp_path: Path, handrail: Comm
 
 def print_all(scene: Scene, handrail: Command, session: str) -> None:
     """Take note of what the commands print of a session and of the ledger."""
-    for words in (
-        ("sessions", "list"),
-        *(("sessions", "show", session, "--entries", "--full", "--format", form) for form in ("table", "json")),
-        *(("sessions", "show", session, "--full", "--format", form) for form in ("table", "json")),
-        ("ledger", "list"),
-        ("ledger", "list", "--format", "json"),
-        ("approvals", "list"),
-        ("approvals", "list", "--format", "json"),
-    ):
+    shown = ("sessions", "show", session, "--full")
+    listed = ("sessions", "list"), ("ledger", "list"), ("approvals", "list")
+    forms = [(*words, "--format", form) for words in (shown, (*shown, "--entries")) for form in ("table", "json")]
+    for words in (*listed, *forms, *((*words, "--format", "json") for words in listed[1:])):
         ran = handrail(*words)
         scene.surfaces.add(f"output {' '.join(words)}", ran.out + ran.err)
         assert ran.code == 0, (words, ran.err)

@@ -18,7 +18,7 @@ from handrail import tool
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import SessionError, TransactionClosedError
 from handrail.filesystem import Filesystem, HostFilesystem, InMemoryFilesystem
-from handrail.prompt import Prompt, PromptTemplate, Section, Tool, ToolContext, ToolResult, ToolsSection
+from handrail.prompt import Tool, ToolContext, ToolResult
 from handrail.runtime import Session, ToolCall, ToolMessage
 from handrail.session import Append, SlicePolicy, stored_as
 from handrail.testing import FakeClock
@@ -100,10 +100,13 @@ class Desk:
 
     def executor(self, *tools: Tool[Any, Any], session: Session | None = None) -> ToolExecutor:
         """An executor with these tools."""
-        resources = {Filesystem: self.memory, HostFilesystem: self.disk}
-        template = PromptTemplate(ns="tests", key="late", sections=[Section(title="Desk", tools=list(tools))])
-        prompt = Prompt(template).bind(resources=resources)
-        return ToolExecutor(prompt=prompt, session=self.session if session is None else session)
+        resources: dict[type[Any], object] = {Filesystem: self.memory, HostFilesystem: self.disk}
+        return ToolExecutor(tools, session=self.session if session is None else session, resources=resources)
+
+    def run(self, handler: Any, *others: Tool[Any, Any], **options: Any) -> ToolMessage:
+        """Call a tool without parameters that has this handler."""
+        tool = Tool[None, None](name=handler.__name__, description="Does it.", handler=handler, **options)
+        return self.executor(tool, *others).execute(ToolCall("call-1", tool.name, {}), reply="r1")
 
     def content(self) -> dict[str, object]:
         """Everything that there is."""
@@ -280,9 +283,8 @@ def test_a_thread_of_an_open_call_writes_for_it(desk: Desk) -> None:
         seen.append(session[Note].all())
         raise ValueError("it fails")
 
-    tool = Tool[None, None](name="work", description="Works.", handler=work)
     before = desk.content()
-    desk.executor(tool).execute(ToolCall("call-1", "work", {}), reply="r1")
+    desk.run(work)
     handler, thread = Note("of the handler"), Note("of the thread")
     assert seen == [(handler,), True, (handler, thread)]
     assert desk.content() == before
@@ -296,9 +298,8 @@ def test_a_call_that_only_reads_writes_in_no_thread(desk: Desk) -> None:
         errors.extend(_in_thread(WRITES[name](context)).exception(60) for name in WRITES if name != "a snapshot")
         return ToolResult.ok(None)
 
-    tool = Tool[None, None](name="look", description="Looks.", handler=look, effect="read")
     before = desk.content()
-    desk.executor(tool).execute(ToolCall("call-1", "look", {}), reply="r1")
+    desk.run(look, effect="read")
     assert {type(error).__name__ for error in errors} == {"ReadOnlyViolation"}
     assert desk.content() == before
 
@@ -317,8 +318,7 @@ def test_a_connection_is_of_the_context_of_its_call(desk: Desk) -> None:
         late.append(_in_thread(lambda: (release.wait(), select())))
         return ToolResult.ok(None)
 
-    tool = Tool[None, None](name="query", description="Queries.", handler=query)
-    assert desk.executor(tool).execute(ToolCall("call-1", "query", {}), reply="r1").success
+    assert desk.run(query).success
     release.set()
     assert all(isinstance(each.exception(60), SessionError) for each in late)
 
@@ -349,9 +349,7 @@ def test_a_call_waits_for_a_reducer_that_has_begun() -> None:
         ends.set()
         return "done"
 
-    section = ToolsSection(title="Desk", tools=[leaves])
-    prompt = Prompt(PromptTemplate[str](ns="tests", key="desk", sections=[section]))
-    assert ToolExecutor(prompt=prompt, session=session).execute(ToolCall("1", "leaves", {})).success
+    assert ToolExecutor([leaves], session=session).execute(ToolCall("1", "leaves", {})).success
     order.append("answered")
     assert order == ["reduced", "answered"]
     assert [total.text for total in session[Total]] == ["counted"]

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,7 @@ from handrail.runtime import Session, ToolCall, ToolInvoked, ToolMessage
 from handrail.store import SqliteStore
 from handrail.testing import Call
 from tests.adapters.kit import called, pipeline, play, returns
-from tests.kit import executor
+from tests.kit import Note, executor
 
 BAD = "a smile: \ud83d"
 SHOWN = r"a smile: \ud83d"
@@ -36,18 +35,7 @@ def _logs_nothing(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL + 1, logger="handrail")
 
 
-@dataclass(frozen=True)
-class Spoken:
-    """Speaks for itself."""
-
-    text: str
-
-    def render(self) -> str:
-        """The text."""
-        return self.text
-
-
-Value = dict[str, Any] | list[Spoken] | str
+Value = dict[str, Any] | list[Note] | str
 Act = Callable[[], ToolResult[Any]]
 
 
@@ -68,7 +56,7 @@ ACTS: Mapping[str, tuple[Act, str]] = {
     "failure with a value": (lambda: ToolResult.error("No.", {"text": BAD}), r'{"text":"a smile: \\ud83d"}'),
     "text": (lambda: ToolResult.ok(BAD), SHOWN),
     "mapping": (lambda: ToolResult.ok({BAD: [BAD]}), r'{"a smile: \\ud83d":["a smile: \\ud83d"]}'),
-    "sequence": (lambda: ToolResult.ok([Spoken(BAD)]), r'[{"text":"a smile: \\ud83d"}]'),
+    "sequence": (lambda: ToolResult.ok([Note(BAD)]), r'[{"text":"a smile: \\ud83d"}]'),
 }
 """What handlers do, and what the model must read of it."""
 
@@ -82,32 +70,19 @@ def acting(act: Act, effect: Effect) -> Tool[Any, Any]:
     return Tool[None, Value](name="act", description="Acts.", handler=handle, effect=effect)
 
 
-def one(door: ToolExecutor, call: ToolCall) -> ToolMessage:
-    """On this thread."""
-    return door.execute(call, reply="r")
-
-
-def one_async(door: ToolExecutor, call: ToolCall) -> ToolMessage:
-    """On a loop."""
-    return asyncio.run(door.execute_async(call, reply="r"))
-
-
-def several(door: ToolExecutor, call: ToolCall) -> ToolMessage:
-    """With others, on this thread."""
-    return door.execute_all([call], reply="r")[0]
-
-
-def several_async(door: ToolExecutor, call: ToolCall) -> ToolMessage:
-    """With others, on a loop."""
-    return asyncio.run(door.execute_all_async([call], reply="r"))[0]
+Execute = Callable[[ToolExecutor, ToolCall], ToolMessage]
+EXECUTE: Mapping[str, Execute] = {
+    "one": lambda door, call: door.execute(call, reply="r"),
+    "one, async": lambda door, call: asyncio.run(door.execute_async(call, reply="r")),
+    "several": lambda door, call: door.execute_all([call], reply="r")[0],
+    "several, async": lambda door, call: asyncio.run(door.execute_all_async([call], reply="r"))[0],
+}
 
 
 @pytest.mark.parametrize("effect", ["read", "state", "external"])
-@pytest.mark.parametrize("execute", [one, one_async, several, several_async])
+@pytest.mark.parametrize("execute", EXECUTE.values(), ids=EXECUTE)
 @pytest.mark.parametrize("name", ACTS)
-def test_the_model_reads_an_escape(
-    name: str, execute: Callable[[ToolExecutor, ToolCall], ToolMessage], effect: Effect
-) -> None:
+def test_the_model_reads_an_escape(name: str, execute: Execute, effect: Effect) -> None:
     """Of messages, of values, and of exceptions."""
     act, shown = ACTS[name]
     content = execute(executor(acting(act, effect)), ToolCall("1", "act")).content

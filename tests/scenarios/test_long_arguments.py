@@ -7,12 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
-from handrail.contrib.tools import (
-    PlanningToolsSection,
-    ShellRule,
-    ShellToolsSection,
-    VfsToolsSection,
-)
+from handrail.contrib.tools import PlanningToolsSection, ShellRule, ShellToolsSection, VfsToolsSection
 from handrail.filesystem import InMemoryFilesystem
 from handrail.prompt import Section
 from handrail.runtime import Session, ToolCall
@@ -30,20 +25,12 @@ LONG = {
     "letters": "x" * MEGABYTE,
     "words": "a long word " * (LENGTH // 12),
     "lines": "x\n" * (LENGTH // 2),
+    "quotes": "'\"" * (LENGTH // 2),
     "names": "ab/" * (LENGTH // 3),
     "upwards": "../" * (LENGTH // 3),
     "absolute": "/" + "x" * LENGTH,
-    "stars": "*" * LENGTH,
     "choices": "{a,b}" * (LENGTH // 5),
-    "brackets": "[" * LENGTH,
-    "parentheses": "(" * LENGTH,
-    "nul": "\0" * LENGTH,
-    "backslashes": "\\" * LENGTH,
-    "quotes": "'\"" * (LENGTH // 2),
-    "options": "-" * LENGTH,
-    "umlauts": "\u00fc" * LENGTH,
-    "surrogates": "\ud800" * LENGTH,
-    "controls": "\x1b" * LENGTH,
+    **{f"of {mark!r}": mark * LENGTH for mark in "*[(\0\\-\u00fc\ud800\x1b"},
     "a long path": "\x01/" + "d\x02/" * 126 + "f" * 200,
     "a long name": "\x03" * 255,
 }
@@ -62,17 +49,9 @@ VALID: dict[str, dict[str, Any]] = {
     "planning_read_plan": {},
     "shell_run": {"command": ["ls", "-l", "a.md"], "folder": ".", "input": "x"},
 }
+_LETTERS = LONG["letters"]
 NUMBERS: tuple[Any, ...] = (10**4_000, -(10**4_000), 1e300)
-OTHERS: tuple[Any, ...] = (
-    *NUMBERS,
-    [LONG["letters"]] * 2,
-    {LONG["letters"]: LONG["letters"]},
-    [""] * 5_000,
-    list(range(20)),
-    [],
-    {},
-    None,
-)
+OTHERS = (*NUMBERS, [_LETTERS] * 2, {_LETTERS: _LETTERS}, [""] * 5_000, [*range(20)], [], {}, None)
 
 
 def sections(root: Path) -> Iterator[Section[Any]]:

@@ -8,22 +8,20 @@ from pathlib import Path
 
 import pytest
 
-import handrail.store
 from handrail.adapters.tool_executor import ToolExecutor
-from handrail.errors import RecordingError, SessionLockedError, SessionLostError, StoreError
+from handrail.errors import RecordingError, SessionLostError, StoreError
 from handrail.prompt import ToolContext, ToolResult
 from handrail.runtime import Session, ToolInvoked
 from handrail.store.postgres.server import Server
 from handrail.testing import Call, FakeClock, Reply, Script
 from tests.agents.kit import Line, agent, desk, inside, lines, play, write_line
-from tests.kit import Kept, Note, call, executor, tool
+from tests.kit import Kept, Note, executor, tool
 from tests.scenarios.doors import Door, every_door
 from tests.session.faulty_stores import FaultyStore, faulty
 from tests.store.postgres_server import fresh_url
 from tests.store.stores import STORES
 
 NOW = timedelta(0)
-PATIENCE = timedelta(seconds=20)
 
 
 def keep(params: Note, *, context: ToolContext) -> ToolResult[Note]:
@@ -39,14 +37,9 @@ class Shop:
         self.store = store
         self.session = Session.open(store, "s", wait=NOW)
         self.paid: list[str] = []
-        self.executor: ToolExecutor = executor(
-            tool("lose", self._lose),
-            tool("fail", self._fail),
-            tool("down", self._down),
-            tool("note", keep),
-            tool("pay", self._pay, effect="external"),
-            session=self.session,
-        )
+        losing = tool("lose", self._lose), tool("fail", self._fail), tool("down", self._down)
+        tools = *losing, tool("note", keep), tool("pay", self._pay, effect="external")
+        self.executor: ToolExecutor = executor(*tools, session=self.session)
         self.other: Session | None = None
 
     def pass_on(self) -> None:
@@ -127,24 +120,6 @@ async def test_an_agent_that_is_called_ends_its_caller_too(tmp_path: Path, kind:
         assert raised.value.session_id == others[0].session_id != "s"
         assert lines(others[0]) == []
         others[0].close()
-
-
-def test_an_evicted_holder_ends_its_run_and_nothing_of_it_lands(database_url: str) -> None:
-    """Its token in the row of the session is no longer the valid one; its other sessions go on."""
-    with handrail.store.open(database_url) as ours, handrail.store.open(database_url) as theirs:
-        held, beside = Session.open(theirs, "s", wait=NOW), Session.open(theirs, "beside", wait=NOW)
-        holder = executor(tool("note", keep), session=held)
-        holder.execute(call("note", "A"))
-        with pytest.raises(SessionLockedError):
-            Session.open(ours, "s", wait=NOW)
-        with Session.open(ours, "s", wait=PATIENCE, evict=True) as session:
-            with pytest.raises(RecordingError) as raised:
-                holder.execute(call("note", "B", id="call-2"))
-            assert isinstance(raised.value.__cause__, SessionLostError)
-            assert executor(tool("note", keep), session=session).execute(call("note", "C", id="call-3")).success
-            assert executor(tool("note", keep), session=beside).execute(call("note", "D")).success
-            held.close()
-            assert [kept.text for kept in session[Kept]] == ["A", "C"]
 
 
 def test_a_connection_has_keepalives_and_those_of_the_url_count() -> None:

@@ -16,7 +16,7 @@ from handrail.prompt import IdempotencyConfig, ToolContext, ToolResult
 from handrail.runtime import EffectLedger, Session, ToolCall, ToolInvoked, ToolMessage
 from handrail.testing import FakeClock
 from handrail.waiting import check_blocking
-from tests.kit import Kept, Note, call, events, executor, raises, tool
+from tests.kit import Handler, Kept, Note, call, events, executor, raises, tool
 from tests.session.faulty_stores import FaultyStore, Point, faulty
 from tests.session.samples import Happened
 from tests.store.stores import STORES
@@ -45,16 +45,15 @@ class Desk:
     def opened(self) -> ToolExecutor:
         """The program as it starts."""
 
-        def pay(params: Note, *, context: ToolContext) -> ToolResult[Note]:
-            self.paid.append(params.text)
-            context.session[Kept].append(Kept(params.text))
-            return ToolResult.ok(params)
+        def noting_in(log: list[str]) -> Handler:
+            def handler(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+                log.append(params.text)
+                context.session[Kept].append(Kept(params.text))
+                return ToolResult.ok(params)
 
-        def note(params: Note, *, context: ToolContext) -> ToolResult[Note]:
-            self.noted.append(params.text)
-            context.session[Kept].append(Kept(params.text))
-            return ToolResult.ok(params)
+            return handler
 
+        pay, note = noting_in(self.paid), noting_in(self.noted)
         session = Session.open(self.store, "s", wait=NOW)
         paying = tool("pay", pay, effect="external", idempotency=ONCE)
         noting = tool("note", note)
@@ -108,10 +107,7 @@ def test_a_call_is_there_whole_when_the_session_is_opened_again(desk: Desk) -> N
     assert desk.session[Note].all() == (Note("A"),)
 
 
-@pytest.mark.parametrize(
-    "point, name",
-    [("insert", "pay"), ("insert", "careful")],
-)
+@pytest.mark.parametrize("point, name", [("insert", "pay"), ("insert", "careful")])
 def test_down_before_the_handler_nothing_is_run(desk: Desk, point: Point, name: str) -> None:
     """The run ends, and the call is known to have been made; there is no row of the ledger."""
     desk.store.go_down(point)
@@ -274,24 +270,18 @@ def test_what_a_model_sends_is_recorded_and_read_again(desk: Desk) -> None:
         assert not desk.door.execute(ToolCall(f"c{number}", "note", arguments), reply="reply-1").success
 
 
-def test_an_effect_whose_call_fails_after_it_is_told_to_be_done(desk: Desk, wording: Wording) -> None:
-    """Whatever it was that failed, the model learns that the effect has happened, and is recorded."""
+@pytest.mark.parametrize("is_down, status", [(False, "done"), (True, "running")])
+def test_an_effect_whose_call_fails_after_it_is_told_to_be_done(
+    desk: Desk, is_down: bool, status: str, wording: Wording
+) -> None:
+    """Whatever it was that failed. One that cannot be recorded is unknown when its lease has passed by itself."""
     desk.session.dispatcher.subscribe(Note, refuse)
+    if is_down:
+        desk.store.go_down("replace")
     message = desk.door.execute(call("pay", "A"))
     assert not message.success
     assert message.content == wording
-    assert (desk.kept(), desk.statuses()) == ([], ["done"])
-
-
-def test_an_effect_that_cannot_be_recorded_after_its_call_failed_is_told_to_be_done(
-    desk: Desk, wording: Wording
-) -> None:
-    """The lease passes by itself then, and the effect is unknown."""
-    desk.session.dispatcher.subscribe(Note, refuse)
-    desk.store.go_down("replace")
-    message = desk.door.execute(call("pay", "A"))
-    assert message.content == wording
-    assert (desk.kept(), desk.statuses()) == ([], ["running"])
+    assert (desk.kept(), desk.statuses()) == ([], [status])
 
 
 def test_an_effect_recorded_elsewhere_is_not_told_to_be_undone(desk: Desk, wording: Wording) -> None:

@@ -208,20 +208,22 @@ def test_a_command_that_is_killed_has_lost_no_question_that_it_has_asked(
 CALLS = [ToolCall("c1", "pay", {})]
 
 
-@pytest.mark.parametrize(
-    "messages, calls, unfinished",
-    [
-        ([{"role": "user", "content": "Mend it."}], [], True),
-        ([{"role": "developer", "content": "You mend."}, {"role": "user", "content": "Mend it."}], [], True),
-        ([{"role": "assistant", "content": "Mended."}], [], False),
-        ([{"role": "assistant", "content": "I pay."}], CALLS, True),
-        ([{"role": "tool", "tool_call_id": "c1", "content": "paid"}], [], True),
-        ([{"type": "function_call_output", "call_id": "c1", "output": "paid"}], [], True),
-        ([{"type": "reasoning"}, {"type": "message", "role": "assistant", "content": "Mended."}], [], False),
-        ([{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c1"}]}], [], True),
-        (["a form of the program's own"], [], False),
-    ],
-)
+MEND = {"role": "user", "content": "Mend it."}
+MENDED = {"role": "assistant", "content": "Mended."}
+LOOPS: list[tuple[list[Any], list[ToolCall], bool]] = [
+    ([MEND], [], True),
+    ([{"role": "developer", "content": "You mend."}, MEND], [], True),
+    ([MENDED], [], False),
+    ([{"role": "assistant", "content": "I pay."}], CALLS, True),
+    ([{"role": "tool", "tool_call_id": "c1", "content": "paid"}], [], True),
+    ([{"type": "function_call_output", "call_id": "c1", "output": "paid"}], [], True),
+    ([{"type": "reasoning"}, {"type": "message", **MENDED}], [], False),
+    ([{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c1"}]}], [], True),
+    (["a form of the program's own"], [], False),
+]
+
+
+@pytest.mark.parametrize("messages, calls, unfinished", LOOPS)
 def test_a_loop_of_the_program_is_open_while_it_waits_for_the_model(
     tmp_path: Path, messages: list[Any], calls: list[ToolCall], *, unfinished: bool
 ) -> None:

@@ -1,4 +1,4 @@
-"""Messages of providers in pieces; `tests/providers/test_transcripts.py` reads what real SDKs make of them."""
+"""Messages of providers in pieces; `tests/providers/test_programs.py` reads what real SDKs make of them."""
 
 from __future__ import annotations
 

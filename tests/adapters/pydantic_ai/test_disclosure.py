@@ -71,19 +71,14 @@ class Clerk:
         return ModelResponse(self.replies.pop(0) if self.replies else [TextPart("Done.")])
 
 
-def _capability(clerk: Clerk, door: ToolExecutor) -> Any:
-    return Agent(clerk.model, capabilities=[HandrailCapability(door)]).run("Go.")
+WAYS_IN: dict[str, Callable[[Clerk, ToolExecutor], Any]] = {
+    "capability": lambda clerk, door: Agent(clerk.model, capabilities=[HandrailCapability(door)]).run("Go."),
+    "pipeline": lambda clerk, door: Agent(clerk.model, capabilities=[PipelineCapability(door)]).run("Go."),
+    "evaluate": lambda clerk, door: PydanticAIAdapter(clerk.model).run_async(door),
+}
 
 
-def _pipeline(clerk: Clerk, door: ToolExecutor) -> Any:
-    return Agent(clerk.model, capabilities=[PipelineCapability(door)]).run("Go.")
-
-
-def _evaluate(clerk: Clerk, door: ToolExecutor) -> Any:
-    return PydanticAIAdapter(clerk.model).run_async(door)
-
-
-@pytest.mark.parametrize("run", [_capability, _pipeline, _evaluate])
+@pytest.mark.parametrize("run", WAYS_IN.values(), ids=WAYS_IN)
 @pytest.mark.parametrize("first", [[OPEN, CHARGE], [CHARGE, OPEN]])
 async def test_the_run_goes_on_with_the_opened_section(
     run: Callable[[Clerk, ToolExecutor], Any], first: list[ToolCallPart], wording: Wording

@@ -8,30 +8,21 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
-from pydantic_ai import (
-    Agent,
-    ApprovalRequired,
-    CallDeferred,
+from pydantic_ai import Agent, ToolOutput
+from pydantic_ai.capabilities import AbstractCapability, HandleDeferredToolCalls, ValidatedToolArgs
+from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, ModelRetry, ToolFailed
+from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
+from pydantic_ai.models.function import AgentInfo, FunctionModel
+from pydantic_ai.tools import (
     DeferredToolRequests,
     DeferredToolResults,
-    ModelMessage,
-    ModelRequest,
-    ModelResponse,
-    ModelRetry,
     RunContext,
-    TextPart,
     Tool,
     ToolApproved,
-    ToolCallPart,
     ToolDefinition,
     ToolDenied,
-    ToolFailed,
-    ToolOutput,
 )
-from pydantic_ai.capabilities import AbstractCapability, HandleDeferredToolCalls, ValidatedToolArgs
-from pydantic_ai.messages import UserPromptPart
-from pydantic_ai.models.function import AgentInfo, FunctionModel
-from pydantic_ai.toolsets import ExternalToolset, FunctionToolset
+from pydantic_ai.toolsets import FunctionToolset
 
 from handrail.adapters.pydantic_ai import HandrailToolset
 from handrail.adapters.tool_executor import ToolExecutor
@@ -108,25 +99,6 @@ async def test_a_validator_of_the_tools_own_asks_for_a_retry(wording: Wording) -
     assert returns(result.all_messages())["call-1"].outcome == "retried"
     assert outcomes(session) == [("call-1", False, Step.PARSE), ("call-2", True, None)]
     assert events(session)[0].result.message == wording
-
-
-async def test_an_unknown_name_is_answered_with_the_names_of_all_tools(wording: Wording) -> None:
-    """Handrail's own, functions, toolsets and external tools, each once; structured answers are no tools."""
-    session = Session()
-    external = ExternalToolset[Any]([ToolDefinition(name="elsewhere")])
-    failure = Outcome.failed("add_note, jot, desk_jot, elsewhere")
-    script = [
-        Reply(calls=[Call("jott", {"text": "x"})]),
-        Reply(calls=[Call("jott", "{")], expect=Expect(messages={"call-1": failure})),
-        Reply(calls=[Call("final_result", {"response": 7})], expect=Expect(messages={"call-2": failure})),
-    ]
-    toolsets = [FunctionToolset([jot]).prefixed("desk"), external]
-    capability = pipeline(session, ADD_NOTE)
-    result = await play(capability, script, tools=[jot], toolsets=toolsets, retries=0, output_type=int)
-    assert result.output == 7
-    assert outcomes(session) == [("call-1", False, Step.LOOK_UP), ("call-2", False, Step.LOOK_UP)]
-    assert [event.call.arguments for event in events(session)] == ['{"text": "x"}', "{"]
-    assert [event.result.message for event in events(session)] == [wording, wording]
 
 
 @dataclass(frozen=True)
@@ -289,49 +261,30 @@ ASKS: dict[str, Callable[[], dict[str, Any]]] = {
 }
 
 
-@dataclass
-class Person:
-    """Answers what PydanticAI asks, and keeps what it was asked."""
-
-    answer: ToolApproved | ToolDenied
-    asked: list[str]
-
-    async def decide(self, ctx: RunContext[Any], requests: DeferredToolRequests) -> DeferredToolResults:
-        """Answer all of it alike."""
-        self.asked += [call.tool_call_id for call in requests.approvals]
-        return requests.build_results(approvals={call.tool_call_id: self.answer for call in requests.approvals})
-
-
-@pytest.mark.requirement("S-12a")
-@pytest.mark.requirement("A-31")
+@pytest.mark.requirement("S-12a", "A-31")
+@pytest.mark.parametrize("answer", [ToolApproved(), ToolDenied("too dear")])
 @pytest.mark.parametrize("agent", ASKS.values(), ids=ASKS)
-async def test_an_approval_in_the_run_is_asked_once_and_the_call_recorded_once(agent: Any) -> None:
-    """Whatever asks, and however often it would: what it did before is undone, and what it does after is kept."""
-    session, person = Session(), Person(ToolApproved(), [])
+async def test_an_approval_in_the_run_is_asked_once_and_the_call_recorded_once(agent: Any, answer: Any) -> None:
+    """Whatever asks, and however often it would: what it did before is undone, and what it does after is kept.
+
+    PydanticAI answers a call that is denied: it did not happen, and there is nothing to record.
+    """
+    session, asked, approved = Session(), list[str](), isinstance(answer, ToolApproved)
+
+    async def decide(ctx: RunContext[Any], requests: DeferredToolRequests) -> DeferredToolResults:
+        asked.extend(call.tool_call_id for call in requests.approvals)
+        return requests.build_results(approvals={call.tool_call_id: answer for call in requests.approvals})
+
     options: dict[str, Any] = agent()
-    options["capabilities"] = [*options.get("capabilities", ()), HandleDeferredToolCalls(person.decide)]
-    script = called(Call("ask", {"text": "milk"}), c1=Outcome.ok("asked milk"))
-    await play(pipeline(session), script, **options)
-    assert person.asked == ["c1"]
-    assert outcomes(session) == [("c1", True, None)]
-    assert noted(session) == ["milk"]
+    options["capabilities"] = [*options.get("capabilities", ()), HandleDeferredToolCalls(decide)]
+    came = Outcome.ok("asked milk") if approved else Outcome.failed("too dear")
+    await play(pipeline(session), called(Call("ask", {"text": "milk"}), c1=came), **options)
+    assert asked == ["c1"]
+    assert outcomes(session) == ([("c1", True, None)] if approved else [])
+    assert noted(session) == (["milk"] if approved else [])
 
 
-@pytest.mark.requirement("S-12a")
-@pytest.mark.requirement("A-31")
-@pytest.mark.parametrize("agent", ASKS.values(), ids=ASKS)
-async def test_a_call_that_is_denied_never_runs_to_its_end(agent: Any) -> None:
-    """PydanticAI answers it; it did not happen, and there is nothing to record."""
-    session, person = Session(), Person(ToolDenied("too dear"), [])
-    options: dict[str, Any] = agent()
-    options["capabilities"] = [*options.get("capabilities", ()), HandleDeferredToolCalls(person.decide)]
-    await play(pipeline(session), called(Call("ask", {"text": "milk"}), c1=Outcome.failed("too dear")), **options)
-    assert person.asked == ["c1"]
-    assert (events(session), noted(session)) == ((), [])
-
-
-@pytest.mark.requirement("S-12a")
-@pytest.mark.requirement("A-31")
+@pytest.mark.requirement("S-12a", "A-31")
 @pytest.mark.parametrize("agent", ASKS.values(), ids=ASKS)
 async def test_a_run_that_ends_with_an_open_question_goes_on_later(agent: Any) -> None:
     """The siblings of the call stand; with the approval, another run carries out what was put off, and only that."""
@@ -395,26 +348,19 @@ async def later(request: ApprovalRequest) -> Approval:
 
 
 @pytest.mark.requirement("S-12a")
-async def test_an_approver_may_put_a_foreign_call_off() -> None:
-    """PydanticAI is told that it waits for approval; the function has not run."""
+@pytest.mark.parametrize("own", [False, True], ids=["foreign", "Handrail's own"])
+async def test_an_approver_may_put_a_call_off(own: bool) -> None:
+    """The run ends with the open question, and not with an error; nothing has run."""
     session = Session()
-    capability = pipeline(session, policies=[ASKS_FIRST], approver=later)
-    with pytest.raises(ApprovalRequired):
-        await call_by_hand(capability, FunctionToolset[Any]([guarded]), "guarded", text="milk")
-    assert (events(session), noted(session), session.turn.queue) == ((), [], [])
-
-
-@pytest.mark.requirement("S-12a")
-async def test_an_approver_may_put_a_call_of_handrails_own_off() -> None:
-    """The run ends with the open question, and not with an error."""
-    session = Session()
-    asking = pipeline(session, ADD_NOTE, approver=later, own_policies=[ASKS_FIRST])
-    reply, _ = called(Call("add_note", {"text": "milk"}))
-    agent = Agent(ScriptedModel([reply]), capabilities=[asking], output_type=[str, DeferredToolRequests])
+    policies: dict[str, Any] = {"own_policies" if own else "policies": [ASKS_FIRST]}
+    asking = pipeline(session, ADD_NOTE, approver=later, **policies)
+    reply, _ = called(Call("add_note" if own else "guarded", {"text": "milk"}))
+    output: Any = [str, DeferredToolRequests]
+    agent = Agent(ScriptedModel([reply]), tools=[guarded], capabilities=[asking], output_type=output)
     result = await agent.run("Do it.")
     assert isinstance(result.output, DeferredToolRequests)
     assert [call.tool_call_id for call in result.output.approvals] == ["c1"]
-    assert (events(session), noted(session)) == ((), [])
+    assert (events(session), noted(session), session.turn.queue) == ((), [], [])
 
 
 @dataclass
@@ -445,11 +391,15 @@ def history(messages: list[ModelMessage], *calls: tuple[str, str]) -> list[Model
     return [messages[0], replace(reply, parts=[*reply.parts, *more])]
 
 
+SAID = {"c1": ("jotted milk", "success"), "c2": ("doodle refuses", "failed")}
+
+
 async def test_a_recorded_call_is_answered_although_its_arguments_fit_no_longer() -> None:
     """The schema and the validator are others by now: a success stays one, and so does a failure."""
     session = Session()
     said = await first_run(session)
-    before = events(session)
+    before, reply = events(session), said[1]
+    assert isinstance(reply, ModelResponse)
 
     async def doodle_anew(text: int) -> str:
         raise AssertionError(text)
@@ -457,17 +407,9 @@ async def test_a_recorded_call_is_answered_although_its_arguments_fit_no_longer(
     def fussy(ctx: RunContext[object], text: str) -> None:
         raise ModelRetry("not like that")
 
-    changed = Tool(doodle_anew, name="doodle")
-    result = await resume(pipeline(session), said, tools=[changed])
-    found = returns(result.all_messages())
-    assert [(part.content, part.outcome) for part in found.values()] == [
-        ("jotted milk", "success"),
-        ("doodle refuses", "failed"),
-    ]
-    reply = said[1]
-    assert isinstance(reply, ModelResponse)
-    (only,) = [part for part in reply.tool_calls if part.tool_call_id == "c1"]
-    said[1] = replace(reply, parts=[only])
+    result = await resume(pipeline(session), said, tools=[Tool(doodle_anew, name="doodle")])
+    assert {name: (part.content, part.outcome) for name, part in returns(result.all_messages()).items()} == SAID
+    said[1] = replace(reply, parts=[part for part in reply.tool_calls if part.tool_call_id == "c1"])
     result = await resume(pipeline(session), said, tools=[Tool(doodle, args_validator=fussy)])
     assert returns(result.all_messages())["c1"].content == "jotted milk"
     assert events(session) == before
@@ -490,22 +432,9 @@ async def test_a_recorded_call_is_answered_although_its_tool_is_gone() -> None:
     result = await agent.run(message_history=asked)
     assert offered == ["add_note"]
     found = returns(result.all_messages())
-    assert (found["c1"].content, found["c1"].outcome) == ("jotted milk", "success")
-    assert (found["c2"].content, found["c2"].outcome) == ("doodle refuses", "failed")
+    assert {name: (found[name].content, found[name].outcome) for name in SAID} == SAID
     for call_id in ("c3", "c4"):
         assert found[call_id].outcome == "failed"
         assert "add_note" in str(found[call_id].content)
     assert events(session)[: len(before)] == before
     assert outcomes(session)[len(before) :] == [("c3", False, Step.LOOK_UP), ("c4", False, Step.LOOK_UP)]
-
-
-async def test_a_structured_answer_of_an_earlier_run_stays_one() -> None:
-    """Its name is one of PydanticAI's, and no tool that is gone."""
-    call = ToolCallPart("final_result", {"total": 3}, tool_call_id="c1")
-    asked: list[ModelMessage] = [ModelRequest(parts=[UserPromptPart("Do it.")]), ModelResponse(parts=[call])]
-    session = Session()
-    with ScriptedModel([]) as model:
-        agent = Agent(model, capabilities=[pipeline(session, ADD_NOTE)], output_type=Sum)
-        result = await agent.run(message_history=asked)
-    assert result.output == Sum(3)
-    assert events(session) == ()

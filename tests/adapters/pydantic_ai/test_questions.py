@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic_ai import (
-    Agent,
-    ApprovalRequired,
-    CallDeferred,
-    DeferredToolRequests,
-    DeferredToolResults,
-    ModelRetry,
-    RunContext,
-    ToolApproved,
-    ToolDenied,
-    ToolFailed,
-    ToolReturnPart,
-    UserError,
-)
+from pydantic_ai import Agent, ModelMessage, ModelRequest, ModelResponse, ModelRetry, TextPart, ToolReturnPart
+from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, ToolFailed
+from pydantic_ai.models.function import AgentInfo, FunctionModel
+from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults, RunContext, ToolApproved, ToolDenied
+from pydantic_ai.tools import Tool as PlainTool
 
 from handrail import tool
 from handrail.adapters.pydantic_ai import (
@@ -28,18 +21,33 @@ from handrail.adapters.pydantic_ai import (
     PydanticAIAdapter,
     StoredHistory,
 )
+from handrail.adapters.pydantic_ai.pipeline import PipelineCapability
 from handrail.adapters.tool_executor import ToolExecutor
-from handrail.errors import CallPostponed, InvalidArgumentError
-from handrail.prompt import Approval, ApprovalRequest, PolicyDecision, Prompt, PromptTemplate, ToolsSection
+from handrail.errors import CallIdReusedError, CallPostponed, InvalidArgumentError, UnboundResourceError
+from handrail.prompt import (
+    Approval,
+    ApprovalRequest,
+    PolicyDecision,
+    Prompt,
+    PromptTemplate,
+    Section,
+    Tool,
+    ToolContext,
+    ToolResult,
+    ToolsSection,
+)
 from handrail.runtime import Session, ToolInvoked
 from handrail.runtime.calls import Step
 from handrail.store import MemoryStore
+from handrail.store.sqlite.store import SqliteStore
 from handrail.testing import Call, FakeClock, Outcome, Reply, ScriptedModel
 from handrail.testing.script import Expect
+from tests.adapters.kit import Note, asks, called, context, model, pipeline, play
 from tests.kit import Decides, raises
 from tests.wording import Wording
 
 pytestmark = pytest.mark.anyio
+
 
 ASKS_ABOUT_PAY = Decides(lambda tool, _: PolicyDecision.ask("sure?") if tool.name == "pay" else PolicyDecision.allow())
 ASKED = Reply(calls=[Call("pay", {"text": "a"}), Call("note", {"text": "b"})])
@@ -57,11 +65,8 @@ def note(text: str) -> str:
     return f"noted {text}"
 
 
-PROMPT: Prompt[Any] = Prompt(
-    PromptTemplate(
-        ns="tests", key="desk", sections=[ToolsSection(title="Desk", tools=[pay, note], policies=[ASKS_ABOUT_PAY])]
-    )
-)
+DESK = ToolsSection(title="Desk", tools=[pay, note], policies=[ASKS_ABOUT_PAY])
+PROMPT: Prompt[Any] = Prompt(PromptTemplate(ns="tests", key="desk", sections=[DESK]))
 DEFERRED: Any = [str, DeferredToolRequests]
 
 
@@ -164,17 +169,6 @@ async def test_a_question_that_an_approver_leaves_open_is_answered_by_the_caller
     assert recorded(session)[2:] == [("note", True), ("pay", False)]
 
 
-@pytest.mark.parametrize("defers", [True, False])
-async def test_a_question_that_the_run_cannot_return_ends_it(*, defers: bool) -> None:
-    """PydanticAI says what the output type lacks. The other calls have ended, and the call is not recorded."""
-    session = Session()
-    executor = ToolExecutor(prompt=PROMPT, session=session, approver=None if defers else lambda _: Approval.later())
-    capability = HandrailCapability(executor, on_ask="defer" if defers else "deny")
-    with pytest.raises(UserError, match="DeferredToolRequests"):
-        await Agent(ScriptedModel([ASKED]), capabilities=[capability]).run("Pay.")
-    assert recorded(session) == [("note", True)]
-
-
 @pytest.mark.parametrize("stored", [True, False])
 async def test_a_call_that_the_caller_of_the_run_denies_is_recorded_as_refused(*, stored: bool) -> None:
     """It waits no longer, so the session can be reset."""
@@ -209,13 +203,10 @@ async def test_a_call_with_a_result_of_the_program_is_recorded_with_it(result: A
         """Send."""
         raise CallDeferred
 
-    prompt: Prompt[Any] = Prompt(
-        PromptTemplate(ns="tests", key="desk", sections=[ToolsSection(title="Desk", tools=[send, note])])
-    )
     asked = Reply(calls=[Call("send", {"text": "a"}), Call("note", {"text": "b"})])
     model = ScriptedModel([asked, Reply(text="Done.")])
     with Session.open(MemoryStore(clock=FakeClock()), "s") as session:
-        capability = HandrailCapability(ToolExecutor(prompt=prompt, session=session))
+        capability = HandrailCapability(ToolExecutor([send, note], session=session))
         agent = Agent(model, capabilities=[capability], output_type=DEFERRED)
         first = await agent.run("Send.")
         results = DeferredToolResults(calls={"call-1": result})
@@ -236,12 +227,11 @@ async def test_a_handler_sees_that_its_call_was_approved() -> None:
             raise ApprovalRequired
         return f"sent {text}"
 
-    template: Any = PromptTemplate(ns="tests", key="desk", sections=[ToolsSection(title="Desk", tools=[send])])
     model = ScriptedModel([Reply(calls=[Call("send", {"text": "a"})]), answered(call_1=Outcome.ok("sent a"))])
     with Session.open(MemoryStore(clock=FakeClock()), "s") as session:
         for approved in (None, False, True):
             stored = StoredHistory(session, "desk")
-            executor = ToolExecutor(prompt=Prompt(template).bind(resources=RUN_CONTEXT), session=session)
+            executor = ToolExecutor([send], session=session, resources=RUN_CONTEXT)
             capability = HandrailCapability(executor, conversation=stored)
             agent = Agent(model, capabilities=[capability], output_type=DEFERRED)
             results = DeferredToolResults(approvals={"call-1": True}) if approved else stored.deferred_results
@@ -274,16 +264,152 @@ async def test_model_retry_of_a_handler_is_one_of_pydantic_ai() -> None:
             raise ModelRetry("guess again")
         return text
 
-    section = ToolsSection(title="Desk", tools=[guess])
-    prompt: Prompt[Any] = Prompt(PromptTemplate(ns="tests", key="guess", sections=[section]))
     wrong, right = (Reply(calls=[Call("guess", {"text": text})]) for text in ("wrong", "right"))
     session = Session()
-    agent = Agent(
-        ScriptedModel([wrong, right, Reply(text="Done.")]),
-        capabilities=[HandrailCapability(ToolExecutor(prompt=prompt, session=session))],
-    )
+    capability = HandrailCapability(ToolExecutor([guess], session=session))
+    agent = Agent(ScriptedModel([wrong, right, Reply(text="Done.")]), capabilities=[capability])
     messages = (await agent.run("Guess.")).all_messages()
     parts = [part for message in messages for part in message.parts if isinstance(part, ToolReturnPart)]
     assert [part.outcome for part in parts] == ["retried", "success"]
     assert "guess again" in str(parts[0].content)
     assert recorded(session) == [("guess", False), ("guess", True)]
+
+
+class Client:
+    """A resource that nobody binds."""
+
+
+def wrong(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+    """Ask for it."""
+    context.resources.get(Client)
+    raise AssertionError
+
+
+def fine(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+    """Succeed."""
+    return ToolResult.ok(params)
+
+
+def prompt(*, concurrent: bool = False, **handlers: Any) -> Prompt[str]:
+    """A prompt with a tool for each handler."""
+    options: dict[str, Any] = {"description": "Does it.", "concurrent": concurrent}
+    tools = [Tool[Note, Note](name=name, handler=item, **options) for name, item in handlers.items()]
+    return Prompt(PromptTemplate[str](ns="tests", key="mistakes", sections=[Section(title="Desk", tools=tools)]))
+
+
+def outcomes(session: Session) -> list[tuple[str, bool]]:
+    """What was recorded of each call."""
+    return [(event.call_id, event.success) for event in session[ToolInvoked].all()]
+
+
+REPLY = Reply(calls=[Call("fine", {"text": "a"}), Call("wrong", {"text": "b"}), Call("fine", {"text": "c"})])
+
+
+async def test_a_call_that_has_begun_is_not_cancelled() -> None:
+    """PydanticAI cancels the other calls of a reply when one of them raises."""
+    has_begun, may_end = asyncio.Event(), asyncio.Event()
+
+    async def slow(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        has_begun.set()
+        await may_end.wait()
+        return ToolResult.ok(params)
+
+    async def wrong_then(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        may_end.set()
+        return wrong(params, context=context)
+
+    session = Session()
+    reply = Reply(calls=[Call("slow", {"text": "a"}), Call("wrong", {"text": "b"})])
+    desk = prompt(concurrent=True, slow=slow, wrong=wrong_then)
+    with pytest.raises(UnboundResourceError), ScriptedModel([reply]) as scripted:
+        await PydanticAIAdapter(scripted).evaluate_async(desk, session=session)
+    assert sorted(outcomes(session)) == [("call-1", True), ("call-2", False)]
+
+
+@pytest.mark.parametrize("mode", ["parallel", "sequential", "parallel_ordered_events"])
+async def test_it_holds_in_every_mode_of_pydantic_ai(mode: Any) -> None:
+    """Calls that have not been started are started: one after the other, or all at once."""
+    session = Session()
+    executor = ToolExecutor(prompt=prompt(fine=fine, wrong=wrong), session=session)
+    scripted = ScriptedModel([REPLY])
+    agent = Agent(scripted, capabilities=[HandrailCapability(executor)])
+    with agent.parallel_tool_call_execution_mode(mode), pytest.raises(UnboundResourceError):
+        await agent.run("Go.")
+    assert sorted(outcomes(session)) == [("call-1", True), ("call-2", False), ("call-3", True)]
+
+
+def ask(text: str) -> str:
+    """Ask for what nobody binds: a plain function finds our resources by `tool_context`."""
+    context().resources.get(Client)
+    return text
+
+
+async def test_it_holds_beside_foreign_tools_and_for_what_they_ask_for() -> None:
+    """Those that run one after the other."""
+    done: list[str] = []
+
+    def note(text: str) -> str:
+        """Note it."""
+        done.append(text)
+        return "noted"
+
+    session = Session()
+    asked: Any = ("ask", {"text": "a"}), ("note", {"text": "b"}), ("note", {}), ("fine", {"text": "c"})
+    tools = [PlainTool(note, sequential=True), PlainTool(ask, sequential=True)]
+    capability = PipelineCapability(ToolExecutor(prompt=prompt(fine=fine), session=session))
+    with pytest.raises(UnboundResourceError):
+        await play(capability, [Reply(calls=[Call(*each) for each in asked])], tools=tools)
+    assert done == ["b"]
+    assert sorted(outcomes(session)) == [("call-1", False), ("call-2", True), ("call-3", False), ("call-4", True)]
+
+
+async def test_a_reused_identity_lets_the_other_calls_of_the_reply_end() -> None:
+    """It raised at once before, and the other calls were cancelled."""
+    session = Session()
+    executor = ToolExecutor(prompt=prompt(send=fine), session=session)
+    agent = Agent(model(asks("a", reply_id="r")), capabilities=[HandrailCapability(executor)])
+    first = await agent.run("Go.")
+    history = [*first.all_messages()[:1], asks("b", "c", reply_id="r")]
+    with pytest.raises(CallIdReusedError):
+        await Agent(model(), capabilities=[HandrailCapability(executor)]).run(message_history=history)
+    assert outcomes(session) == [("call_0", True), ("call_1", True)]
+
+
+def test_a_resumed_evaluation_tells_the_model_nothing_of_a_mistake(tmp_path: Path) -> None:
+    """Once it is fixed, the call runs, and the conversation goes on as if it had run at once."""
+    shown_text: list[str] = []
+
+    def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        last = messages[-1]
+        assert isinstance(last, ModelRequest)
+        shown_text.extend(str(part.content) for part in last.parts if isinstance(part, ToolReturnPart))
+        return ModelResponse([TextPart("Done.")])
+
+    with SqliteStore(tmp_path / "desk.db") as store:
+        with Session.open(store, "s") as session, pytest.raises(UnboundResourceError), ScriptedModel([REPLY]) as first:
+            PydanticAIAdapter(first).evaluate(prompt(fine=fine, wrong=wrong), session=session)
+        with Session.open(store, "s") as session:
+            PydanticAIAdapter(FunctionModel(answer)).evaluate(prompt(fine=fine, wrong=fine), session=session)
+            assert [(event.call_id, event.success) for event in session[ToolInvoked].all()] == [
+                ("call-1", True),
+                ("call-2", False),
+                ("call-3", True),
+                ("call-2", True),
+            ]
+    assert shown_text == ["noted: a", "noted: b", "noted: c"]
+
+
+@pytest.mark.parametrize("kind", [ModelRetry, ToolFailed, RuntimeError])
+async def test_what_a_plain_function_raises_from_a_mistake_does_not_tell_the_model_its_text(kind: Any) -> None:
+    """Of PydanticAI's exceptions for the model, too."""
+
+    def close(text: str) -> str:
+        try:
+            return ask(text)
+        except UnboundResourceError as mistake:
+            raise kind(f"the till is closed ({mistake})") from mistake
+
+    result = await play(pipeline(Session()), called(Call("close", {"text": "a"})), tools=[close])
+    said = str(result.all_messages()[2])
+    assert f"the till is closed ({UnboundResourceError.text_for_model})" in said
+    assert "nothing is bound" not in said

@@ -12,21 +12,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic_ai import (
-    Agent,
-    DeferredToolRequests,
+from pydantic_ai import Agent
+from pydantic_ai.capabilities import AbstractCapability, HandleDeferredToolCalls, ProcessHistory
+from pydantic_ai.messages import (
     ModelMessage,
+    ModelMessagesTypeAdapter,
     ModelRequest,
     ModelResponse,
-    RunContext,
-    Tool,
-    ToolApproved,
+    TextPart,
     ToolCallPart,
+    UserPromptPart,
 )
-from pydantic_ai.capabilities import AbstractCapability, HandleDeferredToolCalls, ProcessHistory
-from pydantic_ai.messages import ModelMessagesTypeAdapter, TextPart, UserPromptPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
-from pydantic_ai.tools import DeferredToolResults
+from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults, RunContext, Tool, ToolApproved
 from pydantic_ai.toolsets import AbstractToolset
 from typing_extensions import override  # pydantic brings it; `typing` has it from Python 3.12 on
 
@@ -42,7 +40,7 @@ from handrail.runtime.ledger.effects import Claimed, ClaimRequest, NotKnown
 from handrail.session.calls import CallRef
 from handrail.store import SqliteStore
 from handrail.store.protocol import ClaimOwner
-from tests.adapters.kit import GoneError, Note, Outbox, asks, model, names
+from tests.adapters.kit import GoneError, Note, Outbox, asks, model, names, pipeline
 from tests.wording import Wording
 
 pytestmark = pytest.mark.anyio
@@ -67,10 +65,7 @@ def entry_agent(
     elif entry == "pipeline":
         capabilities.append(PipelineCapability(executor))
     else:
-        empty = ToolExecutor(prompt=Outbox().prompt(), session=session)
-        bare = replace(empty.environment.rendered_prompt, tools=(), policies={})
-        empty.environment = empty.environment.with_rendered(bare)
-        capabilities.append(PipelineCapability(empty))
+        capabilities.append(pipeline(session))
         tools = [Tool(box.send_foreign, name="send", metadata={"effect": "external"})]
     return Agent(llm, capabilities=capabilities, toolsets=toolsets, tools=tools, **options)
 
@@ -247,12 +242,9 @@ async def test_deferred_calls_have_the_reply_that_asked_for_them(tmp_path: Path)
     box = Outbox()
     tool = Tool(box.send_foreign, name="send", requires_approval=True)
     with SqliteStore(tmp_path / "s.db") as store, Session.open(store, "s") as session:
-        executor = ToolExecutor(prompt=Outbox().prompt(), session=session)
-        bare = replace(executor.environment.rendered_prompt, tools=(), policies={})
-        executor.environment = executor.environment.with_rendered(bare)
-        llm = model(asks("hi"))
+        output: Any = [str, DeferredToolRequests]
         agent: Agent[Any, Any] = Agent(
-            llm, tools=[tool], capabilities=[PipelineCapability(executor)], output_type=[str, DeferredToolRequests]
+            model(asks("hi")), tools=[tool], capabilities=[pipeline(session)], output_type=output
         )
         first = await agent.run("Do it.")
         said = ModelMessagesTypeAdapter.dump_json(first.all_messages())
@@ -299,15 +291,6 @@ def open_session(folder: Path) -> Generator[Session]:
         yield session
 
 
-def mail_agent(box: Outbox, session: Session, *replies: ModelResponse, entry: str = "capability") -> Agent[None, str]:
-    """An agent on a model that gives these replies."""
-    executor = ToolExecutor(prompt=box.prompt(), session=session)
-    if entry == "toolset":
-        return Agent(model(*replies), toolsets=[HandrailToolset(executor)])
-    kind = HandrailCapability if entry == "capability" else PipelineCapability
-    return Agent(model(*replies), capabilities=[kind(executor)])
-
-
 def left_behind(session: Session, ref: CallRef, text: str) -> None:
     """The claim of a call whose process was killed after the effect and before the record."""
     assert isinstance(session.store, SqliteStore)
@@ -325,8 +308,7 @@ async def test_a_reply_beside_one_in_flight_is_another_one(entry: str, stored: b
     """Two runs at once on one session ask for the same mail under the same ids: two mails are sent."""
     box = SlowOutbox()
     with SqliteStore(tmp_path / "s.db") as store, Session.open(store, "s") if stored else Session() as session:
-        first = mail_agent(box, session, asks("hi", reply_id=SAME), entry=entry)
-        second = mail_agent(box, session, asks("hi", reply_id=SAME), entry=entry)
+        first, second = (entry_agent(entry, box, session, model(asks("hi", reply_id=SAME))) for _ in range(2))
         running = asyncio.create_task(first.run("Customer 1."))
         await box.has_begun.wait()
         result = await second.run("Customer 2.")
@@ -346,7 +328,7 @@ async def test_a_reply_after_one_whose_process_was_killed_is_another_one(
     with open_session(tmp_path) as session:
         left_behind(session, ref, "hi")
     with open_session(tmp_path) as session:
-        result = await mail_agent(box, session, asks("ho", reply_id=SAME)).run("Customer 2.")
+        result = await entry_agent("capability", box, session, model(asks("ho", reply_id=SAME))).run("Customer 2.")
         assert [event.ref for event in session[ToolInvoked]] == [CallRef(f"{result.run_id}:1", "call_0")]
     assert box.sent == ["ho"]
 
@@ -357,9 +339,9 @@ async def test_a_reply_that_is_delivered_again_meets_its_claim(tmp_path: Path) -
     with open_session(tmp_path) as session:
         left_behind(session, CallRef(SAME, "call_0"), "hi")
     with open_session(tmp_path) as session:
-        agent = mail_agent(box, session)
         replies = iter([delivered, ModelResponse([TextPart("Done.")])])
-        await agent.run("Do it.", model=FunctionModel(partial(_next_reply, replies)))
+        llm = FunctionModel(partial(_next_reply, replies))
+        await entry_agent("capability", box, session, llm).run("Do it.")
         (event,) = session[ToolInvoked]
     assert (event.ref, event.success) == (CallRef(SAME, "call_0"), False)
     assert box.sent == []

@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic_ai import ModelMessage, ModelRequest, ModelResponse, TextPart, ToolCallPart
+from pydantic_ai import Agent, ModelMessage, ModelRequest, ModelResponse, TextPart, ToolCallPart, UserPromptPart
 from pydantic_ai.capabilities import ProcessHistory
-from pydantic_ai.messages import UserPromptPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_core import to_json
 
-from handrail.adapters.pydantic_ai import PydanticAIAdapter
-from handrail.adapters.pydantic_ai.conversation import StoredHistory
+from handrail.adapters.pydantic_ai import HandrailCapability, PydanticAIAdapter, StoredHistory
 from handrail.adapters.tool_executor import ToolExecutor
-from handrail.errors import PromptEvaluationError
-from handrail.prompt import External, MarkdownSection, Prompt, PromptTemplate, Tool, ToolContext, ToolResult
-from handrail.runtime import EffectLedger, Session, ToolInvoked
-from handrail.runtime.ledger.effects import EffectResult
+from handrail.errors import AgentError, PromptEvaluationError, SessionError
+from handrail.prompt import Prompt, PromptTemplate
+from handrail.runtime import Session, ToolInvoked
 from handrail.session.calls import OpenCall
 from handrail.session.conversation import ConversationPart
 from handrail.store import SqliteStore
-from tests.adapters.kit import GoneError, Note, Outbox, asks, model
+from tests.adapters.kit import GoneError, Outbox, asks, model
 from tests.kit import raises
 from tests.wording import Wording
 
@@ -115,13 +113,9 @@ async def test_lone_surrogates_are_stored_as_escapes(room: Room) -> None:
     assert await room.evaluate("Done.") == "Done."
     assert room.box.sent == ["one", "fail"]
     events = room.values(ToolInvoked)
-    assert [(event.call_id, event.success, event.final) for event in events] == [
-        ("\\ud800", True, True),
-        ("call_1", False, True),
-        ("call_2", False, True),
-        ("call_3", False, False),
-        ("call_3", True, True),
-    ]
+    outcomes = [(event.call_id, event.success, event.final) for event in events]
+    refused = [("call_1", False, True), ("call_2", False, True)]
+    assert outcomes == [("\\ud800", True, True), *refused, ("call_3", False, False), ("call_3", True, True)]
     assert "half a smile: \\\\ud83d" in to_json(room.values(ConversationPart)[1].messages).decode()
 
 
@@ -152,15 +146,7 @@ async def test_a_finished_evaluation_is_not_gone_on_with(room: Room) -> None:
     assert room.box.sent == ["hi", "hi"]
     with SqliteStore(room.path) as store, Session.open(store, "s") as session:
         found = StoredHistory(session, "tests/mails", of="prompt")
-    assert not found.unfinished
-    (prompt,) = [
-        part.content
-        for message in found.history
-        if isinstance(message, ModelRequest)
-        for part in message.parts
-        if isinstance(part, UserPromptPart)
-    ]
-    assert prompt == "Second."
+    assert (found.unfinished, found.user_prompt, "First." in repr(found.history)) == (False, "Second.", False)
 
 
 async def test_a_history_that_is_given_takes_the_place_of_the_unfinished_one(room: Room, wording: Wording) -> None:
@@ -168,10 +154,8 @@ async def test_a_history_that_is_given_takes_the_place_of_the_unfinished_one(roo
     await broken_off(room)
     with SqliteStore(room.path) as store, Session.open(store, "s") as session:
         history = StoredHistory(session, "tests/mails", of="prompt").history
-        adapter, executor = (
-            PydanticAIAdapter(model("Done.")),
-            ToolExecutor(prompt=room.box.prompt("state"), session=session),
-        )
+        adapter = PydanticAIAdapter(model("Done."))
+        executor = ToolExecutor(prompt=room.box.prompt("state"), session=session)
         with raises(PromptEvaluationError, wording):
             await adapter.run_async(executor, message_history=history, user_prompt="More.")
         response = await adapter.run_async(executor, message_history=history)
@@ -214,53 +198,11 @@ async def test_two_evaluations_of_a_prompt_at_once_are_refused(room: Room, wordi
             assert [(await item).text for item in (first, second)] == ["Done.", "Done."]
 
 
-async def test_an_evaluation_inside_a_call_is_not_stored(room: Room) -> None:
-    """What it does is undone with the call, so there is nothing to resume."""
-    inner = PydanticAIAdapter(model("Inner."))
-
-    async def ask(params: Note, *, context: ToolContext) -> ToolResult[Note]:
-        found = await inner.evaluate_async(room.box.prompt(), session=context.session, user_prompt=params.text)
-        return ToolResult.ok(params, message=found.text)
-
-    tool = Tool[Note, Note](name="ask", description="Ask.", handler=ask)
-    section = MarkdownSection(title="Desk", template="Ask.", tools=(tool,))
-    outer = Prompt(PromptTemplate[str](ns="tests", key="outer", sections=[section]))
-    with SqliteStore(room.path) as store, Session.open(store, "s") as session:
-        await PydanticAIAdapter(model(asks("hi", tool="ask"), "Done.")).evaluate_async(outer, session=session)
-        assert {part.name for part in session[ConversationPart]} == {"tests/outer"}
-        (event,) = session[ToolInvoked]
-    assert event.result.message == "Inner."
-
-
-async def test_in_memory_nothing_is_stored() -> None:
-    """Every evaluation begins anew."""
-    box, session = Outbox(), Session()
-    with pytest.raises(GoneError):
-        await PydanticAIAdapter(model(asks("fail"))).evaluate_async(box.prompt(), session=session)
-    response = await PydanticAIAdapter(model("New.")).evaluate_async(
-        box.prompt(), session=session, user_prompt="Hello."
-    )
-    assert response.text == "New."
-    assert session[ConversationPart].all() == ()
-
-
 @pytest.mark.parametrize("choice", ["unfinished", "finished"])
 async def test_a_choice_is_one_of_two(room: Room, choice: str) -> None:
     """Another word is the developer's to correct."""
     with pytest.raises(ValueError, match=choice):
         await room.evaluate("Done.", **{choice: "begin"})
-
-
-def test_the_synchronous_entry_resumes_too(room: Room, wording: Wording) -> None:
-    """`evaluate` and `run` take the choice as their async twins do."""
-    adapter, prompt = PydanticAIAdapter(model(asks("one", "fail"))), room.box.prompt("state")
-    with SqliteStore(room.path) as store, Session.open(store, "s") as session:
-        with pytest.raises(GoneError):
-            adapter.evaluate(prompt, session=session)
-        with raises(PromptEvaluationError, wording):
-            adapter.run(ToolExecutor(prompt=prompt, session=session), user_prompt="More.")
-        assert PydanticAIAdapter(model("Done.")).evaluate(prompt, session=session).text == "Done."
-    assert room.box.sent == ["one", "fail"]
 
 
 async def test_the_same_user_prompt_resumes(room: Room) -> None:
@@ -324,62 +266,138 @@ async def test_a_structured_answer_is_returned_as_its_type(room: Room, wording: 
     assert str(failure.value) == wording
 
 
-async def test_what_a_person_has_found_is_applied_before_the_model_is_asked(room: Room) -> None:
-    """The call that had the effect was answered, and no call of the model asks for it again."""
-    booked: list[str] = []
-
-    def pay(params: Note, *, context: ToolContext) -> ToolResult[Note]:
-        raise TimeoutError
-
-    def book(params: Note, result: ToolResult[Note], *, context: ToolContext) -> None:
-        booked.append(params.text)
-
-    paying = Tool[Note, Note](name="pay", description="Pays.", handler=pay, effect=External(apply=book))
-    section = MarkdownSection(title="Desk", template="Pay.", tools=[paying])
-    prompt = Prompt(PromptTemplate[str](ns="tests", key="desk", sections=[section]))
-    with SqliteStore(room.path) as store, Session.open(store, "s") as session:
-        first = PydanticAIAdapter(model(asks("lamp", tool="pay")))
-        await first.evaluate_async(prompt, session=session, user_prompt="Pay.")
-        (row,) = store.rows()
-        assert EffectLedger(store).resolve(row, EffectResult("paid", b'{"text":"lamp"}'))
-    with SqliteStore(room.path) as store, Session.open(store, "s") as session:
-        views: list[list[str]] = []
-
-        def reply(_messages: list[ModelMessage], _info: AgentInfo) -> ModelResponse:
-            views.append(list(booked))
-            return ModelResponse([TextPart("Done.")])
-
-        await PydanticAIAdapter(FunctionModel(reply)).evaluate_async(prompt, session=session, user_prompt="And now?")
-        assert session.open_calls == ()
-    assert (booked, views) == (["lamp"], [["lamp"]])
+@pytest.fixture
+def session(tmp_path: Path) -> Iterator[Session]:
+    """A stored session."""
+    with SqliteStore(tmp_path / "s.db") as store, Session.open(store, "s") as open_session:
+        yield open_session
 
 
-async def test_a_repeat_of_the_model_is_answered_with_what_was_found_out_before_the_run(room: Room) -> None:
-    """The reconciler is asked before the first request; the model reads the result once, and then it pays anew."""
-    charged: list[str] = []
-    asked: list[str] = []
+def make_agent(stored: StoredHistory, session: Session, box: Outbox, given: FunctionModel) -> Agent[None, str]:
+    """An agent with the mails as a capability."""
+    executor = ToolExecutor(prompt=box.prompt("state"), session=session)
+    return Agent(given, capabilities=[HandrailCapability(executor, conversation=stored)])
 
-    def pay(params: Note, *, context: ToolContext) -> ToolResult[Note]:
-        charged.append(str(context.idempotency_key))
-        if len(charged) == 1:
-            raise TimeoutError
-        return ToolResult.ok(params, "paid")
 
-    def find(params: Note, key: str) -> ToolResult[Note] | None:
-        asked.append(key)
-        if len(asked) == 1:
-            raise ConnectionError("the bank is closed")
-        return ToolResult.ok(params, "paid, says the bank") if key in charged else None
+async def broken_run(session: Session, box: Outbox) -> None:
+    """A run that ends in the middle of a reply."""
+    stored = StoredHistory(session, "mails")
+    with pytest.raises(GoneError):
+        await make_agent(stored, session, box, model(asks("one", "fail", "two"))).run("Send them.")
 
-    paying = Tool[Note, Note](name="pay", description="Pays.", handler=pay, effect=External(reconcile=find))
-    section = MarkdownSection(title="Desk", template="Pay.", tools=[paying])
-    prompt = Prompt(PromptTemplate[str](ns="tests", key="desk", sections=[section]))
-    with SqliteStore(room.path) as store, Session.open(store, "s") as session:
-        await PydanticAIAdapter(model(asks("lamp", tool="pay"))).evaluate_async(prompt, session=session)
-        assert [item.state for item in session.open_calls] == ["unknown"]
-    with SqliteStore(room.path) as store, Session.open(store, "s") as session:
-        adapter = PydanticAIAdapter(model(asks("lamp", tool="pay"), asks("lamp", tool="pay")))
-        await adapter.evaluate_async(prompt, session=session, user_prompt="And again?")
-        calls = [event for event in session[ToolInvoked] if event.reply and not event.reply.startswith("@")]
-    assert [(event.success, event.replayed) for event in calls] == [(False, False), (True, True), (True, False)]
-    assert (len(charged), len(asked)) == (2, 2)
+
+async def test_runs_with_the_history_continue_the_conversation(session: Session) -> None:
+    """Each sees the messages before it; the same object serves for several runs, and another one has the same."""
+    box, views = Outbox(), list[int]()
+
+    def reply(messages: list[ModelMessage], _info: AgentInfo) -> ModelResponse:
+        views.append(len(messages))
+        return ModelResponse([TextPart("Hello.")])
+
+    stored = StoredHistory(session, "mails")
+    agent = make_agent(stored, session, box, FunctionModel(reply))
+    for _ in range(2):
+        await agent.run("Hi.", message_history=stored.history)
+    other = StoredHistory(session, "mails")
+    await make_agent(other, session, box, FunctionModel(reply)).run("Hi.", message_history=other.history)
+    # The first object has not seen that run; what it has is no longer what is stored.
+    await agent.run("Hi.", message_history=StoredHistory(session, "mails").history)
+    assert views == [1, 3, 5, 7]
+    assert len(StoredHistory(session, "mails").history) == 8
+
+
+async def test_a_run_without_the_history_begins_another_conversation(session: Session) -> None:
+    """That is what the program asked for; the messages before it are not sent again."""
+    stored = StoredHistory(session, "mails")
+    agent = make_agent(stored, session, Outbox(), model("First.", "Second."))
+    await agent.run("One.")
+    await agent.run("Two.")
+    assert (stored.answer, stored.user_prompt) == ("Second.", "Two.")
+    assert StoredHistory(session, "mails").user_prompt == "Two."
+
+
+@pytest.mark.parametrize("with_history", [False, True])
+async def test_a_run_that_does_not_continue_an_unfinished_one_is_refused(
+    session: Session, with_history: bool, wording: Wording
+) -> None:
+    """Its calls would be forgotten; the message says how to resume, also to a new prompt with the history."""
+    box = Outbox()
+    await broken_run(session, box)
+    stored = StoredHistory(session, "mails")
+    history = stored.history if with_history else None
+    with raises(AgentError, wording):
+        await make_agent(stored, session, box, model("Sent.")).run("Another.", message_history=history)
+    assert (len(session.open_calls), StoredHistory(session, "mails").unfinished) == (2, True)
+
+
+def edited(history: Sequence[ModelMessage], how: str) -> list[ModelMessage]:
+    """A history of a question, a reply with a call, its answer and a reply, edited by the program."""
+    messages = list(history)
+    if how == "replaced":
+        messages[0] = ModelRequest([UserPromptPart("[redacted]")])
+    elif how == "in its place":
+        (part,) = messages[0].parts
+        assert isinstance(part, UserPromptPart)
+        part.content = "[redacted]"
+    elif how == "inserted":
+        messages[:0] = [ModelRequest([UserPromptPart("Be brief.")]), ModelResponse([TextPart("Yes.")])]
+    elif how == "dropped":
+        del messages[1:3]
+    return messages
+
+
+@pytest.mark.parametrize("how", ["replaced", "in its place", "inserted", "dropped"])
+@pytest.mark.parametrize("is_stored", [True, False])
+async def test_a_history_that_the_program_has_edited_is_stored_as_the_model_was_sent_it(
+    session: Session, how: str, *, is_stored: bool
+) -> None:
+    """Otherwise a restart would bring back what was removed, and lose what was added."""
+    used = session if is_stored else Session()
+    sent = list[list[Any]]()
+
+    def reply(messages: list[ModelMessage], _info: AgentInfo) -> ModelResponse:
+        sent.append([message.parts for message in messages])
+        return asks("one") if len(sent) == 1 else ModelResponse([TextPart("Done.")])
+
+    stored = StoredHistory(used, "mails")
+    agent = make_agent(stored, used, Outbox(), FunctionModel(reply))
+    await agent.run("The secret.")
+    given = edited(stored.history, how)
+    await agent.run("More.", message_history=given)
+    assert sent[-1][:-1] == [message.parts for message in given]
+    history_now = StoredHistory(used, "mails").history
+    assert [message.parts for message in history_now] == [*sent[-1], [TextPart("Done.")]]
+
+
+@pytest.mark.parametrize("how, prompt", [("as it is", "Send them."), ("replaced", "[redacted]")])
+async def test_the_history_of_an_unfinished_run_resumes_it(session: Session, how: str, prompt: str) -> None:
+    """Recorded calls are not made again. It ends with the open reply; the messages before may have been edited."""
+    box = Outbox()
+    await broken_run(session, box)
+    stored = StoredHistory(session, "mails")
+    assert stored.unfinished
+    given = edited(stored.history, how)
+    await make_agent(stored, session, box, model("Sent.")).run(message_history=given)
+    assert box.sent == ["one", "fail", "two"]
+    history_now = StoredHistory(session, "mails")
+    assert (history_now.user_prompt, history_now.answer) == (prompt, "Sent.")
+    assert (history_now.unfinished, session.open_calls) == (False, ())
+
+
+async def test_what_ended_a_run_is_raised_although_the_conversation_cannot_be_stored(session: Session) -> None:
+    """The failure of the store is a note."""
+    box = Outbox()
+
+    def close(_messages: list[Any], _info: AgentInfo) -> ModelResponse:
+        session.close()
+        raise GoneError
+
+    stored = StoredHistory(session, "mails")
+    with pytest.raises(GoneError):
+        await make_agent(stored, session, box, FunctionModel(close)).run("Send them.")
+
+    def answer_and_close(_messages: list[Any], _info: AgentInfo) -> ModelResponse:
+        return ModelResponse([TextPart("Done.")])
+
+    with pytest.raises(SessionError):
+        await make_agent(stored, session, box, FunctionModel(answer_and_close)).run(message_history=stored.history)

@@ -8,33 +8,23 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from pydantic_ai import (
-    Agent,
-    CallDeferred,
-    DeferredToolRequests,
-    DeferredToolResults,
-    ModelMessage,
-    ModelResponse,
-    ModelRetry,
-    RunContext,
-    RunUsage,
-    TextPart,
-    Tool,
-    ToolCallPart,
-    ToolDefinition,
-    ToolReturn,
-    UnexpectedModelBehavior,
-)
-from pydantic_ai.capabilities import AbstractCapability, ValidatedToolArgs
+from pydantic_ai import Agent, RunUsage
+from pydantic_ai.exceptions import CallDeferred, ModelRetry
 from pydantic_ai.messages import (
     BinaryContent,
     InstructionPart,
+    ModelMessage,
     ModelRequest,
+    ModelResponse,
+    TextPart,
+    ToolCallPart,
+    ToolReturn,
     ToolReturnPart,
     UserPromptPart,
 )
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.models.test import TestModel
+from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults, RunContext, Tool, ToolDefinition
 from pydantic_ai.toolsets import ExternalToolset, FunctionToolset
 
 from handrail import tool
@@ -118,12 +108,6 @@ async def test_reads_run_together_and_a_write_alone_in_the_order_asked() -> None
     assert [event.result.value for event in session[ToolInvoked]] == [0, 0, Note("milk"), 1, 1]
 
 
-def test_a_toolset_is_named_after_its_prompt_unless_it_is_given_a_name() -> None:
-    """Two toolsets of one prompt in one agent need two names."""
-    assert make_toolset().id == "tests/notes"
-    assert make_toolset(name="desk").id == "desk"
-
-
 async def test_the_text_of_the_prompt_becomes_instructions(wording: Wording) -> None:
     """Guidance and tools come together; a prompt without text adds none."""
     assert await make_toolset().get_instructions(CONTEXT) == InstructionPart(wording)
@@ -161,58 +145,6 @@ async def test_wrong_arguments_are_a_failed_return_and_spend_no_retry(arguments:
     assert session[ToolInvoked].all()[2].result.message == wording
 
 
-@pytest.mark.parametrize("arguments", [{"text": "milk"}, {"text": 7}, {}])
-async def test_arguments_that_a_provider_has_decoded_are_parsed_as_strictly(arguments: dict[str, Any]) -> None:
-    """Some providers send objects instead of text."""
-    session = Session()
-    replies = iter([ModelResponse([ToolCallPart("add_note", arguments, "call-1")]), ModelResponse([])])
-
-    async def reply(messages: list[Any], info: AgentInfo) -> ModelResponse:
-        return next(replies)
-
-    agent = Agent(FunctionModel(reply), toolsets=[make_toolset(session)], output_type=[str, type(None)])
-    await agent.run("Note milk.")
-    assert noted(session) == (["milk"] if arguments == {"text": "milk"} else [])
-    assert len(session[ToolInvoked].all()) == 1
-
-
-class Hooks(AbstractCapability[Any]):
-    """Somebody else's hook: it sees the arguments, and may change them."""
-
-    def __init__(self, changed: dict[str, Any] | None = None) -> None:
-        self.seen: list[dict[str, Any]] = []
-        self.changed = changed
-
-    async def after_tool_validate(
-        self, ctx: RunContext[Any], *, call: ToolCallPart, tool_def: ToolDefinition, args: ValidatedToolArgs
-    ) -> ValidatedToolArgs:
-        self.seen.append(args)
-        if self.changed is not None:
-            args.update(self.changed)
-        return args
-
-
-async def test_hooks_of_others_see_decoded_arguments_and_may_change_them() -> None:
-    """A gate can show what is asked for; what it changes is what is run."""
-    for changed, content in ((None, "milk"), ({"text": "bread"}, "bread")):
-        session = Session()
-        hooks = Hooks(changed)
-        model = ScriptedModel([Reply(calls=[Call("add_note", {"text": "milk"})]), Reply(text="Done.")])
-        await Agent(model, toolsets=[make_toolset(session)], capabilities=[hooks]).run("Note milk.")
-        assert hooks.seen == [{"text": content}]
-        assert noted(session) == [content]
-
-
-async def test_the_bare_toolset_leaves_unknown_names_to_pydantic_ai() -> None:
-    """No toolset is asked about a name that it does not offer; `HandrailCapability` is what helps."""
-    session = Session()
-    model = ScriptedModel([Reply(calls=[Call("add_notes")]), Reply(calls=[Call("add_notes")])])
-    with pytest.raises(UnexpectedModelBehavior):
-        await Agent(model, toolsets=[make_toolset(session)]).run("Note milk.")
-    assert session[ToolInvoked].all() == ()
-    assert session[Note].all() == ()
-
-
 def executor(session: Session | None = None, *tools: Any, key: str = "logs") -> ToolExecutor:
     """An executor of these tools, by default of `fetch`."""
     section = ToolsSection(title="Logs", tools=tools or [fetch])
@@ -247,19 +179,14 @@ class Reader:
         return ModelResponse([TextPart("done")])
 
 
-def _capability(reader: Reader) -> Any:
-    return Agent(reader.model, capabilities=[HandrailCapability(executor())]).run("Go.")
+WAYS_IN: dict[str, Callable[[Reader], Any]] = {
+    "capability": lambda reader: Agent(reader.model, capabilities=[HandrailCapability(executor())]).run("Go."),
+    "toolset": lambda reader: Agent(reader.model, toolsets=[HandrailToolset(executor())]).run("Go."),
+    "evaluate": lambda reader: PydanticAIAdapter(reader.model).run_async(executor()),
+}
 
 
-def _toolset(reader: Reader) -> Any:
-    return Agent(reader.model, toolsets=[HandrailToolset(executor())]).run("Go.")
-
-
-def _evaluate(reader: Reader) -> Any:
-    return PydanticAIAdapter(reader.model).run_async(executor())
-
-
-@pytest.mark.parametrize("run", [_capability, _toolset, _evaluate])
+@pytest.mark.parametrize("run", WAYS_IN.values(), ids=WAYS_IN)
 async def test_the_rest_of_a_cut_result_is_read_by_a_tool_that_is_offered_then(run: Callable[[Reader], Any]) -> None:
     """Before the first cut result no request has its definition."""
     reader = Reader("fetch")
@@ -355,37 +282,30 @@ def web() -> str:
     return MAIL
 
 
-WEB: Tool[Any] = Tool(web, metadata={"untrusted": True})
-
-
-def agent(executor: ToolExecutor, kind: str) -> Agent[Any, str]:
-    """An agent that reads a page by a tool of PydanticAI's, and then pays by one of Handrail's."""
-    pay = Call("pay", {"iban": "DE89370400440532013000", "cents": 5})
-    script = ScriptedModel([Reply(calls=[Call("web", {})]), Reply(calls=[pay]), Reply(text="done")])
-    if kind == "HandrailToolset":
-        return Agent(script, tools=[WEB], toolsets=[HandrailToolset(executor)])
-    capabilities: dict[str, list[AbstractCapability[Any]]] = {
-        "HandrailCapability": [HandrailCapability(executor)],
-        "PipelineCapability": [PipelineCapability(executor)],
-    }
-    return Agent(script, tools=[WEB], capabilities=capabilities[kind])
-
-
-@pytest.mark.parametrize("kind", ["HandrailToolset", "HandrailCapability"])
-async def test_a_marked_tool_whose_calls_do_not_reach_the_pipeline_is_refused(kind: str, wording: Wording) -> None:
-    """At the latest when a tool of Handrail's would act; the message says what to use instead."""
-    with raises(PromptValidationError, wording):
-        await agent(desk(Session()), kind).run("Pay.")
-
-
-async def test_the_mark_holds_with_the_capability_of_all_tools() -> None:
-    """As for a tool of a section."""
-    session = Session()
-    await agent(desk(session), "PipelineCapability").run("Pay.")
-    assert [entry.provenance.tool for entry in list_taints(session)] == ["web"]
-
-
+KINDS: dict[str, Callable[[ToolExecutor], dict[str, Any]]] = {
+    "HandrailToolset": lambda executor: {"toolsets": [HandrailToolset(executor)]},
+    "HandrailCapability": lambda executor: {"capabilities": [HandrailCapability(executor)]},
+    "PipelineCapability": lambda executor: {"capabilities": [PipelineCapability(executor)]},
+}
 IBAN = "DE89370400440532013000"
+PAY = Reply(calls=[Call("pay", {"iban": IBAN, "cents": 5})])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_marked_tool_whose_calls_do_not_reach_the_pipeline_is_refused(kind: str, wording: Wording) -> None:
+    """At the latest when a tool of Handrail's would act; the message says what to use instead.
+
+    With the capability of all tools the mark holds, as for a tool of a section.
+    """
+    session = Session()
+    script = ScriptedModel([Reply(calls=[Call("web")]), PAY, Reply(text="done")])
+    agent = Agent(script, tools=[Tool(web, metadata={"untrusted": True})], **KINDS[kind](desk(session)))
+    if kind != "PipelineCapability":
+        with raises(PromptValidationError, wording):
+            await agent.run("Pay.")
+        return
+    await agent.run("Pay.")
+    assert [entry.provenance.tool for entry in list_taints(session)] == ["web"]
 
 
 @tool(effect="read", untrusted=True)
@@ -407,24 +327,14 @@ async def play_outside(session: Session, given: object, toolset: ExternalToolset
     """The parts of the requests of two runs, the second of which has the result that the first one lacked."""
     web = [] if toolset is not None else [ToolsSection(title="Web", tools=[browse])]
     executor = desk(session, TaintPolicy(), sections=web)
-    pay = Call("pay", {"iban": IBAN, "cents": 5})
-    script = ScriptedModel([Reply(calls=[Call("browse", {"url": "x"})]), Reply(calls=[pay]), Reply(text="done")])
-    agent: Agent[Any, Any] = Agent(
-        script,
-        toolsets=[] if toolset is None else [toolset],
-        output_type=[str, DeferredToolRequests],
-        capabilities=[PipelineCapability(executor)],
-    )
+    script = ScriptedModel([Reply(calls=[Call("browse", {"url": "x"})]), PAY, Reply(text="done")])
+    options: dict[str, Any] = {"output_type": [str, DeferredToolRequests], "toolsets": [toolset] if toolset else []}
+    agent: Agent[Any, Any] = Agent(script, capabilities=[PipelineCapability(executor)], **options)
     first = await agent.run("Pay.")
     assert isinstance(first.output, DeferredToolRequests)
     results = DeferredToolResults(calls={entry.tool_call_id: given for entry in first.output.calls})
     second = await agent.run(message_history=first.all_messages(), deferred_tool_results=results)
     return [part for entry in second.new_messages() if isinstance(entry, ModelRequest) for part in entry.parts]
-
-
-def contents(parts: list[Any]) -> list[Any]:
-    """What the model has read of the results of calls."""
-    return [part.content for part in parts if isinstance(part, ToolReturnPart)]
 
 
 @pytest.mark.parametrize("toolset", [outside(untrusted=True), None], ids=["external toolset", "deferred call"])
@@ -437,7 +347,7 @@ async def test_what_comes_back_for_an_untrusted_tool_taints_and_is_delimited(
     parts = await play_outside(session, given, toolset)
     (item,) = list_taints(session)
     assert (item.provenance.tool, item.provenance.arguments) == ("browse", '{"url":"x"}')
-    value, paid = contents(parts)
+    value, paid = [part.content for part in parts if isinstance(part, ToolReturnPart)]
     opening = str(value).splitlines()[0]
     assert opening.startswith("<untrusted ")
     assert str(value).endswith(opening.replace("<", "</"))
@@ -451,6 +361,6 @@ async def test_what_comes_back_for_a_trusted_tool_is_as_it_was_given() -> None:
     """And nothing is asked about."""
     session = Session()
     parts = await play_outside(session, MAIL, outside(untrusted=False))
-    value, paid = contents(parts)
+    value, paid = [part.content for part in parts if isinstance(part, ToolReturnPart)]
     assert (value, paid) == (MAIL, f"paid 5 to {IBAN}")
     assert list_taints(session) == ()

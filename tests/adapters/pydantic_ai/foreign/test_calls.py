@@ -3,33 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import sys
-import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import mcp_types
 import pytest
 from fastmcp.client.transports import StdioTransport
 from fastmcp.exceptions import ToolError
 from mcp import MCPError
-from pydantic_ai import (
-    ModelRetry,
-    RunContext,
-    RunUsage,
-    Tool,
-    ToolDefinition,
-    ToolFailed,
-    ToolReturn,
-    ToolsetTool,
-    UsageLimitExceeded,
-)
+from pydantic_ai import RunUsage
+from pydantic_ai.exceptions import ModelRetry, ToolFailed, UsageLimitExceeded
 from pydantic_ai.mcp import MCPToolset
 from pydantic_ai.models.test import TestModel
-from pydantic_ai.toolsets import AbstractToolset, FunctionToolset
-from pydantic_core import SchemaValidator, core_schema
+from pydantic_ai.tools import RunContext, Tool
+from pydantic_ai.toolsets import FunctionToolset
 from typing_extensions import override  # pydantic brings it; `typing` has it from Python 3.12 on
 
 from handrail.adapters.pydantic_ai.foreign.calls import is_answer_lost
@@ -79,20 +68,6 @@ async def test_a_success_is_committed_and_recorded_once(agent: dict[str, Any], n
     assert (event.session_id, event.effect_key, event.replayed) == ("s", None, False)
     assert event.handler_seconds is not None
     assert noted(session) == ["milk"]
-
-
-async def test_what_a_tool_returns_beside_its_value_is_kept() -> None:
-    """The content reaches the model and the metadata stays in the history; the value alone is recorded."""
-
-    def look() -> ToolReturn[str]:
-        return ToolReturn("seen", content=["a picture"], metadata={"size": 3})
-
-    session = Session()
-    result = await play(pipeline(session), called(Call("look")), tools=[look])
-    part = returns(result.all_messages())["c1"]
-    assert (part.content, part.metadata) == ("seen", {"size": 3})
-    assert "a picture" in str(result.all_messages())
-    assert events(session)[0].result.value == "seen"
 
 
 RAISED: dict[str, Exception] = {
@@ -241,42 +216,11 @@ async def test_a_deadline_that_passes_in_mid_call_ends_the_run_and_undoes_it(wor
     assert noted(session) == []
 
 
-async def test_a_thread_that_outlives_its_call_writes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """PydanticAI's timeout leaves the thread behind; the transaction of its call is closed."""
-    started, release, ended = threading.Event(), threading.Event(), threading.Event()
-    late: list[str] = []
-
-    def slow() -> str:
-        started.set()
-        release.wait()
-        try:
-            write("late")
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is looked at below
-            late.append(type(error).__name__)
-        ended.set()
-        return "late"
-
-    session = Session()
-    script = called(Call("slow"))
-    loop = asyncio.get_running_loop()
-    began = loop.time()
-    with monkeypatch.context() as patch:  # no time passes until the thread runs: a timeout before that would drop it
-        patch.setattr(loop, "time", lambda: began + started.is_set())
-        await play(pipeline(session), script, tools=[Tool(slow, timeout=0.02)])
-    release.set()
-    ended.wait()
-    assert late == ["TransactionClosedError"]
-    assert noted(session) == []
-    assert outcomes(session) == [("c1", False, Step.HANDLER)]
-
-
 CLOSED = MCPError(code=mcp_types.CONNECTION_CLOSED, message="Connection closed")
 """What the client finds when a server has gone."""
 
-Behavior = Literal["retry", "error", "failed"]
 
-
-async def find_failure(name: str, behavior: Behavior) -> Exception:
+async def find_failure(name: str, behavior: Any) -> Exception:
     """What a tool of a server in another process fails with."""
     child = StdioTransport(sys.executable, [str(Path(mcp_desk.__file__))], keep_alive=False)
     # The server may take as long to start as the test may.
@@ -289,18 +233,14 @@ async def find_failure(name: str, behavior: Behavior) -> Exception:
     return failed.value
 
 
-@pytest.mark.parametrize("behavior", ["retry", "failed", "error"])
-@pytest.mark.short(1)
-async def test_a_server_that_dies_in_a_call_leaves_open_whether_it_was_carried_out(behavior: Behavior) -> None:
-    """However PydanticAI was told to raise it."""
-    assert is_answer_lost(await find_failure("die", behavior))
+ENDED = [("die", "retry"), ("die", "failed"), ("die", "error"), ("break", "retry"), ("refuse", "retry")]
 
 
-@pytest.mark.parametrize("name", ["break", "refuse"])
-@pytest.mark.short(1)
-async def test_a_server_that_answers_leaves_nothing_open(name: str) -> None:
-    """Neither a failed call nor one that the server would not take is a lost answer."""
-    assert not is_answer_lost(await find_failure(name, "retry"))
+@pytest.mark.parametrize("name, behavior", ENDED)
+@pytest.mark.short(2)
+async def test_a_server_that_dies_in_a_call_leaves_open_whether_it_was_carried_out(name: str, behavior: Any) -> None:
+    """However PydanticAI was told to raise it. An answer, also that the call was not taken, leaves nothing open."""
+    assert is_answer_lost(await find_failure(name, behavior)) is (name == "die")
 
 
 def _group(*errors: Exception) -> Exception:
@@ -339,40 +279,6 @@ def test_only_two_codes_and_results_prove_that_nothing_was_done(error: Exception
     assert is_answer_lost(error) is lost
 
 
-class Connection(AbstractToolset[Any]):
-    """A toolset of one tool; its calls and its closing fail as they are told to."""
-
-    def __init__(self, name: str, *, fails: bool = False, closes: bool = True) -> None:
-        self._name = name
-        self._fails = fails
-        self._closes = closes
-
-    @property
-    @override
-    def id(self) -> str:
-        return self._name
-
-    @override
-    async def __aexit__(self, *args: object) -> bool | None:
-        if not self._closes:
-            raise ConnectionError(f"{self._name} cannot be closed")
-        return None
-
-    @override
-    async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
-        validator = SchemaValidator(core_schema.dict_schema())
-        definition = ToolDefinition(name=self._name)
-        return {self._name: ToolsetTool(toolset=self, tool_def=definition, max_retries=0, args_validator=validator)}
-
-    @override
-    async def call_tool(
-        self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
-    ) -> Any:
-        if self._fails:
-            raise ConnectionError(f"{self._name} is gone")
-        return "done"
-
-
 class Leaky(FunctionToolset[Any]):
     """Functions, and something that cannot be closed."""
 
@@ -381,34 +287,14 @@ class Leaky(FunctionToolset[Any]):
         raise OSError("the functions cannot be closed")
 
 
-def fail() -> str:
+def fail(text: str) -> str:
     """Fail."""
-    raise ValueError("no")
+    raise ValueError(text)
 
 
-async def run(*toolsets: AbstractToolset[Any]) -> None:
-    """A run that calls each tool once."""
-    names = [toolset.id if isinstance(toolset, Connection) else "fail" for toolset in toolsets]
-    await play(pipeline(Session()), called(*map(Call, names)), toolsets=toolsets)
-
-
-async def test_a_toolset_that_has_lost_an_answer_is_closed_with_a_warning(
-    caplog: pytest.LogCaptureFixture, wording: Wording
-) -> None:
-    """The model has been told of the call; a lost connection cannot be closed as it should be."""
-    with caplog.at_level(logging.WARNING, logger="handrail.adapters"):
-        await run(Connection("bank", fails=True, closes=False), Connection("mail"))
-    assert caplog.messages == wording
-
-
-UNCLOSED: dict[str, tuple[list[AbstractToolset[Any]], str]] = {
-    "no answer was lost": ([Connection("bank", closes=False)], "bank cannot be closed"),
-    "a plain function raised": ([Leaky([fail])], "the functions cannot be closed"),
-}
-
-
-@pytest.mark.parametrize("toolsets, words", UNCLOSED.values(), ids=UNCLOSED)
-async def test_what_else_cannot_be_closed_is_raised(toolsets: list[AbstractToolset[Any]], words: str) -> None:
-    """Nobody has been told of it."""
-    with pytest.raises(OSError, match=words):
-        await run(*toolsets)
+@pytest.mark.parametrize("function", [plain, fail])
+async def test_a_toolset_that_has_lost_no_answer_and_cannot_be_closed_is_an_error(function: Callable[..., str]) -> None:
+    """Nobody has been told of it. One that has lost an answer is closed with a warning: see `test_mcp_toolset.py`."""
+    script = called(Call(function.__name__, {"text": "milk"}))
+    with pytest.raises(OSError, match="the functions cannot be closed"):
+        await play(pipeline(Session()), script, toolsets=[Leaky([function])])

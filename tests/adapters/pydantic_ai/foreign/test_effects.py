@@ -5,28 +5,21 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic_ai import ModelRetry, RunContext, RunUsage, Tool, ToolDefinition, ToolFailed, ToolReturn
-from pydantic_ai.models.test import TestModel
+from pydantic_ai import ModelRetry, Tool, ToolDefinition, ToolFailed, ToolReturn
 from pydantic_ai.toolsets import FunctionToolset
 
-from handrail.adapters.pydantic_ai.foreign.calls import (
-    ToolMetadata,
-    hinted_effect,
-    read_tool_metadata,
-)
+from handrail.adapters.pydantic_ai.foreign.calls import ToolMetadata, hinted_effect, read_tool_metadata
 from handrail.errors import PromptValidationError, SecondStoreError
 from handrail.prompt import External, ToolContext, ToolResult
 from handrail.runtime import EffectLedger, IdempotencyConfig, Session, Step
-from handrail.store import MemoryStore, SqliteStore
+from handrail.store import MemoryStore
 from handrail.testing import Call, Outcome
 from tests.adapters.kit import (
-    ADD_NOTE,
     Note,
     call_by_hand,
     called,
@@ -36,7 +29,6 @@ from tests.adapters.kit import (
     outcomes,
     pipeline,
     play,
-    resume,
     returns,
     write,
 )
@@ -54,54 +46,26 @@ def definition(metadata: dict[str, Any] | None = None, *, kind: Any = "function"
     return ToolDefinition(name="pay", parameters_json_schema=schema, metadata=metadata, kind=kind)
 
 
-@pytest.mark.parametrize("metadata", [None, {}, {"owner": "billing", "Effect": 7}, {"annotations": None, "meta": None}])
-def test_a_tool_that_says_nothing_changes_state(metadata: dict[str, Any] | None) -> None:
-    """Without metadata, or with that of others alone, the careful default of Handrail's own tools holds."""
-    assert read_tool_metadata(definition(metadata)) == ToolMetadata(
-        effect="state", concurrent=False, idempotency=None, approval=None
-    )
-
-
-def pay_back(order_id: str) -> str:
-    """Pay back what an order cost."""
-    return f"paid {order_id}"
-
-
-async def test_tools_and_whole_toolsets_declare_by_their_metadata() -> None:
-    """`Tool(metadata=...)` reaches the definition, and `with_metadata` adds to it for every tool of a toolset."""
-    ctx = RunContext[None](deps=None, model=TestModel(), usage=RunUsage())
-    toolset = FunctionToolset[None]([Tool(pay_back, name="pay", metadata={"effect": "external", "idempotency": ONCE})])
-    tools = await toolset.with_metadata(approval="deny").get_tools(ctx)
-    assert read_tool_metadata(tools["pay"].tool_def) == ToolMetadata(
-        effect="external", declares_effect=True, idempotency=ONCE, approval="deny"
-    )
-
-
-@pytest.mark.parametrize(
-    "annotations, effect",
-    [
-        ({}, "state"),
-        ({"title": "Pay"}, "state"),
-        ({"readOnlyHint": True}, "read"),
-        ({"readOnlyHint": True, "openWorldHint": True}, "read"),
-        ({"readOnlyHint": True, "destructiveHint": False}, "read"),
-        ({"readOnlyHint": True, "destructiveHint": True}, "external"),
-        ({"readOnlyHint": False}, "external"),
-        ({"readOnlyHint": False, "destructiveHint": False}, "external"),
-        ({"readOnlyHint": False, "openWorldHint": False}, "external"),
-        ({"readOnlyHint": False, "destructiveHint": False, "openWorldHint": False}, "state"),
-        ({"destructiveHint": True}, "external"),
-        ({"openWorldHint": True}, "external"),
-        ({"destructiveHint": False, "openWorldHint": True}, "external"),
-        ({"openWorldHint": False}, "state"),
-        ({"idempotentHint": True}, "state"),
+READS, WRITES, DESTROYS = {"readOnlyHint": True}, {"readOnlyHint": False}, {"destructiveHint": True}
+TAME, CLOSED = {"destructiveHint": False}, {"openWorldHint": False}
+HINTS: dict[str, list[dict[str, Any]]] = {
+    "state": [{}, {"title": "Pay"}, CLOSED, {**WRITES, **TAME, **CLOSED}, {"idempotentHint": True}],
+    "read": [READS, {**READS, "openWorldHint": True}, {**READS, **TAME}],
+    "external": [
+        *(WRITES, {**WRITES, **TAME}, {**WRITES, **CLOSED}, {"openWorldHint": True}),
+        *(DESTROYS, {**READS, **DESTROYS}, {**TAME, "openWorldHint": True}),
     ],
-)
-def test_hints_of_a_server_become_an_effect(annotations: dict[str, Any], effect: str) -> None:
+}
+
+
+@pytest.mark.parametrize("effect", HINTS)
+def test_hints_of_a_server_become_an_effect(effect: str) -> None:
     """What a server leaves open is taken as MCP takes it, as soon as it says that the tool writes."""
-    everything = {"readOnlyHint": None, "destructiveHint": None, "openWorldHint": None, **annotations}
-    assert hinted_effect(annotations) == hinted_effect(everything) == effect
-    assert read_tool_metadata(definition({"annotations": annotations, "meta": None, "task": False})).effect == effect
+    for hints in HINTS[effect]:
+        everything = {"readOnlyHint": None, "destructiveHint": None, "openWorldHint": None, **hints}
+        assert hinted_effect(hints) == hinted_effect(everything) == effect, hints
+        said = definition({"annotations": hints, "meta": None, "task": False})
+        assert read_tool_metadata(said).effect == effect, hints
 
 
 def test_only_a_clear_word_makes_a_tool_a_reading_one() -> None:
@@ -127,26 +91,25 @@ def test_whatever_is_no_hint_says_nothing(annotations: object) -> None:
     assert hinted_effect(hint) == expected
 
 
-READS, DESTROYS = {"readOnlyHint": True}, {"destructiveHint": True}
+DECLARES_READ = ToolMetadata(effect="read", declares_effect=True)
+NOTHING = ToolMetadata(effect="state", concurrent=False, idempotency=None, approval=None)
 GRANTS = {"effect": "read", "concurrent": True, "approval": "allow", "idempotency": {"strategy": "auto"}}
+OTHERS: list[dict[str, Any]] = [{"owner": "billing", "Effect": 7}, {"annotations": None, "meta": None}]
+DECLARED: list[tuple[dict[str, Any] | None, ToolMetadata]] = [
+    *((said, NOTHING) for said in (None, {}, *OTHERS)),
+    ({"annotations": READS}, ToolMetadata(effect="read", approval="ask")),
+    ({"annotations": READS, "concurrent": True}, ToolMetadata(effect="read", concurrent=True, approval="ask")),
+    *(({"annotations": READS, "approval": it}, ToolMetadata(effect="read", approval=it)) for it in ("allow", "deny")),
+    *(({"annotations": it, "effect": "read"}, DECLARES_READ) for it in (READS, DESTROYS)),
+    ({"annotations": READS, "effect": "external"}, ToolMetadata(effect="external", declares_effect=True)),
+    ({"annotations": READS, "idempotency": ONCE}, ToolMetadata(effect="state", idempotency=ONCE)),
+    ({"annotations": DESTROYS, "idempotency": ONCE}, ToolMetadata(effect="external", idempotency=ONCE)),
+    ({"annotations": {**GRANTS, "idempotentHint": True}, "meta": GRANTS}, ToolMetadata()),
+]
 
 
-@pytest.mark.parametrize(
-    "metadata, declaration",
-    [
-        ({"annotations": READS}, ToolMetadata(effect="read", approval="ask")),
-        ({"annotations": READS, "concurrent": True}, ToolMetadata(effect="read", concurrent=True, approval="ask")),
-        ({"annotations": READS, "approval": "allow"}, ToolMetadata(effect="read", approval="allow")),
-        ({"annotations": READS, "approval": "deny"}, ToolMetadata(effect="read", approval="deny")),
-        ({"annotations": READS, "effect": "read"}, ToolMetadata(effect="read", declares_effect=True)),
-        ({"annotations": READS, "effect": "external"}, ToolMetadata(effect="external", declares_effect=True)),
-        ({"annotations": DESTROYS, "effect": "read"}, ToolMetadata(effect="read", declares_effect=True)),
-        ({"annotations": READS, "idempotency": ONCE}, ToolMetadata(effect="state", idempotency=ONCE)),
-        ({"annotations": DESTROYS, "idempotency": ONCE}, ToolMetadata(effect="external", idempotency=ONCE)),
-        ({"annotations": {**GRANTS, "idempotentHint": True}, "meta": GRANTS}, ToolMetadata()),
-    ],
-)
-def test_the_program_knows_better_than_the_server(metadata: dict[str, Any], declaration: ToolMetadata) -> None:
+@pytest.mark.parametrize("metadata, declaration", DECLARED)
+def test_the_program_knows_better_than_the_server(metadata: dict[str, Any] | None, declaration: ToolMetadata) -> None:
     """Its hints let nothing run without approval, and grant nothing; what Python declares wins in both directions."""
     assert read_tool_metadata(definition(metadata)) == declaration
 
@@ -316,22 +279,6 @@ async def test_a_declared_key_is_made_from_the_arguments() -> None:
     assert events(session)[0].effect_key == events(session)[1].effect_key != events(session)[2].effect_key
 
 
-async def test_a_declared_key_of_a_tool_that_changes_state_is_kept_with_its_commit() -> None:
-    """A call that fails leaves its key free."""
-    session, desk = Session(), Pay(error=RuntimeError("later"))
-    tool = Tool(desk.pay, metadata={"idempotency": ONCE})
-    capability = pipeline(session)
-    await play(capability, called(pay("7"), c1=Outcome.failed("later")), tools=[tool])
-    desk.error = None
-    await play(capability, called(pay("7"), pay("7"), c1=Outcome.ok()), tools=[tool])
-    assert [(event.success, event.replayed) for event in events(session)] == [
-        (False, False),
-        (True, False),
-        (True, True),
-    ]
-    assert desk.paid == ["7"]
-
-
 SAID = ToolReturn[str]("paid", metadata={"ref": 1})
 TOO_LONG = object()
 """What is told of a value that cannot be shown."""
@@ -431,20 +378,3 @@ async def test_a_call_without_an_id_cannot_act_outside(wording: Wording) -> None
     assert desk.paid == []
     assert await call_by_hand(capability, FunctionToolset[Any]([desk.pay]), "pay", None, order_id="7") == "paid 7"
     assert [event.call_id for event in events(session)] == ["", ""]
-
-
-async def test_a_stored_session_keeps_foreign_calls_and_their_effects(tmp_path: Path) -> None:
-    """Opened anew, it has the same record, which answers the call of before."""
-    desk, path = Pay({"ref": [1, None]}), tmp_path / "desk.db"
-    script = called(pay("7"), Call("add_note", {"text": "milk"}), Call("pay", {"order_id": 7}), Call("pya"))
-    with SqliteStore(path) as store, Session.open(store, "s") as session:
-        capability = pipeline(session, ADD_NOTE)
-        said = (await play(capability, script, tools=[desk.tool()])).all_messages()
-        before = events(session)
-    with SqliteStore(path) as store, Session.open(store, "s") as session:
-        assert events(session) == before
-        assert noted(session) == ["7", "milk"]
-        result = await resume(pipeline(session, ADD_NOTE), said, tools=[desk.tool()])
-        assert returns(result.all_messages())["c1"].content == {"ref": [1, None]}
-        assert desk.paid == ["7"]
-        assert events(session) == before
