@@ -349,9 +349,7 @@ TOOLS = (
     Tool[Lines, None](name="patch", description="Edits.", handler=put_text),
 )
 LINES_POLICY = ReadBeforeWritePolicy(
-    read_tools=("read", "search", "cat"),
-    write_tools=("put", "patch"),
-    edit_tools=("patch",),
+    read_tools=("read", "search", "cat"), write_tools=("put", "patch"), edit_tools=("patch",)
 )
 
 

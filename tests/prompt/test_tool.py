@@ -85,12 +85,7 @@ def test_the_schema_is_that_of_the_parameters() -> None:
         }
     )
     assert named_tool("ping").parameters_schema == snapshot(
-        {
-            "additionalProperties": False,
-            "description": "Takes no arguments.",
-            "properties": {},
-            "type": "object",
-        }
+        {"additionalProperties": False, "description": "Takes no arguments.", "properties": {}, "type": "object"}
     )
 
 

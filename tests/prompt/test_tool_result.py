@@ -199,8 +199,7 @@ def test_any_other_value_is_told(wording: Wording) -> None:
 
 
 @pytest.mark.parametrize(
-    "size, shown",
-    [(0, "0 bytes"), (999, "999 bytes"), (1_000, "1 kB"), (12_400, "12 kB"), (2_600_000, "3 MB")],
+    "size, shown", [(0, "0 bytes"), (999, "999 bytes"), (1_000, "1 kB"), (12_400, "12 kB"), (2_600_000, "3 MB")]
 )
 def test_a_file_is_named_by_type_and_size(size: int, shown: str) -> None:
     """In texts for models and people, which do not hold files."""
