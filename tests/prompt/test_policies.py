@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from handrail.errors import PromptValidationError
 from handrail.prompt import (
     PolicyDecision,
-    ReadBeforeWritePolicy,
     SequentialDependencyPolicy,
     Tool,
     ToolContext,
@@ -56,27 +55,12 @@ class Deaf:
         return PolicyDecision.allow()
 
 
-def test_a_decision_is_one_of_three() -> None:
-    """Only `allow` lets a call go on by itself."""
-    assert PolicyDecision.allow() == PolicyDecision("allow", "")
-    assert PolicyDecision.deny("Read it first.") == PolicyDecision("deny", "Read it first.")
-    assert PolicyDecision.ask("Pay 500?") == PolicyDecision("ask", "Pay 500?")
-    decisions = (PolicyDecision.allow(), PolicyDecision.deny("a"), PolicyDecision.ask("b"))
-    assert [decision.allowed for decision in decisions] == [True, False, False]
-
-
 def test_a_refusal_needs_its_reason_and_a_question_its_words(wording: Wording) -> None:
     """The model, or a person, must have something to read."""
     with raises(ValueError, wording):
         PolicyDecision.deny(" ")
     with raises(ValueError, wording):
         PolicyDecision.ask("")
-
-
-@pytest.mark.parametrize("policy", [Always(), ReadBeforeWritePolicy()])
-def test_whatever_has_name_check_and_on_result_is_a_policy(policy: object) -> None:
-    """A policy inherits from nothing."""
-    assert check_policy(policy) is policy
 
 
 def test_anything_else_is_told_what_it_lacks(wording: Wording) -> None:
@@ -115,15 +99,6 @@ def test_a_tool_waits_until_all_others_have_succeeded(wording: Wording) -> None:
     assert len(context.session[ToolSucceeded].all()) == 2
 
 
-def test_other_tools_are_free_and_not_remembered() -> None:
-    """What nobody depends on is nobody's affair."""
-    context = ToolContext.of()
-    assert decide(DEPLOY_LAST, "test", context).allowed
-    assert decide(DEPLOY_LAST, "format", context).allowed
-    succeed(DEPLOY_LAST, "format", context)
-    assert not context.session[ToolSucceeded].all()
-
-
 def test_sessions_remember_for_themselves() -> None:
     """The policy is a value; what it knows is in the session."""
     one, other = ToolContext.of(), ToolContext.of()
@@ -160,16 +135,6 @@ def test_dependencies_are_sets_of_names(wording: Wording) -> None:
         SequentialDependencyPolicy(dependencies=wrong)
     with raises(PromptValidationError, wording):
         SequentialDependencyPolicy(dependencies={"deploy": 5})  # type: ignore[dict-item]
-
-
-def test_any_set_or_sequence_of_names_is_kept_as_a_frozen_set() -> None:
-    """What the policy was given can be changed without changing the policy."""
-    given_: Any = {"deploy": ["test"]}
-    policy = SequentialDependencyPolicy(dependencies=given_)
-    given_["deploy"].append("build")
-    assert policy.dependencies == {"deploy": frozenset({"test"})}
-    with pytest.raises(TypeError):
-        policy.dependencies["deploy"] = frozenset()  # type: ignore[index]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,6 @@ from typing import Any, cast
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from inline_snapshot import snapshot
 
 from handrail.errors import PromptRenderError, PromptValidationError
 from handrail.prompt import (
@@ -25,12 +24,11 @@ from handrail.prompt import (
     ToolContext,
     ToolPolicy,
     ToolResult,
-    ToolsSection,
 )
 from handrail.prompt.prompt import SectionTools, free_name
 from handrail.resources import Binding, ResourceContext, ResourceRegistry
 from tests.kit import raises
-from tests.prompt.samples import Guidance, Lookup, lookup_tool, named_tool
+from tests.prompt.samples import Guidance, Lookup, named_tool
 from tests.wording import Wording
 
 
@@ -166,56 +164,6 @@ def rendered(
     """A prompt of these sections, rendered."""
     template = PromptTemplate(ns="tests", key="render", sections=sections, policies=policies)
     return Prompt(template).bind(*params).render()
-
-
-def test_sections_are_numbered_below_each_other() -> None:
-    """Headings carry the number of the section and go one level down with each generation."""
-    guidance = MarkdownSection[Guidance](
-        title="Guidance",
-        template="""
-        Prefer ${tool}.
-
-        It costs $5 a call.
-        """,
-        children=[
-            ToolsSection(title="Available Tools", tools=[lookup_tool()], description="Look before you answer."),
-            Section(title="Bare"),
-        ],
-    )
-    closing = MarkdownSection(title="Closing", template="Answer in one sentence.")
-    assert rendered(guidance, closing, params=(Guidance("lookup"),)).text == snapshot("""\
-## 1. Guidance
-
-Prefer lookup.
-
-It costs $5 a call.
-
-### 1.1. Available Tools
-
-Look before you answer.
-
-### 1.2. Bare
-
-## 2. Closing
-
-Answer in one sentence.\
-""")
-
-
-def test_headings_stop_at_the_sixth_level() -> None:
-    """Markdown knows no deeper one; the number still tells."""
-    section = Section(title="Deepest")
-    for depth in range(6, 0, -1):
-        section = Section(title=f"Level {depth}", children=[section])
-    levels = ["###### 1.1.1.1.1. Level 5", "", "###### 1.1.1.1.1.1. Level 6", "", "###### 1.1.1.1.1.1.1. Deepest"]
-    assert rendered(section).text.splitlines()[-5:] == levels
-
-
-@pytest.mark.parametrize("audience, shown", [("experts", True), ("beginners", False)])
-def test_a_section_may_depend_on_its_parameters(audience: str, shown: bool) -> None:
-    """`enabled` is asked with the bound parameters."""
-    section = Section[Guidance](title="Details", enabled=lambda params: params.audience == "experts")
-    assert ("Details" in rendered(section, params=(Guidance("lookup", audience),)).text) is shown
 
 
 def test_parameters_with_defaults_need_not_be_bound(wording: Wording) -> None:

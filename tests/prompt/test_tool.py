@@ -9,7 +9,6 @@ from datetime import timedelta
 from typing import Any, Generic, Never, Optional, TypeVar, cast, get_type_hints
 
 import pytest
-from inline_snapshot import snapshot
 from pydantic import BaseModel
 
 from handrail.errors import DumpError, ParseError, PromptValidationError, SchemaError
@@ -19,7 +18,6 @@ from handrail.prompt import (
     IdempotencyConfig,
     MarkdownSection,
     PromptTemplate,
-    Section,
     Tool,
     ToolContext,
     ToolExample,
@@ -32,6 +30,7 @@ from tests.prompt.samples import Found, Guidance, Lookup, look_up, lookup_tool, 
 from tests.wording import Wording
 
 NO_TYPES: Any = Tool
+EFFECT_WORDS = ("read", "state", "external")
 
 
 @dataclass(frozen=True)
@@ -41,52 +40,10 @@ class Counted:
     share: float
 
 
-def test_a_tool_keeps_what_it_was_declared_with() -> None:
-    """Defaults are those of a tool that changes state; blanks around the description go."""
-    tool = lookup_tool(description="  Looks an entity up.  ")
-    assert tool.description == "Looks an entity up."
-    assert (tool.handler, tool.examples, tool.accepts_overrides) == (look_up, (), True)
-    assert (tool.effect, tool.timeout, tool.idempotency, tool.reconcile) == ("state", None, None, None)
-    assert (tool.params_type, tool.result_type) == (Lookup, Found)
-
-
-def test_a_tool_equals_only_itself() -> None:
-    """Two tools declared alike are two tools, whatever their examples can be compared by."""
-    tool = lookup_tool()
-    assert tool == tool  # noqa: PLR0124 - that is the point
-    assert tool != lookup_tool()
-    assert len({tool, lookup_tool()}) == 2
-
-
-@pytest.mark.parametrize(
-    "effect, concurrent, writes",
-    [
-        *(("read", False, False), ("read", True, False), ("state", False, True), ("state", True, False)),
-        *(("external", False, True), ("external", True, False)),
-    ],
-)
-def test_only_a_lone_call_may_write(effect: str, concurrent: bool, writes: bool) -> None:
+def test_only_a_lone_call_may_write() -> None:
     """A handler may write unless its tool reads or is concurrent."""
-    assert lookup_tool(effect=effect, concurrent=concurrent).writes is writes
-
-
-def test_the_schema_is_that_of_the_parameters() -> None:
-    """The model sees the closed schema of the dataclass, field descriptions included."""
-    assert lookup_tool().parameters_schema == snapshot(
-        {
-            "additionalProperties": False,
-            "description": "What to look up.",
-            "properties": {
-                "entity_id": {"description": "ID to fetch", "type": "string"},
-                "limit": {"default": 5, "type": "integer"},
-            },
-            "required": ["entity_id"],
-            "type": "object",
-        }
-    )
-    assert named_tool("ping").parameters_schema == snapshot(
-        {"additionalProperties": False, "description": "Takes no arguments.", "properties": {}, "type": "object"}
-    )
+    tools = [lookup_tool(effect=effect, concurrent=flag) for effect in EFFECT_WORDS for flag in (False, True)]
+    assert [each.writes for each in tools] == [False, False, True, False, True, False]
 
 
 @pytest.mark.parametrize("max_bytes", [None, 1_000, 18])
@@ -165,31 +122,22 @@ def test_a_result_is_held_to_the_declared_type(wording: Wording) -> None:
     tool: Tool[Any, Any] = lookup_tool()
     assert tool.result_fault(ToolResult.ok(Found("a"))) is None
     assert tool.result_fault(ToolResult.error("no")) is None
-    assert tool.result_fault(ToolResult.ok(Lookup("a"))) == wording
-    assert tool.result_fault(ToolResult("done", None)) == wording
-    assert tool.result_fault(ToolResult.error("no", Lookup("a"))) == wording
+    wrong: list[ToolResult[Any]] = [ToolResult.ok(Lookup("a")), ToolResult("done", None)]
     no_text: Any = 5
-    assert tool.result_fault(ToolResult(no_text, Found("a"))) == wording
-    assert tool.result_fault(ToolResult("done", Found("a"), no_text)) == wording
+    wrong += [ToolResult.error("no", Lookup("a")), ToolResult(no_text, Found("a"))]
+    for result in (*wrong, ToolResult("done", Found("a"), no_text)):
+        assert tool.result_fault(result) == wording
     assert named_tool("ping").result_fault(ToolResult.ok("pong")) == wording
     assert named_tool("ping").result_fault(ToolResult.ok(None)) is None
 
 
-@pytest.mark.parametrize(
-    "kind, value",
-    [
-        (Found, Found("a")),
-        (str, "text"),
-        (str, ""),
-        (list[Found], [Found("a"), Found("b")]),
-        (Sequence[int], [1, 2]),
-        (dict[str, Found], {"a": Found("b")}),
-        (Mapping[str, int], {}),
-        (Found | None, None),
-        (None, None),
-        (Found | None, Found("a")),
-    ],
-)
+KEPT: list[tuple[object, object]] = [
+    *((Found, Found("a")), (str, "text"), (str, ""), (list[Found], [Found("a"), Found("b")]), (Sequence[int], [1, 2])),
+    *((dict[str, Found], {"a": Found("b")}), (Mapping[str, int], {}), (Found | None, None), (None, None)),
+]
+
+
+@pytest.mark.parametrize("kind, value", KEPT)
 def test_a_kept_value_is_read_as_it_was(kind: object, value: object) -> None:
     """Whatever type a result has, what is written for the ledger reads back equal, falsy values too."""
     tool: Tool[Any, Any] = NO_TYPES[None, kind](name="give", description="Gives.")
@@ -313,54 +261,29 @@ def test_a_result_is_of_a_type_that_json_has(wording: Wording) -> None:
     assert isinstance(caught.value.__cause__, SchemaError)
 
 
-NAMES = ("", "look up", "löök", "a" * 65, "look.up", "lookup\n", None, 5)
-
-KEYS = IdempotencyConfig(strategy="params", param_keys=("order_id",))
-
-REFUSED: dict[str, dict[str, object]] = {
-    **{f"name {number}": {"name": name} for number, name in enumerate(NAMES)},
-    "blank description": {"description": "   "},
-    "long description": {"description": "x" * 8_001},
-    "no description": {"description": None},
-    "handler of another signature": {"handler": without_context},
-    "handler of other parameters": {"handler": of_other},
-    "handler of another result": {"handler": returning_other},
-    "handler that is not called": {"handler": "look_up"},
-    "no such effect": {"effect": "write"},
-    "a key of a read": {"effect": "read", "idempotency": IdempotencyConfig()},
-    "no such key": {"idempotency": "auto"},
-    "fields that are missing": {"idempotency": KEYS},
-    "a key without a reconciler": {"idempotency": IdempotencyConfig(on_orphan="reconcile")},
-    "a reconciler without an effect": {"reconcile": ask},
-    "a reconciler of another signature": {"effect": "external", "reconcile": ask_without_key},
-    "a reconciler that is not called": {"effect": "external", "reconcile": "ask"},
-    **{f"limit {limit}": {"max_result_chars": limit} for limit in (999, True, 5000.0, None)},
-    "timeout without a unit": {"timeout": 5},
-    "no time": {"timeout": timedelta(0)},
-    "a flag that is a word": {"concurrent": "no"},
-    "both untrusted and sanitized": {"untrusted": True, "sanitizes": True},
-    "input of another class": {"examples": (example(), example(input=Found("a")))},
-    "no output": {"examples": (example(output=None),)},
-    "output of another class": {"examples": (example(output=Lookup("a")),)},
-    "long description of an example": {"examples": (example(description="x" * 8_001),)},
-    "one example": {"examples": example()},
-    "an example that is a text": {"examples": ("call it",)},
-}
+REFUSED: list[dict[str, Any]] = [
+    *({"name": name} for name in ("", "look up", "löök", "a" * 65, "look.up", "lookup\n", None, 5)),
+    *({"description": description} for description in ("   ", "x" * 8_001, None)),
+    *({"handler": handler} for handler in (without_context, of_other, returning_other, "look_up")),
+    *({"effect": "write"}, {"effect": "read", "idempotency": IdempotencyConfig()}, {"idempotency": "auto"}),
+    {"idempotency": IdempotencyConfig(strategy="params", param_keys=("order_id",))},
+    *({"idempotency": IdempotencyConfig(on_orphan="reconcile")}, {"reconcile": ask}),
+    *({"effect": "external", "reconcile": wrong} for wrong in (ask_without_key, "ask")),
+    *({"max_result_chars": limit} for limit in (999, True, 5000.0, None)),
+    *({"timeout": 5}, {"timeout": timedelta(0)}, {"concurrent": "no"}, {"untrusted": True, "sanitizes": True}),
+    {"examples": (example(), example(input=Found("a")))},
+    *({"examples": (example(output=output),)} for output in (None, Lookup("a"))),
+    *({"examples": (example(description="x" * 8_001),)}, {"examples": example()}, {"examples": ("call it",)}),
+]
 
 
 @pytest.mark.requirement("M-06l")
-@pytest.mark.parametrize("changes", REFUSED.values(), ids=REFUSED)
+@pytest.mark.parametrize("changes", REFUSED, ids=range(len(REFUSED)))
 def test_a_wrong_declaration_is_refused_with_the_cure(changes: dict[str, object], wording: Wording) -> None:
     """When the tool is made; the error names the tool."""
     error = refused(**changes)
     assert str(error) == wording
     assert error.tool == changes.get("name", "lookup")
-
-
-def test_an_error_has_the_type_at_fault() -> None:
-    """That of the parameters, or that of the result."""
-    assert refused(handler=of_other).dataclass is Lookup
-    assert refused(examples=(example(output=Lookup("a")),)).dataclass is Found
 
 
 def test_idempotency_may_be_switched_on_and_off() -> None:
@@ -390,34 +313,16 @@ def find_out(params: Lookup, key: str) -> ToolResult[Found] | None:
     return None
 
 
-def find_out_again(params: Lookup, key: str) -> ToolResult[Found] | None:
-    """Find out elsewhere."""
-    return None
-
-
-MINUTE = timedelta(minutes=1)
-EFFECTS: dict[str, dict[str, Any]] = {
-    "nothing said": {},
-    "read": {"effect": "read"},
-    "state": {"effect": "state"},
-    "external": {"effect": "external"},
-    "External": {
-        "effect": External(
-            not_applied_on=(ConnectionRefusedError,),
-            on_orphan="reconcile",
-            reconcile=find_out,
-            lease=timedelta(minutes=9),
-        )
-    },
-    "External and a key": {"effect": External(accept_late_result=True), "idempotency": IdempotencyConfig()},
-    "short forms": {
-        "effect": "external",
-        "reconcile": find_out,
-        "idempotency": IdempotencyConfig(on_orphan="reconcile", lease=timedelta(minutes=7)),
-    },
-    "a key, and nothing said": {"idempotency": IdempotencyConfig()},
-    "concurrent": {"effect": "read", "concurrent": True, "timeout": timedelta(seconds=3)},
-}
+SAID = External(
+    not_applied_on=(ConnectionRefusedError,), on_orphan="reconcile", reconcile=find_out, lease=timedelta(minutes=9)
+)
+SHORT = IdempotencyConfig(on_orphan="reconcile", lease=timedelta(minutes=7))
+EFFECTS: list[dict[str, Any]] = [
+    *({}, {"effect": "read"}, {"effect": "state"}, {"effect": "external"}, {"effect": SAID}),
+    {"effect": External(accept_late_result=True), "idempotency": IdempotencyConfig()},
+    {"effect": "external", "reconcile": find_out, "idempotency": SHORT},
+    *({"idempotency": IdempotencyConfig()}, {"effect": "read", "concurrent": True, "timeout": timedelta(seconds=3)}),
+]
 
 
 def full_tool(**options: Any) -> Tool[Lookup, Found]:
@@ -432,7 +337,7 @@ def shown(made: Tool[Any, Any]) -> dict[str, object]:
     return {name: getattr(made, name) for name in names if name not in {"type_arguments", "masking"}}
 
 
-@pytest.mark.parametrize("options", EFFECTS.values(), ids=EFFECTS)
+@pytest.mark.parametrize("options", EFFECTS, ids=range(len(EFFECTS)))
 def test_a_copy_of_a_tool_has_every_attribute_of_it(options: dict[str, Any], wording: Wording) -> None:
     """Also a copy of a copy; and what is replaced is checked as anew."""
     made = full_tool(**options)
@@ -445,19 +350,12 @@ def test_a_copy_of_a_tool_has_every_attribute_of_it(options: dict[str, Any], wor
 
 def test_a_field_of_the_effect_that_is_replaced_is_said_anew() -> None:
     """The others stay as they were said."""
-    made = full_tool(**EFFECTS["External"])
+    made = full_tool(effect=SAID)
     assert replace(made, effect=cast("Any", External())).external == External()
-    assert replace(made, effect="external").external == made.external
-    assert replace(made, effect="state").external is None
-    assert replace(made, effect="state").reconcile is None
-    other = replace(full_tool(**EFFECTS["short forms"]), reconcile=find_out_again)
-    assert other.external is not None
-    assert (other.external.reconcile, other.on_orphan, other.external.lease) == (
-        find_out_again,
-        "reconcile",
-        timedelta(minutes=7),
-    )
-    assert replace(made, idempotency=IdempotencyConfig()).external == made.external
+    assert replace(made, effect="external").external == replace(made, idempotency=SHORT).external == SAID
+    assert (replace(made, effect="state").external, replace(made, effect="state").reconcile) == (None, None)
+    other = replace(full_tool(effect="external", reconcile=find_out, idempotency=SHORT), reconcile=ask)
+    assert other.external == External(on_orphan="reconcile", reconcile=ask, lease=timedelta(minutes=7))
 
 
 def test_a_copy_of_a_template_keeps_the_type_of_its_answer() -> None:
@@ -468,16 +366,6 @@ def test_a_copy_of_a_template_keeps_the_type_of_its_answer() -> None:
     assert replace(PromptTemplate(ns="tests", key="copy", sections=[]), name="n").output_type is str
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Greeting(Section[Lookup]):
-    """A section of the program's own with a field of its own."""
-
-    word: str = "hello"
-
-    def render_body(self, params: Lookup) -> str:
-        return f"{self.word} {params.entity_id}"
-
-
 def test_a_copy_of_a_section_keeps_its_parameters() -> None:
     """Of each kind; a template's placeholders are checked against them."""
     markdown = MarkdownSection[Lookup](title="Desk", template="Order ${entity_id}.")
@@ -486,7 +374,6 @@ def test_a_copy_of_a_section_keeps_its_parameters() -> None:
         replace(markdown, template="${colour}")
     tools = ToolsSection[Lookup](title="Desk", description="For ${entity_id}.", tools=[full_tool()])
     assert (replace(tools, title="Till").params_type, replace(tools, title="Till").tools) == (Lookup, tools.tools)
-    assert replace(Greeting(title="Hello"), word="good day").render_body(Lookup("7")) == "good day 7"
     assert replace(MarkdownSection(title="Plain", template="Text."), title="Other").params_type is None
 
 
@@ -522,19 +409,9 @@ def test_brackets_serve_as_annotations() -> None:
 def test_a_subclass_inherits_the_types_of_its_base() -> None:
     """A class may fix the types of a base, at any distance, or leave them to its own brackets."""
     template = "Prefer ${tool}."
-    assert GuidanceSection(title="A", template=template).params_type is Guidance
-    assert DeeperSection(title="A", template=template).params_type is Guidance
-    assert OpenSection[Guidance](title="A", template=template).params_type is Guidance
     unchecked: Any = OpenSection
-    assert unchecked[S][Guidance](title="A", template=template).params_type is Guidance
-
-
-def test_without_types_there_are_no_parameters() -> None:
-    """A section without brackets, or with `None`, has no parameters."""
-    unchecked: Any = OpenSection
-    assert unchecked(title="A", template="a").params_type is None
-    assert OpenSection[None](title="A", template="a").params_type is None
-    assert Section(title="A").params_type is None
+    for kind in (GuidanceSection, DeeperSection, OpenSection[Guidance], unchecked[S][Guidance]):
+        assert kind(title="A", template=template).params_type is Guidance
 
 
 def test_a_wrong_number_of_types_is_refused(wording: Wording) -> None:
