@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -20,10 +21,7 @@ from handrail.prompt import (
     ReadBeforeWritePolicy,
     RenderedPrompt,
     Section,
-    Tool,
-    ToolContext,
     ToolPolicy,
-    ToolResult,
 )
 from handrail.prompt.prompt import SectionTools, free_name
 from handrail.resources import Binding, ResourceContext, ResourceRegistry
@@ -58,20 +56,13 @@ GUIDANCE = "Prefer ${tool} for ${audience}."
 
 
 def test_binding_makes_another_prompt(wording: Wording) -> None:
-    """The one that was there stays as it was."""
-    unbound = prompt_of(MarkdownSection[Guidance](title="A", template=GUIDANCE))
-    bound = unbound.bind(Guidance("lookup"))
+    """The one that was there stays as it was; the later binding wins, type by type, for parameters and resources."""
+    unbound = prompt_of(MarkdownSection[Guidance](title="A", template=GUIDANCE), Section[Lookup](title="B"))
+    bound = unbound.bind(Guidance("lookup"), Lookup("a"), resources={Config: Config("first"), int: 1})
     assert bound.render().text == wording
     with pytest.raises(PromptRenderError):
         unbound.render()
-    assert (repr(bound), bound.name) == ("Prompt('tests/prompt')", "tests/prompt")
-
-
-def test_the_later_binding_wins() -> None:
-    """Type by type, for parameters and resources."""
-    prompt = prompt_of(MarkdownSection[Guidance](title="A", template=GUIDANCE), Section[Lookup](title="B"))
-    prompt = prompt.bind(Guidance("lookup"), Lookup("a"), resources={Config: Config("first"), int: 1})
-    prompt = prompt.bind(Guidance("search"), resources={Config: Config("second")})
+    prompt = bound.bind(Guidance("search"), resources={Config: Config("second")})
     assert "Prefer search" in prompt.render().text
     assert (prompt.resources.get(Config), prompt.resources.get(int)) == (Config("second"), 1)
 
@@ -135,19 +126,14 @@ def test_a_disabled_section_takes_its_resources_along() -> None:
 def test_a_prompt_has_one_set_of_resources() -> None:
     """Whoever asks, from whatever thread, gets the same; another prompt has its own."""
     prompt = prompt_of().bind(resources={Config: Binding(Config, lambda _: Config("made"))})
-    found: list[ResourceContext] = []
     barrier = threading.Barrier(8)
 
-    def ask() -> None:
+    def ask(_: int) -> ResourceContext:
         barrier.wait()
-        found.append(prompt.resources)
+        return prompt.resources
 
-    threads = [threading.Thread(target=ask) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len({id(one) for one in found}) == 1
+    with ThreadPoolExecutor(8) as threads:
+        assert len({id(one) for one in threads.map(ask, range(8))}) == 1
     assert prompt.bind().resources is not prompt.resources
 
 
@@ -211,12 +197,8 @@ def test_tools_are_found_by_name_with_their_policies() -> None:
     """Policies of the prompt first, then of the outermost section, and so on to the tool's own."""
     of_prompt, outer, inner = (ReadBeforeWritePolicy(name=name) for name in ("prompt", "outer", "inner"))
     deep, shallow = named_tool("deep"), named_tool("shallow")
-    section = Section(
-        title="Outer",
-        policies=[outer],
-        tools=[shallow],
-        children=[Section(title="Inner", policies=[inner], tools=[deep])],
-    )
+    within = Section(title="Inner", policies=[inner], tools=[deep])
+    section = Section(title="Outer", policies=[outer], tools=[shallow], children=[within])
     prompt = rendered(section, policies=(of_prompt,))
     assert (prompt.tool("deep"), prompt.tool("shallow"), prompt.tool("other")) == (deep, shallow, None)
     assert prompt.policies_for("deep") == (of_prompt, outer, inner)
@@ -305,30 +287,21 @@ class Ledger:
     """A resource."""
 
 
-def _charge(_params: None, *, context: ToolContext) -> ToolResult[None]:
-    return ToolResult.ok(None)
-
-
-def tool(name: str) -> Tool[None, None]:
-    """A tool of that name."""
-    return Tool[None, None](name=name, description="A tool.", handler=_charge)
-
-
 def template(**billing: Any) -> PromptTemplate[str]:
     """A prompt of three sections; `billing` has a summary, and one below it."""
     refunds = MarkdownSection[Shop](
-        title="Refunds", template="Refund for ${name}.", summary="Refunds.", tools=[tool("r")]
+        title="Refunds", template="Refund for ${name}.", summary="Refunds.", tools=[named_tool("r")]
     )
     return PromptTemplate[str](
         ns="t",
         key="shop",
         sections=[
-            MarkdownSection[Shop](title="Desk", template="You work for ${name}.", tools=[tool("look")]),
+            MarkdownSection[Shop](title="Desk", template="You work for ${name}.", tools=[named_tool("look")]),
             MarkdownSection[Shop](
                 title="Billing",
                 template="All about the money of ${name}.",
                 summary="Charges for ${name}, $${literally}.",
-                tools=[tool("charge")],
+                tools=[named_tool("charge")],
                 children=[refunds],
                 resources={Ledger: Ledger()},
                 **billing,
@@ -350,6 +323,7 @@ def test_a_section_with_a_summary_starts_closed(wording: Wording) -> None:
         ("guide", False, ()),
     ]
     assert rendered.section_tools == SectionTools("open_sections", "close_sections", "read_section")
+    assert isinstance(Prompt(template()).resources.get(Ledger), Ledger)  # opening changes no resource of a run
 
 
 def test_an_open_section_is_rendered_as_one_without_a_summary(wording: Wording) -> None:
@@ -368,11 +342,6 @@ def test_a_rendering_is_a_pure_function() -> None:
         prompt.render(open={"guide"})
         assert prompt.render(open=paths).text.encode() == first.text.encode()
         assert prompt.render(open=paths).sections == first.sections
-
-
-def test_the_resources_of_a_closed_section_stay_bound() -> None:
-    """So that opening it changes no resource of a run."""
-    assert isinstance(Prompt(template()).resources.get(Ledger), Ledger)
 
 
 def test_the_text_of_one_section_is_that_of_the_open_prompt(wording: Wording) -> None:
@@ -398,18 +367,11 @@ def test_only_sections_with_a_summary_can_be_open(wording: Wording) -> None:
     assert not Prompt(disabled).render(open={"a"}).text
 
 
-@pytest.mark.parametrize(
-    "given",
-    [
-        {"summary": ""},
-        {"summary": 7},
-        {"summary": "of ${nobody}"},
-        {"starts_open": True},
-        {"summary": "S", "starts_open": "yes"},
-        {"summary": "S", "starts_open": lambda: True},
-    ],
-    ids=["empty", "number", "placeholder", "without", "text", "signature"],
-)
+WRONG: list[dict[str, Any]] = [{"summary": ""}, {"summary": 7}, {"summary": "of ${nobody}"}, {"starts_open": True}]
+WRONG += [{"summary": "S", "starts_open": "yes"}, {"summary": "S", "starts_open": lambda: True}]
+
+
+@pytest.mark.parametrize("given", WRONG, ids=range(len(WRONG)))
 def test_a_wrong_summary_is_refused_when_the_section_is_made(given: dict[str, Any], wording: Wording) -> None:
     """With the section and what would be right."""
     with pytest.raises(PromptValidationError) as caught:
