@@ -141,18 +141,6 @@ def test_reports_of_many_threads_all_count() -> None:
     assert (tracker.consumed, tracker.calls) == (TokenUsage(input=800), 800)
 
 
-def test_heartbeat_tells_the_time_since_the_last_beat() -> None:
-    """The time counts from the making of the heartbeat, and from each beat anew."""
-    clock = FakeClock()
-    heartbeat = Heartbeat(clock=clock)
-    clock.advance(MINUTE)
-    assert heartbeat.elapsed() == MINUTE
-    heartbeat.beat()
-    assert heartbeat.elapsed() == 0 * SECOND
-    clock.advance(SECOND)
-    assert heartbeat.elapsed() == SECOND
-
-
 def test_beat_calls_back_in_the_order_of_adding_until_removed() -> None:
     """A callback hears every beat from its adding to its removal."""
     heartbeat = Heartbeat(clock=FakeClock())

@@ -88,7 +88,7 @@ def test_no_text_holds_a_value(value: str, before: str, after: str) -> None:
 
 
 def test_one_secret_may_be_a_part_of_another() -> None:
-    """The longest one is replaced first, so that nothing is left of it; short ones are left: they are often in words."""
+    """The longest one is replaced first, so that nothing of it is left; short ones are often parts of words."""
     redaction = Redaction(values=frozenset({"password", "password-of-ada", "is"}))
     assert redaction.text("this is password-of-ada, password") == f"this is {MASK}, {MASK}"
 
