@@ -1,7 +1,8 @@
 """The cases of weakincentives' tests of task completion, in the words of Handrail.
 
 The cases are those of `tests/prompt/test_task_completion.py`, and of `test_task_completion.py` and
-`test_verify_task_completion.py` in `tests/adapters/claude_agent_sdk`. Those that `tests/runtime/hooks/test_hooks.py` has are there alone.
+`test_verify_task_completion.py` in `tests/adapters/claude_agent_sdk`.
+Those that `tests/runtime/hooks/test_hooks.py` has are there alone.
 
 What is different here, on purpose:
 

@@ -1,6 +1,7 @@
 """The cases of weakincentives' tests of prompt overrides, in the words of Handrail.
 
-The cases are those of `tests/prompts/overrides` and `tests/prompt/overrides`. Those that `tests/prompt/test_overrides.py` has are there alone.
+The cases are those of `tests/prompts/overrides` and `tests/prompt/overrides`.
+Those that `tests/prompt/test_overrides.py` has are there alone.
 
 What is different here, on purpose:
 

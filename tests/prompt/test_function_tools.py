@@ -34,7 +34,7 @@ from handrail.prompt.tool_definition import ToolOptions
 from handrail.resources import Resource
 from handrail.runtime import Session, ToolCall, ToolMessage
 from handrail.serde import codec
-from tests.kit import raises
+from tests.kit import executor, raises
 from tests.prompt.function_tools import functions
 from tests.prompt.function_tools.functions import Address, Client, Config, Item, Receipt, Shop
 from tests.wording import Wording
@@ -47,9 +47,8 @@ V = TypeVar("V")
 
 def call(one: Tool[Any, Any], arguments: str = "{}", resources: dict[type[Any], object] | None = None) -> ToolMessage:
     """The message for a call of a tool."""
-    section = ToolsSection(title="Tools", tools=[one], resources=RESOURCES if resources is None else resources)
-    prompt = Prompt(PromptTemplate(ns="tests", key="tools", sections=[section]))
-    return ToolExecutor(prompt=prompt, session=Session()).execute(ToolCall("call-1", one.name, arguments))
+    door = executor(one, resources=RESOURCES if resources is None else resources)
+    return door.execute(ToolCall("call-1", one.name, arguments))
 
 
 def value_of(one: Tool[Any, Any], arguments: str = "{}") -> object:

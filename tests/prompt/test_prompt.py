@@ -25,7 +25,7 @@ from handrail.prompt import (
 )
 from handrail.prompt.prompt import SectionTools, free_name
 from handrail.resources import Binding, ResourceContext, ResourceRegistry
-from tests.kit import raises
+from tests.kit import raises, refusal
 from tests.prompt.samples import Guidance, Lookup, named_tool
 from tests.wording import Wording
 
@@ -80,15 +80,10 @@ def test_an_instance_of_a_subclass_stands_for_its_base() -> None:
 def test_parameters_that_nobody_takes_are_refused(wording: Wording) -> None:
     """The error names those that sections take."""
     prompt = prompt_of(MarkdownSection[Guidance](title="A", template=GUIDANCE))
-    told: list[str] = []
-    for value in (Lookup("a"), Guidance, "lookup"):
-        with pytest.raises(PromptValidationError) as caught:
-            prompt.bind(value)
-        told.append(str(caught.value))
-    with pytest.raises(PromptValidationError) as caught:
-        prompt_of().bind(Lookup("a"))
-    assert [*told, str(caught.value)] == wording
-    assert caught.value.dataclass is Lookup
+    wrong = [refusal(PromptValidationError, prompt.bind, value) for value in (Lookup("a"), Guidance, "lookup")]
+    wrong.append(refusal(PromptValidationError, prompt_of().bind, Lookup("a")))
+    assert [str(error) for error in wrong] == wording
+    assert wrong[-1].dataclass is Lookup
 
 
 def test_two_parameters_of_one_type_are_refused(wording: Wording) -> None:

@@ -24,7 +24,7 @@ from handrail.prompt import (
 )
 from handrail.prompt.section import PlaceholderText
 from handrail.session import Session
-from tests.kit import raises
+from tests.kit import raises, refusal
 from tests.prompt.samples import Guidance, lookup_tool, named_tool
 from tests.wording import Wording
 
@@ -34,10 +34,7 @@ OPEN: Any = Section
 
 def refused(kind: Callable[..., object] = OPEN, **changes: object) -> PromptValidationError:
     """The error that a section with these changes is refused with."""
-    declared: dict[str, object] = {"title": "Guidance"}
-    with pytest.raises(PromptValidationError) as caught:
-        kind(**(declared | changes))
-    return caught.value
+    return refusal(PromptValidationError, kind, **({"title": "Guidance"} | changes))
 
 
 def test_a_key_is_made_from_the_title() -> None:
@@ -66,11 +63,9 @@ def test_a_title_is_one_line(title: object, wording: Wording) -> None:
 
 def test_what_a_section_holds_is_looked_at(wording: Wording) -> None:
     """Tools, children and policies are what they should be; the error names the section."""
-    assert str(refused(tools=lookup_tool())) == wording
-    assert str(refused(tools=["lookup"])) == wording
-    assert str(refused(children=["child"])) == wording
-    assert str(refused(policies=ReadBeforeWritePolicy())) == wording
-    assert str(refused(policies=["read first"])) == wording
+    wrong: list[dict[str, object]] = [{"tools": lookup_tool()}, {"tools": ["lookup"]}, {"children": ["child"]}]
+    for changes in (*wrong, {"policies": ReadBeforeWritePolicy()}, {"policies": ["read first"]}):
+        assert str(refused(**changes)) == wording
     assert refused(tools="lookup").section_path == ("guidance",)
 
 
@@ -176,13 +171,10 @@ def test_values_are_shown_as_people_write_them() -> None:
 
 def test_a_placeholder_must_name_a_field(wording: Wording) -> None:
     """The error names it, the fields there are, and the nearest one."""
-    told: list[str] = []
-    for template in ("${tol}", "${}", "${ tool }", "${tool.name}", "${tool"):
-        with pytest.raises(PromptValidationError) as caught:
-            MarkdownSection[Guidance](title="Guidance", template=template)
-        told.append(str(caught.value))
-    assert told == wording
-    assert caught.value.section_path == ("guidance",)
+    wrong = ("${tol}", "${}", "${ tool }", "${tool.name}", "${tool")
+    errors = [refused(MarkdownSection[Guidance], template=template) for template in wrong]
+    assert [str(error) for error in errors] == wording
+    assert {error.section_path for error in errors} == {("guidance",)}
 
 
 @given(st.lists(st.tuples(st.text("ab{} }", max_size=8), st.text(max_size=8)), max_size=6))
@@ -206,10 +198,7 @@ class Opaque:
 
 def refused_template(kind: Callable[..., object] = UNCHECKED_TEMPLATE, **changes: object) -> PromptValidationError:
     """The error that a template with these changes is refused with."""
-    declared: dict[str, object] = {"ns": "tests", "key": "template", "sections": []}
-    with pytest.raises(PromptValidationError) as caught:
-        kind(**(declared | changes))
-    return caught.value
+    return refusal(PromptValidationError, kind, **({"ns": "tests", "key": "template", "sections": []} | changes))
 
 
 @pytest.mark.parametrize("value", ["", "/a", "a b", "a" * 129, None], ids=["empty", "slash", "blank", "long", "none"])
@@ -245,9 +234,7 @@ def template(*sections: Section[Any], policies: tuple[ToolPolicy, ...] = ()) -> 
 
 def refused_tree(*sections: Section[Any], policies: tuple[ToolPolicy, ...] = ()) -> PromptValidationError:
     """The error that a template of these sections is refused with."""
-    with pytest.raises(PromptValidationError) as caught:
-        template(*sections, policies=policies)
-    return caught.value
+    return refusal(PromptValidationError, template, *sections, policies=policies)
 
 
 def test_neighbours_have_keys_of_their_own(wording: Wording) -> None:
