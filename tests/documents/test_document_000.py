@@ -183,18 +183,18 @@ def test_strategies_make_keys_of_the_documented_form(
 def test_strategy_none_always_executes() -> None:
     """There is no key, and two equal calls run twice."""
     assert IdempotencyConfig(strategy="none").key_for("create_order", Order()) is None
-    assert calls_of(IdempotencyConfig(strategy="none")) == 2
+    assert calls_of(IdempotencyConfig(strategy="none"), *[Session()] * 2) == 2
 
 
 def test_auto_is_the_default_and_executes_once() -> None:
     """Strategy, scope and time to live are those of the document."""
     config = IdempotencyConfig()
     assert (config.strategy, config.scope, config.ttl) == ("auto", "session", timedelta(hours=24))
-    assert calls_of(config) == 1
+    assert calls_of(config, *[Session()] * 2) == 1
 
 
-def calls_of(config: IdempotencyConfig) -> int:
-    """How often the handler of a tool runs that is called twice with the same arguments."""
+def calls_of(config: IdempotencyConfig, *sessions: Session) -> int:
+    """How often the handler of a tool runs that is called with the same arguments, once in each session."""
     runs: list[Order] = []
 
     def create(params: Order, *, context: ToolContext) -> ToolResult[str]:
@@ -202,8 +202,8 @@ def calls_of(config: IdempotencyConfig) -> int:
         return ToolResult.ok("made")
 
     tool = Tool[Order, str](name="create_order", description="Creates.", handler=create, idempotency=config)
-    session, ledger = Session(), EffectLedger()
-    for _ in range(2):
+    ledger = EffectLedger()
+    for session in sessions:
         assert run_tool(tool, Order(), session=session, effect_ledger=ledger).success
     return len(runs)
 
@@ -284,20 +284,8 @@ def test_only_successes_are_recorded(ledger: EffectLedger) -> None:
 
 def test_scopes_partition_keys() -> None:
     """Scope `session` belongs to one session; another word is shared by all that use the ledger."""
-    runs: list[Order] = []
-
-    def create(params: Order, *, context: ToolContext) -> ToolResult[str]:
-        runs.append(params)
-        return ToolResult.ok("made")
-
-    for scope, expected in (("session", 2), ("global", 1)):
-        runs.clear()
-        config = IdempotencyConfig(scope=scope)
-        tool = Tool[Order, str](name="create_order", description="Creates.", handler=create, idempotency=config)
-        ledger = EffectLedger()
-        for session in (Session(), Session()):
-            run_tool(tool, Order(), session=session, effect_ledger=ledger)
-        assert len(runs) == expected
+    calls = [calls_of(IdempotencyConfig(scope=scope), Session(), Session()) for scope in ("session", "global")]
+    assert calls == [2, 1]
 
 
 TOOLS: dict[str, tuple[type[Any], type[Any]]] = {

@@ -187,18 +187,6 @@ def test_wrong_configuration_is_refused_with_its_cure(arguments: dict[str, Any],
         IdempotencyConfig(**arguments)
 
 
-def test_params_key_is_made_from_the_named_fields_only() -> None:
-    """Other arguments do not contribute to the key, and the order of the names does not matter."""
-    config = IdempotencyConfig(strategy="params", param_keys=("order_id",))
-    key = config.key_for("create_order", Order("7", 3))
-    assert key == f"session:create_order:{_full_hash({'order_id': '7'})[:12]}"
-    assert key == config.key_for("create_order", Order("7", 4))
-    assert key != config.key_for("create_order", Order("8", 3))
-    both = IdempotencyConfig(strategy="params", param_keys=("order_id", "amount"))
-    turned = IdempotencyConfig(strategy="params", param_keys=("amount", "order_id"))
-    assert both.key_for("create_order", Order("7")) == turned.key_for("create_order", Order("7"))
-
-
 CONFIGS = {
     "auto": IdempotencyConfig(),
     "params": IdempotencyConfig(strategy="params", param_keys=("order_id",)),
@@ -214,19 +202,6 @@ def test_hash_beside_the_key_is_of_all_arguments(config: IdempotencyConfig, orde
     found = config.effect_key("create_order", order, session_id="s1")
     assert found == EffectKey("s1", cast("str", config.key_for("create_order", order)), _full_hash(order))
     assert found == config.effect_key("create_order", Order(order_id, amount), session_id="s1")
-
-
-def test_scope_session_belongs_to_one_session() -> None:
-    """The text of the key is the same in every session; the partition is not. Other scopes are shared by all."""
-    order = Order("7")
-    mine, theirs = (IdempotencyConfig().effect_key("t", order, session_id=name) for name in ("s1", "s2"))
-    assert mine is not None
-    assert theirs is not None
-    assert (mine.key, mine.partition, theirs.partition) == (theirs.key, "s1", "s2")
-    shared = IdempotencyConfig(scope="global").effect_key("t", order, session_id="s1")
-    assert shared is not None
-    assert shared.partition == ""
-    assert shared.key.startswith("global:t:")
 
 
 def test_slot_is_the_call_within_its_session() -> None:
