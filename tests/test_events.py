@@ -112,7 +112,8 @@ class Awaits:
     async def __call__(self, event: Seen) -> None:
         pass
 
-    method = __call__
+    async def method(self, event: Seen) -> None:
+        pass
 
 
 async def awaits(event: Seen) -> None:
@@ -148,7 +149,7 @@ class HasNumber(Protocol):
     number: int
 
 
-@pytest.mark.parametrize("event_type", [HasNumber, list[int], 5], ids=str)
+@pytest.mark.parametrize("event_type", [HasNumber, list[int], 5], ids=["protocol", "alias", "no type"])
 def test_type_that_cannot_be_matched_is_refused_with_the_cure(event_type: type[object], wording: Wording) -> None:
     """A type that cannot be asked for its subclasses would fail every dispatch, so it fails the subscribing."""
     dispatcher = Dispatcher()

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta, timezone
 from functools import partial
 from itertools import count
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -54,8 +55,9 @@ def test_deadline_is_one_moment_in_every_zone() -> None:
 def test_limit_that_is_not_positive_is_refused(value: int, wording: Wording) -> None:
     """A budget of nothing is a mistake; the message names the limit and what would be right."""
     for limit in ("max_total_tokens", "max_input_tokens", "max_output_tokens", "max_tool_calls"):
+        limits: dict[str, Any] = {limit: value}
         with raises(ValueError, wording):
-            Budget(**{limit: value})
+            Budget(**limits)
 
 
 def test_all_limits_at_fault_are_named_together(wording: Wording) -> None:

@@ -239,13 +239,13 @@ async def test_code_without_a_parameter_for_it_finds_the_context_of_its_call(sec
     @handrail.tool(timeout=timeout)
     async def outer() -> None:
         note()
-        await executor.execute_async(ToolCall("inner", "inner", "{}"))
+        await door.execute_async(ToolCall("inner", "inner", "{}"))
         note()
 
     section = Section[None](title="A", tools=[inner, outer])
-    executor = ToolExecutor(prompt=Prompt(PromptTemplate(ns="t", key="t", sections=[section])), session=Session())
+    door = ToolExecutor(prompt=Prompt(PromptTemplate(ns="t", key="t", sections=[section])), session=Session())
     note()
-    assert (await executor.execute_async(ToolCall("outer", "outer", "{}"))).success
+    assert (await door.execute_async(ToolCall("outer", "outer", "{}"))).success
     note()
     assert found == [None, "outer", "inner", "outer", None]
 

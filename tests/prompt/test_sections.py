@@ -63,8 +63,9 @@ def test_a_title_is_one_line(title: object, wording: Wording) -> None:
 
 def test_what_a_section_holds_is_looked_at(wording: Wording) -> None:
     """Tools, children and policies are what they should be; the error names the section."""
-    wrong: list[dict[str, object]] = [{"tools": lookup_tool()}, {"tools": ["lookup"]}, {"children": ["child"]}]
-    for changes in (*wrong, {"policies": ReadBeforeWritePolicy()}, {"policies": ["read first"]}):
+    wrong: list[dict[str, Any]] = [{"tools": lookup_tool()}, {"tools": ["lookup"]}, {"children": ["child"]}]
+    wrong += [{"policies": ReadBeforeWritePolicy()}, {"policies": ["read first"]}]
+    for changes in wrong:
         assert str(refused(**changes)) == wording
     assert refused(tools="lookup").section_path == ("guidance",)
 

@@ -45,7 +45,7 @@ TOOL_CALLS: list[object] = [
 ]
 ASKED = [asked("a", "pay", '{"x":1}'), asked("b", "run", "ls")]
 UNCLEAR = [said("assistant", '{"type": "function"}', "data"), said("assistant", "?", "data")]
-ANSWER = {"role": "tool", "tool_call_id": "a"}
+ANSWER: dict[str, Any] = {"role": "tool", "tool_call_id": "a"}
 CHAT: list[tuple[Any, list[MessagePiece]]] = [
     ({"role": "developer", "content": "Be brief."}, [said("developer", "Be brief.")]),
     (
@@ -54,7 +54,8 @@ CHAT: list[tuple[Any, list[MessagePiece]]] = [
     ),
     ({"role": "assistant", "content": None, "refusal": "I cannot."}, [said("assistant", "I cannot.", "refusal")]),
     ({"role": "assistant", "content": "", "tool_calls": TOOL_CALLS}, [*ASKED, *UNCLEAR]),
-    *((ANSWER | {"content": "paid"}, [AnswerPiece("a", "paid")]), (ANSWER | {"content": None}, [AnswerPiece("a", "")])),
+    (ANSWER | {"content": "paid"}, [AnswerPiece("a", "paid")]),
+    (ANSWER | {"content": None}, [AnswerPiece("a", "")]),
     (ANSWER | {"content": [TEXT_X, TEXT_Y]}, [AnswerPiece("a", "x\ny")]),
     ({"role": "tool", "content": "lost"}, [said("tool", "lost")]),
 ]
@@ -108,7 +109,8 @@ OTHERS: list[tuple[Any, list[MessagePiece]]] = [
             said("feedback", '[{"type": "missing"}]'),
         ],
     ),
-    *(("a text", [said("message", "a text", "data")]), ({"kind": "request", "parts": ["x"]}, [said("user", "x")])),
+    ("a text", [said("message", "a text", "data")]),
+    ({"kind": "request", "parts": ["x"]}, [said("user", "x")]),
     ({"kind": "request"}, [said("message", '{"kind": "request"}', "data")]),
     ({"role": "user", "content": 7}, [said("user", "7", "data")]),
 ]
@@ -124,8 +126,8 @@ def test_messages_of_pydantic_ai_have_their_pieces() -> None:
     """Each part has a role of its own; a reply has the name that is in its metadata."""
     prompt = UserPromptPart(["Look:", ImageUrl("https://example.com/a.png")])
     asks = [ToolCallPart("pay", {"x": 1}, "c"), ToolCallPart("pay", None, "d")]
-    parts = [ThinkingPart("Hm."), ThinkingPart(""), TextPart("I pay."), *asks]
-    messages = [
+    parts: list[Any] = [ThinkingPart("Hm."), ThinkingPart(""), TextPart("I pay."), *asks]
+    messages: list[Any] = [
         ModelRequest([SystemPromptPart("Be brief."), prompt, ToolReturnPart("pay", {"paid": True}, "a")]),
         ModelResponse([*parts, NativeToolCallPart("web_search", {"q": "x"}, "e")], metadata={"handrail_reply": "r1"}),
     ]
