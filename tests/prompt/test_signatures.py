@@ -24,10 +24,10 @@ from tests.wording import Wording
 if TYPE_CHECKING:
     from fractions import Fraction
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from typing import Never, Optional, Protocol, runtime_checkable
 
-from handrail.prompt.signature import HandlerContract, handler_types, is_async, role_fault
+from handrail.prompt.signature import HandlerContract, handler_types, is_async, return_fault, role_fault
 from handrail.session import Session
 from tests.prompt.samples import Found, Guidance, Lookup, look_up
 
@@ -395,6 +395,10 @@ def test_annotations_that_cannot_be_right_are_told(wording: Wording) -> None:
     told = [(role_fault("handler", each, LOOKUP) or "").partition(". Write: ")[0] for each in handlers]
     assert told == wording
     assert role_fault("handler", handler(params=Guidance), LOOKUP) == wording
+    assert role_fault("handler", look_up, HandlerContract(None, None)) == wording
+    listed = HandlerContract(Lookup, Sequence[str])  # a list is a sequence; a dictionary is none
+    assert role_fault("handler", handler(returns=ToolResult[list[str]]), listed) is None
+    assert role_fault("handler", handler(returns=ToolResult[dict[str, str]]), listed) == wording
 
 
 def test_reconcile_takes_parameters_and_key(wording: Wording) -> None:
@@ -428,3 +432,10 @@ def test_what_must_be_awaited_is_seen_by_definition_or_annotation() -> None:
 def test_the_types_of_a_handler_are_those_of_its_annotations(returns: object, known: object) -> None:
     """Also behind what is awaited, and of several results."""
     assert handler_types(handler(returns=returns)) == (None if known is None else (Lookup, known))
+
+
+@pytest.mark.parametrize("returns", [str, str | int, Awaitable, Awaitable[str], Awaitable[str | None], Any], ids=str)
+def test_a_return_annotation_may_be_one_of_some_types(returns: object, wording: Wording) -> None:
+    """Or await it."""
+    assert return_fault(handler(returns=returns), (str,)) is None
+    assert return_fault(handler(returns=Awaitable[int]), (str,)) == wording
