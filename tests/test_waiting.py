@@ -229,7 +229,7 @@ def test_coroutine_that_is_closed_blocks_until_what_it_waits_for_is_done(cancell
 def test_completions_of_several_threads_wake_each_task_of_several_loops() -> None:
     """None is lost, however they coincide."""
 
-    async def main() -> list[int]:
+    async def main(_number: int) -> list[int]:
         waited = [Future[int]() for _ in range(500)]
 
         def complete(part: int) -> None:
@@ -244,7 +244,7 @@ def test_completions_of_several_threads_wake_each_task_of_several_loops() -> Non
         return await asyncio.gather(*tasks)
 
     with ThreadPoolExecutor(3) as loops:
-        assert [*loops.map(lambda _: asyncio.run(main()), range(3))] == [[1] * 500] * 3
+        assert [*loops.map(asyncio.run, map(main, range(3)))] == [[1] * 500] * 3
 
 
 class CancelledBySignal(asyncio.Future[None]):

@@ -371,8 +371,10 @@ def test_only_sections_with_a_summary_can_be_open(wording: Wording) -> None:
     assert not Prompt(disabled).render(open={"a"}).text
 
 
-WRONG: list[dict[str, Any]] = [{"summary": ""}, {"summary": 7}, {"summary": "of ${nobody}"}, {"starts_open": True}]
-WRONG += [{"summary": "S", "starts_open": "yes"}, {"summary": "S", "starts_open": lambda: True}]
+WRONG: list[dict[str, Any]] = [
+    *({"summary": ""}, {"summary": 7}, {"summary": "of ${nobody}"}, {"starts_open": True}),
+    *({"summary": "S", "starts_open": "yes"}, {"summary": "S", "starts_open": lambda: True}),
+]
 
 
 @pytest.mark.parametrize("given", WRONG, ids=range(len(WRONG)))

@@ -74,7 +74,7 @@ def test_a_tool_without_parameters_takes_nothing_in_any_form() -> None:
     tool: Tool[Any, Any] = named_tool("ping")
     forms: list[str | bytes | dict[str, Any]] = ["{}", "", "null", b"{}", b"", {}, " { } "]
     assert [tool.parse(form) for form in forms] == [None] * len(forms)
-    described = {"type": "object", "description": "Takes no arguments.", "properties": {}}
+    described: dict[str, object] = {"type": "object", "description": "Takes no arguments.", "properties": {}}
     assert tool.parameters_schema == described | {"additionalProperties": False}
 
 

@@ -37,7 +37,7 @@ def said(role: Any, text: str, kind: Any = "text") -> BlockPiece:
 
 
 TEXT_X, TEXT_Y = ({"type": "text", "text": text} for text in "xy")
-IMAGE_URL = {"type": "image_url", "image_url": {}}
+IMAGE_URL: dict[str, object] = {"type": "image_url", "image_url": {}}
 TOOL_CALLS: list[object] = [
     {"id": "a", "type": "function", "function": {"name": "pay", "arguments": '{"x":1}'}},
     {"id": "b", "type": "custom", "custom": {"name": "run", "input": "ls"}},
