@@ -89,9 +89,7 @@ def tool(name: str, handler: Handler | None = echo, **options: Any) -> Tool[Note
 
 
 def prompt(
-    *tools: Tool[Any, Any],
-    policies: Sequence[ToolPolicy] = (),
-    resources: Mapping[type[Any], object] | None = None,
+    *tools: Tool[Any, Any], policies: Sequence[ToolPolicy] = (), resources: Mapping[type[Any], object] | None = None
 ) -> Prompt[Any]:
     """A prompt of one section with these tools."""
     section = MarkdownSection(title="Tools", key="tools", template="Use them.", tools=tools, policies=policies)

@@ -180,13 +180,5 @@ _AGENTS = _rows(
     ),
 )
 
-REQUIREMENTS: tuple[Requirement, ...] = (
-    *_STEPS,
-    *_EXCEPTIONS,
-    *_DOORS,
-    *_ROLLBACK,
-    *_TOGETHER,
-    *_BAD_INPUT,
-    *_AGENTS,
-)
+REQUIREMENTS: tuple[Requirement, ...] = (*_STEPS, *_EXCEPTIONS, *_DOORS, *_ROLLBACK, *_TOGETHER, *_BAD_INPUT, *_AGENTS)
 """All of them, in the order in which a reader of the pipeline meets them."""

@@ -177,9 +177,5 @@ print("end")
         [sys.executable, "-W", "error", "-c", program], capture_output=True, check=False, text=True, timeout=50
     )
     assert (ran.returncode, ran.stderr) == (0, "")
-    assert ran.stdout.splitlines() == [
-        "['has run', 'has run', 'has run']",
-        "end",
-        "registered after has run",
-        "registered before has run",
-    ]
+    lines = ["['has run', 'has run', 'has run']", "end", "registered after has run", "registered before has run"]
+    assert ran.stdout.splitlines() == lines

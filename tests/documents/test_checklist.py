@@ -8,9 +8,9 @@ import re
 import pytest
 
 from tests.architecture.sources import ROOT, listed
-from tests.documents.seed_blocks import DOCUMENTS, blocks_of
+from tests.documents.seed_blocks import DOCUMENTS, Block, all_blocks, blocks_of
 from tests.documents.superseded import Row, rows
-from tests.documents.surroundings import execute, supplied
+from tests.documents.surroundings import execute, run, supplied
 
 FOLDER = ROOT / "tests" / "documents"
 PAGE = (FOLDER / "README.md").read_text(encoding="utf-8")
@@ -84,3 +84,19 @@ def test_the_old_spelling_fails_and_the_new_one_works(row: Row) -> None:
     with pytest.raises((AttributeError, NameError)):
         execute(row.there[0], name="there", names=supplied())
     execute(row.here, name="here", names=supplied())
+
+
+@pytest.mark.parametrize("block", all_blocks(), ids=lambda block: block.id)
+@pytest.mark.requirement("M-01")
+def test_every_block_of_the_documents_runs(block: Block) -> None:
+    """Only what the table of superseded spellings lists is changed in it."""
+    run(block.id)
+
+
+def test_no_block_has_been_lost() -> None:
+    """The data holds as many blocks as the documents have, numbered as they stand there."""
+    assert {document: len(blocks_of(document)) for document in DOCUMENTS} == {"000": 20, "001": 3, "003": 7, "004": 1}
+    for document in DOCUMENTS:
+        assert [one.id for one in blocks_of(document)] == [
+            f"{document}.{number:02d}" for number, _ in enumerate(blocks_of(document), start=1)
+        ]

@@ -1,7 +1,10 @@
 """The cases of weakincentives' tests of task completion, in the words of Handrail.
 
 The cases are those of `tests/prompt/test_task_completion.py`, and of `test_task_completion.py` and
-`test_verify_task_completion.py` in `tests/adapters/claude_agent_sdk`. What is different here, on purpose:
+`test_verify_task_completion.py` in `tests/adapters/claude_agent_sdk`.
+Those that `tests/runtime/hooks/test_hooks.py` has are there alone.
+
+What is different here, on purpose:
 
 | there | here | why |
 |---|---|---|
@@ -21,16 +24,13 @@ The cases are those of `tests/prompt/test_task_completion.py`, and of `test_task
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from handrail.adapters.tool_executor import ToolExecutor
 from handrail.contrib.tools import Plan, PlanCompleted, PlanStep
-from handrail.errors import CompletionCheckError, InvalidArgumentError, PromptValidationError
+from handrail.errors import InvalidArgumentError, PromptValidationError
 from handrail.filesystem import Filesystem, InMemoryFilesystem
-from handrail.limits import Budget, BudgetTracker, TokenUsage
 from handrail.prompt import (
     AllOf,
     AnyOf,
@@ -41,8 +41,7 @@ from handrail.prompt import (
     Prompt,
     PromptTemplate,
 )
-from handrail.runtime import Deadline, Session
-from handrail.testing import FakeClock
+from handrail.runtime import Session
 from tests.wording import Wording
 
 
@@ -163,49 +162,3 @@ def test_the_number_is_a_number(most: Any) -> None:
     """0 sends nobody back."""
     with pytest.raises(InvalidArgumentError):
         CompletionCheck(Misses(), most_sent_back=most)
-
-
-def test_a_failure_to_look_for_a_file_ends_the_run() -> None:
-    """It does not pass for a file that exists, nor for one that does not."""
-
-    class Failing(InMemoryFilesystem):
-        def exists(self, path: str) -> bool:
-            raise OSError(path)
-
-    prompt = Prompt(template(FilesExist(["a.md"]))).bind(resources={Filesystem: Failing()})
-    with pytest.raises(CompletionCheckError):
-        ToolExecutor(prompt=prompt, session=Session()).completion("Done.")
-
-
-def test_the_model_is_sent_back_until_nothing_is_missing() -> None:
-    """With what is missing; an answer that misses nothing is accepted, and so is each one without a checker."""
-    files = InMemoryFilesystem()
-    prompt = Prompt(template(FilesExist(["a.md"]))).bind(resources={Filesystem: files})
-    run = ToolExecutor(prompt=prompt, session=Session())
-    text = run.completion("Done.")
-    assert text is not None
-    assert "a.md" in text
-    files.write_text("a.md", "text")
-    assert run.completion("Done.") is None
-    assert ToolExecutor(prompt=Prompt(template()), session=Session()).completion("Done.") is None
-
-
-@pytest.mark.parametrize("over", ["deadline", "budget"])
-def test_past_the_deadline_or_the_budget_nothing_is_checked(over: str) -> None:
-    """The checker is not asked; while some of the budget is left, it is."""
-    clock, tracker = FakeClock(), BudgetTracker(Budget(max_total_tokens=10))
-    checker = Misses("Something.")
-    run = ToolExecutor(
-        prompt=Prompt(template(checker)),
-        session=Session(),
-        clock=clock,
-        deadline=Deadline.after(timedelta(hours=1), clock=clock),
-        budget_tracker=tracker,
-    )
-    assert run.completion("Done.")
-    if over == "deadline":
-        clock.advance(timedelta(hours=2))
-    else:
-        tracker.record("run", TokenUsage(20, 0))
-    assert run.completion("Done.") is None
-    assert checker.asked == 1

@@ -100,10 +100,7 @@ FITTING = ("a", "create_order", "create-order-2", "x" * 64, "Create")
 OTHERS = ("", "x" * 65, "créer", "create order", "create\n")
 
 
-@pytest.mark.parametrize(
-    "name, fits",
-    [*((name, True) for name in FITTING), *((name, False) for name in OTHERS)],
-)
+@pytest.mark.parametrize("name, fits", [*((name, True) for name in FITTING), *((name, False) for name in OTHERS)])
 def test_names_may_have_upper_case(name: str, *, fits: bool) -> None:
     """A name fits `^[A-Za-z0-9_-]{1,64}$`."""
     with nullcontext() if fits else pytest.raises(PromptValidationError):

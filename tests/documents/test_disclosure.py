@@ -2,7 +2,9 @@
 
 The cases are those of `test_progressive_disclosure.py`, `test_text_section_visibility.py`,
 `test_visibility_helpers.py` and `test_visibility_overrides.py` in `tests/prompts`, and of
-`tests/runtime/agent_loop/test_visibility.py`. What is different here, on purpose:
+`tests/runtime/agent_loop/test_visibility.py`. Those that `tests/runtime/test_disclosure.py` has are there alone.
+
+What is different here, on purpose:
 
 | there | here | why |
 |---|---|---|
@@ -31,7 +33,6 @@ from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import PromptRenderError, PromptValidationError, VisibilityExpansionRequired
 from handrail.limits import Budget, TokenUsage
 from handrail.prompt import MarkdownSection, Prompt, PromptTemplate, Section
-from handrail.prompt.disclosure import OpenSections
 from handrail.runtime import Session, ToolCall
 from handrail.testing import Call, Expect, Reply, ScriptedModel
 from tests.kit import raises
@@ -120,17 +121,6 @@ def test_whether_a_section_is_open_may_depend_on_the_parameters() -> None:
         section("A", summary=None, starts_open=True)
 
 
-def test_a_closed_section_has_neither_its_tools_nor_what_is_below_it() -> None:
-    """Nor the tools below it; the section after it is rendered as always."""
-    below = section("Below", tools=[search], summary=None)
-    run = executor(section("A", below, tools=[lookup]), section("After", summary=None))
-    assert "A, in short." in run.text
-    assert "A for Ann." not in run.text
-    assert "Below" not in run.text
-    assert "After for Ann." in run.text
-    assert not {"lookup", "search"} & set(names(run))
-
-
 def test_to_open_raises_with_what_was_asked_and_why(wording: Wording) -> None:
     """The exception has the keys, the reason, and what they are opened to."""
     run = executor(section("A", tools=[lookup]))
@@ -141,12 +131,6 @@ def test_to_open_raises_with_what_was_asked_and_why(wording: Wording) -> None:
     assert caught.value.requested_overrides == {"a": "open"}
 
 
-def test_to_open_nothing_or_what_does_not_exist_is_refused() -> None:
-    """As is a section without a summary."""
-    run = executor(section("A", tools=[lookup]), section("B", tools=[search], summary=None))
-    assert [run.execute(opens(*paths)).success for paths in ((), ("nope",), ("b",), ("a", "nope"))] == [False] * 4
-
-
 def test_to_open_what_is_open_says_so_and_a_mixed_request_opens_the_rest(wording: Wording) -> None:
     """The first of the differences that a model notices."""
     run = executor(section("A", tools=[lookup]), section("B", tools=[search]))
@@ -154,25 +138,6 @@ def test_to_open_what_is_open_says_so_and_a_mixed_request_opens_the_rest(wording
     assert run.execute(opens("a")).content == wording
     run.execute_all([opens("a", "b")])
     assert names(run)[:2] == ["lookup", "search"]
-
-
-def test_a_path_has_dots() -> None:
-    """What is above is opened with it."""
-    run = executor(section("Parent", section("Child", tools=[lookup])))
-    run.execute_all([opens("parent.child")])
-    assert "Child for Ann." in run.text
-    assert "lookup" in names(run)
-
-
-def test_reading_returns_the_text_and_changes_nothing() -> None:
-    """Sections below are closed in it, if they have a summary; parameters are filled in."""
-    run = executor(section("Guide", section("Part"), section("Whole", summary=None)))
-    text = run.execute(reads("guide")).content
-    assert "Guide for Ann." in text
-    assert "Part, in short." in text
-    assert "Whole for Ann." in text
-    assert "Guide, in short." in run.text
-    assert not run.execute(reads("nope")).success
 
 
 def test_a_disabled_section_below_is_not_read() -> None:
@@ -188,23 +153,6 @@ def test_to_read_a_section_with_tools_or_an_open_one() -> None:
     run = executor(section("A", tools=[lookup]), section("B", starts_open=True))
     assert not run.execute(reads("a")).success
     assert "B for Ann." in run.execute(reads("b")).content
-
-
-def test_what_is_open_adds_up_in_the_session_and_is_copied_with_it() -> None:
-    """It can be taken back section by section, and all at once."""
-    session = Session()
-    run = executor(section("A", tools=[lookup]), section("B", tools=[search]), session=session)
-    for path in "ab":
-        run.execute_all([opens(path)])
-    newest = session[OpenSections].latest()
-    assert newest is not None
-    assert newest.opened == ("a", "b")
-    assert session.fork()[OpenSections].latest() == newest
-    run.execute(ToolCall("2", "close_sections", {"paths": ["a"]}))
-    assert "lookup" not in names(run)
-    assert "search" in names(run)
-    session.reset()
-    assert "search" not in names(run)
 
 
 def test_one_evaluation_goes_on_with_one_budget() -> None:

@@ -1,7 +1,9 @@
 """The cases of weakincentives' tests of feedback, in the words of Handrail.
 
 The cases are those of `test_feedback.py`, `test_feedback_trigger.py`, `test_feedback_file_trigger.py` and
-`test_feedback_file_created.py` in `tests/prompt`. What is different here, on purpose:
+`test_feedback_file_created.py` in `tests/prompt`. Those that `tests/runtime/hooks/test_hooks.py` has are there alone.
+
+What is different here, on purpose:
 
 | there | here | why |
 |---|---|---|
@@ -32,7 +34,7 @@ from handrail import tool
 from handrail.adapters.hooks import FeedbackGiven
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import InvalidArgumentError, PromptValidationError
-from handrail.filesystem import FileStat, Filesystem, InMemoryFilesystem
+from handrail.filesystem import Filesystem, InMemoryFilesystem
 from handrail.limits import Budget, BudgetTracker, TokenUsage
 from handrail.prompt import (
     BudgetFeedback,
@@ -122,17 +124,11 @@ def test_a_prompt_without_providers_gives_no_feedback() -> None:
     assert executor().environment.feedback is None
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        "text",
-        [FeedbackTrigger(every_calls=1)],
-        [note("a"), note("a")],
-        [note("a\nb")],
-        [note("a", "10")],  # type: ignore[arg-type]
-    ],
-    ids=["text", "a trigger", "one name twice", "two lines", "no trigger"],
-)
+UNTIMED: Any = "10"
+WRONG: list[Any] = ["text", [ALWAYS], [note("a"), note("a")], [note("a\nb")], [note("a", UNTIMED)]]
+
+
+@pytest.mark.parametrize("wrong", WRONG, ids=range(len(WRONG)))
 def test_the_providers_of_a_prompt_are_checked(wrong: Any) -> None:
     """When the prompt is declared."""
     with pytest.raises(PromptValidationError):
@@ -158,55 +154,25 @@ def test_any_condition_of_a_trigger_suffices() -> None:
     assert [*given, bool(said(run, "r3"))] == [False, False, True, True]
 
 
-def test_a_file_is_answered_once_by_each_provider() -> None:
-    """A path without wildcards is that file alone."""
-    files = InMemoryFilesystem()
-    on_file = FeedbackTrigger(on_file="AGENTS.md")
-    run = executor(note("a", on_file), note("b", on_file), files=files)
-    assert said(run) == ""
-    files.write_text("AGENTS.md", "Rules.")
-    assert said(run, "r2").count("This is") == 2
-    assert said(run, "r3") == ""
+SECONDS, MINUTES, HOURS = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1)
+LEFT = [(2 * HOURS + MINUTES, 0), (HOURS, 0), (5 * MINUTES + 59 * SECONDS, 0), (90 * SECONDS, 2), (SECONDS, 2)]
 
 
-def test_a_failure_to_look_for_a_file_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    """The call has no feedback of that provider, whatever other conditions its trigger has."""
-
-    class Failing(InMemoryFilesystem):
-        def glob(self, pattern: str) -> tuple[FileStat, ...]:
-            raise OSError(pattern)
-
-    watching, other = (FeedbackTrigger(on_file=path, every_calls=1) for path in ("x", None))
-    assert said(executor(note("a", watching), note("b", other), files=Failing())).count("This is") == 1
-    assert len(caplog.records) == 1
-
-
-@pytest.mark.parametrize(
-    "left, suggestions",
-    [
-        pytest.param(timedelta(hours=2, minutes=1), 0, id="hours"),
-        pytest.param(timedelta(hours=1), 0, id="an hour"),
-        pytest.param(timedelta(minutes=5, seconds=59), 0, id="minutes"),
-        pytest.param(timedelta(seconds=90), 2, id="a minute"),
-        pytest.param(timedelta(seconds=1), 2, id="a second"),
-        pytest.param(timedelta(seconds=-1), 1, id="passed"),
-    ],
-)
+@pytest.mark.parametrize("left, suggestions", [*LEFT, (-SECONDS, 1)], ids=str)
 def test_the_deadline_tells_the_time_left(left: timedelta, suggestions: int, wording: Wording) -> None:
     """With little time it suggests to come to an end."""
     clock = FakeClock()
-    provider = DeadlineFeedback(trigger=ALWAYS)
-    run = executor(provider, clock=clock, deadline=Deadline.after(timedelta(hours=9), clock=clock))
+    deadline = Deadline.after(9 * HOURS, clock=clock)
 
     @tool(effect="read")
     def wait() -> str:
         """Let time pass."""
-        clock.advance(timedelta(hours=9) - left)
+        clock.advance(9 * HOURS - left)
         return "waited"
 
-    section = ToolsSection(title="Desk", tools=[wait])
+    section, provider = ToolsSection(title="Desk", tools=[wait]), DeadlineFeedback(trigger=ALWAYS)
     prompt = Prompt(PromptTemplate[str](ns="t", key="desk", sections=[section], feedback=[provider]))
-    run = ToolExecutor(prompt=prompt, session=Session(), clock=clock, deadline=run.environment.deadline)
+    run = ToolExecutor(prompt=prompt, session=Session(), clock=clock, deadline=deadline)
     lines = run.execute(ToolCall("c", "wait"), reply="r").feedback.splitlines()
     assert (lines[1], len(lines) - 2) == (wording, suggestions)
 

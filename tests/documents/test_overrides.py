@@ -1,6 +1,9 @@
 """The cases of weakincentives' tests of prompt overrides, in the words of Handrail.
 
-The cases are those of `tests/prompts/overrides` and `tests/prompt/overrides`. What is different here, on purpose:
+The cases are those of `tests/prompts/overrides` and `tests/prompt/overrides`.
+Those that `tests/prompt/test_overrides.py` has are there alone.
+
+What is different here, on purpose:
 
 | there | here | why |
 |---|---|---|
@@ -92,17 +95,6 @@ def test_texts_say_whether_they_accept_overrides() -> None:
     assert refusing == {"sections.fixed.body", "tools.refund.description", "tools.refund.parameters.order"}
 
 
-def test_matching_overrides_are_applied(tmp_path: Path) -> None:
-    """To the text of a section, to its summary, and to the descriptions of a tool and its parameter."""
-    texts = {BODY: "Welcome.", "sections.intro.summary": "Shorter.", TOOL: "Find."}
-    tuned = made(tmp_path, {**texts, "tools.lookup.parameters.order": "Which."})
-    shown = tuned.render().tool("lookup")
-    assert shown is not None
-    assert (shown.description, shown.parameters_schema["properties"]["order"]["description"]) == ("Find.", "Which.")
-    assert "Welcome." in tuned.render().text
-    assert "Shorter." in tuned.render(open=set()).text
-
-
 def test_a_missing_file_changes_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """And is no error; here it is logged, because its path may be misspelled."""
     bound = Prompt(template()).bind(overrides=tmp_path / "missing.json")
@@ -120,13 +112,6 @@ def test_stale_and_unknown_overrides_are_left_out(tmp_path: Path, caplog: pytest
     assert report is not None
     found = list(report.stale), list(report.unknown), list(report.applied), len(caplog.records)
     assert found == ([BODY], ["tools.gone.description"], [TOOL], 2)
-
-
-@pytest.mark.parametrize("key", ["sections.fixed.body", "tools.refund.description"])
-def test_what_accepts_no_overrides_has_none(tmp_path: Path, key: str) -> None:
-    """Here it is an error that names it."""
-    with pytest.raises(OverridesError, match=key):
-        made(tmp_path, {key: "Changed."})
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,6 @@ from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import PromptValidationError, SchemaError, ToolSignatureError, UnboundResourceError
 from handrail.prompt import (
     BinaryPart,
-    External,
     FunctionTool,
     IdempotencyConfig,
     Prompt,
@@ -33,9 +32,9 @@ from handrail.prompt import (
 from handrail.prompt.function_tools import FunctionOptions
 from handrail.prompt.tool_definition import ToolOptions
 from handrail.resources import Resource
-from handrail.runtime import Session, ToolCall, ToolInvoked, ToolMessage
+from handrail.runtime import Session, ToolCall, ToolMessage
 from handrail.serde import codec
-from tests.kit import raises
+from tests.kit import executor, raises
 from tests.prompt.function_tools import functions
 from tests.prompt.function_tools.functions import Address, Client, Config, Item, Receipt, Shop
 from tests.wording import Wording
@@ -48,9 +47,8 @@ V = TypeVar("V")
 
 def call(one: Tool[Any, Any], arguments: str = "{}", resources: dict[type[Any], object] | None = None) -> ToolMessage:
     """The message for a call of a tool."""
-    section = ToolsSection(title="Tools", tools=[one], resources=RESOURCES if resources is None else resources)
-    prompt = Prompt(PromptTemplate(ns="tests", key="tools", sections=[section]))
-    return ToolExecutor(prompt=prompt, session=Session()).execute(ToolCall("call-1", one.name, arguments))
+    door = executor(one, resources=RESOURCES if resources is None else resources)
+    return door.execute(ToolCall("call-1", one.name, arguments))
 
 
 def value_of(one: Tool[Any, Any], arguments: str = "{}") -> object:
@@ -83,13 +81,6 @@ def test_a_plain_value_is_a_success() -> None:
     assert message.content == '{"order":"A-1","cents":100}'
 
 
-def test_arguments_are_read_strictly() -> None:
-    """As those of every tool: all faults at once."""
-    message = call(functions.charge, '{"order": 1, "cents": 0, "more": true}')
-    assert not message.success
-    assert [line.partition(":")[0] for line in message.content.splitlines()[1:]] == ["$.cents", "$.more"]
-
-
 def test_models_and_typed_dicts_are_fields_and_results() -> None:
     """Each as its own type."""
     given = '{"item": {"sku": "a"}, "to": {"street": "b"}}'
@@ -104,21 +95,16 @@ def test_models_and_typed_dicts_are_fields_and_results() -> None:
 
 
 def test_a_function_without_arguments_and_result_is_a_tool() -> None:
-    """`None` is a success without a value, which the model reads as OK."""
-    nothing = functions.without_arguments
-    assert (nothing.name, nothing.description) == ("nothing", "Does nothing.")
-    assert (nothing.params_type, nothing.result_type) == (None, None)
-    message = call(nothing)
-    assert (message.success, message.content) == (True, "OK")
-
-
-def test_a_function_without_a_docstring_is_described_by_its_name() -> None:
-    """A tool needs a description."""
+    """`None` is a success without a value, which the model reads as OK; its name describes it, if nothing else does."""
 
     @tool
     def find_order() -> None: ...
 
-    assert find_order.description == "find order"
+    nothing = functions.without_arguments
+    assert (nothing.name, nothing.description) == ("nothing", "Does nothing.")
+    assert (nothing.params_type, nothing.result_type) == (None, None)
+    message = call(nothing)
+    assert (message.success, message.content, find_order.description) == (True, "OK", "find order")
 
 
 Tree = TypeAliasType("Tree", "dict[str, Tree] | list[Tree] | str | None")
@@ -179,26 +165,21 @@ def test_a_class_with_arguments_is_a_resource_if_it_cannot_be_read() -> None:
 
 
 def test_resources_that_nothing_binds_are_reported_before_the_first_call(wording: Wording) -> None:
-    """Each with the reason why it is one: the type was perhaps meant to be data."""
-    section = ToolsSection(title="Tools", tools=[functions.injected], resources={})
-    prompt = Prompt(PromptTemplate(ns="tests", key="tools", sections=[section]))
-    with pytest.raises(UnboundResourceError) as caught:
-        ToolExecutor(prompt=prompt, session=Session())
-    assert caught.value.protocol is Client
-    assert [note.partition(" (")[0] for note in caught.value.__notes__] == [wording, wording]
+    """Each with the reason why it is one: the type was perhaps meant to be data.
 
-
-def test_resources_of_closed_sections_are_reported_before_the_first_call_too() -> None:
-    """The model may open such a section at any time; one that is disabled needs nothing."""
+    Also those of a closed section, which the model may open at any time; one that is disabled needs nothing.
+    """
 
     def made(**options: Any) -> ToolExecutor:
-        section = ToolsSection(title="Tools", tools=[functions.injected], summary="More.", **options)
-        return ToolExecutor(
-            prompt=Prompt(PromptTemplate(ns="tests", key="tools", sections=[section])), session=Session()
-        )
+        section = ToolsSection(title="Tools", tools=[functions.injected], **options)
+        prompt = Prompt(PromptTemplate(ns="tests", key="tools", sections=[section]))
+        return ToolExecutor(prompt=prompt, session=Session())
 
     with pytest.raises(UnboundResourceError) as caught:
         made()
+    assert [note.partition(" (")[0] for note in caught.value.__notes__] == [wording, wording]
+    with pytest.raises(UnboundResourceError) as caught:
+        made(summary="More.")
     assert caught.value.protocol is Client
     assert made(enabled=False).tools == ()
 
@@ -277,13 +258,6 @@ def test_what_a_function_may_return_beside_a_result_is_its_type() -> None:
     assert [one.result_type for one in made] == [str | None, Any, None]
 
 
-def test_a_result_passes_as_it_is() -> None:
-    """Also a failure."""
-    message = call(functions.refusing, '{"why": "no"}')
-    assert (message.success, message.content) == (False, "no")
-    assert functions.refusing.result_type is str
-
-
 def test_what_is_not_annotated_may_return_any_json() -> None:
     """Or an awaitable of it."""
     unannotated: Tool[Any, Any] = functions.unannotated
@@ -296,19 +270,14 @@ def test_a_value_of_another_type_fails_the_call() -> None:
     """As for every tool."""
 
     @tool
-    def count() -> int:
-        return "many"  # type: ignore[return-value]
-
-    @tool
-    def choose() -> Literal["a", "b"]:
-        return "c"  # type: ignore[return-value]
+    def choose(word: str) -> Literal["a", "b"]:
+        return word  # type: ignore[return-value]
 
     @tool
     def half() -> float:
         return 1
 
-    assert not call(count).success
-    assert not call(choose).success
+    assert not call(choose, '{"word": "c"}').success
     assert value_of(half) == 1
 
 
@@ -325,31 +294,15 @@ def test_every_option_of_a_tool_is_one_of_the_decorator() -> None:
     assert set(FunctionOptions.__annotations__) == of_tool - {"handler"}
 
 
-def test_options_mean_what_they_mean_for_a_tool() -> None:
-    """An `External` too."""
-
-    def ask(params: Any, key: str) -> ToolResult[Receipt] | None:
-        raise NotImplementedError
-
-    external = External(on_orphan="reconcile", reconcile=ask)
-    span = timedelta(seconds=3)
-    pay = tool(name="pay", effect=external, timeout=span, accepts_overrides=False)(functions.charge.function)
-    assert (pay.name, pay.external, pay.reconcile) == ("pay", external, ask)
-    assert (pay.timeout, pay.accepts_overrides) == (span, False)
+WRONG: list[dict[str, Any]] = [
+    *({"effect": "none"}, {"name": "a b"}, {"examples": ["One"]}, {"description": "   "}),
+    {"idempotency": IdempotencyConfig(strategy="params", param_keys=("client",))},
+    {"effect": "read", "idempotency": IdempotencyConfig()},
+    {"examples": [ToolExample(description="One", input={"order": 5}, output=Receipt("a", 1))]},
+]
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"effect": "none"},
-        {"name": "a b"},
-        {"idempotency": IdempotencyConfig(strategy="params", param_keys=("client",))},
-        {"effect": "read", "idempotency": IdempotencyConfig()},
-        {"examples": [ToolExample(description="One", input={"order": 5}, output=Receipt("a", 1))]},
-        {"examples": ["One"]},
-        {"description": "   "},
-    ],
-)
+@pytest.mark.parametrize("options", WRONG)
 def test_options_have_the_checks_of_a_tool(options: dict[str, Any], wording: Wording) -> None:
     """They are the same."""
     with raises(PromptValidationError, wording):
@@ -420,32 +373,14 @@ def test_a_function_is_not_a_tool(wording: Wording) -> None:
 # ------------------------------------------------------------------------------------------------------- the arguments
 
 
-def test_the_arguments_are_found_by_the_name_of_the_function() -> None:
-    """So that a call has them."""
-    kind: Any = functions.charge.params_type
-    assert (kind.__module__, kind.__qualname__) == (functions.__name__, "charge.params_type")
-    session = Session()
-    section = ToolsSection(title="Tools", tools=[functions.charge])
-    prompt = Prompt(PromptTemplate(ns="tests", key="tools", sections=[section]))
-    ToolExecutor(prompt=prompt, session=session).execute(ToolCall("1", "charge", '{"order": "a"}'))
-    (event,) = session[ToolInvoked].all()
-    assert event.params == kind(order="a", cents=100)
-
-
 def test_the_arguments_are_values() -> None:
-    """Immutable, compared by their fields, and shown with them."""
+    """Immutable, and compared by their fields."""
     kind: Any = functions.charge.params_type
     one = kind(order="a")
     assert one == kind(order="a", cents=100) != kind(order="b")
     assert hash(one) == hash(replace(one))
-    assert repr(one) == "charge.params_type(order='a', cents=100)"
     with pytest.raises(FrozenInstanceError):
         one.order = "b"
-    with pytest.raises(FrozenInstanceError):
-        del one.order
-    for wrong in ({}, {"order": "a", "more": 1}):
-        with pytest.raises(TypeError):
-            kind(**wrong)
 
 
 def test_a_default_that_changes_is_not_shared() -> None:
@@ -455,22 +390,6 @@ def test_a_default_that_changes_is_not_shared() -> None:
     assert first == {"order": "a", "tags": []}
     first["tags"].append("x")
     assert value_of(plain, '{"order": "a"}') == {"order": "a", "tags": []}
-    kind: Any = plain.params_type
-    assert kind(order="a").tags == []
-
-
-def test_types_around_the_function_are_known() -> None:
-    """An annotation may name a class of the function that defines the tool."""
-
-    @dataclass
-    class Local:
-        name: str
-
-    @tool
-    def take(local: Local) -> str:
-        return local.name
-
-    assert value_of(take, '{"local": {"name": "a"}}') == "a"
 
 
 def test_a_decorated_function_may_be_async_behind_its_decorator() -> None:

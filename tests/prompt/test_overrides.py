@@ -179,11 +179,6 @@ def test_all_faults_of_a_file_are_reported_together(tmp_path: Path, wording: Wor
     assert str(caught.value).replace(str(tmp_path), "FOLDER") == wording
 
 
-def test_a_stale_text_may_have_placeholders_that_there_were(tmp_path: Path) -> None:
-    """It is not applied, so it need not fit."""
-    assert list(report(Tuned(tmp_path).prompt({BODY: "You are ${former}."}, stale=True)).stale) == [BODY]
-
-
 def test_a_prompt_that_is_bound_again_keeps_its_overrides(tmp_path: Path) -> None:
     """Their file is not read again."""
     prompt = Tuned(tmp_path).prompt({BODY: "Be kind, ${name}."})

@@ -1,28 +1,43 @@
-"""Policies: their decisions, and a tool that must wait for others."""
+"""Policies: their decisions, and a tool that must wait for others; and the context that a handler is given."""
 
 from __future__ import annotations
 
+import dataclasses
 import re
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import handrail
+from handrail.adapters.tool_executor import ToolExecutor
+from handrail.clock import SYSTEM_CLOCK
 from handrail.errors import PromptValidationError
+from handrail.filesystem import Filesystem, InMemoryFilesystem
+from handrail.limits import Budget, BudgetTracker, Deadline, Heartbeat, RunContext
 from handrail.prompt import (
     PolicyDecision,
-    ReadBeforeWritePolicy,
+    Prompt,
+    PromptTemplate,
+    Section,
     SequentialDependencyPolicy,
     Tool,
     ToolContext,
     ToolResult,
 )
+from handrail.prompt.context import tool_context
+from handrail.prompt.disclosure import PromptRendering
 from handrail.prompt.policy import ToolSucceeded
 from handrail.prompt.section import check_policy
+from handrail.runtime import EffectLedger
+from handrail.runtime.environment import Environment
 from handrail.session import Session
+from handrail.session.calls import CallRef, ToolCall
+from handrail.testing import FakeClock
 from tests.kit import Decides, call, executor, raises, tool
-from tests.prompt.samples import named_tool
+from tests.prompt.samples import lookup_tool, named_tool
 from tests.wording import Wording
 
 
@@ -56,27 +71,12 @@ class Deaf:
         return PolicyDecision.allow()
 
 
-def test_a_decision_is_one_of_three() -> None:
-    """Only `allow` lets a call go on by itself."""
-    assert PolicyDecision.allow() == PolicyDecision("allow", "")
-    assert PolicyDecision.deny("Read it first.") == PolicyDecision("deny", "Read it first.")
-    assert PolicyDecision.ask("Pay 500?") == PolicyDecision("ask", "Pay 500?")
-    decisions = (PolicyDecision.allow(), PolicyDecision.deny("a"), PolicyDecision.ask("b"))
-    assert [decision.allowed for decision in decisions] == [True, False, False]
-
-
 def test_a_refusal_needs_its_reason_and_a_question_its_words(wording: Wording) -> None:
     """The model, or a person, must have something to read."""
     with raises(ValueError, wording):
         PolicyDecision.deny(" ")
     with raises(ValueError, wording):
         PolicyDecision.ask("")
-
-
-@pytest.mark.parametrize("policy", [Always(), ReadBeforeWritePolicy()])
-def test_whatever_has_name_check_and_on_result_is_a_policy(policy: object) -> None:
-    """A policy inherits from nothing."""
-    assert check_policy(policy) is policy
 
 
 def test_anything_else_is_told_what_it_lacks(wording: Wording) -> None:
@@ -113,15 +113,6 @@ def test_a_tool_waits_until_all_others_have_succeeded(wording: Wording) -> None:
     succeed(DEPLOY_LAST, "build", context)
     assert decide(DEPLOY_LAST, "deploy", context).allowed
     assert len(context.session[ToolSucceeded].all()) == 2
-
-
-def test_other_tools_are_free_and_not_remembered() -> None:
-    """What nobody depends on is nobody's affair."""
-    context = ToolContext.of()
-    assert decide(DEPLOY_LAST, "test", context).allowed
-    assert decide(DEPLOY_LAST, "format", context).allowed
-    succeed(DEPLOY_LAST, "format", context)
-    assert not context.session[ToolSucceeded].all()
 
 
 def test_sessions_remember_for_themselves() -> None:
@@ -162,16 +153,6 @@ def test_dependencies_are_sets_of_names(wording: Wording) -> None:
         SequentialDependencyPolicy(dependencies={"deploy": 5})  # type: ignore[dict-item]
 
 
-def test_any_set_or_sequence_of_names_is_kept_as_a_frozen_set() -> None:
-    """What the policy was given can be changed without changing the policy."""
-    given_: Any = {"deploy": ["test"]}
-    policy = SequentialDependencyPolicy(dependencies=given_)
-    given_["deploy"].append("build")
-    assert policy.dependencies == {"deploy": frozenset({"test"})}
-    with pytest.raises(TypeError):
-        policy.dependencies["deploy"] = frozenset()  # type: ignore[index]
-
-
 @pytest.mark.parametrize(
     "needs",
     [{"a": "a"}, {"a": "b", "b": "c", "c": "a"}, {"x": "a", "a": "b", "b": "a"}],
@@ -207,3 +188,114 @@ def test_the_policy_asks_for_all_its_tools_in_reach(wording: Wording) -> None:
     assert DEPLOY_LAST.scope_fault(frozenset({"deploy", "test", "build", "more"})) is None
     assert DEPLOY_LAST.scope_fault(frozenset({"deploy", "test"})) == wording
     assert DEPLOY_LAST.scope_fault(frozenset()) == wording
+
+
+class Client:
+    """A resource."""
+
+
+def environment(**changes: object) -> Environment:
+    """What a run shares, with those changes."""
+    template = PromptTemplate(ns="tests", key="context", sections=[Section(title="A", tools=[lookup_tool()])])
+    prompt = Prompt(template).bind(resources={Client: Client()})
+    session = changes.pop("session", Session())
+    assert isinstance(session, Session)
+    return Environment.begin(prompt, PromptRendering(prompt, session), session, find_ledger=EffectLedger, **changes)
+
+
+def context_in(run: Environment) -> ToolContext:
+    """The context of a call in a run, as the pipeline makes it."""
+    return ToolContext(run, run.prompt.resources.call_scope(), CallRef("reply-1", "call-1"))
+
+
+def test_a_context_leads_to_all_that_the_run_shares() -> None:
+    """What the door put into the environment, a handler finds in the context."""
+    heartbeat, deadline, ids = Heartbeat(), Deadline.after(timedelta(minutes=1)), RunContext(run_id="run")
+    run = environment(heartbeat=heartbeat, deadline=deadline, run_context=ids, adapter="door")
+    context = context_in(run)
+    assert context.environment is run
+    assert (context.prompt, context.rendered_prompt, context.session) == (run.prompt, run.rendered_prompt, run.session)
+    assert (context.heartbeat, context.deadline, context.run_context) == (heartbeat, deadline, ids)
+    assert (context.adapter, context.clock, context.call_id) == ("door", SYSTEM_CLOCK, "call-1")
+    assert context.resources.get(Client) is context.prompt.resources.get(Client)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("seconds", [None, 30])
+async def test_code_without_a_parameter_for_it_finds_the_context_of_its_call(seconds: int | None) -> None:
+    """In a handler of either kind, on whatever thread; that of the call in which it runs, if calls are nested."""
+    found: list[str | None] = []
+
+    def note() -> None:
+        context = tool_context()
+        found.append(None if context is None else context.call_id)
+
+    timeout = None if seconds is None else timedelta(seconds=seconds)
+
+    @handrail.tool(timeout=timeout)
+    def inner() -> None:
+        note()
+
+    @handrail.tool(timeout=timeout)
+    async def outer() -> None:
+        note()
+        await door.execute_async(ToolCall("inner", "inner", "{}"))
+        note()
+
+    section = Section[None](title="A", tools=[inner, outer])
+    door = ToolExecutor(prompt=Prompt(PromptTemplate(ns="t", key="t", sections=[section])), session=Session())
+    note()
+    assert (await door.execute_async(ToolCall("outer", "outer", "{}"))).success
+    note()
+    assert found == [None, "outer", "inner", "outer", None]
+
+
+def test_a_context_never_changes() -> None:
+    """A handler cannot put something else into it."""
+    context: Any = ToolContext.of()
+    for name in ("call_id", "session", "resources", "something_else"):
+        with pytest.raises(AttributeError):
+            setattr(context, name, "other")
+
+
+def test_the_filesystem_is_the_bound_one() -> None:
+    """`context.filesystem` is short for the resource, and `None` when there is none."""
+    files = InMemoryFilesystem()
+    assert ToolContext.of(resources={Filesystem: files}).filesystem is files
+    assert ToolContext.of().filesystem is None
+
+
+def test_the_budget_tracker_is_the_bound_one_or_that_of_the_run() -> None:
+    """A bound tracker takes precedence."""
+    of_run, bound = BudgetTracker(Budget()), BudgetTracker(Budget())
+    run = environment(budget_tracker=of_run)
+    assert context_in(run).budget_tracker is of_run
+    run = dataclasses.replace(run, prompt=run.prompt.bind(resources={BudgetTracker: bound}))
+    assert context_in(run).budget_tracker is bound
+    assert context_in(environment()).budget_tracker is None
+
+
+def test_a_beat_reaches_the_heartbeat_and_the_claim() -> None:
+    """`beat()` says to both that the call is at work, and is harmless where neither is there."""
+    clock = FakeClock()
+    heartbeat = Heartbeat(clock=clock)
+    beats: list[str] = []
+    run = environment(heartbeat=heartbeat)
+    ref = CallRef(None, "c")
+    context = ToolContext(run, run.prompt.resources.call_scope(), ref, "key", 3, lambda: beats.append("claim"))
+    clock.advance(timedelta(seconds=5))
+    context.beat()
+    assert (heartbeat.elapsed(), beats) == (timedelta(0), ["claim"])
+    assert (context.idempotency_key, context.fence) == ("key", 3)
+    ToolContext.of().beat()
+
+
+def test_a_context_can_be_made_without_a_run() -> None:
+    """`ToolContext.of` is enough to try a handler on its own."""
+    clock = FakeClock()
+    session, deadline = Session(), Deadline.after(timedelta(minutes=1), clock=clock)
+    context = ToolContext.of(session=session, deadline=deadline, clock=clock, call_id="mine")
+    assert (context.session, context.deadline, context.clock, context.call_id) == (session, deadline, clock, "mine")
+    assert (context.rendered_prompt, context.adapter, context.heartbeat, context.run_context) == (None,) * 4
+    assert (context.idempotency_key, context.fence, context.prompt.name) == (None, None, "no prompt")
+    assert ToolContext.of().session is not ToolContext.of().session

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from inline_snapshot import snapshot
 
 from handrail.errors import PromptRenderError, PromptValidationError
 from handrail.prompt import (
@@ -21,16 +21,12 @@ from handrail.prompt import (
     ReadBeforeWritePolicy,
     RenderedPrompt,
     Section,
-    Tool,
-    ToolContext,
     ToolPolicy,
-    ToolResult,
-    ToolsSection,
 )
 from handrail.prompt.prompt import SectionTools, free_name
 from handrail.resources import Binding, ResourceContext, ResourceRegistry
-from tests.kit import raises
-from tests.prompt.samples import Guidance, Lookup, lookup_tool, named_tool
+from tests.kit import raises, refusal
+from tests.prompt.samples import Guidance, Lookup, named_tool
 from tests.wording import Wording
 
 
@@ -60,20 +56,13 @@ GUIDANCE = "Prefer ${tool} for ${audience}."
 
 
 def test_binding_makes_another_prompt(wording: Wording) -> None:
-    """The one that was there stays as it was."""
-    unbound = prompt_of(MarkdownSection[Guidance](title="A", template=GUIDANCE))
-    bound = unbound.bind(Guidance("lookup"))
+    """The one that was there stays as it was; the later binding wins, type by type, for parameters and resources."""
+    unbound = prompt_of(MarkdownSection[Guidance](title="A", template=GUIDANCE), Section[Lookup](title="B"))
+    bound = unbound.bind(Guidance("lookup"), Lookup("a"), resources={Config: Config("first"), int: 1})
     assert bound.render().text == wording
     with pytest.raises(PromptRenderError):
         unbound.render()
-    assert (repr(bound), bound.name) == ("Prompt('tests/prompt')", "tests/prompt")
-
-
-def test_the_later_binding_wins() -> None:
-    """Type by type, for parameters and resources."""
-    prompt = prompt_of(MarkdownSection[Guidance](title="A", template=GUIDANCE), Section[Lookup](title="B"))
-    prompt = prompt.bind(Guidance("lookup"), Lookup("a"), resources={Config: Config("first"), int: 1})
-    prompt = prompt.bind(Guidance("search"), resources={Config: Config("second")})
+    prompt = bound.bind(Guidance("search"), resources={Config: Config("second")})
     assert "Prefer search" in prompt.render().text
     assert (prompt.resources.get(Config), prompt.resources.get(int)) == (Config("second"), 1)
 
@@ -91,15 +80,10 @@ def test_an_instance_of_a_subclass_stands_for_its_base() -> None:
 def test_parameters_that_nobody_takes_are_refused(wording: Wording) -> None:
     """The error names those that sections take."""
     prompt = prompt_of(MarkdownSection[Guidance](title="A", template=GUIDANCE))
-    told: list[str] = []
-    for value in (Lookup("a"), Guidance, "lookup"):
-        with pytest.raises(PromptValidationError) as caught:
-            prompt.bind(value)
-        told.append(str(caught.value))
-    with pytest.raises(PromptValidationError) as caught:
-        prompt_of().bind(Lookup("a"))
-    assert [*told, str(caught.value)] == wording
-    assert caught.value.dataclass is Lookup
+    wrong = [refusal(PromptValidationError, prompt.bind, value) for value in (Lookup("a"), Guidance, "lookup")]
+    wrong.append(refusal(PromptValidationError, prompt_of().bind, Lookup("a")))
+    assert [str(error) for error in wrong] == wording
+    assert wrong[-1].dataclass is Lookup
 
 
 def test_two_parameters_of_one_type_are_refused(wording: Wording) -> None:
@@ -137,19 +121,14 @@ def test_a_disabled_section_takes_its_resources_along() -> None:
 def test_a_prompt_has_one_set_of_resources() -> None:
     """Whoever asks, from whatever thread, gets the same; another prompt has its own."""
     prompt = prompt_of().bind(resources={Config: Binding(Config, lambda _: Config("made"))})
-    found: list[ResourceContext] = []
     barrier = threading.Barrier(8)
 
-    def ask() -> None:
+    def ask(_: int) -> ResourceContext:
         barrier.wait()
-        found.append(prompt.resources)
+        return prompt.resources
 
-    threads = [threading.Thread(target=ask) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len({id(one) for one in found}) == 1
+    with ThreadPoolExecutor(8) as threads:
+        assert len({id(one) for one in threads.map(ask, range(8))}) == 1
     assert prompt.bind().resources is not prompt.resources
 
 
@@ -168,40 +147,6 @@ def rendered(
     return Prompt(template).bind(*params).render()
 
 
-def test_sections_are_numbered_below_each_other() -> None:
-    """Headings carry the number of the section and go one level down with each generation."""
-    guidance = MarkdownSection[Guidance](
-        title="Guidance",
-        template="""
-        Prefer ${tool}.
-
-        It costs $5 a call.
-        """,
-        children=[
-            ToolsSection(title="Available Tools", tools=[lookup_tool()], description="Look before you answer."),
-            Section(title="Bare"),
-        ],
-    )
-    closing = MarkdownSection(title="Closing", template="Answer in one sentence.")
-    assert rendered(guidance, closing, params=(Guidance("lookup"),)).text == snapshot("""\
-## 1. Guidance
-
-Prefer lookup.
-
-It costs $5 a call.
-
-### 1.1. Available Tools
-
-Look before you answer.
-
-### 1.2. Bare
-
-## 2. Closing
-
-Answer in one sentence.\
-""")
-
-
 def test_headings_stop_at_the_sixth_level() -> None:
     """Markdown knows no deeper one; the number still tells."""
     section = Section(title="Deepest")
@@ -209,13 +154,6 @@ def test_headings_stop_at_the_sixth_level() -> None:
         section = Section(title=f"Level {depth}", children=[section])
     levels = ["###### 1.1.1.1.1. Level 5", "", "###### 1.1.1.1.1.1. Level 6", "", "###### 1.1.1.1.1.1.1. Deepest"]
     assert rendered(section).text.splitlines()[-5:] == levels
-
-
-@pytest.mark.parametrize("audience, shown", [("experts", True), ("beginners", False)])
-def test_a_section_may_depend_on_its_parameters(audience: str, shown: bool) -> None:
-    """`enabled` is asked with the bound parameters."""
-    section = Section[Guidance](title="Details", enabled=lambda params: params.audience == "experts")
-    assert ("Details" in rendered(section, params=(Guidance("lookup", audience),)).text) is shown
 
 
 def test_parameters_with_defaults_need_not_be_bound(wording: Wording) -> None:
@@ -263,12 +201,8 @@ def test_tools_are_found_by_name_with_their_policies() -> None:
     """Policies of the prompt first, then of the outermost section, and so on to the tool's own."""
     of_prompt, outer, inner = (ReadBeforeWritePolicy(name=name) for name in ("prompt", "outer", "inner"))
     deep, shallow = named_tool("deep"), named_tool("shallow")
-    section = Section(
-        title="Outer",
-        policies=[outer],
-        tools=[shallow],
-        children=[Section(title="Inner", policies=[inner], tools=[deep])],
-    )
+    within = Section(title="Inner", policies=[inner], tools=[deep])
+    section = Section(title="Outer", policies=[outer], tools=[shallow], children=[within])
     prompt = rendered(section, policies=(of_prompt,))
     assert (prompt.tool("deep"), prompt.tool("shallow"), prompt.tool("other")) == (deep, shallow, None)
     assert prompt.policies_for("deep") == (of_prompt, outer, inner)
@@ -357,30 +291,21 @@ class Ledger:
     """A resource."""
 
 
-def _charge(_params: None, *, context: ToolContext) -> ToolResult[None]:
-    return ToolResult.ok(None)
-
-
-def tool(name: str) -> Tool[None, None]:
-    """A tool of that name."""
-    return Tool[None, None](name=name, description="A tool.", handler=_charge)
-
-
 def template(**billing: Any) -> PromptTemplate[str]:
     """A prompt of three sections; `billing` has a summary, and one below it."""
     refunds = MarkdownSection[Shop](
-        title="Refunds", template="Refund for ${name}.", summary="Refunds.", tools=[tool("r")]
+        title="Refunds", template="Refund for ${name}.", summary="Refunds.", tools=[named_tool("r")]
     )
     return PromptTemplate[str](
         ns="t",
         key="shop",
         sections=[
-            MarkdownSection[Shop](title="Desk", template="You work for ${name}.", tools=[tool("look")]),
+            MarkdownSection[Shop](title="Desk", template="You work for ${name}.", tools=[named_tool("look")]),
             MarkdownSection[Shop](
                 title="Billing",
                 template="All about the money of ${name}.",
                 summary="Charges for ${name}, $${literally}.",
-                tools=[tool("charge")],
+                tools=[named_tool("charge")],
                 children=[refunds],
                 resources={Ledger: Ledger()},
                 **billing,
@@ -402,6 +327,7 @@ def test_a_section_with_a_summary_starts_closed(wording: Wording) -> None:
         ("guide", False, ()),
     ]
     assert rendered.section_tools == SectionTools("open_sections", "close_sections", "read_section")
+    assert isinstance(Prompt(template()).resources.get(Ledger), Ledger)  # opening changes no resource of a run
 
 
 def test_an_open_section_is_rendered_as_one_without_a_summary(wording: Wording) -> None:
@@ -420,11 +346,6 @@ def test_a_rendering_is_a_pure_function() -> None:
         prompt.render(open={"guide"})
         assert prompt.render(open=paths).text.encode() == first.text.encode()
         assert prompt.render(open=paths).sections == first.sections
-
-
-def test_the_resources_of_a_closed_section_stay_bound() -> None:
-    """So that opening it changes no resource of a run."""
-    assert isinstance(Prompt(template()).resources.get(Ledger), Ledger)
 
 
 def test_the_text_of_one_section_is_that_of_the_open_prompt(wording: Wording) -> None:
@@ -450,18 +371,13 @@ def test_only_sections_with_a_summary_can_be_open(wording: Wording) -> None:
     assert not Prompt(disabled).render(open={"a"}).text
 
 
-@pytest.mark.parametrize(
-    "given",
-    [
-        {"summary": ""},
-        {"summary": 7},
-        {"summary": "of ${nobody}"},
-        {"starts_open": True},
-        {"summary": "S", "starts_open": "yes"},
-        {"summary": "S", "starts_open": lambda: True},
-    ],
-    ids=["empty", "number", "placeholder", "without", "text", "signature"],
-)
+WRONG: list[dict[str, Any]] = [
+    *({"summary": ""}, {"summary": 7}, {"summary": "of ${nobody}"}, {"starts_open": True}),
+    *({"summary": "S", "starts_open": "yes"}, {"summary": "S", "starts_open": lambda: True}),
+]
+
+
+@pytest.mark.parametrize("given", WRONG, ids=range(len(WRONG)))
 def test_a_wrong_summary_is_refused_when_the_section_is_made(given: dict[str, Any], wording: Wording) -> None:
     """With the section and what would be right."""
     with pytest.raises(PromptValidationError) as caught:

@@ -35,14 +35,12 @@ from handrail.prompt.read_before_write import (
     all_known,
     find_known,
     known_after,
-    known_after_edit,
     path_in,
     remember,
 )
 from handrail.resources import Binding
 from handrail.runtime import Session, ToolCall, ToolMessage
 from handrail.serde import canonical_json
-from handrail.session.persistence.stored_types import stored_type
 from tests.kit import raises
 from tests.wording import Wording
 
@@ -53,13 +51,10 @@ _NUMBERS = count()
 @dataclass(frozen=True)
 class At:
     path: str
-
-
-@dataclass(frozen=True)
-class Put:
-    path: str
-    text: str
+    text: str = ""
     fails: bool = False
+    first: int = 1
+    last: int = 3
 
 
 @dataclass(frozen=True)
@@ -79,12 +74,24 @@ def files_of(context: ToolContext) -> Filesystem:
 
 
 def read(params: At, *, context: ToolContext) -> ToolResult[str]:
-    """Reads a file, or fails when there is none."""
+    """Reads a file, or fails when there is none; it does not say how much it shows."""
     files = files_of(context)
     return ToolResult.ok(files.read_text(params.path)) if files.exists(params.path) else ToolResult.error("no file")
 
 
-def write(params: Put, *, context: ToolContext) -> ToolResult[None]:
+def show_lines(params: At, *, context: ToolContext) -> ToolResult[str]:
+    """Shows some lines, and says which."""
+    lines = files_of(context).read_text(params.path).splitlines()
+    part = FileShown(params.path, "", "part", params.first, params.last, len(lines))
+    return ToolResult.ok("\n".join(lines[params.first - 1 : params.last]), files_shown=(part,))
+
+
+def search(params: At, *, context: ToolContext) -> ToolResult[str]:
+    """Shows nothing of any file, and says so."""
+    return ToolResult.ok(f"{params.path} in {files_of(context)}", files_shown=())
+
+
+def write(params: At, *, context: ToolContext) -> ToolResult[None]:
     """Writes a file, and fails afterwards if told to."""
     files_of(context).write_text(params.path, params.text)
     return ToolResult.error("failed after writing") if params.fails else ToolResult.ok(None, "written")
@@ -96,10 +103,22 @@ def remove(params: At, *, context: ToolContext) -> ToolResult[None]:
     return ToolResult.ok(None, "removed")
 
 
-READ = Tool[At, str](name="read_file", description="Reads.", handler=read, effect="read")
-WRITE = Tool[Put, None](name="write_file", description="Writes.", handler=write)
-REMOVE = Tool[At, None](name="remove_file", description="Removes.", handler=remove)
+def made(name: str, handler: Any, **options: Any) -> Tool[At, Any]:
+    """A tool over paths."""
+    return Tool[At, Any](name=name, description="At work.", handler=handler, **options)
+
+
+READ, WRITE = made("read_file", read, effect="read"), made("write_file", write)
+REMOVE = made("remove_file", remove)
 POLICY = ReadBeforeWritePolicy(write_tools=("write_file", "remove_file"))
+TOOLS = (
+    *(made("read", show_lines, effect="read"), made("search", search, effect="read")),
+    *(made("cat", read, effect="read"), made("put", write), made("patch", write)),
+)
+LINES_POLICY = ReadBeforeWritePolicy(
+    read_tools=("read", "search", "cat"), write_tools=("put", "patch"), edit_tools=("patch",)
+)
+LINES = "one\ntwo\nthree\n"
 
 
 class Desk:
@@ -124,39 +143,26 @@ class Desk:
 
 
 def test_an_existing_file_must_have_been_read(wording: Wording) -> None:
-    """The refusal says what to call first, on what; after the read the write goes through."""
+    """The refusal says what to call first, on what; once read, it is written, unless somebody else has changed it."""
     desk = Desk({"a.md": "one"})
-    assert desk.call("write_file", Put("a.md", "two")).content == wording
+    assert desk.call("write_file", At("a.md", "two")).content == wording
     assert desk.files.read_text("a.md") == "one"
     assert desk.call("read_file", At("./a.md")).success
-    assert desk.call("write_file", Put("a.md", "two")).success
-
-
-def test_a_file_that_changed_must_be_read_again(wording: Wording) -> None:
-    """What somebody else has written meanwhile is not overwritten unseen."""
-    desk = Desk({"a.md": "one"})
-    desk.call("read_file", At("a.md"))
+    assert desk.call("write_file", At("a.md", "two")).success
     desk.files.write_text("a.md", "by somebody else")
-    assert desk.call("write_file", Put("a.md", "two")).content == wording
-    desk.call("read_file", At("a.md"))
-    assert desk.call("write_file", Put("a.md", "two")).success
+    assert desk.call("write_file", At("a.md", "two")).content == wording
 
 
 def test_a_file_that_was_removed_is_new() -> None:
-    """Whoever makes it anew is safe, unless it has the content that was read."""
+    """One that is made anew by somebody else must be read, also if its folder was removed."""
     desk = Desk({"a.md": "one"})
     desk.call("read_file", At("a.md"))
     assert desk.call("remove_file", At("a.md")).success
-    assert desk.call("write_file", Put("a.md", "two")).success
-
-
-def test_a_file_that_is_made_anew_by_somebody_else_must_be_read() -> None:
-    """Also if its folder was removed."""
-    desk = Desk()
-    desk.call("write_file", Put("notes/a.md", "one"))
+    assert desk.call("write_file", At("a.md", "two")).success
+    desk.call("write_file", At("notes/a.md", "one"))
     assert desk.call("remove_file", At("notes")).success
     desk.files.write_text("notes/a.md", "by somebody else")
-    assert not desk.call("write_file", Put("notes/a.md", "two")).success
+    assert not desk.call("write_file", At("notes/a.md", "two")).success
 
 
 def test_what_was_shown_whole_is_known_wherever_it_was_moved() -> None:
@@ -164,18 +170,9 @@ def test_what_was_shown_whole_is_known_wherever_it_was_moved() -> None:
     desk = Desk({"a.md": "one", "b.md": "two"})
     desk.call("read_file", At("a.md"))
     desk.files.move("a.md", "notes/a.md")
-    assert desk.call("write_file", Put("notes/a.md", "three")).success
+    assert desk.call("write_file", At("notes/a.md", "three")).success
     desk.files.move("b.md", "notes/b.md")
-    assert not desk.call("write_file", Put("notes/b.md", "three")).success
-
-
-def test_a_folder_that_was_looked_at_leaves_what_is_known() -> None:
-    """Nothing was read of what it holds."""
-    desk = Desk()
-    desk.call("write_file", Put("notes/a.md", "one"))
-    context = ToolContext.of(session=desk.session, resources={Filesystem: desk.files})
-    POLICY.on_result(READ, At("notes"), ToolResult.ok(""), context=context)
-    assert decide(Put("notes/a.md", "two"), context).allowed
+    assert not desk.call("write_file", At("notes/b.md", "three")).success
 
 
 def test_a_link_that_leads_to_no_file_is_not_this_policys_affair(wording: Wording) -> None:
@@ -202,7 +199,7 @@ def test_a_folder_is_not_this_policys_affair() -> None:
 
 def test_a_path_that_is_none_is_refused_with_the_reason(wording: Wording) -> None:
     """What the filesystem says of the path, the model reads."""
-    assert Desk().call("write_file", Put("../a.md", "one")).content == wording
+    assert Desk().call("write_file", At("../a.md", "one")).content == wording
 
 
 def decide(params: object, context: ToolContext) -> PolicyDecision:
@@ -213,18 +210,11 @@ def decide(params: object, context: ToolContext) -> PolicyDecision:
 def test_without_files_or_path_a_write_cannot_be_judged(wording: Wording) -> None:
     """A policy that cannot know refuses; that nothing is bound, it tells the developer."""
     with raises(UnboundResourceError, wording):
-        decide(Put("a.md", ""), ToolContext.of())
+        decide(At("a.md", ""), ToolContext.of())
     no_files: Any = Binding.instance(Filesystem, None)
-    assert decide(Put("a.md", ""), ToolContext.of(resources={Filesystem: no_files})).reason == wording
+    assert decide(At("a.md", ""), ToolContext.of(resources={Filesystem: no_files})).reason == wording
     context = ToolContext.of(resources={Filesystem: InMemoryFilesystem()})
     assert decide(Move("a", "b"), context).reason == wording
-
-
-def test_without_files_a_result_is_nothing_to_remember() -> None:
-    """Neither is the result of a tool that the policy does not know."""
-    context = ToolContext.of()
-    POLICY.on_result(READ, At("a.md"), ToolResult.ok(""), context=context)
-    assert not context.session[KnownFiles].all()
 
 
 def test_a_call_may_be_about_several_files(wording: Wording) -> None:
@@ -234,10 +224,7 @@ def test_a_call_may_be_about_several_files(wording: Wording) -> None:
         return (params.source, params.target)
 
     policy = ReadBeforeWritePolicy(find_paths=both)
-    files = InMemoryFilesystem()
-    for path in ("a.md", "b.md"):
-        files.write_text(path, "text")
-    context = ToolContext.of(resources={Filesystem: files})
+    context = ToolContext.of(resources={Filesystem: InMemoryFilesystem({"a.md": "text", "b.md": "text"})})
     assert policy.check(WRITE, Move("a.md", "b.md"), context=context).reason == wording
     policy.on_result(READ, Move("a.md", "b.md"), ToolResult.ok(""), context=context)
     assert policy.check(WRITE, Move("a.md", "b.md"), context=context).allowed
@@ -288,7 +275,7 @@ class Overwriting(RuleBasedStateMachine):
         there = self._there(path)
         seen = self.seen.get(path.removeprefix("./"))
         allowed = there is None or seen == there or (seen is None and there in self.seen.values())
-        assert self.desk.call("write_file", Put(path, text, fails)).success is (allowed and not fails)
+        assert self.desk.call("write_file", At(path, text, fails=fails)).success is (allowed and not fails)
         if allowed and not fails:
             self.seen[path.removeprefix("./")] = text
         assert self._there(path) == (text if allowed and not fails else there)
@@ -306,55 +293,6 @@ TestOverwriting = Overwriting.TestCase
 TestOverwriting.settings = settings(max_examples=40, stateful_step_count=25)
 
 
-LINES = "one\ntwo\nthree\n"
-
-
-@dataclass(frozen=True)
-class Lines:
-    path: str
-    text: str = ""
-    first: int = 1
-    last: int = 3
-
-
-def show_lines(params: Lines, *, context: ToolContext) -> ToolResult[str]:
-    """Shows some lines, and says which."""
-    files = context.resources.get(Filesystem)
-    lines = files.read_text(params.path).splitlines()
-    part = FileShown(params.path, "", "part", params.first, params.last, len(lines))
-    return ToolResult.ok("\n".join(lines[params.first - 1 : params.last]), files_shown=(part,))
-
-
-def search(params: Lines, *, context: ToolContext) -> ToolResult[str]:
-    """Shows nothing of any file, and says so."""
-    return ToolResult.ok(f"{params.path} in {context.resources.get(Filesystem)}", files_shown=())
-
-
-def cat(params: Lines, *, context: ToolContext) -> ToolResult[str]:
-    """Shows a file, and does not say how much of it."""
-    return ToolResult.ok(context.resources.get(Filesystem).read_text(params.path))
-
-
-def put_text(params: Lines, *, context: ToolContext) -> ToolResult[None]:
-    """Writes a file, or fails after that."""
-    context.resources.get(Filesystem).write_text(params.path, params.text)
-    return ToolResult.error("failed") if params.text == "bad" else ToolResult.ok(None, "written")
-
-
-TOOLS = (
-    Tool[Lines, str](name="read", description="Reads.", handler=show_lines, effect="read"),
-    Tool[Lines, str](name="search", description="Searches.", handler=search, effect="read"),
-    Tool[Lines, str](name="cat", description="Reads.", handler=cat, effect="read"),
-    Tool[Lines, None](name="put", description="Writes.", handler=put_text),
-    Tool[Lines, None](name="patch", description="Edits.", handler=put_text),
-)
-LINES_POLICY = ReadBeforeWritePolicy(
-    read_tools=("read", "search", "cat"),
-    write_tools=("put", "patch"),
-    edit_tools=("patch",),
-)
-
-
 def lines_desk(session: Session | None = None) -> Desk:
     """Calls of these tools over three lines."""
     return Desk({"a.md": LINES}, session, TOOLS, LINES_POLICY)
@@ -363,22 +301,22 @@ def lines_desk(session: Session | None = None) -> Desk:
 def test_tool_says_how_much_it_has_shown(wording: Wording) -> None:
     """Lines that add up to the whole are the whole; any of them is enough for an edit."""
     desk = lines_desk()
-    assert desk.call("read", Lines("a.md", last=2)).success
-    assert desk.call("put", Lines("a.md", "new")).content == wording
-    assert desk.call("patch", Lines("a.md", LINES.upper())).success
-    assert desk.call("read", Lines("a.md", last=1)).success
-    assert not desk.call("put", Lines("a.md", "new")).success
-    assert desk.call("read", Lines("a.md", first=2)).success
-    assert desk.call("put", Lines("a.md", "new")).success
+    assert desk.call("read", At("a.md", last=2)).success
+    assert desk.call("put", At("a.md", "new")).content == wording
+    assert desk.call("patch", At("a.md", LINES.upper())).success
+    assert desk.call("read", At("a.md", last=1)).success
+    assert not desk.call("put", At("a.md", "new")).success
+    assert desk.call("read", At("a.md", first=2)).success
+    assert desk.call("put", At("a.md", "new")).success
 
 
 def test_tool_that_does_not_say_has_shown_the_whole_file() -> None:
     """It was given as one that reads files; one that says it has shown nothing has not."""
     desk = lines_desk()
-    assert desk.call("search", Lines("a.md")).success
-    assert not desk.call("patch", Lines("a.md", "new")).success
-    assert desk.call("cat", Lines("a.md")).success
-    assert desk.call("put", Lines("a.md", "new")).success
+    assert desk.call("search", At("a.md")).success
+    assert not desk.call("patch", At("a.md", "new")).success
+    assert desk.call("cat", At("a.md")).success
+    assert desk.call("put", At("a.md", "new")).success
 
 
 @pytest.mark.parametrize("first, last, total", [(0, 1, 1), (2, 1, 3), (1, 4, 3), (1, 1, None)])
@@ -417,12 +355,6 @@ def test_what_is_known_whole_stays_so() -> None:
     assert known_after(FileKnown("1", "nothing"), lines(1, 1), "1") == part
 
 
-def test_edit_leaves_unseen_what_was_not_seen() -> None:
-    """Text that was never shown may stand where shown lines were."""
-    assert known_after_edit(FileKnown("1"), "2") == known_after_edit(None, "2") == FileKnown("2")
-    assert known_after_edit(known_after(None, lines(1, 9), "1"), "2") == FileKnown("2", "part")
-
-
 KNOWN_PATHS = ("a", "a/b", "ab")
 ITEMS = st.builds(
     KnownFiles, st.dictionaries(st.sampled_from(KNOWN_PATHS), st.builds(FileKnown, st.sampled_from("123")), max_size=2)
@@ -448,20 +380,13 @@ def test_slice_holds_a_few_facts_for_each_file() -> None:
     }
 
 
-def test_item_comes_back_from_a_store() -> None:
-    """As it was."""
-    item = KnownFiles({"a": FileKnown("1"), "b": FileKnown("2", "nothing"), "c": FileKnown("3", "part", (2, 5))})
-    stored = stored_type(KnownFiles)
-    assert stored.load(stored.dump((item,)), stored.version) == [item]
-
-
 def test_each_read_stores_what_it_has_changed(tmp_path: Path) -> None:
     """The thousandth read writes no more than the first."""
     with store.open(f"sqlite:///{tmp_path}/desk.db") as kept, Session.open(kept, "desk") as session:
         desk = lines_desk(session)
         for number in range(1_000):
             desk.files.write_text(f"{number:03}.md", LINES)
-            assert desk.call("cat", Lines(f"{number:03}.md")).success
+            assert desk.call("cat", At(f"{number:03}.md")).success
         sizes = {len(each.items) for each in kept.entries("desk", type_name="handrail.files_known")}
         assert len(sizes) == 1
         assert sizes.pop() < 200
@@ -473,15 +398,15 @@ def test_what_is_known_is_there_in_a_fork_and_when_the_session_is_opened_again(t
     with store.open(f"sqlite:///{tmp_path}/desk.db") as kept:
         with Session.open(kept, "desk") as session:
             desk = lines_desk(session)
-            assert desk.call("read", Lines("a.md", last=2)).success
+            assert desk.call("read", At("a.md", last=2)).success
             with session.fork(session_id="fork") as fork:
                 forked = lines_desk(fork)
-                assert not forked.call("put", Lines("a.md", "x")).success
-                assert forked.call("patch", Lines("a.md", "x")).success
+                assert not forked.call("put", At("a.md", "x")).success
+                assert forked.call("patch", At("a.md", "x")).success
         with Session.open(kept, "desk") as session:
             again = lines_desk(session)
-            assert again.call("read", Lines("a.md", first=3)).success
-            assert again.call("put", Lines("a.md", "x")).success
+            assert again.call("read", At("a.md", first=3)).success
+            assert again.call("put", At("a.md", "x")).success
 
 
 @dataclass(frozen=True)
@@ -502,5 +427,5 @@ def test_find_paths_that_returns_no_path_is_a_mistake_of_the_developer(returned:
     """The model is not told of it."""
     context = ToolContext.of(resources={Filesystem: InMemoryFilesystem()})
     with pytest.raises(InvalidReturnError) as raised:
-        ReadBeforeWritePolicy(find_paths=lambda _: returned).check(WRITE, Put("a.md", ""), context=context)
+        ReadBeforeWritePolicy(find_paths=lambda _: returned).check(WRITE, At("a.md", ""), context=context)
     assert (raised.value.tool, raised.value.value_type) == ("write_file", type(returned))

@@ -9,17 +9,15 @@ from datetime import timedelta
 from typing import Any, Generic, Never, Optional, TypeVar, cast, get_type_hints
 
 import pytest
-from inline_snapshot import snapshot
 from pydantic import BaseModel
 
-from handrail.errors import DumpError, ParseError, PromptValidationError, SchemaError
+from handrail.errors import DumpError, ParseError, PromptValidationError, SchemaError, ToolSignatureError
 from handrail.prompt import (
     External,
     FunctionTool,
     IdempotencyConfig,
     MarkdownSection,
     PromptTemplate,
-    Section,
     Tool,
     ToolContext,
     ToolExample,
@@ -27,11 +25,13 @@ from handrail.prompt import (
     ToolsSection,
     tool,
 )
-from tests.kit import raises
+from handrail.runtime import EffectLedger, Session, ToolCall, ToolInvoked, ToolMessage
+from tests.kit import executor, raises, refusal
 from tests.prompt.samples import Found, Guidance, Lookup, look_up, lookup_tool, named_tool
 from tests.wording import Wording
 
 NO_TYPES: Any = Tool
+EFFECT_WORDS = ("read", "state", "external")
 
 
 @dataclass(frozen=True)
@@ -41,57 +41,10 @@ class Counted:
     share: float
 
 
-def test_a_tool_keeps_what_it_was_declared_with() -> None:
-    """Defaults are those of a tool that changes state; blanks around the description go."""
-    tool = lookup_tool(description="  Looks an entity up.  ")
-    assert tool.description == "Looks an entity up."
-    assert (tool.handler, tool.examples, tool.accepts_overrides) == (look_up, (), True)
-    assert (tool.effect, tool.timeout, tool.idempotency, tool.reconcile) == ("state", None, None, None)
-    assert (tool.params_type, tool.result_type) == (Lookup, Found)
-
-
-def test_a_tool_equals_only_itself() -> None:
-    """Two tools declared alike are two tools, whatever their examples can be compared by."""
-    tool = lookup_tool()
-    assert tool == tool  # noqa: PLR0124 - that is the point
-    assert tool != lookup_tool()
-    assert len({tool, lookup_tool()}) == 2
-
-
-@pytest.mark.parametrize(
-    "effect, concurrent, writes",
-    [
-        *(("read", False, False), ("read", True, False), ("state", False, True), ("state", True, False)),
-        *(("external", False, True), ("external", True, False)),
-    ],
-)
-def test_only_a_lone_call_may_write(effect: str, concurrent: bool, writes: bool) -> None:
+def test_only_a_lone_call_may_write() -> None:
     """A handler may write unless its tool reads or is concurrent."""
-    assert lookup_tool(effect=effect, concurrent=concurrent).writes is writes
-
-
-def test_the_schema_is_that_of_the_parameters() -> None:
-    """The model sees the closed schema of the dataclass, field descriptions included."""
-    assert lookup_tool().parameters_schema == snapshot(
-        {
-            "additionalProperties": False,
-            "description": "What to look up.",
-            "properties": {
-                "entity_id": {"description": "ID to fetch", "type": "string"},
-                "limit": {"default": 5, "type": "integer"},
-            },
-            "required": ["entity_id"],
-            "type": "object",
-        }
-    )
-    assert named_tool("ping").parameters_schema == snapshot(
-        {
-            "additionalProperties": False,
-            "description": "Takes no arguments.",
-            "properties": {},
-            "type": "object",
-        }
-    )
+    tools = [lookup_tool(effect=effect, concurrent=flag) for effect in EFFECT_WORDS for flag in (False, True)]
+    assert [each.writes for each in tools] == [False, False, True, False, True, False]
 
 
 @pytest.mark.parametrize("max_bytes", [None, 1_000, 18])
@@ -121,6 +74,8 @@ def test_a_tool_without_parameters_takes_nothing_in_any_form() -> None:
     tool: Tool[Any, Any] = named_tool("ping")
     forms: list[str | bytes | dict[str, Any]] = ["{}", "", "null", b"{}", b"", {}, " { } "]
     assert [tool.parse(form) for form in forms] == [None] * len(forms)
+    described: dict[str, object] = {"type": "object", "description": "Takes no arguments.", "properties": {}}
+    assert tool.parameters_schema == described | {"additionalProperties": False}
 
 
 def page(number: int = 1) -> int:
@@ -170,31 +125,22 @@ def test_a_result_is_held_to_the_declared_type(wording: Wording) -> None:
     tool: Tool[Any, Any] = lookup_tool()
     assert tool.result_fault(ToolResult.ok(Found("a"))) is None
     assert tool.result_fault(ToolResult.error("no")) is None
-    assert tool.result_fault(ToolResult.ok(Lookup("a"))) == wording
-    assert tool.result_fault(ToolResult("done", None)) == wording
-    assert tool.result_fault(ToolResult.error("no", Lookup("a"))) == wording
+    wrong: list[ToolResult[Any]] = [ToolResult.ok(Lookup("a")), ToolResult("done", None)]
     no_text: Any = 5
-    assert tool.result_fault(ToolResult(no_text, Found("a"))) == wording
-    assert tool.result_fault(ToolResult("done", Found("a"), no_text)) == wording
+    wrong += [ToolResult.error("no", Lookup("a")), ToolResult(no_text, Found("a"))]
+    for result in (*wrong, ToolResult("done", Found("a"), no_text)):
+        assert tool.result_fault(result) == wording
     assert named_tool("ping").result_fault(ToolResult.ok("pong")) == wording
     assert named_tool("ping").result_fault(ToolResult.ok(None)) is None
 
 
-@pytest.mark.parametrize(
-    "kind, value",
-    [
-        (Found, Found("a")),
-        (str, "text"),
-        (str, ""),
-        (list[Found], [Found("a"), Found("b")]),
-        (Sequence[int], [1, 2]),
-        (dict[str, Found], {"a": Found("b")}),
-        (Mapping[str, int], {}),
-        (Found | None, None),
-        (None, None),
-        (Found | None, Found("a")),
-    ],
-)
+KEPT: list[tuple[object, object]] = [
+    *((Found, Found("a")), (str, "text"), (str, ""), (list[Found], [Found("a"), Found("b")]), (Sequence[int], [1, 2])),
+    *((dict[str, Found], {"a": Found("b")}), (Mapping[str, int], {}), (Found | None, None), (None, None)),
+]
+
+
+@pytest.mark.parametrize("kind, value", KEPT)
 def test_a_kept_value_is_read_as_it_was(kind: object, value: object) -> None:
     """Whatever type a result has, what is written for the ledger reads back equal, falsy values too."""
     tool: Tool[Any, Any] = NO_TYPES[None, kind](name="give", description="Gives.")
@@ -235,9 +181,7 @@ class Opaque:
 
 def refused(**changes: object) -> PromptValidationError:
     """The error that a tool with these changes is refused with."""
-    with pytest.raises(PromptValidationError) as caught:
-        lookup_tool(**changes)
-    return caught.value
+    return refusal(PromptValidationError, lookup_tool, **changes)
 
 
 def without_context(params: Lookup) -> ToolResult[Found]:
@@ -294,12 +238,9 @@ def test_a_tool_without_brackets_has_the_types_of_its_handler() -> None:
 @pytest.mark.requirement("M-06k")
 def test_parameters_are_a_dataclass_or_none(wording: Wording) -> None:
     """Anything else is refused, and named."""
-    told: list[str] = []
-    for kind in (int, dict[str, int], "Lookup", Lookup("a"), Lookup | None):
-        with pytest.raises(PromptValidationError) as caught:
-            UNCHECKED[kind, None](name="lookup", description="Looks up.")
-        told.append(str(caught.value))
-    assert told == wording
+    kinds = [UNCHECKED[kind, None] for kind in (int, dict[str, int], "Lookup", Lookup("a"), Lookup | None)]
+    wrong = [refusal(PromptValidationError, kind, name="lookup", description="Looks up.") for kind in kinds]
+    assert [str(error) for error in wrong] == wording
 
 
 def test_parameters_without_a_schema_are_refused_with_the_cause() -> None:
@@ -318,54 +259,29 @@ def test_a_result_is_of_a_type_that_json_has(wording: Wording) -> None:
     assert isinstance(caught.value.__cause__, SchemaError)
 
 
-NAMES = ("", "look up", "löök", "a" * 65, "look.up", "lookup\n", None, 5)
-
-KEYS = IdempotencyConfig(strategy="params", param_keys=("order_id",))
-
-REFUSED: dict[str, dict[str, object]] = {
-    **{f"name {number}": {"name": name} for number, name in enumerate(NAMES)},
-    "blank description": {"description": "   "},
-    "long description": {"description": "x" * 8_001},
-    "no description": {"description": None},
-    "handler of another signature": {"handler": without_context},
-    "handler of other parameters": {"handler": of_other},
-    "handler of another result": {"handler": returning_other},
-    "handler that is not called": {"handler": "look_up"},
-    "no such effect": {"effect": "write"},
-    "a key of a read": {"effect": "read", "idempotency": IdempotencyConfig()},
-    "no such key": {"idempotency": "auto"},
-    "fields that are missing": {"idempotency": KEYS},
-    "a key without a reconciler": {"idempotency": IdempotencyConfig(on_orphan="reconcile")},
-    "a reconciler without an effect": {"reconcile": ask},
-    "a reconciler of another signature": {"effect": "external", "reconcile": ask_without_key},
-    "a reconciler that is not called": {"effect": "external", "reconcile": "ask"},
-    **{f"limit {limit}": {"max_result_chars": limit} for limit in (999, True, 5000.0, None)},
-    "timeout without a unit": {"timeout": 5},
-    "no time": {"timeout": timedelta(0)},
-    "a flag that is a word": {"concurrent": "no"},
-    "both untrusted and sanitized": {"untrusted": True, "sanitizes": True},
-    "input of another class": {"examples": (example(), example(input=Found("a")))},
-    "no output": {"examples": (example(output=None),)},
-    "output of another class": {"examples": (example(output=Lookup("a")),)},
-    "long description of an example": {"examples": (example(description="x" * 8_001),)},
-    "one example": {"examples": example()},
-    "an example that is a text": {"examples": ("call it",)},
-}
+REFUSED: list[dict[str, Any]] = [
+    *({"name": name} for name in ("", "look up", "löök", "a" * 65, "look.up", "lookup\n", None, 5)),
+    *({"description": description} for description in ("   ", "x" * 8_001, None)),
+    *({"handler": handler} for handler in (without_context, of_other, returning_other, "look_up")),
+    *({"effect": "write"}, {"effect": "read", "idempotency": IdempotencyConfig()}, {"idempotency": "auto"}),
+    {"idempotency": IdempotencyConfig(strategy="params", param_keys=("order_id",))},
+    *({"idempotency": IdempotencyConfig(on_orphan="reconcile")}, {"reconcile": ask}),
+    *({"effect": "external", "reconcile": wrong} for wrong in (ask_without_key, "ask")),
+    *({"max_result_chars": limit} for limit in (999, True, 5000.0, None)),
+    *({"timeout": 5}, {"timeout": timedelta(0)}, {"concurrent": "no"}, {"untrusted": True, "sanitizes": True}),
+    {"examples": (example(), example(input=Found("a")))},
+    *({"examples": (example(output=output),)} for output in (None, Lookup("a"))),
+    *({"examples": (example(description="x" * 8_001),)}, {"examples": example()}, {"examples": ("call it",)}),
+]
 
 
 @pytest.mark.requirement("M-06l")
-@pytest.mark.parametrize("changes", REFUSED.values(), ids=REFUSED)
+@pytest.mark.parametrize("changes", REFUSED, ids=range(len(REFUSED)))
 def test_a_wrong_declaration_is_refused_with_the_cure(changes: dict[str, object], wording: Wording) -> None:
     """When the tool is made; the error names the tool."""
     error = refused(**changes)
     assert str(error) == wording
     assert error.tool == changes.get("name", "lookup")
-
-
-def test_an_error_has_the_type_at_fault() -> None:
-    """That of the parameters, or that of the result."""
-    assert refused(handler=of_other).dataclass is Lookup
-    assert refused(examples=(example(output=Lookup("a")),)).dataclass is Found
 
 
 def test_idempotency_may_be_switched_on_and_off() -> None:
@@ -395,34 +311,16 @@ def find_out(params: Lookup, key: str) -> ToolResult[Found] | None:
     return None
 
 
-def find_out_again(params: Lookup, key: str) -> ToolResult[Found] | None:
-    """Find out elsewhere."""
-    return None
-
-
-MINUTE = timedelta(minutes=1)
-EFFECTS: dict[str, dict[str, Any]] = {
-    "nothing said": {},
-    "read": {"effect": "read"},
-    "state": {"effect": "state"},
-    "external": {"effect": "external"},
-    "External": {
-        "effect": External(
-            not_applied_on=(ConnectionRefusedError,),
-            on_orphan="reconcile",
-            reconcile=find_out,
-            lease=timedelta(minutes=9),
-        )
-    },
-    "External and a key": {"effect": External(accept_late_result=True), "idempotency": IdempotencyConfig()},
-    "short forms": {
-        "effect": "external",
-        "reconcile": find_out,
-        "idempotency": IdempotencyConfig(on_orphan="reconcile", lease=timedelta(minutes=7)),
-    },
-    "a key, and nothing said": {"idempotency": IdempotencyConfig()},
-    "concurrent": {"effect": "read", "concurrent": True, "timeout": timedelta(seconds=3)},
-}
+SAID = External(
+    not_applied_on=(ConnectionRefusedError,), on_orphan="reconcile", reconcile=find_out, lease=timedelta(minutes=9)
+)
+SHORT = IdempotencyConfig(on_orphan="reconcile", lease=timedelta(minutes=7))
+EFFECTS: list[dict[str, Any]] = [
+    *({}, {"effect": "read"}, {"effect": "state"}, {"effect": "external"}, {"effect": SAID}),
+    {"effect": External(accept_late_result=True), "idempotency": IdempotencyConfig()},
+    {"effect": "external", "reconcile": find_out, "idempotency": SHORT},
+    *({"idempotency": IdempotencyConfig()}, {"effect": "read", "concurrent": True, "timeout": timedelta(seconds=3)}),
+]
 
 
 def full_tool(**options: Any) -> Tool[Lookup, Found]:
@@ -437,7 +335,7 @@ def shown(made: Tool[Any, Any]) -> dict[str, object]:
     return {name: getattr(made, name) for name in names if name not in {"type_arguments", "masking"}}
 
 
-@pytest.mark.parametrize("options", EFFECTS.values(), ids=EFFECTS)
+@pytest.mark.parametrize("options", EFFECTS, ids=range(len(EFFECTS)))
 def test_a_copy_of_a_tool_has_every_attribute_of_it(options: dict[str, Any], wording: Wording) -> None:
     """Also a copy of a copy; and what is replaced is checked as anew."""
     made = full_tool(**options)
@@ -450,19 +348,13 @@ def test_a_copy_of_a_tool_has_every_attribute_of_it(options: dict[str, Any], wor
 
 def test_a_field_of_the_effect_that_is_replaced_is_said_anew() -> None:
     """The others stay as they were said."""
-    made = full_tool(**EFFECTS["External"])
+    made = full_tool(effect=SAID)
     assert replace(made, effect=cast("Any", External())).external == External()
-    assert replace(made, effect="external").external == made.external
-    assert replace(made, effect="state").external is None
-    assert replace(made, effect="state").reconcile is None
-    other = replace(full_tool(**EFFECTS["short forms"]), reconcile=find_out_again)
-    assert other.external is not None
-    assert (other.external.reconcile, other.on_orphan, other.external.lease) == (
-        find_out_again,
-        "reconcile",
-        timedelta(minutes=7),
-    )
-    assert replace(made, idempotency=IdempotencyConfig()).external == made.external
+    assert replace(made, effect="external").external == SAID
+    assert replace(made, idempotency=IdempotencyConfig()).external == SAID
+    assert (replace(made, effect="state").external, replace(made, effect="state").reconcile) == (None, None)
+    other = replace(full_tool(effect="external", reconcile=find_out, idempotency=SHORT), reconcile=ask)
+    assert other.external == External(on_orphan="reconcile", reconcile=ask, lease=timedelta(minutes=7))
 
 
 def test_a_copy_of_a_template_keeps_the_type_of_its_answer() -> None:
@@ -473,16 +365,6 @@ def test_a_copy_of_a_template_keeps_the_type_of_its_answer() -> None:
     assert replace(PromptTemplate(ns="tests", key="copy", sections=[]), name="n").output_type is str
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Greeting(Section[Lookup]):
-    """A section of the program's own with a field of its own."""
-
-    word: str = "hello"
-
-    def render_body(self, params: Lookup) -> str:
-        return f"{self.word} {params.entity_id}"
-
-
 def test_a_copy_of_a_section_keeps_its_parameters() -> None:
     """Of each kind; a template's placeholders are checked against them."""
     markdown = MarkdownSection[Lookup](title="Desk", template="Order ${entity_id}.")
@@ -491,7 +373,6 @@ def test_a_copy_of_a_section_keeps_its_parameters() -> None:
         replace(markdown, template="${colour}")
     tools = ToolsSection[Lookup](title="Desk", description="For ${entity_id}.", tools=[full_tool()])
     assert (replace(tools, title="Till").params_type, replace(tools, title="Till").tools) == (Lookup, tools.tools)
-    assert replace(Greeting(title="Hello"), word="good day").render_body(Lookup("7")) == "good day 7"
     assert replace(MarkdownSection(title="Plain", template="Text."), title="Other").params_type is None
 
 
@@ -527,19 +408,9 @@ def test_brackets_serve_as_annotations() -> None:
 def test_a_subclass_inherits_the_types_of_its_base() -> None:
     """A class may fix the types of a base, at any distance, or leave them to its own brackets."""
     template = "Prefer ${tool}."
-    assert GuidanceSection(title="A", template=template).params_type is Guidance
-    assert DeeperSection(title="A", template=template).params_type is Guidance
-    assert OpenSection[Guidance](title="A", template=template).params_type is Guidance
     unchecked: Any = OpenSection
-    assert unchecked[S][Guidance](title="A", template=template).params_type is Guidance
-
-
-def test_without_types_there_are_no_parameters() -> None:
-    """A section without brackets, or with `None`, has no parameters."""
-    unchecked: Any = OpenSection
-    assert unchecked(title="A", template="a").params_type is None
-    assert OpenSection[None](title="A", template="a").params_type is None
-    assert Section(title="A").params_type is None
+    for kind in (GuidanceSection, DeeperSection, OpenSection[Guidance], unchecked[S][Guidance]):
+        assert kind(title="A", template=template).params_type is Guidance
 
 
 def test_a_wrong_number_of_types_is_refused(wording: Wording) -> None:
@@ -550,3 +421,149 @@ def test_a_wrong_number_of_types_is_refused(wording: Wording) -> None:
     unchecked = PromptTemplate
     with raises(PromptValidationError, wording):
         unchecked[Lookup, Found]
+
+
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "order": {"type": "string", "description": "The order."},
+        "password": {"type": "string", "format": "password", "writeOnly": True},
+    },
+    "required": ["order"],
+    "additionalProperties": False,
+}
+
+
+NO_ARGUMENTS: dict[str, Any] = {}
+EMPTY = ToolExample(description="One", input=NO_ARGUMENTS, output=NO_ARGUMENTS)
+
+
+def look_up_order(arguments: dict[str, Any], *, context: ToolContext) -> dict[str, Any]:
+    """Look up."""
+    return {"order": arguments["order"], "call": context.call_id}
+
+
+def made(**changes: Any) -> Tool[dict[str, Any], Any]:
+    """The tool, with other options."""
+    options: dict[str, Any] = {"name": "lookUp", "description": "Looks up.", "schema": SCHEMA, "handler": look_up_order}
+    return Tool.from_json_schema(**{**options, **changes})
+
+
+def call(tool: Tool[Any, Any], *arguments: str) -> tuple[Session, list[ToolMessage]]:
+    """The messages for calls of a tool in a new session, and the session."""
+    session = Session()
+    door = executor(tool, session=session, effect_ledger=EffectLedger())
+    return session, [door.execute(ToolCall(str(at), tool.name, text)) for at, text in enumerate(arguments)]
+
+
+def test_the_model_reads_the_schema_and_the_handler_gets_a_dict() -> None:
+    """The schema as it was given."""
+    tool = made()
+    assert tool.parameters_schema == SCHEMA
+    assert (tool.params_type, tool.result_type) == (dict, dict[str, Any])
+    session, (message,) = call(tool, '{"order": "a"}')
+    assert message.result.value == {"order": "a", "call": "0"}
+    (event,) = session[ToolInvoked].all()
+    assert event.params == {"order": "a"}
+
+
+PET = {"$ref": "#/components/schemas/Pet"}
+PET_SCHEMA = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string"},
+        "pin": {"type": "string", "format": "password"},
+        "young": {"type": "array", "items": PET},
+    },
+    "required": ["name"],
+}
+OF_OPENAPI: dict[str, Any] = {
+    "type": "object",
+    "properties": {"pet": PET, "default": {"anyOf": [PET, {"type": "null"}]}},
+    "required": ["pet"],
+    "components": {"schemas": {"Pet": PET_SCHEMA}, "parameters": {"limit": {"name": "limit", "in": "query"}}},
+}
+
+
+def test_the_components_of_an_openapi_document_are_definitions(wording: Wording) -> None:
+    """Models and adapters look for them there; secrets in them are masked."""
+    tool = made(schema=OF_OPENAPI)
+    published = tool.parameters_schema
+    assert "components" not in published
+    assert published["properties"]["pet"] == {"$ref": "#/$defs/Pet"}
+    assert published["$defs"]["Pet"]["properties"]["young"] == {"type": "array", "items": {"$ref": "#/$defs/Pet"}}
+    right = {"pet": {"name": "a", "pin": "secret", "young": [{"name": "b"}]}}
+    assert tool.parse(right) == right
+    assert "secret" not in str(tool.masking.mask(right))
+    with pytest.raises(ParseError) as raised:
+        tool.parse({"pet": {"name": "a", "young": [{"name": 5}]}, "default": {}})
+    assert [path for path, _ in raised.value.faults] == ["$.pet.young[0].name", "$.default.name"]
+    both = {**OF_OPENAPI, "$defs": {"Other": {"type": "string"}}}
+    assert sorted(made(schema=both).parameters_schema["$defs"]) == ["Other", "Pet"]
+    with raises(PromptValidationError, wording):
+        made(schema={**both, "$defs": {"Pet": {"type": "string"}}})
+
+
+def test_arguments_that_do_not_fit_are_refused(wording: Wording) -> None:
+    """All faults at once, and the first example."""
+    tool = made(examples=[replace(EMPTY, input={"order": "a"})])
+    _, (message,) = call(tool, '{"order": 5, "more": 1}')
+    assert not message.success
+    assert message.content == wording
+
+
+def test_handlers_may_be_async_and_return_results() -> None:
+    """As the function of a decorated tool."""
+
+    async def later(arguments: dict[str, Any]) -> ToolResult[str]:
+        return ToolResult.error(str(arguments))
+
+    tool = made(handler=later)
+    assert (tool.is_async, tool.result_type) == (True, str)
+    _, (message,) = call(tool, '{"order": "a"}')
+    assert (message.success, message.content) == (False, "{'order': 'a'}")
+
+
+def test_options_mean_what_they_mean_for_a_tool() -> None:
+    """Two calls with equal arguments are one effect."""
+    config = IdempotencyConfig(strategy="params", param_keys=("order",))
+    ran: list[dict[str, Any]] = []
+
+    def pay(arguments: dict[str, Any]) -> str:
+        ran.append(arguments)
+        return "paid"
+
+    tool = made(effect="external", idempotency=config, handler=pay)
+    session, messages = call(tool, '{"order": "a", "password": "p"}', '{"password": "p", "order": "a"}')
+    assert [message.content for message in messages] == ["paid", "paid"]
+    assert len(ran) == 1
+    assert tool.masking.mask(ran[0]) == {"order": "a", "password": "**********"}
+    assert [event.replayed for event in session[ToolInvoked].all()] == [False, True]
+
+
+def without_parameters() -> None:
+    """A handler that takes nothing."""
+
+
+def of_two(arguments: dict[str, Any], other: int) -> None:
+    """A handler that takes more."""
+
+
+WRONG: list[dict[str, Any]] = [
+    {"schema": {"type": "object", "properties": {"order": {"type": "text"}}}},
+    {"schema": {"type": "string"}},
+    {"handler": without_parameters},
+    {"handler": of_two},
+    {"effect": "none"},
+    {"examples": [EMPTY]},
+    {"idempotency": IdempotencyConfig(strategy="params", param_keys=("more",))},
+]
+
+
+@pytest.mark.parametrize("changes", WRONG)
+def test_a_wrong_declaration_is_refused(changes: dict[str, Any], wording: Wording) -> None:
+    """When the tool is made."""
+    with pytest.raises(PromptValidationError) as raised:
+        made(**changes)
+    faults = raised.value.faults if isinstance(raised.value, ToolSignatureError) else [raised.value]
+    assert list(map(str, faults)) == wording

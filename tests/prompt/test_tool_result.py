@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date
 from math import inf, nan
 from typing import Any, Generic, TypeVar
@@ -55,38 +55,23 @@ class NoMethod:
     render: str
 
 
-def test_the_full_form_and_the_short_ones_agree() -> None:
-    """`ok` and `error` are what the documents write in full."""
-    full = ToolResult(message="Fetched", value=Found("a"), success=True, exclude_value_from_context=False)
-    assert ToolResult.ok(Found("a"), message="Fetched") == full
-    assert ToolResult.ok(Found("a"), "Fetched", exclude_value_from_context=True).exclude_value_from_context
-    assert ToolResult.error("No such entity") == ToolResult(message="No such entity", value=None, success=False)
-    assert ToolResult.error("Half done", Plain("a")).value == Plain("a")
+FOUND = ToolResult.ok(Found("a"), "Fetched")
+READ: list[tuple[ToolResult[Any], str]] = [
+    *((FOUND, "found at a"), (replace(FOUND, exclude_value_from_context=True), "Fetched")),
+    (ToolResult.ok(Found("a"), exclude_value_from_context=True), "OK"),
+    *((ToolResult.ok(None, "Done"), "Done"), (ToolResult.ok(None), "OK")),
+    *((ToolResult.ok("some text", "Read"), "Read\nsome text"), (ToolResult.ok("some text"), "some text")),
+    *((ToolResult.ok("", "Read"), "Read"), (ToolResult.ok(""), "OK")),
+    (ToolResult.ok({"ä": [Plain("b")]}, "Read"), 'Read\n{"ä":[{"name":"b","sizes":[1,2]}]}'),
+    *((ToolResult.ok([], "None there"), "None there\n[]"), (ToolResult.ok(NoMethod("a")), '{"render":"a"}')),
+    (ToolResult.ok(Page((Plain("a"),))), '{"items":[{"name":"a","sizes":[1,2]}]}'),
+    *((ToolResult.error("Too big"), "Too big"), (ToolResult.error(""), "Failed")),
+    *((ToolResult.error("Gone", Found("a")), "Gone\nfound at a"), (ToolResult.error("", Found("a")), "found at a")),
+    (ToolResult(message="Gone", value=Found("a"), success=False, exclude_value_from_context=True), "Gone"),
+]
 
 
-@pytest.mark.parametrize(
-    "result, text",
-    [
-        (ToolResult.ok(Found("a"), "Fetched"), "found at a"),
-        (ToolResult.ok(Found("a"), "Fetched", exclude_value_from_context=True), "Fetched"),
-        (ToolResult.ok(Found("a"), exclude_value_from_context=True), "OK"),
-        (ToolResult.ok(None, "Done"), "Done"),
-        (ToolResult.ok(None), "OK"),
-        (ToolResult.ok("some text", "Read"), "Read\nsome text"),
-        (ToolResult.ok("some text"), "some text"),
-        (ToolResult.ok("", "Read"), "Read"),
-        (ToolResult.ok(""), "OK"),
-        (ToolResult.ok({"ä": [Plain("b")]}, "Read"), 'Read\n{"ä":[{"name":"b","sizes":[1,2]}]}'),
-        (ToolResult.ok([], "None there"), "None there\n[]"),
-        (ToolResult.ok(Page((Plain("a"),))), '{"items":[{"name":"a","sizes":[1,2]}]}'),
-        (ToolResult.ok(NoMethod("a")), '{"render":"a"}'),
-        (ToolResult.error("Too big"), "Too big"),
-        (ToolResult.error(""), "Failed"),
-        (ToolResult.error("Gone", Found("a")), "Gone\nfound at a"),
-        (ToolResult.error("", Found("a")), "found at a"),
-        (ToolResult(message="Gone", value=Found("a"), success=False, exclude_value_from_context=True), "Gone"),
-    ],
-)
+@pytest.mark.parametrize("result, text", READ)
 def test_the_model_reads_the_value_or_the_message(
     result: ToolResult[Any], text: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -132,20 +117,14 @@ class Refused(BaseModel):
     tries: float
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
-        *(object(), [object()], {"a": nan, "b": [1, -inf], "c": date(2026, 1, 31)}, Plain(5), nan, CYCLE),  # type: ignore[arg-type]
-        *(
-            Reading(mean=nan),
-            [Reading(mean=1, of=Plain("b"))],
-            [nan] * 12,
-            Login(inf),
-            [Refused(tries=nan)],
-            {"a": "\ud800", "b": nan, "c": range(3)},
-        ),
-    ],
-)
+ODD: list[object] = [
+    *(object(), [object()], {"a": nan, "b": [1, -inf], "c": date(2026, 1, 31)}, Plain(5), nan, CYCLE),  # type: ignore[arg-type]
+    *(Reading(mean=nan), [Reading(mean=1, of=Plain("b"))], [nan] * 12, Login(inf), [Refused(tries=nan)]),
+    {"a": "\ud800", "b": nan, "c": range(3)},
+]
+
+
+@pytest.mark.parametrize("value", ODD)
 def test_null_stands_for_what_json_cannot_say(
     value: object, caplog: pytest.LogCaptureFixture, wording: Wording
 ) -> None:
@@ -198,13 +177,11 @@ def test_any_other_value_is_told(wording: Wording) -> None:
     assert [check_value(expected, value) for expected, value in cases] == wording
 
 
-@pytest.mark.parametrize(
-    "size, shown",
-    [(0, "0 bytes"), (999, "999 bytes"), (1_000, "1 kB"), (12_400, "12 kB"), (2_600_000, "3 MB")],
-)
-def test_a_file_is_named_by_type_and_size(size: int, shown: str) -> None:
+def test_a_file_is_named_by_type_and_size() -> None:
     """In texts for models and people, which do not hold files."""
-    assert str(BinaryPart(bytes(size), "image/png")) == f"[image/png, {shown}]"
+    shown = [str(BinaryPart(bytes(size), "image/png")) for size in (0, 999, 1_000, 12_400, 2_600_000)]
+    sizes = ("0 bytes", "999 bytes", "1 kB", "12 kB", "3 MB")
+    assert shown == [f"[image/png, {size}]" for size in sizes]
 
 
 @pytest.mark.parametrize("data, media_type", [("text", "image/png"), (b"", "png"), (b"", "image/"), (b"", None)])

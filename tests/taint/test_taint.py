@@ -1,23 +1,29 @@
-"""Taint: what taints a session, what does not clear it, and marks that untrusted content cannot end."""
+"""Taint: what taints a session, what does not clear it, marks that untrusted content cannot end, and `TaintPolicy`."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
+from pydantic import Field, SecretStr
 
 import handrail.store
 from handrail import tool
 from handrail.errors import InvalidArgumentError, PromptValidationError, SessionUseError
 from handrail.prompt import ApprovalRequest, BinaryPart, PromptTemplate, Section, TextPart, ToolResult, ToolsSection
 from handrail.prompt.tool_declaration import MIN_RESULT_CHARS
+from handrail.redaction import MASK
 from handrail.runtime import IdempotencyConfig, Session, ToolCall, ToolInvoked, ToolMessage
+from handrail.serde import dump, parse, schema
 from handrail.session.calls import CallRef
 from handrail.taint import (
     DelimiterSecret,
     Provenance,
+    Sanitized,
     Tainted,
     TaintIndex,
     TaintPolicy,
@@ -26,8 +32,9 @@ from handrail.taint import (
     taint,
     taint_by_answer,
 )
+from handrail.taint.policy import JudgedArguments
 from tests.crash.forks import fork_to_crash
-from tests.kit import raises
+from tests.kit import raises, refusal
 from tests.taint.desk import MAIL, call, desk, known_account, read_mail
 from tests.wording import Wording
 
@@ -50,13 +57,19 @@ def test_only_an_untrusted_tool_taints_the_session() -> None:
 
 
 def test_a_failure_taints_as_a_success_does() -> None:
-    """Its message has been written by the same people. A call whose handler was not entered has read nothing."""
+    """Its message has been written by the same people, and is delimited; one of a trusted tool is not.
+
+    A call whose handler was not entered has read nothing.
+    """
     session = Session()
     executor = desk(session)
     assert not call(executor, "read_mail", number="one").success
     assert sources(session) == []
-    assert not call(executor, "read_mail", "c", number=-1).success
+    failed = call(executor, "read_mail", "c", number=-1)
+    assert (failed.success, failed.is_untrusted, len(delimiter(failed))) == (False, True, 24)
     assert sources(session) == ["c"]
+    trusted = call(executor, "list_orders")
+    assert (trusted.is_untrusted, trusted.content) == (False, '["A-1"]')
 
 
 def test_the_tools_of_an_untrusted_section_and_below_are_untrusted() -> None:
@@ -80,19 +93,15 @@ def test_the_tools_of_an_untrusted_section_and_below_are_untrusted() -> None:
 
 def test_marks_are_booleans_and_exclude_each_other(wording: Wording) -> None:
     """`untrusted="no"` would count as true."""
-    faults: list[str] = []
-    wrong: list[dict[str, Any]] = [{"untrusted": "no"}, {"untrusted": True, "sanitizes": True}]
-    for options in wrong:
-        with pytest.raises(PromptValidationError) as raised:
-            tool(**options)(read_mail.function)
-        faults.append(str(raised.value))
-    with pytest.raises(PromptValidationError) as raised:
-        Section(title="Web", untrusted="no")  # type: ignore[arg-type]
-    faults.append(str(raised.value))
     web = Section(title="Web", untrusted=True, children=[ToolsSection(title="Books", tools=[known_account])])
-    with pytest.raises(PromptValidationError) as raised:
-        PromptTemplate(ns="tests", key="web", sections=[web])
-    assert "\n".join([*faults, str(raised.value)]) == wording
+    word: Any = "no"
+    wrong: list[Callable[[], object]] = [
+        lambda: tool(untrusted=word)(read_mail.function),
+        lambda: tool(untrusted=True, sanitizes=True)(read_mail.function),
+        lambda: Section(title="Web", untrusted=word),
+        lambda: PromptTemplate(ns="tests", key="web", sections=[web]),
+    ]
+    assert [str(refusal(PromptValidationError, make)) for make in wrong] == wording
 
 
 def test_nothing_removes_the_taint_but_a_fork_at_an_earlier_call(tmp_path: Path) -> None:
@@ -205,7 +214,6 @@ def test_a_child_that_is_opened_alone_has_the_taint_of_its_parent(tmp_path: Path
 def test_a_question_of_a_child_that_is_opened_alone_names_the_same_arguments(tmp_path: Path, wording: Wording) -> None:
     """So an answer that was given to it holds."""
     questions: list[str] = []
-    iban = "DE89370400440532013000"
 
     def approver(request: ApprovalRequest) -> bool:
         questions.extend(each.text for each in request.questions)
@@ -215,9 +223,9 @@ def test_a_question_of_a_child_that_is_opened_alone_names_the_same_arguments(tmp
         with Session.open(store, "parent") as parent:
             call(desk(parent), "read_mail", "read", "r", number=1)
             with parent.child(session_id="child") as child:
-                call(desk(child, TaintPolicy(), approver=approver), "pay", iban=iban, cents=5)
+                call(desk(child, TaintPolicy(), approver=approver), "pay", iban=STOLEN, cents=5)
         with Session.open(store, "child") as child:
-            call(desk(child, TaintPolicy(), approver=approver), "pay", iban=iban, cents=5)
+            call(desk(child, TaintPolicy(), approver=approver), "pay", iban=STOLEN, cents=5)
     first, second = questions
     assert first == second
     assert first == wording
@@ -244,22 +252,17 @@ def test_the_content_is_between_two_lines_that_name_its_source(wording: Wording)
 
 
 def test_each_call_and_each_session_has_another_delimiter() -> None:
-    """So content that was written with an earlier message at hand does not end a later one."""
+    """So content that was written with an earlier message at hand does not end a later one; also of a fork."""
     first, second = Session(), Session()
     messages = [call(desk(each), "read_mail", name, "r", number=1) for each in (first, second) for name in "ab"]
-    assert len({delimiter(each) for each in messages}) == 4
+    messages += [call(desk(each), "read_mail", "c", "r2", number=1) for each in (first.fork(), first)]
+    assert len({delimiter(each) for each in messages}) == 6
     assert all(each.content.count(f"</untrusted {delimiter(each)}>\n") == 0 for each in messages)
     assert all(each.content.endswith(f"\n</untrusted {delimiter(each)}>") for each in messages)
 
 
 def test_calls_that_have_one_name_have_delimiters_and_sources_of_their_own() -> None:
     """A loop that states no reply may use an id again, and what it then reads may know the first delimiter."""
-
-    @tool(effect="read", untrusted=True)
-    def page(url: str) -> str:
-        """Read a page."""
-        return f"page {url}"
-
     session = Session()
     executor = desk(session, TaintPolicy(), tools=[page])
     first = executor.execute(ToolCall("call_0", "page", {"url": "u0"}))
@@ -268,24 +271,6 @@ def test_calls_that_have_one_name_have_delimiters_and_sources_of_their_own() -> 
     assert delimiter(first) != delimiter(second)
     assert second.content.splitlines()[1].startswith(f'@provenance page {{"url":"{forged}"}}')
     assert len(list_taints(session)) == 2
-
-
-def test_a_fork_has_other_delimiters_than_its_origin() -> None:
-    """Calls of both may have one name."""
-    origin = Session()
-    call(desk(origin), "read_mail", "a", "r1", number=1)
-    messages = [call(desk(each), "read_mail", "b", "r2", number=1) for each in (origin.fork(), origin)]
-    assert delimiter(messages[0]) != delimiter(messages[1])
-
-
-def test_a_failure_is_delimited_and_a_trusted_message_is_not() -> None:
-    """Also in a tainted session."""
-    executor = desk(Session())
-    failed = call(executor, "read_mail", number=-1)
-    assert (failed.success, failed.is_untrusted) == (False, True)
-    assert delimiter(failed)
-    trusted = call(executor, "list_orders")
-    assert (trusted.is_untrusted, trusted.content) == (False, '["A-1"]')
 
 
 def test_a_replay_is_the_same_in_another_process(tmp_path: Path) -> None:
@@ -349,3 +334,209 @@ def test_a_name_with_a_line_break_stays_in_the_line_of_the_source() -> None:
     taint(TaintIndex(session), provenance, secret=lambda: "5" * 32)
     assert len(str(provenance).splitlines()) == 1
     assert len(make_delimiter(session, provenance.ref)) == 24
+
+
+STOLEN = "DE89370400440532013000"
+
+
+@tool(effect="read", untrusted=True)
+def page(url: str) -> str:
+    """Read a page."""
+    return f"page {url[0]} is here"
+
+
+@tool(effect="external")
+def send(to: str, headers: dict[str, str | None]) -> str:
+    """Send a mail."""
+    return f"sent to {to} with {headers}"
+
+
+@dataclass(frozen=True)
+class Login:
+    """A login, one secret of which has a type of its own."""
+
+    user: str
+    token: SecretStr
+    pin: Annotated[str, Field(json_schema_extra={"writeOnly": True})]
+
+
+@tool(effect="read", sanitizes=True)
+def login() -> Login:
+    """The login of the desk."""
+    return Login("ada", SecretStr("good"), "1234")
+
+
+@tool(effect="external")
+def upload(user: str, token: SecretStr, pin: Annotated[str, Field(json_schema_extra={"writeOnly": True})]) -> str:
+    """Upload the orders."""
+    return f"uploaded for {user}"
+
+
+class Asked:
+    """An approver that answers yes, and keeps the questions."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    def __call__(self, request: ApprovalRequest) -> bool:
+        self.texts += [each.text for each in request.questions]
+        return True
+
+
+def test_the_question_names_the_source(wording: Wording) -> None:
+    """An external effect is asked about, and a read is not."""
+    asked = Asked()
+    executor = desk(Session(), TaintPolicy(), approver=asked)
+    assert call(executor, "pay", iban=STOLEN, cents=5).success
+    assert asked.texts == []
+    call(executor, "read_mail", "c", "r", number=1)
+    call(executor, "list_orders")
+    call(executor, "pay", iban=STOLEN, cents=5)
+    assert "\n".join(asked.texts) == wording
+
+
+def test_the_policy_denies_and_guards_what_it_is_given(wording: Wording) -> None:
+    """Tools beside those with an external effect are named by globs."""
+    asked = Asked()
+    executor = desk(Session(), TaintPolicy(on_tainted="deny", tools=["list_*"]), approver=asked)
+    assert call(executor, "list_orders").success
+    call(executor, "read_mail", "c", "r", number=1)
+    refused = [call(executor, "list_orders"), call(executor, "pay", iban=STOLEN, cents=5)]
+    assert [each.success for each in refused] == [False, False]
+    assert "\n".join(each.content for each in refused) == wording
+    assert asked.texts == []
+
+
+def test_child_and_parent_are_judged_by_what_the_other_has_read() -> None:
+    """The task of a child comes from its parent, and the answer of a child goes there."""
+    parent = Session()
+    child, sibling = parent.child(), parent.child()
+    call(desk(child), "read_mail", "inner", "r", number=1)
+    judged = [desk(each, TaintPolicy()) for each in (parent, sibling)]
+    assert all(call(each, "pay", iban="x", cents=1).success for each in judged)
+    taint_by_answer(parent, child, tool="research", ref=CallRef("r", "c"), arguments="{}")
+    assert not any(call(each, "pay", iban="x", cents=1).success for each in judged)
+
+
+def test_values_of_a_sanitizer_are_used_without_asking() -> None:
+    """All values of the call must be such values, and each is recorded with its tool; a failure clears nothing."""
+    session = Session()
+    executor = desk(session, TaintPolicy())
+    call(executor, "read_mail", number=1)
+    assert not call(executor, "pay", iban="DE02120300000000202051", cents=5).success
+    assert not call(executor, "known_account", name="nobody").success
+    call(executor, "known_account", "s", "r", name="ACME")
+    assert session[Sanitized].all() == (Sanitized("known_account", "r", "s", ("DE02120300000000202051",)),)
+    # The amount was not extracted.
+    assert not call(executor, "pay", iban="DE02120300000000202051", cents=5).success
+    session[Sanitized].append(Sanitized("amount", None, "", ("5",)))
+    assert call(executor, "pay", iban="DE02120300000000202051", cents=5).success
+    assert not call(executor, "pay", iban=STOLEN, cents=5).success
+
+
+def test_the_question_names_the_newest_sources_and_cuts_their_arguments(wording: Wording) -> None:
+    """Of calls of one name each is a source."""
+    asked = Asked()
+    executor = desk(Session(), TaintPolicy(), tools=[page], approver=asked)
+    for number in range(7):
+        executor.execute(ToolCall("call_0", "page", {"url": f"{number}{'x' * 200}"}))
+    call(executor, "pay", iban=STOLEN, cents=5)
+    assert asked.texts[0] == wording
+
+
+def test_a_key_of_an_object_is_a_value_of_the_call() -> None:
+    """What is written there acts as what is written elsewhere."""
+    executor = desk(Session(), TaintPolicy(), tools=[send])
+    call(executor, "read_mail", number=1)
+    call(executor, "known_account", name="ACME")
+    known = "DE02120300000000202051"
+    assert not call(executor, "send", to=known, headers={f"Bcc: {STOLEN}": known}).success
+    assert not call(executor, "send", to=known, headers={"x": None}).success
+    assert call(executor, "send", to=known, headers={known: known}).success
+
+
+def test_a_secret_is_never_the_value_of_a_sanitizer() -> None:
+    """All secrets have one mask, so one of them would vouch for another. None is stored."""
+    session = Session()
+    executor = desk(session, TaintPolicy(), tools=[login, upload])
+    call(executor, "login", "s", "r")
+    assert session[Sanitized].all() == (Sanitized("login", "r", "s", ("user", "ada", "token", "pin")),)
+    call(executor, "read_mail", number=1)
+    for secret in ("evil", "good"):
+        assert not call(executor, "upload", user="ada", token=secret, pin="1234").success
+
+
+def test_a_policy_that_would_guard_nothing_is_refused(wording: Wording) -> None:
+    """`"allow"` would be no policy, and a text would be globs of one letter."""
+    wrong: list[dict[str, Any]] = [{"on_tainted": "allow"}, {"tools": "read_keys"}, {"tools": [3]}]
+    assert [str(refusal(PromptValidationError, TaintPolicy, **options)) for options in wrong] == wording
+
+
+DEFAULT = SecretStr("default")
+
+
+@dataclass(frozen=True)
+class Address:
+    """A nested value with a default."""
+
+    street: str
+    country: str = "DE"
+
+
+@dataclass(frozen=True)
+class Letter:
+    """Parameters with defaults in all places."""
+
+    to: Address
+    others: list[Address] = field(default_factory=list[Address])
+    headers: dict[str, str] = field(default_factory=dict[str, str])
+    copies: float = 1
+    note: str | None = None
+    urgent: bool = False
+    token: SecretStr = DEFAULT
+    after: Address | None = None
+
+
+CHOSEN: list[tuple[dict[str, Any], set[str]]] = [
+    *(({}, set()), ({"others": []}, {"[]"}), ({"headers": {}}, {"{}"}), ({"headers": {"Bcc": "x"}}, {"Bcc", "x"})),
+    *(({"headers": {"street": "x"}}, {"x"}), ({"copies": 2.0}, {"2"})),
+    ({"copies": 2.5, "note": "null", "urgent": True}, {"2.5", "null", "true"}),
+    ({"others": [{"street": "b", "country": "FR"}], "after": {"street": "c", "country": "DE"}}, {"b", "FR", "c"}),
+]
+
+
+@pytest.mark.parametrize("given, chosen", CHOSEN)
+def test_every_text_that_the_model_has_chosen_counts(given: dict[str, Any], chosen: set[str]) -> None:
+    """Keys, `null` and empty containers included; names that the schema declares, and defaults, are not chosen.
+
+    A default that a factory makes is not declared.
+    """
+    letter = parse(Letter, {"to": {"street": "a"}, **given})
+    values: Any = {**dump(letter), "token": ""}
+    for made in ("others", "headers"):
+        if made not in given:
+            del values[made]
+    assert JudgedArguments(values, schema(Letter)).texts() == {"a", "", *chosen}
+
+
+def test_a_secret_is_not_equal_to_its_default() -> None:
+    """Both have the same mask."""
+    values = dump(parse(Letter, {"to": {"street": "a"}, "token": "evil"}))
+    assert MASK in JudgedArguments(values, schema(Letter)).texts()
+
+
+def test_a_call_with_nothing_but_defaults_has_chosen_nothing() -> None:
+    """As one without arguments."""
+    described = {"type": "object", "properties": {"limit": {"type": "integer", "default": 5}}}
+    assert JudgedArguments({"limit": 5}, described).texts() == frozenset()
+    assert JudgedArguments({"limit": True}, {"properties": {"limit": {"default": 1}}}).texts() == {"true"}
+
+
+def test_a_schema_of_a_server_may_refer_to_what_is_not_there() -> None:
+    """Or to itself; what it declares is found beside that."""
+    described = {
+        "$defs": {"loop": {"$ref": "#/$defs/loop"}},
+        "allOf": [{"$ref": "#/definitions/none"}, {"$ref": "#/$defs/loop"}, {"$ref": "http://example.com/x"}, True],
+        "properties": {"to": {"$ref": "#/$defs/loop", "default": "a"}},
+    }
+    assert JudgedArguments({"to": "a", "more": "b"}, described).texts() == {"more", "b"}

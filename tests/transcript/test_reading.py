@@ -28,6 +28,7 @@ from handrail.transcript import ApprovalWait, ConversationId, TranscriptCall, Tr
 from handrail.transcript.reading import call_report
 from tests.agents.stored_desks import Asked, Clerk, Reader, Replies, desk_in
 from tests.cli.desk import effect
+from tests.kit import raises
 from tests.store.kit import append, insert
 from tests.transcript.desks import EVENING, HOURS, Desk, desk, order, read_items, shown
 from tests.wording import Wording
@@ -47,10 +48,7 @@ def test_replies_whose_calls_have_the_same_ids_are_told_apart(at_desk: Desk, for
         asked = [ToolCall("c0", "pay", order(f"A-{number}{letter}")) for letter in "ab"]
         message: dict[str, Any] = {"role": "assistant", "content": f"I pay {number}."}
         if form == "named":
-            message["tool_calls"] = [
-                {"id": each.id, "type": "function", "function": {"name": each.name, "arguments": each.arguments}}
-                for each in asked
-            ]
+            message["tool_calls"] = [_function(each.id, each.name, each.arguments) for each in asked]
         at_desk.conversation.append(message, calls=asked, reply=f"r{number}")
         answered = at_desk.executor.answer()
         assert not isinstance(answered, PendingAnswers)
@@ -61,10 +59,9 @@ def test_replies_whose_calls_have_the_same_ids_are_told_apart(at_desk: Desk, for
     expected = [line for number in (1, 2, 3) for line in (f"assistant: I pay {number}.", "pay ok", "pay ok")]
     assert shown(at_desk.items()) == [*expected, "assistant: Done."]
     paid = [f"A-{number}{letter} is paid" for number in (1, 2, 3) for letter in "ab"]
-    assert [(item.arguments["order"], item.content) for item in at_desk.calls()] == [
-        (content.split()[0], content) for content in paid
-    ]
-    assert [str(item.call) for item in at_desk.calls()][:3] == ["r1/c0", "r1/c0_2", "r2/c0"]
+    calls = at_desk.calls()
+    assert [(each.arguments["order"], each.content) for each in calls] == [(line.split()[0], line) for line in paid]
+    assert [str(each.call) for each in calls][:3] == ["r1/c0", "r1/c0_2", "r2/c0"]
 
 
 X: tuple[RequestedCall, ...] = (RequestedCall("x", "pay", order("A-1")),)
@@ -88,47 +85,36 @@ def answered_elsewhere(at_desk: Desk) -> None:
     at_desk.say("So.")
 
 
+def restarted(at_desk: Desk) -> None:
+    """A history is replaced, once with open calls and once without messages that were there."""
+    add(at_desk, ConversationPart((A, B, ASKS_X), "r1", X), ConversationPart((A, ASKS_X, C), "r1", X, restarts=True))
+    add(at_desk, ConversationPart((C, A), restarts=True))
+
+
+PAYS: tuple[tuple[str, str], ...] = (("pay", order("A-1")), ("fail", order("A-2")), ("nope", "{}"), ("pay", "{"))
+LOST = {"role": "tool", "tool_call_id": "x", "content": "lost"}
 WALKS: dict[str, tuple[list[Callable[[Desk], object]], list[str]]] = {
     "calls after their message, and no answers": (
-        [
-            methodcaller("ask", "Pay."),
-            methodcaller(
-                "turn", ("pay", order("A-1")), ("fail", order("A-2")), ("nope", "{}"), ("pay", "{"), text="I pay."
-            ),
-            methodcaller("say", "Done."),
-        ],
+        [methodcaller("ask", "Pay."), methodcaller("turn", *PAYS, text="I pay."), methodcaller("say", "Done.")],
         [
             *("user: Pay.", "assistant: I pay.", "pay ok", "fail failed", "nope refused", "pay refused"),
             "assistant: Done.",
         ],
     ),
-    "a nested call is none of the conversation": (
-        [methodcaller("turn", ("outer", order("A")))],
-        ["assistant: ", "outer ok"],
-    ),
+    "a nested call": ([methodcaller("turn", ("outer", order("A")))], ["assistant: ", "outer ok"]),
     "an effect in doubt": ([methodcaller("turn", ("doubt", order("A-1")))], ["assistant: ", "doubt unknown"]),
     "a reply that was not carried out": (
         [methodcaller("ask", "Pay."), methodcaller("request", ("pay", order("A-1"))), methodcaller("flush")],
         ["user: Pay.", "assistant: ", "pay open"],
     ),
     "a call that others have answered": ([answered_elsewhere], ["assistant: ", "pay answered", "assistant: So."]),
-    "an answer to no call": (
-        [lambda at: at.conversation.add(_part({"role": "tool", "tool_call_id": "x", "content": "lost"}))],
-        ["tool: lost"],
-    ),
+    "an answer to no call": ([lambda at: at.conversation.add(_part(LOST))], ["tool: lost"]),
     "calls that the form does not show": (
         [lambda at: at.conversation.add(_part({"said": "x"}, [ToolCall("a", "pay", order("A-1"))], "r1"))],
         ['message: {"said": "x"}', "assistant: ", "pay open"],
     ),
     "a history that was replaced, with open calls": (
-        [
-            lambda at: add(
-                at,
-                ConversationPart((A, B, ASKS_X), "r1", X),
-                ConversationPart((A, ASKS_X, C), "r1", X, restarts=True),
-                ConversationPart((C, A), restarts=True),
-            )
-        ],
+        [restarted],
         ["user: a | b", "assistant: ", "pay open", "restarted 2", "user: c", "restarted 2"],
     ),
     "a history that was replaced, without them": (
@@ -188,13 +174,10 @@ def test_a_claim_without_a_record_decides(status: EffectStatus, outcome: str, at
 
 def test_calls_without_a_conversation_are_shown_alone(at_desk: Desk) -> None:
     """Each with the calls that it has made."""
-    count = 3
-    for number in range(count):
+    for number in range(3):
         at_desk.executor.execute(ToolCall(f"c{number}", "outer", order(f"A-{number}")), reply="r")
-    calls = at_desk.calls()
-    assert [call.call.call_id for call in calls] == [f"c{number}" for number in range(count)]
-    assert {call.conversation for call in calls} == {None}
-    assert {len(call.nested) for call in calls} == {1}
+    shown_calls = [(call.call.call_id, call.conversation, len(call.nested)) for call in at_desk.calls()]
+    assert shown_calls == [(f"c{number}", None, 1) for number in range(3)]
 
 
 @pytest.mark.parametrize("is_asked", [True, False], ids=["asked", "no message"])
@@ -221,20 +204,14 @@ def test_the_newest_record_of_a_call_counts(is_asked: bool) -> None:
 def test_conversations_of_a_session_have_their_speakers(at_desk: Desk) -> None:
     """Each holds the calls of its own reply."""
     at_desk.request(("pay", order("A-1")))
-    agent = Conversation(
-        at_desk.session[ConversationPart], at_desk.session.calls, "agent", "clerk", clock=at_desk.clock
-    )
     asked = ToolCall("x", "fail", order("A-1"))
-    agent.add(_part({"role": "assistant", "tool_calls": [_function("x", "fail")]}, [asked], "r2"))
+    add(at_desk, _part({"role": "assistant", "tool_calls": [_function("x", "fail")]}, [asked], "r2"))
     at_desk.executor.execute(asked, reply="r2")
     at_desk.conversation.add(_part({"role": "assistant", "content": "So."}))
-    assert [(item.conversation, line) for item, line in zip(at_desk.items(), shown(at_desk.items()), strict=True)] == [
-        (ConversationId("loop"), "assistant: "),
-        (ConversationId("loop"), "pay open"),
-        (ConversationId("agent", "clerk"), "assistant: "),
-        (ConversationId("agent", "clerk"), "fail failed"),
-        (ConversationId("loop"), "assistant: So."),
-    ]
+    loop, clerk = ConversationId("loop"), ConversationId("agent", "clerk")
+    assert [item.conversation for item in at_desk.items()] == [loop, loop, clerk, clerk, loop]
+    lines = ["assistant: ", "pay open", "assistant: ", "fail failed", "assistant: So."]
+    assert shown(at_desk.items()) == lines
 
 
 def test_a_fork_has_the_transcript_of_its_origin(at_desk: Desk) -> None:
@@ -264,25 +241,17 @@ def test_calls_are_yielded_as_soon_as_they_have_ended(at_desk: Desk) -> None:
     assert shown(reader.finish()) == ["pay open"]
 
 
-@pytest.mark.parametrize(
-    "name, items",
-    [
-        ("handrail.said", b"{"),
-        ("handrail.tool_invoked", b"{}"),
-        ("handrail.tool_invoked", b"[{}]"),
-        ("handrail.tool_invoked", b"[7]"),
-        ("handrail.approval", b"[{}]"),
-        ("handrail.postponed_call", b'[{"session_id": "s", "call_id": "a", "at": "yesterday"}]'),
-    ],
-    ids=["conversation", "list", "record", "kind", "approval", "time"],
-)
+DAMAGED = [("tool_invoked", items) for items in (b"{}", b"[{}]", b"[7]")] + [("said", b"{"), ("approval", b"[{}]")]
+DAMAGED.append(("postponed_call", b'[{"session_id": "s", "call_id": "a", "at": "yesterday"}]'))
+
+
+@pytest.mark.parametrize("name, items", DAMAGED, ids=range(len(DAMAGED)))
 def test_damage_is_reported_with_its_entry(name: str, items: bytes, wording: Wording) -> None:
     """What cannot be read is not left out."""
     with stores.open("memory:") as store:
-        _append(store, "s", [SessionEntry(1, "", "", "log", name, 1, 0, 0, 1, items)])
-        with pytest.raises(StoreCorruptError) as raised:
+        _append(store, "s", [SessionEntry(1, "", "", "log", f"handrail.{name}", 1, 0, 0, 1, items)])
+        with raises(StoreCorruptError, wording):
             read_items(store, "s")
-    assert str(raised.value) == wording
 
 
 def _record(call: ToolCall, reply: str) -> ToolInvoked:
@@ -328,36 +297,16 @@ def _part(message: dict[str, Any], calls: list[ToolCall] | None = None, reply: s
     return ConversationPart((message,), reply, requested)
 
 
-def _function(call_id: str, tool: str) -> dict[str, Any]:
-    return {"id": call_id, "type": "function", "function": {"name": tool, "arguments": order("A-1")}}
+def _function(call_id: str, tool: str, arguments: object = '{"order": "A-1"}') -> dict[str, Any]:
+    return {"id": call_id, "type": "function", "function": {"name": tool, "arguments": arguments}}
 
 
-Notes = list[tuple[str, str, dict[str, str]]]
-"""What a gate notes: the verdict, who has decided, and other fields."""
-
-
-_NONE: dict[str, str] = {}
-
-
-RECORD: dict[str, Any] = {
-    "id": "a",
-    "name": "pay",
-    "arguments": '{"order": "A-1", "tokens": ["x", "y"]}',
-    "message": "",
-    "success": True,
-    "exclude_value": False,
-    "run_context": None,
-    "at": "2026-01-05T20:00:00+00:00",
-    "refused_at": None,
-    "handler_seconds": 0.1,
-    "total_seconds": 0.2,
-    "effect_key": None,
-    "replayed": False,
-    "session_id": "s",
-    "final": True,
-    "params": None,
-    "value": None,
-}
+RECORD: dict[str, Any] = json.loads("""
+{"id": "a", "name": "pay", "arguments": "{\\"order\\": \\"A-1\\", \\"tokens\\": [\\"x\\", \\"y\\"]}", "params": null,
+ "message": "", "success": true, "exclude_value": false, "at": "2026-01-05T20:00:00+00:00", "refused_at": null,
+ "handler_seconds": 0.1, "total_seconds": 0.2, "effect_key": null, "replayed": false, "session_id": "s", "value": null,
+ "final": true, "run_context": null}
+""")
 """The record of a call without a reply."""
 
 
@@ -393,26 +342,23 @@ def test_an_answer_that_was_recorded_says_whose_it_is(at_desk: Desk) -> None:
     assert (call.outcome, call.wait) == ("open", ApprovalWait(duration=HOURS, by="anna", approved=True, since=EVENING))
 
 
-@pytest.mark.parametrize(
-    "records, wait",
-    [
-        ([("allow", "rule", _NONE)], None),
-        ([("deny", "nobody", _NONE)], None),
-        ([("allow", "person", _NONE)], ApprovalWait(approved=True)),
-        ([("deny", "person", {"answered_by": "bob"})], ApprovalWait(by="bob", approved=False)),
-        ([("later", "person", _NONE)], ApprovalWait(since=EVENING)),
-        (
-            [
-                ("later", "person", _NONE),
-                ("allow", "person", {"at": (EVENING + HOURS).isoformat(), "answered_by": "bob"}),
-            ],
-            ApprovalWait(duration=HOURS, by="bob", approved=True, since=EVENING),
-        ),
-        ([("later", "person", _NONE), ("allow", "remembered", _NONE)], ApprovalWait(approved=True, since=EVENING)),
-    ],
-)
+_NONE: dict[str, str] = {}
+_LATER = ("later", "person", _NONE)
+_ALLOWED = ("allow", "person", {"at": (EVENING + HOURS).isoformat(), "answered_by": "bob"})
+NOTES: list[tuple[list[tuple[str, str, dict[str, str]]], ApprovalWait | None]] = [
+    *(([("allow", "rule", _NONE)], None), ([("deny", "nobody", _NONE)], None)),
+    ([("allow", "person", _NONE)], ApprovalWait(approved=True)),
+    ([("deny", "person", {"answered_by": "bob"})], ApprovalWait(by="bob", approved=False)),
+    ([_LATER], ApprovalWait(since=EVENING)),
+    ([_LATER, _ALLOWED], ApprovalWait(duration=HOURS, by="bob", approved=True, since=EVENING)),
+    ([_LATER, ("allow", "remembered", _NONE)], ApprovalWait(approved=True, since=EVENING)),
+]
+"""What a gate notes, as the verdict, who has decided, and other fields; and what the call has waited for."""
+
+
+@pytest.mark.parametrize("records, wait", NOTES)
 def test_the_gate_of_an_agent_notes_what_people_decide(
-    records: Notes, wait: ApprovalWait | None, at_desk: Desk
+    records: list[tuple[str, str, dict[str, str]]], wait: ApprovalWait | None, at_desk: Desk
 ) -> None:
     """What a rule decides is not shown: most calls are decided by one."""
     at_desk.request(("pay", order("A-1")))

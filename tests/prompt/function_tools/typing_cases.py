@@ -72,12 +72,7 @@ async def function_tools(desk: Desk, context: ToolContext) -> None:
     tool(effect="read", retries=3)  # type: ignore[call-overload]
     other: Tool[Any, int] = find  # type: ignore[assignment]
     tool(effect="none")  # type: ignore[call-overload]
-    values: list[type[Result] | None] = [
-        find.result_type,
-        find_later.result_type,
-        fail.result_type,
-        send.result_type,
-    ]
+    values: list[type[Result] | None] = [find.result_type, find_later.result_type, fail.result_type, send.result_type]
     number: type[int] | None = count.result_type
     ToolsSection(title="Tools", tools=[find, find_later, count, fail, send])
     del values, number, other

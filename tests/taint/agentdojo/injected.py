@@ -110,16 +110,10 @@ def _link_to_all(environment: Any) -> Iterator[Asked]:
         yield _mail(person, "Notes for meeting today", body)
 
 
+_OF_THE_OFFICE = (
+    *(_unread_to_an_attacker, _all_to_an_attacker, _unread_deleted, _unread_for_ransom, _files_to_an_attacker),
+    *(_largest_deleted, _largest_for_ransom, _link_to_all),
+)
 _IN_PROSE: Mapping[tuple[str, str], Callable[[Any], Iterator[Asked]]] = {
-    ("workspace", f"injection_task_{number}"): calls
-    for number, calls in {
-        6: _unread_to_an_attacker,
-        7: _all_to_an_attacker,
-        8: _unread_deleted,
-        9: _unread_for_ransom,
-        10: _files_to_an_attacker,
-        11: _largest_deleted,
-        12: _largest_for_ransom,
-        13: _link_to_all,
-    }.items()
+    ("workspace", f"injection_task_{number}"): calls for number, calls in enumerate(_OF_THE_OFFICE, 6)
 }

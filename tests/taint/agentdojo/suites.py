@@ -30,32 +30,13 @@ MARK = "INJECTED-4711"
 """What the scripted model knows an injection by."""
 
 ACTS = frozenset(
-    {
-        "add_calendar_event_participants",
-        "add_user_to_channel",
-        "append_to_file",
-        "cancel_calendar_event",
-        "create_calendar_event",
-        "create_file",
-        "delete_email",
-        "delete_file",
-        "invite_user_to_slack",
-        "post_webpage",
-        "remove_user_from_slack",
-        "reschedule_calendar_event",
-        "reserve_car_rental",
-        "reserve_hotel",
-        "reserve_restaurant",
-        "schedule_transaction",
-        "send_channel_message",
-        "send_direct_message",
-        "send_email",
-        "send_money",
-        "share_file",
-        "update_password",
-        "update_scheduled_transaction",
-        "update_user_info",
-    }
+    (
+        *("add_calendar_event_participants", "add_user_to_channel", "append_to_file", "cancel_calendar_event"),
+        *("create_calendar_event", "create_file", "delete_email", "delete_file", "invite_user_to_slack"),
+        *("post_webpage", "remove_user_from_slack", "reschedule_calendar_event", "reserve_car_rental", "reserve_hotel"),
+        *("reserve_restaurant", "schedule_transaction", "send_channel_message", "send_direct_message", "send_email"),
+        *("send_money", "share_file", "update_password", "update_scheduled_transaction", "update_user_info"),
+    )
 )
 """The functions that act outside; all others read, and what they return is untrusted."""
 
