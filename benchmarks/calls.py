@@ -174,11 +174,7 @@ class _Allows:
 
 
 def _executor(
-    *,
-    earlier: int = 0,
-    files: int | None = None,
-    policies: Sequence[ToolPolicy] = (),
-    session: Session | None = None,
+    *, earlier: int = 0, files: int | None = None, policies: Sequence[ToolPolicy] = (), session: Session | None = None
 ) -> ToolExecutor:
     session = Session() if session is None else session
     for number in range(earlier):

@@ -26,10 +26,7 @@ from handrail.runtime import IdempotencyConfig, Session, ToolCall
 from handrail.store.sql.driver import Durability
 from tests.store.postgres_server import server_of_its_own
 
-BOUNDS = (
-    Bound("SQLite (normal)", "floor of SQLite (normal)", 2.0),
-    Bound("PostgreSQL", "floor of PostgreSQL", 1.5),
-)
+BOUNDS = (Bound("SQLite (normal)", "floor of SQLite (normal)", 2.0), Bound("PostgreSQL", "floor of PostgreSQL", 1.5))
 
 SETTINGS: tuple[tuple[Durability, str], ...] = (("normal", "NORMAL"), ("full", "FULL"))
 """How SQLite is opened, and what it calls it."""

@@ -41,11 +41,7 @@ async def add(left: int, right: int) -> int:
     return left + right
 
 
-_TOOLS = [
-    tool(name="read", effect="read")(add),
-    tool(name="state")(add),
-    tool(name="external", effect="external")(add),
-]
+_TOOLS = [tool(name="read", effect="read")(add), tool(name="state")(add), tool(name="external", effect="external")(add)]
 
 
 @contextmanager

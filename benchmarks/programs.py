@@ -40,11 +40,7 @@ def cases() -> Generator[dict[str, Callable[[], object]]]:
         files = opened.enter_context(HostFilesystem(root, journal=Path(folder, "journal"), durability="normal"))
         call = _calling(files)
         call()  # the first tree that is saved is read as a whole
-        yield {
-            BARE: _bare,
-            PROGRAM: _running(root),
-            CALL: call,
-        }
+        yield {BARE: _bare, PROGRAM: _running(root), CALL: call}
 
 
 def _bare() -> object:

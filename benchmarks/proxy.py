@@ -77,8 +77,7 @@ class _Forwarder:
             answered = True
 
         await asyncio.gather(
-            self._forward(reader, upstream[1], arrived=sent),
-            self._forward(upstream[0], writer, delivered=delivered),
+            self._forward(reader, upstream[1], arrived=sent), self._forward(upstream[0], writer, delivered=delivered)
         )
 
     async def _forward(

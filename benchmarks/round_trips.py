@@ -22,11 +22,7 @@ ENTRIES = 20
 EXTERNAL = "external call, PostgreSQL"
 STATE = "state call, PostgreSQL"
 OPENED = "opening a session that has entries, PostgreSQL"
-LIMITS = (
-    Limit(EXTERNAL, 2.0, "round trips"),
-    Limit(STATE, 1.0, "round trips"),
-    Limit(OPENED, 3.0, "round trips"),
-)
+LIMITS = (Limit(EXTERNAL, 2.0, "round trips"), Limit(STATE, 1.0, "round trips"), Limit(OPENED, 3.0, "round trips"))
 
 _ROUNDS, _TIMES, _WARM_UP = 7, 10, 15
 _DELAY = 0.001

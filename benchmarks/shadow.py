@@ -31,12 +31,7 @@ BOUNDS = (
     Bound(f"shell call, {MANY:,} files", f"shadow snapshot, {MANY:,} files", 1.5),
 )
 
-_SETTINGS = {
-    "core.fsync": "none",
-    "core.untrackedCache": "true",
-    "feature.manyFiles": "true",
-    "gc.auto": "0",
-}
+_SETTINGS = {"core.fsync": "none", "core.untrackedCache": "true", "feature.manyFiles": "true", "gc.auto": "0"}
 
 
 @contextmanager

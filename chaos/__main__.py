@@ -346,10 +346,7 @@ def _parse() -> Options:
         help="rounds in which a program does not want to end (default: %(default)s)",
     )
     parser.add_argument(
-        "--sandboxes",
-        type=int,
-        default=50,
-        help="rounds in which a call in a sandbox is killed (default: %(default)s)",
+        "--sandboxes", type=int, default=50, help="rounds in which a call in a sandbox is killed (default: %(default)s)"
     )
     parser.add_argument(
         "--lines",

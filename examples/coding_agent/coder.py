@@ -9,13 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from handrail.contrib.tools import (
-    Bubblewrap,
-    SandboxSection,
-    ShellRule,
-    ShellToolsSection,
-    VfsToolsSection,
-)
+from handrail.contrib.tools import Bubblewrap, SandboxSection, ShellRule, ShellToolsSection, VfsToolsSection
 from handrail.errors import SandboxError
 from handrail.filesystem import HostFilesystem
 from handrail.prompt import MarkdownSection, Prompt, PromptTemplate, Section
@@ -81,10 +75,7 @@ def coder_prompt(place: Place, files: HostFilesystem) -> Prompt[str]:
         sections = [SandboxSection(files, engine=engine, environment=_environment())]
     else:
         rules = [ShellRule((program,), confined=False) for program in HOST_PROGRAMS]
-        sections = [
-            ShellToolsSection(files, allow=rules, environment=_environment()),
-            VfsToolsSection(files),
-        ]
+        sections = [ShellToolsSection(files, allow=rules, environment=_environment()), VfsToolsSection(files)]
     task = MarkdownSection[None](title="Coding agent", key="task", template=TASK)
     return Prompt(PromptTemplate[str](ns="examples", key="coding-agent", sections=[task, *sections]))
 

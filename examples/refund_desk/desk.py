@@ -7,13 +7,7 @@ from pathlib import Path
 
 from handrail.contrib.tools import PlanningStrategy, PlanningToolsSection, VfsToolsSection
 from handrail.filesystem import Filesystem, InMemoryFilesystem
-from handrail.prompt import (
-    MarkdownSection,
-    Prompt,
-    PromptTemplate,
-    SequentialDependencyPolicy,
-    ToolPolicy,
-)
+from handrail.prompt import MarkdownSection, Prompt, PromptTemplate, SequentialDependencyPolicy, ToolPolicy
 from handrail.runtime import Session
 from payments import Payments
 from refunds import RefundRules, Rules, issue_refund, lookup_order
@@ -85,17 +79,12 @@ def desk_prompt(desk: Desk) -> Prompt[DeskSummary]:
         key="refund-desk",
         sections=[
             MarkdownSection[Rules](
-                title="Refund desk",
-                key="desk",
-                template=TASK,
-                tools=DESK_TOOLS,
-                policies=desk_policies(),
+                title="Refund desk", key="desk", template=TASK, tools=DESK_TOOLS, policies=desk_policies()
             ),
             PlanningToolsSection(session=desk.session, strategy=PlanningStrategy.PLAN_ACT_REFLECT),
             VfsToolsSection(),
         ],
     )
     return Prompt(template).bind(
-        desk.rules,
-        resources={Shop: desk.shop, Payments: desk.payments, Rules: desk.rules, Filesystem: desk.files},
+        desk.rules, resources={Shop: desk.shop, Payments: desk.payments, Rules: desk.rules, Filesystem: desk.files}
     )

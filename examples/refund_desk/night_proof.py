@@ -162,8 +162,4 @@ def _filed(night: Night) -> Finding:
 
 def _same_files(files: Mapping[str, bytes], undisturbed: Mapping[str, bytes]) -> Finding:
     differ = sorted(name for name in files.keys() | undisturbed.keys() if files.get(name) != undisturbed.get(name))
-    return Finding(
-        SAME_FILES,
-        not differ,
-        f"{', '.join(differ)} differ" if differ else f"{len(files)} files",
-    )
+    return Finding(SAME_FILES, not differ, f"{', '.join(differ)} differ" if differ else f"{len(files)} files")

@@ -108,11 +108,7 @@ def undone(calls: Sequence[TracedCall]) -> Finding:
     """Whether calls that failed have left nothing behind."""
     failed = [call for call in calls if not call.event.success]
     left = [f"call {call.number}" for call in failed if not call.sound]
-    return Finding(
-        UNDONE,
-        not left,
-        ", ".join(left) or f"{len(failed)} failed calls, state as before each",
-    )
+    return Finding(UNDONE, not left, ", ".join(left) or f"{len(failed)} failed calls, state as before each")
 
 
 def traced(calls: Sequence[TracedCall], invoked: int) -> Finding:

@@ -8,15 +8,7 @@ from typing import Annotated, Any
 
 from handrail import tool
 from handrail.errors import EffectUncertain
-from handrail.prompt import (
-    Approval,
-    ApprovalRequest,
-    PolicyDecision,
-    Tool,
-    ToolContext,
-    ToolExample,
-    ToolResult,
-)
+from handrail.prompt import Approval, ApprovalRequest, PolicyDecision, Tool, ToolContext, ToolExample, ToolResult
 from handrail.resources import Resource
 from handrail.runtime import IdempotencyConfig
 from payments import Payments

@@ -16,7 +16,7 @@ from handrail.cli.ledger import EFFECT, EffectView, with_agents
 from handrail.prompt import BinaryPart, TextPart, Tool, ToolResult
 from handrail.runtime import EffectLedger
 from handrail.runtime.ledger import effects
-from handrail.runtime.ledger.effects import NotApplied
+from handrail.runtime.ledger.effects import Claimed, ClaimRequest, Hit, NotApplied, NotKnown
 from handrail.runtime.ledger.records import dump_result
 from handrail.session import Session
 from handrail.session.conversation import ConversationPart
@@ -500,3 +500,16 @@ def test_an_effect_of_a_called_agent_that_the_run_has_settled_is_not_reported(pa
     ran = handrail("run", "boss.agent", "pay it", "--model", script(pays, *replies), *KEPT)
     assert (ran.code, ran.out, (pays / "paid").read_text()) == (0, "Done.\n", "A")
     assert "ledger" not in ran.err
+
+
+def test_the_model_sees_the_value_that_a_person_records(handrail: Command, store: Store) -> None:
+    """An unknown effect hides no value, because its handler has returned none."""
+    ledger = EffectLedger(store)
+    request = ClaimRequest("", "app:pay:lost", "pay", "ab" * 32, ClaimOwner(), timedelta(minutes=1))
+    claimed = ledger.claim(request)
+    assert isinstance(claimed, Claimed)
+    assert ledger.end(claimed, NotKnown("timed out"))
+    assert handrail("ledger", "reconcile", request.key, "--happened", "--value", "17").code == 0
+    hit = ledger.claim(request)
+    assert isinstance(hit, Hit)
+    assert (hit.row.value, hit.row.exclude_value_from_context) == (b"17", False)

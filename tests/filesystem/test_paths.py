@@ -17,13 +17,7 @@ from hypothesis import strategies as st
 
 from handrail.errors import PathConflictError, PathEscapeError
 from handrail.filesystem import Filesystem, HostFilesystem, InMemoryFilesystem, WalkRequest
-from handrail.filesystem.paths import (
-    MAX_DEPTH,
-    normalise,
-    normalise_on_disk,
-    to_bytes,
-    to_text,
-)
+from handrail.filesystem.paths import MAX_DEPTH, normalise, normalise_on_disk, to_bytes, to_text
 from tests.filesystem.kit import WatchedDisk
 from tests.kit import raises
 from tests.wording import Wording

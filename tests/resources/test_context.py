@@ -554,3 +554,24 @@ def test_registry_hands_out_what_was_given_and_nothing_that_must_be_made(wording
         registry.get(Client, None)
     with raises(errors.ResourceError, wording):
         registry.get(cast("Any", "Client"))
+
+
+def test_slow_provider_of_one_call_keeps_no_other_call_waiting() -> None:
+    """Calls build under locks of their own: a handler that hangs in a provider hangs alone."""
+    first_builds, second_has_built = threading.Event(), threading.Event()
+
+    def provide(_resolver: object) -> Tracer:
+        if not first_builds.is_set():
+            first_builds.set()
+            second_has_built.wait()
+        return Tracer()
+
+    resources = opened(Binding(Tracer, provide, scope=Scope.TOOL_CALL))
+    first = resources.call_scope()
+    thread = threading.Thread(target=lambda: first.get(Tracer))
+    thread.start()
+    first_builds.wait()
+    second = resources.call_scope().get(Tracer)
+    second_has_built.set()
+    thread.join()
+    assert first.get(Tracer) is not second

@@ -397,3 +397,18 @@ def test_it_holds_a_copy_and_restores_a_snapshot_again() -> None:
         orders.restore(snapshot)
     assert (orders.value, given) == ({"#1": ["mug"]}, {"#1": ["mug"]})
     assert isinstance(orders, Snapshotable)
+
+
+def test_calls_of_threads_take_turns() -> None:
+    """No call sees or loses what another one has not committed."""
+    counts = Counts({"a": 0, "b": 0})
+
+    def move(context: ToolContext) -> None:
+        value = context.resources.get(Counts).value
+        value["a"] -= 1
+        value["b"] += 1
+
+    with ThreadPoolExecutor(4) as threads:
+        running = [threads.submit(calling, counts, move, fails=number % 3 == 0) for number in range(30)]
+        assert sum(future.result().success for future in running) == 20
+    assert counts.value == {"a": -20, "b": 20}

@@ -475,11 +475,7 @@ def test_the_value_of_an_effect_is_unavailable_if_it_had_secrets(gate: Gate) -> 
         executor = gate.executor(session)
         (first,) = ask(executor, asked("once"))
         (again,) = ask(executor, asked("once", "2"), reply="r2")
-        assert (again.content, again.replayed, again.result.value) == (
-            first.content,
-            True,
-            UserTicket("ada", MASK),
-        )
+        assert (again.content, again.replayed, again.result.value) == (first.content, True, UserTicket("ada", MASK))
         (row,) = gate.store.rows()
         found = present(executor.environment.effect_ledger.lookup(row.key))
     assert (found.result_value, found.value_unavailable) == ({"user": "ada", "code": MASK}, True)

@@ -44,7 +44,7 @@ def as_bytearray(text: str) -> bytearray:
 def test_malformed_json_is_told_with_its_position(encoded: Json, wording: Wording) -> None:
     """Whether it comes as text or as bytes."""
     texts = [
-        *("", "  ", '{"objective": "a"', '{"objective": "a",}', "{'objective': 'a'}", '{"objective": "a"} {}', "nope"),
+        *("", "  ", '{"objective": "a"', '{"objective": "a",}', "{'objective': 'a'}", '{"objective": "a"} {}', "nope")
     ]
     assert [told(Plan, encoded(text)) for text in texts] == wording
 

@@ -222,11 +222,7 @@ def killed(url: str, name: str, where: Where = "session") -> None:
 
 def stay_in_handler(url: str, name: str, where: Where) -> None:
     """Ask for the call, and stay in its handler."""
-    with (
-        handrail.store.open(url) as store,
-        Session.open(store, SESSION) as session,
-        opened(session, where) as owner,
-    ):
+    with handrail.store.open(url) as store, Session.open(store, SESSION) as session, opened(session, where) as owner:
         ask(owner, name, Service(stays=True))
 
 

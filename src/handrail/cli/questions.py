@@ -183,11 +183,7 @@ def session_items(question: StoredQuestion, answer: RecordedAnswer) -> tuple[obj
     decision = answer.given
     if isinstance(record, PostponedCall):
         return (record.with_answer(decision, answer.last_attempt),)
-    from handrail.agents.approval.decisions import (  # noqa: PLC0415 - the question needs the extra
-        Answer,
-        approval_record,
-        resolve_answer,
-    )
+    from handrail.agents.approval.decisions import Answer, approval_record, resolve_answer  # noqa: PLC0415 - the question needs the extra
 
     verdict = Answer("yes" if decision.approved else "no", decision.remember, decision.reason)
     judgement, grant = resolve_answer(record.call, verdict, by=decision.by, at=decision.at)

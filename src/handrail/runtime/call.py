@@ -10,13 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from handrail.crash_points import reached
-from handrail.errors import (
-    CallIdReusedError,
-    CallPostponed,
-    DeadlineExceededError,
-    RecordingError,
-    ToolValidationError,
-)
+from handrail.errors import CallIdReusedError, CallPostponed, DeadlineExceededError, RecordingError, ToolValidationError
 from handrail.interrupts import allow_interrupts
 from handrail.prompt import Tool, ToolContext, ToolResult
 from handrail.prompt.disclosure import OpenSections

@@ -24,14 +24,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
 
 from pydantic_core import from_json, to_json
 
-from handrail.errors import (
-    CallIdReusedError,
-    DumpError,
-    ParseError,
-    SchemaError,
-    SessionError,
-    ToolValidationError,
-)
+from handrail.errors import CallIdReusedError, DumpError, ParseError, SchemaError, SessionError, ToolValidationError
 from handrail.prompt import Tool, ToolResult
 from handrail.prompt.tool_declaration import Arguments
 from handrail.prompt.tool_result import ContentPart, dump_parts, load_parts

@@ -11,11 +11,7 @@ from handrail.agents import Answer, ApprovalRules, Decision, GatedCall, Rule
 from handrail.agents.approval.decisions import ApprovalMode, Grant
 from handrail.agents.approval.gate import ApprovalGate, GatePolicy
 from handrail.errors import CallPostponed
-from handrail.prompt import (
-    Tool,
-    ToolContext,
-    ToolResult,
-)
+from handrail.prompt import Tool, ToolContext, ToolResult
 from handrail.redaction import MASK
 from handrail.runtime import ToolInvoked, ToolMessage
 from handrail.session import Session

@@ -27,15 +27,7 @@ from handrail.adapters.hooks import FeedbackGiven, SentBack
 from handrail.adapters.pydantic_ai import tool_context
 from handrail.agents import CallEnded, LoadedAgent, Project, RunOptions, load_agent
 from handrail.errors import AgentError, PromptEvaluationError, UnboundResourceError
-from handrail.prompt import (
-    BinaryPart,
-    FeedbackTrigger,
-    FilesExist,
-    StaticFeedback,
-    TextPart,
-    ToolContext,
-    ToolsSection,
-)
+from handrail.prompt import BinaryPart, FeedbackTrigger, FilesExist, StaticFeedback, TextPart, ToolContext, ToolsSection
 from handrail.prompt.tool_definition import MAX_RESULT_CHARS
 from handrail.runtime import ToolInvoked
 from handrail.session import Session

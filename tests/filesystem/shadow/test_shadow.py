@@ -293,11 +293,7 @@ def test_two_cannot_use_a_git_dir_at_once(root: Path, shadow: ShadowRepository, 
     """Another process is refused at once rather than kept waiting."""
     shadow.snapshot()
     lock = f"open({str(shadow.git_dir / 'handrail-lock')!r})"
-    line = [
-        sys.executable,
-        "-c",
-        f"import fcntl; f={lock}; fcntl.flock(f, fcntl.LOCK_EX); print(flush=True); input()",
-    ]
+    line = [sys.executable, "-c", f"import fcntl; f={lock}; fcntl.flock(f, fcntl.LOCK_EX); print(flush=True); input()"]
     with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
         assert other.stdout is not None
         other.stdout.readline()

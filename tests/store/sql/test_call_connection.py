@@ -15,6 +15,7 @@ import psycopg
 import pytest
 
 from handrail import errors
+from handrail.errors import TransactionClosedError
 from handrail.session.persistence.protocol import DatabaseConnection, SessionAppend
 from handrail.store import MemoryStore, SqliteStore, Store
 from handrail.store.protocol import EffectChange, EffectInsert
@@ -506,3 +507,21 @@ def test_call_is_refused_if_others_keep_their_places_for_too_long(tmp_path: Path
             kit.add(store.connection(), "coffee")
             second.commit()
         assert kit.items(store) == ["coffee"]
+
+
+def test_late_statement_takes_nothing_along_from_a_call_that_is_being_settled(orders: Store) -> None:
+    """It is refused, and what the call wrote before is kept."""
+    refused: list[TransactionClosedError] = []
+
+    def settle() -> None:
+        with pytest.raises(TransactionClosedError) as raised:
+            kit.add(connection, "milk")
+        refused.append(raised.value)
+
+    with kit.call() as transaction:
+        connection = orders.connection()
+        transaction.enlist(kit.Record(orders, settle=settle))
+        kit.add(connection, "tea")
+        transaction.commit()
+    assert len(refused) == 1
+    assert kit.items(orders) == ["tea"]

@@ -43,13 +43,7 @@ from handrail.adapters.pydantic_ai.conversation import StoredHistory, UserPrompt
 from handrail.adapters.pydantic_ai.models import RUN_ERRORS, check_model_name, evaluation_error, open_model
 from handrail.adapters.pydantic_ai.replies import record_discarded
 from handrail.adapters.tool_executor import ToolExecutor
-from handrail.errors import (
-    BudgetExceededError,
-    CallPostponed,
-    ParseError,
-    PromptEvaluationError,
-    PromptValidationError,
-)
+from handrail.errors import BudgetExceededError, CallPostponed, ParseError, PromptEvaluationError, PromptValidationError
 from handrail.errors.developer import check_argument
 from handrail.limits import Budget, BudgetTracker, Deadline, Heartbeat, RunContext, TokenUsage
 from handrail.prompt import Approver, Prompt

@@ -91,14 +91,7 @@ class EffectClaim(Claim):
     _read_until: datetime | None = None
 
     def __init__(  # noqa: PLR0913 - the claim, its owner, and how it is recorded
-        self,
-        ledger: EffectLedger,
-        grant: Claimed,
-        tool: Tool[Any, Any],
-        ticket: Ticket,
-        *,
-        shares: bool,
-        in_unit: bool,
+        self, ledger: EffectLedger, grant: Claimed, tool: Tool[Any, Any], ticket: Ticket, *, shares: bool, in_unit: bool
     ) -> None:
         # `in_unit`: an effect that is not rolled back is recorded in the unit that commits the call, and not at once.
         self._ledger = ledger

@@ -16,13 +16,7 @@ from handrail.adapters.tool_executor import ToolExecutor
 from handrail.contrib.tools import FileEdited, FileExcerpt, FileWritten, VfsLimits, VfsToolsSection
 from handrail.errors import FilesystemError, PromptValidationError, ProviderError, UnboundResourceError
 from handrail.filesystem import Filesystem, HostFilesystem, InMemoryFilesystem
-from handrail.prompt import (
-    PolicyDecision,
-    Prompt,
-    PromptTemplate,
-    ReadBeforeWritePolicy,
-    ToolsSection,
-)
+from handrail.prompt import PolicyDecision, Prompt, PromptTemplate, ReadBeforeWritePolicy, ToolsSection
 from handrail.runtime import Session, ToolCall
 from tests.contrib.suites import SuiteRun, rendered
 from tests.kit import Decides, raises

@@ -24,15 +24,7 @@ from handrail.contrib.tools.vfs.section import VfsToolsSection
 from handrail.errors import PromptValidationError, SandboxError, ToolValidationError
 from handrail.filesystem import HostFilesystem
 from handrail.programs import Program
-from handrail.prompt import (
-    External,
-    ReadBeforeWritePolicy,
-    Section,
-    Tool,
-    ToolContext,
-    ToolPolicy,
-    ToolResult,
-)
+from handrail.prompt import External, ReadBeforeWritePolicy, Section, Tool, ToolContext, ToolPolicy, ToolResult
 from handrail.prompt.tool_declaration import MIN_RESULT_CHARS
 from handrail.redaction import redacted_logger
 from handrail.resources import Binding

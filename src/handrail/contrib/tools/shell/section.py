@@ -16,15 +16,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar, cast
 from uuid import uuid4
 
-from handrail.contrib import (
-    about,
-    also_bound,
-    environment_faults,
-    example,
-    limit_faults,
-    suite_tool,
-    timeout_faults,
-)
+from handrail.contrib import about, also_bound, environment_faults, example, limit_faults, suite_tool, timeout_faults
 from handrail.contrib.tools.shell.process import ProgramExit, ProgramProgress, ProgramRun, ToolNames, run_over
 from handrail.contrib.tools.shell.rules import (
     ArgumentPath,

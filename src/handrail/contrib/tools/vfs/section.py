@@ -56,15 +56,7 @@ from handrail.filesystem.path_filters import PathFilter, Pattern, excluding
 from handrail.filesystem.paths import parent_folder
 from handrail.filesystem.protocol import MOST_HASHED_BYTES, hash_content
 from handrail.filesystem.walks import Scan, WalkRequest
-from handrail.prompt import (
-    FileShown,
-    ReadBeforeWritePolicy,
-    Section,
-    Tool,
-    ToolContext,
-    ToolPolicy,
-    ToolResult,
-)
+from handrail.prompt import FileShown, ReadBeforeWritePolicy, Section, Tool, ToolContext, ToolPolicy, ToolResult
 from handrail.prompt.function_signature import InjectedParameter
 from handrail.prompt.tool_declaration import MIN_RESULT_CHARS
 from handrail.prompt.tool_definition import MAX_RESULT_CHARS, PlainOptions
