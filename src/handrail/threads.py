@@ -166,12 +166,7 @@ class ThreadCache:
 
 
 class _Worker:
-    """One thread.
-
-    Attributes:
-        given: the bodies that it is to run; `None` ends it.
-        started_at: how often threads had been retired when it was started.
-    """
+    """One thread."""
 
     __slots__ = ("_cache", "_idle_seconds", "bodies", "started_at")
 

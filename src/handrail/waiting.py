@@ -343,10 +343,7 @@ _AT_ONCE = 8
 
 
 class _Slices:
-    """The tasks of one loop that are to continue, in their order: so many in each iteration of the loop.
-
-    Any thread adds a waiter, and the loop alone completes them.
-    """
+    """The tasks of one loop that are to continue, in their order: so many in each iteration of the loop."""
 
     __slots__ = ("_beginning", "_budget", "_due", "_is_scheduled")
 

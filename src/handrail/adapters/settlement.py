@@ -212,11 +212,7 @@ def _find_tool(environment: Environment, name: str) -> Tool[Any, Any] | None:
 def _find_arguments(
     environment: Environment, ref: CallRef, row: EffectRow, tool: Tool[Any, Any]
 ) -> str | bytes | Mapping[str, Any] | None:
-    """Arguments that parse to the parameters of an effect: those of the call, where they are known, or the recorded.
-
-    Those of the call have the secrets, which ledger and store mask, only in the process that was asked for it, while
-    they are in the open reply of its conversation.
-    """
+    """Arguments that parse to the parameters of an effect: those of the call, where they are known, or the recorded."""
     if row.arguments is None:
         return None
     event = environment.session.calls.find(ref)

@@ -99,9 +99,12 @@ class CallState:
             self.is_final = False
             if reply is None and isinstance(outer.call, CallRef):
                 self.ref = CallRef.nested(outer.call, call.id)
-        self.turn.queue(
-            plan.tool, environment.session, environment.resources
-        )  # the last: the ticket has to be released, whatever happens
+        try:  # the last: the ticket has to be released, whatever happens
+            self.turn.queue(plan.tool, environment.session, environment.resources)
+        except BaseException:  # interrupted; the traceback keeps this object, so `__del__` may come late
+            if hasattr(self.turn, "ticket"):
+                self.turn.ticket.release()
+            raise
 
     def take_params(self, params: object) -> None:
         """Stores the parsed arguments."""

@@ -378,10 +378,7 @@ def _output_parser(kind: type[Any]) -> Callable[[Any], Any]:
 async def _stored_conversation(
     session: Session, name: str, user_prompt: UserPrompt | None, unfinished: Unfinished, finished: WhenFinished
 ) -> AsyncGenerator[StoredHistory | None]:
-    """The conversation of an evaluation, for the block; `None` if it is not stored.
-
-    A resumed or finished conversation has a history.
-    """
+    """The conversation of an evaluation, for the block; `None` if it is not stored."""
     for option, value, words in (("unfinished", unfinished, Unfinished), ("finished", finished, WhenFinished)):
         if value not in get_args(words):
             raise ValueError(f"{option} is {value!r}; it is one of {', '.join(map(repr, get_args(words)))}")

@@ -421,10 +421,7 @@ def _follows(stored_messages: Sequence[ModelMessage], messages: Sequence[ModelMe
 
 
 def _resumes(history: Sequence[ModelMessage], new_history: Sequence[ModelMessage]) -> bool:
-    """Whether a run with the new history continues an unfinished one: it ends with the last reply, or follows it.
-
-    The messages before it may have been edited or dropped.
-    """
+    """Whether a run with the new history continues an unfinished one: it ends with the last reply, or follows it."""
     places = (place for place in range(len(history) - 1, -1, -1) if isinstance(history[place], ModelResponse))
     end = history[next(places, 0) :]
     return len(new_history) >= len(end) and _is_same(end, new_history[len(new_history) - len(end) :])

@@ -156,12 +156,7 @@ def _strict_validator(function: Callable[..., Any], only: str | None) -> SchemaV
 
 
 def _arguments_type(function: Callable[..., Any], only: str | None) -> Any:  # noqa: ANN401 - a type
-    """The type of the arguments; `None` if the signature does not say it.
-
-    Args:
-        function: the function.
-        only: the parameter whose fields are the arguments, if there is one.
-    """
+    """The type of the arguments; `None` if the signature does not say it."""
     types, hints = get_type_hints(function, include_extras=True), dict[str, Any]()
     for parameter in inspect.signature(function).parameters.values():
         hint: object = types.get(parameter.name, Any)
