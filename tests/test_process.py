@@ -86,8 +86,8 @@ def test_a_forked_process_has_its_own_name_and_free_locks() -> None:
 
 
 CORE = (
-    *("tests/runtime/test_invoke.py", "tests/runtime/test_rollback.py", "tests/transaction/commit"),
-    *("tests/serde/faults", "tests/store/test_units.py", "tests/store/test_sessions.py"),
+    *("tests/runtime/test_invoke.py", "tests/runtime/test_rollback.py", "tests/transaction", "tests/turns"),
+    *("tests/serde/test_faults.py", "tests/session/test_slices.py"),
 )
 """The quick ones among the tests of `make test-fast`."""
 
