@@ -298,7 +298,7 @@ class ServerOwner(StoreOwner):
             check_process(self._connection.process, self._server.url)
             with self._lock:
                 self._connect()
-                self.name = self.name or new_owner()
+                self.name: str = self.name or new_owner()
                 if not self._is_locked:  # nor is it while the server has not noticed that a connection was lost
                     [(self._is_locked,)] = self._ask(_LOCK, self.name)
         return self.name

@@ -128,7 +128,7 @@ class FileOwner(StoreOwner):
         """Locks a new file, and gives it its name then: one with that name is never free while its owner lives."""
         if self._is_in_place:  # another thread has made it
             return
-        self.name = self.name or new_owner()
+        self.name: str = self.name or new_owner()
         path = self._locate(self.name)
         self._folder.mkdir(exist_ok=True)
         new = path.with_name(f"new-{path.name}")
