@@ -144,14 +144,9 @@ def _stored_names(source: Source) -> Iterator[str]:
 
 
 def _exported(source: Source) -> set[str]:
-    for node in source.tree.body:
-        if (
-            source.path.name == "__init__.py"
-            and isinstance(node, ast.Assign)
-            and ast.unparse(node.targets[0]) == "__all__"
-        ):
-            return set(ast.literal_eval(node.value))
-    return set()
+    if source.path.name != "__init__.py" or "__all__ = [" not in source.text:
+        return set()
+    return set(import_module(source.module).__all__)
 
 
 def _public_definitions(source: Source) -> set[str]:
