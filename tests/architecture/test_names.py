@@ -165,3 +165,37 @@ def _public_definitions(source: Source) -> set[str]:
 
 def _is_type_variable(node: ast.expr | None) -> bool:
     return isinstance(node, ast.Call) and ast.unparse(node.func) in {"TypeVar", "ParamSpec", "TypeVarTuple"}
+
+
+PARTICIPLES = """
+    added answered asked asking begun being built called caught chosen claimed coming copied counted declared dumped
+    each ended escaped found given going gone got granted grouped handed held joined kept known listed loaded lost
+    lying made marked measured meant moved opened ordered owned parsed passed quoted raised recorded refused removed
+    rendered resolved restored returned said saved seen selected sent settled shown sorted standing started stopped
+    stored taken told tried used wanted wrapped written
+"""
+"""Words that say what was done to a value, and not what it is."""
+
+STORED_OR_PUBLIC = "added asked ended given held opened refused removed shown stopped wrapped written"
+"""Fields of stored types and public ones, and the word of a base class of PydanticAI."""
+
+
+def test_a_name_says_what_a_thing_is() -> None:
+    """No participle, and no function whose name ends in `_of`: they are looked for by what they name."""
+    participles = {*PARTICIPLES.split()} - {*STORED_OR_PUBLIC.split()}
+    faults = [
+        f"{source.path.name}:{line}: {name}"
+        for source in python_sources("src")
+        for name, line in _given_names(source)
+        if name.strip("_") in participles or name.endswith("_of")
+    ]
+    assert not faults, listed(faults)
+
+
+def _given_names(source: Source) -> Iterator[tuple[str, int]]:
+    for node in ast.walk(source.tree):
+        match node:
+            case ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()) | ast.arg(arg=name):
+                yield name, node.lineno
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                yield name, node.lineno

@@ -52,7 +52,7 @@ _ARGUMENTS, _WRITTEN = "arguments", "written"
 _ALONE, _BOTH = b'{"arguments":%s}', b'{"arguments":%s,"written":%s}'
 _START = b'{"arguments":'
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
-_sorted = json.JSONEncoder(sort_keys=True).encode
+_encode_sorted = json.JSONEncoder(sort_keys=True).encode
 
 
 class RecordedArguments(NamedTuple):
@@ -88,7 +88,9 @@ def same_arguments(first: bytes | None, second: bytes | None, tool: Tool[Any, An
     one, two = read_arguments(first), read_arguments(second)
     if not is_object(one.arguments) or not is_object(two.arguments):
         return False
-    return _sorted(one.arguments) == _sorted(two.arguments) or _digest(one, tool) == _digest(two, tool) != ""
+    return (
+        _encode_sorted(one.arguments) == _encode_sorted(two.arguments) or _digest(one, tool) == _digest(two, tool) != ""
+    )
 
 
 def _digest(record: RecordedArguments, tool: Tool[Any, Any]) -> str:
@@ -106,8 +108,8 @@ def other_arguments(record_json: bytes | None, own_json: bytes | None) -> str:
     if is_object(record.arguments) and is_object(ours.arguments):
         # What the model has not written may be a default that was made up for the call.
         names, own = record.words if is_object(record.words) else record.arguments, ours.arguments
-        others = {name: _sorted(value) for name, value in record.arguments.items() if name in names}
-        others = {name: text for name, text in others.items() if name not in own or _sorted(own[name]) != text}
+        others = {name: _encode_sorted(value) for name, value in record.arguments.items() if name in names}
+        others = {name: text for name, text in others.items() if name not in own or _encode_sorted(own[name]) != text}
         differing = "".join(f", {name}={shorten(text, _LONGEST_SHOWN)}" for name, text in others.items())
     return f"(This was done before with other arguments{differing}, and is not done again.)"
 
@@ -116,7 +118,7 @@ def is_recorded_as(record: bytes, params: object, masking: Masking) -> bool:
     """True if parameters would be recorded like this, whatever the model wrote; false if the record was cut."""
     arguments = read_arguments(record).arguments
     own = read_arguments(recorded_arguments(ToolCall("", "a call"), params, masking)).arguments
-    return is_object(arguments) and _sorted(own) == _sorted(arguments)
+    return is_object(arguments) and _encode_sorted(own) == _encode_sorted(arguments)
 
 
 def started_params(record: bytes | None, call: ToolCall, params: object, tool: Tool[Any, Any]) -> tuple[object] | None:
@@ -151,7 +153,11 @@ def _words(call: ToolCall, arguments: bytes, masking: Masking) -> bytes | None:
     except (TypeError, ValueError, RecursionError):  # it is not JSON, or has a lone surrogate
         words = json.dumps(repr(masked)).encode()
     # Compared as text, because `True == 1` in Python.
-    return None if words == arguments or _sorted(json.loads(words)) == _sorted(json.loads(arguments)) else words
+    return (
+        None
+        if words == arguments or _encode_sorted(json.loads(words)) == _encode_sorted(json.loads(arguments))
+        else words
+    )
 
 
 def _unshown(why: str) -> bytes:
