@@ -27,9 +27,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
 from inspect import cleandoc
-from textwrap import indent
 from types import MappingProxyType, NoneType
-from typing import Any, Final, NamedTuple, NoReturn, TypeVar, cast, get_args, get_origin
+from typing import Any, Final, NamedTuple, NoReturn, cast, get_args, get_origin
 
 from pydantic import BaseModel
 from typing_extensions import is_typeddict
@@ -80,7 +79,6 @@ _STYLES: Final[Mapping[str, str]] = {
 }
 
 _CLOSE_TITLE: Final = rf"(?im)^({_TITLE})(?:[ \t]*\n)?(?=[ \t]+\S)"
-_FLAT_SECTION: Final = rf"(?i){_TITLE}(?=\S)"
 
 
 class Description(NamedTuple):
@@ -241,7 +239,7 @@ class _Reading:
 
     def _resolve_type(self, name: str, annotation: object) -> Any:  # noqa: ANN401 - a type
         try:
-            hint = resolve_annotation(annotation, self.decorated.function, self.decorated.names)
+            return resolve_annotation(annotation, self.decorated.function, self.decorated.names)
         except UNRESOLVED as error:
             self._add(
                 name,
@@ -249,13 +247,6 @@ class _Reading:
                 "function, outside TYPE_CHECKING blocks",
             )
             return None
-        # A generic class without arguments has variables too, but they are its own, and mean any type.
-        own = () if isinstance(hint, type) else getattr(hint, "__parameters__", ())
-        if variables := [hint] if isinstance(hint, TypeVar) else own:
-            names, text = ", ".join(variable.__name__ for variable in variables), type_name(hint).replace("~", "")
-            self._add(name, f"{text} has the type variable {names}, which nothing fills; write the type itself")
-            return None
-        return hint
 
     def _annotated(self, name: str, hint: object, value: object) -> None:
         options, inner = options_around(hint)
@@ -452,9 +443,6 @@ def _arguments_dataclass(name: str, kinds: Mapping[str, Any], defaults: Mapping[
 def description_in(docstring: object, parameters: Collection[str]) -> Description:
     """The description of a function and its parameters, from a docstring."""
     text = cleandoc(docstring) if isinstance(docstring, str) else ""
-    # A section in the first line, from which all others are indented: `cleandoc` has removed that.
-    if flat := re.match(_FLAT_SECTION, text):
-        text = flat[0] + indent(text[flat.end() :], "    ")
     style = next((style for style, pattern in _STYLES.items() if re.search(pattern, text)), None)
     if style is None:
         return Description(text)

@@ -257,18 +257,11 @@ class BudgetFeedback:
 
     Attributes:
         warn_at: from this part of a limit on, the model is also advised to come to an end; from 0 to 1.
-
-    Raises:
-        InvalidArgumentError: `warn_at` is not from 0 to 1.
     """
 
     trigger: FeedbackTrigger = field(default=FeedbackTrigger(every_calls=10))
     warn_at: float = 0.8
     name: str = "budget"
-
-    def __post_init__(self) -> None:
-        if type(self.warn_at) not in {int, float} or not 0 <= self.warn_at <= 1:
-            _refuse("BudgetFeedback", "warn_at", self.warn_at, "the part of a limit, from 0 to 1, such as 0.8")
 
     def provide(self, context: FeedbackContext, /) -> Feedback | None:
         """The rest of each limit."""
@@ -353,16 +346,9 @@ class FilesExist:
 
     Attributes:
         paths: not patterns: `*.md` is the name of a file.
-
-    Raises:
-        InvalidArgumentError: `paths` is one text.
     """
 
     paths: Sequence[str]
-
-    def __post_init__(self) -> None:
-        if isinstance(self.paths, str):
-            _refuse("FilesExist", "paths", self.paths, 'a sequence of paths: ["report.md"]')
 
     def missing(self, context: CompletionContext, /) -> Sequence[str]:
         """The files that do not exist, in one sentence.

@@ -11,7 +11,6 @@ A rendering is a pure function of the template, the parameters, and the paths of
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -285,12 +284,10 @@ def _declared_type(template: PromptTemplate[Any], value: object) -> type[Any]:
     if kind is not None:
         return kind
     names = ", ".join(annotation_name(kind) for kind in kinds)
-    is_class = isinstance(value, type)
-    text = f"the class {annotation_name(value)} itself" if is_class else f"an instance of {type(value).__name__}"
+    text = "the class" if isinstance(value, type) else "an instance of"
     raise PromptValidationError(
-        f"{text} was bound, but the sections of {template.name} take "
-        f"{f'instances of {names}' if kinds else 'no parameters'}.",
-        dataclass=type(value) if dataclasses.is_dataclass(value) else None,
+        f"{text} {annotation_name(value if isinstance(value, type) else type(value))} was bound, but the sections of "
+        f"{template.name} take {f'instances of {names}' if kinds else 'no parameters'}."
     )
 
 
@@ -427,20 +424,14 @@ def _section_params(placed: PlacedSection, params: BoundParams) -> object:
     kind = placed.section.params_type
     if kind is None or kind in params:
         return None if kind is None else params[kind]
-    # No instance was bound. The error names what it would need; a dataclass whose fields all have defaults is created.
-    needed = [
-        one.name
-        for one in dataclasses.fields(kind)
-        if one.init and one.default is dataclasses.MISSING and one.default_factory is dataclasses.MISSING
-    ]
-    if needed:
+    try:
+        return kind()  # a dataclass whose fields all have defaults need not be bound
+    except TypeError as error:
         raise PromptRenderError(
-            f"needs {kind.__name__}, and none was bound. Write prompt.bind({kind.__name__}("
-            f"{', '.join(f'{name}=...' for name in needed)})).",
+            f"needs {kind.__name__}, and none was bound. Write prompt.bind({kind.__name__}(...)): {error}",
             section_path=placed.path,
             dataclass=kind,
-        )
-    return kind()
+        ) from error
 
 
 def _describe(error: Exception) -> str:

@@ -213,8 +213,6 @@ def calling_fault(function: AnyCallable, positional: tuple[object, ...], keyword
 
 def is_async(function: AnyCallable) -> bool:
     """Returns whether the callable returns an awaitable, according to its definition or its annotation."""
-    while isinstance(function, partial):
-        function = cast("partial[object]", function).func
     # The second test is for objects with `async def __call__`.
     if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__):
         return True
@@ -309,11 +307,6 @@ class TypedAlias(GenericAlias):
         object.__setattr__(instance, _GIVEN, self.__args__)
         instance.__init__(*args, **kwargs)
         return instance
-
-    def __getitem__(self, types: Any, /) -> TypedAlias:  # noqa: ANN401 - types, in one of their many forms
-        """The alias with its type variables replaced."""
-        filled = super().__getitem__(types)
-        return TypedAlias(cast("type[Any]", filled.__origin__), filled.__args__)
 
 
 def typed_alias(cls: type[Any], types: Any, *, parameters: str) -> TypedAlias:  # noqa: ANN401 - types, in their many forms
