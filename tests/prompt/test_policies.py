@@ -115,15 +115,6 @@ def test_a_tool_waits_until_all_others_have_succeeded(wording: Wording) -> None:
     assert len(context.session[ToolSucceeded].all()) == 2
 
 
-def test_sessions_remember_for_themselves() -> None:
-    """The policy is a value; what it knows is in the session."""
-    one, other = ToolContext.of(), ToolContext.of()
-    for name in ("test", "build"):
-        succeed(DEPLOY_LAST, name, one)
-    assert decide(DEPLOY_LAST, "deploy", one).allowed
-    assert not decide(DEPLOY_LAST, "deploy", other).allowed
-
-
 def test_a_success_that_is_rolled_back_does_not_count(wording: Wording) -> None:
     """A call that fails after the policy has noted its success takes the note along."""
 
@@ -142,15 +133,6 @@ def test_a_success_that_is_rolled_back_does_not_count(wording: Wording) -> None:
     assert door.execute(call("build", id="2")).success
     assert door.execute(call("deploy", id="3")).content == wording
     assert session[ToolSucceeded].all() == (ToolSucceeded("build"),)
-
-
-def test_dependencies_are_sets_of_names(wording: Wording) -> None:
-    """A single string would be taken for its letters, so it is refused."""
-    wrong: Any = {"deploy": "test"}
-    with raises(PromptValidationError, wording):
-        SequentialDependencyPolicy(dependencies=wrong)
-    with raises(PromptValidationError, wording):
-        SequentialDependencyPolicy(dependencies={"deploy": 5})  # type: ignore[dict-item]
 
 
 @pytest.mark.parametrize(
@@ -248,14 +230,6 @@ async def test_code_without_a_parameter_for_it_finds_the_context_of_its_call(sec
     assert (await door.execute_async(ToolCall("outer", "outer", "{}"))).success
     note()
     assert found == [None, "outer", "inner", "outer", None]
-
-
-def test_a_context_never_changes() -> None:
-    """A handler cannot put something else into it."""
-    context: Any = ToolContext.of()
-    for name in ("call_id", "session", "resources", "something_else"):
-        with pytest.raises(AttributeError):
-            setattr(context, name, "other")
 
 
 def test_the_filesystem_is_the_bound_one() -> None:

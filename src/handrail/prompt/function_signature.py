@@ -199,8 +199,6 @@ class _Reading:
         skipped = int(self.decorated.takes_data)
         for parameter in parameters[skipped:]:
             self._parameter(parameter)
-        if len(parameters) < skipped or any(field.kind in MANY for field in parameters[:skipped]):
-            self._add("", "its first parameter is missing, which takes the arguments")
         if self.decorated.takes_data:
             for field in self.fields:
                 self._add(field.name, "the arguments come as one dict; only a context or a resource can be beside it")
@@ -208,9 +206,6 @@ class _Reading:
         params_type = self._params_type(description)
         result_type, may_return_files = self._result(read.return_annotation)
         if self.faults:
-            # Those of the function itself come first, and that of its result last.
-            places = {"": 0} | {name: place for place, name in enumerate(read.parameters, start=1)}
-            self.faults.sort(key=lambda fault: places.get(fault.parameter.lstrip("*"), len(places)))
             self.decorated.refuse(self.faults)
         fields, injected, is_async = tuple(self.fields), tuple(self.injected), inspect.iscoroutinefunction(function)
         kinds = params_type, result_type

@@ -309,9 +309,7 @@ def _check_choice(owner: str, name: str, value: object, choices: Sequence[object
 
 def _check_span(owner: str, name: str, span: object) -> None:
     if not isinstance(span, timedelta) or not timedelta(0) < span <= _LONGEST:
-        _refuse(
-            owner, f"{name} is {span!r}; it must be a timedelta of more than zero and at most {_LONGEST.days} days."
-        )
+        _refuse(owner, f"{name} is {span}; it must be a timedelta of more than zero and at most {_LONGEST.days} days.")
 
 
 def _check_scope(scope: object) -> None:

@@ -210,12 +210,8 @@ def described_schema(name: str, schema: dict[str, Any], texts: Mapping[str, str]
 
 def _body(section: Section[Any]) -> str | None:
     # A subclass with a `render_body` of its own may use the template or not.
-    render = type(section).render_body
-    if isinstance(section, MarkdownSection) and render is MarkdownSection.render_body:
-        return section.template
-    if isinstance(section, ToolsSection) and render is ToolsSection.render_body:
-        return section.description or ""
-    return None
+    is_own = type(section).render_body is not Section.render_body
+    return None if is_own or not isinstance(section, MarkdownSection | ToolsSection) else section.body_template()
 
 
 def _placed_with(placed: PlacedSection, texts: Mapping[str, str]) -> PlacedSection:
@@ -226,7 +222,7 @@ def _placed_with(placed: PlacedSection, texts: Mapping[str, str]) -> PlacedSecti
         "children": tuple(child.section for child in children),
     }
     if (body := texts.get(f"{key}.body")) is not None:
-        fields["text"] = PlaceholderText.parse(body, section.params_type)
+        fields["body_text"] = PlaceholderText.parse(body, section.params_type)
     if (summary := texts.get(f"{key}.summary")) is not None:
         fields |= {"summary": summary, "summary_text": PlaceholderText.parse(summary, section.params_type)}
     return placed._replace(section=_replace_fields(section, **fields), children=children)

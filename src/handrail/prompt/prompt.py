@@ -339,11 +339,6 @@ class EnabledSection(NamedTuple):
     placed: PlacedSection
     numbers: tuple[int, ...]
 
-    @property
-    def is_summarized(self) -> bool:
-        """Returns whether it has a summary."""
-        return self.placed.section.summary_text is not None
-
 
 class _Rendering:
     def __init__(self, template: PromptTemplate[Any], params: BoundParams, open: AbstractSet[str] | None) -> None:
@@ -352,7 +347,7 @@ class _Rendering:
         self._params = params
         self._enabled = tuple(enabled_sections(template.tree, params))
         self.sections = tuple(
-            self._summarized(section.placed, open) for section in self._enabled if section.is_summarized
+            self._summarized(one.placed, open) for one in self._enabled if one.placed.section.summary_text is not None
         )
         self.names = SectionTools.beside({tool.name for tool, _ in template.placed_tools()})
 

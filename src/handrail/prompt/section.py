@@ -91,6 +91,7 @@ class Section(Generic[ParamsT]):
     registry: ResourceRegistry = field(init=False, repr=False)
     usual_resources: ResourceRegistry = field(init=False, repr=False)
     summary_text: PlaceholderText | None = field(init=False, repr=False)
+    body_text: PlaceholderText = field(init=False, repr=False)
 
     if not TYPE_CHECKING:  # checkers know the brackets from `Generic`
         given_types: tuple[Any, ...] | None = field(default=None, repr=False)
@@ -112,15 +113,20 @@ class Section(Generic[ParamsT]):
             set_field(self, "registry", section_registry(self.resources))
             set_field(self, "usual_resources", ResourceRegistry.build({}))
             set_field(self, "summary_text", self._checked_summary())
+            set_field(self, "body_text", PlaceholderText.parse(self.body_template(), self.params_type))
 
     @property
     def brings_tools(self) -> bool:
         """Returns whether the section itself has tools."""
         return bool(self.tools)
 
-    def render_body(self, params: ParamsT) -> str:  # noqa: ARG002 - subclasses use it
-        """The text below the heading; empty for none. `params` are the bound parameters, or `None` without any."""
+    def body_template(self) -> str:
+        """The template of the text below the heading; empty for none."""
         return ""
+
+    def render_body(self, params: ParamsT) -> str:
+        """The text below the heading; empty for none. `params` are the bound parameters, or `None` without any."""
+        return self.body_text.fill(params)
 
     def _checked_params_type(self) -> type[Any] | None:
         arguments = type_arguments(self)
@@ -216,16 +222,10 @@ class MarkdownSection(Section[ParamsT]):
     """
 
     template: str
-    text: PlaceholderText = field(init=False, repr=False)
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        with locate_faults(section_path=(self.key,)):
-            object.__setattr__(self, "text", PlaceholderText.parse(self.template, self.params_type))
-
-    def render_body(self, params: ParamsT) -> str:
-        """The template with its placeholders replaced by the values of the parameters."""
-        return self.text.fill(params)
+    def body_template(self) -> str:
+        """The template."""
+        return self.template
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -239,17 +239,10 @@ class ToolsSection(Section[ParamsT]):
     """
 
     description: str | None = None
-    text: PlaceholderText = field(init=False, repr=False)
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        with locate_faults(section_path=(self.key,)):
-            text = PlaceholderText.parse(self.description or "", self.params_type, what="description")
-        object.__setattr__(self, "text", text)
-
-    def render_body(self, params: ParamsT) -> str:
-        """The description with its placeholders replaced by the values of the parameters."""
-        return self.text.fill(params)
+    def body_template(self) -> str:
+        """The description."""
+        return self.description or ""
 
 
 def plain_text(template: str) -> str:

@@ -18,7 +18,6 @@ from handrail.prompt.signature import (
     ApplyEffect,
     CallableRole,
     Effect,
-    HandlerContract,
     Reconcile,
     annotation_name,
     role_fault,
@@ -207,12 +206,13 @@ class Declaration(NamedTuple):
 
     def check_callables(self, handler: object, reconcile: object, apply: object) -> None:
         """Checks handler, reconcile and apply against the types."""
-        contract = HandlerContract(self.params_type, self.result_type)
         roles: Mapping[CallableRole, object] = {"handler": handler, "reconcile": reconcile, "apply": apply}
         for role, function in roles.items():
-            if function is not None and not callable(function):
+            if function is None:
+                continue
+            if not callable(function):
                 self.refuse(f"{role} is {function!r}, which cannot be called.")
-            if function is not None and (fault := role_fault(role, function, contract)) is not None:
+            if (fault := role_fault(role, function, self.params_type, self.result_type)) is not None:
                 self.refuse(fault)
 
     def check_apply(self, apply: object, *, claims: bool, concurrent: bool) -> None:
