@@ -70,7 +70,8 @@ def test_types_that_prove_nothing_are_refused(kind: Any, wording: Wording) -> No
 def test_fields_are_held_to_their_ranges(wording: Wording) -> None:
     """Each message names the field and what would be right."""
     wrong: list[dict[str, Any]] = [{"not_applied_on": ConnectionRefusedError}, {"on_orphan": "again"}]
-    wrong += [{"repeat_unknown": "yes"}, {"reconcile_proves_absence": True}, {"lease": 60}, {"lease": timedelta(0)}]
+    wrong += [{"repeat_unknown": "yes"}, {"reconcile_proves_absence": "no"}, {"accept_late_result": "no"}]
+    wrong += [{"reconcile_proves_absence": True}, {"lease": 60}, {"lease": timedelta(0)}]
     for fields in wrong:
         with raises(PromptValidationError, wording):
             External(**fields)

@@ -20,7 +20,6 @@ from handrail.prompt import (
     Section,
     SequentialDependencyPolicy,
     ToolPolicy,
-    ToolsSection,
 )
 from handrail.prompt.section import PlaceholderText
 from tests.kit import raises, refusal
@@ -91,18 +90,6 @@ def test_a_placeholder_without_a_field_is_refused_when_the_section_is_made(wordi
     assert caught.value.dataclass is Guidance
     with raises(PromptValidationError, wording):
         MarkdownSection(title="Guidance", template="Prefer ${tool}.")
-
-
-def test_a_template_is_text(wording: Wording) -> None:
-    """Anything else is refused."""
-    with raises(PromptValidationError, wording):
-        UNCHECKED(title="A", template=None)
-
-
-def test_the_description_is_held_to_the_parameters(wording: Wording) -> None:
-    """As a template is."""
-    with raises(PromptValidationError, wording):
-        ToolsSection[Guidance](title="Tools", tools=[], description="${name}")
 
 
 class Level(Enum):

@@ -232,7 +232,7 @@ REFUSED: list[dict[str, Any]] = [
     *({"idempotency": IdempotencyConfig(on_orphan="reconcile")}, {"reconcile": ask}),
     *({"effect": "external", "reconcile": wrong} for wrong in (ask_without_key, "ask")),
     *({"max_result_chars": limit} for limit in (999, True, 5000.0, None)),
-    *({"timeout": 5}, {"timeout": timedelta(0)}, {"untrusted": True, "sanitizes": True}),
+    *({"timeout": 5}, {"timeout": timedelta(0)}, {"concurrent": "no"}, {"untrusted": True, "sanitizes": True}),
     {"examples": (example(), example(input=Found("a")))},
     *({"examples": (example(output=output),)} for output in (None, Lookup("a"))),
     *({"examples": (example(description="x" * 8_001),)},),

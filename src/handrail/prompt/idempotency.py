@@ -382,6 +382,8 @@ class External:
         object.__setattr__(self, "not_applied_on", tuple(self.not_applied_on))
         _check_choice(_EXTERNAL, "on_orphan", self.on_orphan, get_args(OnOrphan))
         _check_choice(_EXTERNAL, "repeat_unknown", self.repeat_unknown, get_args(OnRepeat))
+        for name in ("reconcile_proves_absence", "accept_late_result"):
+            _check_choice(_EXTERNAL, name, getattr(self, name), (False, True))
         if self.on_orphan == "retry" and self.reconcile is not None:
             _reject(NEVER_ASKED)
         if self.reconcile_proves_absence and self.reconcile is None:
@@ -427,15 +429,12 @@ def effect_hints(effect: Effect, *, declares_effect: bool, idempotency: Idempote
     """Likely mistakes in the declaration of an effect, as sentences for `handrail check`."""
     if idempotency is None or not idempotency.has_key or effect != "state":
         return ()
-    hints: list[str] = []
-    if not declares_effect:
-        hints.append(
-            "it has an idempotency key and does not declare its effect: write effect='external' if its calls act "
-            "outside, or effect='state' if all their changes are rolled back"
-        )
-    if idempotency.strategy == "auto":
-        hints.append(
-            "its key is computed from all arguments, so a change that is made, reverted and requested again is "
-            "answered from the ledger and not made. A state call does not need a key to run once"
-        )
-    return tuple(hints)
+    silence = (
+        "it has an idempotency key and does not declare its effect: write effect='external' if its calls act "
+        "outside, or effect='state' if all their changes are rolled back"
+    )
+    repeats = (
+        "its key is computed from all arguments, so a change that is made, reverted and requested again is "
+        "answered from the ledger and not made. A state call does not need a key to run once"
+    )
+    return (*(() if declares_effect else (silence,)), *((repeats,) if idempotency.strategy == "auto" else ()))

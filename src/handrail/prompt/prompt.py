@@ -284,10 +284,11 @@ def _declared_type(template: PromptTemplate[Any], value: object) -> type[Any]:
     if kind is not None:
         return kind
     names = ", ".join(annotation_name(kind) for kind in kinds)
-    text = "the class" if isinstance(value, type) else "an instance of"
+    text, own = ("the class", value) if isinstance(value, type) else ("an instance of", type(value))
     raise PromptValidationError(
-        f"{text} {annotation_name(value if isinstance(value, type) else type(value))} was bound, but the sections of "
-        f"{template.name} take {f'instances of {names}' if kinds else 'no parameters'}."
+        f"{text} {annotation_name(own)} was bound, but the sections of {template.name} take "
+        f"{f'instances of {names}' if kinds else 'no parameters'}.",
+        dataclass=own,
     )
 
 

@@ -304,10 +304,17 @@ def _is_length(value: object) -> bool:
     return type(value) is int and value >= MIN_RESULT_CHARS
 
 
+def _is_flag(value: object) -> bool:
+    return isinstance(value, bool)  # `"no"` would count as true
+
+
 # The options of a tool: what is valid, and how it is written.
 _OPTIONS: Final[Mapping[str, tuple[Callable[[object], bool], str]]] = {
     "timeout": (_is_span, "a span of more than zero with its unit, timeout=timedelta(seconds=30), or None"),
     "max_result_chars": (_is_length, f"a number of characters, {MIN_RESULT_CHARS} or more"),
+    **dict.fromkeys(
+        ("concurrent", "accepts_overrides", "untrusted", "sanitizes"), (_is_flag, "{name}=True or {name}=False")
+    ),
 }
 
 
