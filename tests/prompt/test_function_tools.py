@@ -7,7 +7,7 @@ import re
 from dataclasses import FrozenInstanceError, dataclass, field, fields, replace
 from datetime import timedelta
 from functools import wraps
-from typing import Annotated, Any, Generic, TypeVar, cast
+from typing import Annotated, Any, Generic, TypeVar, cast, get_origin
 
 import pytest
 from pydantic import BaseModel, Field
@@ -262,6 +262,7 @@ def test_a_copy_is_a_tool_of_the_same_function() -> None:
     """With another name, for example."""
     copied = replace(functions.charge, name="pay", timeout=timedelta(seconds=1))
     assert isinstance(copied, FunctionTool)
+    assert get_origin(FunctionTool[..., Any, Receipt]) is FunctionTool
     assert (copied.result_type, copied.effect, copied("a").cents) == (Receipt, "external", 100)
     assert value_of(copied, '{"order": "a"}') == Receipt("a", 100)
 

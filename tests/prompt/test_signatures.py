@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from fractions import Fraction
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Never, Optional, Protocol, runtime_checkable
+from typing import Never, NoReturn, Optional, Protocol, runtime_checkable
 
 from handrail.prompt.signature import handler_types, is_async, role_fault
 from handrail.session import Session
@@ -130,7 +130,10 @@ def test_the_result_is_what_is_awaited() -> None:
 
     some_day.__annotations__["return"] = Awaitable
 
-    assert [UNCHECKED(function).result_type for function in (later, some_day)] == [int, Any]
+    def never(word: str) -> NoReturn:
+        raise NotImplementedError
+
+    assert [UNCHECKED(function).result_type for function in (later, some_day, never)] == [int, Any, None]
 
 
 def bound_at(place: str, one: Tool[Any, Any]) -> Prompt[str]:
@@ -393,6 +396,7 @@ def test_what_must_be_awaited_is_seen_by_definition_or_annotation() -> None:
     [
         *((Answer, Found), (Awaitable[Answer], Found), (Answer | ToolResult[Never], Found), ("Answer", Found)),
         *((Answer | ToolResult[str], Found | str), (Awaitable[Found], Found), (Awaitable, None), ("Unheard", None)),
+        (ToolResult, None),
     ],
     ids=str,
 )

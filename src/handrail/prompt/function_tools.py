@@ -125,11 +125,9 @@ def function_tool(function: Any, options: FunctionOptions, *, around: FrameType 
     names = {} if around is None or around.f_locals is around.f_globals else around.f_locals
     place = ("", 0) if around is None else (around.f_code.co_filename, around.f_lineno)
     decorated = DecoratedFunction(function, names, place)
-    inner = function
-    while (inner := getattr(inner, "__wrapped__", None)) is not None:
-        if isinstance(inner, FunctionTool):
-            fault = "it is a decorator around a tool, which would be bypassed; write @tool above the other decorators"
-            decorated.refuse([SignatureFault("", fault)])
+    if isinstance(inspect.unwrap(function, stop=lambda inner: isinstance(inner, FunctionTool)), FunctionTool):
+        fault = "it is a tool, or a decorator around one, which would be bypassed; write @tool above all decorators"
+        decorated.refuse([SignatureFault("", fault)])
     return _build_tool(function, read_signature(decorated), options)
 
 
@@ -154,8 +152,6 @@ def _build_tool(function: AnyCallable, signature: FunctionSignature, options: Ma
 
 
 def _with_arguments(example: ToolExample[Any, Any], tool_name: str, kind: type[Any]) -> ToolExample[Any, Any]:
-    if not isinstance(example.input, Mapping):
-        return example
     try:
         return replace(example, input=codec(kind).parse(example.input))
     except ParseError as error:

@@ -113,6 +113,9 @@ class Section(Generic[ParamsT]):
             set_field(self, "registry", section_registry(self.resources))
             set_field(self, "usual_resources", ResourceRegistry.build({}))
             set_field(self, "summary_text", self._checked_summary())
+            for name in ("accepts_overrides", "untrusted"):
+                if not isinstance(flag := getattr(self, name), bool):
+                    raise PromptValidationError(f"{name} is {flag!r}; write {name}=True or {name}=False.")
             set_field(self, "body_text", PlaceholderText.parse(self.body_template(), self.params_type))
 
     @property
