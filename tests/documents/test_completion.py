@@ -88,6 +88,8 @@ def test_files_that_do_not_exist_are_named(wording: Wording) -> None:
     (sentence,) = FilesExist([f"report-{number}.md" for number in range(200)]).missing(context())
     assert "report-0.md" in sentence
     assert len(sentence) < 500
+    with pytest.raises(InvalidArgumentError):
+        FilesExist("a.md")
 
 
 def test_all_of_misses_what_any_of_its_checkers_misses() -> None:

@@ -136,15 +136,6 @@ def rendered(
     return Prompt(template).bind(*params).render()
 
 
-def test_headings_stop_at_the_sixth_level() -> None:
-    """Markdown knows no deeper one; the number still tells."""
-    section = Section(title="Deepest")
-    for depth in range(6, 0, -1):
-        section = Section(title=f"Level {depth}", children=[section])
-    levels = ["###### 1.1.1.1.1. Level 5", "", "###### 1.1.1.1.1.1. Level 6", "", "###### 1.1.1.1.1.1.1. Deepest"]
-    assert rendered(section).text.splitlines()[-5:] == levels
-
-
 def test_parameters_with_defaults_need_not_be_bound(wording: Wording) -> None:
     """The dataclass with all its defaults stands in."""
     section = MarkdownSection[Defaults](title="Tone", template="Be ${tone}.", enabled=lambda params: params.tone != "")

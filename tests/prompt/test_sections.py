@@ -47,12 +47,6 @@ def test_other_keys_are_refused(key: object, wording: Wording) -> None:
     assert str(refused(key=key)) == wording
 
 
-def test_titles_without_letters_need_a_key(wording: Wording) -> None:
-    """Where no key can be made of the title, the error asks for one."""
-    assert str(refused(title="概要")) == wording
-    assert Section(title="概要", key="overview").key == "overview"
-
-
 @pytest.mark.parametrize("title", ["", " ", "a\nb", None, 5])
 def test_a_title_is_one_line(title: object, wording: Wording) -> None:
     """Anything else is no heading."""

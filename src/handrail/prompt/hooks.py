@@ -328,9 +328,16 @@ class FilesExist:
 
     Attributes:
         paths: not patterns: `*.md` is the name of a file.
+
+    Raises:
+        InvalidArgumentError: `paths` is one text.
     """
 
     paths: Sequence[str]
+
+    def __post_init__(self) -> None:
+        if isinstance(self.paths, str):
+            _refuse("FilesExist", "paths", self.paths, 'a sequence of paths: ["report.md"]')
 
     def missing(self, context: CompletionContext, /) -> Sequence[str]:
         """The files that do not exist, in one sentence.
