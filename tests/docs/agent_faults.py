@@ -121,9 +121,6 @@ MODULES: Mapping[str, Files] = {
     "and no tool;": _exports("TOOLS = [7]"),
     "is of type function, and no tool": _exports("TOOLS = [lambda: '']"),
     "cannot be a tool": _exports("def turn(by: complex, *more) -> str:\n    'Turn.'\n    return ''\n\nTOOLS = [turn]"),
-    "is a method without its object": _exports(
-        "class Shop:\n    def close(self) -> str:\n        'Close.'\n        return ''\n\nTOOLS = [Shop.close]"
-    ),
     "export an instance, or a factory": _exports("TOOLSETS = {'made': FunctionToolset}"),
     "without an id": _exports("TOOLSETS = [FunctionToolset()]"),
     "a name is 1 to 64 letters": _exports("TOOLSETS = {'a b': FunctionToolset()}"),

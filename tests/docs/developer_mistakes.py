@@ -17,7 +17,7 @@ from handrail import tool as decorated
 from handrail.adapters.pydantic_ai import HandrailCapability, PydanticAIAdapter
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.agents import load_agent
-from handrail.filesystem import Filesystem, HostFilesystem, InMemoryFilesystem
+from handrail.filesystem import Filesystem, HostFilesystem
 from handrail.limits import Budget, Deadline
 from handrail.prompt import (
     External,
@@ -298,16 +298,6 @@ def unclear(*_: object) -> Any:
     return "yes"
 
 
-def both(tool: object, params: object) -> bool:
-    """An approver of the wrong parameters."""
-    return True
-
-
-def says_yes(request: prompts.ApprovalRequest) -> str:
-    """An approver that says at its head that it decides nothing."""
-    return "yes"
-
-
 def with_reducer() -> Session:
     """A session whose reducer returns no change."""
     session = Session()
@@ -363,7 +353,7 @@ CIRCLE = {
 }  # fmt: skip
 AFTER_LOOK = prompts.SequentialDependencyPolicy(dependencies={"pay": frozenset({"look"})})
 NEVER_DONE: PromptTemplate[Any] = PromptTemplate(ns="desk", key="pay", sections=[], completion=lambda _: wrong(True))
-FILES = prompts.ReadBeforeWritePolicy(read_tools=("look",), write_tools=("pay",), find_paths=lambda _: wrong(7))
+FILES = prompts.ReadBeforeWritePolicy(read_tools=("look",), write_tools=("pay",))
 UNKNOWN = prompts.IdempotencyConfig(on_orphan="unknown")
 KEYED = prompts.IdempotencyConfig(strategy="custom", key_fn=lambda _: wrong(7))
 LOOK = Tool[None, None](name="look", description="Looks.")
@@ -371,8 +361,6 @@ LOOK = Tool[None, None](name="look", description="Looks.")
 TOOLS = (
     Mistake("a function that cannot be a tool", errors.ToolSignatureError, lambda _: decorated(pay_somehow),
             {"function": "pay_somehow"}),
-    declared("an option that `@tool` does not have", lambda _: wrong(decorated)(efect="read")(pay_by_client),
-             {"tool": "pay_by_client"}),
     tool_fault("a tool without its types", lambda _: wrong(Tool)(name="pay", description="Pays.")),
     declared("one type in the brackets", lambda _: wrong(Tool)[Order]),
     declared("parameters that are not a dataclass", lambda _: wrong(Tool)[dict, None](name="pay", description="Pays."),
@@ -400,7 +388,6 @@ TOOLS = (
     declared("a time to live without its unit", lambda _: prompts.IdempotencyConfig(ttl=wrong(5))),
     declared("a `key_fn` of two parameters", lambda _: prompts.IdempotencyConfig(strategy="custom", key_fn=wrong(pay))),
     tool_fault("`concurrent` as text", lambda _: tool(concurrent="yes")),
-    tool_fault("`accepts_overrides` as text", lambda _: tool(accepts_overrides="no")),
     tool_fault("a description with a lone surrogate", lambda _: tool(description="Pays \ud800.")),
     tool_fault("a copy with a wrong field", lambda _: replace(tool(), description="")),
 )  # fmt: skip
@@ -415,7 +402,6 @@ SECTIONS = (
     section_fault("a policy that takes note asynchronously",
                   lambda _: Section(title="Desk", policies=[wrong(LateNotes())])),
     unfit("PolicyDecision", "verdict", str, lambda _: PolicyDecision(wrong("maybe"))),
-    section_fault("`enabled` as text", lambda _: Section(title="Desk", enabled=wrong("yes"))),
     section_fault("an unknown placeholder", lambda _: MarkdownSection[Order](title="Desk", template="${colour}")),
     declared("tools that wait for each other",
              lambda _: prompts.SequentialDependencyPolicy(dependencies={"a": frozenset({"b"}), "b": frozenset({"a"})})),
@@ -511,9 +497,6 @@ RUNS = (
             lambda _: door(prompt=prompt(Section(title="Desk", tools=[tool(effect=External(apply=book))]))),
             {"store": None, "tool": "pay"}),
     unfit("ToolExecutor", "approver", bool, lambda _: door(approver=True)),
-    unfit("ToolExecutor", "approver", type(unclear), lambda _: door(approver=lambda: True)),
-    unfit("ToolExecutor", "approver", type(unclear), lambda _: door(approver=both)),
-    unfit("ToolExecutor", "approver", type(unclear), lambda _: door(approver=says_yes)),
     unfit("ToolExecutor", "approver", type, lambda _: door(approver=prompts.Approval)),
     unfit("Approval", "approved", str, lambda _: prompts.Approval(wrong("no"))),
     unfit("ToolExecutor.execute", "call", dict, lambda _: door().execute(wrong({"id": "1", "name": "pay"}))),
@@ -522,8 +505,7 @@ RUNS = (
           lambda _: door().execute_all([CALL, ToolCall(wrong(2), "pay")], reply="r")),
     unfit("ToolExecutor.execute", "call", type, lambda _: door().execute(wrong(ToolCall))),
     Mistake("a number as reply", ValueError, lambda _: door().execute(CALL, reply=wrong(7))),
-    unfit("PydanticAIAdapter", "approver", type(unclear),
-          lambda _: PydanticAIAdapter("test", approver=wrong(lambda: True))),
+    unfit("PydanticAIAdapter", "approver", str, lambda _: PydanticAIAdapter("test", approver=wrong("yes"))),
     unfit("ToolExecutor", "prompt", PromptTemplate,
           lambda _: PydanticAIAdapter("test").evaluate(wrong(prompt().template), session=Session())),
     unfit("PydanticAIAdapter.evaluate", "budget", int,
@@ -547,15 +529,11 @@ CALLS = (
             lambda _: call(asking(Till), resources=SHORT)),
     Mistake("a policy that returns `True`", errors.InvalidReturnError, lambda _: call(policy=Rule(True)),
             {"function": "policy rule", "tool": "pay", "value_type": bool}),
-    unfit("PolicyDecision.deny", "reason", int, lambda _: PolicyDecision.deny(wrong(1))),
     Mistake("an approver that returns a text", errors.InvalidReturnError,
             lambda _: call(policy=Rule(PolicyDecision.ask("sure?")), approver=unclear),
             {"function": "the approver", "tool": "pay", "value_type": str}),
     Mistake("a policy whose `on_result` returns a coroutine", errors.InvalidReturnError, lambda _: call(policy=Notes()),
             {"function": "on_result of policy rule", "tool": "pay"}),
-    Mistake("`find_paths` that returns a number", errors.InvalidReturnError,
-        lambda _: execute(tool(), LOOK, policy=FILES, resources={Filesystem: InMemoryFilesystem()}),
-            {"tool": "pay", "value_type": int}),
     Mistake("`key_fn` that returns a number", errors.InvalidReturnError,
         lambda _: execute(tool(idempotency=KEYED)),
             {"function": "key_fn", "tool": "pay", "value_type": int}),

@@ -115,8 +115,8 @@ def test_whether_a_section_is_open_may_depend_on_the_parameters() -> None:
     assert "A for Ann." in executor(by_name).text
     with pytest.raises(PromptRenderError):
         executor(section("A", starts_open=is_text))
-    with pytest.raises(PromptValidationError):
-        section("A", starts_open=lambda: True)
+    with pytest.raises(PromptRenderError):
+        executor(section("A", starts_open=lambda: True))
     with pytest.raises(PromptValidationError):
         section("A", summary=None, starts_open=True)
 

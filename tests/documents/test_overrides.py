@@ -21,14 +21,13 @@ What is different here, on purpose:
 from __future__ import annotations
 
 import json
-import logging
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from handrail import tool
-from handrail.errors import OverridesError, PromptValidationError
+from handrail.errors import OverridesError
 from handrail.prompt import MarkdownSection, Prompt, PromptTemplate, Section, template_texts
 
 BODY = "sections.intro.body"
@@ -103,17 +102,6 @@ def test_a_missing_file_changes_nothing(tmp_path: Path, caplog: pytest.LogCaptur
     assert (bound.overrides.is_missing, len(caplog.messages)) == (True, 1)
 
 
-def test_stale_and_unknown_overrides_are_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """The others of the file are applied; here the log and the report have what was left out."""
-    with caplog.at_level(logging.WARNING, "handrail.prompt"):
-        texts = {BODY: "A", "tools.gone.description": "B", TOOL: "C"}
-        tuned = made(tmp_path, texts, {**HASHES, BODY: "1" * 64})
-    report = tuned.overrides
-    assert report is not None
-    found = list(report.stale), list(report.unknown), list(report.applied), len(caplog.records)
-    assert found == ([BODY], ["tools.gone.description"], [TOOL], 2)
-
-
 @pytest.mark.parametrize(
     "content",
     [
@@ -132,13 +120,6 @@ def test_a_file_that_is_not_one_of_overrides_is_an_error(tmp_path: Path, content
     with pytest.raises(OverridesError) as caught:
         bound(tmp_path, content)
     assert caught.value.file == str(tmp_path / "welcome.json")
-
-
-def test_a_section_says_with_a_boolean_whether_it_accepts_overrides() -> None:
-    """A text would count as true."""
-    with pytest.raises(PromptValidationError) as caught:
-        MarkdownSection(title="A", template="A", accepts_overrides="no")  # type: ignore[arg-type] # the mistake
-    assert caught.value.section_path == ("a",)
 
 
 def test_a_file_with_the_texts_of_the_prompt_changes_nothing(tmp_path: Path) -> None:

@@ -138,11 +138,3 @@ def test_an_interrupted_desk_leaves_nothing_behind(tmp_path: Path, act: str, end
     assert desk.returncode == 130, told
     assert b"interrupted" in told
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.short(0)
-def test_help_explains_the_trace_and_the_exit_code() -> None:
-    """`--help` says what the words of the trace mean."""
-    words = ("committed", "replayed", "refused", "rolled back", "exit code", "--model", "--act", "--out", "--plain")
-    told = run("--help")
-    assert (told.returncode, [word for word in (*words, "--json") if word not in told.stdout]) == (0, [])

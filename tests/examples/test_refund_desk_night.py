@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.cells import cell_len
-from rich.console import Console
 
 from desk import INBOX
 from handrail import store
@@ -24,7 +22,6 @@ from night_proof import NIGHT_PROMISES, contents_of
 from payments import Payments, running_service
 from refunds import Refund
 from report import REPORT
-from rich_screen import RichScreen
 from screen import PlainScreen
 from tests.examples.demos import EXAMPLES, PROMISED, run
 
@@ -141,18 +138,6 @@ def test_a_night_begins_anew_where_another_was(tmp_path: Path) -> None:
     assert prepare(folder.path) == folder
     assert not folder.database.exists()
     assert set(contents_of(folder.files)) == {path.name for path in INBOX.iterdir()}
-
-
-@pytest.mark.parametrize("width", [80, 120])
-def test_a_life_that_nobody_ends_fits_on_a_terminal(tmp_path: Path, payments: Payments, width: int) -> None:
-    """In colours, each call is one line of the width that there is."""
-    folder = prepare(tmp_path / "night")
-    shown = io.StringIO()
-    screen = RichScreen(Console(file=shown, width=width), compact=True)
-    assert live(Life(folder.path, payments.port, None, None), screen)
-    lines = shown.getvalue().splitlines()
-    assert max(map(cell_len, lines)) <= width
-    assert sum("issue_refund" in line for line in lines) == len(ORDERS)
 
 
 def test_a_life_after_one_that_ended_well_pays_nothing_again(tmp_path: Path, payments: Payments) -> None:

@@ -3,35 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-import io
 import json
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Iterator
 from datetime import date
-from typing import Any, cast
 
 import pytest
-from rich.cells import cell_len
-from rich.console import Console
 
-import screen as screens
 from call_trace import CallTrace, Outcome, outcome_of, state_digest
-from day import scripted_model, work
 from desk import Desk, desk_prompt, inbox_files
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.runtime import Session, Step, ToolCall, ToolInvoked, ToolMessage
 from payments import PROGRAM, Payments, running_service
-from proof import DAY_PROMISES, prove
+from proof import prove
 from refunds import Refund, Rules, Supervisor
 from report import REFUNDS, REPORT
-from rich_screen import RichScreen
-from screen import Act, Screen, Verdict
 from shop import Shop
 from termination import interrupt_on_sigterm, run_interruptible
-from tests.extent import step
 
 
 class DeskAtWork:
@@ -183,51 +173,6 @@ def test_the_service_ends_when_its_caller_dies() -> None:
     assert ended.returncode == 7
 
 
-class Recording:
-    """What is told to a screen, to be told to others."""
-
-    def __init__(self) -> None:
-        self.told: list[tuple[str, tuple[Any, ...]]] = []
-
-    def __getattr__(self, name: str) -> Callable[..., None]:
-        return lambda *told: self.told.append((name, told))
-
-    def on(self, screen: Screen) -> None:
-        """Tell it to a screen."""
-        for name, told in self.told:
-            getattr(screen, name)(*told)
-
-    def lines(self, width: int, *, compact: bool = False) -> list[str]:
-        """What a terminal of that width shows."""
-        shown = io.StringIO()
-        self.on(RichScreen(Console(file=shown, width=width, highlight=False), compact=compact))
-        return shown.getvalue().splitlines()
-
-
-@pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> Recording:
-    """A day at the desk, with its beginning and its end."""
-    recording = Recording()
-    act = Act("Act 1: a day at the desk", DAY_PROMISES)
-    recording.promised([act])
-    recording.headed(act.title)
-    proof = work(scripted_model(), tmp_path_factory.mktemp("day"), cast("Screen", recording))
-    assert proof.holds
-    recording.noted("the desk is closed at 18:00:00, after 1,249.00 EUR")
-    recording.judged([Verdict(act, (*proof.findings, replace(proof.findings[1], holds=False, found="A-1001 2 times")))])
-    command = ("handrail", "ledger", "list", "--store", "sqlite:///desk.db")
-    recording.advised([screens.Step("look at all 6 refunds", command)])
-    return recording
-
-
-@pytest.mark.parametrize("compact", [False, True])
-@pytest.mark.parametrize("width", range(20, 201, step(4) * 5))
-def test_on_a_terminal_every_line_fits(told: Recording, width: int, compact: bool) -> None:
-    """At every width; only a command has words that may be wider, because it has to work as it is typed."""
-    lines = told.lines(width, compact=compact)
-    assert [line for line in lines if cell_len(line) > width and "desk.db" not in line] == []
-
-
 @pytest.fixture
 def sigterm() -> Iterator[None]:
     """SIGTERM as the desk takes it."""
@@ -275,13 +220,3 @@ def test_sigterm_that_comes_too_late_to_cancel_is_not_lost() -> None:
 
     with pytest.raises(KeyboardInterrupt):
         run_interruptible(work())
-
-
-def test_a_program_that_did_not_ask_for_it_keeps_its_sigterm() -> None:
-    """The night desk ends at once."""
-    before = signal.getsignal(signal.SIGTERM)
-
-    async def work() -> bool:
-        return signal.getsignal(signal.SIGTERM) is before
-
-    assert run_interruptible(work())

@@ -77,16 +77,6 @@ def test_sections_need_no_blank_lines(docstring: str) -> None:
         assert "number of" not in found.text
 
 
-@pytest.mark.parametrize("docstring, title", [(GOOGLE, "Args:"), (NUMPY, "Parameters"), (SPHINX, ":param")])
-def test_a_docstring_may_begin_with_its_section(docstring: str, title: str) -> None:
-    """All of it is the description, also if nothing but the section is there."""
-    section = docstring[docstring.index(title) :]
-    for text in (section, section.partition("    Note:")[0]):
-        found = description_in(text, ["order", "cents"])
-        assert found.parameters == PARAMETERS
-        assert "Note:" in text or found.text.startswith(title)
-
-
 UNREADABLE = (None, "", "Plain text: with a colon.", "Args: none of any use.")
 WITHOUT = ("Text.\n\nArgs:\n    other: of another function.", "Text.\n\nParameters\n----------\n")
 

@@ -11,8 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import handrail
-from handrail.adapters.tool_executor import ToolExecutor
 from handrail.clock import SYSTEM_CLOCK
 from handrail.errors import PromptValidationError
 from handrail.filesystem import Filesystem, InMemoryFilesystem
@@ -27,14 +25,13 @@ from handrail.prompt import (
     ToolContext,
     ToolResult,
 )
-from handrail.prompt.context import tool_context
 from handrail.prompt.disclosure import PromptRendering
 from handrail.prompt.policy import ToolSucceeded
 from handrail.prompt.section import check_policy
 from handrail.runtime import EffectLedger
 from handrail.runtime.environment import Environment
 from handrail.session import Session
-from handrail.session.calls import CallRef, ToolCall
+from handrail.session.calls import CallRef
 from handrail.testing import FakeClock
 from tests.kit import Decides, call, executor, raises, tool
 from tests.prompt.samples import lookup_tool, named_tool
@@ -115,15 +112,6 @@ def test_a_tool_waits_until_all_others_have_succeeded(wording: Wording) -> None:
     assert len(context.session[ToolSucceeded].all()) == 2
 
 
-def test_sessions_remember_for_themselves() -> None:
-    """The policy is a value; what it knows is in the session."""
-    one, other = ToolContext.of(), ToolContext.of()
-    for name in ("test", "build"):
-        succeed(DEPLOY_LAST, name, one)
-    assert decide(DEPLOY_LAST, "deploy", one).allowed
-    assert not decide(DEPLOY_LAST, "deploy", other).allowed
-
-
 def test_a_success_that_is_rolled_back_does_not_count(wording: Wording) -> None:
     """A call that fails after the policy has noted its success takes the note along."""
 
@@ -142,15 +130,6 @@ def test_a_success_that_is_rolled_back_does_not_count(wording: Wording) -> None:
     assert door.execute(call("build", id="2")).success
     assert door.execute(call("deploy", id="3")).content == wording
     assert session[ToolSucceeded].all() == (ToolSucceeded("build"),)
-
-
-def test_dependencies_are_sets_of_names(wording: Wording) -> None:
-    """A single string would be taken for its letters, so it is refused."""
-    wrong: Any = {"deploy": "test"}
-    with raises(PromptValidationError, wording):
-        SequentialDependencyPolicy(dependencies=wrong)
-    with raises(PromptValidationError, wording):
-        SequentialDependencyPolicy(dependencies={"deploy": 5})  # type: ignore[dict-item]
 
 
 @pytest.mark.parametrize(
@@ -218,44 +197,6 @@ def test_a_context_leads_to_all_that_the_run_shares() -> None:
     assert (context.heartbeat, context.deadline, context.run_context) == (heartbeat, deadline, ids)
     assert (context.adapter, context.clock, context.call_id) == ("door", SYSTEM_CLOCK, "call-1")
     assert context.resources.get(Client) is context.prompt.resources.get(Client)
-
-
-@pytest.mark.anyio
-@pytest.mark.parametrize("seconds", [None, 30])
-async def test_code_without_a_parameter_for_it_finds_the_context_of_its_call(seconds: int | None) -> None:
-    """In a handler of either kind, on whatever thread; that of the call in which it runs, if calls are nested."""
-    found: list[str | None] = []
-
-    def note() -> None:
-        context = tool_context()
-        found.append(None if context is None else context.call_id)
-
-    timeout = None if seconds is None else timedelta(seconds=seconds)
-
-    @handrail.tool(timeout=timeout)
-    def inner() -> None:
-        note()
-
-    @handrail.tool(timeout=timeout)
-    async def outer() -> None:
-        note()
-        await door.execute_async(ToolCall("inner", "inner", "{}"))
-        note()
-
-    section = Section[None](title="A", tools=[inner, outer])
-    door = ToolExecutor(prompt=Prompt(PromptTemplate(ns="t", key="t", sections=[section])), session=Session())
-    note()
-    assert (await door.execute_async(ToolCall("outer", "outer", "{}"))).success
-    note()
-    assert found == [None, "outer", "inner", "outer", None]
-
-
-def test_a_context_never_changes() -> None:
-    """A handler cannot put something else into it."""
-    context: Any = ToolContext.of()
-    for name in ("call_id", "session", "resources", "something_else"):
-        with pytest.raises(AttributeError):
-            setattr(context, name, "other")
 
 
 def test_the_filesystem_is_the_bound_one() -> None:

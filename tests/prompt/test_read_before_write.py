@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from handrail import store
 from handrail.adapters.tool_executor import ToolExecutor
-from handrail.errors import InvalidReturnError, PathEscapeError, PromptValidationError, UnboundResourceError
+from handrail.errors import PathEscapeError, PromptValidationError, UnboundResourceError
 from handrail.filesystem import FileStart, FileStat, Filesystem, InMemoryFilesystem
 from handrail.prompt import (
     FileShown,
@@ -420,12 +420,3 @@ def test_paths_of_pathlib_are_held_back_and_read(wording: Wording) -> None:
     assert decide(PathAt(Path("a.md")), context).reason == wording
     POLICY.on_result(READ, PathAt(Path("a.md")), ToolResult.ok(""), context=context)
     assert decide(PathAt(Path("a.md")), context).allowed
-
-
-@pytest.mark.parametrize("returned", [7, [7], object()], ids=["number", "list", "object"])
-def test_find_paths_that_returns_no_path_is_a_mistake_of_the_developer(returned: Any) -> None:
-    """The model is not told of it."""
-    context = ToolContext.of(resources={Filesystem: InMemoryFilesystem()})
-    with pytest.raises(InvalidReturnError) as raised:
-        ReadBeforeWritePolicy(find_paths=lambda _: returned).check(WRITE, At("a.md", ""), context=context)
-    assert (raised.value.tool, raised.value.value_type) == ("write_file", type(returned))

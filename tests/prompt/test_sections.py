@@ -20,10 +20,8 @@ from handrail.prompt import (
     Section,
     SequentialDependencyPolicy,
     ToolPolicy,
-    ToolsSection,
 )
 from handrail.prompt.section import PlaceholderText
-from handrail.session import Session
 from tests.kit import raises, refusal
 from tests.prompt.samples import Guidance, lookup_tool, named_tool
 from tests.wording import Wording
@@ -49,12 +47,6 @@ def test_other_keys_are_refused(key: object, wording: Wording) -> None:
     assert str(refused(key=key)) == wording
 
 
-def test_titles_without_letters_need_a_key(wording: Wording) -> None:
-    """Where no key can be made of the title, the error asks for one."""
-    assert str(refused(title="概要")) == wording
-    assert Section(title="概要", key="overview").key == "overview"
-
-
 @pytest.mark.parametrize("title", ["", " ", "a\nb", None, 5])
 def test_a_title_is_one_line(title: object, wording: Wording) -> None:
     """Anything else is no heading."""
@@ -76,23 +68,6 @@ def test_parameters_are_a_dataclass(wording: Wording) -> None:
     assert str(refused(OPEN["Guidance"])) == wording
 
 
-async def later(params: Guidance) -> bool:
-    """A condition that must be awaited."""
-    return True
-
-
-def of_session(session: Session) -> bool:
-    """A condition on something else."""
-    return True
-
-
-def test_other_conditions_are_refused(wording: Wording) -> None:
-    """What is neither, takes something else, or must be awaited is refused, with what would be right."""
-    told = [str(refused(OF_GUIDANCE, enabled=given)) for given in ("yes", lambda: True, of_session, later)]
-    assert told == wording
-    assert refused(OF_GUIDANCE, enabled=1).dataclass is Guidance
-
-
 def test_resources_are_held_to_their_types() -> None:
     """What the registry finds wrong is not hidden."""
     with pytest.raises(ResourceError):
@@ -109,18 +84,6 @@ def test_a_placeholder_without_a_field_is_refused_when_the_section_is_made(wordi
     assert caught.value.dataclass is Guidance
     with raises(PromptValidationError, wording):
         MarkdownSection(title="Guidance", template="Prefer ${tool}.")
-
-
-def test_a_template_is_text(wording: Wording) -> None:
-    """Anything else is refused."""
-    with raises(PromptValidationError, wording):
-        UNCHECKED(title="A", template=None)
-
-
-def test_the_description_is_held_to_the_parameters(wording: Wording) -> None:
-    """As a template is."""
-    with raises(PromptValidationError, wording):
-        ToolsSection[Guidance](title="Tools", tools=[], description="${name}")
 
 
 class Level(Enum):
@@ -268,14 +231,6 @@ def test_policies_in_reach_of_a_tool_have_names_of_their_own(wording: Wording) -
     assert str(refused_tree(of_prompt, policies=(ReadBeforeWritePolicy(),))) == wording
 
 
-def test_policies_of_one_name_may_stand_apart() -> None:
-    """Beside each other they judge different tools, and another name keeps them apart on one."""
-    one = Section(title="One", policies=[ReadBeforeWritePolicy()], tools=[named_tool("one")])
-    other = Section(title="Other", policies=[ReadBeforeWritePolicy()], tools=[named_tool("other")])
-    group = Section(title="Group", policies=[ReadBeforeWritePolicy(name="all")], children=[one, other])
-    assert len(template(group).tree[0].children) == 2
-
-
 def test_a_policy_is_asked_whether_it_makes_sense_where_it_stands(wording: Wording) -> None:
     """Tools that it names but does not reach would go unseen; the section is named."""
     apart = Section(title="Deploy", policies=[DEPLOY_LAST], tools=[named_tool("deploy")])
@@ -283,9 +238,3 @@ def test_a_policy_is_asked_whether_it_makes_sense_where_it_stands(wording: Wordi
     assert str(error) == wording
     assert error.section_path == ("deploy",)
     assert str(refused_tree(Section(title="Test"), policies=(DEPLOY_LAST,))) == wording
-
-
-def test_a_policy_of_the_prompt_reaches_every_tool() -> None:
-    """Its tools may stand in different sections."""
-    deploy, test = (Section(title=name, tools=[named_tool(name)]) for name in ("deploy", "test"))
-    assert template(deploy, test, policies=(DEPLOY_LAST,)).policies == (DEPLOY_LAST,)

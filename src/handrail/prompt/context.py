@@ -1,14 +1,15 @@
 """`ToolContext`, the second argument of a handler.
 
 A prompt has tools, a tool's handler takes a context, and a context has the prompt. To break the import cycle, the
-context has the prompt, the rendered prompt and the tools as protocols.
+context has the prompt and the rendered prompt as protocols.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.resources import CallScope, ResourceContext, ResourceRegistry
@@ -23,32 +24,7 @@ if TYPE_CHECKING:
     from handrail.session import DatabaseConnection
 
 
-# Properties in these protocols, and not attributes, which would have to be assignable; implementations such as `Tool`
-# are frozen.
-class ToolView(Protocol):
-    """A tool as handlers see it. `Tool` is one."""
-
-    @property
-    def name(self) -> str:
-        """The name by which the model calls it."""
-        ...
-
-    @property
-    def description(self) -> str:
-        """The description that the model reads."""
-        ...
-
-    @property
-    def params_type(self) -> type[Any] | None:
-        """The dataclass of its parameters, if it takes any."""
-        ...
-
-    @property
-    def result_type(self) -> type[Any] | None:
-        """The type of its result's value, if it has one."""
-        ...
-
-
+# Properties in these protocols, and not attributes, which would have to be assignable.
 class PromptView(Protocol):
     """A prompt as handlers see it. `Prompt` is one."""
 
@@ -72,58 +48,39 @@ class RenderedView(Protocol):
         ...
 
     @property
-    def tools(self) -> tuple[ToolView, ...]:
-        """The tools that the model may call, in the order of their declaration."""
+    def tools(self) -> tuple[Any, ...]:
+        """The tools that the model may call, each a `Tool`, in the order of their declaration."""
         ...
 
 
-class EnvironmentView(Protocol):
-    """The environment that the calls of one run share, as handlers see it; `runtime.environment.Environment` is one."""
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RunScope:
+    """What the calls of one run share, as handlers see it; `runtime.environment.Environment` has the rest.
 
-    @property
-    def prompt(self) -> PromptView:
-        """The prompt of the run."""
-        ...
+    Attributes:
+        prompt: the prompt of the run; its resources are `context.resources` of handlers.
+        session: the session of the run: results are stored in it, and it is rolled back.
+        adapter: what drives the run; `context.adapter` of handlers.
+        deadline: no handler starts or runs past it.
+        heartbeat: the heartbeat of `context.beat()`, if the run is watched.
+        run_context: the correlation ids of the run, for `ToolInvoked`.
+        budget_tracker: `context.budget_tracker` of handlers.
+        clock: the source of the time.
+    """
+
+    prompt: PromptView
+    session: Session
+    adapter: object = None
+    deadline: Deadline | None = None
+    heartbeat: Heartbeat | None = None
+    run_context: RunContext | None = None
+    budget_tracker: BudgetTracker | None = None
+    clock: Clock = SYSTEM_CLOCK
 
     @property
     def rendered_prompt(self) -> RenderedView | None:
         """The prompt as the model received it, if there is one."""
-        ...
-
-    @property
-    def adapter(self) -> object:
-        """The adapter that drives the run, if there is one."""
-        ...
-
-    @property
-    def session(self) -> Session:
-        """The session of the run."""
-        ...
-
-    @property
-    def deadline(self) -> Deadline | None:
-        """The moment by which the run must have ended, if there is one."""
-        ...
-
-    @property
-    def heartbeat(self) -> Heartbeat | None:
-        """The heartbeat of the run, if it is watched: a handler beats it while it is working."""
-        ...
-
-    @property
-    def run_context(self) -> RunContext | None:
-        """The correlation ids of the run, if it has any."""
-        ...
-
-    @property
-    def budget_tracker(self) -> BudgetTracker | None:
-        """The tracker of the run's tokens, if there is one."""
-        ...
-
-    @property
-    def clock(self) -> Clock:
-        """The source of the time."""
-        ...
+        return None
 
 
 class ToolContext:
@@ -143,7 +100,7 @@ class ToolContext:
 
     def __init__(  # noqa: PLR0913, PLR0917 - a value with many fields, created by the pipeline
         self,
-        environment: EnvironmentView,
+        environment: RunScope,
         resources: CallScope,
         ref: CallRef,
         idempotency_key: str | None = None,
@@ -176,10 +133,11 @@ class ToolContext:
         # Not closed here: `context.prompt.resources` is the same object, so that a test can close it.
         shared = registry.open()
         own = Session() if session is None else session
-        return ToolContext(_NoRun(own, shared, deadline, clock), shared.call_scope(), CallRef(None, call_id))
+        scope = RunScope(prompt=_NoPrompt(shared), session=own, deadline=deadline, clock=clock)
+        return ToolContext(scope, shared.call_scope(), CallRef(None, call_id))
 
     @property
-    def environment(self) -> EnvironmentView:
+    def environment(self) -> RunScope:
         """The environment that all calls of the run share."""
         return self._environment
 
@@ -337,10 +295,6 @@ def resource_for_call(resource: object, call: Transaction) -> object:
     return bound_session(resource, call)
 
 
-class _NoRun:
-    name = "no prompt"
-    rendered_prompt = adapter = heartbeat = run_context = budget_tracker = None
-
-    def __init__(self, session: Session, resources: ResourceContext, deadline: Deadline | None, clock: Clock) -> None:
-        self.session, self.resources, self.deadline, self.clock = session, resources, deadline, clock
-        self.prompt = self
+class _NoPrompt(NamedTuple):
+    resources: ResourceContext
+    name: str = "no prompt"

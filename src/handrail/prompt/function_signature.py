@@ -27,9 +27,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
 from inspect import cleandoc
-from textwrap import indent
 from types import MappingProxyType, NoneType
-from typing import Any, Final, NamedTuple, NoReturn, TypeVar, cast, get_args, get_origin
+from typing import Any, Final, NamedTuple, NoReturn, cast, get_args, get_origin
 
 from pydantic import BaseModel
 from typing_extensions import is_typeddict
@@ -80,7 +79,6 @@ _STYLES: Final[Mapping[str, str]] = {
 }
 
 _CLOSE_TITLE: Final = rf"(?im)^({_TITLE})(?:[ \t]*\n)?(?=[ \t]+\S)"
-_FLAT_SECTION: Final = rf"(?i){_TITLE}(?=\S)"
 
 
 class Description(NamedTuple):
@@ -201,8 +199,6 @@ class _Reading:
         skipped = int(self.decorated.takes_data)
         for parameter in parameters[skipped:]:
             self._parameter(parameter)
-        if len(parameters) < skipped or any(field.kind in MANY for field in parameters[:skipped]):
-            self._add("", "its first parameter is missing, which takes the arguments")
         if self.decorated.takes_data:
             for field in self.fields:
                 self._add(field.name, "the arguments come as one dict; only a context or a resource can be beside it")
@@ -210,9 +206,6 @@ class _Reading:
         params_type = self._params_type(description)
         result_type, may_return_files = self._result(read.return_annotation)
         if self.faults:
-            # Those of the function itself come first, and that of its result last.
-            places = {"": 0} | {name: place for place, name in enumerate(read.parameters, start=1)}
-            self.faults.sort(key=lambda fault: places.get(fault.parameter.lstrip("*"), len(places)))
             self.decorated.refuse(self.faults)
         fields, injected, is_async = tuple(self.fields), tuple(self.injected), inspect.iscoroutinefunction(function)
         kinds = params_type, result_type
@@ -241,7 +234,7 @@ class _Reading:
 
     def _resolve_type(self, name: str, annotation: object) -> Any:  # noqa: ANN401 - a type
         try:
-            hint = resolve_annotation(annotation, self.decorated.function, self.decorated.names)
+            return resolve_annotation(annotation, self.decorated.function, self.decorated.names)
         except UNRESOLVED as error:
             self._add(
                 name,
@@ -249,13 +242,6 @@ class _Reading:
                 "function, outside TYPE_CHECKING blocks",
             )
             return None
-        # A generic class without arguments has variables too, but they are its own, and mean any type.
-        own = () if isinstance(hint, type) else getattr(hint, "__parameters__", ())
-        if variables := [hint] if isinstance(hint, TypeVar) else own:
-            names, text = ", ".join(variable.__name__ for variable in variables), type_name(hint).replace("~", "")
-            self._add(name, f"{text} has the type variable {names}, which nothing fills; write the type itself")
-            return None
-        return hint
 
     def _annotated(self, name: str, hint: object, value: object) -> None:
         options, inner = options_around(hint)
@@ -452,9 +438,6 @@ def _arguments_dataclass(name: str, kinds: Mapping[str, Any], defaults: Mapping[
 def description_in(docstring: object, parameters: Collection[str]) -> Description:
     """The description of a function and its parameters, from a docstring."""
     text = cleandoc(docstring) if isinstance(docstring, str) else ""
-    # A section in the first line, from which all others are indented: `cleandoc` has removed that.
-    if flat := re.match(_FLAT_SECTION, text):
-        text = flat[0] + indent(text[flat.end() :], "    ")
     style = next((style for style, pattern in _STYLES.items() if re.search(pattern, text)), None)
     if style is None:
         return Description(text)

@@ -14,9 +14,9 @@ object: `tool(shop.charge)`. All faults of a function are raised at once, when i
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field, replace
-from types import FrameType, FunctionType, GenericAlias
+from types import FrameType, GenericAlias
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, ParamSpec, TypeVar, Unpack, cast, overload
 
 from handrail.errors import ParseError, PromptValidationError, SignatureFault
@@ -26,7 +26,6 @@ from handrail.prompt.tool_definition import Tool, ToolExample, ToolOptions
 from handrail.prompt.tool_result import ToolResult
 from handrail.serde import codec
 from handrail.serde.annotations import subscriptable
-from handrail.serde.formatting import nearest
 
 Q = ParamSpec("Q")
 V = TypeVar("V")
@@ -126,43 +125,19 @@ def function_tool(function: Any, options: FunctionOptions, *, around: FrameType 
     names = {} if around is None or around.f_locals is around.f_globals else around.f_locals
     place = ("", 0) if around is None else (around.f_code.co_filename, around.f_lineno)
     decorated = DecoratedFunction(function, names, place)
-    if fault := _tool_fault(function):
+    if isinstance(inspect.unwrap(function, stop=lambda inner: isinstance(inner, FunctionTool)), FunctionTool):
+        fault = "it is a tool, or a decorator around one, which would be bypassed; write @tool above all decorators"
         decorated.refuse([SignatureFault("", fault)])
     return _build_tool(function, read_signature(decorated), options)
 
 
-def _tool_fault(function: object) -> str:
-    if isinstance(function, str):
-        return f"it is a text; options have names: write @tool(name={function!r})"
-    if isinstance(function, FunctionTool):
-        return "it is a tool already; remove one of the two decorators"
-    if inspect.isfunction(function) and _is_method(function):
-        return "it is a method without its object; make a tool of that of an object: tool(shop.charge)"
-    while (function := getattr(function, "__wrapped__", None)) is not None:
-        if isinstance(function, FunctionTool):
-            return "it is a decorator around a tool, which would be bypassed; write @tool above the other decorators"
-    return ""
-
-
-def _is_method(function: FunctionType) -> bool:
-    outer = function.__qualname__.rpartition(".")[0]
-    first = next(iter(inspect.signature(function).parameters.values()), None)
-    if not outer or outer.endswith("<locals>") or first is None:
-        return False
-    return first.annotation is inspect.Parameter.empty or first.name in {"self", "cls"}
-
-
 def _build_tool(function: AnyCallable, signature: FunctionSignature, options: Mapping[str, Any]) -> Any:  # noqa: ANN401 - see the overloads of `tool`
     fields = dict(options)
-    if unknown := sorted(fields.keys() - FunctionOptions.__optional_keys__):
-        near = nearest(unknown[0], FunctionOptions.__optional_keys__)
-        cure = f"did you mean {near}?" if near else f"they are {', '.join(sorted(FunctionOptions.__optional_keys__))}."
-        raise PromptValidationError(f"tool has no option {unknown[0]!r}; {cure}", tool=signature.function.__name__)
     name = fields.pop("name", getattr(function, "__name__", ""))
     # A function without a docstring is still described by its name.
     description = fields.pop("description", signature.description.text or str(name).replace("_", " "))
-    if "examples" in fields:
-        fields["examples"] = _examples(fields["examples"], name, signature)
+    if kind := signature.params_type:
+        fields["examples"] = [_with_arguments(example, name, kind) for example in fields.get("examples", ())]
     cls = cast("Callable[..., FunctionTool[..., Any, Any]]", FunctionTool)  # checkers do not see the last fields
     return cls(
         name=name,
@@ -176,21 +151,10 @@ def _build_tool(function: AnyCallable, signature: FunctionSignature, options: Ma
     )
 
 
-def _examples(examples: object, tool_name: str, signature: FunctionSignature) -> object:
-    kind = signature.params_type
-    if kind is None or not isinstance(examples, list | tuple):
-        return examples
-    items = cast("Sequence[object]", examples)
-    return tuple(_with_arguments(example, number, tool_name, kind) for number, example in enumerate(items, start=1))
-
-
-def _with_arguments(example: Any, number: int, tool_name: str, kind: type[Any]) -> object:  # noqa: ANN401 - checked here
-    typed = cast("ToolExample[Mapping[str, object], Any]", example)
-    if not isinstance(example, ToolExample) or not isinstance(cast("object", typed.input), Mapping):
-        return typed
+def _with_arguments(example: ToolExample[Any, Any], tool_name: str, kind: type[Any]) -> ToolExample[Any, Any]:
     try:
-        return replace(typed, input=codec(kind).parse(typed.input))
+        return replace(example, input=codec(kind).parse(example.input))
     except ParseError as error:
         raise PromptValidationError(
-            f"the input of example {number} does not fit the parameters: {error}", tool=tool_name, dataclass=kind
+            f"the input of an example does not fit the parameters: {error}", tool=tool_name, dataclass=kind
         ) from error

@@ -21,14 +21,14 @@ over the values of the secrets: a reader of the store can neither guess a secret
     @tool(effect=External(not_applied_on=(httpx.ConnectError,), on_orphan="reconcile", reconcile=ask_the_bank))
     def pay(order: str) -> Receipt: ...
 
-`effect="external"` means `External()`. `Tool.reconcile`, and `on_orphan` and `lease` of an `IdempotencyConfig`, are
-short forms for the same fields.
+`effect="external"` means `External()`, with `Tool.reconcile`, and `on_orphan` and `lease` of an `IdempotencyConfig`, as
+its fields. Beside an `External(...)` they are refused.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import lru_cache, partial
 from typing import Any, Literal, NamedTuple, Never, cast, get_args
@@ -62,7 +62,6 @@ OnOtherArguments = Literal["replay", "refuse"]
 
 _OWN = "IdempotencyConfig"
 _EXTERNAL = "External"
-_LEASE = "It is how long a claim is valid without a renewal."
 # Added to the time of the store, which must stay below the year 9999 of `datetime`.
 _LONGEST = timedelta(days=36_500)
 # 48 bits: different arguments may have equal digits. `params_hash` covers all arguments, so the second call is refused
@@ -90,9 +89,6 @@ _CHOICES: Mapping[str, Sequence[object]] = {
     "on_busy": get_args(OnBusy),
     "on_other_arguments": get_args(OnOtherArguments),
 }
-
-# The default of `External.on_orphan`: equal to what a program writes, and another object, so that the two differ.
-_NOT_GIVEN = cast("OnOrphan", "".join("unknown"))
 
 
 class EffectKey(NamedTuple):
@@ -149,12 +145,9 @@ class IdempotencyConfig:
         for name, choices in _CHOICES.items():
             _check_choice(_OWN, name, getattr(self, name), choices)
         if self.ttl is not None:
-            _check_span(_OWN, "ttl", self.ttl, "Use ttl=None for results that never expire.")
-        _check_span(_OWN, "lease", self.lease, _LEASE)
+            _check_span(_OWN, "ttl", self.ttl)
+        _check_span(_OWN, "lease", self.lease)
         _check_scope(self.scope)
-        keys: Any = self.param_keys
-        if not isinstance(keys, tuple | list) or "" in keys or {*map(type, cast("Sequence[object]", keys))} - {str}:
-            refuse(f"param_keys is {keys!r}; it must be a tuple of field names, e.g. ('order_id',).")
         object.__setattr__(self, "param_keys", tuple(self.param_keys))
         if self.strategy == "params" and not self.param_keys:
             refuse("strategy='params' needs param_keys=(...), the fields that make the key, e.g. ('order_id',).")
@@ -314,19 +307,17 @@ def _check_choice(owner: str, name: str, value: object, choices: Sequence[object
         _refuse(owner, f"{name} is {value!r}; it must be one of {', '.join(map(repr, choices))}.")
 
 
-def _check_span(owner: str, name: str, span: object, hint: str) -> None:
-    if not isinstance(span, timedelta):
-        _refuse(owner, f"{name} is {span!r}; it must be a timedelta, e.g. timedelta(hours=1). {hint}")
-    if not timedelta(0) < span <= _LONGEST:
-        _refuse(owner, f"{name} is {span}; it must be more than zero and at most {_LONGEST.days} days. {hint}")
+def _check_span(owner: str, name: str, span: object) -> None:
+    if not isinstance(span, timedelta) or not timedelta(0) < span <= _LONGEST:
+        _refuse(owner, f"{name} is {span}; it must be a timedelta of more than zero and at most {_LONGEST.days} days.")
 
 
 def _check_scope(scope: object) -> None:
-    if not isinstance(scope, str) or not scope or scope != scope.strip() or "\0" in scope:
-        _refuse(_OWN, f"scope is {scope!r}; it must be a word such as 'session', 'tenant-7' or 'global'.")
-    # A declared key in this scope could equal the slot of another call.
-    if scope == _SLOT:
-        _refuse(_OWN, "scope 'call' is taken: keys that start with it are the slots of calls. Choose another word.")
+    if not isinstance(scope, str) or not scope or scope != scope.strip() or "\0" in scope or scope == _SLOT:
+        # A declared key in the scope `call` could equal the slot of another call.
+        _refuse(
+            _OWN, f"scope is {scope!r}; it must be a word such as 'session', 'tenant-7' or 'global', and not 'call'."
+        )
 
 
 def _name(kind: type[object] | None) -> str:
@@ -378,7 +369,7 @@ class External:
     """
 
     not_applied_on: tuple[type[Exception], ...] = ()
-    on_orphan: OnOrphan = _NOT_GIVEN
+    on_orphan: OnOrphan = "unknown"
     reconcile: Reconcile[Any, Any] | None = None
     reconcile_proves_absence: bool = False
     apply: ApplyEffect[Any, Any] | None = None
@@ -391,41 +382,24 @@ class External:
         object.__setattr__(self, "not_applied_on", tuple(self.not_applied_on))
         _check_choice(_EXTERNAL, "on_orphan", self.on_orphan, get_args(OnOrphan))
         _check_choice(_EXTERNAL, "repeat_unknown", self.repeat_unknown, get_args(OnRepeat))
-        if self.on_orphan == "retry" and self.reconcile is not None:
-            _reject(never_asked())
         for name in ("reconcile_proves_absence", "accept_late_result"):
-            if not isinstance(getattr(self, name), bool):
-                _reject(f"{name} is {getattr(self, name)!r}; it must be True or False.")
-        _check_span(_EXTERNAL, "lease", self.lease, _LEASE)
+            _check_choice(_EXTERNAL, name, getattr(self, name), (False, True))
+        if self.on_orphan == "retry" and self.reconcile is not None:
+            _reject(NEVER_ASKED)
+        if self.reconcile_proves_absence and self.reconcile is None:
+            _reject("reconcile_proves_absence says what None of a reconciler means; give reconcile, or leave it out.")
+        _check_span(_EXTERNAL, "lease", self.lease)
 
-    def with_short_forms(self, config: IdempotencyConfig | None, reconcile: Reconcile[Any, Any] | None) -> External:
-        """A copy, combined with `Tool.reconcile` and the `IdempotencyConfig` of a tool."""
-        own = None if self.on_orphan is _NOT_GIVEN else self.on_orphan
-        on_orphan = None if config is None else config.on_orphan
-        lease = MINUTE if config is None else config.lease
-        _check_agreement("on_orphan", own, None, on_orphan)
-        _check_agreement("lease", self.lease, MINUTE, lease)
-        _check_agreement("reconcile", self.reconcile, None, reconcile)
+    def check_alone(self, config: IdempotencyConfig | None, reconcile: Reconcile[Any, Any] | None) -> None:
+        """Refuses options of a tool that say what a field of this one says."""
+        is_short = config is not None and (config.on_orphan is not None or config.lease != MINUTE)
+        if is_short or reconcile is not None:
+            _reject("beside External(...), on_orphan, lease and reconcile are its fields; set it in one place.")
         if self.repeat_unknown == "allow" and config is not None and config.has_key:
             _reject(
                 "repeat_unknown='allow' is for a tool without a key: with idempotency=..., each call of a key is the "
                 "same effect. Leave one of the two out."
             )
-        reconcile = self.reconcile or reconcile
-        if self.reconcile_proves_absence and reconcile is None:
-            _reject("reconcile_proves_absence says what None of a reconciler means; give reconcile, or leave it out.")
-        return replace(
-            self,
-            on_orphan=own or on_orphan or self.on_orphan,
-            lease=lease if self.lease == MINUTE else self.lease,
-            reconcile=reconcile,
-        )
-
-
-def _check_agreement(name: str, own: object, default: object, short: object) -> None:
-    # A value that equals the default counts as not given: a dataclass does not record which fields were given.
-    if default not in (own, short) and own != short:
-        _reject(f"{name} is {_text(own)} here and {_text(short)} in the tool's short form; set it in one place.")
 
 
 def _check_types(kinds: object) -> None:
@@ -444,33 +418,23 @@ def _check_types(kinds: object) -> None:
             )
 
 
-def _text(value: object) -> str:
-    name = getattr(value, "__qualname__", None)
-    return name if isinstance(name, str) else repr(value)
-
-
-def never_asked(*, by_default: bool = False) -> str:
-    """The fault of a reconciler beside `on_orphan="retry"`."""
-    default = ", which is the default with effect='state'," if by_default else ""
-    return (
-        f"reconcile is never asked with on_orphan='retry'{default} because the handler is run again; write "
-        "on_orphan='reconcile', or leave reconcile out."
-    )
+NEVER_ASKED = (
+    "reconcile is never asked with on_orphan='retry', which is the default with effect='state', because the handler is "
+    "run again; write on_orphan='reconcile', or leave reconcile out."
+)
+"""The fault of a reconciler beside `on_orphan="retry"`."""
 
 
 def effect_hints(effect: Effect, *, declares_effect: bool, idempotency: IdempotencyConfig | None) -> tuple[str, ...]:
     """Likely mistakes in the declaration of an effect, as sentences for `handrail check`."""
     if idempotency is None or not idempotency.has_key or effect != "state":
         return ()
-    hints: list[str] = []
-    if not declares_effect:
-        hints.append(
-            "it has an idempotency key and does not declare its effect: write effect='external' if its calls act "
-            "outside, or effect='state' if all their changes are rolled back"
-        )
-    if idempotency.strategy == "auto":
-        hints.append(
-            "its key is computed from all arguments, so a change that is made, reverted and requested again is "
-            "answered from the ledger and not made. A state call does not need a key to run once"
-        )
-    return tuple(hints)
+    silence = (
+        "it has an idempotency key and does not declare its effect: write effect='external' if its calls act "
+        "outside, or effect='state' if all their changes are rolled back"
+    )
+    repeats = (
+        "its key is computed from all arguments, so a change that is made, reverted and requested again is "
+        "answered from the ledger and not made. A state call does not need a key to run once"
+    )
+    return (*(() if declares_effect else (silence,)), *((repeats,) if idempotency.strategy == "auto" else ()))

@@ -31,7 +31,6 @@ from handrail.prompt.tool_declaration import description_fault
 from handrail.prompt.tool_definition import Tool
 from handrail.redaction import redacted_logger
 from handrail.serde import result_codec
-from handrail.serde.formatting import nearest
 from handrail.serde.json_values import repeated_keys
 from handrail.waiting import check_blocking
 
@@ -89,14 +88,14 @@ class OverridesReport:
         is_missing: whether the file does not exist, so that no text is replaced.
         applied: the texts that are replaced, as they are now.
         stale: the overrides that were made for another text, each with the hash of the text that the code has.
-        unknown: the keys that name no text of the prompt, each with a similar key that does, or `None`.
+        unknown: the keys that name no text of the prompt.
     """
 
     file: str
     is_missing: bool
     applied: Mapping[str, str]
     stale: Mapping[str, str]
-    unknown: Mapping[str, str | None]
+    unknown: tuple[str, ...]
 
     @property
     def is_current(self) -> bool:
@@ -111,11 +110,7 @@ class OverridesReport:
             f'has: "sha256": "{sha256}"'
             for key, sha256 in self.stale.items()
         ]
-        unknown = [
-            f"{self.file}: {key} is not applied, because there is no such text"
-            + (f". Did you mean {near}?" if near else "")
-            for key, near in self.unknown.items()
-        ]
+        unknown = [f"{self.file}: {key} is not applied, because there is no such text" for key in self.unknown]
         return (*missing, *stale, *unknown)
 
 
@@ -142,12 +137,12 @@ def compare_overrides(texts: Mapping[str, PromptText], overrides: _Overrides | N
     """Compares overrides with the texts that there are, by their keys; `None` if their file does not exist."""
     applied: dict[str, str] = {}
     stale: dict[str, str] = {}
-    unknown: dict[str, str | None] = {}
+    unknown: list[str] = []
     faults: list[str] = []
     for key, override in (overrides or {}).items():
         original = texts.get(key)
         if original is None:
-            unknown[key] = nearest(key, texts)
+            unknown.append(key)
             continue
         text = plain_text("\n".join(override.text) if isinstance(override.text, list) else override.text)
         is_stale = original.sha256 != override.sha256
@@ -164,7 +159,9 @@ def compare_overrides(texts: Mapping[str, PromptText], overrides: _Overrides | N
             applied[key] = text
     if faults:
         raise OverridesError("\n".join(faults), file=file)
-    return OverridesReport(file=file, is_missing=overrides is None, applied=applied, stale=stale, unknown=unknown)
+    return OverridesReport(
+        file=file, is_missing=overrides is None, applied=applied, stale=stale, unknown=tuple(unknown)
+    )
 
 
 def apply_overrides(template: PromptTemplate[Out], path: Path) -> tuple[PromptTemplate[Out], OverridesReport]:
@@ -213,12 +210,8 @@ def described_schema(name: str, schema: dict[str, Any], texts: Mapping[str, str]
 
 def _body(section: Section[Any]) -> str | None:
     # A subclass with a `render_body` of its own may use the template or not.
-    render = type(section).render_body
-    if isinstance(section, MarkdownSection) and render is MarkdownSection.render_body:
-        return section.template
-    if isinstance(section, ToolsSection) and render is ToolsSection.render_body:
-        return section.description or ""
-    return None
+    is_own = type(section).render_body is not Section.render_body
+    return None if is_own or not isinstance(section, MarkdownSection | ToolsSection) else section.body_template()
 
 
 def _placed_with(placed: PlacedSection, texts: Mapping[str, str]) -> PlacedSection:
@@ -229,7 +222,7 @@ def _placed_with(placed: PlacedSection, texts: Mapping[str, str]) -> PlacedSecti
         "children": tuple(child.section for child in children),
     }
     if (body := texts.get(f"{key}.body")) is not None:
-        fields["text"] = PlaceholderText.parse(body, section.params_type)
+        fields["body_text"] = PlaceholderText.parse(body, section.params_type)
     if (summary := texts.get(f"{key}.summary")) is not None:
         fields |= {"summary": summary, "summary_text": PlaceholderText.parse(summary, section.params_type)}
     return placed._replace(section=_replace_fields(section, **fields), children=children)

@@ -6,16 +6,15 @@ When a policy returns `ask`, a person or a rule of the program receives an `Appr
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from types import MappingProxyType
-from typing import Any, Literal, Protocol, cast, get_args
+from typing import Any, Literal, Protocol, get_args
 
 from handrail.errors import PromptValidationError
 from handrail.errors.developer import InvalidArgumentError, check_argument
 from handrail.prompt.context import ToolContext
-from handrail.prompt.signature import calling_fault, return_fault
 from handrail.prompt.tool_definition import Tool
 from handrail.prompt.tool_result import ToolResult
 from handrail.session import Session, stored_as
@@ -64,9 +63,9 @@ class PolicyDecision:
 
         Raises:
             ValueError: the reason is blank.
-            InvalidArgumentError: it is not text.
         """
-        _check_text("reason", reason, "deny needs a reason, which says to the model what to do instead")
+        if not reason.strip():
+            raise ValueError("deny needs a reason, which says to the model what to do instead")
         return PolicyDecision("deny", reason, final)
 
     @staticmethod
@@ -75,9 +74,9 @@ class PolicyDecision:
 
         Raises:
             ValueError: the question is blank.
-            InvalidArgumentError: it is not text.
         """
-        _check_text("question", question, "ask needs the question that the person is asked")
+        if not question.strip():
+            raise ValueError("ask needs the question that the person is asked")
         return PolicyDecision("ask", question)
 
     @property
@@ -88,13 +87,6 @@ class PolicyDecision:
 
 # One object for all, because nearly every call is allowed by every policy.
 _ALLOW = PolicyDecision("allow")
-
-
-def _check_text(argument: str, text: str, fault: str) -> None:
-    function = "PolicyDecision.deny" if argument == "reason" else "PolicyDecision.ask"
-    check_argument(function, argument, text, str, "text that is not blank")
-    if not text.strip():
-        raise ValueError(fault)
 
 
 class ToolPolicy(Protocol):
@@ -220,20 +212,11 @@ def check_approver(function: str, approver: object) -> None:
     """Checks an approver; `None` means no approver.
 
     Raises:
-        InvalidArgumentError: it cannot be called with an `ApprovalRequest`, or is annotated to return a value that is
-            not an answer. A class is not an approver: its instance would count as approval.
+        InvalidArgumentError: it cannot be called, or is a class, whose instance would count as approval.
     """
-    if approver is None:
-        return
-    expected = "a function of an ApprovalRequest that returns True, False or an Approval, or None"
-    if callable(approver) and not isinstance(approver, type):
-        # The return annotation is checked too, so that a function that returns text is refused here and not at its
-        # first question.
-        fault = calling_fault(approver, (ApprovalRequest,), {}) or return_fault(approver, (bool, Approval))
-        if fault is None:
-            return
-        expected = f"{expected}; this one {fault}"
-    raise InvalidArgumentError(function=function, argument="approver", value=approver, expected=expected)
+    if approver is not None and (isinstance(approver, type) or not callable(approver)):
+        expected = "a function of an ApprovalRequest that returns True, False or an Approval, or None"
+        raise InvalidArgumentError(function=function, argument="approver", value=approver, expected=expected)
 
 
 @stored_as("handrail.tool_succeeded")
@@ -256,14 +239,14 @@ class SequentialDependencyPolicy:
             be declared in the section with the policy, or below it.
 
     Raises:
-        PromptValidationError: the dependencies are not a mapping from names to sets of names, or are circular.
+        PromptValidationError: the dependencies are circular.
     """
 
     dependencies: Mapping[str, frozenset[str]]
     name: str = "sequential_dependency"
 
     def __post_init__(self) -> None:
-        dependencies = {tool: _names(tool, needed) for tool, needed in self.dependencies.items()}
+        dependencies = {tool: frozenset(needed) for tool, needed in self.dependencies.items()}
         try:
             # Sorted: the same dependencies give the same message, whatever the order of their sets.
             TopologicalSorter({tool: sorted(dependencies[tool]) for tool in sorted(dependencies)}).prepare()
@@ -308,15 +291,6 @@ class SequentialDependencyPolicy:
             f"declare {', '.join(sorted(tool_names)) or 'no tools'}. Put the policy on a section that contains them "
             "all."
         )
-
-
-def _names(tool: str, needed: object) -> frozenset[str]:
-    # A string is iterable: `"test"` would be four tools of one letter.
-    if isinstance(needed, str) or not isinstance(needed, Iterable):
-        raise PromptValidationError(
-            f"the dependencies of {tool} are {needed!r}; write a set: {{{tool!r}: frozenset({{'test', 'build'}})}}."
-        )
-    return frozenset(cast("Iterable[str]", needed))
 
 
 def _join_names(names: list[str]) -> str:

@@ -11,7 +11,6 @@ A rendering is a pure function of the template, the parameters, and the paths of
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -285,12 +284,11 @@ def _declared_type(template: PromptTemplate[Any], value: object) -> type[Any]:
     if kind is not None:
         return kind
     names = ", ".join(annotation_name(kind) for kind in kinds)
-    is_class = isinstance(value, type)
-    text = f"the class {annotation_name(value)} itself" if is_class else f"an instance of {type(value).__name__}"
+    text, own = ("the class", value) if isinstance(value, type) else ("an instance of", type(value))
     raise PromptValidationError(
-        f"{text} was bound, but the sections of {template.name} take "
+        f"{text} {annotation_name(own)} was bound, but the sections of {template.name} take "
         f"{f'instances of {names}' if kinds else 'no parameters'}.",
-        dataclass=type(value) if dataclasses.is_dataclass(value) else None,
+        dataclass=own,
     )
 
 
@@ -342,11 +340,6 @@ class EnabledSection(NamedTuple):
     placed: PlacedSection
     numbers: tuple[int, ...]
 
-    @property
-    def is_summarized(self) -> bool:
-        """Returns whether it has a summary."""
-        return self.placed.section.summary_text is not None
-
 
 class _Rendering:
     def __init__(self, template: PromptTemplate[Any], params: BoundParams, open: AbstractSet[str] | None) -> None:
@@ -355,7 +348,7 @@ class _Rendering:
         self._params = params
         self._enabled = tuple(enabled_sections(template.tree, params))
         self.sections = tuple(
-            self._summarized(section.placed, open) for section in self._enabled if section.is_summarized
+            self._summarized(one.placed, open) for one in self._enabled if one.placed.section.summary_text is not None
         )
         self.names = SectionTools.beside({tool.name for tool, _ in template.placed_tools()})
 
@@ -427,20 +420,14 @@ def _section_params(placed: PlacedSection, params: BoundParams) -> object:
     kind = placed.section.params_type
     if kind is None or kind in params:
         return None if kind is None else params[kind]
-    # No instance was bound. The error names what it would need; a dataclass whose fields all have defaults is created.
-    needed = [
-        one.name
-        for one in dataclasses.fields(kind)
-        if one.init and one.default is dataclasses.MISSING and one.default_factory is dataclasses.MISSING
-    ]
-    if needed:
+    try:
+        return kind()  # a dataclass whose fields all have defaults need not be bound
+    except TypeError as error:
         raise PromptRenderError(
-            f"needs {kind.__name__}, and none was bound. Write prompt.bind({kind.__name__}("
-            f"{', '.join(f'{name}=...' for name in needed)})).",
+            f"needs {kind.__name__}, and none was bound. Write prompt.bind({kind.__name__}(...)): {error}",
             section_path=placed.path,
             dataclass=kind,
-        )
-    return kind()
+        ) from error
 
 
 def _describe(error: Exception) -> str:

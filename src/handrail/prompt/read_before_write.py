@@ -14,7 +14,6 @@ from typing import Any, NamedTuple, cast
 
 from handrail.errors import (
     FilesystemError,
-    InvalidReturnError,
     PathNotFoundError,
     PromptValidationError,
     UnboundResourceError,
@@ -187,7 +186,6 @@ class ReadBeforeWritePolicy:
 
         Raises:
             UnboundResourceError: no `Filesystem` is bound.
-            InvalidReturnError: `find_paths` returned a value that is neither a path nor several.
         """
         if tool.name not in self.write_tools:
             return PolicyDecision.allow()
@@ -198,7 +196,7 @@ class ReadBeforeWritePolicy:
             raise UnboundResourceError(Filesystem)
         if filesystem is None:
             return PolicyDecision.deny(f"{tool.name} cannot be judged, because there is no filesystem.")
-        paths = self._paths(tool, params)
+        paths = self._paths(params)
         # A write whose path is not known cannot be compared with what was read, so it is refused.
         if not paths:
             return PolicyDecision.deny(f"{tool.name} cannot be judged, because its arguments name no path.")
@@ -218,7 +216,7 @@ class ReadBeforeWritePolicy:
             return
         # `None` is a tool that reports nothing; an empty list reports that no file was shown.
         text = result.files_shown
-        displays = [FileShown(path) for path in self._paths(tool, params)] if text is None else text
+        displays = [FileShown(path) for path in self._paths(params)] if text is None else text
         learned = _learned(filesystem, displays, context.session[KnownFiles], is_edit=tool.name in self.edit_tools)
         if learned.files:
             remember(context.session, learned)
@@ -238,21 +236,10 @@ class ReadBeforeWritePolicy:
         filesystem = context.filesystem
         return None if filesystem is None else filesystem.filtered(self.path_filter)
 
-    def _paths(self, tool: Tool[Any, Any], params: object) -> tuple[str, ...]:
-        value = cast("object", self.find_paths(params))  # the program's function may return anything
-        if value is None:
-            return ()
-        paths: object = (value,) if isinstance(value, str | PurePath) else value
-        if not isinstance(paths, Iterable):
-            raise self._no_path(tool, value)
-        texts = [_as_text(path) for path in cast("Iterable[object]", paths)]
-        if None in texts:
-            raise self._no_path(tool, value)
-        return tuple(text for text in texts if text is not None)
-
-    def _no_path(self, tool: Tool[Any, Any], value: object) -> InvalidReturnError:
-        function, expected = f"find_paths of policy {self.name}", "a path (str or pathlib.Path), several, or None"
-        return InvalidReturnError(function=function, tool=tool.name, value=value, expected=expected)
+    def _paths(self, params: object) -> tuple[str, ...]:
+        paths = self.find_paths(params)
+        several = [paths] if isinstance(paths, str | PurePath) else paths or ()
+        return tuple(path.as_posix() if isinstance(path, PurePath) else path for path in several)
 
     def _refusal(self, tool: Tool[Any, Any], faults: Sequence[_Fault]) -> str:
         text = f"{'; '.join(f'{fault.path} {fault.why}' for fault in faults)}."
@@ -262,12 +249,6 @@ class ReadBeforeWritePolicy:
             return f"{text} Leave {hopeless} as it is."
         to_read = " and ".join(fault.to_read for fault in faults)
         return f"{text} Call {' or '.join(self.read_tools)} on {to_read} first, then {tool.name} again."
-
-
-def _as_text(path: object) -> str | None:
-    if isinstance(path, PurePath):
-        return path.as_posix()
-    return path if isinstance(path, str) else None
 
 
 class _Fault(NamedTuple):

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from inspect import isfunction, ismethod
+from inspect import isfunction
 from textwrap import dedent
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias, cast
 
@@ -33,7 +33,6 @@ from handrail.prompt.tool_definition import Tool
 from handrail.prompt.tool_result import ToolResult
 from handrail.resources import ResourceRegistry
 from handrail.serde import dump
-from handrail.serde.formatting import nearest
 
 if TYPE_CHECKING:
     from handrail.prompt.policy import ToolPolicy
@@ -92,6 +91,7 @@ class Section(Generic[ParamsT]):
     registry: ResourceRegistry = field(init=False, repr=False)
     usual_resources: ResourceRegistry = field(init=False, repr=False)
     summary_text: PlaceholderText | None = field(init=False, repr=False)
+    body_text: PlaceholderText = field(init=False, repr=False)
 
     if not TYPE_CHECKING:  # checkers know the brackets from `Generic`
         given_types: tuple[Any, ...] | None = field(default=None, repr=False)
@@ -113,20 +113,23 @@ class Section(Generic[ParamsT]):
             set_field(self, "registry", section_registry(self.resources))
             set_field(self, "usual_resources", ResourceRegistry.build({}))
             set_field(self, "summary_text", self._checked_summary())
-            for name in ("enabled", "starts_open"):
-                self._check_switch(name, getattr(self, name))
             for name in ("accepts_overrides", "untrusted"):
                 if not isinstance(flag := getattr(self, name), bool):
                     raise PromptValidationError(f"{name} is {flag!r}; write {name}=True or {name}=False.")
+            set_field(self, "body_text", PlaceholderText.parse(self.body_template(), self.params_type))
 
     @property
     def brings_tools(self) -> bool:
         """Returns whether the section itself has tools."""
         return bool(self.tools)
 
-    def render_body(self, params: ParamsT) -> str:  # noqa: ARG002 - subclasses use it
-        """The text below the heading; empty for none. `params` are the bound parameters, or `None` without any."""
+    def body_template(self) -> str:
+        """The template of the text below the heading; empty for none."""
         return ""
+
+    def render_body(self, params: ParamsT) -> str:
+        """The text below the heading; empty for none. `params` are the bound parameters, or `None` without any."""
+        return self.body_text.fill(params)
 
     def _checked_params_type(self) -> type[Any] | None:
         arguments = type_arguments(self)
@@ -150,23 +153,6 @@ class Section(Generic[ParamsT]):
             )
         return None
 
-    def _check_switch(self, name: str, switch: object) -> None:
-        if isinstance(switch, bool):
-            return
-        # Checked here with the parameter type; a rendering would report the same fault only when a run begins.
-        fault = "is neither a boolean nor a function" if not callable(switch) else None
-        if fault is None:
-            function = cast("Callable[..., object]", switch)
-            fault = calling_fault(function, (self.params_type,), {})
-            if fault is None and is_async(function):
-                fault = "is asynchronous, but prompts are rendered synchronously"
-        if fault is not None:
-            raise PromptValidationError(
-                f"{name} {fault}. Write True, False, or a function of the section's parameters: "
-                f"{name}=lambda params: ... (it is called with {annotation_name(self.params_type)}).",
-                dataclass=self.params_type,
-            )
-
 
 def checked_items(name: str, items: object, kind: type[object]) -> tuple[Any, ...]:
     """Checks that a field is a sequence of items of one kind."""
@@ -175,7 +161,8 @@ def checked_items(name: str, items: object, kind: type[object]) -> tuple[Any, ..
         raise PromptValidationError(f"{name} is of type {type(items).__name__}; write {name}=[...].")
     for item in cast("Sequence[object]", items):
         if not isinstance(item, kind):
-            raise PromptValidationError(f"{name} holds {item!r}, which is not a {kind.__name__}{_cure(item, kind)}.")
+            cure = "; write @tool above the function and its decorators" if isfunction(item) else ""
+            raise PromptValidationError(f"{name} holds {item!r}, which is not a {kind.__name__}{cure}.")
     return tuple(cast("Sequence[object]", items))
 
 
@@ -238,16 +225,10 @@ class MarkdownSection(Section[ParamsT]):
     """
 
     template: str
-    text: PlaceholderText = field(init=False, repr=False)
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        with locate_faults(section_path=(self.key,)):
-            object.__setattr__(self, "text", PlaceholderText.parse(self.template, self.params_type))
-
-    def render_body(self, params: ParamsT) -> str:
-        """The template with its placeholders replaced by the values of the parameters."""
-        return self.text.fill(params)
+    def body_template(self) -> str:
+        """The template."""
+        return self.template
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -261,17 +242,10 @@ class ToolsSection(Section[ParamsT]):
     """
 
     description: str | None = None
-    text: PlaceholderText = field(init=False, repr=False)
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        with locate_faults(section_path=(self.key,)):
-            text = PlaceholderText.parse(self.description or "", self.params_type, what="description")
-        object.__setattr__(self, "text", text)
-
-    def render_body(self, params: ParamsT) -> str:
-        """The description with its placeholders replaced by the values of the parameters."""
-        return self.text.fill(params)
+    def body_template(self) -> str:
+        """The description."""
+        return self.description or ""
 
 
 def plain_text(template: str) -> str:
@@ -324,11 +298,9 @@ def _check_name(name: str, params_type: type[object] | None) -> None:
         )
     fields = [field.name for field in dataclasses.fields(params_type)] if dataclasses.is_dataclass(params_type) else []
     if name not in fields:
-        near = nearest(name, fields)
-        hint = f" Did you mean ${{{near}}}?" if near else ""
         raise PromptValidationError(
             f"the template has the placeholder ${{{name}}}, but {annotation_name(params_type)} has no such field, only "
-            f"{', '.join(fields) or 'none at all'}.{hint}",
+            f"{', '.join(fields) or 'none at all'}.",
             dataclass=params_type,
         )
 
@@ -343,10 +315,3 @@ def _format_value(value: object) -> str:
         # Not as ASCII: escapes would cost the model several tokens for each character.
         return json.dumps(dump(cast("object", value)), ensure_ascii=False)
     return str(value)
-
-
-def _cure(item: object, kind: type[object]) -> str:
-    if kind is not Tool or not (isfunction(item) or ismethod(item)):
-        return ""
-    # Of a decorated tool the function is hidden: what is around it would be called, and not the tool.
-    return "; write @tool above its other decorators" if hasattr(item, "__wrapped__") else "; decorate it with @tool"

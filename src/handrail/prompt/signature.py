@@ -24,7 +24,6 @@ from typing import (
     Concatenate,
     Final,
     Literal,
-    NamedTuple,
     Never,
     NoReturn,
     Protocol,
@@ -96,19 +95,12 @@ _GIVEN = "type_arguments"
 _COPIED = "given_types"
 
 
-class HandlerContract(NamedTuple):
-    """The types that the callables of a tool must match; `None` for no parameters, or no value."""
-
-    params_type: Any
-    result_type: Any
-
-
 CallableRole = Literal["handler", "reconcile", "apply"]
 """The role of a callable of a tool."""
 
 
-def role_fault(role: CallableRole, function: AnyCallable, contract: HandlerContract) -> str | None:
-    """The reason why a callable cannot have a role of a tool; `None` if it can.
+def role_fault(role: CallableRole, function: AnyCallable, params_type: Any, result_type: Any) -> str | None:  # noqa: ANN401 - types
+    """The reason why a callable cannot have a role of a tool of these types, of which `None` is none; `None` if it can.
 
     | role | is called as | returns |
     |---|---|---|
@@ -117,10 +109,10 @@ def role_fault(role: CallableRole, function: AnyCallable, contract: HandlerContr
     | `apply` | `apply(params, result, *, context)` | `None`, or an awaitable |
     """
     generic: Any = ToolResult  # untyped, because the type in its brackets is a value here
-    result = generic[contract.result_type]
+    result = generic[result_type]
     more: Mapping[str, object] = {"handler": {}, "reconcile": {"key": str}, "apply": {"result": result}}[role]
     results = {"handler": (result,), "reconcile": (result, None), "apply": (None,)}[role]
-    positional = {"params": contract.params_type, **more}
+    positional = {"params": params_type, **more}
     keywords = {"context": ToolContext} if role != "reconcile" or takes_context(function) else {}
     fault = calling_fault(function, tuple(positional.values()), keywords) or return_fault(function, results)
     if fault is None:
@@ -213,8 +205,6 @@ def calling_fault(function: AnyCallable, positional: tuple[object, ...], keyword
 
 def is_async(function: AnyCallable) -> bool:
     """Returns whether the callable returns an awaitable, according to its definition or its annotation."""
-    while isinstance(function, partial):
-        function = cast("partial[object]", function).func
     # The second test is for objects with `async def __call__`.
     if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__):
         return True
@@ -309,11 +299,6 @@ class TypedAlias(GenericAlias):
         object.__setattr__(instance, _GIVEN, self.__args__)
         instance.__init__(*args, **kwargs)
         return instance
-
-    def __getitem__(self, types: Any, /) -> TypedAlias:  # noqa: ANN401 - types, in one of their many forms
-        """The alias with its type variables replaced."""
-        filled = super().__getitem__(types)
-        return TypedAlias(cast("type[Any]", filled.__origin__), filled.__args__)
 
 
 def typed_alias(cls: type[Any], types: Any, *, parameters: str) -> TypedAlias:  # noqa: ANN401 - types, in their many forms

@@ -10,29 +10,25 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING, FrozenInstanceError, dataclass, fields
 from datetime import timedelta
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, cast, get_args, get_origin
 
 from handrail.errors import DumpError, ParseError, PromptValidationError, SchemaError
 from handrail.prompt.signature import (
+    MINUTE,
     ApplyEffect,
     CallableRole,
     Effect,
-    HandlerContract,
     Reconcile,
     annotation_name,
     role_fault,
 )
 from handrail.prompt.tool_result import check_value
-from handrail.redaction import redacted_logger
 from handrail.serde import Codec, codec, stored_codec
 from handrail.serde.annotations import is_record
 from handrail.serde.json_values import escape_surrogates
 
 if TYPE_CHECKING:
     from handrail.prompt.idempotency import External, IdempotencyConfig, OnOrphan
-
-_log = redacted_logger("handrail.prompt")
 
 # What the APIs of OpenAI and Anthropic take.
 _NAME: Final = r"[A-Za-z0-9_-]{1,64}"
@@ -210,12 +206,13 @@ class Declaration(NamedTuple):
 
     def check_callables(self, handler: object, reconcile: object, apply: object) -> None:
         """Checks handler, reconcile and apply against the types."""
-        contract = HandlerContract(self.params_type, self.result_type)
         roles: Mapping[CallableRole, object] = {"handler": handler, "reconcile": reconcile, "apply": apply}
         for role, function in roles.items():
-            if function is not None and not callable(function):
+            if function is None:
+                continue
+            if not callable(function):
                 self.refuse(f"{role} is {function!r}, which cannot be called.")
-            if function is not None and (fault := role_fault(role, function, contract)) is not None:
+            if (fault := role_fault(role, function, self.params_type, self.result_type)) is not None:
                 self.refuse(fault)
 
     def check_apply(self, apply: object, *, claims: bool, concurrent: bool) -> None:
@@ -237,7 +234,7 @@ class Declaration(NamedTuple):
             on_orphan = _default_on_orphan(effect)
             return DeclaredEffect(word, effect is not None, None, on_orphan, reconcile, None, (effect, reconcile))
         with locate_faults(tool=self.name, dataclass=self.params_type):
-            return _combine_effect(self.name, effect, idempotency, reconcile)
+            return _combine_effect(effect, idempotency, reconcile)
 
     def check_effect(self, effect: DeclaredEffect, idempotency: IdempotencyConfig | None) -> None:
         """Refuses contradictory declarations of the effect."""
@@ -264,15 +261,9 @@ class Declaration(NamedTuple):
             if not is_valid(value := options[name]):
                 self.refuse(f"{name} is {value!r}; write {cure.format(name=name)}.")
 
-    def check_examples(self, examples: object, example_type: type[Any]) -> None:
+    def check_examples(self, examples: Sequence[Any]) -> None:
         """Checks every example against the types, and against the schema that the model sees."""
-        if not isinstance(examples, Sequence) or isinstance(examples, str):
-            self.refuse(f"examples is of type {type(examples).__name__}; write examples=(ToolExample(...),).")
-        for number, example in enumerate(cast("Sequence[object]", examples), start=1):
-            if not isinstance(example, example_type):
-                self.refuse(
-                    f"example {number} is {example!r}; write ToolExample(description=..., input=..., output=...)."
-                )
+        for number, example in enumerate(examples, start=1):
             self._check_example(number, example)
 
     def _check_example(self, number: int, example: Any) -> None:  # noqa: ANN401 - a ToolExample of the types just checked
@@ -283,10 +274,8 @@ class Declaration(NamedTuple):
         ):
             result = what == "output"
             if check_value(kind, value) is not None:
-                self.refuse(
-                    f"the {what} of example {number} is {value!r}; it must be {_describe_instance(kind)}.",
-                    result=result,
-                )
+                right = annotation_name(kind)
+                self.refuse(f"the {what} of example {number} is {value!r}; it must be of {right}.", result=result)
             if value is None or its_codec is None:
                 continue
             try:
@@ -307,10 +296,6 @@ def _check_description(declaration: Declaration, what: str, text: object) -> Non
         declaration.refuse(f"{what} {fault}.")
 
 
-def _describe_instance(kind: object) -> str:
-    return "None" if kind is None else f"an instance of {annotation_name(kind)}"
-
-
 def _is_span(value: object) -> bool:
     return value is None or (isinstance(value, timedelta) and value > timedelta(0))
 
@@ -323,18 +308,18 @@ def _is_flag(value: object) -> bool:
     return isinstance(value, bool)  # `"no"` would count as true
 
 
-_FLAG: Final = (_is_flag, "{name}=True or {name}=False")
-
 # The options of a tool: what is valid, and how it is written.
 _OPTIONS: Final[Mapping[str, tuple[Callable[[object], bool], str]]] = {
     "timeout": (_is_span, "a span of more than zero with its unit, timeout=timedelta(seconds=30), or None"),
     "max_result_chars": (_is_length, f"a number of characters, {MIN_RESULT_CHARS} or more"),
-    **dict.fromkeys(("concurrent", "accepts_overrides", "untrusted", "sanitizes"), _FLAG),
+    **dict.fromkeys(
+        ("concurrent", "accepts_overrides", "untrusted", "sanitizes"), (_is_flag, "{name}=True or {name}=False")
+    ),
 }
 
 
-def _combine_effect(tool: str, effect: object, config: object, reconcile: Reconcile[Any, Any] | None) -> DeclaredEffect:
-    from handrail.prompt.idempotency import External, IdempotencyConfig, never_asked  # noqa: PLC0415
+def _combine_effect(effect: object, config: object, reconcile: Reconcile[Any, Any] | None) -> DeclaredEffect:
+    from handrail.prompt.idempotency import NEVER_ASKED, External, IdempotencyConfig  # noqa: PLC0415
 
     arguments = effect, reconcile
     external = effect if isinstance(effect, External) else None
@@ -344,25 +329,15 @@ def _combine_effect(tool: str, effect: object, config: object, reconcile: Reconc
         raise PromptValidationError(f"effect is {effect!r}; it must be one of {words}, or External(...).")
     if config is not None and not isinstance(config, IdempotencyConfig):
         raise PromptValidationError(f"idempotency is {config!r}; write idempotency=True, or IdempotencyConfig(...).")
-    if word == "external":
-        # For other effects the short forms are used unchanged.
-        external = (external or External()).with_short_forms(config, reconcile)
-        reconcile = external.reconcile
     own = None if config is None else config.on_orphan
-    # A config with its own `on_orphan` states what an orphan means; the effect would only have given its default.
-    if effect is None and config is not None and own is None and config.has_key:
-        _warn_of_silence(tool)
+    if external is not None:
+        external.check_alone(config, reconcile)
+        reconcile = external.reconcile
+    elif word == "external":
+        lease = MINUTE if config is None else config.lease
+        external = External(on_orphan=own or "unknown", reconcile=reconcile, lease=lease)
     on_orphan = external.on_orphan if external is not None else own or _default_on_orphan(effect)
     if reconcile is not None and config is not None and on_orphan == "retry":
-        raise PromptValidationError(never_asked(by_default=own is None))
+        raise PromptValidationError(NEVER_ASKED)
     apply = None if external is None else external.apply
     return DeclaredEffect(cast("Effect", word), effect is not None, external, on_orphan, reconcile, apply, arguments)
-
-
-@lru_cache(maxsize=1024)
-def _warn_of_silence(tool: str) -> None:
-    _log.warning(
-        "tool %s has an idempotency key and does not declare its effect; write effect='external' if its calls act "
-        "outside, or effect='state' if all their changes are rolled back",
-        tool,
-    )

@@ -221,7 +221,7 @@ class Tool(Generic[P, R]):
         declaration.check_options({name: getattr(self, name) for name in ToolOptions.__optional_keys__})
         if self.untrusted and self.sanitizes:
             declaration.refuse("what it returns is untrusted or sanitized, not both; leave one of the options out.")
-        declaration.check_examples(self.examples, ToolExample)
+        declaration.check_examples(self.examples)
         set_field(self, "description", self.description.strip())
         set_field(self, "examples", tuple(self.examples))
         # A handler that Handrail has made is awaited if it is defined so; its annotations say nothing more.

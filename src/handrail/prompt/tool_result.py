@@ -62,11 +62,6 @@ class BinaryPart:
         return describe_file(self.media_type, len(self.data))
 
     @property
-    def is_image(self) -> bool:
-        """Returns whether it is an image."""
-        return self.media_type.startswith("image/")
-
-    @property
     def base64(self) -> str:
         """The bytes in base64, as the APIs of providers take them."""
         from base64 import b64encode  # noqa: PLC0415

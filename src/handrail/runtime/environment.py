@@ -7,9 +7,9 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.errors import DumpError, SchemaError, StoreError
 from handrail.prompt import Prompt, RenderedPrompt, Tool
+from handrail.prompt.context import RunScope
 from handrail.prompt.disclosure import PromptRendering
 from handrail.prompt.prompt import free_name
 from handrail.resources import ResourceContext
@@ -21,7 +21,6 @@ from handrail.session.persistence.stored_types import loaded_type, name_late
 from handrail.transaction import Transaction, in_call
 
 if TYPE_CHECKING:
-    from handrail.limits import BudgetTracker, Deadline, Heartbeat, RunContext
     from handrail.prompt import Approval, ApprovalRequest, Approver
     from handrail.runtime.calls import ToolMessage
     from handrail.runtime.execution import ExecutionMode
@@ -48,19 +47,12 @@ MessageHook: TypeAlias = Callable[["ToolMessage", ToolCall, CallRef, "ExecutionM
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Environment:
+class Environment(RunScope):
     """All that the calls of one run share; `begin` makes it, once for each run.
 
     Attributes:
-        prompt: the bound prompt; its resources are `context.resources` of handlers.
         rendering: the prompt as it is rendered now; the owner of its renderings.
-        session: the session of the run: results are stored in it, and it is rolled back.
-        adapter: what drives the run; `context.adapter` of handlers.
         find_ledger: finds what records effects; the ledger of a session in memory is made with its first effect.
-        deadline: no handler starts or runs past it.
-        heartbeat: the heartbeat of `context.beat()`, if it is watched.
-        run_context: the correlation ids of the run, for `ToolInvoked`.
-        budget_tracker: `context.budget_tracker` of handlers.
         approver: asked where a policy requires approval; without one, such calls are refused.
         caller_answer: the answer of the caller of the run to a call that it makes again, or `None`; it counts where the
             approver leaves the question open.
@@ -68,7 +60,6 @@ class Environment:
             `end_reply`. It has `None` where calls without a reply are those of one; else each of these is by itself.
         open_questions: the calls about which the approver is asked, or was when it was interrupted.
         records_questions: the approver itself records the questions that it leaves open.
-        clock: the source of the time.
         max_argument_bytes: the limit on the arguments of one call, as JSON in UTF-8.
         reader_name: the name of the tool that reads long results: `read_result`, or the next that is free.
         feedback: adds what the feedback providers of the prompt say; `None` if it has none.
@@ -80,20 +71,13 @@ class Environment:
 
     prompt: Prompt[Any]
     rendering: PromptRendering
-    session: Session
     reader_name: str
     find_ledger: Callable[[], EffectLedger] = field(repr=False)
-    adapter: object = None
-    deadline: Deadline | None = None
-    heartbeat: Heartbeat | None = None
-    run_context: RunContext | None = None
-    budget_tracker: BudgetTracker | None = None
     approver: Approver | None = None
     caller_answer: Callable[[ApprovalRequest], Approval | None] = lambda _: None
     reply_ends: dict[str | None, object] = field(default_factory=dict[str | None, object], repr=False)
     open_questions: set[CallRef] = field(default_factory=set[CallRef], repr=False)
     records_questions: bool = False
-    clock: Clock = SYSTEM_CLOCK
     max_argument_bytes: int = MAX_ARGUMENT_BYTES
     feedback: MessageHook | None = None
     within: Transaction | None = None

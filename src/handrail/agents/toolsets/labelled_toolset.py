@@ -466,7 +466,7 @@ class AgentTexts:
         if not self._file:
             return ()
         report = compare_overrides(self._texts, self._overrides, file=self._file)
-        warnings = (report if all_seen else replace(report, unknown={})).warnings()
+        warnings = (report if all_seen else replace(report, unknown=())).warnings()
         new = tuple(warning for warning in warnings if warning not in self._warned)
         self._warned.update(new)
         return new
