@@ -199,3 +199,5 @@ def _given_names(source: Source) -> Iterator[tuple[str, int]]:
                 yield name, node.lineno
             case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
                 yield name, node.lineno
+            case _:
+                pass
