@@ -393,7 +393,6 @@ class Evaluation:
             )
         except (MontyError, ValueError):  # endless, too large, of a class whose instance is gone; or a circle
             return _NOT_SHOWN, "repr"
-        is_json, length, start, end = answer
         if is_json:
             return str(start), "json"
         return (start if length <= most else _elide(start, end, length - most, most)), "repr"

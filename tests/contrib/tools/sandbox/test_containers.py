@@ -6,7 +6,7 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Generator, Mapping
+from collections.abc import Generator
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -17,11 +17,11 @@ import pytest
 from chaos.sandboxes import TARGETS, play
 from handrail.contrib.tools import Bubblewrap, Podman, PodmanSandboxSection, SandboxLimits, SandboxSection
 from handrail.contrib.tools.sandbox import engine as sandbox_engine
-from handrail.contrib.tools.sandbox.engine import SandboxEngine, SandboxWorkspace
+from handrail.contrib.tools.sandbox.engine import RunningSandbox, SandboxEngine, SandboxWorkspace
 from handrail.contrib.tools.sandbox.podman import OWNER_LABEL, is_dead, podman_environment, remove_left_over
 from handrail.errors import PromptValidationError, SandboxError
 from handrail.filesystem import HostFilesystem
-from handrail.process import ProcessName, own_name
+from handrail.process import own_name
 from handrail.prompt import External, ReadBeforeWritePolicy
 from tests.contrib.suites import SuiteRun
 from tests.contrib.tools.sandbox.grounds import Ground, short_limits
@@ -168,7 +168,7 @@ def test_processes_below_bubblewrap_have_limits_each(tmp_path: Path, monkeypatch
     engine = Bubblewrap(folders=(tmp_path,))
     engine.check()
     running = engine.start(workspace(tmp_path))
-    line = running.line(("true",), "notes", has_input=False)
+    line = running.line(("true",), "notes", "")
     assert line[0].endswith("/bwrap")
     assert {f"--as={1 << 25}", "--nproc=128", f"--fsize={100 << 20}", "--nofile=1024", "--core=0"} <= {*line}
     for folder in (tmp_path, libraries):
@@ -335,12 +335,10 @@ def test_podman_refusing_is_logged(files: HostFilesystem, wording: Wording, capl
 
 @dataclass(frozen=True)
 class Refusing:
-    """An engine whose sandbox starts, and runs no command; see `SandboxEngine` and `RunningSandbox`."""
+    """An engine whose sandbox starts, and runs no command; see `SandboxEngine`."""
 
     name: str = "refusing"
     reaches_network: bool = False
-    environment: Mapping[str, str] = field(default_factory=dict[str, str])
-    namespace: ProcessName | None = None
     command: tuple[str, ...] = ("/bin/sh", "-c", "echo no namespaces here >&2; exit 1")
     runs: bool = True
     closed: list[bool] = field(default_factory=list[bool])
@@ -348,17 +346,8 @@ class Refusing:
     def check(self) -> None:
         pass
 
-    def start(self, workspace: SandboxWorkspace) -> Refusing:
-        return self
-
-    def line(self, command: tuple[str, ...], folder: str, *, has_input: bool) -> tuple[str, ...]:
-        return self.command
-
-    def is_running(self) -> bool:
-        return self.runs
-
-    def close(self) -> None:
-        self.closed.append(True)
+    def start(self, workspace: SandboxWorkspace) -> RunningSandbox:
+        return RunningSandbox({}, lambda *_: self.command, None, lambda: self.runs, lambda: self.closed.append(True))
 
 
 def test_developer_can_try_a_sandbox_before_a_model_does(files: HostFilesystem, wording: Wording) -> None:

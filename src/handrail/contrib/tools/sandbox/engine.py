@@ -30,7 +30,7 @@ import shutil
 import sys
 import threading
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from datetime import timedelta
@@ -162,30 +162,23 @@ def path_inside(folder: str) -> str:
     return posixpath.normpath(f"{WORKSPACE}/{folder}")
 
 
-class RunningSandbox(Protocol):
-    """A sandbox that has been started. One command runs in it at a time."""
+@dataclass(frozen=True, slots=True)
+class RunningSandbox:
+    """A sandbox that has been started. One command runs in it at a time.
 
-    @property
-    def environment(self) -> Mapping[str, str]:
-        """The environment of the command of the host."""
-        ...
+    Attributes:
+        environment: the environment of the command of the host.
+        line: the command of the host that runs a command inside, by its folder and its input.
+        namespace: the first process of its PID namespace; `None` if each command has a namespace of its own.
+        is_running: returns whether commands can run in it.
+        close: ends it, with everything inside; idempotent.
+    """
 
-    @property
-    def namespace(self) -> ProcessName | None:
-        """The first process of its PID namespace; `None` if each command has a namespace of its own."""
-        ...
-
-    def line(self, command: tuple[str, ...], folder: str, *, has_input: bool) -> tuple[str, ...]:
-        """The command of the host that runs a command inside."""
-        ...
-
-    def is_running(self) -> bool:
-        """Returns whether commands can run in it."""
-        ...
-
-    def close(self) -> None:
-        """Ends it, with everything inside; idempotent."""
-        ...
+    environment: Mapping[str, str]
+    line: Callable[[tuple[str, ...], str, str], tuple[str, ...]]
+    namespace: ProcessName | None = None
+    is_running: Callable[[], bool] = lambda: True
+    close: Callable[[], object] = lambda: None
 
 
 @runtime_checkable
@@ -255,7 +248,7 @@ def try_sandbox(engine: SandboxEngine, workspace: SandboxWorkspace) -> None:
     """Starts a sandbox, runs a command in it that does nothing, and ends it; takes a second or two."""
     running = engine.start(workspace)
     program = Program(
-        line=running.line(_NOTHING, ".", has_input=False),
+        line=running.line(_NOTHING, ".", ""),
         folder=workspace.root,
         environment=running.environment,
         input=b"",
@@ -302,14 +295,19 @@ class Bubblewrap:
     name: str = "bubblewrap"
     reaches_network: bool = False
 
-    def start(self, workspace: SandboxWorkspace) -> RunningBubblewrap:
+    def start(self, workspace: SandboxWorkspace) -> RunningSandbox:
         """Prepares a sandbox: a process is started for each command.
 
         Raises:
             SandboxError: something is missing here.
         """
         self.check()
-        return RunningBubblewrap(tuple(self._line(workspace)), workspace)
+        start, limits = (*self._line(workspace), "--chdir"), workspace.limits
+        # Inside, because the kernel counts the processes of a user namespace apart.
+        limiting = (f"--nproc={limits.processes}", f"--as={limits.memory_bytes}", f"--fsize={limits.file_bytes}")
+        limiter = ("--", LIMITER, *limiting, f"--nofile={_MOST_FILES}", "--core=0", "--")
+        environment = {"PATH": _PROGRAM_PATH, **INSIDE, **workspace.environment}
+        return RunningSandbox(environment, lambda command, folder, _: (*start, path_inside(folder), *limiter, *command))
 
     def check(self) -> None:
         """Checks that nothing is missing here.
@@ -351,34 +349,6 @@ class Bubblewrap:
             yield from _masked(inside, is_folder=(workspace.root / os.path.relpath(inside, WORKSPACE)).is_dir())
         # Last: nothing can be mounted below it afterwards.
         yield from ("--remount-ro", "/")
-
-
-class RunningBubblewrap:
-    """A `RunningSandbox` of bubblewrap: what a command is started with."""
-
-    namespace: ProcessName | None = None
-
-    def __init__(self, line: tuple[str, ...], workspace: SandboxWorkspace) -> None:
-        self.environment: Mapping[str, str] = {"PATH": _PROGRAM_PATH, **INSIDE, **workspace.environment}
-        self._line = (*line, "--chdir")
-        self._limiting = _limiting(workspace.limits)
-
-    def line(self, command: tuple[str, ...], folder: str, *, has_input: bool) -> tuple[str, ...]:  # noqa: ARG002
-        """The command of the host that runs a command inside; see `RunningSandbox`."""
-        return (*self._line, path_inside(folder), "--", *self._limiting, *command)
-
-    def is_running(self) -> bool:
-        """Returns true: each command is started anew."""
-        return True
-
-    def close(self) -> None:
-        """Does nothing: each command has ended with its call."""
-
-
-def _limiting(limits: SandboxLimits) -> tuple[str, ...]:
-    # Inside, because the kernel counts the processes of a user namespace apart.
-    limiting = (f"--nproc={limits.processes}", f"--as={limits.memory_bytes}", f"--fsize={limits.file_bytes}")
-    return (LIMITER, *limiting, f"--nofile={_MOST_FILES}", "--core=0", "--")
 
 
 def _proc() -> Iterator[str]:
