@@ -398,10 +398,10 @@ def edit_refusal(text: str, old: str, new: str = "new\n") -> str:
     (SOURCE, "x * 3", "3 * x", SOURCE.replace("x * 3", "3 * x"), (6,)),
     ("a\nb\na\n", "a", "x\ny", "x\ny\nb\nx\ny\n", (1, 4)), ("a\n" * 12, "a", "b", "b\n" * 12, tuple(range(1, 11))),
     ("a\nb\r\nc\nd\r\n", "c", "C\nC", "a\nb\r\nC\nC\nd\r\n", (3,)),
-    ("a\nb\r\nc\nd\r\n", "b", "B\nB", "a\nB\r\nB\r\nc\nd\r\n", (2,)), ("a\nb\n", "a\r\nb", "A\r\nB", "A\nB\n", (1,)),
+    ("a\nb\r\nc\nd\r\n", "b", "B\nB", "a\nB\nB\r\nc\nd\r\n", (2,)), ("a\nb\n", "a\r\nb", "A\r\nB", "A\nB\n", (1,)),
 ])  # fmt: skip
 def test_pieces_are_replaced(text: str, old: str, new: str, after: str, lines: tuple[int, ...]) -> None:
-    """At most ten lines of the new text are told, and how many pieces; new lines end as that in which they begin."""
+    """At most ten lines of the new text are told, and how many pieces; new lines end as most lines."""
     outcome = edit(text, old, new, replace_all=True)
     assert (outcome.text, outcome.replacements, outcome.lines) == (after, text.count(with_lf(old)), lines)
 
