@@ -231,7 +231,7 @@ class AstevalSection(Section[None]):
     tools: Sequence[Tool[Any, Any]] = field(init=False)
 
     def __post_init__(self) -> None:
-        faults = [*self._faults()]
+        faults = self._faults()
         if faults:
             raise PromptValidationError("; ".join(faults), section_path=(self.key,))
         set_field = object.__setattr__

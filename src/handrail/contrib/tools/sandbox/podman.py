@@ -133,9 +133,8 @@ class Podman:
     def _check_image(self) -> None:
         if sys.platform != "linux":
             raise SandboxError(self.name, "containers are followed on Linux alone", cure="Use a machine with Linux.")
-        if not self.command or shutil.which(self.command[0]) is None:
-            program = self.command[0] if self.command else ""
-            raise SandboxError(self.name, f"the program {program!r} is not installed", cure=_INSTALL)
+        if shutil.which(self.command[0]) is None:
+            raise SandboxError(self.name, f"the program {self.command[0]!r} is not installed", cure=_INSTALL)
         # A name that begins with a dash would be an option.
         if not self.image or self.image.startswith("-"):
             raise SandboxError(self.name, f"{self.image!r} is not the name of an image", cure="Give one as image=.")

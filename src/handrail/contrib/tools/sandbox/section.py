@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
 from handrail.contrib import about, also_bound, environment_faults, example, suite_tool
 from handrail.contrib.tools.sandbox.engine import Sandbox, SandboxEngine, SandboxLimits, SandboxWorkspace, try_sandbox
@@ -111,7 +111,7 @@ class SandboxSection(Section[None]):
 
     def __post_init__(self) -> None:
         set_field = object.__setattr__
-        faults = [*self._faults()]
+        faults = self._faults()
         if faults:
             raise PromptValidationError("; ".join(faults), section_path=(self.key,))
         set_field(self, "environment", dict(self.environment))
@@ -152,31 +152,14 @@ class SandboxSection(Section[None]):
         return SandboxWorkspace(self.filesystem.root, self.limits, self.environment)
 
     def _faults(self) -> Sequence[str]:
-        faults: list[str] = []
-        filesystem, limits = cast("object", self.filesystem), cast("object", self.limits)  # whatever was given
-        if not isinstance(filesystem, HostFilesystem):
-            faults.append(
-                f"filesystem is of type {type(filesystem).__name__}; give a HostFilesystem over the workspace"
-            )
-        if not isinstance(limits, SandboxLimits):
-            faults.append(f"limits is {limits!r}; give SandboxLimits()")
-        else:
-            faults += limits.faults()
+        faults = [*self.limits.faults(), *environment_faults(self.environment)]
         try:
             exit_codes(self.commit_on)
-        except PromptValidationError as error:
+            self.engine.check()
+            if not faults:  # now, so that no call is seen to make it
+                self._workspace().git(self.engine.name)
+        except (PromptValidationError, SandboxError) as error:
             faults.append(str(error))
-        faults += environment_faults(self.environment)
-        engine = cast("object", self.engine)
-        if not isinstance(engine, SandboxEngine):
-            faults.append(f"engine is {engine!r}; give Podman(image=...) or Bubblewrap()")
-        else:
-            try:
-                engine.check()
-                if not faults:  # now, so that no call is seen to make it
-                    self._workspace().git(self.engine.name)
-            except SandboxError as error:
-                faults.append(str(error))
         return faults
 
 
