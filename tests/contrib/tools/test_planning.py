@@ -41,14 +41,6 @@ def test_model_reads_the_plan_as_it_is_after_each_call(wording: Wording) -> None
     assert run.told("planning_read_plan") == wording
 
 
-def test_finishing_every_step_completes_the_plan_and_adding_one_reopens_it(wording: Wording) -> None:
-    """What the model reads says so."""
-    run = planned()
-    run.told("planning_update_step", step_id=1, status="done")
-    assert run.told("planning_update_step", step_id=2, status="done") == wording
-    assert run.told("planning_add_step", steps=["Announce"]) == wording
-
-
 @pytest.mark.parametrize("tool, arguments", [
     ("planning_add_step", {"steps": ["Build"]}), ("planning_update_step", {"step_id": 1, "status": "done"}),
     ("planning_read_plan", {}),

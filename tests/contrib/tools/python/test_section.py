@@ -35,21 +35,6 @@ def test_guidance_says_what_there_is(wording: Wording) -> None:
     assert AstevalSection(read_first=False).render_body(None) == wording
 
 
-def test_failure_names_error_and_line(wording: Wording) -> None:
-    """And shows what was printed before."""
-    run = SuiteRun(AstevalSection())
-    code = "print('before')\ndef half(x):\n    return x / 0\n\nhalf(4)"
-    assert run.refused("evaluate_python", code=code) == wording
-    assert run.refused("evaluate_python", code="x = = 5").partition(":")[0] == wording
-
-
-def test_nothing_stays_for_the_next_call() -> None:
-    """Neither names nor values."""
-    run = SuiteRun(AstevalSection())
-    run.told("evaluate_python", code="secret = 5")
-    assert run.refused("evaluate_python", code="secret").startswith("NameError")
-
-
 def test_long_output_and_long_values_are_cut() -> None:
     """In the middle; the text says how much is left out."""
     run = SuiteRun(AstevalSection(max_output_characters=100))
