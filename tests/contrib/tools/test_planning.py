@@ -59,7 +59,7 @@ def test_call_on_another_session_keeps_its_plan_there(tool: str) -> None:
     run = SuiteRun(planning.PlanningToolsSection(session=given), session=given.child())
     arguments: dict[str, dict[str, object]] = {
         "planning_setup_plan": {"objective": "Ship it"}, "planning_add_step": {"steps": ["Build"]},
-        "planning_update_step": {"step_id": 1, "title": "Build"}, "planning_read_plan": {},
+        "planning_update_step": {"step_id": 1, "status": "done"}, "planning_read_plan": {},
     }  # fmt: skip
     run.session[planning.Plan].seed(planning.Plan("Old", "active", (planning.PlanStep(1, "Think", "pending"),)))
     run.told(tool, **arguments[tool])
