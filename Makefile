@@ -102,9 +102,8 @@ bench-compare: setup ## Compare the costs of a call with those of another commit
 removed-tests: setup ## List tests that another commit has and this tree has not, REF=main; without it, the last one
 	@$(BIN)/python -m tests.architecture.removed_tests $(or $(REF),HEAD)
 
-diagrams: setup ## Draw the diagrams of the docs from the tables of the code, and screens of the command
+diagrams: setup ## Draw the diagrams of the docs from the tables of the code
 	@PYTHONPATH=. $(BIN)/python -m tests.docs.diagrams
-	@PYTHONPATH=. $(BIN)/python -m tests.docs.terminal
 
 docs: setup ## Build the site into build/site, strictly and offline
 	@PYTHONPATH=. $(BIN)/python -m tests.docs.site

@@ -48,10 +48,10 @@ def cases() -> Generator[dict[str, Callable[[], object]]]:
         # Of their own, because a running sandbox does not say what runs in it.
         bare = _started(opened, podman, there[0]), _started(opened, bubblewrap, there[1])
         yield {
-            EXEC: _bare(bare[0].line(_TRUE, ".", has_input=False), bare[0]),
+            EXEC: _bare(bare[0].line(_TRUE, ".", ""), bare[0]),
             PODMAN: _calling(opened, podman, there[0]),
             PODMAN_START: _starting(podman, there[0]),
-            BWRAP: _bare(bare[1].line(_TRUE, ".", has_input=False), bare[1]),
+            BWRAP: _bare(bare[1].line(_TRUE, ".", ""), bare[1]),
             BUBBLEWRAP: _calling(opened, bubblewrap, there[1]),
             BUBBLEWRAP_START: _starting(bubblewrap, there[1]),
         }

@@ -25,7 +25,7 @@ EXTRAS: dict[str, frozenset[str]] = {
     "handrail.cli": frozenset({"cyclopts", "rich"}),
     "handrail.cli.agents.settings": frozenset({"cyclopts", "pydantic_ai"}),
     "handrail.cli.agents.run": frozenset({"cyclopts", "pydantic_ai"}),
-    "handrail.contrib.tools.monty": frozenset({"pydantic_monty"}),
+    "handrail.contrib.tools.python": frozenset({"pydantic_monty"}),
     "handrail.serde.document": frozenset({"ruamel"}),
     "handrail.serde.schema_codec": frozenset({"jsonschema", "referencing"}),
     "handrail.store.postgres": frozenset({"psycopg", "psycopg_pool"}),

@@ -18,7 +18,7 @@ STORED = """
     file_edited file_excerpt file_list file_moved file_removed file_written files_found files_known forked_from
     glob_files grant grep_files lines_found list_files made_agent move_file open_request open_sections plan
     postponed_call program_ended python_evaluated read_file read_plan read_result read_section remove_file
-    requested_call run_command said sanitized sent_back setup_plan shell_execute shell_executed shell_run tainted
+    requested_call run_command said sanitized sent_back setup_plan shell_execute shell_run tainted
     tool_invoked tool_succeeded update_step write_file
 """
 """The names of stored types, but for `handrail.`: they stand in databases, so none changes, and none goes."""
@@ -37,7 +37,7 @@ FACES = {
         FileExcerpt FileList FileMoved FileRemoved FileWritten FilesFound GIT_READING GlobFiles GrepFiles LinesFound
         ListFiles MoveFile Plan PlanCompleted PlanStatus PlanStep PlanningStrategy PlanningToolsSection Podman
         PodmanSandboxSection ProgramEnded ProgramProgress PythonEvaluated PythonFault READING ReadFile ReadPlan
-        RemoveFile SandboxLimits SandboxSection SetupPlan ShellExecute ShellExecuted ShellRule ShellRun
+        RemoveFile SandboxLimits SandboxSection SetupPlan ShellExecute ShellRule ShellRun
         ShellToolsSection StepStatus UpdateStep VfsLimits VfsToolsSection WriteFile""",
     "handrail.errors": """AgentDepthError AgentError AgentFileError AppliedMeanwhileError ApprovalRulesError
         BudgetExceededError CallIdReusedError CallPostponed CircularResourceError CommitInDoubtError

@@ -5,24 +5,18 @@
 | `pipeline.svg` | the table of `handrail.runtime.invoke` |
 | `effect-states.svg` | the table of `handrail.runtime.ledger.effects` |
 | `layers.svg` | the contract of `lint-imports` in `pyproject.toml` |
-| `stored-session.svg` | the tables of a new SQLite store |
 """
 
 from __future__ import annotations
 
 import re
-import sqlite3
 import textwrap
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, field
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import NamedTuple
 from xml.sax.saxutils import escape
 
-from handrail import store
 from handrail.runtime import invoke
 from handrail.runtime.ledger import effects
 from tests.architecture.sources import ROOT
@@ -222,56 +216,7 @@ def layers() -> str:
     return drawing.svg()
 
 
-def tables() -> dict[str, list[str]]:
-    """The tables of a new store with their columns."""
-    with TemporaryDirectory() as folder:
-        path = Path(folder) / "desk.db"
-        store.open(f"sqlite:///{path}").close()
-        with closing(sqlite3.connect(path)) as database:
-            names = [name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
-            return {name: [row[1] for row in database.execute(f"PRAGMA table_info({name})")] for name in sorted(names)}
-
-
-_OF_SESSIONS = ("handrail_sessions", "handrail_entries", "handrail_checkpoints")
-
-
-def stored_session() -> str:
-    """The files of a SQLite store, and its tables: those of a session, and those of the ledger and of files."""
-    found = tables()
-    others = [name for name in found if name not in _OF_SESSIONS and name.startswith("handrail_")]
-    columns = [list(_OF_SESSIONS), others[: (len(others) + 1) // 2], others[(len(others) + 1) // 2 :]]
-    heights = [sum(_height(found[name]) + 16 for name in names) for names in columns]
-    drawing = Drawing(1010, max(heights) + 130, "A session in a SQLite store")
-    drawing.text(Point(20, 28), "desk.db, with desk.db-wal and desk.db-shm", bold=True)
-    for place, names in enumerate(columns):
-        y = 50.0
-        for name in names:
-            _draw_table(drawing, Point(20 + place * 330, y), name, found[name])
-            y += _height(found[name]) + 16
-    drawing.text(Point(20, max(heights) + 80), "desk.db-holds/", bold=True)
-    drawing.text(
-        Point(140, max(heights) + 80),
-        "a file for each store that is open, locked until it is closed; nothing in it has to be kept",
-    )
-    return drawing.svg()
-
-
-def _height(columns: Sequence[str]) -> int:
-    return 34 + _LINE * len(textwrap.wrap(", ".join(columns), 44))
-
-
-def _draw_table(drawing: Drawing, at: Point, name: str, columns: Sequence[str]) -> None:
-    fill = "inside" if name in _OF_SESSIONS else "plain"
-    drawing.parts.append(
-        f'<rect x="{at.x:g}" y="{at.y:g}" width="310" height="{_height(columns)}" rx="6" fill="{_FILLS[fill]}" '
-        f'stroke="{_EDGE}"/>'
-    )
-    drawing.text(Point(at.x + 12, at.y + 20), name, bold=True)
-    for number, line in enumerate(textwrap.wrap(", ".join(columns), 44)):
-        drawing.text(Point(at.x + 12, at.y + 38 + number * _LINE), line, pale=True)
-
-
-_DRAWINGS = (pipeline, effect_states, layers, stored_session)
+_DRAWINGS = (pipeline, effect_states, layers)
 DIAGRAMS: Mapping[str, Callable[[], str]] = {f"{draw.__name__.replace('_', '-')}.svg": draw for draw in _DRAWINGS}
 
 if __name__ == "__main__":

@@ -16,8 +16,7 @@ from typing import Any
 import pytest
 from pytest_examples import CodeExample, EvalExample, find_examples
 
-import handrail.prompt
-from handrail import store, tool
+from handrail import store
 from handrail.runtime import Session
 from tests.architecture.sources import ROOT
 from tests.docs.kit import Link, read_links, unwrapped
@@ -87,22 +86,6 @@ def test_the_code_of_a_page_runs_from_top_to_bottom_and_prints_what_is_shown(
     for example in with_code()[page]:
         names = eval_example.run(example, module_globals=names)
         assert unwrapped(capsys.readouterr().out) == unwrapped(shown_below(example)), str(example)
-
-
-def test_a_decorator_that_a_sentence_names_can_be_written() -> None:
-    """`@tool(...)` in a text is accepted as it stands there, unless it leaves something out."""
-    pages = [README, *(ROOT / "docs").rglob("*.md")]
-    named = {span for page in pages for span in re.findall(r"`@(tool\([^`]*\))`", page.read_text(encoding="utf-8"))}
-    whole = {span for span in named if "..." not in span}
-    assert whole
-
-    def act(order: str) -> str:
-        """Act on an order."""
-        return order
-
-    for span in whole:
-        decorate = eval(span, {"tool": tool, **vars(handrail.prompt)})  # noqa: S307 - texts of the docs
-        assert decorate(act).name == "act", span
 
 
 def test_the_readme_runs_as_it_is_typed(wording: Wording) -> None:

@@ -113,6 +113,7 @@ def _nothing_outside(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("_nothing_outside")
 @pytest.mark.parametrize("words, kind", agent_rows(), ids=lambda value: str(value)[:40])
+@pytest.mark.short(len(agent_rows()))  # the page goes stale otherwise
 def test_an_error_of_the_page_can_be_provoked(words: str, kind: str, tmp_path: Path) -> None:
     """It is of the kind that the page says, and its message has the words."""
     found, message = provoked(words, tmp_path)

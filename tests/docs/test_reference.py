@@ -8,7 +8,6 @@ import io
 import re
 import signal
 import sys
-import tomllib
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import fields, replace
 from datetime import timedelta
@@ -431,13 +430,3 @@ def test_a_real_model_needs_what_the_readme_says(wording: Wording) -> None:
     code, printed = typed(command("handrail run notes", "openai"))
     assert (code, printed) == (2, wording)
     assert "`OPENAI_API_KEY`" in README
-
-
-def test_what_is_installed_brings_the_command_and_agents() -> None:
-    """Every extra that the README has installed is one, and it is installed above the first command."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    named = re.findall(r"pip install '(\w+)\[(.*?)\]'", README)
-    assert ("handrail", "agents,cli") in named
-    assert {extra for _, extras in named for extra in extras.split(",")} <= set(project["optional-dependencies"])
-    assert README.index("pip install 'handrail[agents,cli]'") < README.index("$ handrail")
-    assert "handrail" in project["scripts"]

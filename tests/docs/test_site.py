@@ -16,10 +16,8 @@ import pytest
 
 from tests.architecture.sources import ROOT, listed, python_sources
 from tests.architecture.test_names import FACES
-from tests.docs import terminal
 from tests.docs.diagrams import DIAGRAMS, FOLDER, changes, drawn_changes
 from tests.docs.site import DOCS, OPTIONS, build, module_page, modules, navigation, site_page, write_sources
-from tests.docs.terminal import SCREENS, draw, read_text
 from tests.extent import FULL
 
 WITHOUT_LIST = {"handrail.adapters.tool_executor", "handrail.clock", "handrail.crash_points"}
@@ -123,11 +121,3 @@ def test_a_diagram_is_drawn_from_what_there_is_and_stands_in_a_page(name: str) -
 def test_every_change_of_an_effect_is_drawn() -> None:
     """Those that remove a row are in the line below."""
     assert {change for change in changes() if change[1] != "removed"} == drawn_changes()
-
-
-@pytest.mark.parametrize("name", SCREENS)
-def test_a_screen_shows_what_the_command_prints(name: str) -> None:
-    """And stands in the page of the command. If this fails, run `make diagrams` and look at it."""
-    assert read_text((terminal.FOLDER / name).read_text(encoding="utf-8")) == read_text(draw(name))
-    page = (ROOT / "docs" / "reference" / "command-line.md").read_text(encoding="utf-8")
-    assert page.count(f"](terminal/{name})") == 1

@@ -22,27 +22,15 @@ COUNTED = TokenUsage(1, 1)  # or PydanticAI's fake model counts for itself, and 
 
 
 ARGUMENTS = {
-    "malformed": '{"text": ',
-    "array": '["a"]',
-    "unknown field": '{"text": "a", "txet": 1}',
-    "wrong type": '{"text": 7}',
-    "missing field": "{}",
-    "NaN": '{"text": NaN}',
-    "10 MB": json.dumps({"text": "x" * 10_000_000}),
-    "deep nesting": '{"text": ' + "[" * 100_000 + "]" * 100_000 + "}",
-    "escaped surrogate": '{"text": "\\ud800"}',
-    "raw surrogate": '{"text": "\ud800"}',
-    "surrogate in a key": '{"\\ud800": 1}',
-    "a key twice": '{"text": "a", "text": "b"}',
-    "null": "null",
-    "a string": '"text"',
-    "blanks": "  ",
-    "byte order mark": "\ufeff" + GOOD,
-    "two objects": GOOD + GOOD,
-    "long number": '{"text": 1' + "0" * 5_000 + "}",
-    "infinite number": '{"text": 1e999999}',
-    "endless key": json.dumps({"text": "a", "k" * 500_000: 1}),
-}
+    "malformed": '{"text": ', "array": '["a"]', "unknown field": '{"text": "a", "txet": 1}',
+    "wrong type": '{"text": 7}', "missing field": "{}", "NaN": '{"text": NaN}',
+    "10 MB": json.dumps({"text": "x" * 10_000_000}), "a string": '"text"', "blanks": "  ",
+    "deep nesting": '{"text": ' + "[" * 100_000 + "]" * 100_000 + "}", "escaped surrogate": '{"text": "\\ud800"}',
+    "raw surrogate": '{"text": "\ud800"}', "surrogate in a key": '{"\\ud800": 1}',
+    "a key twice": '{"text": "a", "text": "b"}', "null": "null", "byte order mark": "\ufeff" + GOOD,
+    "two objects": GOOD + GOOD, "long number": '{"text": 1' + "0" * 5_000 + "}",
+    "infinite number": '{"text": 1e999999}', "endless key": json.dumps({"text": "a", "k" * 500_000: 1}),
+}  # fmt: skip
 NAMES = {"unknown tool": "wriet", "surrogate in a name": "\ud800", "endless name": "write" * 1_000_000}
 ROWS = [
     *(pytest.param("write", text, Step.PARSE, id=name) for name, text in ARGUMENTS.items()),
@@ -90,19 +78,11 @@ def _deep() -> dict[str, Any]:
 
 
 OBJECTS: dict[str, Any] = {
-    "None": None,
-    "a number": 5,
-    "a list": ["a"],
-    "bytes that are no UTF-8": b'{"text": "\xff\xfe"}',
-    "bytes for text": {"text": b"abc"},
-    "NaN": {"text": float("nan")},
-    "surrogate": {"text": "\ud800"},
-    "a key that is no string": {5: "a"},
-    "an object": {"text": object()},
-    "10 MB": {"text": "x" * 10_000_000},
-    "circular": Circular(),
-    "deep nesting": _deep(),
-}
+    "None": None, "a number": 5, "a list": ["a"], "bytes that are no UTF-8": b'{"text": "\xff\xfe"}',
+    "bytes for text": {"text": b"abc"}, "NaN": {"text": float("nan")}, "surrogate": {"text": "\ud800"},
+    "a key that is no string": {5: "a"}, "an object": {"text": object()}, "10 MB": {"text": "x" * 10_000_000},
+    "circular": Circular(), "deep nesting": _deep(),
+}  # fmt: skip
 
 
 @both_ways

@@ -135,15 +135,11 @@ class LogSurface(logging.Handler):
 
 
 FORMS: Mapping[str, str] = {
-    "a URL": "postgresql://ada:{}@db.example/desk",
-    "a URL with a question mark": "postgresql://ada:x?{}@db.example/desk",
-    "a connection string": "host=db.example password={}",
-    "HTTP credentials": "Authorization: Bearer {}",
-    "a private key": "-----BEGIN PRIVATE KEY-----\n{}\n-----END PRIVATE KEY-----",
-    "a signed token": "eyJhbGciOiJub25l.{}.sig",
-    "a key of a provider": "sk-{}",
-    "a token of a forge": "ghp_{}",
-}
+    "a URL": "postgresql://ada:{}@db.example/desk", "a URL with a question mark": "postgresql://ada:x?{}@db.example/desk",
+    "a connection string": "host=db.example password={}", "HTTP credentials": "Authorization: Bearer {}",
+    "a private key": "-----BEGIN PRIVATE KEY-----\n{}\n-----END PRIVATE KEY-----", "a key of a provider": "sk-{}",
+    "a signed token": "eyJhbGciOiJub25l.{}.sig", "a token of a forge": "ghp_{}",
+}  # fmt: skip
 """Texts of exceptions in which a secret is recognized by its form."""
 
 TOOLS = """

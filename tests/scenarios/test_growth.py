@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import json
 import subprocess
@@ -13,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.architecture.sources import ROOT
-from tests.kit import Note, call
+from tests.kit import call
 from tests.scenarios.growth import Growth, world
 
 CALL_MADE = {"Transaction", "Ticket", "CallState", "EffectClaim", "Claimed", "Turn"}
@@ -47,16 +46,6 @@ def test_thousands_of_calls_leave_what_they_wrote_and_nothing_else(what: str, le
 def test_nothing_of_a_durable_call_waits_for_a_garbage_collection() -> None:
     """Where many agents wait for their store, collections take a quarter of the time: no call adds to them."""
     assert counted("durable") == {}
-
-
-def test_a_thousand_calls_in_one_reply_are_carried_out() -> None:
-    """Writers one after the other, reads beside each other, answered in the order asked."""
-    door = world()
-    asked = [call("write" if n % 10 == 0 else "look", str(n), id=str(n)) for n in range(1_000)]
-    messages = asyncio.run(door.execute_all_async(asked))
-    assert [message.call_id for message in messages] == [str(n) for n in range(1_000)]
-    assert all(message.success for message in messages)
-    assert [note.text for note in door.environment.session[Note]] == [str(n) for n in range(1_000)]
 
 
 def test_a_ledger_that_nobody_uses_any_more_is_collected() -> None:

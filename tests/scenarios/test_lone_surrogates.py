@@ -125,14 +125,11 @@ def _say(returned: object) -> Callable[[], object]:
 
 
 FOREIGN: Mapping[str, object] = {
-    "exception": ValueError(BAD),
-    "failure": ToolFailed(BAD),
-    "retry": ModelRetry(BAD),
-    "value": [BAD],
+    "exception": ValueError(BAD), "failure": ToolFailed(BAD), "retry": ModelRetry(BAD), "value": [BAD],
     "content": ToolReturn[Any]("a value", content=BAD),
     "parts of content": ToolReturn[Any]("a value", content=[BAD, TextContent(BAD, metadata=7)]),
     "metadata": ToolReturn[Any]("a value", content=["as it is"], metadata={"note": BAD}),
-}
+}  # fmt: skip
 
 
 @pytest.mark.anyio

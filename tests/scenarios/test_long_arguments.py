@@ -22,33 +22,21 @@ MOST = 4_000
 """The longest message, in characters."""
 
 LONG = {
-    "letters": "x" * MEGABYTE,
-    "words": "a long word " * (LENGTH // 12),
-    "lines": "x\n" * (LENGTH // 2),
-    "quotes": "'\"" * (LENGTH // 2),
-    "names": "ab/" * (LENGTH // 3),
-    "upwards": "../" * (LENGTH // 3),
-    "absolute": "/" + "x" * LENGTH,
-    "choices": "{a,b}" * (LENGTH // 5),
+    "letters": "x" * MEGABYTE, "words": "a long word " * (LENGTH // 12), "lines": "x\n" * (LENGTH // 2),
+    "quotes": "'\"" * (LENGTH // 2), "names": "ab/" * (LENGTH // 3), "upwards": "../" * (LENGTH // 3),
+    "absolute": "/" + "x" * LENGTH, "choices": "{a,b}" * (LENGTH // 5),
     **{f"of {mark!r}": mark * LENGTH for mark in "*[(\0\\-\u00fc\ud800\x1b"},
-    "a long path": "\x01/" + "d\x02/" * 126 + "f" * 200,
-    "a long name": "\x03" * 255,
-}
+    "a long path": "\x01/" + "d\x02/" * 126 + "f" * 200, "a long name": "\x03" * 255,
+}  # fmt: skip
 VALID: dict[str, dict[str, Any]] = {
-    "list_files": {"path": "a.md"},
-    "glob_files": {"pattern": "**", "path": "."},
-    "grep_files": {"pattern": "x", "path": ".", "files": "**"},
-    "read_file": {"path": "a.md"},
-    "write_file": {"path": "new.md", "content": "x"},
-    "edit_file": {"path": "a.md", "old": "one", "new": "two"},
-    "remove_file": {"path": "a.md"},
-    "move_file": {"path": "a.md", "new_path": "b.md"},
-    "planning_setup_plan": {"objective": "win", "initial_steps": ["begin"]},
-    "planning_add_step": {"steps": ["next"]},
+    "list_files": {"path": "a.md"}, "glob_files": {"pattern": "**", "path": "."}, "read_file": {"path": "a.md"},
+    "grep_files": {"pattern": "x", "path": ".", "files": "**"}, "write_file": {"path": "new.md", "content": "x"},
+    "edit_file": {"path": "a.md", "old": "one", "new": "two"}, "remove_file": {"path": "a.md"},
+    "move_file": {"path": "a.md", "new_path": "b.md"}, "planning_add_step": {"steps": ["next"]},
+    "planning_setup_plan": {"objective": "win", "initial_steps": ["begin"]}, "planning_read_plan": {},
     "planning_update_step": {"step_id": 1, "title": "next", "status": "done"},
-    "planning_read_plan": {},
     "shell_run": {"command": ["ls", "-l", "a.md"], "folder": ".", "input": "x"},
-}
+}  # fmt: skip
 _LETTERS = LONG["letters"]
 NUMBERS: tuple[Any, ...] = (10**4_000, -(10**4_000), 1e300)
 OTHERS = (*NUMBERS, [_LETTERS] * 2, {_LETTERS: _LETTERS}, [""] * 5_000, [*range(20)], [], {}, None)

@@ -25,12 +25,9 @@ from tests.session.faulty_stores import FaultyStore
 pytestmark = pytest.mark.anyio
 
 FAILURES = {
-    "401": ModelHTTPError(401, "m"),
-    "429": ModelHTTPError(429, "m"),
-    "500": ModelHTTPError(500, "m"),
-    "timeout": TimeoutError("no answer"),
-    "lost": ConnectionError("the connection was lost"),
-}
+    **{str(status): ModelHTTPError(status, "m") for status in (401, 429, 500)},
+    "timeout": TimeoutError("no answer"), "lost": ConnectionError("the connection was lost"),
+}  # fmt: skip
 EARLIER = ["Hello."]
 """What was asked and answered before."""
 
@@ -211,16 +208,13 @@ CALLS = [ToolCall("c1", "pay", {})]
 MEND = {"role": "user", "content": "Mend it."}
 MENDED = {"role": "assistant", "content": "Mended."}
 LOOPS: list[tuple[list[Any], list[ToolCall], bool]] = [
-    ([MEND], [], True),
-    ([{"role": "developer", "content": "You mend."}, MEND], [], True),
-    ([MENDED], [], False),
-    ([{"role": "assistant", "content": "I pay."}], CALLS, True),
+    ([MEND], [], True), ([{"role": "developer", "content": "You mend."}, MEND], [], True), ([MENDED], [], False),
+    ([{"role": "assistant", "content": "I pay."}], CALLS, True), (["a form of the program's own"], [], False),
     ([{"role": "tool", "tool_call_id": "c1", "content": "paid"}], [], True),
     ([{"type": "function_call_output", "call_id": "c1", "output": "paid"}], [], True),
     ([{"type": "reasoning"}, {"type": "message", **MENDED}], [], False),
     ([{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c1"}]}], [], True),
-    (["a form of the program's own"], [], False),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("messages, calls, unfinished", LOOPS)

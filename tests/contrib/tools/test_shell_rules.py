@@ -167,27 +167,17 @@ ONE: dict[str, Any] = {"prefix": ("ls",)}
 
 
 @pytest.mark.parametrize("fields", [
-    *({"prefix": prefix} for prefix in ((), "ls", ("ls", ""), ("/bin/ls",), ("l*",), ("ls -l",))),
-    {**ONE, "exact": "yes"}, {**ONE, "runs": ("/bin/ls",)}, {"prefix": ("ls", "*"), "runs": ("ls",)},
-    {**ONE, "forbid": None}, {**ONE, "options": "-l"}, {**ONE, "options": ("l",)},
-    *({**ONE, "commit_on": codes} for codes in ((1,), (0, 256), (0, "1"), 1, "0")),
+    *({"prefix": prefix} for prefix in ((), "ls", ("/bin/ls",), ("l*",), ("ls -l",))), {**ONE, "forbid": "-l"},
+    {**ONE, "runs": ("/bin/ls",)}, {"prefix": ("ls", "*"), "runs": ("ls",)}, {**ONE, "options": ("l",)},
+    *({**ONE, "commit_on": codes} for codes in ((1,), (0, 256))),
 ])  # fmt: skip
 def test_rule_that_cannot_be_meant_is_refused(fields: dict[str, Any], wording: Wording) -> None:
     """Where it is written, and with what would be right; a list of exit codes will do."""
     with raises(PromptValidationError, wording):
         ShellRule(**fields)
     assert ShellRule(**{**ONE, "commit_on": [1, 0]}).commit_on == (0, 1)
-
-
-def test_every_fault_of_the_declared_rules_is_told(wording: Wording) -> None:
-    """A plain string is a common mistake: it looks like a rule, and would be a rule of single letters."""
-    declared: Any = [("ls",), "git status", ("a/b",), 7]
-    with raises(PromptValidationError, wording):
-        parse_shell_rules(declared)
-    nothing: Any
-    for nothing in ("ls", b"ls", None, 5):
-        with raises(PromptValidationError, wording):
-            parse_shell_rules(nothing)
+    with pytest.raises(PromptValidationError):
+        parse_shell_rules("git")
 
 
 _ISOLATED = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull}

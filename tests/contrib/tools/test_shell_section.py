@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from handrail.adapters.tool_executor import ToolExecutor
-from handrail.contrib.tools import ProgramEnded, ShellExecuted, ShellRule, ShellToolsSection
+from handrail.contrib.tools import ProgramEnded, ShellRule, ShellToolsSection
 from handrail.contrib.tools.shell import process
 from handrail.contrib.tools.shell.process import ProgramExit, ProgramProgress
 from handrail.contrib.tools.shell.section import failure_result
@@ -301,8 +301,8 @@ def test_a_failing_program_keeps_what_it_changed_in_git_and_in_ignored_files(roo
 
 def test_a_killed_program_is_in_doubt_unless_all_that_it_does_is_rolled_back() -> None:
     """As a command in a sandbox without a network, or a program that only reads, of which no process is left."""
-    value, ended = ShellExecuted("x", ".", -9, ""), ProgramExit("timeout", -9, "", 0)
-    assert not failure_result(value, ended, "was killed", name="x", is_certain=True).success
+    value, ended = ProgramEnded("x", ".", -9, ""), ProgramExit("timeout", -9, "", 0)
+    assert not failure_result(value, ended, "was killed", is_certain=True).success
     for end, is_certain in ((ended, False), (replace(ended, left_running=1), True)):
         with pytest.raises(EffectUncertain):
-            failure_result(value, end, "was killed", name="x", is_certain=is_certain)
+            failure_result(value, end, "was killed", is_certain=is_certain)

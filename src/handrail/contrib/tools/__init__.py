@@ -18,7 +18,7 @@ from handrail.contrib.tools.planning import (
 from handrail.contrib.tools.python import AstevalSection, EvaluatePython, PythonEvaluated, PythonFault
 from handrail.contrib.tools.sandbox.engine import Bubblewrap, SandboxLimits
 from handrail.contrib.tools.sandbox.podman import Podman
-from handrail.contrib.tools.sandbox.section import PodmanSandboxSection, SandboxSection, ShellExecute, ShellExecuted
+from handrail.contrib.tools.sandbox.section import PodmanSandboxSection, SandboxSection, ShellExecute
 from handrail.contrib.tools.shell.process import ProgramProgress
 from handrail.contrib.tools.shell.rules import CHECKING, FIXING, GIT_READING, READING, ShellRule
 from handrail.contrib.tools.shell.section import ProgramEnded, ShellRun, ShellToolsSection
@@ -79,7 +79,6 @@ __all__ = [
     "SandboxSection",
     "SetupPlan",
     "ShellExecute",
-    "ShellExecuted",
     "ShellRule",
     "ShellRun",
     "ShellToolsSection",

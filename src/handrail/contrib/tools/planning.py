@@ -321,8 +321,7 @@ class PlanningToolsSection(Section[None]):
     tools: Sequence[Tool[Any, Any]] = field(init=False)
 
     def __post_init__(self) -> None:
-        suite = _tools(_Planner(self.session))
-        tools = tuple(replace(tool, accepts_overrides=self.accepts_overrides) for tool in suite)
+        tools = tuple(replace(tool, accepts_overrides=self.accepts_overrides) for tool in self._tools())
         object.__setattr__(self, "tools", tools)
         # After the assignment of `tools`, which it checks.
         Section.__post_init__(self)
@@ -331,6 +330,64 @@ class PlanningToolsSection(Section[None]):
     def render_body(self, params: None) -> str:  # noqa: ARG002 - the section has no parameters
         """The guidance; only the mindset depends on the strategy."""
         return planning_guidance(self.strategy)
+
+    def _tools(self) -> Iterator[Tool[Any, Any]]:
+        setup = SetupPlan("Publish the release", ("Write the changelog", "Build the package"))
+        more = AddStep(("Upload the package", "Announce the release"))
+        begin, finish = UpdateStep(2, status="in_progress"), UpdateStep(2, "Build the package: 0.4.0", "done")
+        yield suite_tool(
+            self._setup_plan,
+            "Begin a plan with an objective and, if known, its first steps. Replaces the plan there is.",
+            example("A plan of two steps", setup, setup),
+            name="planning_setup_plan",
+        )
+        yield suite_tool(
+            self._add_step,
+            "Append one or more steps at the end of the plan.",
+            example("Append two steps", more, more),
+            name="planning_add_step",
+        )
+        yield suite_tool(
+            self._update_step,
+            "Change the title of a step, its status (pending, in_progress or done), or both.",
+            example("Begin a step", begin, begin),
+            example("Finish a step and note its outcome", finish, finish),
+            name="planning_update_step",
+        )
+        yield suite_tool(
+            self._read_plan,
+            "Show the plan: its objective, its status, and its steps with their numbers and statuses.",
+            example("Show the plan", ReadPlan(), _PLAN),
+            name="planning_read_plan",
+            effect="read",
+        )
+
+    def _setup_plan(self, params: SetupPlan, *, context: ToolContext) -> ToolResult[SetupPlan]:
+        self._ensure_reducers(context.session)
+        # The handler applies the event to a copy first, so that a fault is reported before anything is stored, and the
+        # model sees the result. The reducers repeat it when the call has succeeded.
+        return _will_be(new_plan(params), params)
+
+    def _add_step(self, params: AddStep, *, context: ToolContext) -> ToolResult[AddStep]:
+        self._ensure_reducers(context.session)
+        return _will_be(with_added_steps(_existing(context.session[Plan]), params), params)
+
+    def _update_step(self, params: UpdateStep, *, context: ToolContext) -> ToolResult[UpdateStep]:
+        self._ensure_reducers(context.session)
+        before = _existing(context.session[Plan])
+        after = with_updated_step(before, params)
+        # An update without effect is not a fault, but the model should not take it for progress.
+        note = f"Nothing has changed: step {params.step_id} already has these values.\n" if after == before else ""
+        return _will_be(after, params, note=note)
+
+    def _read_plan(self, params: ReadPlan, *, context: ToolContext) -> ToolResult[Plan]:  # noqa: ARG002 - has no fields
+        self._ensure_reducers(context.session)
+        return ToolResult.ok(_existing(context.session[Plan]))
+
+    def _ensure_reducers(self, session: Session) -> None:
+        # A child session has slices of its own, without the reducers that the section has registered.
+        if session != self.session:
+            _register(session)
 
 
 def _register(session: Session) -> None:
@@ -362,73 +419,9 @@ def _existing(view: SliceView[Plan]) -> Plan:
     return plan
 
 
-@dataclass(frozen=True, slots=True)
-class _Planner:
-    session: Session
-
-    def setup_plan(self, params: SetupPlan, *, context: ToolContext) -> ToolResult[SetupPlan]:
-        self._ensure_reducers(context.session)
-        # The handler applies the event to a copy first, so that a fault is reported before anything is stored, and the
-        # model sees the result. The reducers repeat it when the call has succeeded.
-        return _will_be(new_plan(params), params)
-
-    def add_step(self, params: AddStep, *, context: ToolContext) -> ToolResult[AddStep]:
-        self._ensure_reducers(context.session)
-        return _will_be(with_added_steps(_existing(context.session[Plan]), params), params)
-
-    def update_step(self, params: UpdateStep, *, context: ToolContext) -> ToolResult[UpdateStep]:
-        self._ensure_reducers(context.session)
-        before = _existing(context.session[Plan])
-        after = with_updated_step(before, params)
-        # An update without effect is not a fault, but the model should not take it for progress.
-        note = f"Nothing has changed: step {params.step_id} already has these values.\n" if after == before else ""
-        return _will_be(after, params, note=note)
-
-    def read_plan(self, params: ReadPlan, *, context: ToolContext) -> ToolResult[Plan]:  # noqa: ARG002 - has no fields
-        self._ensure_reducers(context.session)
-        return ToolResult.ok(_existing(context.session[Plan]))
-
-    def _ensure_reducers(self, session: Session) -> None:
-        # A child session has slices of its own, without the reducers that the section has registered.
-        if session != self.session:
-            _register(session)
-
-
 def _will_be(plan: Plan, event: E, *, note: str = "") -> ToolResult[E]:
     # The event is for the reducers only; in the context of the model it would repeat the arguments of the call.
     return ToolResult.ok(event, f"{note}{plan.render()}", exclude_value_from_context=True)
-
-
-def _tools(planner: _Planner) -> Iterator[Tool[Any, Any]]:
-    setup = SetupPlan("Publish the release", ("Write the changelog", "Build the package"))
-    more = AddStep(("Upload the package", "Announce the release"))
-    begin, finish = UpdateStep(2, status="in_progress"), UpdateStep(2, "Build the package: 0.4.0", "done")
-    yield suite_tool(
-        planner.setup_plan,
-        "Begin a plan with an objective and, if known, its first steps. Replaces the plan there is.",
-        example("A plan of two steps", setup, setup),
-        name="planning_setup_plan",
-    )
-    yield suite_tool(
-        planner.add_step,
-        "Append one or more steps at the end of the plan.",
-        example("Append two steps", more, more),
-        name="planning_add_step",
-    )
-    yield suite_tool(
-        planner.update_step,
-        "Change the title of a step, its status (pending, in_progress or done), or both.",
-        example("Begin a step", begin, begin),
-        example("Finish a step and note its outcome", finish, finish),
-        name="planning_update_step",
-    )
-    yield suite_tool(
-        planner.read_plan,
-        "Show the plan: its objective, its status, and its steps with their numbers and statuses.",
-        example("Show the plan", ReadPlan(), _PLAN),
-        name="planning_read_plan",
-        effect="read",
-    )
 
 
 _PLAN = Plan(

@@ -1,7 +1,20 @@
 """The Python suite: one tool that evaluates small programs of a model, its handler, and the guidance for it.
 
-`handrail.contrib.tools.monty` evaluates them; it is imported with the first evaluation, because it needs the extra
-`python`.
+They are evaluated by pydantic-monty, of the extra `python`, which is imported with the first evaluation: an interpreter
+of its own, which has no access to the system that code could reach.
+
+=====================  ================================================================================================
+what code may use      what bounds it
+=====================  ================================================================================================
+time                   Monty's clock, which stands still in the functions that code calls; if Monty does not end it,
+                       its client kills its process a second later
+memory                 the allocator of Monty's process
+depth of calls         `_MOST_RECURSION`
+calls of functions     `MOST_FILE_CALLS`
+=====================  ================================================================================================
+
+Monty's client starts a process for each evaluation, and ends it; it ends with this process, too. The value is made text
+by Monty, within the same limits: a small value may have an endless text.
 
 The functions for files that code may call run in the call: inside its transaction, on its filesystem. A file that
 exists may be written to or removed only if it was read before, as `ReadBeforeWritePolicy` requires it of the file
@@ -12,14 +25,20 @@ the policy. Code is not asked about; so what approval rules would ask about is r
 from __future__ import annotations
 
 import inspect
+import os
+import signal
+import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from functools import partial
 from importlib.util import find_spec
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from handrail.contrib import about, also_bound, example, limit_faults, suite_tool, timeout_faults
+from handrail.contrib.tools.shell.process import ProgramOutput
 from handrail.contrib.tools.shell.rules import ProgramPaths
 from handrail.errors import (
     FilesystemError,
@@ -38,7 +57,7 @@ from handrail.session import stored_as
 from handrail.waiting import await_shielded, run_in_thread
 
 if TYPE_CHECKING:
-    from handrail.contrib.tools.monty import Evaluation
+    from pydantic_monty import MontyError, MontySession
 
 _log = redacted_logger("handrail")
 
@@ -65,6 +84,29 @@ MOST_FILE_CALLS = 10_000
 
 MOST_LISTED = 10_000
 """How many files and folders one call can list."""
+
+_MOST_RECURSION = 500
+_MOST_ERROR = 2_000
+_OVERTIME = "feed time limit exceeded"
+
+# Makes text of a value: JSON where that is all of the value, else its `repr`.
+_SHOW = """
+import json
+text = ""
+try:
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    if len(text) > most or json.loads(text) != value:
+        text = ""
+except Exception:
+    text = ""
+shown = text or repr(value)
+(bool(text), len(shown), shown[:most], shown[-most:])
+"""
+
+_NOT_SHOWN = "<a value that cannot be shown; print what you need of it>"
+
+ValueForm: TypeAlias = Literal["none", "json", "repr"]
+"""The form of the text of a value: nothing, because there is none; JSON; or a `repr`, which may be cut."""
 
 _TEXT = """\
 Compute with `evaluate_python`: it evaluates Python code, and shows what it prints and the value of its last line, if
@@ -131,13 +173,13 @@ class PythonEvaluated:
 
     Attributes:
         value: the value of its last line, as text; empty for none.
-        value_form: what that text is: nothing, because there is none; JSON; or a `repr`, of which something may be cut.
+        left_out: how many bytes in the middle of what it has printed are left out.
         changed: the files that it has written or removed, in the order of their paths; of code that has failed they are
             rolled back.
     """
 
     value: str = ""
-    value_form: Literal["none", "json", "repr"] = "none"
+    value_form: ValueForm = "none"
     printed: str = ""
     left_out: int = 0
     changed: tuple[str, ...] = ()
@@ -168,7 +210,7 @@ class AstevalSection(Section[None]):
             `Filesystem` that the prompt binds; so give none beside a `VfsToolsSection` over the same files.
         timeout: how long code may take, without its reading and writing; then it is stopped, and the call fails.
         memory_bytes: how much memory it may use; at least 16 MiB.
-        max_output_characters: how much of what it prints is returned, and of its value.
+        max_output_characters: how much of what it prints is returned, in bytes of UTF-8, and of its value.
         read_first: whether it must read a file before it replaces or removes it, unless the model has read it.
 
     Raises:
@@ -189,7 +231,7 @@ class AstevalSection(Section[None]):
     tools: Sequence[Tool[Any, Any]] = field(init=False)
 
     def __post_init__(self) -> None:
-        faults = [*self._faults()]
+        faults = self._faults()
         if faults:
             raise PromptValidationError("; ".join(faults), section_path=(self.key,))
         set_field = object.__setattr__
@@ -236,11 +278,8 @@ class PythonSettings:
 
     async def run(self, params: EvaluatePython, *, context: ToolContext) -> ToolResult[PythonEvaluated]:
         """Evaluates code on a thread of its own; a cancellation stops it and waits for it."""
-        from handrail.contrib.tools.monty import Evaluation, MontyLimits  # noqa: PLC0415 - needs the extra, which is there
-
         # Made before the thread starts, so that a cancellation finds it even if nothing has been started yet.
-        limits = MontyLimits(self.seconds, self.memory_bytes, self.most_characters, MOST_FILE_CALLS)
-        evaluation = Evaluation(limits)
+        evaluation = Evaluation(self)
         # The call is rolled back when this function returns, so no function for files must run after that.
         future = run_in_thread(lambda: self._carry_out(params, context, evaluation))
         return await await_shielded(future, stop=evaluation.stop)
@@ -253,18 +292,17 @@ class PythonSettings:
             )
         files = LentFiles(find_files(context) if self.files else None, context, self.read_first)
         try:
-            end = run.carry_out(params.code, files.functions() if self.files else {})
+            value = run.carry_out(params.code, files.functions() if self.files else {})
         except OSError as error:
             # The machine is at fault, which only the developer can change.
             _log.error("Python cannot be evaluated: %s", error)
             raise ToolValidationError("Python cannot be evaluated here. Do without it.") from error
         if files.failure is not None:
             raise files.failure
-        fault = None if end.fault is None else PythonFault(*end.fault)
-        value = PythonEvaluated(end.value, end.value_form, end.printed, end.left_out, files.changed, fault)
-        if fault is None:
+        value = replace(value, changed=files.changed)
+        if value.fault is None:
             return ToolResult.ok(value)
-        return ToolResult.error(f"{fault.sentence}{_UNDONE if value.changed else ''}", value)
+        return ToolResult.error(f"{value.fault.sentence}{_UNDONE if value.changed else ''}", value)
 
 
 def python_tool(settings: PythonSettings, *, accepts_overrides: bool = False) -> Tool[Any, Any]:
@@ -280,6 +318,108 @@ def python_tool(settings: PythonSettings, *, accepts_overrides: bool = False) ->
         name="evaluate_python",
         accepts_overrides=accepts_overrides,
     )
+
+
+class Evaluation:
+    """One evaluation; any thread may stop it."""
+
+    __slots__ = ("_is_stopped", "_lock", "_pid", "_settings")
+
+    def __init__(self, settings: PythonSettings) -> None:
+        self._settings = settings
+        self._lock = threading.Lock()
+        self._pid: int | None = None
+        self._is_stopped = False
+
+    def stop(self) -> None:
+        """Kills the process of Monty, or prevents its use; does not wait."""
+        with self._lock:
+            self._is_stopped = True
+            if self._pid is not None:
+                with suppress(ProcessLookupError):
+                    os.kill(self._pid, signal.SIGTERM)
+
+    def carry_out(self, code: str, functions: Mapping[str, Callable[..., object]]) -> PythonEvaluated:
+        """Evaluates code.
+
+        Raises:
+            OSError: Monty cannot be started.
+        """
+        from pydantic_monty import Monty, MontyError, ResourceLimits  # noqa: PLC0415 - of the extra
+
+        output = ProgramOutput(self._settings.most_characters)
+        limits = ResourceLimits(
+            max_feed_duration_secs=self._settings.seconds,
+            max_memory=self._settings.memory_bytes,
+            max_recursion_depth=_MOST_RECURSION,
+            max_suspensions=MOST_FILE_CALLS,
+        )
+        form: ValueForm = "none"
+        value, fault = "", None
+        with ExitStack() as stack:
+            try:
+                pool = stack.enter_context(Monty(min_processes=0, max_processes=1))
+                checkout = pool.checkout(script_name="code", limits=limits, os_policy={"sleep": "zero"})
+                session = stack.enter_context(checkout)
+            except (MontyError, RuntimeError) as error:
+                raise OSError(str(error)) from error
+            stack.callback(self._set_pid, None)
+            self._set_pid(session.worker_pid)
+            if self._is_stopped:
+                return PythonEvaluated(fault=PythonFault("SystemError", "it was stopped"))
+            try:
+                show = partial(_add_text, output)
+                found: object = session.feed_run(code, external_lookup=dict(functions), print_callback=show)
+                value, form = self._show(session, found)
+            except MontyError as error:
+                fault = self._fault(error)
+        return PythonEvaluated(value, form, output.text(), output.left_out, fault=fault)
+
+    def _set_pid(self, pid: int | None) -> None:
+        # Under the lock: a stop must not kill what another process is by then.
+        with self._lock:
+            self._pid = pid
+
+    def _show(self, session: MontySession, value: object) -> tuple[str, ValueForm]:
+        from pydantic_monty import MontyError  # noqa: PLC0415 - of the extra
+
+        if value is None:
+            return "", "none"
+        most = self._settings.most_characters
+        inputs = {"value": value, "most": most}
+        try:
+            is_json, length, start, end = session.feed_run(
+                _SHOW, inputs=inputs, print_callback=lambda _stream, _text: None
+            )
+        except (MontyError, ValueError):  # endless, too large, of a class whose instance is gone; or a circle
+            return _NOT_SHOWN, "repr"
+        if is_json:
+            return str(start), "json"
+        return (start if length <= most else _elide(start, end, length - most, most)), "repr"
+
+    def _fault(self, error: MontyError) -> PythonFault:
+        from pydantic_monty import MontyCrashedError, MontyRuntimeError, MontySyntaxError  # noqa: PLC0415 - of the extra
+
+        overtime = PythonFault("TimeoutError", f"it has taken more than {self._settings.seconds:g} s and was stopped")
+        if isinstance(error, MontyCrashedError):
+            return overtime if error.timed_out else PythonFault("SystemError", f"the interpreter has ended: {error}")
+        kind, message, line = type(error).__name__, str(error), None
+        if isinstance(error, MontyRuntimeError | MontySyntaxError):
+            kind, _, message = error.display("type-msg").partition(": ")
+            if kind == "TimeoutError" and message.startswith(_OVERTIME):
+                return overtime
+            line = next((frame.line for frame in reversed(error.traceback())), None)
+        over = len(message) - _MOST_ERROR
+        return PythonFault(kind, message if over <= 0 else _elide(message, message, over, _MOST_ERROR), line)
+
+
+def _add_text(output: ProgramOutput, _stream: str, text: str) -> None:
+    output.add(text.encode("utf-8", "replace"))
+
+
+def _elide(start: str, end: str, left_out: int, most: int) -> str:
+    half = most // 2
+    return f"{start[:half]}[... {left_out:,} characters left out ...]{end[-(most - half) :]}"
 
 
 class _RefusedError(Exception):

@@ -7,20 +7,20 @@ import resource
 import signal
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from handrail.contrib.tools import PythonFault
-from handrail.contrib.tools.monty import Evaluation, MontyFault, MontyLimits, MontyOutcome, Printed
-from handrail.contrib.tools.python import MOST_FILE_CALLS
+from handrail.contrib.tools import PythonEvaluated, PythonFault
+from handrail.contrib.tools.python import MOST_FILE_CALLS, Evaluation, PythonSettings
 from handrail.programs import Process, descendants, running
 from tests.extent import some
 from tests.wording import Wording
 
 MIB = 1 << 20
-LIMITS = MontyLimits(0.3, 64 * MIB, 100, MOST_FILE_CALLS)
+LIMITS = PythonSettings(64 * MIB, 0.3, 100)
 
 TOO_LONG = (
     "while True:\n    pass", "sum(range(10**12))", "x = 10**100000\nfor _ in range(100):\n    x *= x",
@@ -31,17 +31,11 @@ TOO_LARGE = (
     "import itertools\nlist(itertools.product(range(100), repeat=5))",
 )  # fmt: skip
 TOO_DEEP = ("def f(n):\n    return f(n + 1)\nf(0)", "f = lambda g: g(g)\nf(f)")
-QUICK = (
-    "import re\nre.match('(a+)+$', 'a' * 60 + 'b')",
-    "import re\nre.match('(a|aa)+$', 'a' * 60 + 'b')",
-    "import re\nre.search('^(([a-z])+.)+[A-Z]([a-z])+$', 'a' * 100)",
-)
-"""Patterns that take others an age."""
 
 
-def evaluate(code: str, limits: MontyLimits = LIMITS, **functions: Callable[..., object]) -> MontyOutcome:
+def evaluate(code: str, limits: PythonSettings = LIMITS, **functions: Callable[..., object]) -> PythonEvaluated:
     """The result of code, evaluated in another thread."""
-    results = list[MontyOutcome]()
+    results = list[PythonEvaluated]()
     evaluation = Evaluation(limits)
     thread = threading.Thread(target=lambda: results.append(evaluation.carry_out(code, functions)))
     thread.start()
@@ -73,16 +67,9 @@ def test_code_that_exceeds_a_limit_is_stopped() -> None:
         for code in some(codes, len(codes) // 2 + 1):
             # Of what grows slowly the time may be over first.
             assert kind_of_fault(code) in {kind, "TimeoutError", "OverflowError"}, code
-    assert evaluate("1 + 1") == MontyOutcome("2", "json")
+    assert evaluate("1 + 1") == PythonEvaluated("2", "json")
     assert own_peak() < before + 64 * MIB
     assert children_of_monty() == set()
-
-
-@pytest.mark.parametrize("code", QUICK)
-@pytest.mark.short(1)
-def test_regular_expressions_do_not_blow_up(code: str) -> None:
-    """They take linear time."""
-    assert evaluate(code).fault is None
 
 
 VALUES: tuple[tuple[str, str, str], ...] = (
@@ -97,7 +84,7 @@ VALUES: tuple[tuple[str, str, str], ...] = (
 def test_value_is_json_where_that_is_all_of_it() -> None:
     """Else a model and a program would read another value."""
     for code, text, form in VALUES:
-        assert evaluate(code) == MontyOutcome(text, form), code  # type: ignore[arg-type]  # a form of the table
+        assert evaluate(code) == PythonEvaluated(text, form), code  # type: ignore[arg-type]  # a form of the table
 
 
 ENDLESS = (
@@ -110,7 +97,7 @@ def test_value_without_a_text_is_not_shown(wording: Wording) -> None:
     """One whose text is endless though it is small, or has too many digits; the code has succeeded."""
     before = own_peak()
     for code in ENDLESS:
-        assert evaluate(code) == MontyOutcome(wording, "repr"), code
+        assert evaluate(code) == PythonEvaluated(wording, "repr"), code
     assert own_peak() < before + 64 * MIB
 
 
@@ -126,7 +113,7 @@ def test_calls_of_functions_are_bounded() -> None:
     """Each takes time of the agent; code cannot catch that."""
     calls = list[int]()
     code = "while True:\n    try:\n        note()\n    except BaseException:\n        pass"
-    fault = evaluate(code, LIMITS._replace(seconds=30), note=lambda: calls.append(1)).fault
+    fault = evaluate(code, replace(LIMITS, seconds=30), note=lambda: calls.append(1)).fault
     assert fault is not None
     assert fault.type == "RuntimeError"
     assert len(calls) <= MOST_FILE_CALLS
@@ -135,8 +122,8 @@ def test_calls_of_functions_are_bounded() -> None:
 @pytest.mark.parametrize("stop", ["before", "while it runs"])
 def test_evaluation_is_stopped_by_another_thread(stop: str) -> None:
     """At once, also in the middle of a loop; stopping again, and after the end, is no harm."""
-    evaluation = Evaluation(LIMITS._replace(seconds=600))
-    began, results = threading.Event(), list[MontyOutcome]()
+    evaluation = Evaluation(replace(LIMITS, seconds=600))
+    began, results = threading.Event(), list[PythonEvaluated]()
     if stop == "before":
         evaluation.stop()
     code = "began()\nwhile True:\n    pass"
@@ -148,7 +135,7 @@ def test_evaluation_is_stopped_by_another_thread(stop: str) -> None:
     thread.join()
     evaluation.stop()
     (result,) = results
-    assert isinstance(result.fault, MontyFault)
+    assert isinstance(result.fault, PythonFault)
     assert result.fault.type == "SystemError"
     assert children_of_monty() == set()
 
@@ -173,15 +160,3 @@ def test_interpreter_that_ends_is_a_fault_of_the_code() -> None:
 def test_fault_is_one_sentence(fault: PythonFault, wording: Wording) -> None:
     """With the line, if it is known."""
     assert fault.sentence == wording
-
-
-def test_printed_text_is_kept_from_its_beginning_and_its_end(wording: Wording) -> None:
-    """However it comes; what is between is counted."""
-    text = "".join(chr(97 + number % 26) for number in range(1000))
-    for size in (1, 7, 1000):
-        printed = Printed(100)
-        for start in range(0, 1000, size):
-            printed.write(text[start : start + size])
-        assert printed.left_out == 900
-        first, said, last = printed.text().split("\n")
-        assert (first, said, last) == (text[:50], wording, text[-50:])

@@ -19,7 +19,7 @@ from handrail.errors import DuplicateBindingError, FilesystemError, PromptValida
 from handrail.filesystem import Filesystem, HostFilesystem, InMemoryFilesystem, PathFilter
 from handrail.filesystem.path_filters import excluding
 from handrail.prompt import Prompt, PromptTemplate
-from handrail.runtime import Session, ToolCall, ToolInvoked
+from handrail.runtime import Session, ToolCall
 from tests.contrib.suites import SuiteRun
 from tests.kit import raises
 from tests.wording import Wording
@@ -33,33 +33,6 @@ def test_guidance_says_what_there_is(wording: Wording) -> None:
     small = AstevalSection(files=False, timeout=timedelta(seconds=2.5), memory_bytes=MEMORY)
     assert small.render_body(None) == wording
     assert AstevalSection(read_first=False).render_body(None) == wording
-
-
-def test_result_is_typed_and_recorded(wording: Wording) -> None:
-    """The tool changes state: it is rolled back, and needs no ledger."""
-    run = SuiteRun(AstevalSection())
-    assert run.told("evaluate_python", code="print('hi')\n[1, 2]") == wording
-    event = run.session[ToolInvoked].latest()
-    assert event is not None
-    assert isinstance(event.result, object)
-    assert run.session[PythonEvaluated].latest() == PythonEvaluated("[1, 2]", "json", "hi\n")
-    (tool,) = AstevalSection().tools
-    assert (tool.name, tool.effect) == ("evaluate_python", "state")
-
-
-def test_failure_names_error_and_line(wording: Wording) -> None:
-    """And shows what was printed before."""
-    run = SuiteRun(AstevalSection())
-    code = "print('before')\ndef half(x):\n    return x / 0\n\nhalf(4)"
-    assert run.refused("evaluate_python", code=code) == wording
-    assert run.refused("evaluate_python", code="x = = 5").partition(":")[0] == wording
-
-
-def test_nothing_stays_for_the_next_call() -> None:
-    """Neither names nor values."""
-    run = SuiteRun(AstevalSection())
-    run.told("evaluate_python", code="secret = 5")
-    assert run.refused("evaluate_python", code="secret").startswith("NameError")
 
 
 def test_long_output_and_long_values_are_cut() -> None:

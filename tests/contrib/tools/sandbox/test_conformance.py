@@ -108,7 +108,7 @@ def test_sandbox_keeps_the_host_away(where: Where, tmp_path: Path, monkeypatch: 
         found = ground.told(look)
         assert PRIVATE not in found
         assert "eth" not in found
-        assert ground.told("id -u") == "1000"
+        assert ground.told("id -u") == "1000\n"
     with Ground("host", tmp_path) as ground:
         assert PRIVATE in ground.told(look)
 

@@ -83,7 +83,7 @@ def test_attack_on_the_machine_is_bounded(ground: Ground, name: str) -> None:
     assert not message.success or name in {"temporary files", "memory", "large file"}, message.content
     if not message.success:
         assert ground.picture() == before
-    assert ground.told("rm -f f; echo next") == "next"
+    assert ground.told("rm -f f; echo next") == "next\n"
     assert ground.picture() == before
     processes = ground.told("set -- /proc/[0-9]*; echo $#")
     assert int(processes) < 8, message.content

@@ -48,19 +48,6 @@ def test_part_of_a_file_is_enough_to_edit_it_and_not_to_replace_or_remove_it(wor
     assert filesystem.read_text("a.md") == TEN_LINES.replace("line 9", "line nine")
 
 
-@pytest.mark.parametrize("tool, arguments", [("write_file", {"content": ""}), ("remove_file", {})])
-def test_reads_that_cover_a_file_show_it_whole(tool: str, arguments: dict[str, object], wording: Wording) -> None:
-    """From its start on, overlapping or not."""
-    run = SuiteRun(VfsToolsSection(InMemoryFilesystem({"a.md": TEN_LINES})))
-    run.told("read_file", path="a.md", offset=8)
-    assert run.refused(tool, path="a.md", **arguments) == wording
-    run.told("read_file", path="a.md", limit=3)
-    assert run.refused(tool, path="a.md", **arguments) == wording
-    run.told("read_file", path="a.md", offset=3, limit=5)
-    run.told("read_file", path="a.md", offset=8)
-    run.told(tool, path="a.md", **arguments)
-
-
 def test_line_that_is_shown_in_parts_is_shown_when_all_of_them_are() -> None:
     """What fits in no single result is read by its columns."""
     section = VfsToolsSection(InMemoryFilesystem({"a.md": "first\nabcdefgh\nlast"}), limits=VfsLimits(characters=6))
@@ -82,16 +69,6 @@ def test_file_that_was_described_and_not_shown_is_not_known(wording: Wording) ->
         assert run.refused("remove_file", path=path) == wording
     run.told("read_file", path="a")
     run.told("write_file", path="a", content="new")
-
-
-def test_text_that_is_too_large_to_be_shown_is_left_alone(wording: Wording) -> None:
-    """It has lines, and the model has seen none of them; the refusal does not send it to read again."""
-    filesystem = InMemoryFilesystem({"log.txt": "line\n" * 30})
-    run = SuiteRun(VfsToolsSection(filesystem, limits=VfsLimits(file_bytes=100)))
-    run.told("read_file", path="log.txt")
-    assert run.refused("write_file", path="log.txt", content="") == wording
-    assert run.refused("remove_file", path="log.txt") == wording
-    assert run.refused("edit_file", path="log.txt", old="line", new="x") == wording
 
 
 def test_large_file_is_described_without_being_read(tmp_path: Path, wording: Wording) -> None:
@@ -121,27 +98,6 @@ def test_something_special_is_described(tmp_path: Path, wording: Wording) -> Non
         run = SuiteRun(VfsToolsSection(filesystem))
         assert run.told("read_file", path="pipe") == wording
         assert "read_before_write" not in run.refused("remove_file", path="pipe")
-
-
-def test_folder_is_removed_when_it_is_said_that_all_of_it_is_meant(wording: Wording) -> None:
-    """`recursive` is the word for it; nobody reads a thousand files to clear a folder."""
-    filesystem = files()
-    run = SuiteRun(VfsToolsSection(filesystem))
-    assert run.refused("remove_file", path="notes") == wording
-    run.told("remove_file", path="notes", recursive=True)
-    assert not filesystem.exists("notes")
-
-
-def test_file_may_be_moved_unread_and_is_no_better_known_then(wording: Wording) -> None:
-    """Moving replaces nothing; what is known goes along, and what is not stays unknown."""
-    run = SuiteRun(VfsToolsSection(files()))
-    run.told("move_file", path="notes/plan.md", new_path="plan.md")
-    assert run.refused("write_file", path="plan.md", content="") == wording
-    run.told("read_file", path="plan.md")
-    run.told("move_file", path="plan.md", new_path="notes/plan.md")
-    run.told("edit_file", path="notes/plan.md", old="milk", new="oat milk")
-    run.told("move_file", path="notes", new_path="old/notes")
-    run.told("write_file", path="old/notes/plan.md", content="")
 
 
 @pytest.mark.anyio
@@ -181,24 +137,3 @@ async def test_looking_at_a_file_does_not_hold_up_the_event_loop() -> None:
     calls = [ToolCall(name, name, {"path": "a.md", **more[name]}) for name in more]
     messages = await run.executor.execute_all_async(calls)
     assert [message.success for message in messages] == [True] * 3, [message.content for message in messages]
-
-
-SEVEN_HUNDRED_LINES = "".join(f"line {number}\n" for number in range(700))
-
-
-def run_over(text: str) -> SuiteRun:
-    """Calls of the file tools on one file, `a.md`."""
-    return SuiteRun(VfsToolsSection(InMemoryFilesystem({"a.md": text})))
-
-
-def test_a_file_that_was_shown_in_part_is_edited_on_and_read_anew_to_be_replaced(wording: Wording) -> None:
-    """The first 500 lines are read, and one of them is edited twice."""
-    run = run_over(SEVEN_HUNDRED_LINES)
-    run.told("read_file", path="a.md")
-    run.told("edit_file", path="a.md", old="line 3\n", new="LINE 3\nand more\n")
-    run.told("edit_file", path="a.md", old="and more\n", new="and less\n")
-    run.told("read_file", path="a.md", offset=501)
-    assert run.refused("write_file", path="a.md", content="") == wording
-    run.told("read_file", path="a.md")
-    run.told("read_file", path="a.md", offset=501)
-    run.told("write_file", path="a.md", content="")

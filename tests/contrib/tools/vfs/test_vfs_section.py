@@ -13,8 +13,8 @@ from inline_snapshot import snapshot
 
 from handrail import tool
 from handrail.adapters.tool_executor import ToolExecutor
-from handrail.contrib.tools import FileEdited, FileExcerpt, FileWritten, VfsLimits, VfsToolsSection
-from handrail.errors import FilesystemError, PromptValidationError, ProviderError, UnboundResourceError
+from handrail.contrib.tools import FileEdited, FileExcerpt, VfsLimits, VfsToolsSection
+from handrail.errors import FilesystemError, PromptValidationError, UnboundResourceError
 from handrail.filesystem import Filesystem, HostFilesystem, InMemoryFilesystem
 from handrail.prompt import PolicyDecision, Prompt, PromptTemplate, ReadBeforeWritePolicy, ToolsSection
 from handrail.runtime import Session, ToolCall
@@ -81,23 +81,6 @@ def test_path_that_leads_nowhere_is_told_as_by_filesystems(tool: str, arguments:
     assert free(filesystem).refused(tool, path=path, **arguments) == str(caught.value)
 
 
-def test_write_makes_or_replaces_a_file_with_exactly_the_content(wording: Wording) -> None:
-    """Line ends are as they are given, and folders are made."""
-    filesystem = files()
-    run = free(filesystem)
-    assert run.told("write_file", path="a/b/c.txt", content="one\r\ntwo") == wording
-    assert filesystem.read_bytes("a/b/c.txt") == b"one\r\ntwo"
-    assert run.told("write_file", path="a/b/c.txt", content="") == wording
-    assert run.session[FileWritten].all() == (FileWritten("a/b/c.txt", True, 8), FileWritten("a/b/c.txt", False, 0))
-
-
-def test_edit_changes_one_piece_and_keeps_line_ends_and_the_end_of_the_file(wording: Wording) -> None:
-    """CRLF stays CRLF, and a file without a last line end stays without."""
-    filesystem = files(a_md="one\r\ntwo\r\nthree")
-    assert free(filesystem).told("edit_file", path="a.md", old="two\nthree", new="2\n2\n3") == wording
-    assert filesystem.read_bytes("a.md") == b"one\r\n2\r\n2\r\n3"
-
-
 def test_edit_that_is_undone_leaves_the_file_as_it_was(wording: Wording) -> None:
     """A call that fails after its handler has written is rolled back, and so is what the policy remembers."""
     filesystem = files()
@@ -126,17 +109,6 @@ def test_what_is_written_reads_the_same(content: str) -> None:
     assert shown is not None
     end = "\n" if content and shown.ends_with_line_end else ""
     assert f"{text}{end}" == content
-
-
-def test_section_brings_the_tools_with_their_effects() -> None:
-    """Looking is reading; every tool has an example; descriptions are fixed by default."""
-    section = VfsToolsSection()
-    looking = ["list_files", "glob_files", "grep_files", "read_file"]
-    assert [tool.name for tool in section.tools] == [*looking, "write_file", "edit_file", "remove_file", "move_file"]
-    assert [tool.effect for tool in section.tools] == ["read"] * 4 + ["state"] * 4
-    assert all(tool.examples for tool in section.tools)
-    assert not any(tool.accepts_overrides for tool in section.tools)
-    assert all(tool.accepts_overrides for tool in VfsToolsSection(accepts_overrides=True).tools)
 
 
 def test_text_of_the_section(wording: Wording) -> None:
@@ -203,13 +175,6 @@ def test_section_works_on_what_the_prompt_binds() -> None:
     for section in (VfsToolsSection(), VfsToolsSection(files(a_md="own"))):
         run = SuiteRun(section, resources={Filesystem: bound})
         assert run.told("read_file", path="a.md").endswith("\nbound")
-
-
-def test_what_is_no_filesystem_is_refused(wording: Wording) -> None:
-    """Where the section is made, not where a call first needs it."""
-    no_filesystem: Any = "notes"
-    with raises(ProviderError, wording):
-        VfsToolsSection(no_filesystem)
 
 
 def test_what_the_limits_of_the_section_allow_is_not_cut_in_the_message() -> None:

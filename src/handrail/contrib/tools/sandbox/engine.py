@@ -30,13 +30,13 @@ import shutil
 import sys
 import threading
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from datetime import timedelta
 from pathlib import Path
 from stat import S_ISSOCK
-from typing import Protocol, cast, runtime_checkable
+from typing import Protocol
 from uuid import uuid4
 
 from handrail.clock import SYSTEM_CLOCK
@@ -107,9 +107,8 @@ class SandboxLimits:
                 f"limits.{name}", getattr(self, name), unit=name.partition("_")[2] or name, least=least
             )
         yield from timeout_faults(self.timeout, usual=60, name="limits.timeout")
-        cpus = cast("object", self.cpus)
-        if not isinstance(cpus, int | float) or isinstance(cpus, bool) or not 0.01 <= cpus <= 1024:  # noqa: PLR2004
-            yield f"limits.cpus is {cpus!r}; give a number of processors, at least 0.01"
+        if not 0.01 <= self.cpus <= 1024:  # noqa: PLR2004
+            yield f"limits.cpus is {self.cpus!r}; give a number of processors, at least 0.01"
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,33 +161,25 @@ def path_inside(folder: str) -> str:
     return posixpath.normpath(f"{WORKSPACE}/{folder}")
 
 
-class RunningSandbox(Protocol):
-    """A sandbox that has been started. One command runs in it at a time."""
+@dataclass(frozen=True, slots=True)
+class RunningSandbox:
+    """A sandbox that has been started. One command runs in it at a time.
 
-    @property
-    def environment(self) -> Mapping[str, str]:
-        """The environment of the command of the host."""
-        ...
+    Attributes:
+        environment: the environment of the command of the host.
+        line: the command of the host that runs a command inside, by its folder and its input.
+        namespace: the first process of its PID namespace; `None` if each command has a namespace of its own.
+        is_running: returns whether commands can run in it.
+        close: ends it, with everything inside; idempotent.
+    """
 
-    @property
-    def namespace(self) -> ProcessName | None:
-        """The first process of its PID namespace; `None` if each command has a namespace of its own."""
-        ...
-
-    def line(self, command: tuple[str, ...], folder: str, *, has_input: bool) -> tuple[str, ...]:
-        """The command of the host that runs a command inside."""
-        ...
-
-    def is_running(self) -> bool:
-        """Returns whether commands can run in it."""
-        ...
-
-    def close(self) -> None:
-        """Ends it, with everything inside; idempotent."""
-        ...
+    environment: Mapping[str, str]
+    line: Callable[[tuple[str, ...], str, str], tuple[str, ...]]
+    namespace: ProcessName | None = None
+    is_running: Callable[[], bool] = lambda: True
+    close: Callable[[], object] = lambda: None
 
 
-@runtime_checkable
 class SandboxEngine(Protocol):
     """Starts sandboxes. A value: it holds settings, and no sandbox."""
 
@@ -255,7 +246,7 @@ def try_sandbox(engine: SandboxEngine, workspace: SandboxWorkspace) -> None:
     """Starts a sandbox, runs a command in it that does nothing, and ends it; takes a second or two."""
     running = engine.start(workspace)
     program = Program(
-        line=running.line(_NOTHING, ".", has_input=False),
+        line=running.line(_NOTHING, ".", ""),
         folder=workspace.root,
         environment=running.environment,
         input=b"",
@@ -302,14 +293,19 @@ class Bubblewrap:
     name: str = "bubblewrap"
     reaches_network: bool = False
 
-    def start(self, workspace: SandboxWorkspace) -> RunningBubblewrap:
+    def start(self, workspace: SandboxWorkspace) -> RunningSandbox:
         """Prepares a sandbox: a process is started for each command.
 
         Raises:
             SandboxError: something is missing here.
         """
         self.check()
-        return RunningBubblewrap(tuple(self._line(workspace)), workspace)
+        start, limits = (*self._line(workspace), "--chdir"), workspace.limits
+        # Inside, because the kernel counts the processes of a user namespace apart.
+        limiting = (f"--nproc={limits.processes}", f"--as={limits.memory_bytes}", f"--fsize={limits.file_bytes}")
+        limiter = ("--", LIMITER, *limiting, f"--nofile={_MOST_FILES}", "--core=0", "--")
+        environment = {"PATH": _PROGRAM_PATH, **INSIDE, **workspace.environment}
+        return RunningSandbox(environment, lambda command, folder, _: (*start, path_inside(folder), *limiter, *command))
 
     def check(self) -> None:
         """Checks that nothing is missing here.
@@ -351,34 +347,6 @@ class Bubblewrap:
             yield from _masked(inside, is_folder=(workspace.root / os.path.relpath(inside, WORKSPACE)).is_dir())
         # Last: nothing can be mounted below it afterwards.
         yield from ("--remount-ro", "/")
-
-
-class RunningBubblewrap:
-    """A `RunningSandbox` of bubblewrap: what a command is started with."""
-
-    namespace: ProcessName | None = None
-
-    def __init__(self, line: tuple[str, ...], workspace: SandboxWorkspace) -> None:
-        self.environment: Mapping[str, str] = {"PATH": _PROGRAM_PATH, **INSIDE, **workspace.environment}
-        self._line = (*line, "--chdir")
-        self._limiting = _limiting(workspace.limits)
-
-    def line(self, command: tuple[str, ...], folder: str, *, has_input: bool) -> tuple[str, ...]:  # noqa: ARG002
-        """The command of the host that runs a command inside; see `RunningSandbox`."""
-        return (*self._line, path_inside(folder), "--", *self._limiting, *command)
-
-    def is_running(self) -> bool:
-        """Returns true: each command is started anew."""
-        return True
-
-    def close(self) -> None:
-        """Does nothing: each command has ended with its call."""
-
-
-def _limiting(limits: SandboxLimits) -> tuple[str, ...]:
-    # Inside, because the kernel counts the processes of a user namespace apart.
-    limiting = (f"--nproc={limits.processes}", f"--as={limits.memory_bytes}", f"--fsize={limits.file_bytes}")
-    return (LIMITER, *limiting, f"--nofile={_MOST_FILES}", "--core=0", "--")
 
 
 def _proc() -> Iterator[str]:

@@ -35,7 +35,15 @@ from pathlib import Path
 from typing import Any, cast
 from uuid import uuid4
 
-from handrail.contrib.tools.sandbox.engine import INSIDE, UNREADABLE, USER, WORKSPACE, SandboxWorkspace, path_inside
+from handrail.contrib.tools.sandbox.engine import (
+    INSIDE,
+    UNREADABLE,
+    USER,
+    WORKSPACE,
+    RunningSandbox,
+    SandboxWorkspace,
+    path_inside,
+)
 from handrail.errors import SandboxError
 from handrail.process import ProcessName, is_running, own_name, process_name
 from handrail.programs import Process, send
@@ -108,7 +116,7 @@ class Podman:
         if missing:
             raise SandboxError(self.name, f"it does not limit {', '.join(missing)} here", cure=_DELEGATE)
 
-    def start(self, workspace: SandboxWorkspace) -> RunningPodman:
+    def start(self, workspace: SandboxWorkspace) -> RunningSandbox:
         """Starts a container, after those of dead processes are removed.
 
         Raises:
@@ -119,14 +127,14 @@ class Podman:
             cure = "Give a folder without colons in its path."
             raise SandboxError(self.name, f"{os.fspath(workspace.root)!r} cannot be mounted", cure=cure)
         remove_left_over(self.command)
-        return RunningPodman(self, workspace)
+        running = RunningPodman(self, workspace)
+        return RunningSandbox(running.environment, running.line, running.namespace, running.is_running, running.close)
 
     def _check_image(self) -> None:
         if sys.platform != "linux":
             raise SandboxError(self.name, "containers are followed on Linux alone", cure="Use a machine with Linux.")
-        if not self.command or shutil.which(self.command[0]) is None:
-            program = self.command[0] if self.command else ""
-            raise SandboxError(self.name, f"the program {program!r} is not installed", cure=_INSTALL)
+        if shutil.which(self.command[0]) is None:
+            raise SandboxError(self.name, f"the program {self.command[0]!r} is not installed", cure=_INSTALL)
         # A name that begins with a dash would be an option.
         if not self.image or self.image.startswith("-"):
             raise SandboxError(self.name, f"{self.image!r} is not the name of an image", cure="Give one as image=.")
@@ -142,7 +150,7 @@ class Podman:
 
 
 class RunningPodman:
-    """A `RunningSandbox` that is a container; `namespace` is its first process."""
+    """A sandbox that is a container; `namespace` is its first process."""
 
     def __init__(self, engine: Podman, workspace: SandboxWorkspace) -> None:
         self.name: str = f"handrail-{uuid4().hex}"
@@ -169,9 +177,9 @@ class RunningPodman:
             self.close()
             raise
 
-    def line(self, command: tuple[str, ...], folder: str, *, has_input: bool) -> tuple[str, ...]:
+    def line(self, command: tuple[str, ...], folder: str, written: str) -> tuple[str, ...]:
         """The command of the host that runs a command inside; see `RunningSandbox`."""
-        interactive = ("--interactive",) if has_input else ()
+        interactive = ("--interactive",) if written else ()
         entered = (*self._command, "exec", *interactive, "--workdir", path_inside(folder), self.name)
         return (*entered, "/bin/sh", "-c", _COMMAND, "sh", *command)
 

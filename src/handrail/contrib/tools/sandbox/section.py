@@ -4,22 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
-from uuid import uuid4
+from typing import Any
 
 from handrail.contrib import about, also_bound, environment_faults, example, suite_tool
 from handrail.contrib.tools.sandbox.engine import Sandbox, SandboxEngine, SandboxLimits, SandboxWorkspace, try_sandbox
 from handrail.contrib.tools.sandbox.podman import Podman
 from handrail.contrib.tools.shell.process import ProgramRun, run_over
-from handrail.contrib.tools.shell.rules import (
-    ProgramChanges,
-    ProgramReach,
-    ShellRule,
-    describe_changes,
-    describe_end,
-    exit_codes,
+from handrail.contrib.tools.shell.rules import ProgramChanges, ProgramReach, ShellRule, exit_codes
+from handrail.contrib.tools.shell.section import (
+    ProgramEnded,
+    failure_cause,
+    failure_result,
+    resolve_folder,
+    run_in_call,
 )
-from handrail.contrib.tools.shell.section import failure_cause, failure_result, notifying, resolve_folder
 from handrail.contrib.tools.vfs.section import VfsToolsSection
 from handrail.errors import PromptValidationError, SandboxError, ToolValidationError
 from handrail.filesystem import HostFilesystem
@@ -29,7 +27,6 @@ from handrail.prompt.tool_declaration import MIN_RESULT_CHARS
 from handrail.redaction import redacted_logger
 from handrail.resources import Binding
 from handrail.session import stored_as
-from handrail.waiting import await_shielded, run_in_thread
 
 _log = redacted_logger("handrail")
 
@@ -77,36 +74,6 @@ class ShellExecute:
         return ("/bin/sh", "-c", self.command) if isinstance(self.command, str) else self.command
 
 
-@stored_as("handrail.shell_executed")
-@dataclass(frozen=True, slots=True)
-class ShellExecuted:
-    """A command in the sandbox has ended.
-
-    Attributes:
-        code: its exit code; for a program that a signal has ended, 128 and the number of the signal.
-        output: its output and error output, of which the model is shown the beginning and the end.
-    """
-
-    command: str | tuple[str, ...]
-    folder: str
-    code: int
-    output: str
-    left_out: int = 0
-    changes: ProgramChanges = "kept"
-
-    @property
-    def name(self) -> str:
-        """The name of the command in messages."""
-        return "The command" if isinstance(self.command, str) else self.command[0]
-
-    def render(self) -> str:
-        """Its output, after the exit code if it is not 0 and the changes are kept all the same."""
-        output = self.output.rstrip("\n") or f"{self.name} wrote nothing."
-        if not self.code or self.changes != "kept":
-            return output
-        return f"{describe_end(self.name, self.code)}.{describe_changes(self.changes)}\n{output}"
-
-
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SandboxSection(Section[None]):
     """A section with a tool that runs commands in a sandbox: `SandboxSection(filesystem, engine=Bubblewrap())`.
@@ -144,7 +111,7 @@ class SandboxSection(Section[None]):
 
     def __post_init__(self) -> None:
         set_field = object.__setattr__
-        faults = [*self._faults()]
+        faults = self._faults()
         if faults:
             raise PromptValidationError("; ".join(faults), section_path=(self.key,))
         set_field(self, "environment", dict(self.environment))
@@ -185,31 +152,14 @@ class SandboxSection(Section[None]):
         return SandboxWorkspace(self.filesystem.root, self.limits, self.environment)
 
     def _faults(self) -> Sequence[str]:
-        faults: list[str] = []
-        filesystem, limits = cast("object", self.filesystem), cast("object", self.limits)  # whatever was given
-        if not isinstance(filesystem, HostFilesystem):
-            faults.append(
-                f"filesystem is of type {type(filesystem).__name__}; give a HostFilesystem over the workspace"
-            )
-        if not isinstance(limits, SandboxLimits):
-            faults.append(f"limits is {limits!r}; give SandboxLimits()")
-        else:
-            faults += limits.faults()
+        faults = [*self.limits.faults(), *environment_faults(self.environment)]
         try:
             exit_codes(self.commit_on)
-        except PromptValidationError as error:
+            self.engine.check()
+            if not faults:  # now, so that no call is seen to make it
+                self._workspace().git(self.engine.name)
+        except (PromptValidationError, SandboxError) as error:
             faults.append(str(error))
-        faults += environment_faults(self.environment)
-        engine = cast("object", self.engine)
-        if not isinstance(engine, SandboxEngine):
-            faults.append(f"engine is {engine!r}; give Podman(image=...) or Bubblewrap()")
-        else:
-            try:
-                engine.check()
-                if not faults:  # now, so that no call is seen to make it
-                    self._workspace().git(self.engine.name)
-            except SandboxError as error:
-                faults.append(str(error))
         return faults
 
 
@@ -246,12 +196,12 @@ def sandbox_tool(
         example(
             "Run a line of the shell in a folder",
             ShellExecute("ls | sort > names.txt && cat names.txt", "notes"),
-            ShellExecuted("ls | sort > names.txt && cat names.txt", "notes", 0, "names.txt\nplan.md\n"),
+            ProgramEnded("ls | sort > names.txt && cat names.txt", "notes", 0, "names.txt\nplan.md\n"),
         ),
         example(
             "Run a program with arguments that no shell reads",
             ShellExecute(("grep", "-c", "$HOME", "plan.md")),
-            ShellExecuted(("grep", "-c", "$HOME", "plan.md"), ".", 0, "1\n"),
+            ProgramEnded(("grep", "-c", "$HOME", "plan.md"), ".", 0, "1\n"),
         ),
         name=TOOL,
         # Without a network all effects are in the workspace, and are rolled back.
@@ -274,18 +224,15 @@ class SandboxHandler:
     rule: ShellRule
     outside: bool
 
-    async def run(self, params: ShellExecute, *, context: ToolContext) -> ToolResult[ShellExecuted]:
-        """Runs a command on a thread of its own; a cancellation kills the command and waits for it."""
-        # Made before the thread starts, so that a cancellation finds it even if the program has not been started yet.
-        run = ProgramRun(context.clock, uuid4().hex, live=notifying(TOOL, context))
+    async def run(self, params: ShellExecute, *, context: ToolContext) -> ToolResult[ProgramEnded]:
+        """Runs a command."""
         sandbox = context.resources.get(Sandbox)
         reach = ProgramReach.from_call(params, context, sandbox.filesystem.root)
-        # The changes of the call are rolled back when this function returns, so the command must have ended by then.
-        return await await_shielded(run_in_thread(lambda: self._carry_out(params, reach, run, sandbox)), stop=run.stop)
+        return await run_in_call(TOOL, context, lambda run: self._carry_out(params, reach, run, sandbox))
 
     def _carry_out(
         self, params: ShellExecute, reach: ProgramReach, run: ProgramRun, sandbox: Sandbox
-    ) -> ToolResult[ShellExecuted]:
+    ) -> ToolResult[ProgramEnded]:
         filesystem = sandbox.filesystem
         line, root = _checked(params.line), filesystem.root
         folder, start = resolve_folder(params.folder, root)
@@ -300,7 +247,7 @@ class SandboxHandler:
             _log.error("the sandbox cannot be started: %s", error)
             raise ToolValidationError("The sandbox cannot be started here. Do without it.") from error
         program = Program(
-            line=running.line(line, folder, has_input=bool(params.input)),
+            line=running.line(line, folder, params.input),
             folder=root,
             environment=running.environment,
             input=params.input.encode(),
@@ -314,10 +261,8 @@ class SandboxHandler:
             cause = _LOST
         commits = cause is None and end.code in {*self.rule.commit_on, *reach.commit_on}
         changes: ProgramChanges = "kept" if commits else "rolled back"
-        value = ShellExecuted(params.command, folder, end.code, end.output, end.left_out, changes)
-        if commits:
-            return ToolResult.ok(value)
-        return failure_result(value, end, cause, name=value.name, is_certain=not self.outside)
+        value = ProgramEnded(params.command, folder, end.code, end.output, end.left_out, changes)
+        return ToolResult.ok(value) if commits else failure_result(value, end, cause, is_certain=not self.outside)
 
 
 def _checked(line: tuple[str, ...]) -> tuple[str, ...]:

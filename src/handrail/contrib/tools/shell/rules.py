@@ -28,7 +28,6 @@ import posixpath
 import re
 import signal
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -38,6 +37,7 @@ from handrail.errors import PromptValidationError, ToolValidationError
 from handrail.filesystem.path_filters import NOTHING_FILTERED, PathFilter, excluding
 from handrail.filesystem.paths import MAX_PART_BYTES, MAX_PATH_BYTES, ROOT
 from handrail.prompt import ToolContext
+from handrail.serde.formatting import shorten
 
 Command = tuple[str, ...]
 """The tokens of a command: a program by its bare name, and its arguments."""
@@ -126,12 +126,11 @@ class ShellRule:
 
     def __post_init__(self) -> None:
         for name in ("prefix", "options", "forbid", "runs", "reads_beyond_with"):
-            optional = name in {"options", "reads_beyond_with"}
-            # Before the other checks, which iterate these fields.
-            object.__setattr__(self, name, _tokens(name, getattr(self, name), optional=optional))
-        for name in ("exact", "confined", "reads", "reads_everything"):
-            if not isinstance(getattr(self, name), bool):
-                raise PromptValidationError(f"{name} of a shell rule is not a bool; write True or False")
+            value = getattr(self, name)
+            # A string is a sequence of its letters, each of which would be a token.
+            if isinstance(value, str):
+                raise PromptValidationError(f"{name} of a shell rule is {value!r}; write a tuple: ({value!r},)")
+            object.__setattr__(self, name, None if value is None else tuple(value))
         object.__setattr__(self, "commit_on", exit_codes(self.commit_on))
         # The program that is run may differ from the one in the prefix, and must be a bare name too.
         for name, program in (("prefix", self.prefix[:1]), ("runs", self.runs[:1] or self.prefix[:1])):
@@ -252,53 +251,21 @@ def describe_rules(rules: Sequence[ShellRule]) -> list[str]:
 
 def format_command(token: str) -> str:
     """A token as messages quote it, shortened if it is long."""
-    return repr(token if len(token) <= _LONGEST_SHOWN else f"{token[:_LONGEST_SHOWN]}...")
+    return repr(shorten(token, _LONGEST_SHOWN))
 
 
-def parse_shell_rules(allow: object) -> tuple[ShellRule, ...]:
+def parse_shell_rules(allow: Sequence[ShellRule | Sequence[str]]) -> tuple[ShellRule, ...]:
     """The declared rules, each given as a `ShellRule` or as the tokens of its prefix."""
-    if isinstance(allow, str | bytes) or not isinstance(allow, Sequence):
-        raise PromptValidationError(
-            f"allow is of type {type(allow).__name__}; write a rule for each program: allow=[('ls',)]"
-        )
-    rules: list[ShellRule] = []
-    faults: list[str] = []
-    for number, item in enumerate(cast("Sequence[object]", allow)):
-        # A string is a sequence of its letters, which `ShellRule` would take for tokens.
-        if isinstance(item, str):
-            faults.append(f"allow[{number}] is the string {item!r}; write the tokens: ({item!r},)")
-            continue
-        try:
-            rules.append(item if isinstance(item, ShellRule) else ShellRule(cast("Command", item)))
-        except PromptValidationError as error:
-            faults.append(f"allow[{number}]: {error}")
-    if faults:
-        raise PromptValidationError("; ".join(faults))
-    return tuple(rules)
+    return tuple(rule if isinstance(rule, ShellRule) else ShellRule(cast("Command", rule)) for rule in allow)
 
 
-def exit_codes(value: object) -> tuple[int, ...]:
+def exit_codes(codes: Sequence[int]) -> tuple[int, ...]:
     """The exit codes with which changes stay, in order."""
-    codes = cast("Sequence[object]", value if isinstance(value, tuple | list) else (value,))
-    valid = {code for code in codes if isinstance(code, int) and not isinstance(code, bool) and 0 <= code <= _HIGHEST}
-    if len(valid) != len(codes) or 0 not in valid:
+    if 0 not in codes or not all(0 <= code <= _HIGHEST for code in codes):
         raise PromptValidationError(
-            f"commit_on of a shell rule is {value!r}; write each exit code from 0 to {_HIGHEST} once, 0 among them: "
-            "commit_on=(0, 1)"
+            f"commit_on of a shell rule is {codes!r}; write exit codes from 0 to {_HIGHEST}, 0 among them: (0, 1)"
         )
-    return tuple(sorted(valid))
-
-
-def _tokens(name: str, value: object, *, optional: bool) -> Command | None:
-    if value is None and optional:
-        return None
-    is_sequence = isinstance(value, Sequence) and not isinstance(value, str | bytes)
-    tokens = tuple(cast("Command", value)) if is_sequence else ()
-    if not is_sequence or not all(isinstance(cast("object", token), str) and token for token in tokens):
-        raise PromptValidationError(
-            f"{name} of a shell rule is {value!r}; write a tuple of strings, each of them not empty: ('ls', '-l')"
-        )
-    return tokens
+    return tuple(sorted({*codes}))
 
 
 def _forbids(pattern: str, token: str) -> bool:
@@ -357,15 +324,6 @@ def paths_in(token: str) -> Iterator[str]:
         yield from (token[start:] for start in range(max(2, len(token) - MAX_PART_BYTES), len(token)))
 
 
-def program_changes(rule: ShellRule, *, commits: bool, has_filesystem: bool) -> ProgramChanges:
-    """The outcome of the changes of a program."""
-    if rule.reads:
-        return "none"
-    if commits:
-        return "kept"
-    return "rolled back" if has_filesystem else "not rolled back"
-
-
 def describe_changes(changes: ProgramChanges) -> str:
     """The outcome of the changes, as a sentence that follows others; may be empty."""
     return _TEXTS.get(changes, "")
@@ -373,13 +331,9 @@ def describe_changes(changes: ProgramChanges) -> str:
 
 def describe_end(name: str, code: int) -> str:
     """The end of a program as the beginning of a sentence; a negative code is the signal that killed it."""
-    return f"{name} has ended with exit code {code}" if code >= 0 else f"{name} was ended by {_signal(-code)}"
-
-
-def _signal(number: int) -> str:
-    with suppress(ValueError):
-        return signal.Signals(number).name
-    return f"signal {number}"
+    if code >= 0:
+        return f"{name} has ended with exit code {code}"
+    return f"{name} was ended by signal {-code} ({signal.strsignal(-code)})"
 
 
 @dataclass(frozen=True, slots=True)

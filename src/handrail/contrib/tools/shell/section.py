@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, cast
 from uuid import uuid4
 
 from handrail.contrib import about, also_bound, environment_faults, example, limit_faults, suite_tool, timeout_faults
@@ -30,7 +30,6 @@ from handrail.contrib.tools.shell.rules import (
     format_command,
     match_command,
     parse_shell_rules,
-    program_changes,
 )
 from handrail.errors import EffectUncertain, FilesystemError, PromptValidationError, ToolValidationError
 from handrail.filesystem import HostFilesystem
@@ -90,16 +89,6 @@ _MAY_BE_MEMORY = " Something has killed it: it may have taken more memory than t
 _OPERATORS = frozenset({"|", "||", "&&", "&", ">", ">>", "<", "<<", "2>", "2>&1", "&>"})
 
 
-class _Ended(Protocol):
-    @property
-    def changes(self) -> ProgramChanges: ...
-
-    def render(self) -> str: ...
-
-
-E = TypeVar("E", bound=_Ended)
-
-
 @stored_as("handrail.shell_run")
 @dataclass(frozen=True, slots=True)
 class ShellRun:
@@ -121,27 +110,33 @@ class ShellRun:
 @stored_as("handrail.program_ended")
 @dataclass(frozen=True, slots=True)
 class ProgramEnded:
-    """A program has ended.
+    """A program or a command in a sandbox has ended.
 
     Attributes:
-        code: its exit code; negative for the signal that killed it.
+        command: its tokens; or a line for the shell of a sandbox.
+        code: its exit code; negative for the signal that killed it, and 128 and the signal in a sandbox.
         output: its output and error output, of which the model is shown the beginning and the end.
         left_out: how many bytes in the middle of it are left out.
     """
 
-    command: tuple[str, ...]
+    command: str | tuple[str, ...]
     folder: str
     code: int
     output: str
     left_out: int = 0
     changes: ProgramChanges = "none"
 
+    @property
+    def name(self) -> str:
+        """The name of the program in messages."""
+        return "The command" if isinstance(self.command, str) else self.command[0]
+
     def render(self) -> str:
         """Its output, after the exit code if it is not 0 and the changes are kept all the same."""
-        output = self.output or f"{self.command[0]} wrote nothing."
+        output = self.output or f"{self.name} wrote nothing."
         if not self.code or self.changes != "kept":
             return output
-        return f"{describe_end(self.command[0], self.code)}.{describe_changes(self.changes)}\n{output}"
+        return f"{describe_end(self.name, self.code)}.{describe_changes(self.changes)}\n{output}"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -283,12 +278,9 @@ class ShellHandler:
     environment: Mapping[str, str]
 
     async def run(self, params: ShellRun, *, context: ToolContext) -> ToolResult[ProgramEnded]:
-        """Runs a program on a thread of its own; a cancellation kills the program and waits for it."""
-        # Made before the thread starts, so that a cancellation finds it even if the program has not been started yet.
-        run = ProgramRun(context.clock, uuid4().hex, live=notifying("shell_run", context))
+        """Runs a program."""
         reach = ProgramReach.from_call(params, context, self.root)
-        # The changes of the call are rolled back when this function returns, so the program must have ended by then.
-        return await await_shielded(run_in_thread(lambda: self._carry_out(params, reach, run)), stop=run.stop)
+        return await run_in_call("shell_run", context, lambda run: self._carry_out(params, reach, run))
 
     def _carry_out(self, params: ShellRun, reach: ProgramReach, run: ProgramRun) -> ToolResult[ProgramEnded]:
         command = _checked(params.command)
@@ -309,11 +301,20 @@ class ShellHandler:
         end = run_over(self.filesystem, run, program, name=command[0], reads=rule.reads)
         cause = failure_cause(end, self.seconds, loss=_LOST)
         commits = cause is None and end.code in {*rule.commit_on, *reach.commit_on}
-        changes = program_changes(rule, commits=commits, has_filesystem=self.filesystem is not None)
+        undone: ProgramChanges = "not rolled back" if self.filesystem is None else "rolled back"
+        changes = "none" if rule.reads else "kept" if commits else undone
         value = ProgramEnded(command, path, end.code, end.output, end.left_out, changes)
-        if commits:
-            return ToolResult.ok(value)
-        return failure_result(value, end, cause, name=command[0], is_certain=rule.reads)
+        return ToolResult.ok(value) if commits else failure_result(value, end, cause, is_certain=rule.reads)
+
+
+async def run_in_call(
+    tool: str, context: ToolContext, carry_out: Callable[[ProgramRun], ToolResult[ProgramEnded]]
+) -> ToolResult[ProgramEnded]:
+    """Runs a program on a thread of its own; a cancellation kills the program and waits for it."""
+    # Made before the thread starts, so that a cancellation finds it even if the program has not been started yet.
+    run = ProgramRun(context.clock, uuid4().hex, live=_notifying(tool, context))
+    # The changes of the call are rolled back when this function returns, so the program must have ended by then.
+    return await await_shielded(run_in_thread(lambda: carry_out(run)), stop=run.stop)
 
 
 def _checked(command: Command) -> Command:
@@ -364,7 +365,7 @@ def resolve_folder(folder: str, root: Path) -> tuple[str, ArgumentPath]:
     return path, ArgumentPath(root, real)
 
 
-def notifying(name: str, context: ToolContext) -> Callable[[str, float], object] | None:
+def _notifying(name: str, context: ToolContext) -> Callable[[str, float], object] | None:
     """Notifies the subscribers of the session of what a program writes, on the event loop; `None` without any."""
     dispatcher, loop = context.session.dispatcher, asyncio.get_running_loop()
     if not dispatcher.listens(ProgramProgress):
@@ -397,7 +398,9 @@ def failure_cause(end: ProgramExit, seconds: float, *, loss: str) -> str | None:
     return None if end.how == "exited" else loss
 
 
-def failure_result(value: E, end: ProgramExit, cause: str | None, *, name: str, is_certain: bool) -> ToolResult[E]:
+def failure_result(
+    value: ProgramEnded, end: ProgramExit, cause: str | None, *, is_certain: bool
+) -> ToolResult[ProgramEnded]:
     """The result of a call that fails, so that the changes of its program are rolled back.
 
     Raises:
@@ -406,7 +409,7 @@ def failure_result(value: E, end: ProgramExit, cause: str | None, *, name: str, 
     undone = describe_changes(value.changes)
     if cause is None:
         hint = _MAY_BE_MEMORY if end.code == _KILLED else ""
-        return ToolResult.error(f"{describe_end(name, end.code)}.{hint}{undone}", value)
+        return ToolResult.error(f"{describe_end(value.name, end.code)}.{hint}{undone}", value)
     if is_certain and not end.left_running:
-        return ToolResult.error(f"{name} {cause}.{undone}", value)
-    raise EffectUncertain(f"{name} {cause}.{undone}\n{value.render()}")
+        return ToolResult.error(f"{value.name} {cause}.{undone}", value)
+    raise EffectUncertain(f"{value.name} {cause}.{undone}\n{value.render()}")

@@ -117,11 +117,6 @@ def render_entries(where: str, nothing: str, entries: Sequence[FileStat], total:
     return "\n".join((" ".join((f"{head}.", *left_out.notes())), *map(format_entry, entries)))
 
 
-def shown_pattern(pattern: str) -> str:
-    """A pattern as a result repeats it, cut if long."""
-    return shorten(pattern, _LONGEST_PATTERN)
-
-
 def at_any_depth(pattern: str) -> str:
     """The pattern for the same names in all folders below; empty if this one does that, or names folders."""
     # Longer patterns are repeated in a shortened form, to which `**/` cannot be added.
@@ -152,7 +147,7 @@ MAX_SEARCHED_CHARACTERS = 10_000
 
 _NAMED = 3  # how many files that were not searched are named
 
-_LONGEST_ESCAPED = 100  # the longest pattern that an error repeats
+_LONGEST_ESCAPED = 200  # how much of an escaped pattern an error repeats
 
 Matches: TypeAlias = Callable[[str], bool]
 """Returns whether a line matches."""
@@ -198,7 +193,7 @@ class FilesFound:
         """A line with the number of entries, then one for each entry."""
         deeper = at_any_depth(self.pattern)
         nothing = f"nothing fits. To look at any depth, write {deeper}" if deeper else "nothing fits"
-        where = f"{shown_pattern(self.pattern)} in {self.path}"
+        where = f"{shorten(self.pattern, _LONGEST_PATTERN)} in {self.path}"
         return render_entries(where, nothing, self.entries, self.total, self.left_out)
 
 
@@ -258,7 +253,7 @@ class LinesFound:
         return "\n".join((" ".join(self._notes()), *self.lines))
 
     def _notes(self) -> list[str]:
-        what = f"{shown_pattern(self.asked.pattern)} in {self.asked.path}"
+        what = f"{shorten(self.asked.pattern, _LONGEST_PATTERN)} in {self.asked.path}"
         of = f"{count_noun(self.searched, 'file', 'files')} searched"
         lines = (
             f"{count_noun(self.matches, 'line matches', 'lines match')} in {count_noun(self.files, 'file', 'files')}"
@@ -280,7 +275,7 @@ class LinesFound:
     def _hints(self) -> list[str]:
         hints: list[str] = []
         if not self.matches and not self.searched and not self.unsearched and not self.stopped:
-            deeper, files = at_any_depth(self.asked.files), shown_pattern(self.asked.files)
+            deeper, files = at_any_depth(self.asked.files), shorten(self.asked.files, _LONGEST_PATTERN)
             hints += [f"No file fits {files}."] if self.left_out == NOTHING_LEFT_OUT else []
             hints += [f"To search at any depth, write {deeper}."] if deeper else []
         elif not self.matches and "\\n" in self.asked.pattern:
@@ -308,18 +303,12 @@ def matcher(pattern: str, *, ignore_case: bool) -> Matches:
         reason = why if separator else "it becomes too large; repeat less in it"
         raise ToolValidationError(
             f"$.pattern is not a regular expression that can be searched for: {reason}. To look for the text itself, "
-            f"{_escaping(pattern)}"
+            f"write {shorten(re.escape(pattern), _LONGEST_ESCAPED)}"
         ) from error
     if pattern.isascii():
         return matches
     # Two texts that look the same may differ in their Unicode form.
     return lambda line: matches(line) or matches(normalize("NFC", line)) or matches(normalize("NFD", line))
-
-
-def _escaping(pattern: str) -> str:
-    if len(pattern) <= _LONGEST_ESCAPED:
-        return f"write {re.escape(pattern)}"
-    return r"put a backslash before each of the characters \ . ^ $ * + ? ( ) [ ] { } | in it"
 
 
 @dataclass(slots=True)

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from glob import escape
 from inspect import Parameter
 from itertools import accumulate
 from typing import Any, cast
@@ -53,7 +52,6 @@ from handrail.contrib.tools.vfs.text import (
 from handrail.errors import FilesystemError, ToolValidationError
 from handrail.filesystem import FileStat, Filesystem, InMemoryFilesystem
 from handrail.filesystem.path_filters import PathFilter, Pattern, excluding
-from handrail.filesystem.paths import parent_folder
 from handrail.filesystem.protocol import MOST_HASHED_BYTES, hash_content
 from handrail.filesystem.walks import Scan, WalkRequest
 from handrail.prompt import FileShown, ReadBeforeWritePolicy, Section, Tool, ToolContext, ToolPolicy, ToolResult
@@ -326,9 +324,7 @@ class FileHandlers:
             if by is not None:
                 # Naming a file must not bypass the rules that leave it out of searches.
                 raise ToolValidationError(f"$.path: {there.path} is left out of searches, because of {by}.")
-            if there.kind == "symlink":
-                _refuse_link_to_folder(filesystem, there.path)
-            _scan(filesystem, there.path, None, look)
+            # Ignore files hide it from searches of its folder, and not from one that names it, as from `read_file`.
             return ToolResult.ok(search.run(filesystem, [there], NOTHING_LEFT_OUT))
 
     def read_file(self, params: ReadFile, *, context: ToolContext) -> ToolResult[FileExcerpt]:
@@ -429,23 +425,9 @@ def _length(entry: FileStat) -> int:
     return len(format_entry(entry)) + 1  # and the line end
 
 
-def _refuse_link_to_folder(filesystem: Filesystem, path: str) -> None:
-    if filesystem.stat(filesystem.resolve(path)).kind == "folder":
-        raise ToolValidationError(
-            f"$.path: {path} is a link to a folder, and links to folders are not followed. Name the folder itself."
-        )
-
-
-def _scan(filesystem: Filesystem, path: str, pattern: Pattern | None, look: WalkRequest) -> Scan:
-    if pattern is None:
-        name = path.rpartition("/")[2]
-        # The name is escaped, so that `*`, `[` or `{` in it is not a pattern.
-        scan = filesystem.scan(parent_folder(path), escape(name).replace("{", "[{]"), look)
-        hidden = scan.start_ignored or scan.ignored > 0
-    else:
-        scan = filesystem.scan(path, pattern, look)
-        hidden = scan.start_ignored
-    if hidden:
+def _scan(filesystem: Filesystem, path: str, pattern: Pattern, look: WalkRequest) -> Scan:
+    scan = filesystem.scan(path, pattern, look)
+    if scan.start_ignored:
         raise ToolValidationError(
             f"$.path: {path} is hidden by ignore files (such as .gitignore). Set include_ignored to true to look at it."
         )

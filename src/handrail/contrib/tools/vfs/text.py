@@ -4,13 +4,14 @@ This module decides what is text. A line ends with LF or CRLF. The functions wor
 the model sees it; an edit restores each line's own end.
 
 The piece that an edit replaces is searched for in the text with LF line ends. Every line that the edit does not change
-keeps its own line end; new lines get that of the line in which the piece begins.
+keeps its own line end; new lines get that of most lines.
 """
 
 from __future__ import annotations
 
 import json
 import re
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from difflib import get_close_matches
@@ -248,7 +249,6 @@ _LOOKED_AT = 8_192  # how many bytes at the start of a file decide whether it is
 MARK = "\ufeff"
 """The byte order mark, which some programs write before a text, and which the first line does not have."""
 
-_LINE_END = re.compile(r"\r?\n")
 _LF = "\n"
 
 _LISTED = 10  # how many occurrences are listed by their lines
@@ -442,50 +442,35 @@ def replace_exactly(text: str, edit: EditFile, *, path: str) -> EditOutcome:
             f"$.old occurs {times} in {path}, at {where}. Give more of the text around the one you mean, or set "
             "replace_all to true."
         )
-    # `split` takes occurrences from the left and without overlaps. With one occurrence, or `replace_all`, that is what
-    # was asked.
-    pieces = lf_text.split(old)
-    after = new.join(pieces) if lf_text == text else _with_own_line_ends(text, pieces, old=old, new=new)
-    lines = _lines_of_joints(pieces, new)
-    return EditOutcome(after, len(pieces) - 1, lines)
+    # One occurrence, or `replace_all`, for which they are taken from the left and without overlaps.
+    places = list(_starts(lf_text, old, len(old)))
+    shift = new.count("\n") - old.count("\n")
+    lines = tuple(line + number * shift for number, line in enumerate(_lines_at(lf_text, places[:_LISTED])))
+    return EditOutcome(_replace(text, places, len(old), new), len(places), lines)
 
 
-def _starts(text: str, piece: str) -> Iterator[int]:
+def _replace(text: str, places: list[int], length: int, new: str) -> str:
+    # Where line ends with CR are in the text with LF line ends: a place in that is so much further on in `text`.
+    crs = [match.start() - number for number, match in enumerate(re.finditer("\r\n", text))]
+    new = new.replace("\n", "\r\n") if 2 * len(crs) > text.count("\n") else new
+    parts: list[str] = []
+    done = 0
+    for place in places:
+        end = place + length
+        parts += [text[done : place + bisect_left(crs, place)], new]
+        done = end + bisect_left(crs, end)
+    return "".join((*parts, text[done:]))
+
+
+def _starts(text: str, piece: str, step: int = 1) -> Iterator[int]:
     at = text.find(piece)
     while at >= 0:
         yield at
-        at = text.find(piece, at + 1)
+        at = text.find(piece, at + step)
 
 
 def _lines_at(text: str, positions: list[int]) -> tuple[int, ...]:
     return tuple(text.count("\n", 0, position) + 1 for position in positions)
-
-
-def _lines_of_joints(pieces: list[str], between: str) -> tuple[int, ...]:
-    lines: list[int] = []
-    line = 1
-    for piece in pieces[:-1][:_LISTED]:
-        line += piece.count("\n")
-        lines.append(line)
-        line += between.count("\n")
-    return tuple(lines)
-
-
-def _with_own_line_ends(text: str, pieces: list[str], *, old: str, new: str) -> str:
-    ends: list[str] = _LINE_END.findall(text)
-    line_ends: list[str] = []
-    at = 0
-    for piece in pieces[:-1]:
-        to = at + piece.count("\n")
-        line_ends += ends[at:to]
-        # The last line may have no end; a new line there gets that of the line before. A text without CRLF does not
-        # come here, so `ends` is not empty.
-        line_ends += [ends[min(to, len(ends) - 1)]] * new.count("\n")
-        at = to + old.count("\n")
-    # The ends of the lines after the last occurrence.
-    line_ends += ends[at:]
-    lines = new.join(pieces).split("\n")
-    return "".join(line + end for line, end in zip(lines, [*line_ends, ""], strict=True))
 
 
 def _nearest(text: str, old: str) -> str:
