@@ -49,8 +49,6 @@ def test_input_comes_from_standard_input_too(run: Run, folder: Path, monkeypatch
     """As in `echo hello | handrail run desk.agent`."""
     monkeypatch.setattr(sys, "stdin", io.StringIO("hello\n"))
     assert run("--model", script(folder, HELLO)).out == "Hello.\n"
-    monkeypatch.setattr(sys, "stdin", io.StringIO("hello\n"))
-    assert run("-", "--model", script(folder, HELLO)).out == "Hello.\n"
 
 
 def test_without_input_nothing_runs(run: Run, folder: Path, wording: Wording) -> None:
@@ -224,7 +222,6 @@ RUNS: dict[str, tuple[int, str, dict[str, str]]] = {
     "with an unknown setting": (2, "", {"pyproject__toml": "[tool.handrail]\nmodle = 'x'\n"}),
     "without its rules": (2, "", {"pyproject__toml": "[tool.handrail]\napproval = 'nowhere.yaml'\n"}),
     "on an empty model": (2, "--model=", {}),
-    "with two inputs": (2, "-", {}),
     "with an unknown option": (2, "--modl test", {}),
     "answered later without a store": (2, "--approve later", {}),
     "without depth": (2, "--max-depth 0", {}),
@@ -256,28 +253,6 @@ def test_without_a_model_or_with_an_empty_input_nothing_runs(run: Run, wording: 
         ran = run(*words)
         assert (ran.code, ran.out, len(ran.err.splitlines())) == (2, "", 1)
         assert ran.err == wording
-
-
-class Keyboard(io.StringIO):
-    """A terminal, or something else that holds text."""
-
-    def __init__(self, text: str = "", *, terminal: bool = False) -> None:
-        super().__init__(text)
-        self._terminal = terminal
-
-    def isatty(self) -> bool:
-        return self._terminal
-
-
-@pytest.mark.parametrize("terminal", [True, False])
-def test_input_is_read_where_that_is_asked_for(terminal: bool, wording: Wording) -> None:
-    """From a terminal too, up to the end of the input."""
-    assert read_prompt(None, Keyboard("sort it", terminal=terminal), reading=True) == "sort it"
-    with raises(CycloptsError, wording):
-        read_prompt("sort it", Keyboard("", terminal=terminal), reading=True)
-    for nothing in (Keyboard(" ", terminal=terminal), None):
-        with raises(CycloptsError, wording):
-            read_prompt(None, nothing, reading=True)
 
 
 @pytest.mark.parametrize("content, mode", [(b"caf\xe9", "strict"), (b"caf\xe9", "surrogateescape")])

@@ -307,7 +307,7 @@ RUNS = "run desk.agent hello --model test"
 
 
 WITH_LONG_NAMES = [
-    *(("run {} hello --model test", 2), (f"{RUNS} --root {{}}", 1), (f"{RUNS} --rules {{}}", 2), ("check {}", 2)),
+    *(("run {} hello --model test", 1), (f"{RUNS} --root {{}}", 1), (f"{RUNS} --rules {{}}", 1), ("check {}", 1)),
     *((f"{RUNS} --store sqlite:///{{}}", 1), ("run desk.agent hello --model script:{}", 2)),
     *(("new other --folder {}", 1), ("sessions list --store sqlite:///{}", 1)),
 ]
@@ -349,14 +349,13 @@ def test_without_a_name_the_index_lists_all_pages(handrail: Command) -> None:
 
 NAMED_PAGES = [
     *(("how-to/write-a-tool", "how-to/write-a-tool.md"), ("docs/../Write-A-Tool.md", ""), ("../README", "")),
-    *(("Write-A-Tool.md", "how-to/write-a-tool.md"), ("operate", "how-to/operate-a-store.md")),
-    ("0039", "contributing/decisions/0039-a-tool-is-a-function.md"),
-    *(("decisions", "contributing/decisions/README.md"), ("readme", "../README.md")),
+    *(("Write-A-Tool.md", "how-to/write-a-tool.md"), ("operate", "")),
+    ("decisions", "contributing/decisions/README.md"),
 ]
 
 
 @pytest.mark.parametrize("word, page", NAMED_PAGES)
-def test_a_page_is_named_by_its_path_its_last_part_or_a_beginning(handrail: Command, word: str, page: str) -> None:
+def test_a_page_is_named_by_its_path_or_its_last_part(handrail: Command, word: str, page: str) -> None:
     """In a pipe it is the file, byte for byte; no word leads out of the folder."""
     ran = handrail("docs", word)
     assert ran.code == (0 if page else 1)

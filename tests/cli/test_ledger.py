@@ -195,9 +195,9 @@ GUESSES = [
     *((f"reconcile app:pay:unknown --happened --value {value}", 2) for value in ("paid", "NaN")),
     *((f"reconcile app:pay:unknown --happened {ttl}", 2) for ttl in ("--ttl=-1h", "--ttl soon")),
     *((f"invalidate {key} --yes", 1) for key in ("session:pay:running", "session:pay:lapsed", "app:pay:unknown")),
-    *(("invalidate session:pay:waits --yes", 1), ("invalidate --yes", 2), ("invalidate k --tool pay --yes", 2)),
+    *(("invalidate session:pay:waits --yes", 1), ("invalidate --yes", 2)),
     *(("invalidate session:pay:done", 2), ("invalidate session:pay:done --dry-run", 0)),
-    *(("invalidate --tool pay --dry-run", 0), ("prune", 2), ("prune --dry-run", 0)),
+    *(("prune", 2), ("prune --dry-run", 0)),
 ]
 
 
@@ -235,8 +235,8 @@ def test_what_is_to_go_is_removed(handrail: Command, store: Store, words: str, g
 REPORTS = [
     ("prune --dry-run", {"removed": 0, "would_remove": 1, "bytes": 24, "dry_run": True}),
     ("prune --yes", {"removed": 1, "would_remove": 0, "bytes": 24, "dry_run": False}),
-    ("invalidate --tool pay --dry-run", {"removed": 0, "kept": 3, "changed": 0, "dry_run": True, "effects": 3}),
-    ("invalidate --tool pay --yes", {"removed": 3, "kept": 3, "changed": 0, "dry_run": False, "effects": 3}),
+    ("invalidate session:pay:done --dry-run", {"removed": False, "dry_run": True, "effect": "session:pay:done"}),
+    ("invalidate session:pay:done --yes", {"removed": True, "dry_run": False, "effect": "session:pay:done"}),
 ]
 
 
@@ -244,8 +244,8 @@ REPORTS = [
 def test_programs_are_told_what_was_removed(handrail: Command, words: str, document: dict[str, object]) -> None:
     """One document."""
     told = handrail.document("ledger", *words.split())
-    if "effects" in told:
-        told["effects"] = len(told["effects"])
+    if "effect" in told:
+        told["effect"] = told["effect"]["key"]
     assert told == document
 
 
@@ -288,18 +288,6 @@ def test_a_finding_about_a_row_that_has_changed_is_not_written(
     ran = handrail("ledger", "reconcile", "app:pay:unknown", "--happened")
     assert (ran.code, ran.err) == (1, wording)
     assert _row(store, "app:pay:unknown").note == "somebody else"
-
-
-def test_effects_of_a_tool_are_forgotten(handrail: Command, terminal: Terminal, store: Store, wording: Wording) -> None:
-    """What is running or unknown stays, and that is said; before a terminal it is asked first."""
-    assert terminal.run("ledger", "invalidate", "--tool", "pay", typed="\n") == 1
-    assert terminal.lines == wording
-    ran = handrail("ledger", "invalidate", "--tool", "pay", "--yes")
-    assert (ran.code, ran.out, ran.err) == (0, wording, "")
-    left = {"session:pay:running", "session:pay:lapsed", "app:pay:unknown", "app:mail:kept"}
-    assert {row.key for row in store.rows()} == left
-    again = handrail("ledger", "invalidate", "--tool", "pay", "--yes")
-    assert (again.code, again.err) == (1, wording)
 
 
 @pytest.mark.parametrize("typed, code", [("y\n", 0), ("\n", 1), ("", 1)])

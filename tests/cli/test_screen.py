@@ -379,8 +379,8 @@ TRACEBACK = "Traceback (most recent call last):"
 
 
 FAILING = [
-    *(("run nowhere Go.", "CycloptsError"), ("run other/desk.agent Go.", "ZeroDivisionError")),
-    *(("check other/desk.agent", "ZeroDivisionError"), ("new desk --folder desk.agent", "FileExistsError")),
+    *(("run nowhere Go.", "ValidationError"), ("run other/desk.agent Go.", "ZeroDivisionError")),
+    *(("check other/desk.agent", "ZeroDivisionError"), ("new desk --folder desk.agent", "NotADirectoryError")),
     ("sessions list --store sqlite:///nowhere.db", "StoreError"),
 ]
 

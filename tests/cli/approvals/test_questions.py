@@ -13,7 +13,7 @@ from handrail import store as stores
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.agents import Answer
 from handrail.agents.approval.decisions import ApprovalRecord, Decision, GatedCall, approval_record
-from handrail.cli import questions
+from handrail.cli import agents
 from handrail.cli.questions import QuestionFilter, StoredQuestion, find_question, session_items, stored_questions
 from handrail.errors import CallPostponed, SessionError, SessionNotFoundError
 from handrail.prompt import PolicyDecision, Tool, ToolContext, ToolResult
@@ -131,7 +131,7 @@ def test_questions_of_agents_need_their_extra(
     memory: MemoryStore, monkeypatch: pytest.MonkeyPatch, wording: Wording
 ) -> None:
     """A list without them would look complete; a memory that holds none is listed."""
-    monkeypatch.setattr(questions, "find_spec", lambda _name: None)  # pyright: ignore[reportUnknownArgumentType, reportUnknownLambdaType]
+    monkeypatch.setattr(agents, "find_spec", lambda _name: None)  # pyright: ignore[reportUnknownArgumentType, reportUnknownLambdaType]
     with Session.open(memory, "loop") as session, pytest.raises(CallPostponed):
         executor(tool("pay", echo), policies=[ASKS_ABOUT_PAY], session=session, approver=left_open).execute(
             call("pay"), reply="r1"
