@@ -51,8 +51,6 @@ _NO_LINK_ERRNOS = frozenset({errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNO
 
 _WORDS = {
     errno.ENOSPC: "the disk is full. Free some space and try again",
-    getattr(errno, "EDQUOT", -1): "the disk quota is used up. Free some space and try again",
-    errno.EFBIG: "the file would be larger than this process may write. Write less",
     errno.EACCES: "permission is denied. Ask for another place, or for the permission",
     errno.EPERM: "the operating system does not permit it. Ask for another place, or for the permission",
     errno.EROFS: "the disk is read-only. Ask for another place",
@@ -63,7 +61,6 @@ _WORDS = {
     errno.ELOOP: "something was removed or replaced meanwhile. Look again",
     errno.EEXIST: "something was created there meanwhile. Look again",
     errno.ENOTEMPTY: "something was created there meanwhile. Look again",
-    errno.EMFILE: "the process has too many files open. Try again later",
 }
 
 

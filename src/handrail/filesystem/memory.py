@@ -21,7 +21,7 @@ from handrail.filesystem.path_filters import GIT_FOLDER, PathFilter, PathPattern
 from handrail.filesystem.paths import ROOT, folders_above, is_inside, join, normalise, parent_folder, to_text
 from handrail.filesystem.protocol import FileStart, hash_content
 from handrail.filesystem.undo_journal import Snapshot, UndoJournal
-from handrail.filesystem.walks import EVERYTHING, FileStat, Scan, Start, WalkRequest, walk
+from handrail.filesystem.walks import EVERYTHING, FileStat, FolderReader, Scan, Start, WalkRequest, walk
 from handrail.process import is_protected, protected_paths
 from handrail.transaction import Transaction, check_write
 from handrail.turns import Turn
@@ -184,7 +184,10 @@ class InMemoryFilesystem:
         pattern = Pattern(pattern) if isinstance(pattern, str) else pattern
         with self._lock:
             self._folder(folder)
-            return walk(Start(folder, folder), pattern, self._tree, self._filter, look)
+            tree = self._tree
+            return walk(
+                Start(folder, folder), pattern, FolderReader(tree.list_folder, tree.rule_file), self._filter, look
+            )
 
     def resolve(self, path: str, *, follow: bool = True) -> str:  # noqa: ARG002 - there are no links in memory
         """The path in its shortest form; see `Filesystem.resolve`."""
@@ -290,13 +293,12 @@ class InMemoryFilesystem:
             SnapshotError: it is not a snapshot of this filesystem. Nothing has changed.
             ModelVisibleError: the call may not write; see `check_write`.
         """
-        own = self._journal.check_snapshot(snapshot)
         with self._lock:
             self._check_write("restore a snapshot")
             # `since` returns a dict of its own, so recording these changes does not alter what is iterated.
-            for path, entry in self._journal.since(own).before.items():
+            for path, entry in self._journal.since(snapshot).before.items():
                 self._set(path, entry)
-            self._journal.record_restore(own)
+            self._journal.record_restore(snapshot)
 
     def _folder(self, path: str) -> None:
         if self._present(path) is not FOLDER:

@@ -56,28 +56,22 @@ def normalise(path: str, *, encode: Callable[[str], bytes] = str.encode, noun: s
         msg = f"a {noun} is a string such as 'notes/plan.md', not a {type(path).__name__}"
         raise PathEscapeError(msg, path=repr(path))
     _refuse_what_is_no_path(path, encode, noun)
-    parts: list[str] = []
-    for part in path.split("/"):
-        if part == "..":
-            if not parts:
-                raise PathEscapeError(
-                    f"the {noun} leads out of the root of the filesystem; {_instead(path)}", path=path
-                )
-            # Resolved as text, before any link is read: where `a` is a link, `a/../b` is `b` in every filesystem.
-            parts.pop()
-        elif part not in {"", "."}:
-            # The same in every filesystem: memory has no such limit.
-            if len(encode(part)) > MAX_PART_BYTES:
-                msg = f"a name in the {noun} is longer than {MAX_PART_BYTES} bytes; give a shorter one"
-                raise PathEscapeError(msg, path=path)
-            parts.append(part)
+    # Resolved as text, before any link is read: where `a` is a link, `a/../b` is `b` in every filesystem.
+    shortest = posixpath.normpath(path)
+    parts = shortest.split("/")
+    if parts[0] == "..":
+        raise PathEscapeError(f"the {noun} leads out of the root of the filesystem; {_instead(path)}", path=path)
+    # The same in every filesystem: memory has no such limit.
+    if any(len(encode(part)) > MAX_PART_BYTES for part in parts):
+        msg = f"a name in the {noun} is longer than {MAX_PART_BYTES} bytes; give a shorter one"
+        raise PathEscapeError(msg, path=path)
     if len(parts) > MAX_DEPTH:
         msg = (
             f"the {noun} has {len(parts):,} names, and at most {MAX_DEPTH} are allowed; give a {noun} "
             "with fewer folders"
         )
         raise PathEscapeError(msg, path=path)
-    return "/".join(parts) or ROOT
+    return shortest
 
 
 def below_root(path: str, roots: Iterable[str]) -> str:

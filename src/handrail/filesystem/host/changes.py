@@ -51,7 +51,7 @@ from handrail.filesystem.host.journal import (
     JournalHeader,
     temporary_name,
 )
-from handrail.filesystem.host.recovery import RestoreTarget, TreeRestorer, WholeTree, drop_commit_record
+from handrail.filesystem.host.recovery import TreeRestorer, WholeTree, drop_commit_record
 from handrail.filesystem.paths import ROOT
 from handrail.filesystem.undo_journal import LOST, Snapshot, UndoJournal
 from handrail.redaction import redacted_logger
@@ -180,7 +180,7 @@ class HostChanges:
         """The temporary name under which new content is written."""
         return temporary_name(self._open_journal().journal_id)
 
-    def restore(self, snapshot: Snapshot[BeforeImage]) -> None:
+    def restore(self, snapshot: object) -> None:
         """Restores a snapshot, as a rollback or by hand."""
         if not is_rolling_back():
             with self.operation("restore a snapshot", ROOT):
@@ -284,7 +284,7 @@ class HostChanges:
         if journal_id is not None and self.store is not None:
             drop_commit_record(journal_id, self.store, self.images)
 
-    def _restore(self, snapshot: Snapshot[BeforeImage], *, shared: bool, by_hand: bool = False) -> None:
+    def _restore(self, snapshot: object, *, shared: bool, by_hand: bool = False) -> None:
         images, tree = self._undo.since(snapshot)
         if images or tree is not None:
             check_blocking("restoring files")
@@ -302,8 +302,9 @@ class HostChanges:
         lacking = [path for path in images if journal.records.lacks(path) or self._undo.lacks(path)]
         if lacking:
             self.about_to_change(lacking)
-        target = RestoreTarget(images, None if by_hand else journal.records.marks, self.temporary_name, shared)
-        TreeRestorer(self.root, self.images, target, lambda path, mark: journal.mark([(path, mark)])).run()
+        TreeRestorer(
+            root=self.root, images=self.images, journal=journal, before=images, shared=shared, by_hand=by_hand
+        ).run()
         self._undo.record_restore(snapshot)
 
     def _image(self, path: str, *, stays: bool) -> BeforeImage:

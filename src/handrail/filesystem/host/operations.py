@@ -29,7 +29,7 @@ from handrail.filesystem.paths import (
     to_text,
 )
 from handrail.filesystem.shadow.tree import spell_paths
-from handrail.filesystem.walks import MOST_RULE_BYTES, FileStat, Scan, Start, WalkRequest, walk
+from handrail.filesystem.walks import MOST_RULE_BYTES, FileStat, FolderReader, Scan, Start, WalkRequest, walk
 from handrail.process import has_open_databases, protected_paths
 
 _FOLDER = FileIdentity("folder")
@@ -40,7 +40,7 @@ _DATABASE = "a database that this process has open"
 
 
 class TreeReader:
-    """Reads the tree for the operations, and for walks as a `handrail.filesystem.walks.FolderReader`.
+    """Reads the tree for the operations, and for walks.
 
     Its paths have passed `normalise_on_disk`. The filter is checked for a path before it is walked, and for its target.
     """
@@ -87,10 +87,7 @@ class TreeReader:
         """The folders that a path lacks, the highest first; `PathConflictError` if it cannot be."""
         if file_kind(self.root.look(target.nearest)) != "folder":
             raise paths.file_where_folder_is_needed(target.path, file=target.nearest)
-        missing = [folder for folder in folders_above(target.path) if folder != ROOT]
-        missing = [
-            folder for folder in reversed(missing) if len(folder) > len(target.nearest) or target.nearest == ROOT
-        ]
+        missing = [folder for folder in folders_above(target.path) if is_inside(folder, target.nearest)][::-1]
         if has_open_databases():
             with self.root.entry((*missing, target.path)[0]) as (folder, name):
                 if self.disk.is_protected(name, at=folder):
@@ -133,7 +130,7 @@ class TreeReader:
 
     def scan(self, path: str, pattern: PathPattern, look: WalkRequest) -> Scan:
         """The entries of a folder that match a pattern, and what was left out."""
-        return walk(self.folder(path), pattern, self, self.path_filter, look)
+        return walk(self.folder(path), pattern, FolderReader(self.list_folder, self.rule_file), self.path_filter, look)
 
     def list_folder(self, folder: str) -> list[FileStat]:
         """All entries of a folder, sorted; none if it no longer exists."""

@@ -34,7 +34,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from handrail.clock import SYSTEM_CLOCK, Clock
-from handrail.errors import FilesystemBusyError, FilesystemError, InvalidArgumentError, SnapshotError
+from handrail.errors import FilesystemBusyError, FilesystemError, SnapshotError
 from handrail.filesystem.paths import ROOT, join
 from handrail.filesystem.shadow.git import (
     UNREAD,
@@ -106,7 +106,6 @@ class ShadowRepository:
         git: str = "git",
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        check_max_untracked_bytes("ShadowRepository", max_untracked_bytes)
         self.root: Path = Path(root).resolve()
         self.git_dir: Path = Path(git_dir).resolve()
         if self.git_dir.is_relative_to(self.root) or self.root.is_relative_to(self.git_dir):
@@ -253,13 +252,6 @@ class ShadowRepository:
                 self._is_prepared = True
             finally:
                 os.close(fd)
-
-
-def check_max_untracked_bytes(function: str, value: object) -> None:
-    """Raises `InvalidArgumentError` if an argument of `function` is not a number of bytes."""
-    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 0):
-        expected = "a number of bytes, or None for any number"
-        raise InvalidArgumentError(function=function, argument="max_untracked_bytes", value=value, expected=expected)
 
 
 def _lock(fd: int) -> None:

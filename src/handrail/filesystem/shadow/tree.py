@@ -25,10 +25,10 @@ import stat
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from io import BytesIO
 from itertools import count
 from pathlib import Path
-from tempfile import TemporaryFile
-from typing import BinaryIO, NamedTuple, cast
+from typing import BinaryIO, NamedTuple
 
 from handrail.errors import FilesystemError, RootMissingError
 from handrail.filesystem.disk import LIST, MAKE, change_mode, open_folder, open_to_read
@@ -471,10 +471,7 @@ def _is_unchanged(item: UnreadFile, parent: int, name: str) -> bool:
 
 def _source(item: UnreadFile, parent: int, name: str) -> BinaryIO:
     if stat.S_ISLNK(item.leaf.mode):
-        target = TemporaryFile()  # noqa: SIM115 - git reads from descriptors
-        target.write(os.fsencode(os.readlink(name, dir_fd=parent)))
-        target.seek(0)
-        return cast("BinaryIO", target)  # declared as the class that it wraps
+        return BytesIO(os.fsencode(os.readlink(name, dir_fd=parent)))
     return open(open_to_read(name, at=parent), "rb")  # noqa: PTH123 - a descriptor
 
 
