@@ -286,7 +286,7 @@ class WholeTree:
         self.images.separate()
         # What the first tree of a call leaves out, the later ones do, too: so images are taken of what the first one
         # does not restore, also after a program has changed the rules.
-        snapshot = self._shadow.take_snapshot(frozenset() if is_first else self._left_out)
+        snapshot = self._shadow.snapshot(frozenset() if is_first else self._left_out)
         self._left_out = snapshot.left_out
         # Syncing the whole disk is slow, and the same tree has been synced already.
         if synced and snapshot.id != self._synced:
@@ -299,7 +299,7 @@ class WholeTree:
         check_blocking("restoring the whole tree")
         self.images.separate()
         try:
-            left_out = self._shadow.restore_tree(tree.id)
+            left_out = self._shadow.restore(tree.id)
         except SnapshotError as error:
             msg = f"the folder {GIT_DIR!r} in the journal's folder has lost the tree to restore; put it back"
             raise JournalError(msg, path=ROOT) from error

@@ -12,6 +12,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import stat
 import subprocess
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -130,6 +131,8 @@ class Git:
         links remain even if that repository, which is only read, is removed.
         """
         if not (self.git_dir / _READY).exists():
+            # Contents of files lie in it, whoever may read the folder around it.
+            self.git_dir.mkdir(mode=stat.S_IRWXU, exist_ok=True)
             # The template of the user's git could contain hooks and exclusions.
             self.run("init", "--quiet", "--bare", "--template=", os.fspath(self.git_dir))
             self._link_packs(root)
