@@ -385,7 +385,7 @@ class Root:
             identity = None
         if identity != self.identity:
             state = "is no longer there" if identity is None else "has been replaced by another one"
-            msg = f"the folder of this filesystem {state}, so its files cannot be used. Nothing was changed."
+            msg = f"the folder of this filesystem {state}. Move it back; after a failed call, open it again then."
             raise RootMissingError(msg, path=ROOT)
 
     def resolve(self, path: str, *, follow: bool) -> ResolvedPath:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, Literal, Self, TypeAlias
 from handrail.errors import FilesystemError, PathConflictError
 from handrail.filesystem import paths, protocol
 from handrail.filesystem.disk import open_to_read, translate_os_errors
-from handrail.filesystem.path_filters import GIT_FOLDER, PathFilter, PathPattern, Pattern, exclude_patterns, showing
+from handrail.filesystem.path_filters import PathFilter, PathPattern, Pattern, exclude_patterns, showing
 from handrail.filesystem.paths import ROOT, folders_above, is_inside, join, normalise, parent_folder, to_text
 from handrail.filesystem.protocol import FileStart, hash_content
 from handrail.filesystem.undo_journal import Snapshot, UndoJournal
@@ -132,7 +132,7 @@ class InMemoryFilesystem:
         to = self.shortest(to)
         if not Path(folder).is_dir():
             raise FilesystemError(f"{os.fspath(folder)!r} is not a folder; name one file by include.", path=to)
-        path_filter = showing(include, (GIT_FOLDER, *exclude_patterns(exclude)))
+        path_filter = showing(include, (paths.GIT_FOLDER, *exclude_patterns(exclude)))
         with translate_os_errors(f"copy {os.fspath(folder)}", to):
             files = list(_files_on_disk(Path(folder).resolve(), path_filter))
             size = sum(bytes_of_file for _, _, bytes_of_file in files)
@@ -310,7 +310,7 @@ class InMemoryFilesystem:
         self._tree.set(path, entry)
 
     def _write(self, path: str, data: bytes) -> None:
-        data = protocol.as_bytes(data)
+        data = bytes(memoryview(data))  # a copy of what the caller may change; `bytes(5)` would make zeros
         self._filter.refuse_change(path)
         if self._tree.at(path) is FOLDER:
             raise paths.folder_where_file_is_needed(path)

@@ -30,10 +30,7 @@ from dataclasses import dataclass
 from typing import Final, Generic, Protocol, TypeAlias, TypeVar
 
 from handrail.errors import PathEscapeError
-from handrail.filesystem.paths import ROOT, composed, hidden, holds_asked_about, holds_hidden, normalise
-
-GIT_FOLDER = ".git"
-"""The folder in which git stores a repository; excluded by default."""
+from handrail.filesystem.paths import GIT_FOLDER, ROOT, composed, hidden, holds_asked_about, holds_hidden, normalise
 
 _IGNORABLE = re.compile("[\u200c-\u200f\u202a-\u202e\u206a-\u206f\ufeff]")
 """Characters that macOS disks ignore in names: there `.g<U+200C>it` is `.git`."""

@@ -42,8 +42,8 @@ _UNSPELLED = re.compile(f"[\\\\{ESCAPE}\udc80-\udcff]")  # a lone surrogate stan
 
 _SPELLED = re.compile(ESCAPE.encode() + rb"([0-9A-F]{2})")
 
-OWN_GIT = ".git"
-"""The git dir of the root, or the file that names it: it is not part of snapshots."""
+GIT_FOLDER = ".git"
+"""The folder in which git stores a repository, or the file that names it. That of the root is not in snapshots."""
 
 
 def normalise(path: str, *, encode: Callable[[str], bytes] = str.encode, noun: str = "path") -> str:
@@ -242,7 +242,7 @@ def too_deep(path: str) -> PathConflictError:
 
 def is_outside_git_dir(path: str) -> bool:
     """Returns whether a snapshot of the tree includes a path: all but the root's own git dir."""
-    return path.partition("/")[0] != OWN_GIT
+    return path.partition("/")[0] != GIT_FOLDER
 
 
 def to_text(name: bytes) -> str:

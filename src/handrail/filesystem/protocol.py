@@ -222,11 +222,6 @@ def decode(data: bytes, *, path: str) -> str:
         raise FilesystemError(msg, path=path) from error
 
 
-def as_bytes(data: bytes) -> bytes:
-    """A copy of data, which the caller may change later; `TypeError` for what is not bytes."""
-    return bytes(memoryview(data))
-
-
 def hash_content(chunks: Iterable[bytes]) -> str:
     """The SHA-256 of a content that comes in pieces, as 64 hexadecimal digits."""
     digest = hashlib.sha256()

@@ -24,8 +24,8 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple, TypeAlias
 
-from handrail.filesystem.path_filters import GIT_FOLDER, NOWHERE, PathFilter, PathMatcher, PathPattern, Places
-from handrail.filesystem.paths import MAX_DEPTH, ROOT, join, path_depth, to_bytes
+from handrail.filesystem.path_filters import NOWHERE, PathFilter, PathMatcher, PathPattern, Places
+from handrail.filesystem.paths import GIT_FOLDER, MAX_DEPTH, ROOT, join, path_depth, to_bytes
 
 StopReason: TypeAlias = Literal["time", "number"]
 """Why a walk stopped early."""

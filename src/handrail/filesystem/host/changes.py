@@ -40,7 +40,7 @@ from contextlib import contextmanager
 from uuid import uuid4
 
 from handrail.crash_points import reached
-from handrail.errors import FilesystemError, JournalError, RootMissingError
+from handrail.errors import FilesystemError, JournalError
 from handrail.filesystem.disk import Root, translate_os_errors
 from handrail.filesystem.host.journal import (
     NO_BEFORE_IMAGE,
@@ -252,19 +252,6 @@ class HostChanges:
             self._fault = JournalError("the store was lost while a call was being committed", path=ROOT)
             self._abandon()
 
-    def _check_root(self, *, is_saved: bool) -> None:
-        try:
-            self.root.check()
-        except RootMissingError as error:
-            if not is_saved:
-                raise
-            msg = (
-                "the folder of this filesystem was removed, moved or replaced while a program ran. Its files were "
-                "saved before that. Move it back, or make an empty folder in its place; then open the filesystem "
-                "again, which restores them."
-            )
-            raise RootMissingError(msg, path=ROOT) from error
-
     def _check_process(self) -> None:
         if not self.is_ours:
             msg = "this filesystem was opened before the process was forked. Open one in the process that uses it."
@@ -291,7 +278,7 @@ class HostChanges:
         if not images and tree is None:
             return
         self._check_process()
-        self._check_root(is_saved=tree is not None)
+        self.root.check()
         journal = self._open_journal()
         if tree is not None:
             if journal.records.tree is None or (by_hand and self._undo.lacks_tree()):

@@ -198,7 +198,7 @@ class HostFilesystem:
         """Makes or replace a file; see `Filesystem.write_bytes`."""
         path = self.shortest(path)
         with self._changing(f"write {path}", path):
-            write_file(self._changes, self._view, path, protocol.as_bytes(data))
+            write_file(self._changes, self._view, path, bytes(memoryview(data)))
 
     def exists(self, path: str) -> bool:
         """Returns whether there is anything at a path; see `Filesystem.exists`."""

@@ -292,7 +292,7 @@ class WholeTree:
         if synced and snapshot.id != self._synced:
             self.sync()
             self._synced = snapshot.id
-        return SavedTree(snapshot.id, spell_paths(snapshot.left_out))
+        return snapshot._replace(left_out=spell_paths(snapshot.left_out))
 
     def restore(self, tree: SavedTree, journal: JournalFile) -> None:
         """Restores the tree, before images are restored; a repetition continues where it stopped."""

@@ -22,7 +22,7 @@ from tempfile import TemporaryFile
 from typing import IO, BinaryIO, NamedTuple
 
 from handrail.errors import FilesystemError, JournalError
-from handrail.filesystem.paths import OWN_GIT, ROOT
+from handrail.filesystem.paths import GIT_FOLDER, ROOT
 from handrail.waiting import check_blocking
 
 CHUNK = 1 << 20
@@ -177,7 +177,7 @@ class Git:
         Only the index is read: the configuration of a repository can name programs that git starts. An index that git
         cannot read counts as empty.
         """
-        own = root / OWN_GIT
+        own = root / GIT_FOLDER
         with suppress(OSError):
             if own.is_file():  # a linked worktree
                 own = root / os.fsdecode(own.read_bytes().removeprefix(b"gitdir:").strip())

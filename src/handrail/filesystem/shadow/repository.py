@@ -29,7 +29,7 @@ from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.errors import FilesystemError, SnapshotError
@@ -60,6 +60,7 @@ from handrail.filesystem.shadow.tree import (
     names_by_folder,
     scan_tree,
 )
+from handrail.filesystem.undo_journal import SavedTree
 from handrail.process import protected_paths
 
 _ATTEMPTS = 3
@@ -67,13 +68,6 @@ _UNSETTLED_NS = 2_000_000_000  # the coarsest clock of a usual filesystem, FAT's
 
 MAX_UNTRACKED_BYTES: Final = 100 * 1024 * 1024
 """The largest file that is saved unless another limit is given."""
-
-
-class TakenSnapshot(NamedTuple):
-    """The id by which a new snapshot is restored, and the paths that it leaves out."""
-
-    id: str
-    left_out: frozenset[str]
 
 
 class ShadowRepository:
@@ -108,7 +102,7 @@ class ShadowRepository:
         self._left_out = NO_NAMES
         self._newest = UNREAD
 
-    def snapshot(self, left_out: frozenset[str] = NO_NAMES) -> TakenSnapshot:
+    def snapshot(self, left_out: frozenset[str] = NO_NAMES) -> SavedTree:
         """Saves the tree as it is, without the paths `left_out`: the same id for the same tree.
 
         Raises:
@@ -127,7 +121,7 @@ class ShadowRepository:
                 self._git.store_trees(identify(above))
                 # Only now: the next scan relies on git having everything that `_last_scan` names.
                 self._last_scan, self._left_out, self._newest = folder, left_out, above.id
-            return TakenSnapshot(self._newest, left_out)
+            return SavedTree(self._newest, left_out)
 
     def restore(self, snapshot: str) -> frozenset[str]:
         """Restores the tree to a snapshot, by its id, also of an earlier process; returns the paths that it leaves out.
@@ -140,14 +134,14 @@ class ShadowRepository:
                 the two states, and restoring again continues; after any other error the tree is as it was.
         """
         with self._prepared(), self._git.read() as reader:
-            target = read_snapshot(reader, snapshot)
-            left_out = target.left_out.union(protected_paths(self.root))
-            scan = TreeScan(previous_modes=[], left_out=names_by_folder(left_out))
+            target, left_out = read_snapshot(reader, snapshot)
+            apart = left_out.union(protected_paths(self.root))
+            scan = TreeScan(previous_modes=[], left_out=names_by_folder(apart))
             with disk_at(self.root, scan) as disk:
                 try:
                     present = scan_tree(disk.root, self._last_scan, scan)
                     identify_read(present)
-                    steps = plan_checkout(reader, target.root, present)
+                    steps = plan_checkout(reader, target, present)
                     # Before the first change: a restore that stops half way for a lost object could never be completed.
                     compare_contents(steps, self._git.sizes(steps.blobs), disk)
                 except BaseException as error:
@@ -159,7 +153,7 @@ class ShadowRepository:
                             error.add_note(str(failure))
                     raise
                 apply_checkout(steps, reader, disk)
-        return target.left_out
+        return left_out
 
     def _store_tree(self, disk: DiskTree, left_out: frozenset[str]) -> tuple[Folder, frozenset[str]]:
         tracked = self._git.tracked(self.root)
@@ -254,15 +248,11 @@ class CheckoutPlan:
         return [entry.id for _, entry in (*self.leaves, *self.unread)]
 
 
-class SnapshotContent(NamedTuple):
-    """The root of a snapshot, and the paths that it leaves out."""
+def read_snapshot(reader: ObjectReader, snapshot: str) -> tuple[TreeEntry, frozenset[str]]:
+    """The root of a snapshot, and the paths that it leaves out.
 
-    root: TreeEntry
-    left_out: frozenset[str]
-
-
-def read_snapshot(reader: ObjectReader, snapshot: str) -> SnapshotContent:
-    """Reads a snapshot; `SnapshotError` if it is not one of this repository, `JournalError` if it has losses."""
+    `SnapshotError` if it is not one of this repository, `JournalError` if it has losses.
+    """
     # Only a whole id: git would also resolve other names, and a line break would end the question.
     content = reader.tree(snapshot) if _ID.fullmatch(snapshot) else None
     entries = {entry.name: entry for entry in decode_tree(content or b"")}
@@ -270,7 +260,7 @@ def read_snapshot(reader: ObjectReader, snapshot: str) -> SnapshotContent:
         msg = f"{snapshot!r} is not a snapshot of this shadow repository; restore what its `snapshot` returned"
         raise SnapshotError(msg)
     paths = b"".join(reader.blob(entries[LEFT_OUT].id)) if LEFT_OUT in entries else b""
-    return SnapshotContent(entries[ABOVE], load_left_out(paths))
+    return entries[ABOVE], load_left_out(paths)
 
 
 def plan_checkout(reader: ObjectReader, target: TreeEntry, present: Folder) -> CheckoutPlan:

@@ -31,8 +31,8 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from handrail.errors import FilesystemError, RootMissingError
-from handrail.filesystem.disk import LIST, MAKE, change_mode, open_folder, open_to_read
-from handrail.filesystem.paths import OWN_GIT, ROOT, join, parent_folder, to_text
+from handrail.filesystem.disk import LIST, MAKE, change_mode, open_folder, open_to_read, translate_os_errors
+from handrail.filesystem.paths import GIT_FOLDER, ROOT, join, parent_folder, to_text
 from handrail.filesystem.shadow.git import CHUNK, UNREAD, object_id
 from handrail.filesystem.walks import MOST_RULE_BYTES, IgnoreRules
 from handrail.process import is_protected
@@ -123,8 +123,8 @@ class FolderRules:
     ) -> None:
         present = {_GITIGNORE}
         with suppress(OSError):
-            os.stat(OWN_GIT, dir_fd=descriptor, follow_symlinks=False)
-            present.add(OWN_GIT)
+            os.stat(GIT_FOLDER, dir_fd=descriptor, follow_symlinks=False)
+            present.add(GIT_FOLDER)
         # Of a link or a pipe in place of a rule file nothing is read.
         self._rules = (above or IgnoreRules()).with_files(
             present, lambda name: _read_inside(descriptor, *name.split("/"))
@@ -149,7 +149,7 @@ class FolderRules:
         return self._matches(name, is_folder=is_folder) and join(self._path, name) not in self._tracked
 
     def _matches(self, name: str, *, is_folder: bool) -> bool:
-        if name == OWN_GIT:
+        if name == GIT_FOLDER:
             return False
         return self._is_ignored or self._rules.hides(_spelled_name(name), is_folder=is_folder)
 
@@ -283,27 +283,22 @@ def file_signature(status: os.stat_result) -> Signature:
 
 def statuses(fd: int, path: str) -> Iterator[tuple[str, os.stat_result]]:
     """The entries of a folder by name, except those removed meanwhile and the root's own git dir."""
-    outside = OWN_GIT if path == ROOT else None
-    try:
-        with os.scandir(fd) as entries:
-            for entry in entries:
-                name = entry.name
-                if name != outside:
-                    try:
-                        status = entry.stat(follow_symlinks=False)
-                    except FileNotFoundError:  # removed a moment ago
-                        continue
-                    yield name, status
-    except OSError as error:
-        raise cannot_snapshot("read", path, error) from error
+    outside = GIT_FOLDER if path == ROOT else None
+    with translate_os_errors(f"read {path!r}", path), os.scandir(fd) as entries:
+        for entry in entries:
+            name = entry.name
+            if name != outside:
+                try:
+                    status = entry.stat(follow_symlinks=False)
+                except FileNotFoundError:  # removed a moment ago
+                    continue
+                yield name, status
 
 
 @contextmanager
 def _folder(name: str, parent: int, path: str) -> Generator[int]:
-    try:
+    with translate_os_errors(f"read {path!r}", path):
         fd = os.open(name, LIST, dir_fd=parent)
-    except OSError as error:
-        raise cannot_snapshot("read", path, error) from error
     try:
         yield fd
     finally:
@@ -435,11 +430,9 @@ class DiskTree:
 
     @contextmanager
     def _changing(self, path: str) -> Generator[tuple[int, str]]:
-        try:
-            with self._parent(path) as place:
-                yield place
-        except OSError as error:
-            raise cannot_snapshot("restore", path, error) from error
+        after = "Restoring again continues"
+        with translate_os_errors(f"restore {path!r}", path, after=after), self._parent(path) as place:
+            yield place
 
 
 def file_digest(source: BinaryIO, size: int) -> str:
