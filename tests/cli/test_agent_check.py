@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shlex
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -164,19 +163,6 @@ def test_interpreter_is_missed(check: Check, folder: Path, monkeypatch: pytest.M
     assert (ran.code, ran.err) == (1, wording)
     # With another toolset that cannot be made: each is named.
     write(folder, desk__agent=agent("desk", toolsets="[box, python]"), tools__py=_BOX)
-    ran = check()
-    assert (ran.code, ran.err) == (1, wording)
-
-
-def test_sandbox_is_missed(check: Check, folder: Path, monkeypatch: pytest.MonkeyPatch, wording: Wording) -> None:
-    """With the command that installs it; if it is installed, the tool is shown."""
-    git = shutil.which("git")
-    assert git is not None
-    write(folder, desk__agent=agent("desk", toolsets="[sandbox]"))
-    assert [tool["name"] for tool in json.loads(check("--format", "json").out)["tools"]] == ["shell_execute"]
-    (folder / "bin").mkdir()
-    (folder / "bin" / "git").symlink_to(git)
-    monkeypatch.setenv("PATH", str(folder / "bin"))
     ran = check()
     assert (ran.code, ran.err) == (1, wording)
 
@@ -343,21 +329,6 @@ def test_new_agent_is_right(handrail: Command, place: Path, monkeypatch: pytest.
     assert (done.code, done.out) == (0, wording), done.err
 
 
-def test_a_new_agent_needs_consent_or_a_rule_without_terminal(handrail: Command, place: Path, wording: Wording) -> None:
-    """Its rules have that rule in a comment."""
-    assert handrail("new", "jotter").code == 0
-    words = ("run", "jotter/jotter.agent", "Remember that I want to buy milk.", "--model", "script:jotter/script.yaml")
-    denied = handrail(*words)
-    assert denied.code == 1
-    assert [
-        line for line in denied.err.splitlines() if line.startswith('jotter: add_note(text="buy milk") ')
-    ] == wording
-    rules = place / "jotter" / "approval.yaml"
-    rules.write_text(rules.read_text().replace("# allow:\n#   - add_note\n", "allow:\n  - add_note\n"))
-    ran = handrail(*words)
-    assert (ran.code, ran.out) == (0, wording), ran.err
-
-
 NO_NAMES = [
     *(pytest.param("a b", id="blank"), pytest.param("../x", id="path"), pytest.param("", id="empty")),
     *(pytest.param("é", id="not ASCII"), pytest.param("x" * 65, id="long")),
@@ -383,15 +354,6 @@ def test_without_the_extra_agents_say_what_to_install(
     assert (ran.code, ran.out, ran.err) == (1, "", wording)
     assert handrail(words[0], "--help").code == 0
     assert handrail("sessions", "list").code == 0
-
-
-@pytest.mark.parametrize("name", ["a", "my-desk", "n" * 64])
-def test_the_modules_are_as_ruff_formats_them(tmp_path: Path, name: str) -> None:
-    """With its defaults, whatever the name of the agent; so a project that formats its code leaves them alone."""
-    folder = write_agent_folder(name, tmp_path)
-    command = [sys.executable, "-m", "ruff", "format", "--isolated", "--diff", str(folder)]
-    ran = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (ran.returncode, ran.stdout) == (0, "")
 
 
 @pytest.mark.parametrize("kind", ["file", "folder", "link"])

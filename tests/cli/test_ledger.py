@@ -12,21 +12,18 @@ import pytest
 
 from handrail import store as stores
 from handrail.cli import ledger
-from handrail.cli.ledger import EFFECT, EffectView, with_agents
+from handrail.cli.ledger import EFFECT, EffectView
 from handrail.prompt import BinaryPart, TextPart, Tool, ToolResult
 from handrail.runtime import EffectLedger
 from handrail.runtime.ledger import effects
 from handrail.runtime.ledger.effects import Claimed, ClaimRequest, Hit, NotApplied, NotKnown
 from handrail.runtime.ledger.records import dump_result
 from handrail.session import Session
-from handrail.session.conversation import ConversationPart
-from handrail.session.persistence.protocol import SessionEntry, SessionRow
-from handrail.session.persistence.stored_types import stored_type
 from handrail.store import EffectRow, Store
 from handrail.store.protocol import UNTIL_APPLIED, ClaimOwner
 from tests.cli.agent_folders import call, script, write
 from tests.cli.desk import HOUR, SESSION, Command, Run, Terminal, effect
-from tests.store.kit import append, insert, replace
+from tests.store.kit import insert, replace
 from tests.wording import Wording
 
 DRAW = Tool[None, str | None](name="draw", description="Draw.")
@@ -101,52 +98,6 @@ def test_arguments_are_shown_with_what_the_model_wrote(
     assert [fields["arguments"], fields.get("model wrote", "")] == wording
     told = EFFECT.json(EffectView(row, NOW))
     assert (told["arguments"], told["written"]) == (arguments, written)
-
-
-SAID = stored_type(ConversationPart)
-
-
-TALK = SAID.dump([ConversationPart((), speaker="agent", name="research")])
-
-
-TALKS = [
-    *(((1,), 1, TALK, "research"), ((300,), 300, TALK, "research"), ((3, 20), 40, TALK, "research")),
-    *(((), 20, b"", "tagged"), ((2,), 3, b"[]", "tagged"), ((2,), 3, b"{", "tagged")),
-]
-
-
-@pytest.mark.parametrize("numbers, length, items, agent", TALKS)
-def test_the_agent_is_the_one_whose_conversation_the_session_holds(
-    store: Store, numbers: tuple[int, ...], length: int, items: bytes, agent: str
-) -> None:
-    """Wherever it begins; else the one that the tag of the session names. A session that is gone has none."""
-    store.create(SessionRow("talk", {"agent": "tagged"}, None, store.now()))
-    hold = store.acquire("talk", wait=timedelta(0))
-    entries = [SessionEntry(number, "", "", "state", "desk.plan", 1, 0, 0, 1, b"[]") for number in range(1, length + 1)]
-    for number in numbers:
-        entries[number - 1] = entries[number - 1]._replace(type_name=SAID.name, type_version=SAID.version, items=items)
-    append(store, hold, 0, entries, None)
-    row = effect("k", "unknown", store.now(), owner=ClaimOwner("talk", None, "c"))
-    slot = effect("s", "unknown", store.now(), owner=ClaimOwner(), partition="talk")
-    gone = effect("g", "unknown", store.now(), owner=ClaimOwner("gone", None, "c"))
-    ownerless = effect("n", "unknown", store.now(), owner=ClaimOwner())
-    shown = with_agents(store, [row, slot, gone, ownerless])
-    assert [each.agent for each in shown] == [agent, agent, "", ""]
-
-
-@pytest.mark.parametrize("value", [b'{"cut": ', b"\xff", b'{"of": "another type"}'])
-def test_a_done_effect_whose_result_cannot_be_read_is_shown_as_done(
-    handrail: Command, store: Store, value: bytes
-) -> None:
-    """It has happened, whatever can be read of its result."""
-    [row] = [each for each in store.rows() if each.key == "session:pay:done"]
-    assert replace(store, row, row._replace(value=value))
-    listed = handrail("ledger", "list", "--status", "done", "--session", SESSION)
-    assert [line.split()[2] for line in listed.out.splitlines()[1:]] == ["done"]
-    shown = handrail("ledger", "show", "session:pay:done")
-    assert (listed.code, shown.code, shown.err) == (0, 0, "")
-    assert "done" in shown.out
-    assert "Paid 7 EUR." in shown.out
 
 
 def _row(store: Store, key: str, partition: str = "") -> EffectRow:

@@ -6,7 +6,6 @@ import logging
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from typing import Literal
 
 from cyclopts import App, CycloptsError, Parameter, UnusedCliTokensError
 from rich.console import Console
@@ -99,20 +98,7 @@ def application(words: Sequence[str] = tuple(_COMMANDS)) -> App:
             if name in words and not any(subcommand in words for subcommand in target):
                 group.parse_commands((command,))  # which imports it, for the help of the group
         app.command(group)
-    app.command(completion, sort_key=len(_COMMANDS))
     return app
-
-
-def completion(shell: Literal["bash", "zsh", "fish"], /) -> None:
-    """Print the script with which a shell completes the commands and options of `handrail`.
-
-    Example: `handrail completion bash > ~/.local/share/bash-completion/completions/handrail`
-
-    Args:
-        shell: The shell: bash, zsh or fish.
-    """
-    # All commands with their helps, whatever the command line names.
-    Screen().raw(application().generate_completion(prog_name="handrail", shell=shell).rstrip("\n"))
 
 
 def run(argv: Sequence[str]) -> int:

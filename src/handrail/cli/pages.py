@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rich.markdown import Markdown
-
 import handrail
 from handrail.cli.process_exit import DONE, FAILED
 from handrail.cli.screen import Screen
@@ -30,7 +28,7 @@ def installed_pages() -> dict[str, Path]:
 def print_page(page: str = "index", /) -> int:
     """Print a page of the documentation, or list all.
 
-    The pages are those of this version. In a pipe a page is Markdown.
+    The pages are those of this version, in Markdown.
 
     Example: `handrail docs limits | less`
 
@@ -46,9 +44,5 @@ def print_page(page: str = "index", /) -> int:
     if match is None:
         screen.fault(f"{page!r} is not a page; handrail docs lists all")
         return FAILED
-    text = pages[match].read_text(encoding="utf-8")
-    if screen.out.is_terminal:
-        screen.out.print(Markdown(text, hyperlinks=False))
-    else:
-        screen.raw(text, end="")
+    screen.raw(pages[match].read_text(encoding="utf-8"), end="")
     return DONE
