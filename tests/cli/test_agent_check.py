@@ -13,7 +13,6 @@ import pytest
 
 from handrail.cli import agents
 from handrail.cli.agents import write_agent_folder
-from handrail.contrib.tools import python as section
 from handrail.errors import AgentError
 from tests.agents.kit import agent
 from tests.cli.agent_folders import PRINTING, PRINTING_AGENT, write
@@ -118,55 +117,6 @@ def test_rules_on_arguments_are_shown_for_each_tool(
     assert all(len(line) <= 80 for line in terminal.lines if "rules.yaml" in line)
 
 
-def test_keys_that_may_not_mean_what_they_say_are_hinted_at(check: Check, folder: Path) -> None:
-    """One that does not say what its calls do, and one of a state tool that is made of all arguments."""
-    tools = """
-    from pydantic_ai import Tool
-    from handrail.prompt import IdempotencyConfig
-    def move(address: str) -> str:
-        "Moves."
-        return address
-    once, by_name = IdempotencyConfig(), IdempotencyConfig(strategy="params", param_keys=("address",))
-    TOOLS = [
-        Tool(move, name="silent", metadata={"idempotency": by_name}),
-        Tool(move, name="auto", metadata={"effect": "state", "idempotency": once}),
-        Tool(move, name="fine", metadata={"effect": "external", "idempotency": once}),
-    ]
-    """
-    write(folder, desk__agent=agent("desk", tools="[silent, auto, fine]"), tools__py=tools)
-    ran = check()
-    assert ran.code == 0
-    hints = [line.split(":")[1].strip() for line in ran.err.splitlines() if line.startswith("hint:")]
-    assert hints == ["silent", "auto"]
-    told = json.loads(check("--format", "json").out)["tools"]
-    assert {tool["name"]: len(tool["hints"]) for tool in told} == {"silent": 1, "auto": 1, "fine": 0}
-
-
-_BOX = """
-from handrail.agents import SandboxOptions, sandbox_toolset
-from handrail.contrib.tools import Podman
-ENGINE = Podman(image="x", command=("podman-of-no-machine",))
-TOOLSETS = {"box": sandbox_toolset(options=SandboxOptions(engine=ENGINE))}
-"""
-
-
-def test_interpreter_is_missed(check: Check, folder: Path, monkeypatch: pytest.MonkeyPatch, wording: Wording) -> None:
-    """With the command that installs it; if it is installed, the tool is shown."""
-    write(folder, desk__agent=agent("desk", toolsets="[python]"), tools__py=_BOX)
-    assert [tool["name"] for tool in json.loads(check("--format", "json").out)["tools"]] == ["evaluate_python"]
-
-    def missing(_module: str) -> None:
-        """As for a module that is not installed."""
-
-    monkeypatch.setattr(section, "find_spec", missing)
-    ran = check()
-    assert (ran.code, ran.err) == (1, wording)
-    # With another toolset that cannot be made: each is named.
-    write(folder, desk__agent=agent("desk", toolsets="[box, python]"), tools__py=_BOX)
-    ran = check()
-    assert (ran.code, ran.err) == (1, wording)
-
-
 UNBOUND = """
 from handrail import tool
 from handrail.prompt import Section
@@ -197,14 +147,6 @@ def bells(ctx):
     return FunctionToolset([ring])
 TOOLSETS = [bells]
 """
-TWICE = """
-from pydantic_ai.toolsets import FunctionToolset
-def look() -> str:
-    "Looks."
-    return ""
-TOOLS = [look]
-TOOLSETS = {"eyes": FunctionToolset([look])}
-"""
 BROKEN = "def broken(ctx):\n    raise KeyError('no such shelf')\n\nTOOLSETS = [broken]\n"
 MISSPELT = """
 deny:
@@ -234,7 +176,6 @@ FOLDERS: dict[str, tuple[int, dict[str, str]]] = {
     "rules and model of the project": case(
         0, settings="approval = 'rules.yaml'\nmodel = 'groq:knows'", rules="deny: [note]"
     ),
-    "rules on arguments that never speak": case(0, rules="ask: [note]\nallow: [{tool: note, arguments: {text: a}}]\n"),
     "rules that name what there is not": case(1, rules=MISSPELT),
     "rules of the project that name what there is not": case(1, rules=MISSPELT, settings="approval = 'rules.yaml'"),
     "a rule that may match nothing": case(0, rules="deny: [{tool: refund, expect: unmatched}]\n"),
@@ -243,7 +184,6 @@ FOLDERS: dict[str, tuple[int, dict[str, str]]] = {
     "a module of an agent that is called": case(
         1, toolsets="[clerk]", clerk__agent=agent("clerk", tools="[note]"), tools__py="1 / 0"
     ),
-    "the tools of a factory": case(0, rules="deny: [ring]", **RINGS),
     "the tools of agents that are called": case(0, rules="deny: [ring]", **CALLS, tools__py=BELLS),
     "a name that no factory has": case(1, rules="deny: [rnig]", **RINGS),
     "every problem at once": case(
@@ -251,9 +191,6 @@ FOLDERS: dict[str, tuple[int, dict[str, str]]] = {
         desk__agent=agent("desk", tools="[look, fly]", toolsets="[swim]"),
         other__agent="---\nname: other\ntoolz: []\n---\nHello.\n",
         settings="modle = 'x'",
-    ),
-    "names that are taken twice": case(
-        1, desk__agent=agent("desk", tools="[look]", toolsets="[eyes]"), tools__py=TWICE
     ),
     "a factory of an agent that is called": case(
         1, toolsets="[other]", other__agent=agent("other", toolsets="[desk, broken]"), tools__py=BROKEN

@@ -66,18 +66,6 @@ def test_a_script_must_be_played_to_its_end(run: Run, folder: Path) -> None:
     assert "script.yaml" in ran.err
 
 
-def test_for_programs_there_are_only_events(run: Run, folder: Path) -> None:
-    """One a line, in the order in which they happened."""
-    ran = run("note it", "--model", noting(folder, "milk"), "--format", "json", "--approve", "approve-all")
-    assert (ran.code, ran.err) == (0, "")
-    told = events(ran.out)
-    names = [event["event"] for event in told if event["event"] != "text_delta"]
-    assert names == ["run_started", "call_started", "call_ended", "run_ended"]
-    ended = {"event": "run_ended", "at": "", "path": ["desk"], "status": "done", "output": "Done.", "unknown": {}}
-    assert told[-1] | {"at": ""} == ended | {name: told[-1][name] for name in ("usage", "session_id")}
-    assert told[-1]["session_id"] == told[0]["session_id"]
-
-
 @pytest.mark.requirement("A-30")
 def test_without_a_terminal_what_needs_approval_is_denied(run: Run, folder: Path, wording: Wording) -> None:
     """The run goes on, and what to do about it is said once."""
@@ -139,27 +127,6 @@ def test_output_that_cannot_be_written_is_told(
         monkeypatch.setattr(sys, "stdout", full)
         assert main(["run", "desk.agent", "hello", "--model", script(folder, HELLO), "--format", shape]) == 1
     assert capsys.readouterr().err == wording
-
-
-REMOVING = """
-from pathlib import Path
-from handrail import tool
-@tool(effect="external")
-def note(text: str) -> str:
-    "Notes something, and loses the store."
-    Path("desk.db").rename("moved.db")
-    return text
-TOOLS = [note]
-"""
-
-
-def test_run_whose_store_is_lost_says_to_try_again(run: Run, folder: Path, wording: Wording) -> None:
-    """What closing the store raises does not replace the exit code."""
-    write(folder, desk__agent="---\nname: desk\ntools: [note]\n---\nHello.\n", tools__py=REMOVING)
-    words = ("--approve", "approve-all", "--store", "sqlite:///desk.db", "--session", "monday")
-    ran = run("note it", "--model", noting(folder, "milk"), *words)
-    assert (ran.code, ran.out) == (75, "")
-    assert [line for line in ran.err.splitlines() if line.startswith("handrail: ")] == wording
 
 
 EXITING = """

@@ -83,14 +83,6 @@ def test_no_closed_stream_ends_in_a_traceback(folder: Path, closed: str, words: 
     assert b"Traceback" not in done.stderr
 
 
-def test_a_full_disk_behind_both_streams_ends_quietly(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """There is nowhere to say it."""
-    with open("/dev/full", "w", buffering=1) as full:  # noqa: PTH123 - a device
-        monkeypatch.setattr(sys, "stdout", full)
-        monkeypatch.setattr(sys, "stderr", full)
-        assert main(["run", "desk.agent", "hello", "--model", script(folder, HELLO)]) == 1
-
-
 MODEL = ("--model", "openai-chat:m", "--approve", "approve-all")
 
 

@@ -388,17 +388,6 @@ def test_what_cannot_be_asked_is_refused(pays: Path, run: Run, handrail: Command
     assert (asked.code, asked.err) == (2, wording)
 
 
-@pytest.mark.parametrize("kept", [KEPT, ("--approve", "approve-all")], ids=["stored", "not stored"])
-def test_an_effect_that_the_run_has_settled_itself_is_not_reported(pays: Path, run: Run, kept: tuple[str, ...]) -> None:
-    """The model repeats the call, and is answered with what the bank says; the run has left nothing to settle."""
-    calls = (call("pay", order="A"), call("open_bank", "two"), call("pay", "three", order="A"))
-    replies = [{"calls": [one]} for one in calls]
-    ran = run("pay it", "--model", script(pays, *replies, {"text": "Done."}), *kept)
-    assert (ran.code, ran.out) == (0, "Done.\n")
-    assert "ledger" not in ran.err
-    assert (pays / "paid").read_text() == "A"
-
-
 BOSS = "---\nname: boss\ntoolsets: [desk]\n---\nYou lead.\n"
 
 

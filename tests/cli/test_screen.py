@@ -331,13 +331,6 @@ def test_json_is_ascii_where_the_stream_is_not_utf8(encoding: str, written: byte
     assert raw.getvalue() == b'{"a": "' + written + b'"}\n'
 
 
-def test_a_command_is_one_line_at_any_width() -> None:
-    """So that it works as it is copied."""
-    streams = Streams(terminal=True, width=30)
-    streams.screen.command(("handrail", "run", "notes/notes.agent", "--session", "3f2a", "--resume"))
-    assert streams.out.rstrip() == "  handrail run notes/notes.agent --session 3f2a --resume"
-
-
 @given(st.recursive(st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)))
 def test_a_printed_document_is_the_same_document(document: object) -> None:
     """What would steer a terminal stands in it as JSON has it, so that programs read what was there."""

@@ -280,6 +280,18 @@ def change_mode(name: str, mode: int, *, at: int | None) -> None:
         os.close(descriptor)
 
 
+def read_file(name: bytes | str, *, at: int, most_bytes: int) -> bytes | None:
+    """The content of a file; `None` for what is not a file, cannot be read, or is larger."""
+    try:
+        descriptor = open_to_read(name, at=at)
+    except OSError:
+        return None
+    with open(descriptor, "rb") as file:  # noqa: PTH123 - a descriptor
+        # Looked at through the descriptor: the file cannot be replaced by a pipe, which would never end, in between.
+        status = os.fstat(descriptor)
+        return file.read() if stat.S_ISREG(status.st_mode) and status.st_size <= most_bytes else None
+
+
 @contextmanager
 def open_folder(root: int, parts: Sequence[str]) -> Generator[int]:
     """A descriptor of a folder below another, without following links."""

@@ -10,11 +10,12 @@ import errno
 import os
 import stat
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 
 from handrail.crash_points import reached
 from handrail.errors import PathConflictError, PathNotFoundError
 from handrail.filesystem import paths
-from handrail.filesystem.disk import Disk, ResolvedPath, Root, holds_special_file, special_file
+from handrail.filesystem.disk import Disk, ResolvedPath, Root, holds_special_file, read_file, special_file
 from handrail.filesystem.host.changes import HostChanges
 from handrail.filesystem.host.journal import FileIdentity, file_identity, file_kind
 from handrail.filesystem.path_filters import PathFilter, PathPattern
@@ -142,19 +143,9 @@ class TreeReader:
 
     def rule_file(self, path: str) -> bytes | None:
         """The content of an ignore file; `None` if it is not a file, or too large."""
-        try:
-            with self.root.entry(path) as (folder, name):
-                descriptor = self.disk.open_file(name, at=folder)
-        except OSError:
-            return None  # removed by another process, a link, or unreadable
-        try:
-            status = self.disk.look_at(descriptor)
-            # Looked at through the descriptor: the file cannot be replaced between the check and the reading.
-            if file_kind(status) != "file" or status.st_size > MOST_RULE_BYTES:
-                return None
-            return b"".join(self.disk.chunks(descriptor))
-        finally:
-            self.disk.close(descriptor)
+        with suppress(OSError), self.root.entry(path) as (folder, name):
+            return read_file(name, at=folder, most_bytes=MOST_RULE_BYTES)
+        return None  # its folder was removed by another process
 
     def below(self, folder: str) -> list[ResolvedPath]:
         """The entries of a folder, hidden or not, by a path without links."""

@@ -141,7 +141,8 @@ class ShadowRepository:
                 try:
                     present = scan_tree(disk.root, self._last_scan, scan)
                     identify_read(present)
-                    steps = plan_checkout(reader, target, present)
+                    steps = CheckoutPlan()
+                    _plan(reader, ROOT, target, present, steps)
                     # Before the first change: a restore that stops half way for a lost object could never be completed.
                     compare_contents(steps, self._git.sizes(steps.blobs), disk)
                 except BaseException as error:
@@ -261,13 +262,6 @@ def read_snapshot(reader: ObjectReader, snapshot: str) -> tuple[TreeEntry, froze
         raise SnapshotError(msg)
     paths = b"".join(reader.blob(entries[LEFT_OUT].id)) if LEFT_OUT in entries else b""
     return entries[ABOVE], load_left_out(paths)
-
-
-def plan_checkout(reader: ObjectReader, target: TreeEntry, present: Folder) -> CheckoutPlan:
-    """The changes from the present to the target; `compare_contents` must follow."""
-    steps = CheckoutPlan()
-    _plan(reader, ROOT, target, present, steps)
-    return steps
 
 
 def compare_contents(steps: CheckoutPlan, sizes: Mapping[str, int], disk: DiskTree) -> None:

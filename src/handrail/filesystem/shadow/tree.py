@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from handrail.errors import FilesystemError, RootMissingError
-from handrail.filesystem.disk import LIST, MAKE, change_mode, open_folder, open_to_read, translate_os_errors
+from handrail.filesystem.disk import LIST, MAKE, change_mode, open_folder, open_to_read, read_file, translate_os_errors
 from handrail.filesystem.paths import GIT_FOLDER, ROOT, join, parent_folder, to_text
 from handrail.filesystem.shadow.git import CHUNK, UNREAD, object_id
 from handrail.filesystem.walks import MOST_RULE_BYTES, IgnoreRules
@@ -155,17 +155,9 @@ class FolderRules:
 
 
 def _read_inside(descriptor: int, *parts: str) -> bytes | None:
-    try:
-        with open_folder(descriptor, parts[:-1]) as folder:
-            file = open_to_read(parts[-1], at=folder)
-    except OSError:
-        return None
-    with open(file, "rb") as source:  # noqa: PTH123 - a descriptor
-        # A pipe that a model has made would never end.
-        if not stat.S_ISREG(os.fstat(file).st_mode):
-            return None
-        content = source.read(MOST_RULE_BYTES + 1)
-    return content if len(content) <= MOST_RULE_BYTES else None
+    with suppress(OSError), open_folder(descriptor, parts[:-1]) as folder:
+        return read_file(parts[-1], at=folder, most_bytes=MOST_RULE_BYTES)
+    return None
 
 
 def _spelled_name(name: str) -> str:
