@@ -164,7 +164,8 @@ class PathFilter:
 
     def plus(self, other: PathFilter) -> PathFilter:
         """The filter that restricts what either of the two does."""
-        return PathFilter(*map(_together, self._sets, other._sets))
+        pairs = zip(self._sets, other._sets, strict=True)
+        return PathFilter(*((*sets, *(added for added in others if added not in sets)) for sets, others in pairs))
 
     def minus(self, other: PathFilter) -> PathFilter:
         """The filter without the sets of another one."""
@@ -258,10 +259,10 @@ class ExcludedPaths:
             for part in parts:
                 # Any part: what lies in an excluded folder is excluded too.
                 if match := self._name(part):
-                    return _pattern(self._names[(match.lastindex or 1) - 1])
+                    return f"the exclude pattern {self._names[(match.lastindex or 1) - 1]!r}"
         for text, matcher in self._patterns:
             if matcher.fits_at_or_above(parts):
-                return _pattern(text)
+                return f"the exclude pattern {text!r}"
         return None
 
 
@@ -307,14 +308,6 @@ def _why(sets: tuple[PathSet, ...], path: str, *, is_folder: bool) -> str | None
         if why is not None:
             return why
     return None
-
-
-def _together(sets: tuple[PathSet, ...], others: tuple[PathSet, ...]) -> tuple[PathSet, ...]:
-    return (*sets, *(path_set for path_set in others if path_set not in sets))
-
-
-def _pattern(pattern: str) -> str:
-    return f"the exclude pattern {pattern!r}"
 
 
 def _shortest(pattern: str) -> str:

@@ -240,11 +240,6 @@ def too_deep(path: str) -> PathConflictError:
     return PathConflictError(msg, path=path)
 
 
-def is_outside_git_dir(path: str) -> bool:
-    """Returns whether a snapshot of the tree includes a path: all but the root's own git dir."""
-    return path.partition("/")[0] != GIT_FOLDER
-
-
 def to_text(name: bytes) -> str:
     """The spelling in paths of a name on disk, or of the target of a link."""
     text = name.decode(errors="surrogateescape")

@@ -27,7 +27,7 @@ import weakref
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar, cast
 
 from handrail.errors import SnapshotError
-from handrail.filesystem.paths import folders_above, is_outside_git_dir
+from handrail.filesystem.paths import GIT_FOLDER, folders_above
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,7 +44,7 @@ class SavedTree(NamedTuple):
 
     def covers(self, path: str) -> bool:
         """Returns whether restoring it restores what was at a path."""
-        if not is_outside_git_dir(path):
+        if path.partition("/")[0] == GIT_FOLDER:
             return False
         return not self.left_out or self.left_out.isdisjoint((path, *folders_above(path)))
 

@@ -11,6 +11,7 @@ import os
 import stat
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 
 from handrail.crash_points import reached
 from handrail.errors import PathConflictError, PathNotFoundError
@@ -40,18 +41,16 @@ _NOTHING = FileIdentity("nothing")
 _DATABASE = "a database that this process has open"
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class TreeReader:
     """Reads the tree for the operations, and for walks.
 
     Its paths have passed `normalise_on_disk`. The filter is checked for a path before it is walked, and for its target.
     """
 
-    __slots__ = ("disk", "path_filter", "root")
-
-    def __init__(self, root: Root, disk: Disk, path_filter: PathFilter) -> None:
-        self.root: Root = root
-        self.disk: Disk = disk
-        self.path_filter: PathFilter = path_filter
+    root: Root
+    disk: Disk
+    path_filter: PathFilter
 
     def resolve(self, path: str, *, follow: bool) -> ResolvedPath:
         """The end of a path; nothing for a hidden path."""

@@ -215,6 +215,7 @@ def drop_commit_record(journal_id: str, store: CommitRecordStore, images: Before
         )
 
 
+@dataclass(frozen=True, slots=True)
 class RecordedPrograms:
     """The records of the programs over one root, in the folder of its journals, whose locks are held.
 
@@ -222,31 +223,28 @@ class RecordedPrograms:
     after a power failure no program runs.
     """
 
-    __slots__ = ("_disk", "_folder")
-
-    def __init__(self, folder: JournalFolder, disk: Disk) -> None:
-        self._folder = folder
-        self._disk = disk
+    folder: JournalFolder
+    disk: Disk
 
     def record(self, program: ProgramRecord) -> None:
         """Records a program that is about to run; after an `OSError` it must not run."""
-        descriptor = self._disk.append_file(_name(program.call), at=self._folder.descriptor)
+        descriptor = self.disk.append_file(_name(program.call), at=self.folder.descriptor)
         try:
-            self._disk.write(descriptor, str(program.namespace or "").encode())
+            self.disk.write(descriptor, str(program.namespace or "").encode())
         finally:
-            self._disk.close(descriptor)
+            self.disk.close(descriptor)
 
     def discard(self, program: ProgramRecord) -> None:
         """Removes the record of a program that has ended; a failure is left to the next opening."""
         try:
-            self._disk.discard(_name(program.call), at=self._folder.descriptor)
+            self.disk.discard(_name(program.call), at=self.folder.descriptor)
         except OSError:
             _LOGGER.warning("the record of a program that has ended could not be removed", exc_info=True)
 
     def end_left_over(self) -> None:
         """Kills what programs of a dead process have left running; `JournalError` if it cannot."""
-        for call in self._folder.ids("program"):
-            namespace = self._folder.read(f"program-{call}").decode(errors="replace")
+        for call in self.folder.ids("program"):
+            namespace = self.folder.read(f"program-{call}").decode(errors="replace")
             survivors = ProgramRecord(call, ProcessName.parse(namespace)).kill()
             if survivors:
                 pids = ", ".join(str(process.pid) for process in sorted(survivors))
@@ -255,7 +253,7 @@ class RecordedPrograms:
                     "the files again, so nothing is restored. End it, then open the filesystem again."
                 )
                 raise JournalError(msg, path=ROOT)
-            self._disk.discard(_name(call), at=self._folder.descriptor)
+            self.disk.discard(_name(call), at=self.folder.descriptor)
 
 
 def _name(call: str) -> bytes:

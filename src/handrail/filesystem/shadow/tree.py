@@ -236,7 +236,6 @@ def _scan_entries(  # noqa: PLR0913, PLR0917 - the state of a walk
     known_leaves = {} if previous is None else previous.leaves
     leaves = folder.leaves
     inner_folders: list[tuple[str, int]] = []
-    # The signature is built here, because a call of `file_signature` for every file would take longer.
     for name, status in statuses(fd, path):  # the costly loop in a large tree
         mode = status.st_mode
         is_folder = stat.S_ISDIR(mode)
@@ -266,11 +265,6 @@ def _scan_entries(  # noqa: PLR0913, PLR0917 - the state of a walk
 
 def _parts(folder: Folder) -> tuple[object, ...]:
     return (folder.mode, folder.leaves, folder.folders, folder.apart)
-
-
-def file_signature(status: os.stat_result) -> Signature:
-    """The signature in a file's status."""
-    return (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
 
 
 def statuses(fd: int, path: str) -> Iterator[tuple[str, os.stat_result]]:
@@ -451,7 +445,8 @@ def disk_at(root: Path, scan: TreeScan) -> Generator[DiskTree]:
 
 def _is_unchanged(item: UnreadFile, parent: int, name: str) -> bool:
     status = os.stat(name, dir_fd=parent, follow_symlinks=False)
-    return (status.st_mode, file_signature(status)) == (item.leaf.mode, item.leaf.signature)
+    signature = (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
+    return (status.st_mode, signature) == (item.leaf.mode, item.leaf.signature)
 
 
 def _source(item: UnreadFile, parent: int, name: str) -> BinaryIO:
