@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -138,6 +139,14 @@ def test_questions_of_agents_need_their_extra(
         session[ApprovalRecord].append(approval_record(asked, Decision("later", "d")))
     with raises(ImportError, wording):
         stored_questions(memory)
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    """A store in a file alone: the tests of `answer` read those of each kind."""
+    url = f"sqlite:///{tmp_path / 'desk.db'}"
+    with stores.open(url):
+        return url
 
 
 def test_calls_of_one_id_are_named_with_their_replies(handrail: Command, url: str, wording: Wording) -> None:
