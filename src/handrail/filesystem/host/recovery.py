@@ -425,7 +425,7 @@ class TreeRestorer:
         journal: the journal, with what the transaction put at each path.
         before: for each path its image, in the order in which they were taken.
         shared: whether the journal's files may be linked into the tree, since they are not needed again.
-        by_hand: whether anything at a path may be removed, whoever made it.
+        by_hand: whether anything at a path may be removed.
     """
 
     root: Root

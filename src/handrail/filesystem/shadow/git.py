@@ -131,7 +131,7 @@ class Git:
         links remain even if that repository, which is only read, is removed.
         """
         if not (self.git_dir / _READY).exists():
-            # Contents of files lie in it, whoever may read the folder around it.
+            # It holds contents of files, also if other users may read the folder around it.
             self.git_dir.mkdir(mode=stat.S_IRWXU, exist_ok=True)
             # The template of the user's git could contain hooks and exclusions.
             self.run("init", "--quiet", "--bare", "--template=", os.fspath(self.git_dir))
