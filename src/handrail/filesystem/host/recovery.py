@@ -223,12 +223,12 @@ class RecordedPrograms:
     after a power failure no program runs.
     """
 
-    folder: JournalFolder
+    journals: JournalFolder
     disk: Disk
 
     def record(self, program: ProgramRecord) -> None:
         """Records a program that is about to run; after an `OSError` it must not run."""
-        descriptor = self.disk.append_file(_name(program.call), at=self.folder.descriptor)
+        descriptor = self.disk.append_file(_name(program.call), at=self.journals.descriptor)
         try:
             self.disk.write(descriptor, str(program.namespace or "").encode())
         finally:
@@ -237,14 +237,14 @@ class RecordedPrograms:
     def discard(self, program: ProgramRecord) -> None:
         """Removes the record of a program that has ended; a failure is left to the next opening."""
         try:
-            self.disk.discard(_name(program.call), at=self.folder.descriptor)
+            self.disk.discard(_name(program.call), at=self.journals.descriptor)
         except OSError:
             _LOGGER.warning("the record of a program that has ended could not be removed", exc_info=True)
 
     def end_left_over(self) -> None:
         """Kills what programs of a dead process have left running; `JournalError` if it cannot."""
-        for call in self.folder.ids("program"):
-            namespace = self.folder.read(f"program-{call}").decode(errors="replace")
+        for call in self.journals.ids("program"):
+            namespace = self.journals.read(f"program-{call}").decode(errors="replace")
             survivors = ProgramRecord(call, ProcessName.parse(namespace)).kill()
             if survivors:
                 pids = ", ".join(str(process.pid) for process in sorted(survivors))
@@ -253,7 +253,7 @@ class RecordedPrograms:
                     "the files again, so nothing is restored. End it, then open the filesystem again."
                 )
                 raise JournalError(msg, path=ROOT)
-            self.disk.discard(_name(call), at=self.folder.descriptor)
+            self.disk.discard(_name(call), at=self.journals.descriptor)
 
 
 def _name(call: str) -> bytes:
