@@ -215,7 +215,7 @@ def drop_commit_record(journal_id: str, store: CommitRecordStore, images: Before
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class RecordedPrograms:
     """The records of the programs over one root, in the folder of its journals, whose locks are held.
 
