@@ -97,7 +97,7 @@ def _snapshot(root: Path, git_dir: Path) -> Callable[[], object]:
 
     def snapshot() -> object:
         change()
-        return repository.snapshot()
+        return repository.snapshot().id
 
     snapshot()
     return snapshot
@@ -109,7 +109,7 @@ def _first(root: Path, git_dir: Path) -> Callable[[], object]:
 
     def snapshot() -> object:
         change()
-        return ShadowRepository(root, git_dir).snapshot()
+        return ShadowRepository(root, git_dir).snapshot().id
 
     return snapshot
 
@@ -136,7 +136,7 @@ def _cycle(root: Path, git_dir: Path) -> Callable[[], object]:
     change = _changing(root)
 
     def cycle() -> None:
-        first = repository.snapshot()
+        first = repository.snapshot().id
         change()
         repository.restore(first)
 

@@ -54,7 +54,7 @@ FACES = {
         TransactionClosedError TurnConflictError UnboundResourceError UnknownModelError UnknownTypeError
         VisibilityExpansionRequired WrongResourceError""",
     "handrail.filesystem": """CommitRecordStore FileStart FileStat Filesystem FilesystemError HostFilesystem
-        InMemoryFilesystem PathConflictError PathEscapeError PathFilter PathNotFoundError PathSet Scan ShadowRepository
+        InMemoryFilesystem PathConflictError PathEscapeError PathFilter PathNotFoundError PathSet Scan
         SnapshotError WalkRequest excluding""",
     "handrail.prompt": """AllOf AnyOf Approval ApprovalRequest Approver BinaryPart BudgetFeedback CompletionCheck
         CompletionChecker CompletionContext DeadlineFeedback Effect External Feedback FeedbackContext FeedbackProvider

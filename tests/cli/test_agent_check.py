@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shlex
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -14,7 +13,6 @@ import pytest
 
 from handrail.cli import agents
 from handrail.cli.agents import write_agent_folder
-from handrail.contrib.tools import python as section
 from handrail.errors import AgentError
 from tests.agents.kit import agent
 from tests.cli.agent_folders import PRINTING, PRINTING_AGENT, write
@@ -119,68 +117,6 @@ def test_rules_on_arguments_are_shown_for_each_tool(
     assert all(len(line) <= 80 for line in terminal.lines if "rules.yaml" in line)
 
 
-def test_keys_that_may_not_mean_what_they_say_are_hinted_at(check: Check, folder: Path) -> None:
-    """One that does not say what its calls do, and one of a state tool that is made of all arguments."""
-    tools = """
-    from pydantic_ai import Tool
-    from handrail.prompt import IdempotencyConfig
-    def move(address: str) -> str:
-        "Moves."
-        return address
-    once, by_name = IdempotencyConfig(), IdempotencyConfig(strategy="params", param_keys=("address",))
-    TOOLS = [
-        Tool(move, name="silent", metadata={"idempotency": by_name}),
-        Tool(move, name="auto", metadata={"effect": "state", "idempotency": once}),
-        Tool(move, name="fine", metadata={"effect": "external", "idempotency": once}),
-    ]
-    """
-    write(folder, desk__agent=agent("desk", tools="[silent, auto, fine]"), tools__py=tools)
-    ran = check()
-    assert ran.code == 0
-    hints = [line.split(":")[1].strip() for line in ran.err.splitlines() if line.startswith("hint:")]
-    assert hints == ["silent", "auto", "fine"]  # the last because its calls run one by one
-    told = json.loads(check("--format", "json").out)["tools"]
-    assert {tool["name"]: len(tool["hints"]) for tool in told} == {"silent": 1, "auto": 1, "fine": 0}
-
-
-_BOX = """
-from handrail.agents import SandboxOptions, sandbox_toolset
-from handrail.contrib.tools import Podman
-ENGINE = Podman(image="x", command=("podman-of-no-machine",))
-TOOLSETS = {"box": sandbox_toolset(options=SandboxOptions(engine=ENGINE))}
-"""
-
-
-def test_interpreter_is_missed(check: Check, folder: Path, monkeypatch: pytest.MonkeyPatch, wording: Wording) -> None:
-    """With the command that installs it; if it is installed, the tool is shown."""
-    write(folder, desk__agent=agent("desk", toolsets="[python]"), tools__py=_BOX)
-    assert [tool["name"] for tool in json.loads(check("--format", "json").out)["tools"]] == ["evaluate_python"]
-
-    def missing(_module: str) -> None:
-        """As for a module that is not installed."""
-
-    monkeypatch.setattr(section, "find_spec", missing)
-    ran = check()
-    assert (ran.code, ran.err) == (1, wording)
-    # With another toolset that cannot be made: each is named.
-    write(folder, desk__agent=agent("desk", toolsets="[box, python]"), tools__py=_BOX)
-    ran = check()
-    assert (ran.code, ran.err) == (1, wording)
-
-
-def test_sandbox_is_missed(check: Check, folder: Path, monkeypatch: pytest.MonkeyPatch, wording: Wording) -> None:
-    """With the command that installs it; if it is installed, the tool is shown."""
-    git = shutil.which("git")
-    assert git is not None
-    write(folder, desk__agent=agent("desk", toolsets="[sandbox]"))
-    assert [tool["name"] for tool in json.loads(check("--format", "json").out)["tools"]] == ["shell_execute"]
-    (folder / "bin").mkdir()
-    (folder / "bin" / "git").symlink_to(git)
-    monkeypatch.setenv("PATH", str(folder / "bin"))
-    ran = check()
-    assert (ran.code, ran.err) == (1, wording)
-
-
 UNBOUND = """
 from handrail import tool
 from handrail.prompt import Section
@@ -211,14 +147,6 @@ def bells(ctx):
     return FunctionToolset([ring])
 TOOLSETS = [bells]
 """
-TWICE = """
-from pydantic_ai.toolsets import FunctionToolset
-def look() -> str:
-    "Looks."
-    return ""
-TOOLS = [look]
-TOOLSETS = {"eyes": FunctionToolset([look])}
-"""
 BROKEN = "def broken(ctx):\n    raise KeyError('no such shelf')\n\nTOOLSETS = [broken]\n"
 MISSPELT = """
 deny:
@@ -248,7 +176,6 @@ FOLDERS: dict[str, tuple[int, dict[str, str]]] = {
     "rules and model of the project": case(
         0, settings="approval = 'rules.yaml'\nmodel = 'groq:knows'", rules="deny: [note]"
     ),
-    "rules on arguments that never speak": case(0, rules="ask: [note]\nallow: [{tool: note, arguments: {text: a}}]\n"),
     "rules that name what there is not": case(1, rules=MISSPELT),
     "rules of the project that name what there is not": case(1, rules=MISSPELT, settings="approval = 'rules.yaml'"),
     "a rule that may match nothing": case(0, rules="deny: [{tool: refund, expect: unmatched}]\n"),
@@ -257,7 +184,6 @@ FOLDERS: dict[str, tuple[int, dict[str, str]]] = {
     "a module of an agent that is called": case(
         1, toolsets="[clerk]", clerk__agent=agent("clerk", tools="[note]"), tools__py="1 / 0"
     ),
-    "the tools of a factory": case(0, rules="deny: [ring]", **RINGS),
     "the tools of agents that are called": case(0, rules="deny: [ring]", **CALLS, tools__py=BELLS),
     "a name that no factory has": case(1, rules="deny: [rnig]", **RINGS),
     "every problem at once": case(
@@ -266,17 +192,12 @@ FOLDERS: dict[str, tuple[int, dict[str, str]]] = {
         other__agent="---\nname: other\ntoolz: []\n---\nHello.\n",
         settings="modle = 'x'",
     ),
-    "names that are taken twice": case(
-        1, desk__agent=agent("desk", tools="[look]", toolsets="[eyes]"), tools__py=TWICE
-    ),
     "a factory of an agent that is called": case(
         1, toolsets="[other]", other__agent=agent("other", toolsets="[desk, broken]"), tools__py=BROKEN
     ),
     "an agent file without front matter": case(1, desk__agent="Hello.\n"),
     "an unknown model": case(1, settings="model = 'nobody:knows'"),
     "a script as the model of a project": case(1, settings="model = 'script:play.yaml'"),
-    "an unknown store": case(1, settings="store = 'mysql://ada:secret@host/db'"),
-    "a store without a scheme": case(1, settings="store = 'desk.db'"),
     "resources that nothing binds": case(
         1,
         desk__agent=agent("desk", tools="[note]", toolsets="[other]"),
@@ -298,7 +219,7 @@ FOLDERS: dict[str, tuple[int, dict[str, str]]] = {
 
 @pytest.mark.parametrize("what", FOLDERS)
 def test_findings_of_a_folder(check: Check, folder: Path, wording: Wording, what: str) -> None:
-    """Every problem once, with file and place, as text and for programs; nothing is opened, and no password shown."""
+    """Every problem once, with file and place, as text and for programs; nothing is opened."""
     code, files = FOLDERS[what]
     write(folder, **files)
     words = ("--rules", "rules.yaml") if "rules__yaml" in files and "pyproject__toml" not in files else ()
@@ -306,7 +227,6 @@ def test_findings_of_a_folder(check: Check, folder: Path, wording: Wording, what
     assert (ran.code, ran.err) == (code, wording)
     told = json.loads(check(*words, "--format", "json").out)
     assert (told["ok"], bool(told["problems"])) == (code == 0, code == 1)
-    assert "secret" not in ran.err
     assert not list(folder.rglob("*.db"))
 
 
@@ -346,24 +266,9 @@ def test_new_agent_is_right(handrail: Command, place: Path, monkeypatch: pytest.
     assert (done.code, done.out) == (0, wording), done.err
 
 
-def test_a_new_agent_needs_consent_or_a_rule_without_terminal(handrail: Command, place: Path, wording: Wording) -> None:
-    """Its rules have that rule in a comment."""
-    assert handrail("new", "jotter").code == 0
-    words = ("run", "jotter/jotter.agent", "Remember that I want to buy milk.", "--model", "script:jotter/script.yaml")
-    denied = handrail(*words)
-    assert denied.code == 1
-    assert [
-        line for line in denied.err.splitlines() if line.startswith('jotter: add_note(text="buy milk") ')
-    ] == wording
-    rules = place / "jotter" / "approval.yaml"
-    rules.write_text(rules.read_text().replace("# allow:\n#   - add_note\n", "allow:\n  - add_note\n"))
-    ran = handrail(*words)
-    assert (ran.code, ran.out) == (0, wording), ran.err
-
-
 NO_NAMES = [
     *(pytest.param("a b", id="blank"), pytest.param("../x", id="path"), pytest.param("", id="empty")),
-    *(pytest.param("é", id="not ASCII"), pytest.param("x" * 65, id="long"), "files", "planning"),
+    *(pytest.param("é", id="not ASCII"), pytest.param("x" * 65, id="long")),
 ]
 
 
@@ -386,15 +291,6 @@ def test_without_the_extra_agents_say_what_to_install(
     assert (ran.code, ran.out, ran.err) == (1, "", wording)
     assert handrail(words[0], "--help").code == 0
     assert handrail("sessions", "list").code == 0
-
-
-@pytest.mark.parametrize("name", ["a", "my-desk", "n" * 64])
-def test_the_modules_are_as_ruff_formats_them(tmp_path: Path, name: str) -> None:
-    """With its defaults, whatever the name of the agent; so a project that formats its code leaves them alone."""
-    folder = write_agent_folder(name, tmp_path)
-    command = [sys.executable, "-m", "ruff", "format", "--isolated", "--diff", str(folder)]
-    ran = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (ran.returncode, ran.stdout) == (0, "")
 
 
 @pytest.mark.parametrize("kind", ["file", "folder", "link"])

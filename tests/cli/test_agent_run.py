@@ -49,8 +49,6 @@ def test_input_comes_from_standard_input_too(run: Run, folder: Path, monkeypatch
     """As in `echo hello | handrail run desk.agent`."""
     monkeypatch.setattr(sys, "stdin", io.StringIO("hello\n"))
     assert run("--model", script(folder, HELLO)).out == "Hello.\n"
-    monkeypatch.setattr(sys, "stdin", io.StringIO("hello\n"))
-    assert run("-", "--model", script(folder, HELLO)).out == "Hello.\n"
 
 
 def test_without_input_nothing_runs(run: Run, folder: Path, wording: Wording) -> None:
@@ -66,18 +64,6 @@ def test_a_script_must_be_played_to_its_end(run: Run, folder: Path) -> None:
     ran = run("hello", "--model", script(folder, HELLO, HELLO))
     assert (ran.code, ran.out) == (1, "Hello.\n")
     assert "script.yaml" in ran.err
-
-
-def test_for_programs_there_are_only_events(run: Run, folder: Path) -> None:
-    """One a line, in the order in which they happened."""
-    ran = run("note it", "--model", noting(folder, "milk"), "--format", "json", "--approve", "approve-all")
-    assert (ran.code, ran.err) == (0, "")
-    told = events(ran.out)
-    names = [event["event"] for event in told if event["event"] != "text_delta"]
-    assert names == ["run_started", "call_started", "call_ended", "run_ended"]
-    ended = {"event": "run_ended", "at": "", "path": ["desk"], "status": "done", "output": "Done.", "unknown": {}}
-    assert told[-1] | {"at": ""} == ended | {name: told[-1][name] for name in ("usage", "session_id")}
-    assert told[-1]["session_id"] == told[0]["session_id"]
 
 
 @pytest.mark.requirement("A-30")
@@ -143,27 +129,6 @@ def test_output_that_cannot_be_written_is_told(
     assert capsys.readouterr().err == wording
 
 
-REMOVING = """
-from pathlib import Path
-from handrail import tool
-@tool(effect="external")
-def note(text: str) -> str:
-    "Notes something, and loses the store."
-    Path("desk.db").rename("moved.db")
-    return text
-TOOLS = [note]
-"""
-
-
-def test_run_whose_store_is_lost_says_to_try_again(run: Run, folder: Path, wording: Wording) -> None:
-    """What closing the store raises does not replace the exit code."""
-    write(folder, desk__agent="---\nname: desk\ntools: [note]\n---\nHello.\n", tools__py=REMOVING)
-    words = ("--approve", "approve-all", "--store", "sqlite:///desk.db", "--session", "monday")
-    ran = run("note it", "--model", noting(folder, "milk"), *words)
-    assert (ran.code, ran.out) == (75, "")
-    assert [line for line in ran.err.splitlines() if line.startswith("handrail: ")] == wording
-
-
 EXITING = """
 import sys
 from handrail import tool
@@ -224,7 +189,6 @@ RUNS: dict[str, tuple[int, str, dict[str, str]]] = {
     "with an unknown setting": (2, "", {"pyproject__toml": "[tool.handrail]\nmodle = 'x'\n"}),
     "without its rules": (2, "", {"pyproject__toml": "[tool.handrail]\napproval = 'nowhere.yaml'\n"}),
     "on an empty model": (2, "--model=", {}),
-    "with two inputs": (2, "-", {}),
     "with an unknown option": (2, "--modl test", {}),
     "answered later without a store": (2, "--approve later", {}),
     "without depth": (2, "--max-depth 0", {}),
@@ -256,28 +220,6 @@ def test_without_a_model_or_with_an_empty_input_nothing_runs(run: Run, wording: 
         ran = run(*words)
         assert (ran.code, ran.out, len(ran.err.splitlines())) == (2, "", 1)
         assert ran.err == wording
-
-
-class Keyboard(io.StringIO):
-    """A terminal, or something else that holds text."""
-
-    def __init__(self, text: str = "", *, terminal: bool = False) -> None:
-        super().__init__(text)
-        self._terminal = terminal
-
-    def isatty(self) -> bool:
-        return self._terminal
-
-
-@pytest.mark.parametrize("terminal", [True, False])
-def test_input_is_read_where_that_is_asked_for(terminal: bool, wording: Wording) -> None:
-    """From a terminal too, up to the end of the input."""
-    assert read_prompt(None, Keyboard("sort it", terminal=terminal), reading=True) == "sort it"
-    with raises(CycloptsError, wording):
-        read_prompt("sort it", Keyboard("", terminal=terminal), reading=True)
-    for nothing in (Keyboard(" ", terminal=terminal), None):
-        with raises(CycloptsError, wording):
-            read_prompt(None, nothing, reading=True)
 
 
 @pytest.mark.parametrize("content, mode", [(b"caf\xe9", "strict"), (b"caf\xe9", "surrogateescape")])

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import threading
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from itertools import product
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,8 +15,7 @@ import pytest
 
 from handrail.cli import main
 from tests.cli.agent_folders import PRINTING, PRINTING_AGENT, call, events, noting, script, write
-from tests.cli.desk import ENTRY, Run
-from tests.extent import some
+from tests.cli.desk import Run
 from tests.wording import Wording
 
 HELLO = {"text": "Hello."}
@@ -64,31 +61,6 @@ def test_without_standard_output_nothing_is_done(
         assert main(words) == 1
     assert capsys.readouterr().err == wording
     assert not (folder / "other").exists()
-
-
-CLOSED = ("<&-", ">&-", "2>&-", "<&- >&- 2>&-")
-
-
-WORDS = ("run desk.agent hello --model test", "check desk.agent", "new other")
-
-
-@pytest.mark.parametrize("closed, words", some([*product(CLOSED, WORDS)], 4))
-@pytest.mark.short(1)
-def test_no_closed_stream_ends_in_a_traceback(folder: Path, closed: str, words: str) -> None:
-    """Whichever of them a process is started without."""
-    line = f'exec "$0" -c "$1" {words} {closed}'
-    shell = ("/bin/sh", "-c", line, ENTRY[0], ENTRY[2])
-    done = subprocess.run(shell, capture_output=True, check=False, timeout=60, cwd=folder)
-    assert done.returncode == (1 if ">&- " in f"{closed} ".replace("2>&- ", "") else 0)
-    assert b"Traceback" not in done.stderr
-
-
-def test_a_full_disk_behind_both_streams_ends_quietly(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """There is nowhere to say it."""
-    with open("/dev/full", "w", buffering=1) as full:  # noqa: PTH123 - a device
-        monkeypatch.setattr(sys, "stdout", full)
-        monkeypatch.setattr(sys, "stderr", full)
-        assert main(["run", "desk.agent", "hello", "--model", script(folder, HELLO)]) == 1
 
 
 MODEL = ("--model", "openai-chat:m", "--approve", "approve-all")

@@ -244,12 +244,6 @@ def test_everything_in_a_pipe_and_on_a_terminal(wording: Wording) -> None:
     assert max(map(cell_len, printed(EVERYTHING, width=80).splitlines())) <= 80
 
 
-def test_calls_in_full(wording: Wording) -> None:
-    """With the arguments and what the model reads, whole."""
-    items: list[TranscriptItem] = [said("I pay."), called(nested=(called(content=""),)), called(outcome="failed")]
-    assert printed(items, full=True) == wording
-
-
 @pytest.mark.parametrize("width", [None, 40])
 @given(text=st.sampled_from(HOSTILE) | st.text())
 def test_no_text_moves_the_cursor(width: int | None, text: str) -> None:

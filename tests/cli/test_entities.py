@@ -72,7 +72,6 @@ FILTERS = [
     *(("sessions", words, [SESSION]) for words in ("--tag desk", "--tag desk=berlin --tag customer")),
     *(("sessions", words, []) for words in ("--tag desk=", "--tag colour", "--tag desk --tag desk=paris")),
     *(("sessions", "--agent cashier", ["loop"]), ("sessions", "--older-than 30m", [SESSION])),
-    *(("sessions", "--newer-than 30m", ["loop", FORK]), ("sessions", "--older-than 30m --newer-than 10m", [])),
     *(("sessions", "--limit 1", ["loop"]), ("approvals", f"--session {FORK}", [])),
     *(("approvals", words, ["loop"]) for words in ("--session loop", "--agent cashier --tool pay", "--limit 1")),
     *(("approvals", words, []) for words in ("--agent nobody", "--tool mail", "--older-than 1h")),
@@ -112,11 +111,11 @@ def test_table_is_a_page_and_json_is_everything(handrail: Command, store: Store,
 MISSING = (
     *("sessions show nobody", "sessions fork nobody", "sessions delete nobody --yes", "ledger show nothing"),
     *(f"ledger show session:pay:done --partition {FORK}", "ledger invalidate nothing --yes"),
-    *("ledger invalidate --tool pya --yes", "ledger reconcile nothing --happened", "approvals show nobody c1"),
+    *("ledger reconcile nothing --happened", "approvals show nobody c1"),
     *("approvals show loop c9", "approvals answer loop c9 yes", "approvals list --session nobody"),
 )
 WRONG = (
-    *("sessions list --older-than 0s", "sessions list --newer-than -2h", "sessions list --state asleep", "ledgr"),
+    *("sessions list --older-than 0s", "sessions list --state asleep", "ledgr"),
     *("sessions list --limit 0", "ledger list --status gone", "approvals list --older-than 0s", "ledger show"),
     *("ledger list --stat done", "sessions list --limit many", "sessions list --format xml", "sessions list b\udcff"),
 )
@@ -149,22 +148,6 @@ def test_one_is_shown_whole(handrail: Command, words: Sequence[str], wording: Wo
     assert list(document) == wording
 
 
-@pytest.mark.parametrize("width", [60, 80, 120, 200])
-@pytest.mark.parametrize("group", LISTS)
-def test_table_fits_every_terminal(terminal: Terminal, group: str, width: int) -> None:
-    """With all columns; the first one is not folded where it has half of the width."""
-    assert terminal.run(group, "list", width=width) == 0
-    assert all(len(line) <= width for line in terminal.lines)
-    if width > 60:
-        assert [line.split()[0] for line in terminal.lines[1:] if line[0] != " "] == IDS[group]
-
-
-def test_state_is_coloured_on_a_terminal(terminal: Terminal) -> None:
-    """The style of a state is looked up by its text."""
-    assert terminal.run("ledger", "list") == 0
-    assert "\x1b[1;33mlapsed" in terminal.screen
-
-
 @pytest.mark.parametrize("form", [[], ["--format", "json"]])
 @pytest.mark.parametrize("words", ["ledger list", "ledger show evil", "sessions list", "sessions show evil --entries"])
 def test_no_text_of_a_model_steers_the_terminal(terminal: Terminal, store: Store, words: str, form: list[str]) -> None:
@@ -175,20 +158,6 @@ def test_no_text_of_a_model_steers_the_terminal(terminal: Terminal, store: Store
     assert terminal.run(*words.split(), *form, width=300) == 0
     assert "fed" in terminal.screen
     assert not [part for part in CONTROLS if part in terminal.screen]
-
-
-@pytest.mark.parametrize("name", ["a" * 50_000, "漢" * 20_000], ids=["narrow", "wide"])
-def test_long_name_leaves_the_other_columns_in_sight(
-    handrail: Command, terminal: Terminal, store: Store, name: str
-) -> None:
-    """In a pipe it is whole; a terminal shows its beginning."""
-    assert store.create(SessionRow(name, {}, None, store.now()))
-    assert sum(name in line for line in handrail("sessions", "list").out.splitlines()) == 1
-    assert handrail("sessions", "show", name, "--entries").out.count(name) == 1
-    assert name in listed(handrail, "sessions")
-    assert terminal.run("sessions", "list", width=100) == 0
-    assert "entries" in terminal.lines[0]
-    assert len(terminal.lines) < 20
 
 
 def test_key_of_several_sessions_needs_the_partition(handrail: Command, store: Store, wording: Wording) -> None:

@@ -12,21 +12,18 @@ import pytest
 
 from handrail import store as stores
 from handrail.cli import ledger
-from handrail.cli.ledger import EFFECT, EffectView, with_agents
+from handrail.cli.ledger import EFFECT, EffectView
 from handrail.prompt import BinaryPart, TextPart, Tool, ToolResult
 from handrail.runtime import EffectLedger
 from handrail.runtime.ledger import effects
 from handrail.runtime.ledger.effects import Claimed, ClaimRequest, Hit, NotApplied, NotKnown
 from handrail.runtime.ledger.records import dump_result
 from handrail.session import Session
-from handrail.session.conversation import ConversationPart
-from handrail.session.persistence.protocol import SessionEntry, SessionRow
-from handrail.session.persistence.stored_types import stored_type
 from handrail.store import EffectRow, Store
 from handrail.store.protocol import UNTIL_APPLIED, ClaimOwner
 from tests.cli.agent_folders import call, script, write
 from tests.cli.desk import HOUR, SESSION, Command, Run, Terminal, effect
-from tests.store.kit import append, insert, replace
+from tests.store.kit import insert, replace
 from tests.wording import Wording
 
 DRAW = Tool[None, str | None](name="draw", description="Draw.")
@@ -103,52 +100,6 @@ def test_arguments_are_shown_with_what_the_model_wrote(
     assert (told["arguments"], told["written"]) == (arguments, written)
 
 
-SAID = stored_type(ConversationPart)
-
-
-TALK = SAID.dump([ConversationPart((), speaker="agent", name="research")])
-
-
-TALKS = [
-    *(((1,), 1, TALK, "research"), ((300,), 300, TALK, "research"), ((3, 20), 40, TALK, "research")),
-    *(((), 20, b"", "tagged"), ((2,), 3, b"[]", "tagged"), ((2,), 3, b"{", "tagged")),
-]
-
-
-@pytest.mark.parametrize("numbers, length, items, agent", TALKS)
-def test_the_agent_is_the_one_whose_conversation_the_session_holds(
-    store: Store, numbers: tuple[int, ...], length: int, items: bytes, agent: str
-) -> None:
-    """Wherever it begins; else the one that the tag of the session names. A session that is gone has none."""
-    store.create(SessionRow("talk", {"agent": "tagged"}, None, store.now()))
-    hold = store.acquire("talk", wait=timedelta(0))
-    entries = [SessionEntry(number, "", "", "state", "desk.plan", 1, 0, 0, 1, b"[]") for number in range(1, length + 1)]
-    for number in numbers:
-        entries[number - 1] = entries[number - 1]._replace(type_name=SAID.name, type_version=SAID.version, items=items)
-    append(store, hold, 0, entries, None)
-    row = effect("k", "unknown", store.now(), owner=ClaimOwner("talk", None, "c"))
-    slot = effect("s", "unknown", store.now(), owner=ClaimOwner(), partition="talk")
-    gone = effect("g", "unknown", store.now(), owner=ClaimOwner("gone", None, "c"))
-    ownerless = effect("n", "unknown", store.now(), owner=ClaimOwner())
-    shown = with_agents(store, [row, slot, gone, ownerless])
-    assert [each.agent for each in shown] == [agent, agent, "", ""]
-
-
-@pytest.mark.parametrize("value", [b'{"cut": ', b"\xff", b'{"of": "another type"}'])
-def test_a_done_effect_whose_result_cannot_be_read_is_shown_as_done(
-    handrail: Command, store: Store, value: bytes
-) -> None:
-    """It has happened, whatever can be read of its result."""
-    [row] = [each for each in store.rows() if each.key == "session:pay:done"]
-    assert replace(store, row, row._replace(value=value))
-    listed = handrail("ledger", "list", "--status", "done", "--session", SESSION)
-    assert [line.split()[2] for line in listed.out.splitlines()[1:]] == ["done"]
-    shown = handrail("ledger", "show", "session:pay:done")
-    assert (listed.code, shown.code, shown.err) == (0, 0, "")
-    assert "done" in shown.out
-    assert "Paid 7 EUR." in shown.out
-
-
 def _row(store: Store, key: str, partition: str = "") -> EffectRow:
     row = store.get(partition, key)
     assert row is not None
@@ -195,9 +146,9 @@ GUESSES = [
     *((f"reconcile app:pay:unknown --happened --value {value}", 2) for value in ("paid", "NaN")),
     *((f"reconcile app:pay:unknown --happened {ttl}", 2) for ttl in ("--ttl=-1h", "--ttl soon")),
     *((f"invalidate {key} --yes", 1) for key in ("session:pay:running", "session:pay:lapsed", "app:pay:unknown")),
-    *(("invalidate session:pay:waits --yes", 1), ("invalidate --yes", 2), ("invalidate k --tool pay --yes", 2)),
+    *(("invalidate session:pay:waits --yes", 1), ("invalidate --yes", 2)),
     *(("invalidate session:pay:done", 2), ("invalidate session:pay:done --dry-run", 0)),
-    *(("invalidate --tool pay --dry-run", 0), ("prune", 2), ("prune --dry-run", 0)),
+    *(("prune", 2), ("prune --dry-run", 0)),
 ]
 
 
@@ -235,8 +186,8 @@ def test_what_is_to_go_is_removed(handrail: Command, store: Store, words: str, g
 REPORTS = [
     ("prune --dry-run", {"removed": 0, "would_remove": 1, "bytes": 24, "dry_run": True}),
     ("prune --yes", {"removed": 1, "would_remove": 0, "bytes": 24, "dry_run": False}),
-    ("invalidate --tool pay --dry-run", {"removed": 0, "kept": 3, "changed": 0, "dry_run": True, "effects": 3}),
-    ("invalidate --tool pay --yes", {"removed": 3, "kept": 3, "changed": 0, "dry_run": False, "effects": 3}),
+    ("invalidate session:pay:done --dry-run", {"removed": False, "dry_run": True, "effect": "session:pay:done"}),
+    ("invalidate session:pay:done --yes", {"removed": True, "dry_run": False, "effect": "session:pay:done"}),
 ]
 
 
@@ -244,8 +195,8 @@ REPORTS = [
 def test_programs_are_told_what_was_removed(handrail: Command, words: str, document: dict[str, object]) -> None:
     """One document."""
     told = handrail.document("ledger", *words.split())
-    if "effects" in told:
-        told["effects"] = len(told["effects"])
+    if "effect" in told:
+        told["effect"] = told["effect"]["key"]
     assert told == document
 
 
@@ -288,18 +239,6 @@ def test_a_finding_about_a_row_that_has_changed_is_not_written(
     ran = handrail("ledger", "reconcile", "app:pay:unknown", "--happened")
     assert (ran.code, ran.err) == (1, wording)
     assert _row(store, "app:pay:unknown").note == "somebody else"
-
-
-def test_effects_of_a_tool_are_forgotten(handrail: Command, terminal: Terminal, store: Store, wording: Wording) -> None:
-    """What is running or unknown stays, and that is said; before a terminal it is asked first."""
-    assert terminal.run("ledger", "invalidate", "--tool", "pay", typed="\n") == 1
-    assert terminal.lines == wording
-    ran = handrail("ledger", "invalidate", "--tool", "pay", "--yes")
-    assert (ran.code, ran.out, ran.err) == (0, wording, "")
-    left = {"session:pay:running", "session:pay:lapsed", "app:pay:unknown", "app:mail:kept"}
-    assert {row.key for row in store.rows()} == left
-    again = handrail("ledger", "invalidate", "--tool", "pay", "--yes")
-    assert (again.code, again.err) == (1, wording)
 
 
 @pytest.mark.parametrize("typed, code", [("y\n", 0), ("\n", 1), ("", 1)])
@@ -447,17 +386,6 @@ def test_what_cannot_be_asked_is_refused(pays: Path, run: Run, handrail: Command
     pay(pays, run)
     asked = handrail("ledger", "reconcile", *words.split(), *STORE)
     assert (asked.code, asked.err) == (2, wording)
-
-
-@pytest.mark.parametrize("kept", [KEPT, ("--approve", "approve-all")], ids=["stored", "not stored"])
-def test_an_effect_that_the_run_has_settled_itself_is_not_reported(pays: Path, run: Run, kept: tuple[str, ...]) -> None:
-    """The model repeats the call, and is answered with what the bank says; the run has left nothing to settle."""
-    calls = (call("pay", order="A"), call("open_bank", "two"), call("pay", "three", order="A"))
-    replies = [{"calls": [one]} for one in calls]
-    ran = run("pay it", "--model", script(pays, *replies, {"text": "Done."}), *kept)
-    assert (ran.code, ran.out) == (0, "Done.\n")
-    assert "ledger" not in ran.err
-    assert (pays / "paid").read_text() == "A"
 
 
 BOSS = "---\nname: boss\ntoolsets: [desk]\n---\nYou lead.\n"

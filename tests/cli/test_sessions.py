@@ -65,7 +65,8 @@ def test_sessions_are_filtered_by_agent(handrail: Command, store: Store) -> None
     """That of the conversation, or else that in the tag."""
     add(store, "said", NOW, ("handrail.said", "", message(NOW, store, "night")), agent="day")
     add(store, "tagged", NOW, agent="night")
-    assert sorted(session_ids(handrail, "--agent", "night")) == ["said", "tagged"]
+    add(store, "cut", NOW, ("handrail.said", "", b"{"), agent="night")
+    assert sorted(session_ids(handrail, "--agent", "night")) == ["cut", "said", "tagged"]
     assert session_ids(handrail, "--agent", "day") == []
 
 
@@ -104,8 +105,7 @@ def test_age_counts_from_the_last_use_that_is_recorded(handrail: Command, store:
     for name in ("talked", "said"):
         assert timedelta(0) <= rows[name] - (now - 3 * DAY) < timedelta(minutes=5)
     assert sorted(session_ids(handrail, "--older-than", "30d")) == ["odd", "unused"]
-    assert sorted(session_ids(handrail, "--older-than", "1d", "--newer-than", "30d")) == ["called", "said", "talked"]
-    assert session_ids(handrail, "--newer-than", "30m") == [FORK]
+    assert sorted(session_ids(handrail, "--older-than", "1d")) == ["called", "odd", "said", "talked", "unused"]
 
 
 ENDING = """\
@@ -168,17 +168,14 @@ def test_entries_are_paged(handrail: Command, wording: Wording) -> None:
     assert none.out.splitlines()[-1] == wording
 
 
-def test_items_that_are_no_json_are_shown_to_people_as_they_are(
-    handrail: Command, store: Store, wording: Wording
-) -> None:
-    """Who looks for a fault needs to see it; a program is refused."""
+def test_items_that_are_no_json_are_shown_as_they_are(handrail: Command, store: Store) -> None:
+    """Who looks for a fault needs to see it; a program reads a text."""
     hold = store.acquire(FORK, wait=timedelta(0))
     append(store, hold, 0, [SessionEntry(1, "", "", "log", "desk.note", 1, 0, 0, 1, b'[{"title":"\x1b[2J')], None)
     store.release(hold)
     assert '[{"title":"\\x1b[2J' in handrail("sessions", "show", FORK, "--entries").out
     assert 'items   [{"title":"\\x1b[2J' in handrail("sessions", "show", FORK, "--entries", "--full").out
-    refused = handrail("sessions", "show", FORK, "--entries", "--format", "json")
-    assert (refused.code, refused.out, refused.err) == (1, "", wording)
+    assert handrail.document("sessions", "show", FORK, "--entries")["shown"][0]["items"] == '[{"title":"\x1b[2J'
 
 
 CALLS = [CallRef("resp_1", "call_1"), *(CallRef(reply, "call_0") for reply in ("resp_1", "a/b", None))]
@@ -188,7 +185,7 @@ ODD = [CallRef("resp_1", call_id) for call_id in ("a\0b", "\ud800", "x" * 100_00
 
 
 FORKS = [
-    *((None, 10), ("call_1", 4), ("resp_1/call_1", 4), ("resp_1/call_0", 5), ("a%2Fb/call_0", 6), ("/call_0", 7)),
+    *((None, 10), ("resp_1/call_1", 4), ("resp_1/call_0", 5), ("a%2Fb/call_0", 6), ("/call_0", 7)),
     *((str(call), number) for number, call in enumerate(ODD, 8)),
 ]
 
@@ -211,7 +208,7 @@ def test_fork_shares_the_past_up_to_a_call(
 
 
 UNCLEAR = [
-    *((("--at", at), 1) for at in ("call_0", "call_9", "resp_9/call_1", "%ff", f"{ODD[-1]}z")),
+    *((("--at", at), 1) for at in ("call_9", "resp_9/call_1", "%ff", f"{ODD[-1]}z")),
     *((("--as", FORK), 1), (("--as", " "), 2)),
 ]
 
@@ -220,7 +217,7 @@ UNCLEAR = [
 def test_fork_that_is_not_clear_is_refused(
     handrail: Command, store: Store, words: tuple[str, ...], code: int, wording: Wording
 ) -> None:
-    """A call that several replies have is named with them; nothing is written, and nothing overwritten."""
+    """Nothing is written, and nothing overwritten."""
     record(store, 3, *CALLS, *(call.storable for call in ODD))
     before = list(store.sessions())
     ran = handrail("sessions", "fork", SESSION, *words)
@@ -441,21 +438,6 @@ def on_postgres(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[s
         yield Command(url, capsys)
 
 
-def test_sessions_are_listed_shown_and_forked(on_postgres: Command) -> None:
-    """As over SQLite."""
-    with stores.open(on_postgres.url) as store:
-        record(store, 3, CallRef("resp_1", "call_1"), CallRef("resp_2", "call_1"))
-    assert on_postgres("sessions", "fork", SESSION, "--at", "resp_1/call_1", "--as", "branch").code == 0
-    listed = on_postgres.rows("sessions", "list")
-    assert next((row["session_id"], row["entries"]) for row in listed) == ("branch", 4)
-    shown = on_postgres.document("sessions", "show", SESSION, "--entries")
-    assert [entry["number"] for entry in shown["shown"]] == [1, 2, 3, 4, 5]
-    assert [(call["reply"], call["call_id"], call["state"]) for call in shown["open_calls"]] == [
-        ("resp_1", "call_1", "running")
-    ]
-    assert on_postgres("sessions", "show", "nobody").code == 1
-
-
 def test_effects_are_reconciled_forgotten_and_pruned(on_postgres: Command, wording: Wording) -> None:
     """As over SQLite; time is the server's."""
     states = [row["state"] for row in on_postgres.rows("ledger", "list")]
@@ -472,14 +454,3 @@ def test_a_server_that_does_not_answer_is_told_in_one_line(on_postgres: Command)
     assert (ran.code, ran.out) == (1, "")
     assert len(ran.err.splitlines()) == 1
     assert "secret" not in ran.err
-
-
-def test_sessions_are_filtered_deleted_and_pruned(on_postgres: Command) -> None:
-    """As over SQLite; a session that this process holds is kept."""
-    with stores.open(on_postgres.url) as store:
-        store.acquire(FORK, wait=timedelta(0))
-        held = on_postgres("sessions", "list", "--state", "held", "--format", "json").out
-        assert [json.loads(line)["session_id"] for line in held.splitlines()] == [FORK]
-        assert on_postgres("sessions", "delete", FORK, "--yes").code == 1
-    assert on_postgres("sessions", "delete", FORK, SESSION, "--yes", "--with-open-calls").code == 0
-    assert on_postgres("sessions", "list", "--format", "json").out == ""

@@ -336,7 +336,6 @@ COMMANDS: Mapping[str, str] = {
     "--root": "run FOLDER/desk.agent Go. --model test --root FOLDER/nowhere",
     "already exists": "new taken --folder FOLDER",
     "is not an agent's name": "new 'a b' --folder FOLDER",
-    "is a built-in toolset": "new files --folder FOLDER",
 }
 """What is typed."""
 

@@ -7,7 +7,7 @@ import stat
 import subprocess
 from pathlib import Path
 
-from handrail.filesystem import ShadowRepository
+from handrail.filesystem.shadow.repository import ShadowRepository
 
 Picture = dict[bytes, tuple[int, bytes]]
 
@@ -97,7 +97,7 @@ class SavedTree:
 
     def __init__(self, root: Path, shadow: ShadowRepository) -> None:
         self.root, self.shadow = root, shadow
-        self.before, self.snapshot = picture(root), shadow.snapshot()
+        self.before, self.snapshot = picture(root), shadow.snapshot().id
 
     def restore(self) -> None:
         """Restore the tree, and check that it is as it was."""

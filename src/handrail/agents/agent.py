@@ -244,7 +244,6 @@ class ToolReport:
         on_arguments: the rules that decide otherwise where their arguments fit; the first that fits decides.
         untrusted: whether third parties write its results, so that it taints the session.
         may_act: whether its calls are asked about in a tainted session.
-        runs_one_by_one: whether it acts outside and is not declared to be concurrent.
     """
 
     name: str
@@ -259,7 +258,6 @@ class ToolReport:
     on_arguments: tuple[tuple[Verdict, Rule], ...] = ()
     untrusted: bool = False
     may_act: bool = False
-    runs_one_by_one: bool = False
 
 
 class Inspection(NamedTuple):
@@ -360,7 +358,6 @@ def tool_report(run: AgentRun, definition: ToolDefinition) -> ToolReport:
         ),
         untrusted=untrusted,
         may_act=declares.may_act,
-        runs_one_by_one=metadata.effect == "external" and not declares.concurrent,
     )
 
 

@@ -6,7 +6,6 @@ import logging
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from typing import Literal
 
 from cyclopts import App, CycloptsError, Parameter, UnusedCliTokensError
 from rich.console import Console
@@ -64,7 +63,7 @@ _COMMANDS: Mapping[str, tuple[str, str | Mapping[str, str]]] = {
             "list": "handrail.cli.ledger:list_effects",
             "show": "handrail.cli.ledger:show_effect",
             "reconcile": "handrail.cli.ledger:reconcile_effect",
-            "invalidate": "handrail.cli.ledger:invalidate_effects",
+            "invalidate": "handrail.cli.ledger:invalidate_effect",
             "prune": "handrail.cli.ledger:prune_effects",
         },
     ),
@@ -99,20 +98,7 @@ def application(words: Sequence[str] = tuple(_COMMANDS)) -> App:
             if name in words and not any(subcommand in words for subcommand in target):
                 group.parse_commands((command,))  # which imports it, for the help of the group
         app.command(group)
-    app.command(completion, sort_key=len(_COMMANDS))
     return app
-
-
-def completion(shell: Literal["bash", "zsh", "fish"], /) -> None:
-    """Print the script with which a shell completes the commands and options of `handrail`.
-
-    Example: `handrail completion bash > ~/.local/share/bash-completion/completions/handrail`
-
-    Args:
-        shell: The shell: bash, zsh or fish.
-    """
-    # All commands with their helps, whatever the command line names.
-    Screen().raw(application().generate_completion(prog_name="handrail", shell=shell).rstrip("\n"))
 
 
 def run(argv: Sequence[str]) -> int:
@@ -128,8 +114,6 @@ def run(argv: Sequence[str]) -> int:
 def _run(argv: Sequence[str]) -> int:
     app = application(argv)
     try:
-        # Checked before parsing, because the parser would repeat such a word in its own message.
-        _check_text(argv)
         code: object = app(list(argv), result_action="return_value", exit_on_error=False, print_error=False)
     except CycloptsError as error:
         show_traceback(Screen(), error)
@@ -141,15 +125,8 @@ def _run(argv: Sequence[str]) -> int:
         return USAGE
     except OutputError:
         raise
-    except (HandrailError, ImportError, OSError) as error:
+    except (HandrailError, ImportError, OSError, UnicodeError) as error:
         show_traceback(Screen(), error)
         Screen().fault(str(error))
         return FAILED
     return code if isinstance(code, int) else 0
-
-
-def _check_text(argv: Sequence[str]) -> None:
-    for word in argv:
-        # `isprintable` is false for lone surrogates, and fast for the common case.
-        if not word.isprintable() and any("\ud800" <= character <= "\udfff" for character in word):
-            raise CycloptsError(msg=f"{word!a} is not UTF-8, so a store cannot hold it")

@@ -32,17 +32,15 @@ from handrail.cli.questions import (
     stored_questions,
 )
 from handrail.cli.screen import Field, Screen, format_duration
-from handrail.cli.sessions.listing import CONVERSATION, name_call
-from handrail.errors import HandrailError, SessionError, SessionLockedError, UnknownTypeError
+from handrail.cli.sessions.listing import name_call
+from handrail.errors import HandrailError, SessionError, SessionLockedError
 from handrail.redaction import redacted
 from handrail.serde.formatting import count_noun
-from handrail.session.conversation import ConversationPart
 from handrail.session.open_calls import GivenAnswer, PostponedCall, RecordedAnswer, answer_row
 from handrail.session.persistence.loading import append_to_logs, held_session
 from handrail.session.persistence.protocol import AnswerChange
 from handrail.store import Store
 from handrail.transaction import UnitOfWork
-from handrail.transcript.messages import BlockPiece, message_pieces
 
 GivenVerdict = Literal["yes", "no"]
 """The answers."""
@@ -50,8 +48,6 @@ GivenVerdict = Literal["yes", "no"]
 _VERDICTS: tuple[GivenVerdict, ...] = get_args(GivenVerdict)
 _WORDS = 3
 _NOT_RECORDED = "not recorded"
-# Among so many entries at the end of a session the reply that asked for a call is looked for.
-_LAST_ENTRIES = 200
 
 
 class QuestionView(NamedTuple):
@@ -78,26 +74,6 @@ class QuestionView(NamedTuple):
         if (answer := self.question.answer) is None:
             return None
         return {"approved": answer.approved, "reason": answer.reason, "by": answer.by or None, "at": answer.at}
-
-    @property
-    def reply_text(self) -> str | None:
-        """The text of the reply that asks for the call; `None` if there is none, or if it is not near the end."""
-        question = self.question
-        row = self.store.find(question.call_session)
-        if row is None:
-            return None
-        after = max(0, row.head - _LAST_ENTRIES)
-        entries = self.store.entries(row.session_id, after=after, until=row.head, type_name=CONVERSATION.name)
-        parts: list[ConversationPart] = []
-        for entry in entries:
-            with suppress(ValueError, UnknownTypeError):  # the text is only shown: what cannot be read is left out
-                parts += CONVERSATION.load(entry.items, entry.type_version)
-        for part in reversed(parts):
-            if any(ref.storable == question.call.storable for ref in part.call_refs):
-                pieces = (piece for message in part.messages for piece in message_pieces(message))
-                texts = (piece for piece in pieces if isinstance(piece, BlockPiece) and piece.kind == "text")
-                return "\n".join(piece.text for piece in texts) or None
-        return None
 
 
 def _text_of_answer(view: QuestionView) -> str:
@@ -142,7 +118,6 @@ QUESTION: Entity[QuestionView] = Entity(
         Field("model wrote", lambda view: view.question.model_text, key="written"),
         Field("", lambda view: view.question.digest or None, key="digest"),
         Field("", lambda view: view.question.is_recorded and view.question.answer is None, key="answerable"),
-        Field("model said", lambda view: view.reply_text, key="model_said"),
         Field("answered", lambda view: view.answer, _text_of_answer, key="answer"),
     ),
 )
@@ -185,7 +160,7 @@ def _report_unreadable(screen: Screen, unreadable: Mapping[str, str]) -> int:
 def show_question(session: str, call: str, /, *, options: StoreOptions = StoreOptions()) -> None:
     """Show all that is known of one question, and what an answer to it does.
 
-    The arguments are shown whole. `model said` is the text of the reply that asks for the call.
+    The arguments are shown whole.
 
     Example: `handrail approvals show night-desk call-4`
 

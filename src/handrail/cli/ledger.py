@@ -6,13 +6,13 @@ was read, so that a decision never applies to another state.
 
 from __future__ import annotations
 
-import heapq
 import json
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from operator import attrgetter
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Annotated, Any, Literal, NamedTuple
@@ -267,15 +267,8 @@ def show_effect(key: str, /, *, partition: Partition = None, options: StoreOptio
 
 
 def newest(rows: Iterable[EffectRow], limit: int | None) -> list[EffectRow]:
-    """The newest rows first; at most `limit` of them, without holding the others in memory."""
-    if limit is None:
-        return sorted(rows, key=_age, reverse=True)
-    # `nlargest` holds at most `limit` rows, and a ledger may have millions.
-    return heapq.nlargest(limit, rows, key=_age)
-
-
-def _age(row: EffectRow) -> datetime:
-    return row.created_at
+    """The newest rows first; at most `limit` of them."""
+    return sorted(rows, key=attrgetter("created_at"), reverse=True)[:limit]
 
 
 def find_effect(store: Store, key: str, partition: str | None) -> EffectRow:
@@ -478,7 +471,7 @@ def _make_settler(name: str) -> Callable[[Session], object]:
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Removal:
-    """The options of a removal of effects.
+    """The options of the removal of an effect.
 
     Attributes:
         force: Remove also what is running, unknown or not applied. It may then happen twice.
@@ -491,79 +484,47 @@ class Removal:
     dry_run: DryRun = False
 
 
-def invalidate_effects(
-    key: str | None = None,
-    /,
-    *,
-    tool: Annotated[str | None, Parameter(metavar="NAME")] = None,
-    partition: Partition = None,
-    removal: Removal = Removal(),
-    options: StoreOptions = StoreOptions(),
+def invalidate_effect(
+    key: str, /, *, partition: Partition = None, removal: Removal = Removal(), options: StoreOptions = StoreOptions()
 ) -> int:
-    """Forget effects, so that the same calls run again.
+    """Forget an effect, so that the same call runs again.
 
     What is running or unknown stays, because it could happen twice, and so does what is done and not applied, because
     its result would be lost as well: see `reconcile`, or give --force.
 
-    Example: `handrail ledger invalidate --tool refund --dry-run`
+    Example: `handrail ledger invalidate session:refund:cfb3066e1951 --dry-run`
 
     Args:
-        key: The key of the effect, or give --tool.
-        tool: Forget all effects of this tool.
+        key: The key of the effect, as `ledger list` shows it.
         partition: Whose key is meant.
-        removal: How to remove them.
+        removal: How to remove it.
         options: The store and the output format.
     """
-    if (key is None) == (tool is None):
-        raise CycloptsError(msg="give either the KEY of one effect, or --tool NAME for all of a tool")
     screen = Screen()
     check_can_ask(screen, "forgets what has been done", yes=removal.yes or removal.dry_run)
     # A dry run opens the store for reading, so it cannot change anything by mistake.
     with options.open(writing=not removal.dry_run) as store:
-        if key is not None:
-            rows = [find_effect(store, key, partition)]
-        else:
-            rows = newest((row for row in store.rows() if row.tool == tool), None)
-        views = with_agents(store, (row for row in rows if removal.force or removable(row)))
-        _check_removable(store, rows, views, key or f"of the tool {tool}")
+        (view,) = with_agents(store, [find_effect(store, key, partition)])
+        if not (removal.force or removable(view.row)):
+            raise LedgerError(
+                f"the effect {key} is {view.state}. Forgotten, it could happen twice, or its result would be lost: "
+                "wait for its end, or record it with handrail ledger reconcile; --force removes it anyway",
+                key=key,
+                status=view.row.status,
+            )
         if not (removal.yes or options.as_json):
-            EFFECT.table(screen, views, most=PAGE)
-        name = _name_effects(views)
-        if not (removal.yes or removal.dry_run or screen.confirm(f"Forget {name}? The same call runs again then.")):
+            EFFECT.table(screen, [view])
+        if not (removal.yes or removal.dry_run or screen.confirm(f"Forget {key}? The same call runs again then.")):
             screen.remark("Nothing was changed.")
             return FAILED
-        # Each row is removed only if it is still the one that was shown.
-        removals = views if removal.dry_run else [view for view in views if change_effect(store, view.row, None)]
-    stayed, missed = len(rows) - len(views), len(views) - len(removals)
+        # The row is removed only if it is still the one that was shown.
+        if not (removal.dry_run or change_effect(store, view.row, None)):
+            raise LedgerError(f"the effect {key} {_CHANGED}", key=key, status=view.row.status)
     if options.as_json:
-        count = 0 if removal.dry_run else len(removals)
-        counts = {"removed": count, "kept": stayed, "changed": missed, "dry_run": removal.dry_run}
-        screen.json({**counts, "effects": [EFFECT.json(view) for view in removals]})
-        return FAILED if missed else DONE
-    if removal.dry_run:
-        screen.say(f"Would forget {name}.")
-    elif removals:
-        screen.say(f"Forgot {_name_effects(removals)}; the same call runs again.")
-    if stayed:
-        screen.note(f"{count_noun(stayed, 'effect')} stayed, being running, unknown or not applied.")
-    if missed:
-        screen.fault(f"{count_noun(missed, 'effect')} {_CHANGED}")
-    return FAILED if missed else DONE
-
-
-def _check_removable(store: Store, rows: Sequence[EffectRow], views: Sequence[EffectView], what: str) -> None:
-    if not views:
-        states = " and ".join(sorted({view.state for view in with_agents(store, rows)}))
-        why = (
-            f"the effect {what} is {states}. Forgotten, it could happen twice, or its result would be lost: wait for "
-            "its end, or record it with handrail ledger reconcile; --force removes it anyway"
-        )
-        text = why if rows else f"{store.url} has no effect {what}; handrail ledger list shows all"
-        raise LedgerError(text, key=what, status=rows[0].status if rows else "absent")
-
-
-def _name_effects(effects: Sequence[EffectView]) -> str:
-    return effects[0].row.key if len(effects) == 1 else count_noun(len(effects), "effect")
+        screen.json({"removed": not removal.dry_run, "dry_run": removal.dry_run, "effect": EFFECT.json(view)})
+    else:
+        screen.say(f"Would forget {key}." if removal.dry_run else f"Forgot {key}; the same call runs again.")
+    return DONE
 
 
 def prune_effects(*, yes: Yes = False, dry_run: DryRun = False, options: StoreOptions = StoreOptions()) -> int:

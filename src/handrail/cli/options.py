@@ -5,7 +5,6 @@ A list is a table, or in JSON an object a line; one entity is names with values,
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -19,7 +18,6 @@ from cyclopts import CycloptsError, Group, Parameter, validators
 
 from handrail.cli.screen import Field, Screen, fields_json, fields_record
 from handrail.errors import StoreError
-from handrail.serde.formatting import did_you_mean
 from handrail.store import Store
 from handrail.store import open as open_store
 
@@ -58,20 +56,13 @@ def _check_no_url(_type: object, path: Path | None) -> None:
         raise CycloptsError(msg=msg)
 
 
-def _check_file(kind: object, path: Path | None) -> None:
-    _check_no_url(kind, path)
-    if path is not None and not os.path.isfile(path):  # noqa: PTH113 - which raises nothing for a name that is too long
-        near = did_you_mean(path, suffix="" if path.suffix else ".agent")
-        raise CycloptsError(msg=f"{path} is not an existing file.{near}")
-
-
 MORE_THAN_ZERO = Parameter(metavar="TIME", validator=_check_positive)
 """A span of time, such as 30d, that is more than zero."""
 
 FILLED = Parameter(validator=_check_filled)
 """A text that is not empty."""
 
-A_FILE = Parameter(metavar="FILE", validator=_check_file)
+A_FILE = Parameter(metavar="FILE", validator=(_check_no_url, validators.Path(exists=True, dir_okay=False)))
 """The path of a file."""
 
 A_FOLDER = Parameter(metavar="FOLDER", validator=(_check_no_url, validators.Path(exists=True, file_okay=False)))

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rich.markdown import Markdown
-
 import handrail
 from handrail.cli.process_exit import DONE, FAILED
 from handrail.cli.screen import Screen
 
 _INDEX = "README.md"
-# The pages beside the folder, by their names.
-_BESIDE = {"readme": _INDEX, "changelog": "CHANGELOG.md", "security-policy": "SECURITY.md"}
 
 
 def installed_pages() -> dict[str, Path]:
@@ -25,35 +21,28 @@ def installed_pages() -> dict[str, Path]:
                 name = path.parent if path.name == _INDEX else path.with_suffix("")
                 pages.setdefault(name.relative_to(folder).as_posix(), path)
             del pages["."]
-            return pages | {name: folder.parent / file for name, file in _BESIDE.items()}
+            return pages
     return {}
 
 
 def print_page(page: str = "index", /) -> int:
     """Print a page of the documentation, or list all.
 
-    The pages are those of this version. In a pipe a page is Markdown.
+    The pages are those of this version, in Markdown.
 
     Example: `handrail docs limits | less`
 
     Args:
-        page: Its path, the last part of that, or how that begins.
+        page: Its path, or the last part of that.
     """
     screen, pages = Screen(), installed_pages()
     if not pages:
         screen.fault("the pages are not a part of this installation; they are in the folder docs of the repository")
         return FAILED
     word = page.strip("/").removesuffix(".md").lower()
-    ends = {name: (name, name.rpartition("/")[2]) for name in pages}
-    matches = [name for name in pages if word in ends[name]]
-    matches = matches or [name for name in pages if word and any(end.startswith(word) for end in ends[name])]
-    if len(matches) != 1:
-        several = f"{page!r} is the beginning of several pages: {', '.join(matches)}"
-        screen.fault(several if matches else f"{page!r} is not a page; handrail docs lists all")
+    match = next((name for name in pages if word in {name, name.rpartition("/")[2]}), None)
+    if match is None:
+        screen.fault(f"{page!r} is not a page; handrail docs lists all")
         return FAILED
-    text = pages[matches[0]].read_text(encoding="utf-8")
-    if screen.out.is_terminal:
-        screen.out.print(Markdown(text, hyperlinks=False))
-    else:
-        screen.raw(text, end="")
+    screen.raw(pages[match].read_text(encoding="utf-8"), end="")
     return DONE

@@ -13,12 +13,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from importlib.util import find_spec
 from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 from cyclopts import Parameter
 
+from handrail.cli.agents import need_extra
 from handrail.cli.options import MORE_THAN_ZERO
 from handrail.cli.sessions.listing import agent_of_session, find_session, is_named_by, name_call
 from handrail.errors import SessionError, StoreCorruptError, UnknownTypeError
@@ -28,6 +28,7 @@ from handrail.serde.formatting import shorten
 from handrail.serde.secrets import mask_places
 from handrail.session.calls import CallRef
 from handrail.session.open_calls import (
+    CallQuestion,
     GivenAnswer,
     PostponedCall,
     RecordedAnswer,
@@ -45,6 +46,8 @@ if TYPE_CHECKING:
     from handrail.agents.run.interface import RunCommand
 
 _RECORDS_OF_AGENTS = "handrail.approval"
+# The question of a call that waits for something else.
+_NOT_ASKED = CallQuestion(arguments="null", digest="", asks=(), effect="")
 _LONGEST_SHOWN = 200
 _MOST_NAMED = 10
 
@@ -112,29 +115,24 @@ class StoredQuestion:
 def _loop_questions(items: Sequence[PostponedCall], session_id: str) -> Iterator[StoredQuestion]:
     own: list[PostponedCall] = own_items(items, session_id)
     for item in last_postponed(own).values():
-        plain = StoredQuestion(
+        question = item.question or _NOT_ASKED
+        arguments = read_arguments(question.arguments.encode())
+        yield StoredQuestion(
             session_id=session_id,
             call_session=session_id,
             call=item.call,
             tool=item.tool,
-            asked_at=item.at,
-            first_asked=item.at,
-            record=item,
-        )
-        if (question := item.question) is None:
-            yield plain
-            continue
-        arguments = read_arguments(question.arguments.encode())
-        yield replace(
-            plain,
             effect=question.effect,
             description=question.description,
+            asked_at=item.at,
+            first_asked=item.at,
             reason=question.reason,
             asks=question.asks,
             arguments=arguments.arguments,
             model_text=arguments.words,
             digest=question.digest,
             answer=item.answer,
+            record=item,
         )
 
 
@@ -310,11 +308,7 @@ def _session_questions(store: Store, row: SessionRow) -> Iterator[StoredQuestion
         items = known_items(store, row, lambda kind: kind is PostponedCall)
         yield from _loop_questions(items.get(PostponedCall, ()), row.session_id)
         return
-    if any(find_spec(name) is None for name in ("pydantic_ai", "ruamel")):
-        raise ImportError(
-            f"session {row.session_id} holds questions of agents, and these need the extra agents, not installed here: "
-            'pip install "handrail[agents]"'
-        )
+    need_extra()
     from handrail.agents.approval.decisions import ApprovalRecord  # noqa: PLC0415 - needs the extra, which is there
     from handrail.agents.run.interface import RunCommand  # noqa: PLC0415 - as above
 

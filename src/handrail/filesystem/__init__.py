@@ -17,11 +17,10 @@ from handrail.transaction.unit_of_work import CommitRecordStore
 if TYPE_CHECKING:
     from handrail.filesystem.host.filesystem import HostFilesystem
     from handrail.filesystem.memory import InMemoryFilesystem
-    from handrail.filesystem.shadow.repository import ShadowRepository
 else:
     __getattr__ = lazy_exports(
         __name__,
-        {"host.filesystem": "HostFilesystem", "memory": "InMemoryFilesystem", "shadow.repository": "ShadowRepository"},
+        {"host.filesystem": "HostFilesystem", "memory": "InMemoryFilesystem"},
     )
 
 __all__ = [
@@ -38,7 +37,6 @@ __all__ = [
     "PathNotFoundError",
     "PathSet",
     "Scan",
-    "ShadowRepository",
     "SnapshotError",
     "WalkRequest",
     "excluding",

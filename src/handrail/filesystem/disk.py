@@ -51,8 +51,6 @@ _NO_LINK_ERRNOS = frozenset({errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNO
 
 _WORDS = {
     errno.ENOSPC: "the disk is full. Free some space and try again",
-    getattr(errno, "EDQUOT", -1): "the disk quota is used up. Free some space and try again",
-    errno.EFBIG: "the file would be larger than this process may write. Write less",
     errno.EACCES: "permission is denied. Ask for another place, or for the permission",
     errno.EPERM: "the operating system does not permit it. Ask for another place, or for the permission",
     errno.EROFS: "the disk is read-only. Ask for another place",
@@ -63,7 +61,6 @@ _WORDS = {
     errno.ELOOP: "something was removed or replaced meanwhile. Look again",
     errno.EEXIST: "something was created there meanwhile. Look again",
     errno.ENOTEMPTY: "something was created there meanwhile. Look again",
-    errno.EMFILE: "the process has too many files open. Try again later",
 }
 
 
@@ -283,6 +280,18 @@ def change_mode(name: str, mode: int, *, at: int | None) -> None:
         os.close(descriptor)
 
 
+def read_file(name: bytes | str, *, at: int, most_bytes: int) -> bytes | None:
+    """The content of a file; `None` for what is not a file, cannot be read, or is larger."""
+    try:
+        descriptor = open_to_read(name, at=at)
+    except OSError:
+        return None
+    with open(descriptor, "rb") as file:  # noqa: PTH123 - a descriptor
+        # Looked at through the descriptor: the file cannot be replaced by a pipe, which would never end, in between.
+        status = os.fstat(descriptor)
+        return file.read() if stat.S_ISREG(status.st_mode) and status.st_size <= most_bytes else None
+
+
 @contextmanager
 def open_folder(root: int, parts: Sequence[str]) -> Generator[int]:
     """A descriptor of a folder below another, without following links."""
@@ -388,7 +397,7 @@ class Root:
             identity = None
         if identity != self.identity:
             state = "is no longer there" if identity is None else "has been replaced by another one"
-            msg = f"the folder of this filesystem {state}, so its files cannot be used. Nothing was changed."
+            msg = f"the folder of this filesystem {state}. Move it back; after a failed call, open it again then."
             raise RootMissingError(msg, path=ROOT)
 
     def resolve(self, path: str, *, follow: bool) -> ResolvedPath:

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Final, Literal, Self, TypeAlias
 from handrail.errors import FilesystemError, PathConflictError
 from handrail.filesystem import paths, protocol
 from handrail.filesystem.disk import open_to_read, translate_os_errors
-from handrail.filesystem.path_filters import GIT_FOLDER, PathFilter, PathPattern, Pattern, exclude_patterns, showing
+from handrail.filesystem.path_filters import PathFilter, PathPattern, Pattern, exclude_patterns, showing
 from handrail.filesystem.paths import ROOT, folders_above, is_inside, join, normalise, parent_folder, to_text
 from handrail.filesystem.protocol import FileStart, hash_content
 from handrail.filesystem.undo_journal import Snapshot, UndoJournal
-from handrail.filesystem.walks import EVERYTHING, FileStat, Scan, Start, WalkRequest, walk
+from handrail.filesystem.walks import EVERYTHING, FileStat, FolderReader, Scan, Start, WalkRequest, walk
 from handrail.process import is_protected, protected_paths
 from handrail.transaction import Transaction, check_write
 from handrail.turns import Turn
@@ -132,7 +132,7 @@ class InMemoryFilesystem:
         to = self.shortest(to)
         if not Path(folder).is_dir():
             raise FilesystemError(f"{os.fspath(folder)!r} is not a folder; name one file by include.", path=to)
-        path_filter = showing(include, (GIT_FOLDER, *exclude_patterns(exclude)))
+        path_filter = showing(include, (paths.GIT_FOLDER, *exclude_patterns(exclude)))
         with translate_os_errors(f"copy {os.fspath(folder)}", to):
             files = list(_files_on_disk(Path(folder).resolve(), path_filter))
             size = sum(bytes_of_file for _, _, bytes_of_file in files)
@@ -184,7 +184,10 @@ class InMemoryFilesystem:
         pattern = Pattern(pattern) if isinstance(pattern, str) else pattern
         with self._lock:
             self._folder(folder)
-            return walk(Start(folder, folder), pattern, self._tree, self._filter, look)
+            tree = self._tree
+            return walk(
+                Start(folder, folder), pattern, FolderReader(tree.list_folder, tree.rule_file), self._filter, look
+            )
 
     def resolve(self, path: str, *, follow: bool = True) -> str:  # noqa: ARG002 - there are no links in memory
         """The path in its shortest form; see `Filesystem.resolve`."""
@@ -290,13 +293,12 @@ class InMemoryFilesystem:
             SnapshotError: it is not a snapshot of this filesystem. Nothing has changed.
             ModelVisibleError: the call may not write; see `check_write`.
         """
-        own = self._journal.check_snapshot(snapshot)
         with self._lock:
             self._check_write("restore a snapshot")
             # `since` returns a dict of its own, so recording these changes does not alter what is iterated.
-            for path, entry in self._journal.since(own).before.items():
+            for path, entry in self._journal.since(snapshot).before.items():
                 self._set(path, entry)
-            self._journal.record_restore(own)
+            self._journal.record_restore(snapshot)
 
     def _folder(self, path: str) -> None:
         if self._present(path) is not FOLDER:
@@ -308,7 +310,7 @@ class InMemoryFilesystem:
         self._tree.set(path, entry)
 
     def _write(self, path: str, data: bytes) -> None:
-        data = protocol.as_bytes(data)
+        data = bytes(memoryview(data))  # a copy of what the caller may change; `bytes(5)` would make zeros
         self._filter.refuse_change(path)
         if self._tree.at(path) is FOLDER:
             raise paths.folder_where_file_is_needed(path)

@@ -27,13 +27,10 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final, Generic, Protocol, TypeAlias, TypeVar, cast
+from typing import Final, Generic, Protocol, TypeAlias, TypeVar
 
 from handrail.errors import PathEscapeError
-from handrail.filesystem.paths import ROOT, composed, hidden, holds_asked_about, holds_hidden, normalise
-
-GIT_FOLDER = ".git"
-"""The folder in which git stores a repository; excluded by default."""
+from handrail.filesystem.paths import GIT_FOLDER, ROOT, composed, hidden, holds_asked_about, holds_hidden, normalise
 
 _IGNORABLE = re.compile("[\u200c-\u200f\u202a-\u202e\u206a-\u206f\ufeff]")
 """Characters that macOS disks ignore in names: there `.g<U+200C>it` is `.git`."""
@@ -167,7 +164,8 @@ class PathFilter:
 
     def plus(self, other: PathFilter) -> PathFilter:
         """The filter that restricts what either of the two does."""
-        return PathFilter(*map(_together, self._sets, other._sets))
+        pairs = zip(self._sets, other._sets, strict=True)
+        return PathFilter(*((*sets, *(added for added in others if added not in sets)) for sets, others in pairs))
 
     def minus(self, other: PathFilter) -> PathFilter:
         """The filter without the sets of another one."""
@@ -188,7 +186,7 @@ def excluding(patterns: Iterable[str], *, show_git: bool = False) -> PathFilter:
 
     Raises:
         PathEscapeError: a pattern is not one inside the root.
-        TypeError: the patterns are one string, or not strings.
+        TypeError: the patterns are one string.
     """
     excluded_patterns = exclude_patterns(patterns)
     if not show_git and GIT_FOLDER not in excluded_patterns:
@@ -208,15 +206,10 @@ def showing(include: Iterable[str], exclude: Iterable[str]) -> PathFilter:
 
 
 def exclude_patterns(patterns: Iterable[str]) -> tuple[str, ...]:
-    """Exclude patterns as a tuple; `TypeError` for one string, or for what is not a string."""
-    argument: object = patterns
-    if isinstance(argument, str):
-        raise TypeError(f"exclude is a sequence of patterns, not one string; write exclude=({argument!r},)")
-    result = tuple(patterns)
-    others: list[object] = [pattern for pattern in cast("tuple[object, ...]", result) if not isinstance(pattern, str)]
-    if others:
-        raise TypeError(f"an exclude pattern is a string such as '*.key', not {others[0]!r}")
-    return result
+    """Exclude patterns as a tuple; `TypeError` for one string, each character of which would be a pattern."""
+    if isinstance(patterns, str):
+        raise TypeError(f"exclude is a sequence of patterns, not one string; write exclude=({patterns!r},)")
+    return tuple(patterns)
 
 
 class ExcludedPaths:
@@ -230,7 +223,7 @@ class ExcludedPaths:
         PathEscapeError: a pattern is not one inside the root.
     """
 
-    __slots__ = ("_anywhere", "_name", "_patterns", "patterns")
+    __slots__ = ("_name", "_names", "_patterns", "patterns")
 
     def __init__(self, patterns: Iterable[str]) -> None:
         self.patterns: tuple[str, ...] = tuple(patterns)
@@ -248,10 +241,9 @@ class ExcludedPaths:
                 names.append((pattern, name))
             else:
                 others.append((pattern, Pattern(shortest)))
-        self._anywhere = tuple((pattern, re.compile(name_expression(name)).match) for pattern, name in names)
-        # One expression for all names: a walk asks for every path, and most match none. `_anywhere` then finds which
-        # one matches, for the message.
-        self._name = re.compile("|".join(name_expression(name) for _, name in names)).match if names else None
+        self._names = tuple(pattern for pattern, _ in names)
+        # One expression for all names, a group for each: a walk asks for every path, and most match none.
+        self._name = re.compile("|".join(f"({name_expression(name)})" for _, name in names)).match if names else None
         self._patterns = tuple(others)
 
     def __eq__(self, other: object) -> bool:
@@ -266,11 +258,11 @@ class ExcludedPaths:
         if self._name is not None:
             for part in parts:
                 # Any part: what lies in an excluded folder is excluded too.
-                if self._name(part):
-                    return _pattern(next(text for text, fits in self._anywhere if fits(part)))
+                if match := self._name(part):
+                    return f"the exclude pattern {self._names[(match.lastindex or 1) - 1]!r}"
         for text, matcher in self._patterns:
             if matcher.fits_at_or_above(parts):
-                return _pattern(text)
+                return f"the exclude pattern {text!r}"
         return None
 
 
@@ -316,14 +308,6 @@ def _why(sets: tuple[PathSet, ...], path: str, *, is_folder: bool) -> str | None
         if why is not None:
             return why
     return None
-
-
-def _together(sets: tuple[PathSet, ...], others: tuple[PathSet, ...]) -> tuple[PathSet, ...]:
-    return (*sets, *(path_set for path_set in others if path_set not in sets))
-
-
-def _pattern(pattern: str) -> str:
-    return f"the exclude pattern {pattern!r}"
 
 
 def _shortest(pattern: str) -> str:

@@ -42,8 +42,8 @@ _UNSPELLED = re.compile(f"[\\\\{ESCAPE}\udc80-\udcff]")  # a lone surrogate stan
 
 _SPELLED = re.compile(ESCAPE.encode() + rb"([0-9A-F]{2})")
 
-OWN_GIT = ".git"
-"""The git dir of the root, or the file that names it: it is not part of snapshots."""
+GIT_FOLDER = ".git"
+"""The folder in which git stores a repository, or the file that names it. That of the root is not in snapshots."""
 
 
 def normalise(path: str, *, encode: Callable[[str], bytes] = str.encode, noun: str = "path") -> str:
@@ -56,28 +56,22 @@ def normalise(path: str, *, encode: Callable[[str], bytes] = str.encode, noun: s
         msg = f"a {noun} is a string such as 'notes/plan.md', not a {type(path).__name__}"
         raise PathEscapeError(msg, path=repr(path))
     _refuse_what_is_no_path(path, encode, noun)
-    parts: list[str] = []
-    for part in path.split("/"):
-        if part == "..":
-            if not parts:
-                raise PathEscapeError(
-                    f"the {noun} leads out of the root of the filesystem; {_instead(path)}", path=path
-                )
-            # Resolved as text, before any link is read: where `a` is a link, `a/../b` is `b` in every filesystem.
-            parts.pop()
-        elif part not in {"", "."}:
-            # The same in every filesystem: memory has no such limit.
-            if len(encode(part)) > MAX_PART_BYTES:
-                msg = f"a name in the {noun} is longer than {MAX_PART_BYTES} bytes; give a shorter one"
-                raise PathEscapeError(msg, path=path)
-            parts.append(part)
+    # Resolved as text, before any link is read: where `a` is a link, `a/../b` is `b` in every filesystem.
+    shortest = posixpath.normpath(path)
+    parts = shortest.split("/")
+    if parts[0] == "..":
+        raise PathEscapeError(f"the {noun} leads out of the root of the filesystem; {_instead(path)}", path=path)
+    # The same in every filesystem: memory has no such limit.
+    if any(len(encode(part)) > MAX_PART_BYTES for part in parts):
+        msg = f"a name in the {noun} is longer than {MAX_PART_BYTES} bytes; give a shorter one"
+        raise PathEscapeError(msg, path=path)
     if len(parts) > MAX_DEPTH:
         msg = (
             f"the {noun} has {len(parts):,} names, and at most {MAX_DEPTH} are allowed; give a {noun} "
             "with fewer folders"
         )
         raise PathEscapeError(msg, path=path)
-    return "/".join(parts) or ROOT
+    return shortest
 
 
 def below_root(path: str, roots: Iterable[str]) -> str:
@@ -244,11 +238,6 @@ def too_deep(path: str) -> PathConflictError:
         "program."
     )
     return PathConflictError(msg, path=path)
-
-
-def is_outside_git_dir(path: str) -> bool:
-    """Returns whether a snapshot of the tree includes a path: all but the root's own git dir."""
-    return path.partition("/")[0] != OWN_GIT
 
 
 def to_text(name: bytes) -> str:

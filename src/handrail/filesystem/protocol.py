@@ -31,7 +31,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
-from os import stat_result
 from typing import Protocol, Self, runtime_checkable
 
 from handrail.errors import FilesystemError
@@ -92,7 +91,6 @@ class Filesystem(Snapshotable[object], HasTurn, Protocol):
         Raises:
             PathConflictError: there is a folder at `path`, or a file where a folder is needed.
             FilesystemError: the text holds a lone surrogate, which UTF-8 has no bytes for.
-            TypeError: `text` is not a string.
         """
         ...
 
@@ -203,10 +201,8 @@ class Filesystem(Snapshotable[object], HasTurn, Protocol):
         ...
 
 
-def encode(text: object, *, path: str) -> bytes:
-    """The UTF-8 bytes of a text; `FilesystemError` for a lone surrogate, `TypeError` for what is not text."""
-    if not isinstance(text, str):
-        raise TypeError(f"write_text takes a string, not {type(text).__name__}; write_bytes takes bytes")
+def encode(text: str, *, path: str) -> bytes:
+    """The UTF-8 bytes of a text; `FilesystemError` for a lone surrogate."""
     try:
         return text.encode()
     except UnicodeEncodeError as error:
@@ -226,22 +222,9 @@ def decode(data: bytes, *, path: str) -> str:
         raise FilesystemError(msg, path=path) from error
 
 
-def as_bytes(data: object) -> bytes:
-    """Data as immutable bytes; `TypeError` for anything else."""
-    if not isinstance(data, (bytes, bytearray)):
-        raise TypeError(f"write_bytes takes bytes, not {type(data).__name__}; write_text takes a string")
-    # A copy of a `bytearray`, which the caller may change later.
-    return bytes(data)
-
-
 def hash_content(chunks: Iterable[bytes]) -> str:
     """The SHA-256 of a content that comes in pieces, as 64 hexadecimal digits."""
     digest = hashlib.sha256()
     for chunk in chunks:
         digest.update(chunk)
     return digest.hexdigest()
-
-
-def identity_of_status(status: stat_result) -> str:
-    """The identity of a large file on disk: size in bytes, time in nanoseconds, inode."""
-    return f"{status.st_size}-{status.st_mtime_ns}-{status.st_ino}"

@@ -27,7 +27,7 @@ import weakref
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar, cast
 
 from handrail.errors import SnapshotError
-from handrail.filesystem.paths import folders_above, is_outside_git_dir
+from handrail.filesystem.paths import GIT_FOLDER, folders_above
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,7 +44,7 @@ class SavedTree(NamedTuple):
 
     def covers(self, path: str) -> bool:
         """Returns whether restoring it restores what was at a path."""
-        if not is_outside_git_dir(path):
+        if path.partition("/")[0] == GIT_FOLDER:
             return False
         return not self.left_out or self.left_out.isdisjoint((path, *folders_above(path)))
 
@@ -138,20 +138,14 @@ class UndoJournal(Generic[E]):
         self._newest = weakref.ref(span)
         return snapshot
 
-    def check_snapshot(self, snapshot: object) -> Snapshot[E]:
-        """Returns its argument; `SnapshotError` if it is not a snapshot. `since` checks the journal."""
-        if not isinstance(snapshot, Snapshot):
-            raise SnapshotError(f"a filesystem restores what its `snapshot` returned, not {type(snapshot).__name__}")
-        return cast("Snapshot[E]", snapshot)  # the type of its entries follows from its journal, which `since` checks
-
-    def since(self, snapshot: Snapshot[E]) -> Since[E]:
-        """The changes to undo to reach the snapshot; `SnapshotError` if it is another journal's, or is lost."""
-        if snapshot.journal is not self:
-            raise SnapshotError("this snapshot was taken from something else; restore what `snapshot` returned here")
+    def since(self, snapshot: object) -> Since[E]:
+        """The changes to undo to reach a snapshot; `SnapshotError` if it is none of this journal, or is lost."""
+        if not isinstance(snapshot, Snapshot) or snapshot.journal is not self:
+            raise SnapshotError("this was not taken here; a filesystem restores what its `snapshot` returned")
         # First merges the spans whose snapshots are gone, so that the chain from here to the end is complete.
         self._newest_snapshot()
         oldest = JournalSpan[E](None)
-        span: JournalSpan[E] | None = snapshot.span
+        span = cast("JournalSpan[E] | None", snapshot.span)  # the type of its entries is that of its journal
         while span is not None:
             _add(span, to=oldest)
             span = span.later
@@ -160,12 +154,13 @@ class UndoJournal(Generic[E]):
             raise SnapshotError(msg)
         return Since(oldest.before, oldest.tree)
 
-    def record_restore(self, snapshot: Snapshot[E]) -> None:
+    def record_restore(self, snapshot: object) -> None:
         """Records that the changes of `since` have been undone: there are no changes since."""
         # Of an older snapshot the restoring itself is recorded in newer spans, which their snapshots need.
-        if self._newest() is snapshot.span:
-            snapshot.span.before.clear()
-            snapshot.span.tree = None
+        newest = self._newest()
+        if newest is not None and newest.snapshot() is snapshot:
+            newest.before.clear()
+            newest.tree = None
 
     def _newest_snapshot(self) -> Snapshot[E] | None:
         span = self._newest()

@@ -22,10 +22,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Literal, NamedTuple, Protocol, TypeAlias
+from typing import Final, Literal, NamedTuple, TypeAlias
 
-from handrail.filesystem.path_filters import GIT_FOLDER, NOWHERE, PathFilter, PathMatcher, PathPattern, Places
-from handrail.filesystem.paths import MAX_DEPTH, ROOT, join, path_depth, to_bytes
+from handrail.filesystem.path_filters import NOWHERE, PathFilter, PathMatcher, PathPattern, Places
+from handrail.filesystem.paths import GIT_FOLDER, MAX_DEPTH, ROOT, join, path_depth, to_bytes
 
 StopReason: TypeAlias = Literal["time", "number"]
 """Why a walk stopped early."""
@@ -89,16 +89,16 @@ class Scan:
     start_ignored: bool = False
 
 
-class FolderReader(Protocol):
-    """The port of a filesystem for walks; paths are without links."""
+class FolderReader(NamedTuple):
+    """How a walk reads a filesystem; paths are without links.
 
-    def list_folder(self, folder: str) -> Iterable[FileStat]:
-        """The entries of a folder, sorted and unfiltered; none if it no longer exists."""
-        ...
+    Attributes:
+        list_folder: the entries of a folder, sorted and unfiltered; none if it no longer exists.
+        rule_file: the content of an ignore file, whatever the filter; `None` if it is not a file, or too large.
+    """
 
-    def rule_file(self, path: str) -> bytes | None:
-        """The content of an ignore file, whatever the filter; `None` if it is not a file, or too large."""
-        ...
+    list_folder: Callable[[str], Iterable[FileStat]]
+    rule_file: Callable[[str], bytes | None]
 
 
 class Start(NamedTuple):

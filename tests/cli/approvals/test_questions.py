@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -11,9 +10,8 @@ import pytest
 
 from handrail import store as stores
 from handrail.adapters.tool_executor import ToolExecutor
-from handrail.agents import Answer
 from handrail.agents.approval.decisions import ApprovalRecord, Decision, GatedCall, approval_record
-from handrail.cli import questions
+from handrail.cli import agents
 from handrail.cli.questions import QuestionFilter, StoredQuestion, find_question, session_items, stored_questions
 from handrail.errors import CallPostponed, SessionError, SessionNotFoundError
 from handrail.prompt import PolicyDecision, Tool, ToolContext, ToolResult
@@ -24,9 +22,8 @@ from handrail.session.persistence.loading import append_to_logs, held_session
 from handrail.session.persistence.protocol import SessionEntry, SessionRow
 from handrail.store import MemoryStore
 from handrail.testing import FakeClock
-from tests.agents.stored_desks import Asked, Clerk, Desk, Reader, Replies
 from tests.cli.approvals.loops import Loop
-from tests.cli.desk import Command, Terminal
+from tests.cli.desk import Command
 from tests.kit import Decides, Note, call, echo, executor, raises, tool
 from tests.store.kit import append
 from tests.wording import Wording
@@ -131,7 +128,7 @@ def test_questions_of_agents_need_their_extra(
     memory: MemoryStore, monkeypatch: pytest.MonkeyPatch, wording: Wording
 ) -> None:
     """A list without them would look complete; a memory that holds none is listed."""
-    monkeypatch.setattr(questions, "find_spec", lambda _name: None)  # pyright: ignore[reportUnknownArgumentType, reportUnknownLambdaType]
+    monkeypatch.setattr(agents, "find_spec", lambda _name: None)  # pyright: ignore[reportUnknownArgumentType, reportUnknownLambdaType]
     with Session.open(memory, "loop") as session, pytest.raises(CallPostponed):
         executor(tool("pay", echo), policies=[ASKS_ABOUT_PAY], session=session, approver=left_open).execute(
             call("pay"), reply="r1"
@@ -144,41 +141,12 @@ def test_questions_of_agents_need_their_extra(
         stored_questions(memory)
 
 
-LATER = Clerk({"pay": Answer("later"), "sign": Answer("later")})
-
-
-LONG = "Dear customer, the amount of 12,500.00 EUR " * 4
-
-
-ONE: Replies = {"desk": [[Asked("d1", "sign", {"text": LONG})], "Done."]}
-
-
 @pytest.fixture
 def url(tmp_path: Path) -> str:
     """A store in a file alone: the tests of `answer` read those of each kind."""
     url = f"sqlite:///{tmp_path / 'desk.db'}"
     with stores.open(url):
         return url
-
-
-@pytest.fixture
-def waiting(desk: Desk) -> Desk:
-    """A desk whose agent wants to sign something."""
-    assert desk.run(Reader(ONE), "Do it.", asker=LATER).status == "waiting"
-    return desk
-
-
-def test_screens_fit_80_columns(terminal: Terminal, waiting: Desk, loop: Loop, wording: Wording) -> None:
-    """Arguments are cut with an ellipsis, and never within a figure; `show` has them whole."""
-    loop.waits()
-    assert terminal.run("approvals", "list", width=80) == 0
-    assert max(map(len, terminal.lines)) <= 80
-    # A slow machine takes more than a second.
-    assert [re.sub(r"\b\d s ago", "0 s ago", line) for line in terminal.lines] == wording
-    assert terminal.run("approvals", "show", "s", "d1", width=80) == 0
-    shown = "".join(line.strip() + " " for line in terminal.lines)
-    assert shown.count("12,500.00 EUR") == 4
-    assert max(len(line) for line in terminal.lines if "sqlite" not in line) <= 80
 
 
 def test_calls_of_one_id_are_named_with_their_replies(handrail: Command, url: str, wording: Wording) -> None:

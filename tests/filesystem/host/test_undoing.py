@@ -175,14 +175,6 @@ def test_snapshot_that_has_no_room_is_not_put_back_by_half(tree: PlantedTree, wo
         assert tree.now == tree.before
 
 
-def test_file_on_a_disk_without_hard_links_is_moved_all_the_same(tree: PlantedTree) -> None:
-    """It is renamed then."""
-    tree.disk.fail(errno.EPERM, "link", on=True)
-    with tree.open() as fs:
-        fs.move("notes/run.sh", "run.sh")
-    assert (tree.root / "run.sh").read_bytes() == b"#!/bin/sh\n"
-
-
 def test_snapshot_in_a_call_is_not_harmed_by_going_back_over_a_tree(fs: HostFilesystem, tree: PlantedTree) -> None:
     """What the program did is kept for it first; and the call is undone all the same."""
     oldest = fs.snapshot()

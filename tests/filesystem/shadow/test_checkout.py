@@ -144,7 +144,7 @@ def test_a_file_that_changes_once_is_read_again(root: Path, scratch: Path, wordi
         with raises(FilesystemError, wording):
             shadow.snapshot()
         return
-    snapshot = shadow.snapshot()
+    snapshot = shadow.snapshot().id
     (root / "secret").unlink()
     shadow.restore(snapshot)
     assert (root / "secret").read_text() == f"{LARGE}more\n"

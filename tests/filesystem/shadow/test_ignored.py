@@ -5,12 +5,10 @@ from __future__ import annotations
 import os
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from handrail.errors import InvalidArgumentError
-from handrail.filesystem import HostFilesystem, ShadowRepository
+from handrail.filesystem.shadow.repository import ShadowRepository
 from tests.filesystem.shadow_trees import Picture, SavedTree, git, picture
 
 IGNORED = frozenset({".venv", "web/node_modules", "src/__pycache__", "src/run.log"})
@@ -49,9 +47,9 @@ def without(found: Picture, *paths: str) -> Picture:
 
 def test_what_git_ignores_is_left_alone_and_all_else_restored(root: Path, shadow: ShadowRepository) -> None:
     """What a program has changed, added or removed there stays so; a new file elsewhere is removed, ignored or not."""
-    before, taken = picture(root), shadow.take_snapshot()
+    before, taken = picture(root), shadow.snapshot()
     assert taken.left_out == IGNORED
-    assert shadow.take_snapshot() == taken
+    assert shadow.snapshot() == taken
     for path in (".venv/lib/deep/large.so", "web/node_modules/index.js", "src/run.log", "src/main.py"):
         (root / path).write_text("damage")
     shutil.rmtree(root / "src/__pycache__")
@@ -66,7 +64,7 @@ def test_what_git_ignores_is_left_alone_and_all_else_restored(root: Path, shadow
     found = picture(root)
     assert without(found, *IGNORED) == without(before, *IGNORED)
     assert found.items() - without(found, *IGNORED).items() == damaged.items() - without(damaged, *IGNORED).items()
-    assert shadow.take_snapshot().left_out == IGNORED - {"src/__pycache__"}
+    assert shadow.snapshot().left_out == IGNORED - {"src/__pycache__"}
 
 
 def test_rules_of_later_decide_nothing_about_a_snapshot(root: Path, shadow: ShadowRepository, tmp_path: Path) -> None:
@@ -104,7 +102,7 @@ def test_a_file_that_git_tracks_is_always_restored(root: Path, shadow: ShadowRep
     if is_linked:
         (root / ".git").rename(root.with_name("elsewhere"))
         (root / ".git").write_text("gitdir: ../elsewhere\n")
-    taken = shadow.take_snapshot()
+    taken = shadow.snapshot()
     kept = {"dist/local.js", "dist/.gitignore", "dist/empty"}
     assert taken.left_out == IGNORED - {"src/run.log"} | kept
     for path in ("dist/released.js", "dist/local.js", "src/run.log"):
@@ -122,7 +120,7 @@ def test_an_index_that_git_cannot_read_tracks_nothing(root: Path, shadow: Shadow
     git(root, "add", "--force", "src/run.log")
     (root / ".git/index").unlink()
     os.mkfifo(root / ".git/index") if kind == "a pipe" else (root / ".git/index").write_text("damaged")
-    assert shadow.take_snapshot().left_out == IGNORED
+    assert shadow.snapshot().left_out == IGNORED
 
 
 def test_what_a_repository_excludes_counts_as_ignored(root: Path, shadow: ShadowRepository) -> None:
@@ -135,7 +133,7 @@ def test_what_a_repository_excludes_counts_as_ignored(root: Path, shadow: Shadow
     (root / "inner/.git/info/exclude").write_text("secret\n")
     (root / "inner/secret").touch()
     (root / "src/.gitignore").write_text("!*.log\n")
-    found = shadow.take_snapshot().left_out
+    found = shadow.snapshot().left_out
     assert found == IGNORED - {"src/run.log"} | {"src/main.py", "inside.log", "inner/secret"}
 
 
@@ -145,14 +143,4 @@ def test_a_pipe_in_place_of_an_ignore_file_has_no_rules(root: Path, shadow: Shad
     os.mkfifo(root / ".gitignore")
     (root / "src/.gitignore").symlink_to("../web/page.html")
     (root / "web/.gitignore").write_bytes(b"*\n" * 600_000)
-    assert ShadowRepository(root, shadow.git_dir).take_snapshot().left_out == frozenset()
-
-
-@pytest.mark.parametrize("given", ["1 GB", -1, True])
-@pytest.mark.parametrize("kind", [HostFilesystem, ShadowRepository])
-def test_a_limit_that_is_not_a_number_of_bytes_is_refused(kind: Any, given: Any, root: Path, tmp_path: Path) -> None:
-    """Before anything is opened."""
-    where = (tmp_path / "git",) if kind is ShadowRepository else ()
-    with pytest.raises(InvalidArgumentError) as raised:
-        kind(root, *where, max_untracked_bytes=given)
-    assert (raised.value.function, raised.value.argument) == (kind.__name__, "max_untracked_bytes")
+    assert ShadowRepository(root, shadow.git_dir).snapshot().left_out == frozenset()

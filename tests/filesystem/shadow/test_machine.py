@@ -93,7 +93,7 @@ class ShadowMachine(RuleBasedStateMachine):
     def take(self) -> None:
         """Take a snapshot; it does not change the tree."""
         before = picture(self.root)
-        taken = self.shadow.take_snapshot()
+        taken = self.shadow.snapshot()
         assert picture(self.root) == before
         self.left_out.setdefault(taken.id, taken.left_out)
         assert self.left_out[taken.id] == taken.left_out

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import gc
-import os
 import shlex
 import sys
-import tempfile
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -29,7 +27,6 @@ class RunChoices:
     r"""The options of a run.
 
     Attributes:
-        stdin: Read INPUT from standard input, even if that is a terminal.
         model: The model, such as openai:gpt-5.2, or script:FILE for one that plays a script. Else that of the agent
             file, of \[tool.handrail], or HANDRAIL_MODEL.
         approve: What happens to calls that need approval: you are asked (the default), they wait, they run, or nothing
@@ -47,7 +44,6 @@ class RunChoices:
         format: `text` for people; `json` for programs: an event a line, and nothing else.
     """
 
-    stdin: Annotated[bool, Parameter(name="-")] = False
     model: Annotated[str | None, FILLED, Parameter(metavar="NAME")] = None
     approve: Literal["ask", "later", "approve-all", "deny-all"] = "ask"
     rules: Annotated[Path | None, A_FILE] = None
@@ -169,14 +165,9 @@ def new_agent(name: str, /, *, folder: Annotated[Path, Parameter(metavar="FOLDER
     """
     need_extra()
     from handrail.agents.registry import EXPORT_NAME_PATTERN  # noqa: PLC0415 - as above
-    from handrail.agents.toolsets.builtin import built_ins  # noqa: PLC0415 - as above
 
     if not EXPORT_NAME_PATTERN.fullmatch(name):
         raise CycloptsError(msg=f"{name!r} is not an agent's name: 1 to 64 letters (a to z), digits, `_` and `-`")
-    if any(entry.name == name for entry in built_ins()):
-        raise CycloptsError(
-            msg=f"{name} is a built-in toolset, and an agent is a toolset for others; give another name"
-        )
     path = write_agent_folder(name, folder)
     screen = Screen()
     screen.say(f"Made {path}. It runs as it is, with a scripted model:")
@@ -189,24 +180,15 @@ def new_agent(name: str, /, *, folder: Annotated[Path, Parameter(metavar="FOLDER
 
 
 def write_agent_folder(name: str, parent: Path) -> Path:
-    """Writes the folder of a new agent atomically, and returns it."""
+    """Writes the folder of a new agent, and returns it."""
     folder = parent / name
     try:
-        # `lexists` also finds a link that leads to nothing, which `exists` would not.
-        if os.path.lexists(folder):
-            raise AgentError(f"{folder} already exists; unchanged. Give another name, or --folder")
-        parent.mkdir(parents=True, exist_ok=True)
-        # In the same folder, because a rename is atomic only within one file system.
-        with tempfile.TemporaryDirectory(prefix=f".{name}-", dir=parent) as place:
-            # A folder inside of the temporary one, because that has the mode 0700.
-            new_folder = Path(place) / name
-            new_folder.mkdir()
-            for file in _TEMPLATE.iterdir():
-                text = file.read_text(encoding="utf-8").replace("NAME", name)
-                (new_folder / file.stem.replace("NAME", name)).write_text(text, encoding="utf-8")
-            # Only a complete folder gets the final name. If another process has made one with content since, the rename
-            # fails.
-            new_folder.rename(folder)
+        folder.mkdir(parents=True)
+        for file in _TEMPLATE.iterdir():
+            text = file.read_text(encoding="utf-8").replace("NAME", name)
+            (folder / file.stem.replace("NAME", name)).write_text(text, encoding="utf-8")
+    except FileExistsError as error:
+        raise AgentError(f"{folder} already exists; unchanged. Give another name, or --folder") from error
     except OSError as error:
         raise AgentError(f"{folder} cannot be written: {error.strerror}") from error
     return folder

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,10 +25,10 @@ from handrail.agents.run.interface import RunOptions
 from handrail.agents.toolsets.builtin import built_ins
 from handrail.agents.unmatched_rules import Listing, Listings, unmatched_rules
 from handrail.cli.agents.progress import flatten_problems, format_problem, once, print_problems
-from handrail.cli.agents.settings import NamedModel, check_name, check_url, chosen_model, chosen_store, lies_in
+from handrail.cli.agents.settings import NamedModel, check_name, chosen_model, chosen_store, lies_in
 from handrail.cli.process_exit import DONE, FAILED
 from handrail.cli.screen import Field, Screen, fields_json
-from handrail.errors import AgentError, ApprovalRulesError, DocumentError, HandrailError, ResolutionError, StoreError
+from handrail.errors import AgentError, ApprovalRulesError, DocumentError, HandrailError, ResolutionError
 from handrail.serde.formatting import count_noun
 from handrail.session import Session
 from handrail.store.memory import MemoryStore
@@ -131,7 +131,6 @@ def check_command(agent_file: Path, rules: Path | None, *, as_json: bool) -> int
         *(f"warning: {warning}" for warning in findings.warnings),
         *(f"taint: {taint}" for taint in findings.taint),
         *(f"hint: {tool.name}: {hint}." for tool in findings.tools for hint in tool.hints),
-        *_one_by_one(findings.tools),
     ):
         screen.remark(remark)
     if tokens := findings.closed_characters // _CHARACTERS_OF_TOKEN:
@@ -147,14 +146,6 @@ def check_command(agent_file: Path, rules: Path | None, *, as_json: bool) -> int
     on = "no model is named yet" if (model := findings.model) is None else f"on {model.name} (from {model.source})"
     screen.remark(f"{name} can run, with {count_noun(len(findings.tools), 'tool')}; {on}.")
     return DONE
-
-
-def _one_by_one(tools: Sequence[ToolReport]) -> Iterator[str]:
-    if names := [tool.name for tool in tools if tool.runs_one_by_one and not tool.source.endswith("(built-in)")]:
-        yield (
-            f"hint: {', '.join(names)}: calls that act outside run one by one; where they are slow and independent, "
-            "concurrent=True lets them run side by side."
-        )
 
 
 def collect_findings(agent_file: Path, rules: Path | None = None) -> Findings:
@@ -177,8 +168,7 @@ def collect_findings(agent_file: Path, rules: Path | None = None) -> Findings:
     if findings.file is not None:
         findings.model = chosen_model(None, findings.file.model, project.config.model, os.environ)
     store = chosen_store(None, project.config.store, folder, os.environ)
-    _note_names(findings, findings.model)
-    _note_names(findings, None, store)
+    _note_model(findings, findings.model)
     agents: dict[str, ResolvedAgent] = {}
     for file in () if findings.file is None else reachable_agents(project, findings.file):
         with suppress(ResolutionError):  # which is among the problems
@@ -210,7 +200,7 @@ async def _make_tools(
         agent = LoadedAgent(project, agents[called_name])
         if called_name != name:
             model = agent.file.model
-            _note_names(findings, None if model is None else NamedModel(model, f"for agent {called_name}"))
+            _note_model(findings, None if model is None else NamedModel(model, f"for agent {called_name}"))
         try:
             inspection = await _inspect(agent, rules)
         except (AgentError, DocumentError) as error:
@@ -241,11 +231,10 @@ async def _inspect(agent: LoadedAgent, rules: ApprovalRules) -> Inspection:
         raise AgentError(f"the tools of {agent.name} cannot be made: {problem}") from error
 
 
-def _note_names(findings: Findings, model: NamedModel | None, store: str | None = None) -> None:
+def _note_model(findings: Findings, model: NamedModel | None) -> None:
     try:
         check_name(model)
-        check_url(store)
-    except (CycloptsError, StoreError) as error:
+    except CycloptsError as error:
         findings.note(AgentError(str(error)))
 
 

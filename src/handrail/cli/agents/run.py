@@ -131,7 +131,7 @@ def execute_run(agent_file: Path, prompt: str | None, choices: RunChoices) -> in
 
 def _prepared(agent_file: Path, prompt: str | None, choices: RunChoices) -> PreparedRun:
     # A process without standard input has None there.
-    text = read_prompt(prompt, cast("TextIO | None", sys.stdin), reading=choices.stdin)
+    text = read_prompt(prompt, cast("TextIO | None", sys.stdin))
     if text is None and choices.session is None:
         raise CycloptsError(
             msg=f'what is the agent to do? Write handrail run {agent_file} "INPUT", or hand INPUT over on standard '
@@ -358,20 +358,18 @@ class _ReportedRun:
         return TRY_AGAIN if isinstance(error, RecordingError | CommitInDoubtError) else FAILED
 
 
-def read_prompt(argument: str | None, stream: TextIO | None, *, reading: bool = False) -> str | None:
-    """The input of the agent: `argument`, or the `stream`, unless that is a terminal and not `reading`."""
+def read_prompt(argument: str | None, stream: TextIO | None) -> str | None:
+    """The input of the agent: `argument`, or the `stream`, unless that is a terminal."""
     text = argument
-    if argument is not None and reading:
-        raise CycloptsError(msg="INPUT is given, and `-` reads it from standard input; leave one of them out")
-    if argument is None and stream is not None and (reading or not stream.isatty()):
-        try:
+    try:
+        if argument is None and stream is not None and not stream.isatty():
             text = stream.read()
-            # Text that was decoded with `surrogateescape` cannot be encoded, and would fail later in the store.
-            text.encode()
-        except UnicodeError as error:
-            raise CycloptsError(msg=f"standard input is not UTF-8 text ({error})") from error
+        # What was decoded with `surrogateescape` cannot be encoded, and would fail later in the store.
+        (text or "").encode()
+    except UnicodeError as error:
+        raise CycloptsError(msg=f"INPUT is not UTF-8 text ({error})") from error
     if text is not None and text.strip():
         return text
-    if reading or argument is not None:
+    if argument is not None:
         raise CycloptsError(msg="INPUT is empty; write what the agent is to do")
     return None

@@ -22,9 +22,8 @@ from handrail.agents.agent import MODEL_VARIABLE
 from handrail.agents.run.interface import SCRIPT_PREFIX
 from handrail.cli.agents import RunChoices
 from handrail.cli.options import EXAMPLES, SQLITE
-from handrail.errors import StoreError, UnknownModelError
+from handrail.errors import UnknownModelError
 from handrail.session import Session
-from handrail.store.urls import harmless_text
 
 MODEL_OPTION, FALLBACK_OPTION = "--model", "--fallback-model"
 """The options that name a model, or a script."""
@@ -118,7 +117,6 @@ def _cannot(model_name: NamedModel, reason: str) -> CycloptsError:
 STORE_VARIABLE = "HANDRAIL_STORE"
 """The environment variable that names the store by default."""
 
-_SERVERS = ("postgresql://", "postgres://")
 _WAIT = timedelta(seconds=1)  # a run holds its session for much longer, or ends at once
 
 
@@ -151,14 +149,6 @@ def check_stored(url: str | None, choices: RunChoices) -> None:
     wants = "--session" if choices.session is not None else "--approve later" if choices.approve == "later" else ""
     if wants and url is None:
         raise CycloptsError(msg=f"{wants} needs a durable store: give --store URL or set {STORE_VARIABLE}: {EXAMPLES}")
-
-
-def check_url(url: str | None) -> None:
-    """Checks that a URL has the form of a store URL, without opening it."""
-    if url is None or url.startswith(_SERVERS) or (url.startswith(SQLITE) and url != SQLITE):
-        return
-    url_text = harmless_text(url)
-    raise StoreError(f"{url_text!r} is not a store URL; write {EXAMPLES}", store=url_text)
 
 
 @contextmanager

@@ -140,16 +140,15 @@ class SessionFilter:
             has not come to its end, or a message without a reply. `waiting`: a call that waits for an approval.
             `unknown`: one whose effect may have happened. `unreadable`: its calls cannot be read. `ended`: none of
             these.
-        older_than: Only those that were last used longer ago, such as 30d or 12h.
-        newer_than: Only those used since. A session was last used when it was created, its last call was recorded, or
-            the last message of its conversation was written, whichever is latest.
+        older_than: Only those that were last used longer ago, such as 30d or 12h. A session was last used when it was
+            created, its last call was recorded, or the last message of its conversation was written, whichever is
+            latest.
     """
 
     agent: Annotated[str | None, Parameter(metavar="NAME")] = None
     tag: Annotated[tuple[str, ...], Parameter(metavar="NAME[=VALUE]")] = ()
     state: Annotated[tuple[SessionState, ...], Parameter(metavar="STATE")] = ()
     older_than: Annotated[timedelta | None, MORE_THAN_ZERO] = None
-    newer_than: Annotated[timedelta | None, MORE_THAN_ZERO] = None
 
     def select(self, store: Store) -> Iterator[SessionRow]:
         """The sessions that fit, the newest first; each is read when it is asked for."""
@@ -162,13 +161,9 @@ class SessionFilter:
         return (
             all(_has_tag(row, text) for text in self.tag)
             and self.agent in {None, self.agent and agent_of_session(store, row)}
-            and self._fits_age(store, row, now)
+            and (self.older_than is None or last_used(store, row) <= now - self.older_than)
             and (not self.state or not set(self.state).isdisjoint(states_in_store(store, row, in_use)))
         )
-
-    def _fits_age(self, store: Store, row: SessionRow, now: datetime) -> bool:
-        oldest, newest = self.newer_than or timedelta.max, self.older_than or timedelta.min
-        return (self.older_than, self.newer_than) == (None, None) or newest <= now - last_used(store, row) <= oldest
 
 
 def _has_tag(row: SessionRow, text: str) -> bool:

@@ -35,11 +35,9 @@ from handrail.cli.sessions.listing import (
     SESSION,
     StoredSession,
     find_session,
-    is_named_by,
     know_conversations,
-    name_call,
 )
-from handrail.errors import SessionError, StoreCorruptError
+from handrail.errors import SessionError
 from handrail.redaction import MASK
 from handrail.serde.formatting import count_noun, shorten
 from handrail.session.calls import CallRef, OpenCall
@@ -63,9 +61,6 @@ _MODEL = "assistant"
 _INDENT = 2
 _MOST_OF_DATA, _MOST_OF_REASON, _MOST_OF_CALL = 200, 200, 120
 _LONGEST_SHOWN = 200
-_MOST_NAMED = 10
-# How many recorded calls are looked through for an id.
-_MOST_RECORDS = 1_000_000
 
 _OUTCOMES: Mapping[CallOutcome, tuple[str, str]] = {
     "ok": ("ok", ""),
@@ -404,7 +399,7 @@ ENTRY: tuple[Field[SessionEntry], ...] = (
     Field("", attrgetter("type_version"), key="version"),
     Field("change", _change, key=""),
     *(Field("", attrgetter(name), key=name) for name in ("start", "removed", "added")),
-    Field("items", lambda entry: json.loads(_items(entry)), _shown_items),
+    Field("items", _shown_items),
 )
 """An entry of a session."""
 
@@ -429,14 +424,10 @@ def _show_entries(session_view: StoredSession, choice: EntryChoice, *, full: boo
     entries = store.entries(row.session_id, after=choice.after, until=row.head, type_name=choice.type)
     page = list(islice(entries, choice.limit or (None if as_json else PAGE)))
     if as_json:
-        try:
-            by_name = {
-                "open_calls": [fields_json(OPEN_CALL, call) for call in calls],
-                "shown": [fields_json(ENTRY, entry) for entry in page],
-            }
-        except ValueError as error:
-            text = f"an entry of session {row.session_id} is not JSON ({error}); a table shows it as it is"
-            raise StoreCorruptError(text, store=store.url) from error
+        by_name = {
+            "open_calls": [fields_json(OPEN_CALL, call) for call in calls],
+            "shown": [fields_json(ENTRY, entry) for entry in page],
+        }
         screen.json(SESSION.json(session_view) | by_name)
         return
     screen.record(SESSION.record(session_view))
@@ -475,7 +466,7 @@ def fork_session(
 
     Args:
         session: The id of the session, as `sessions list` shows it.
-        at: The last call that the fork shares, as REPLY/CALL or by an id that only one reply has; else all.
+        at: The last call that the fork shares, as `sessions show --entries` shows it; else all.
         as_: The id of the fork; else a random one.
         options: The store and the output format.
     """
@@ -496,14 +487,11 @@ def fork_session(
 
 
 def _end_of_call(store: Store, session: str, at: str) -> int:
-    calls: dict[CallRef, int] = {}
-    for call, number in store.recorded_calls(session, limit=_MOST_RECORDS):
-        if is_named_by(call, at):
-            calls.setdefault(call, number)
-    what = f"call {shorten(at, _LONGEST_SHOWN)}"
-    if not calls:
-        raise SessionError(f"session {session} has no entry of a {what}; handrail sessions show {session} lists them")
-    if len(calls) > 1:
-        names = ", ".join(map(name_call, islice(calls, _MOST_NAMED)))
-        raise SessionError(f"several replies of session {session} have a {what}; name one with --at: {names}")
-    return next(iter(calls.values()))
+    ref = CallRef.parse(at)
+    number = store.record_of_call(session, CallRef(ref.reply or None, ref.call_id).storable)
+    if number is None:
+        raise SessionError(
+            f"session {session} has no entry of a call {shorten(at, _LONGEST_SHOWN)}; handrail sessions show {session} "
+            "--entries lists them"
+        )
+    return number

@@ -40,7 +40,7 @@ from contextlib import contextmanager
 from uuid import uuid4
 
 from handrail.crash_points import reached
-from handrail.errors import FilesystemError, JournalError, RootMissingError
+from handrail.errors import FilesystemError, JournalError
 from handrail.filesystem.disk import Root, translate_os_errors
 from handrail.filesystem.host.journal import (
     NO_BEFORE_IMAGE,
@@ -51,7 +51,7 @@ from handrail.filesystem.host.journal import (
     JournalHeader,
     temporary_name,
 )
-from handrail.filesystem.host.recovery import RestoreTarget, TreeRestorer, WholeTree, drop_commit_record
+from handrail.filesystem.host.recovery import TreeRestorer, WholeTree, drop_commit_record
 from handrail.filesystem.paths import ROOT
 from handrail.filesystem.undo_journal import LOST, Snapshot, UndoJournal
 from handrail.redaction import redacted_logger
@@ -180,7 +180,7 @@ class HostChanges:
         """The temporary name under which new content is written."""
         return temporary_name(self._open_journal().journal_id)
 
-    def restore(self, snapshot: Snapshot[BeforeImage]) -> None:
+    def restore(self, snapshot: object) -> None:
         """Restores a snapshot, as a rollback or by hand."""
         if not is_rolling_back():
             with self.operation("restore a snapshot", ROOT):
@@ -252,19 +252,6 @@ class HostChanges:
             self._fault = JournalError("the store was lost while a call was being committed", path=ROOT)
             self._abandon()
 
-    def _check_root(self, *, is_saved: bool) -> None:
-        try:
-            self.root.check()
-        except RootMissingError as error:
-            if not is_saved:
-                raise
-            msg = (
-                "the folder of this filesystem was removed, moved or replaced while a program ran. Its files were "
-                "saved before that. Move it back, or make an empty folder in its place; then open the filesystem "
-                "again, which restores them."
-            )
-            raise RootMissingError(msg, path=ROOT) from error
-
     def _check_process(self) -> None:
         if not self.is_ours:
             msg = "this filesystem was opened before the process was forked. Open one in the process that uses it."
@@ -284,14 +271,14 @@ class HostChanges:
         if journal_id is not None and self.store is not None:
             drop_commit_record(journal_id, self.store, self.images)
 
-    def _restore(self, snapshot: Snapshot[BeforeImage], *, shared: bool, by_hand: bool = False) -> None:
+    def _restore(self, snapshot: object, *, shared: bool, by_hand: bool = False) -> None:
         images, tree = self._undo.since(snapshot)
         if images or tree is not None:
             check_blocking("restoring files")
         if not images and tree is None:
             return
         self._check_process()
-        self._check_root(is_saved=tree is not None)
+        self.root.check()
         journal = self._open_journal()
         if tree is not None:
             if journal.records.tree is None or (by_hand and self._undo.lacks_tree()):
@@ -302,8 +289,9 @@ class HostChanges:
         lacking = [path for path in images if journal.records.lacks(path) or self._undo.lacks(path)]
         if lacking:
             self.about_to_change(lacking)
-        target = RestoreTarget(images, None if by_hand else journal.records.marks, self.temporary_name, shared)
-        TreeRestorer(self.root, self.images, target, lambda path, mark: journal.mark([(path, mark)])).run()
+        TreeRestorer(
+            root=self.root, images=self.images, journal=journal, before=images, shared=shared, by_hand=by_hand
+        ).run()
         self._undo.record_restore(snapshot)
 
     def _image(self, path: str, *, stays: bool) -> BeforeImage:

@@ -9,12 +9,11 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import copy
 from datetime import timedelta
 from pathlib import Path
-from types import NoneType, TracebackType
+from types import TracebackType
 from typing import Literal, Self
 
 from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.errors import FilesystemError, InvalidArgumentError
-from handrail.errors.developer import check_argument
 from handrail.filesystem import protocol
 from handrail.filesystem.disk import Disk, Root, translate_os_errors
 from handrail.filesystem.host.changes import HostChanges
@@ -30,9 +29,9 @@ from handrail.filesystem.host.recovery import (
 )
 from handrail.filesystem.path_filters import PathFilter, PathPattern, Pattern, showing
 from handrail.filesystem.paths import ROOT, below_root, normalise_on_disk
-from handrail.filesystem.protocol import MOST_HASHED_BYTES, FileStart, hash_content, identity_of_status
-from handrail.filesystem.shadow.repository import MAX_UNTRACKED_BYTES, ShadowRepository, check_max_untracked_bytes
-from handrail.filesystem.undo_journal import Snapshot, UndoJournal
+from handrail.filesystem.protocol import MOST_HASHED_BYTES, FileStart, hash_content
+from handrail.filesystem.shadow.repository import MAX_UNTRACKED_BYTES, ShadowRepository
+from handrail.filesystem.undo_journal import Snapshot
 from handrail.filesystem.walks import EVERYTHING, FileStat, Scan, WalkRequest
 from handrail.process import require_posix
 from handrail.transaction import Transaction, check_write, current, in_call, is_rolling_back
@@ -104,11 +103,13 @@ class HostFilesystem:
             FilesystemBusyError: another filesystem works on the root.
             PathEscapeError: a pattern is not one inside the root.
             PosixRequiredError: this is not a POSIX system.
-            InvalidArgumentError: an argument has a wrong type.
+            InvalidArgumentError: `store` is not a store.
         """
         require_posix("HostFilesystem")
-        _check_arguments(root, journal, store, wait)
-        check_max_untracked_bytes("HostFilesystem", max_untracked_bytes)
+        if store is not None and not hasattr(store, "is_committed"):
+            expected = "a store: handrail.store.open('sqlite:///desk.db')"
+            raise InvalidArgumentError(function="HostFilesystem", argument="store", value=store, expected=expected)
+        check_blocking("opening the folder", root)
         path_filter = showing(include, exclude)
         self._disk = Disk() if disk is None else disk
         self._turn = Turn()
@@ -186,20 +187,18 @@ class HostFilesystem:
         with self._reading(path) as descriptor:
             status = self._disk.look_at(descriptor)
             if status.st_size > MOST_HASHED_BYTES:
-                return identity_of_status(status)
+                return f"{status.st_size}-{status.st_mtime_ns}-{status.st_ino}"
             return hash_content(self._disk.chunks(descriptor))
 
     def write_text(self, path: str, text: str) -> None:
         """Makes or replace a file; see `Filesystem.write_text`."""
-        path = self.shortest(path)
-        with self._changing(f"write {path}", path):
-            write_file(self._changes, self._view, path, protocol.encode(text, path=path))
+        self.write_bytes(path, protocol.encode(text, path=self.shortest(path)))
 
     def write_bytes(self, path: str, data: bytes) -> None:
         """Makes or replace a file; see `Filesystem.write_bytes`."""
         path = self.shortest(path)
         with self._changing(f"write {path}", path):
-            write_file(self._changes, self._view, path, protocol.as_bytes(data))
+            write_file(self._changes, self._view, path, bytes(memoryview(data)))
 
     def exists(self, path: str) -> bool:
         """Returns whether there is anything at a path; see `Filesystem.exists`."""
@@ -322,13 +321,12 @@ class HostFilesystem:
                 again.
             ModelVisibleError: the call may not write; see `check_write`.
         """
-        own = UndoJournal[BeforeImage]().check_snapshot(snapshot)
         with self._changes.lock, self._in_call():
             check_write(self._origin or self, "restore a snapshot")
             # In a rollback `HostChanges` checks the root, because an error there must also block further changes.
             if not is_rolling_back():
                 self._usable()
-            self._changes.restore(own)
+            self._changes.restore(snapshot)
 
     def close(self) -> None:
         """Releases the root; idempotent. Closing a filtered filesystem does nothing: close its origin.
@@ -385,16 +383,6 @@ class HostFilesystem:
             self._changes.check()
             with translate_os_errors(what, path):
                 yield
-
-
-def _check_arguments(root: object, journal: object, store: object, wait: object) -> None:
-    check_argument("HostFilesystem", "root", root, (str, os.PathLike), "the path of a folder")
-    check_argument("HostFilesystem", "journal", journal, (str, os.PathLike, NoneType), "the path of a folder")
-    if store is not None and not hasattr(store, "is_committed"):
-        expected = "a store: handrail.store.open('sqlite:///desk.db')"
-        raise InvalidArgumentError(function="HostFilesystem", argument="store", value=store, expected=expected)
-    check_argument("HostFilesystem", "wait", wait, timedelta, "a span with its unit: timedelta(seconds=5)")
-    check_blocking("opening the folder", root)
 
 
 def _release(root: Root, folder: JournalFolder, disk: Disk, process: int) -> None:

@@ -10,11 +10,13 @@ import errno
 import os
 import stat
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 
 from handrail.crash_points import reached
 from handrail.errors import PathConflictError, PathNotFoundError
 from handrail.filesystem import paths
-from handrail.filesystem.disk import Disk, ResolvedPath, Root, holds_special_file, special_file
+from handrail.filesystem.disk import Disk, ResolvedPath, Root, holds_special_file, read_file, special_file
 from handrail.filesystem.host.changes import HostChanges
 from handrail.filesystem.host.journal import FileIdentity, file_identity, file_kind
 from handrail.filesystem.path_filters import PathFilter, PathPattern
@@ -29,7 +31,7 @@ from handrail.filesystem.paths import (
     to_text,
 )
 from handrail.filesystem.shadow.tree import spell_paths
-from handrail.filesystem.walks import MOST_RULE_BYTES, FileStat, Scan, Start, WalkRequest, walk
+from handrail.filesystem.walks import MOST_RULE_BYTES, FileStat, FolderReader, Scan, Start, WalkRequest, walk
 from handrail.process import has_open_databases, protected_paths
 
 _FOLDER = FileIdentity("folder")
@@ -39,18 +41,16 @@ _NOTHING = FileIdentity("nothing")
 _DATABASE = "a database that this process has open"
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class TreeReader:
-    """Reads the tree for the operations, and for walks as a `handrail.filesystem.walks.FolderReader`.
+    """Reads the tree for the operations, and for walks.
 
     Its paths have passed `normalise_on_disk`. The filter is checked for a path before it is walked, and for its target.
     """
 
-    __slots__ = ("disk", "path_filter", "root")
-
-    def __init__(self, root: Root, disk: Disk, path_filter: PathFilter) -> None:
-        self.root: Root = root
-        self.disk: Disk = disk
-        self.path_filter: PathFilter = path_filter
+    root: Root
+    disk: Disk
+    path_filter: PathFilter
 
     def resolve(self, path: str, *, follow: bool) -> ResolvedPath:
         """The end of a path; nothing for a hidden path."""
@@ -87,10 +87,7 @@ class TreeReader:
         """The folders that a path lacks, the highest first; `PathConflictError` if it cannot be."""
         if file_kind(self.root.look(target.nearest)) != "folder":
             raise paths.file_where_folder_is_needed(target.path, file=target.nearest)
-        missing = [folder for folder in folders_above(target.path) if folder != ROOT]
-        missing = [
-            folder for folder in reversed(missing) if len(folder) > len(target.nearest) or target.nearest == ROOT
-        ]
+        missing = [folder for folder in folders_above(target.path) if is_inside(folder, target.nearest)][::-1]
         if has_open_databases():
             with self.root.entry((*missing, target.path)[0]) as (folder, name):
                 if self.disk.is_protected(name, at=folder):
@@ -133,7 +130,7 @@ class TreeReader:
 
     def scan(self, path: str, pattern: PathPattern, look: WalkRequest) -> Scan:
         """The entries of a folder that match a pattern, and what was left out."""
-        return walk(self.folder(path), pattern, self, self.path_filter, look)
+        return walk(self.folder(path), pattern, FolderReader(self.list_folder, self.rule_file), self.path_filter, look)
 
     def list_folder(self, folder: str) -> list[FileStat]:
         """All entries of a folder, sorted; none if it no longer exists."""
@@ -145,19 +142,9 @@ class TreeReader:
 
     def rule_file(self, path: str) -> bytes | None:
         """The content of an ignore file; `None` if it is not a file, or too large."""
-        try:
-            with self.root.entry(path) as (folder, name):
-                descriptor = self.disk.open_file(name, at=folder)
-        except OSError:
-            return None  # removed by another process, a link, or unreadable
-        try:
-            status = self.disk.look_at(descriptor)
-            # Looked at through the descriptor: the file cannot be replaced between the check and the reading.
-            if file_kind(status) != "file" or status.st_size > MOST_RULE_BYTES:
-                return None
-            return b"".join(self.disk.chunks(descriptor))
-        finally:
-            self.disk.close(descriptor)
+        with suppress(OSError), self.root.entry(path) as (folder, name):
+            return read_file(name, at=folder, most_bytes=MOST_RULE_BYTES)
+        return None  # its folder was removed by another process
 
     def below(self, folder: str) -> list[ResolvedPath]:
         """The entries of a folder, hidden or not, by a path without links."""

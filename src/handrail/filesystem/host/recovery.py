@@ -43,11 +43,11 @@ import hashlib
 import os
 import stat
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import NamedTuple
 
 from handrail.clock import Clock
 from handrail.crash_points import reached
@@ -56,7 +56,6 @@ from handrail.filesystem.disk import Disk, Root
 from handrail.filesystem.host.journal import (
     BeforeImage,
     BeforeImages,
-    FileIdentity,
     JournalFile,
     JournalHeader,
     file_identity,
@@ -216,6 +215,7 @@ def drop_commit_record(journal_id: str, store: CommitRecordStore, images: Before
         )
 
 
+@dataclass(slots=True)
 class RecordedPrograms:
     """The records of the programs over one root, in the folder of its journals, whose locks are held.
 
@@ -223,31 +223,28 @@ class RecordedPrograms:
     after a power failure no program runs.
     """
 
-    __slots__ = ("_disk", "_folder")
-
-    def __init__(self, folder: JournalFolder, disk: Disk) -> None:
-        self._folder = folder
-        self._disk = disk
+    journals: JournalFolder
+    disk: Disk
 
     def record(self, program: ProgramRecord) -> None:
         """Records a program that is about to run; after an `OSError` it must not run."""
-        descriptor = self._disk.append_file(_name(program.call), at=self._folder.descriptor)
+        descriptor = self.disk.append_file(_name(program.call), at=self.journals.descriptor)
         try:
-            self._disk.write(descriptor, str(program.namespace or "").encode())
+            self.disk.write(descriptor, str(program.namespace or "").encode())
         finally:
-            self._disk.close(descriptor)
+            self.disk.close(descriptor)
 
     def discard(self, program: ProgramRecord) -> None:
         """Removes the record of a program that has ended; a failure is left to the next opening."""
         try:
-            self._disk.discard(_name(program.call), at=self._folder.descriptor)
+            self.disk.discard(_name(program.call), at=self.journals.descriptor)
         except OSError:
             _LOGGER.warning("the record of a program that has ended could not be removed", exc_info=True)
 
     def end_left_over(self) -> None:
         """Kills what programs of a dead process have left running; `JournalError` if it cannot."""
-        for call in self._folder.ids("program"):
-            namespace = self._folder.read(f"program-{call}").decode(errors="replace")
+        for call in self.journals.ids("program"):
+            namespace = self.journals.read(f"program-{call}").decode(errors="replace")
             survivors = ProgramRecord(call, ProcessName.parse(namespace)).kill()
             if survivors:
                 pids = ", ".join(str(process.pid) for process in sorted(survivors))
@@ -256,7 +253,7 @@ class RecordedPrograms:
                     "the files again, so nothing is restored. End it, then open the filesystem again."
                 )
                 raise JournalError(msg, path=ROOT)
-            self._disk.discard(_name(call), at=self._folder.descriptor)
+            self.disk.discard(_name(call), at=self.journals.descriptor)
 
 
 def _name(call: str) -> bytes:
@@ -287,20 +284,20 @@ class WholeTree:
         self.images.separate()
         # What the first tree of a call leaves out, the later ones do, too: so images are taken of what the first one
         # does not restore, also after a program has changed the rules.
-        snapshot = self._shadow.take_snapshot(frozenset() if is_first else self._left_out)
+        snapshot = self._shadow.snapshot(frozenset() if is_first else self._left_out)
         self._left_out = snapshot.left_out
         # Syncing the whole disk is slow, and the same tree has been synced already.
         if synced and snapshot.id != self._synced:
             self.sync()
             self._synced = snapshot.id
-        return SavedTree(snapshot.id, spell_paths(snapshot.left_out))
+        return snapshot._replace(left_out=spell_paths(snapshot.left_out))
 
     def restore(self, tree: SavedTree, journal: JournalFile) -> None:
         """Restores the tree, before images are restored; a repetition continues where it stopped."""
         check_blocking("restoring the whole tree")
         self.images.separate()
         try:
-            left_out = self._shadow.restore_tree(tree.id)
+            left_out = self._shadow.restore(tree.id)
         except SnapshotError as error:
             msg = f"the folder {GIT_DIR!r} in the journal's folder has lost the tree to restore; put it back"
             raise JournalError(msg, path=ROOT) from error
@@ -393,7 +390,6 @@ def _refuse_damaged(journal: JournalFile, images: BeforeImages) -> None:
 
 def _undo(journal: JournalFile, tree: WholeTree) -> None:
     root, images, records, temporary = tree.root, tree.images, journal.records, temporary_name(journal.journal_id)
-    target = RestoreTarget(records.images, records.marks, temporary, shared=True)
     try:
         # The tree first: the images are of paths that it does not include.
         if records.tree is not None:
@@ -404,7 +400,7 @@ def _undo(journal: JournalFile, tree: WholeTree) -> None:
                 with root.folder(folder) as descriptor:
                     # New content that was written beside its path, and not renamed yet.
                     images.disk.discard(temporary, at=descriptor)
-        TreeRestorer(root, images, target, lambda path, mark: journal.mark([(path, mark)])).run()
+        TreeRestorer(root=root, images=images, journal=journal, before=records.images, shared=True).run()
         # Before the journal is discarded: a loss of power after that would find nothing to restore from.
         root.sync_folders(records.images)
         if records.tree is not None:
@@ -419,36 +415,29 @@ def _undo(journal: JournalFile, tree: WholeTree) -> None:
     _LOGGER.info("%s%d paths that a dead process had changed have been restored", what, len(records.images))
 
 
-class RestoreTarget(NamedTuple):
-    """The state to restore: for each path its image, in the order in which they were taken.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TreeRestorer:
+    """Restores images in a tree; the journal gets the mark of what will be at a path before it is made.
 
-    `marks` says what the transaction put at each path, and is `None` if anything there may be removed. With `shared`
-    the journal's files may be linked into the tree, since they are not needed again.
+    Attributes:
+        root: the tree.
+        images: where the contents are.
+        journal: the journal, with what the transaction put at each path.
+        before: for each path its image, in the order in which they were taken.
+        shared: whether the journal's files may be linked into the tree, since they are not needed again.
+        by_hand: whether anything at a path may be removed.
     """
 
-    images: Mapping[str, BeforeImage]
-    marks: Mapping[str, Collection[FileIdentity]] | None
-    temporary_name: bytes
+    root: Root
+    images: BeforeImages
+    journal: JournalFile
+    before: Mapping[str, BeforeImage]
     shared: bool
-
-
-class TreeRestorer:
-    """Restores images in a tree; `mark` is called with what will be at a path before it is made."""
-
-    __slots__ = ("_disk", "_images", "_mark", "_root", "_target")
-
-    def __init__(
-        self, root: Root, images: BeforeImages, target: RestoreTarget, mark: Callable[[str, FileIdentity], object]
-    ) -> None:
-        self._root = root
-        self._images = images
-        self._disk = images.disk
-        self._target = target
-        self._mark = mark
+    by_hand: bool = False
 
     def run(self) -> None:
         """Restores everything; after an `OSError`, a repetition continues where it stopped."""
-        newest_first = tuple(reversed(tuple(self._target.images.items())))  # one file may have had two spellings
+        newest_first = tuple(reversed(tuple(self.before.items())))  # one file may have had two spellings
         deepest_first = sorted(newest_first, key=_depth, reverse=True)
         for path, image in deepest_first:
             self._clear(path, image)
@@ -460,26 +449,26 @@ class TreeRestorer:
                 self._dress(path, image)
 
     def _clear(self, path: str, image: BeforeImage) -> None:
-        status = self._root.look(path)
+        status = self.root.look(path)
         # What an earlier attempt has restored is left as it is.
-        if status is None or self._images.is_there(image, status):
+        if status is None or self.images.is_there(image, status):
             return
-        with self._root.entry(path) as (folder, name):
+        with self.root.entry(path) as (folder, name):
             # A folder is not compared with the marks: it is removed only if it is empty, so nothing can be lost with
             # it.
             kind, needed = file_kind(status), image.kind != "nothing"
-            is_ours = self._target.marks is None or file_identity(status) in self._target.marks.get(path, ())
+            is_ours = self.by_hand or file_identity(status) in self.journal.records.marks.get(path, ())
             if kind == "folder":
                 self._clear_folder(path, name, at=folder, needed=needed)
             elif not is_ours:
                 self._set_aside(path, name, at=folder, kind=kind, needed=needed)
             # A file or link stays until `_make_anew` renames the old one over it, so that readers find one of the two.
             elif image.kind in {"nothing", "folder"}:
-                self._disk.unlink(name, at=folder)
+                self.images.disk.unlink(name, at=folder)
 
     def _clear_folder(self, path: str, name: bytes, *, at: int, needed: bool) -> None:
         try:
-            self._disk.remove_folder(name, at=at)
+            self.images.disk.remove_folder(name, at=at)
         except OSError as error:
             if error.errno not in {errno.ENOTEMPTY, errno.EEXIST}:
                 raise
@@ -490,44 +479,44 @@ class TreeRestorer:
             _LOGGER.warning("%s, so it stays", what)
             return
         # If another process takes this name meanwhile, the rename fails, or replaces an empty folder.
-        aside = unused_name(name, at=at, disk=self._disk)
-        self._disk.rename(name, aside, at=at, to=at)
+        aside = unused_name(name, at=at, disk=self.images.disk)
+        self.images.disk.rename(name, aside, at=at, to=at)
         _LOGGER.warning("%s; it is now called %r", what, os.fsdecode(aside))
 
     def _make(self, path: str, image: BeforeImage) -> None:
         self._make_missing_above(path)
-        with self._root.entry(path) as (folder, name):
-            status = self._disk.look(name, at=folder)
-            if status is None or not self._images.is_there(image, status):
+        with self.root.entry(path) as (folder, name):
+            status = self.images.disk.look(name, at=folder)
+            if status is None or not self.images.is_there(image, status):
                 self._make_anew(path, image, name, at=folder)
 
     def _make_anew(self, path: str, image: BeforeImage, name: bytes, *, at: int) -> None:
         if image.kind == "folder":
-            self._mark(path, image.mark)
-            self._disk.make_folder(name, at=at)
+            self.journal.mark([(path, image.mark)])
+            self.images.disk.make_folder(name, at=at)
             return
-        temporary_name = self._target.temporary_name
+        disk, temporary = self.images.disk, temporary_name(self.journal.journal_id)
         # An attempt that failed or crashed may have left one.
-        self._disk.discard(temporary_name, at=at)
+        disk.discard(temporary, at=at)
         if image.kind == "symlink":
-            self._disk.make_link(image.target, temporary_name, at=at)
+            disk.make_link(image.target, temporary, at=at)
         else:
-            self._images.write_copy(image, temporary_name, at=at, shared=self._target.shared)
+            self.images.write_copy(image, temporary, at=at, shared=self.shared)
         # Before the rename: in the other order, a crash between the two would leave a file without a mark, and the next
         # attempt would set it aside as one of another process.
-        self._mark(path, file_identity(self._disk.look(temporary_name, at=at)))
-        self._disk.rename(temporary_name, name, at=at, to=at)
+        self.journal.mark([(path, file_identity(disk.look(temporary, at=at)))])
+        disk.rename(temporary, name, at=at, to=at)
 
     def _make_missing_above(self, path: str) -> None:
         for folder in reversed(tuple(folders_above(path))):
-            status = self._root.look(folder)
+            status = self.root.look(folder)
             if status is not None and stat.S_ISDIR(status.st_mode):
                 continue
             # Without a mark: the folder has no image, and `read_journal` takes a mark without an image for damage.
-            with self._root.entry(folder) as (parent, name):
+            with self.root.entry(folder) as (parent, name):
                 if status is not None:
                     self._set_aside(folder, name, at=parent, kind=file_kind(status), needed=True)
-                self._disk.make_folder(name, at=parent)
+                self.images.disk.make_folder(name, at=parent)
             _LOGGER.warning(
                 "the folder %r was removed or replaced by another process, and is needed: it was made again", folder
             )
@@ -536,16 +525,16 @@ class TreeRestorer:
         if kind == "special":
             self._leave_in_tree(f"{path!r} is a device, socket or fifo of another process", name, at=at, needed=needed)
             return
-        aside = self._images.set_aside(name, at=at)
+        aside = self.images.set_aside(name, at=at)
         _LOGGER.warning("%r was made or changed by another process; it is now %r in the journal's folder", path, aside)
 
     def _dress(self, path: str, image: BeforeImage) -> None:
-        status = self._root.look(path)
+        status = self.root.look(path)
         if status is None or (stat.S_IMODE(status.st_mode), status.st_uid, status.st_gid) == (image.mode, *image.owner):
             return
         # `listed`, because a descriptor of O_PATH does not permit `fchmod`.
-        with self._root.folder(path, for_listing=True) as folder:
-            self._disk.dress(folder, owner=image.owner, mode=image.mode)
+        with self.root.folder(path, for_listing=True) as folder:
+            self.images.disk.dress(folder, owner=image.owner, mode=image.mode)
 
 
 def _depth(item: tuple[str, BeforeImage]) -> int:

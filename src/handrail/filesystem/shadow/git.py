@@ -12,6 +12,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import stat
 import subprocess
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -21,7 +22,7 @@ from tempfile import TemporaryFile
 from typing import IO, BinaryIO, NamedTuple
 
 from handrail.errors import FilesystemError, JournalError
-from handrail.filesystem.paths import OWN_GIT, ROOT
+from handrail.filesystem.paths import GIT_FOLDER, ROOT
 from handrail.waiting import check_blocking
 
 CHUNK = 1 << 20
@@ -130,6 +131,8 @@ class Git:
         links remain even if that repository, which is only read, is removed.
         """
         if not (self.git_dir / _READY).exists():
+            # It holds contents of files, also if other users may read the folder around it.
+            self.git_dir.mkdir(mode=stat.S_IRWXU, exist_ok=True)
             # The template of the user's git could contain hooks and exclusions.
             self.run("init", "--quiet", "--bare", "--template=", os.fspath(self.git_dir))
             self._link_packs(root)
@@ -174,7 +177,7 @@ class Git:
         Only the index is read: the configuration of a repository can name programs that git starts. An index that git
         cannot read counts as empty.
         """
-        own = root / OWN_GIT
+        own = root / GIT_FOLDER
         with suppress(OSError):
             if own.is_file():  # a linked worktree
                 own = root / os.fsdecode(own.read_bytes().removeprefix(b"gitdir:").strip())

@@ -23,18 +23,16 @@ path and a size that the snapshot has too are read; what a program has added is 
 
 from __future__ import annotations
 
-import os
 import re
 import stat
-import threading
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from handrail.clock import SYSTEM_CLOCK, Clock
-from handrail.errors import FilesystemBusyError, FilesystemError, InvalidArgumentError, SnapshotError
+from handrail.errors import FilesystemError, SnapshotError
 from handrail.filesystem.paths import ROOT, join
 from handrail.filesystem.shadow.git import (
     UNREAD,
@@ -55,7 +53,6 @@ from handrail.filesystem.shadow.tree import (
     TreeFile,
     TreeScan,
     UnreadFile,
-    cannot_snapshot,
     disk_at,
     file_digest,
     identify,
@@ -63,79 +60,58 @@ from handrail.filesystem.shadow.tree import (
     names_by_folder,
     scan_tree,
 )
-from handrail.process import fcntl, protected_paths
+from handrail.filesystem.undo_journal import SavedTree
+from handrail.process import protected_paths
 
 _ATTEMPTS = 3
 _UNSETTLED_NS = 2_000_000_000  # the coarsest clock of a usual filesystem, FAT's
-_LOCK = "handrail-lock"
 
 MAX_UNTRACKED_BYTES: Final = 100 * 1024 * 1024
 """The largest file that is saved unless another limit is given."""
 
 
-class TakenSnapshot(NamedTuple):
-    """The id by which a new snapshot is restored, and the paths that it leaves out."""
-
-    id: str
-    left_out: frozenset[str]
-
-
 class ShadowRepository:
-    """Snapshots of the tree at `root`, stored in `git_dir`; a `Snapshotable`. Threads may share it.
+    """Snapshots of the tree at `root`, stored in `git_dir`; for one thread at a time, which holds the journal's folder.
 
     Args:
-        root: the folder whose tree is saved.
+        root: the folder whose tree is saved, without links.
         git_dir: a folder of its own, outside the tree; it is made when it is first needed.
         max_untracked_bytes: the size above which a file is refused, unless git ignores it, or the packs of the user's
             own repository held it when `git_dir` was made; `None` for any size.
         git: the name or path of the git command.
         clock: its time of day decides which files were changed so recently that they must be read again. It may differ
             from the clock that stamps the files by less than two seconds.
-
-    Raises:
-        FilesystemError: the git dir lies in the tree, or the tree in the git dir.
-        InvalidArgumentError: the limit is not a number of bytes.
     """
 
     def __init__(
         self,
-        root: str | os.PathLike[str],
-        git_dir: str | os.PathLike[str],
+        root: Path,
+        git_dir: Path,
         *,
         max_untracked_bytes: int | None = MAX_UNTRACKED_BYTES,
         git: str = "git",
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        check_max_untracked_bytes("ShadowRepository", max_untracked_bytes)
-        self.root: Path = Path(root).resolve()
-        self.git_dir: Path = Path(git_dir).resolve()
-        if self.git_dir.is_relative_to(self.root) or self.root.is_relative_to(self.git_dir):
-            msg = f"the git dir {os.fspath(git_dir)!r} and the tree {os.fspath(root)!r} lie in each other; move one out"
-            raise FilesystemError(msg, path=ROOT)
+        self.root: Path = root
+        self.git_dir: Path = git_dir
         self._max_untracked_bytes = max_untracked_bytes
         self._clock = clock
         self._git = Git(self.git_dir, git)
-        self._lock = threading.Lock()
         self._is_prepared = False
         self._last_scan: Folder | None = None
         self._left_out = NO_NAMES
         self._newest = UNREAD
 
-    def snapshot(self) -> str:
-        """Saves the tree as it is, and returns the id of the snapshot: the same id for the same tree.
+    def snapshot(self, left_out: frozenset[str] = NO_NAMES) -> SavedTree:
+        """Saves the tree as it is, without the paths `left_out`: the same id for the same tree.
 
         Raises:
             RootMissingError: there is no tree.
-            FilesystemBusyError: another process uses the git dir at this moment.
             FilesystemError: files are too large (all are named), cannot be read or keep changing; or git is missing or
                 fails. No snapshot has been taken then, and the tree is as it was.
         """
-        return self.take_snapshot().id
-
-    def take_snapshot(self, left_out: frozenset[str] = NO_NAMES) -> TakenSnapshot:
-        """Saves the tree as it is, without the paths `left_out`; as `snapshot`."""
         # Without `previous_modes`: a snapshot must not change the tree, so a folder that cannot be read is an error.
-        with self._alone(), disk_at(self.root, TreeScan()) as disk:
+        with self._prepared(), disk_at(self.root, TreeScan()) as disk:
             folder, left_out = self._store_tree(disk, left_out)
             if (folder, left_out) != (self._last_scan, self._left_out):
                 above = Folder(0, folders={ABOVE: folder})
@@ -145,32 +121,28 @@ class ShadowRepository:
                 self._git.store_trees(identify(above))
                 # Only now: the next scan relies on git having everything that `_last_scan` names.
                 self._last_scan, self._left_out, self._newest = folder, left_out, above.id
-            return TakenSnapshot(self._newest, left_out)
+            return SavedTree(self._newest, left_out)
 
-    def restore(self, snapshot: str, /) -> None:
-        """Restores the tree to a snapshot, which another object or process may have taken with this git dir.
+    def restore(self, snapshot: str) -> frozenset[str]:
+        """Restores the tree to a snapshot, by its id, also of an earlier process; returns the paths that it leaves out.
 
         Raises:
             SnapshotError: it is not a snapshot of this repository.
             JournalError: something that the snapshot needs has been lost.
             RootMissingError: there is no tree.
-            FilesystemBusyError: another process uses the git dir at this moment.
             FilesystemError: git or the disk fails. The message begins with `cannot restore` if the tree is between
                 the two states, and restoring again continues; after any other error the tree is as it was.
         """
-        self.restore_tree(snapshot)
-
-    def restore_tree(self, snapshot: str) -> frozenset[str]:
-        """Restores the tree; as `restore`. Returns the paths that the snapshot leaves out."""
-        with self._alone(), self._git.read() as reader:
-            target = read_snapshot(reader, snapshot)
-            left_out = target.left_out.union(protected_paths(self.root))
-            scan = TreeScan(previous_modes=[], left_out=names_by_folder(left_out))
+        with self._prepared(), self._git.read() as reader:
+            target, left_out = read_snapshot(reader, snapshot)
+            apart = left_out.union(protected_paths(self.root))
+            scan = TreeScan(previous_modes=[], left_out=names_by_folder(apart))
             with disk_at(self.root, scan) as disk:
                 try:
                     present = scan_tree(disk.root, self._last_scan, scan)
                     identify_read(present)
-                    steps = plan_checkout(reader, target.root, present)
+                    steps = CheckoutPlan()
+                    _plan(reader, ROOT, target, present, steps)
                     # Before the first change: a restore that stops half way for a lost object could never be completed.
                     compare_contents(steps, self._git.sizes(steps.blobs), disk)
                 except BaseException as error:
@@ -182,7 +154,7 @@ class ShadowRepository:
                             error.add_note(str(failure))
                     raise
                 apply_checkout(steps, reader, disk)
-        return target.left_out
+        return left_out
 
     def _store_tree(self, disk: DiskTree, left_out: frozenset[str]) -> tuple[Folder, frozenset[str]]:
         tracked = self._git.tracked(self.root)
@@ -236,38 +208,12 @@ class ShadowRepository:
             raise FilesystemError(msg, path=too_large[0])
 
     @contextmanager
-    def _alone(self) -> Generator[None]:
-        # Threads wait for each other here; the lock of the file, which another process may hold, is refused at once.
-        with self._lock:
-            try:
-                self.git_dir.mkdir(mode=stat.S_IRWXU, parents=True, exist_ok=True)
-                fd = os.open(self.git_dir / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, stat.S_IRUSR | stat.S_IWUSR)
-            except OSError as error:
-                raise cannot_snapshot("use the git dir", os.fspath(self.git_dir), error) from error
-            try:
-                _lock(fd)
-                if not self._is_prepared:
-                    self._git.prepare(self.root)
-                self._is_prepared = False  # a failure may leave files behind
-                yield
-                self._is_prepared = True
-            finally:
-                os.close(fd)
-
-
-def check_max_untracked_bytes(function: str, value: object) -> None:
-    """Raises `InvalidArgumentError` if an argument of `function` is not a number of bytes."""
-    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 0):
-        expected = "a number of bytes, or None for any number"
-        raise InvalidArgumentError(function=function, argument="max_untracked_bytes", value=value, expected=expected)
-
-
-def _lock(fd: int) -> None:
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        msg = "another process uses the git dir of this shadow repository; give each its own, or try again later"
-        raise FilesystemBusyError(msg, path=ROOT) from error
+    def _prepared(self) -> Generator[None]:
+        if not self._is_prepared:
+            self._git.prepare(self.root)
+        self._is_prepared = False  # a failure may leave files behind
+        yield
+        self._is_prepared = True
 
 
 ABOVE = "root"
@@ -303,15 +249,11 @@ class CheckoutPlan:
         return [entry.id for _, entry in (*self.leaves, *self.unread)]
 
 
-class SnapshotContent(NamedTuple):
-    """The root of a snapshot, and the paths that it leaves out."""
+def read_snapshot(reader: ObjectReader, snapshot: str) -> tuple[TreeEntry, frozenset[str]]:
+    """The root of a snapshot, and the paths that it leaves out.
 
-    root: TreeEntry
-    left_out: frozenset[str]
-
-
-def read_snapshot(reader: ObjectReader, snapshot: str) -> SnapshotContent:
-    """Reads a snapshot; `SnapshotError` if it is not one of this repository, `JournalError` if it has losses."""
+    `SnapshotError` if it is not one of this repository, `JournalError` if it has losses.
+    """
     # Only a whole id: git would also resolve other names, and a line break would end the question.
     content = reader.tree(snapshot) if _ID.fullmatch(snapshot) else None
     entries = {entry.name: entry for entry in decode_tree(content or b"")}
@@ -319,14 +261,7 @@ def read_snapshot(reader: ObjectReader, snapshot: str) -> SnapshotContent:
         msg = f"{snapshot!r} is not a snapshot of this shadow repository; restore what its `snapshot` returned"
         raise SnapshotError(msg)
     paths = b"".join(reader.blob(entries[LEFT_OUT].id)) if LEFT_OUT in entries else b""
-    return SnapshotContent(entries[ABOVE], load_left_out(paths))
-
-
-def plan_checkout(reader: ObjectReader, target: TreeEntry, present: Folder) -> CheckoutPlan:
-    """The changes from the present to the target; `compare_contents` must follow."""
-    steps = CheckoutPlan()
-    _plan(reader, ROOT, target, present, steps)
-    return steps
+    return entries[ABOVE], load_left_out(paths)
 
 
 def compare_contents(steps: CheckoutPlan, sizes: Mapping[str, int], disk: DiskTree) -> None:

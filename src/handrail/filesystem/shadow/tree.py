@@ -25,14 +25,14 @@ import stat
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from io import BytesIO
 from itertools import count
 from pathlib import Path
-from tempfile import TemporaryFile
-from typing import BinaryIO, NamedTuple, cast
+from typing import BinaryIO, NamedTuple
 
 from handrail.errors import FilesystemError, RootMissingError
-from handrail.filesystem.disk import LIST, MAKE, change_mode, open_folder, open_to_read
-from handrail.filesystem.paths import OWN_GIT, ROOT, join, parent_folder, to_text
+from handrail.filesystem.disk import LIST, MAKE, change_mode, open_folder, open_to_read, read_file, translate_os_errors
+from handrail.filesystem.paths import GIT_FOLDER, ROOT, join, parent_folder, to_text
 from handrail.filesystem.shadow.git import CHUNK, UNREAD, object_id
 from handrail.filesystem.walks import MOST_RULE_BYTES, IgnoreRules
 from handrail.process import is_protected
@@ -123,8 +123,8 @@ class FolderRules:
     ) -> None:
         present = {_GITIGNORE}
         with suppress(OSError):
-            os.stat(OWN_GIT, dir_fd=descriptor, follow_symlinks=False)
-            present.add(OWN_GIT)
+            os.stat(GIT_FOLDER, dir_fd=descriptor, follow_symlinks=False)
+            present.add(GIT_FOLDER)
         # Of a link or a pipe in place of a rule file nothing is read.
         self._rules = (above or IgnoreRules()).with_files(
             present, lambda name: _read_inside(descriptor, *name.split("/"))
@@ -149,23 +149,15 @@ class FolderRules:
         return self._matches(name, is_folder=is_folder) and join(self._path, name) not in self._tracked
 
     def _matches(self, name: str, *, is_folder: bool) -> bool:
-        if name == OWN_GIT:
+        if name == GIT_FOLDER:
             return False
         return self._is_ignored or self._rules.hides(_spelled_name(name), is_folder=is_folder)
 
 
 def _read_inside(descriptor: int, *parts: str) -> bytes | None:
-    try:
-        with open_folder(descriptor, parts[:-1]) as folder:
-            file = open_to_read(parts[-1], at=folder)
-    except OSError:
-        return None
-    with open(file, "rb") as source:  # noqa: PTH123 - a descriptor
-        # A pipe that a model has made would never end.
-        if not stat.S_ISREG(os.fstat(file).st_mode):
-            return None
-        content = source.read(MOST_RULE_BYTES + 1)
-    return content if len(content) <= MOST_RULE_BYTES else None
+    with suppress(OSError), open_folder(descriptor, parts[:-1]) as folder:
+        return read_file(parts[-1], at=folder, most_bytes=MOST_RULE_BYTES)
+    return None
 
 
 def _spelled_name(name: str) -> str:
@@ -244,7 +236,6 @@ def _scan_entries(  # noqa: PLR0913, PLR0917 - the state of a walk
     known_leaves = {} if previous is None else previous.leaves
     leaves = folder.leaves
     inner_folders: list[tuple[str, int]] = []
-    # The signature is built here, because a call of `file_signature` for every file would take longer.
     for name, status in statuses(fd, path):  # the costly loop in a large tree
         mode = status.st_mode
         is_folder = stat.S_ISDIR(mode)
@@ -276,34 +267,24 @@ def _parts(folder: Folder) -> tuple[object, ...]:
     return (folder.mode, folder.leaves, folder.folders, folder.apart)
 
 
-def file_signature(status: os.stat_result) -> Signature:
-    """The signature in a file's status."""
-    return (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
-
-
 def statuses(fd: int, path: str) -> Iterator[tuple[str, os.stat_result]]:
     """The entries of a folder by name, except those removed meanwhile and the root's own git dir."""
-    outside = OWN_GIT if path == ROOT else None
-    try:
-        with os.scandir(fd) as entries:
-            for entry in entries:
-                name = entry.name
-                if name != outside:
-                    try:
-                        status = entry.stat(follow_symlinks=False)
-                    except FileNotFoundError:  # removed a moment ago
-                        continue
-                    yield name, status
-    except OSError as error:
-        raise cannot_snapshot("read", path, error) from error
+    outside = GIT_FOLDER if path == ROOT else None
+    with translate_os_errors(f"read {path!r}", path), os.scandir(fd) as entries:
+        for entry in entries:
+            name = entry.name
+            if name != outside:
+                try:
+                    status = entry.stat(follow_symlinks=False)
+                except FileNotFoundError:  # removed a moment ago
+                    continue
+                yield name, status
 
 
 @contextmanager
 def _folder(name: str, parent: int, path: str) -> Generator[int]:
-    try:
+    with translate_os_errors(f"read {path!r}", path):
         fd = os.open(name, LIST, dir_fd=parent)
-    except OSError as error:
-        raise cannot_snapshot("read", path, error) from error
     try:
         yield fd
     finally:
@@ -435,11 +416,9 @@ class DiskTree:
 
     @contextmanager
     def _changing(self, path: str) -> Generator[tuple[int, str]]:
-        try:
-            with self._parent(path) as place:
-                yield place
-        except OSError as error:
-            raise cannot_snapshot("restore", path, error) from error
+        after = "Restoring again continues"
+        with translate_os_errors(f"restore {path!r}", path, after=after), self._parent(path) as place:
+            yield place
 
 
 def file_digest(source: BinaryIO, size: int) -> str:
@@ -466,15 +445,13 @@ def disk_at(root: Path, scan: TreeScan) -> Generator[DiskTree]:
 
 def _is_unchanged(item: UnreadFile, parent: int, name: str) -> bool:
     status = os.stat(name, dir_fd=parent, follow_symlinks=False)
-    return (status.st_mode, file_signature(status)) == (item.leaf.mode, item.leaf.signature)
+    signature = (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
+    return (status.st_mode, signature) == (item.leaf.mode, item.leaf.signature)
 
 
 def _source(item: UnreadFile, parent: int, name: str) -> BinaryIO:
     if stat.S_ISLNK(item.leaf.mode):
-        target = TemporaryFile()  # noqa: SIM115 - git reads from descriptors
-        target.write(os.fsencode(os.readlink(name, dir_fd=parent)))
-        target.seek(0)
-        return cast("BinaryIO", target)  # declared as the class that it wraps
+        return BytesIO(os.fsencode(os.readlink(name, dir_fd=parent)))
     return open(open_to_read(name, at=parent), "rb")  # noqa: PTH123 - a descriptor
 
 
