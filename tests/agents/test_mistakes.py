@@ -21,7 +21,6 @@ from handrail.errors import (
     AgentFileError,
     ApprovalRulesError,
     DiscoveryError,
-    InvalidArgumentError,
     ModelUnreachableError,
     ProjectError,
     ResolutionError,
@@ -245,16 +244,3 @@ def test_a_slip_on_the_command_line(
     assert (code, comparable(err, tmp_path)) == (slip.code, wording)
     assert str(Path(handrail.__file__).parent) not in err
     assert "site-packages" not in err
-
-
-def test_options_of_another_type_are_refused(tmp_path: Path) -> None:
-    """Such as a model in their place."""
-    (tmp_path / "desk.agent").write_text("---\nname: desk\n---\nYou work at the desk.\n")
-    model: Any = ScriptedModel([Reply(text="Hello.")])
-    with pytest.raises(InvalidArgumentError, match=r"RunOptions\(model=") as caught:
-        load_agent(tmp_path / "desk.agent").run("Hello.", model)
-    assert (caught.value.function, caught.value.argument, caught.value.value_type) == (
-        "Agent.run",
-        "options",
-        ScriptedModel,
-    )

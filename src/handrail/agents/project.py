@@ -54,7 +54,6 @@ from handrail.errors import (
     ResolutionError,
     SchemaError,
 )
-from handrail.errors.developer import check_argument
 from handrail.serde import codec, parse
 from handrail.serde.document import read_document
 from handrail.serde.formatting import enumerated, nearest, nearest_path, shorten
@@ -145,7 +144,6 @@ class Project:
         Raises:
             HandrailError: the one problem that there is; of several a `ProjectError`, whose `problems` has each.
         """
-        check_argument("Project.load", "folder", folder, (str, PathLike), "the path of a folder")
         if reload:
             # Before the survey, which executes only modules that are not imported.
             forget_modules(Path(folder))

@@ -120,7 +120,6 @@ NO_RULE: dict[str, tuple[Any, dict[str, Any]]] = {
     "reads everything in ask": (ApprovalRules, {"ask": (Rule("x", reads_everything=True),)}),
     "commit on text": (Rule, {"tool": "x", "commit_on": "1"}),
     "commit on in deny": (ApprovalRules, {"deny": (Rule("x", commit_on=(1,)),)}),
-    "allow name": (ApprovalRules, {"allow": ("x",)}), "ask text": (ApprovalRules, {"ask": "x"}),
     "defaults list": (ApprovalRules, {"defaults": ["read"]}),
     "effect unknown": (ApprovalRules, {"defaults": {"reed": "ask"}}),
     "default unknown": (ApprovalRules, {"defaults": {"read": "alow"}}),

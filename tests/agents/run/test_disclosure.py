@@ -169,16 +169,11 @@ async def test_no_tool_has_the_name_of_one_that_opens_what_is_closed(
     assert (await watched(loaded(tmp_path / "open", "", paper=paper), [Reply(text="Done.")])).tools == [[own.name]]
 
 
-async def test_an_inspection_shows_closed_tools_and_what_is_saved(tmp_path: Path) -> None:
-    """Nothing is saved where nothing is closed."""
+async def test_an_inspection_shows_closed_tools(tmp_path: Path) -> None:
+    """Without opening anything for the model."""
     marked = loaded(tmp_path / "a", "disclose: {money: Refunds.}", orders=orders(), money=money(), books=books())
     inspection = await marked.inspection(RunOptions(root=tmp_path))
     assert sorted(report.name for report in inspection.tools) == ["audit", "look", "refund"]
-    assert inspection.closed_characters < 0  # so little is closed that the tools that open it are larger
-    guide = MarkdownSection(title="Guide", template="x" * 10_000, summary="A guide.")
-    large = await loaded(tmp_path / "b", "", guide=guide).inspection(RunOptions(root=tmp_path))
-    assert 9_000 < large.closed_characters < 10_000
-    assert (await loaded(tmp_path / "c", "", orders=orders()).inspection(RunOptions())).closed_characters == 0
 
 
 async def test_what_a_toolset_says_of_itself_is_its_summary(tmp_path: Path) -> None:

@@ -157,19 +157,6 @@ async def test_rules_of_the_project_hold_unless_the_program_has_others(tmp_path:
     assert loaded.rules().allow[0].tool == "ping"
 
 
-WRONG: Mapping[str, Any] = {
-    "session": "s", "model": 7, "rules": "allow", "root": "folder", "resources": 7, "max_depth": "5",
-    "request_limit": 1.5, "deadline": 7, "heartbeat": 7, "run_context": "run-1", "check_names": "no", "asker": "me",
-    "listener": 7,
-}  # fmt: skip
-
-
-def test_options_of_the_wrong_kind_are_told_all_at_once(wording: Wording) -> None:
-    """Each with what it must be."""
-    with refusal(ValueError, wording):
-        RunOptions(**WRONG)
-
-
 @pytest.mark.parametrize("wrong", [{"max_depth": 0}, {"request_limit": 0}, {"mode": "all"}], ids=" ".join)
 def test_options_out_of_range_are_told(wrong: dict[str, Any], wording: Wording) -> None:
     """With the range."""

@@ -34,7 +34,6 @@ from pydantic_ai import (
 from pydantic_ai.capabilities import ModelFallback
 from pydantic_ai.exceptions import ModelAPIError, UnexpectedModelBehavior
 from pydantic_ai.models import Model
-from pydantic_core import to_json
 
 from handrail.adapters.loop import read_ahead
 from handrail.adapters.pydantic_ai import HandrailToolset
@@ -209,13 +208,6 @@ class AgentRun:
     def may_open(self) -> bool:
         """True if a section or a toolset of the run is closed."""
         return self.executors.foreign.environment.rendering.all_open() is not None
-
-    @property
-    def disclosure_size(self) -> int:
-        """The characters in a request for closed toolsets: their summaries, and the tools that open them."""
-        tools = self.executors.foreign.environment.rendering.tools
-        sizes = [definition_size(tool.name, tool.description, tool.parameters_schema) for tool in tools]
-        return len(self.executors.foreign.text) + sum(sizes)
 
     async def execute(self, input: str | None, spent: SharedUsage, *, output_type: Any = str) -> RunResult:  # noqa: ANN401 - PydanticAI's
         """Carries the run out; without an input, resumes the unfinished run of the session. Raises as `run_async`."""
@@ -464,8 +456,3 @@ def _model_name(model: Model | str) -> str:
 
 def _describe(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-
-
-def definition_size(name: str, description: str | None, parameters: Mapping[str, Any]) -> int:
-    """The characters of the definition of a tool in a request."""
-    return len(name) + len(description or "") + len(to_json(parameters))
