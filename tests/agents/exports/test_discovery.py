@@ -135,9 +135,6 @@ REFUSED = {
     "constant": "TOOLSETS = [7]", "no id": "TOOLSETS = [FunctionToolset()]",
     "reserved id": "TOOLSETS = [FunctionToolset(id='<agent>')]", "lambda": "TOOLSETS = [lambda ctx: None]",
     "partial": "TOOLSETS = [functools.partial(make)]", "class": "TOOLSETS = [toolset_factory(dict)]",
-    "broken": "class Broken(FunctionToolset):\n    def __init__(self): ...\nTOOLSETS = [Broken()]\nTOOLS = TOOLSETS",
-    "proxy": "class Proxy:\n    def __getattr__(self, name):\n        raise RuntimeError('too early')\n"
-    "    def __call__(self, ctx): ...\nTOOLSETS = [Proxy()]",
     "endless key": f"TOOLSETS = {{'{'a' * 9000}': 7}}", "takes none": "def f(): ...\nTOOLSETS = [f]",
 }  # fmt: skip
 """What lists exports and is none, stands in the wrong list, twice or under another name, or cannot be called."""
@@ -230,19 +227,11 @@ def test_packages_are_known_by_name_and_imported_when_they_are_looked_up(install
     assert entry.value is sys.modules["handrail_shop"].PING
 
 
-MUTE = """
-class Mute(Exception):
-    def __str__(self):
-        raise ValueError("mute")
-raise Mute
-"""
-
-
 @pytest.mark.parametrize("value, source", [
     pytest.param("handrail_shop:nothing", "", id="attribute"), pytest.param("handrail_nowhere:x", "", id="module"),
     pytest.param("handrail_shop:ping", "1 / 0", id="raises"),
     pytest.param("handrail_shop:ping", "import sys; sys.exit(3)", id="exits"),
-    pytest.param("handrail_shop:ping", MUTE, id="mute"), pytest.param("not : valid :", "", id="no reference"),
+    pytest.param("not : valid :", "", id="no reference"),
 ])  # fmt: skip
 def test_a_package_that_cannot_be_loaded_is_told_with_entry_point_and_cause(
     install: Install, value: str, source: str, wording: Wording

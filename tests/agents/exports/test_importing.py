@@ -156,16 +156,6 @@ def test_a_module_and_a_package_of_one_name_are_told_apart_or_refused(tmp_path: 
     assert problem == wording
 
 
-@pytest.mark.parametrize("raised", [pytest.param("Mute", id="mute"), pytest.param("BaseException('odd')", id="base")])
-def test_whatever_a_module_raises_is_told_and_hides_no_other_problem(
-    tmp_path: Path, raised: str, wording: Wording
-) -> None:
-    """Also what is no `Exception`, and what cannot say its message."""
-    source = f"class Mute(Exception):\n    def __str__(self):\n        raise ValueError\n\nraise {raised}"
-    write(tmp_path, {"a.py": source, "b.py": "1 / 0"})
-    assert problems(tmp_path, "a.py", "b.py") == wording
-
-
 TOOLS = """
 from dataclasses import dataclass
 @dataclass(frozen=True)
