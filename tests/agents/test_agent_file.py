@@ -134,14 +134,7 @@ def test_settings_of_a_toolset_are_refused(field: str, wording: Wording) -> None
     """The error has the keys, and says that names are all."""
     error = fault(f"{field}: [{{name: a, per_run_step: true}}]")
     assert str(error) == wording
-
-
-@pytest.mark.requirement("A-03")
-def test_per_run_step_is_set_in_python(wording: Wording) -> None:
-    """The error says how."""
-    error = fault("per_run_step: true")
-    assert str(error) == wording
-    assert error.field == "per_run_step"
+    assert fault("per_run_step: true").field == "per_run_step"
 
 
 @pytest.mark.requirement("A-04")
@@ -174,9 +167,7 @@ WHOLE = {
     "empty": "", "only instructions": "Be kind.\n---\nname: x\n---", "not closed": "---\nname: desk\n",
     "no name": "---\n\ntools: []\n---\nBe kind.", "name of nothing": "---\nname:\n---\nBe kind.",
     "list": "---\n- name: x\n---\nBe kind.", "null": "---\nnull\n---\nBe kind.",
-    "no instructions": "---\nname: x\n---\n \n\t", "NUL": "---\nname: x\n---\nBe\nki\0nd",
-    "surrogate": "---\nname: x\n---\n\ud83d",
-}  # fmt: skip
+    "no instructions": "---\nname: x\n---\n \n\t" }  # fmt: skip
 
 
 @pytest.mark.parametrize("text", WHOLE.values(), ids=WHOLE)

@@ -140,7 +140,8 @@ class LoadedAgent:
     async def inspection(self, options: RunOptions = DEFAULT_OPTIONS, *, settles: bool = False) -> Inspection:
         """The tools with the listings of all its toolsets, for the check of approval rules; raises as `inspect`.
 
-        With `settles`, the open calls of its tools are settled.
+        With `settles`, the open calls of its tools are settled, as a run does before its first request; a
+        `DeveloperMistake` if a reconciler or an `apply` is at fault.
         """
         tree = await self._group(options)
         try:
@@ -150,16 +151,6 @@ class LoadedAgent:
             return await inspect_run(run, settles=settles)
         finally:
             await tree.close()
-
-    @asynchronous_entry
-    async def settle_open_async(self, options: RunOptions = DEFAULT_OPTIONS) -> None:
-        """Settles the open calls of `options.session`, as a run does before its first request; no model is asked.
-
-        Raises:
-            DeveloperMistake: a reconciler or an `apply` is at fault.
-            Exception: as for `inspect`.
-        """
-        await self.inspection(options, settles=True)
 
     async def _group(self, options: RunOptions) -> RunGroup:
         # Rules are read from their file, and the decisions of earlier runs from the store.

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic_ai import ApprovalRequired, RunContext, Tool
+from pydantic_ai import ApprovalRequired, RunContext
 
 from handrail.agents import Answer, CallEnded, CallStarted, CallWaits, QuestionDecided, RunEnded, RunEvent, RunStarted
 from handrail.errors import ToolValidationError
@@ -24,7 +23,7 @@ from handrail.store import MemoryStore
 from handrail.store import open as open_store
 from handrail.store.protocol import ClaimOwner
 from handrail.testing import Call, Outcome, Reply
-from tests.agents.kit import CallLog, Heard, Person, agent, called, desk, play, write_line
+from tests.agents.kit import DONE, CallLog, Heard, Person, agent, called, desk, inside, play, write_line
 from tests.wording import Wording
 
 pytestmark = pytest.mark.anyio
@@ -168,46 +167,31 @@ async def test_a_call_that_is_held_back_begins_once(tmp_path: Path) -> None:
     assert [[type(event) for event in heard.events].count(kind) for kind in (CallStarted, CallEnded)] == [1, 1]
 
 
-HERE = Path(__file__).resolve()
-
-
-def raised(act: Callable[[], object]) -> Exception:
-    """What an act raises."""
-    try:
-        act()
-    except Exception as error:  # noqa: BLE001 - whatever it is
-        return error
-    raise AssertionError("nothing was raised")
-
+BROKEN = """
+import json
+from handrail import tool
 
 def parse_broken(text: str) -> str:
-    """Break."""
+    "Break."
     return str(json.loads(text))
 
-
-def ours(params: None, *, context: ToolContext) -> ToolResult[str]:
-    """Break, as a tool of Handrail's does."""
+@tool(effect="read")
+def ours() -> str:
+    "Break."
     raise OSError("no ink")
+
+TOOLS = [parse_broken, ours]
+"""
 
 
 async def test_people_are_told_where_a_tool_raised_and_the_model_is_not(tmp_path: Path) -> None:
-    """For plain functions and for Handrail's tools, also of an agent that was called; not for what succeeded."""
+    """The line of the project, also of an agent that was called; nothing for what succeeded."""
     log = CallLog()
-    tools = [
-        Tool(parse_broken, metadata={"effect": "external"}),
-        HandrailTool[None, str](name="ours", description="Breaks.", handler=ours),
-    ]
-    loaded = desk(tmp_path, tools=tools, also=["clerk"], others={"clerk.agent": agent("clerk", tools="[ours]")})
+    others = {"clerk.agent": agent("clerk", tools="[parse_broken, ours]"), "tools.py": BROKEN}
+    loaded = desk(tmp_path, also=["clerk"], others=others)
     calls = [*(Call("parse_broken", {"text": text}) for text in "{1"), Call("ours")]
-    await play(loaded, called(*calls, c1=Outcome.failed("JSONDecodeError")), listener=log)
+    inner = inside("ask", called(*calls, c1=Outcome.failed("JSONDecodeError")))
+    await play(loaded, [called(Call("clerk", {"input": "Go."}, id="ask"))[0], *inner, DONE], listener=log)
     places = {event.call_id: event.raised_at for event in log.ended}
-    lines = {name: line for line, name in _lines("return str(json", "raise OSError").items()}
-    assert places["c1"].endswith(f"tests/agents/run/test_events.py:{lines['return str(json']}")
-    assert (places["c2"], places["c3"]) == ("", f"{HERE}:{lines['raise OSError']}")
-    assert not any(HERE.name in event.content for event in log.ended)
-
-
-def _lines(*texts: str) -> dict[int, str]:
-    """The lines of this file that hold a statement which begins so."""
-    numbered = enumerate(HERE.read_text(encoding="utf-8").splitlines(), 1)
-    return {number: text for number, line in numbered for text in texts if line.strip().startswith(text)}
+    assert places == {"c1": "tools.py:7", "c2": "", "c3": "tools.py:12", "ask": ""}
+    assert not any("tools.py" in event.content for event in log.ended)

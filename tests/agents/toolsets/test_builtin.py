@@ -24,7 +24,7 @@ from handrail.agents import (
 from handrail.agents.registry import BUILT_IN, ToolsetFactory
 from handrail.agents.toolsets.builtin import DynamicAgent, built_ins, session_agents
 from handrail.contrib.tools import Podman
-from handrail.errors import AgentError, PromptValidationError
+from handrail.errors import AgentError, PathEscapeError, PromptValidationError
 from handrail.session import Session
 from handrail.testing import Call, Expect, Outcome, Reply
 from handrail.waiting import run_blocking
@@ -152,7 +152,7 @@ async def test_shell_with_rules_of_its_own(root: Path, tmp_path: Path, wording: 
     assert (tmp_path / "project/made").exists()
 
 
-@pytest.mark.parametrize("prefix", ["A", "a b", "é", "_a", "a" * 25, 5, None])
+@pytest.mark.parametrize("prefix", ["A", "a b", "é", "_a", "a" * 25])
 def test_prefix_that_cannot_begin_a_name_is_refused(prefix: Any, wording: Wording) -> None:
     """Where it is written."""
     with refusal(AgentError, wording):
@@ -161,15 +161,10 @@ def test_prefix_that_cannot_begin_a_name_is_refused(prefix: Any, wording: Wordin
         shell_toolset(allow=[], prefix=prefix)
 
 
-def test_folder_or_rule_that_is_none_is_refused(wording: Wording) -> None:
+def test_pattern_that_leads_out_or_rule_that_is_none_is_refused(wording: Wording) -> None:
     """Where it is written."""
-    wrong: Any = 5
-    with refusal(AgentError, wording):
-        files_toolset(wrong)
-    with refusal(AgentError, wording):
+    with pytest.raises(PathEscapeError):
         files_toolset("notes", exclude=["../a"])
-    with refusal(AgentError, wording):
-        shell_toolset(wrong, allow=[])
     with refusal(PromptValidationError, wording):
         shell_toolset(allow=["ls"])
 

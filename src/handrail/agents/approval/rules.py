@@ -248,7 +248,7 @@ class ApprovalRules:
             rule that allows the call does not win over it.
 
     Raises:
-        AgentError: a value is not a rule, effect or verdict.
+        AgentError: a default is not an effect with a verdict.
     """
 
     allow: tuple[Rule, ...] = ()
@@ -259,13 +259,7 @@ class ApprovalRules:
 
     def __post_init__(self) -> None:
         for name in VERDICTS:
-            rules: tuple[Rule, ...] = tuple(getattr(self, name))
-            for rule in rules:
-                # In other lists it would suggest a permission that such a rule cannot give.
-                key = program_key(rule)
-                if key and name != "allow":
-                    raise AgentError(f"{key} belongs in rules that allow, not in the {name} rule {rule}")
-            object.__setattr__(self, name, rules)
+            object.__setattr__(self, name, tuple(getattr(self, name)))
         defaults = dict(self.defaults) if isinstance(cast("object", self.defaults), Mapping) else self.defaults
         _check(RulesFile, {"defaults": defaults, "tainted": self.tainted})
         object.__setattr__(self, "defaults", MappingProxyType({**DEFAULTS, **self.defaults}))
@@ -383,6 +377,7 @@ def parse_rules(text: str, *, file: str) -> ApprovalRules:
         rules = [_rule(*item, file) for item in zip(values.get(verdict, ()), tree.items(verdict), strict=False)]
         values[verdict] = tuple(rules)
         for number, key in enumerate(map(program_key, rules)):
+            # In other lists it would suggest a permission that such a rule cannot give.
             if key and verdict != "allow":
                 fault = f"{key} belongs in rules that allow: it is what a program may do"
                 tree.add_fault(f"$.{verdict}[{number}]", fault, key=verdict)

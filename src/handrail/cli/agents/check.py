@@ -83,7 +83,6 @@ _BINDING = (
 )
 
 
-
 @dataclass(slots=True)
 class Findings:
     """The findings about an agent; filled during the check.
