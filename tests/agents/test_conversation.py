@@ -17,12 +17,12 @@ from pydantic_core import to_json
 from handrail import store
 from handrail.adapters.pydantic_ai.conversation import StoredHistory
 from handrail.agents import Answer, RunOptions
-from handrail.errors import AgentError, ScriptError
+from handrail.errors import AgentError
 from handrail.runtime import ToolInvoked
 from handrail.session import Session
 from handrail.session.conversation import ConversationPart
-from handrail.testing import Call, Expect, FakeClock, Outcome, Reply
-from tests.agents.kit import DONE, Line, Person, agent, desk, lines, play, refusal, returns, write_line
+from handrail.testing import Call, FakeClock, Reply
+from tests.agents.kit import DONE, Person, agent, desk, play, refusal, returns
 from tests.agents.stored_desks import Asked, Clerk, Reader, Replies, desk_in
 from tests.store.stores import STORES
 from tests.wording import Wording
@@ -191,34 +191,3 @@ async def test_a_run_waits_and_is_resumed_whatever_ids_its_model_gives(tmp_path:
         assert [call.path for call in agree.asked] == [("desk",), ("desk", "clerk")]
         came = {(event.name, event.success) for event in session[ToolInvoked]}
         assert came == {("pay", True), ("clerk", True), ("fly", False)}
-
-
-def jot(text: str) -> str:
-    """Jot a line down."""
-    write_line(text)
-    return f"jotted {text}"
-
-
-def script(text: str) -> list[Reply]:
-    """Two calls of one reply, by ids of the script and by counted ones, and what is expected of them."""
-    came = Expect(messages={"first": Outcome.ok(f"jotted {text}"), "call-2": Outcome.ok("jotted too")})
-    calls = [Call("jot", {"text": text}, id="first"), Call("jot", {"text": "too"})]
-    return [Reply(calls=calls), Reply(text="Done.", expect=came)]
-
-
-async def test_a_script_is_run_again_on_one_session(tmp_path: Path) -> None:
-    """Its calls are new ones: each run makes them, and expects what came of its own."""
-    loaded, session = desk(tmp_path, tools=[jot]), Session()
-    for text in ("milk", "bread", "milk"):
-        assert (await play(loaded, script(text), session=session)).output == "Done."
-    assert lines(session) == ["milk", "too", "bread", "too", "milk", "too"]
-    assert len({event.call_id for event in session[ToolInvoked]}) == len(session[Line].all())
-
-
-async def test_what_differs_is_told_by_the_ids_of_the_script(tmp_path: Path, wording: Wording) -> None:
-    """Also where the session has taken them."""
-    loaded, session = desk(tmp_path, tools=[jot]), Session()
-    await play(loaded, script("milk"), session=session)
-    wrong = [script("bread")[0], script("milk")[1]]
-    with refusal(ScriptError, wording):
-        await play(loaded, wrong, session=session)

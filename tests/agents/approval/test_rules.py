@@ -236,12 +236,6 @@ def test_a_file_that_says_nothing_holds_no_rules(text: str) -> None:
     assert parsed(text) == ApprovalRules()
 
 
-def test_a_verdict_names_the_rule_with_file_and_line(wording: Wording) -> None:
-    """So that it is found; the model reads no folder."""
-    rules = parse_rules("ask: []\ndeny:\n- write_*\n", file="/srv/desk/approval.yaml")
-    assert judge_call(gated(), rules, "ask").reason == wording
-
-
 def test_arguments_that_are_no_text_are_what_json_writes() -> None:
     """`True`, `1.0` and `0x10` are the numbers and truths that an argument may be; quotes make them text."""
     rules = parsed('deny:\n- {tool: x, arguments: {a: True, b: 1.0, c: 0x10, d: null, e: "True", f: "", "g[0].h": y}}')
@@ -267,7 +261,8 @@ FAULTS = {
     "infinite": "allow: [{tool: x, arguments: {a: .inf}}]", "unknown expect": "allow: [{tool: x, expect: nothing}]",
     "reads everything in deny": "deny: [{tool: x, reads_everything: true}]",
     "reads everything text": "allow: [{tool: x, reads_everything: 'yes'}]",
-    "commit on in ask": "ask: [{tool: x, commit_on: [0, 1]}]", "commit on large": "allow: [{tool: x, commit_on: [256]}]",
+    "commit on in ask": "ask: [{tool: x, commit_on: [0, 1]}]",
+    "commit on large": "allow: [{tool: x, commit_on: [256]}]",
     "expect nothing": "allow: [{tool: x, expect: }]", "star": "deny:\n- *\n", "documents": "---\n---\n",
 }  # fmt: skip
 

@@ -359,56 +359,26 @@ def test_a_package_that_cannot_be_loaded_is_told_along_with_the_others(wording: 
     assert isinstance(error.__cause__, DiscoveryError)
 
 
-TYPES = """
-import enum
-from dataclasses import dataclass
-from datetime import datetime
-from pathlib import Path
-from pydantic import BaseModel, Field, Json
-@dataclass
-class Approve: why: str
-@dataclass
-class Reject: why: str
-@dataclass
-class Circle: radius: float
-@dataclass
-class Square: side: float
-class One(BaseModel): why: str = ""
-class Two(BaseModel): why: str = ""
+SOURCE = """
+from pydantic import BaseModel, Field
+def f(x: complex) -> str:
+    "Does it."
+    return ""
+
 """
 
 
-REFUSED = [
-    *("complex", "list[complex] | None", "Approve | Reject", "One | Two", "dict[str, list[Approve] | list[Reject]]"),
-    *("Json[int]", "Annotated[int, {'minimum': 5}]", "list[Annotated[str, Field(gt=2)]]"),
-]
-
-
-TAKEN = [
-    *("One", "Circle | Square", "Approve | str", "Approve | None", "Path | str", "datetime | str"),
-    *("dict[str, Any]", "Annotated[int, Field(gt=1, lt=5)]", "tuple[int, ...]"),
-]
-
-
-def module(kind: str, export: str = "TOOLS = [f]") -> str:
-    """The source of a module with a function of a parameter of this type."""
-    return f'{TYPES}\ndef f(x: {kind}) -> str:\n    "Does it."\n    return ""\n\n{export}\n'
-
-
-def signature_faults(folder: Path, kind: str, export: str) -> DiscoveryError:
-    """Why a module with a parameter of this type cannot be registered."""
+@pytest.mark.parametrize("export", ["TOOLS = [f]", "__all__ = ['f']"], ids=["tools", "all"])
+def test_a_function_that_cannot_be_a_tool_is_refused(tmp_path: Path, export: str, wording: Wording) -> None:
+    """With its parameter, and the cure; by `Project.load`, `load_agent` and the survey of `handrail check`, too."""
     with pytest.raises(DiscoveryError) as caught:
-        exports(module_of(folder, module(kind, export)), where="tools.py")
-    return caught.value
-
-
-@pytest.mark.parametrize("kind", REFUSED)
-@pytest.mark.parametrize("export", [pytest.param("TOOLS = [f]", id="tools"), pytest.param("__all__ = ['f']", id="all")])
-def test_a_function_with_such_a_parameter_is_refused(tmp_path: Path, kind: str, export: str, wording: Wording) -> None:
-    """With its parameter, and the cure."""
-    error = signature_faults(tmp_path, kind, export)
-    assert error.offenders == ("f",)
-    assert str(error) == wording
+        exports(module_of(tmp_path / "module", f"{SOURCE}{export}"), where="tools.py")
+    assert caught.value.offenders == ("f",)
+    assert str(caught.value) == wording
+    write(tmp_path, {"desk.agent": "---\nname: desk\ntools: [f]\n---\nJudge.\n", "tools.py": f"{SOURCE}{export}"})
+    for load in (lambda: Project.load(tmp_path), lambda: load_agent(tmp_path / "desk.agent")):
+        with refusal(HandrailError, wording):
+            load()
 
 
 def test_all_faults_of_a_function_are_told_at_once(tmp_path: Path, wording: Wording) -> None:
@@ -416,28 +386,9 @@ def test_all_faults_of_a_function_are_told_at_once(tmp_path: Path, wording: Word
     source = "def f(a, b: 'Unknown', c: complex) -> Agent: ...\ndef g(a, *rest: int) -> str: ...\n"
     source += "class Order(BaseModel):\n    number: str = Field(alias='orderNumber')\ndef h(order: Order) -> str: ...\n"
     with refusal(DiscoveryError, wording):
-        exports(module_of(tmp_path, f"{TYPES}{source}TOOLS = [f, g, h]"), where="tools.py")
-    read = exports(module_of(tmp_path / "other", f"{TYPES}{source}TOOLS = [Tool(g), Tool(h)]"), where="tools.py")
+        exports(module_of(tmp_path, f"{SOURCE}{source}TOOLS = [f, g, h]"), where="tools.py")
+    read = exports(module_of(tmp_path / "other", f"{SOURCE}{source}TOOLS = [Tool(g), Tool(h)]"), where="tools.py")
     assert [type(entry.value) for entry in read] == [PydanticTool, PydanticTool]
-
-
-@pytest.mark.parametrize("kind", TAKEN)
-def test_a_parameter_that_a_model_can_say_is_taken(tmp_path: Path, kind: str) -> None:
-    """Models of pydantic bring validators of their own, and are left to them."""
-    (entry,) = exports(module_of(tmp_path, module(kind)), where="tools.py")
-    assert entry.name == "f"
-
-
-def test_loading_and_checking_refuse_it(tmp_path: Path, wording: Wording) -> None:
-    """`Project.load`, `load_agent` and the survey of `handrail check`."""
-    imports = "from __future__ import annotations\n"
-    text = "---\nname: desk\ntools: [f]\n---\nJudge.\n"
-    write(tmp_path, {"desk.agent": text, "tools.py": imports + module("complex")})
-    for load in (lambda: Project.load(tmp_path), lambda: load_agent(tmp_path / "desk.agent")):
-        with refusal(HandrailError, wording):
-            load()
-    _, problems = Project.survey(tmp_path)
-    assert list(problems) == wording
 
 
 DECORATED = """

@@ -227,19 +227,6 @@ async def test_a_toolset_with_an_executor_of_its_own_is_refused(tmp_path: Path, 
     assert kinds.ran == []
 
 
-async def test_the_cure_for_a_toolset_with_an_executor_of_its_own_works(tmp_path: Path) -> None:
-    """A factory that has its section made into a toolset of the run."""
-    kinds = Kinds()
-
-    def make(ctx: RunContext[Any]) -> AbstractToolset[Any]:
-        section = MarkdownSection(title="S", template="T.", tools=[kinds.handrail("own")])
-        return current_run().section_toolset(section, id="own").prefixed("p")
-
-    loaded = desk(tmp_path, toolsets={"own": make})
-    await play(loaded, called(Call("p_own", {"text": "x"}), c1=Outcome.ok()))
-    assert kinds.ran == ["own"]
-
-
 @dataclass
 class Counter:
     """A resource that counts how often it was asked for a snapshot."""

@@ -180,14 +180,6 @@ async def test_one_tool_reads_the_results_of_all_toolsets(tmp_path: Path, wordin
     assert max(told[:3]) <= MAX_RESULT_CHARS < len(LOG)
 
 
-async def test_a_resumed_run_offers_it(tmp_path: Path) -> None:
-    """What was cut is state of the session."""
-    loaded, session = desk(tmp_path, toolsets={"logs": ToolsSection(title="Logs", tools=[fetch])}), Session()
-    await play(loaded, [Reply(calls=[Call("fetch", id="a")]), Reply(text="Done.")], session=session)
-    again = Reply(text="Done.", expect=Expect(tools=["read_result"]))
-    await play(loaded, [again], session=session)
-
-
 async def test_a_rule_may_be_about_it(tmp_path: Path) -> None:
     """Although no toolset brings it."""
     rules = ruled("deny: [read_result]")

@@ -20,23 +20,21 @@ from handrail.agents import LoadedAgent, RunOptions, RunStarted
 from handrail.agents.run.calls import ForeseenCall, foresee_call
 from handrail.errors import AgentError, PromptEvaluationError, ToolValidationError
 from handrail.prompt import (
-    ApprovalRequest,
     MarkdownSection,
     PolicyDecision,
-    PromptValidationError,
     ToolContext,
     ToolResult,
 )
 from handrail.prompt import Tool as HandrailTool
 from handrail.resources import Binding, ResourceRegistry, Scope
-from handrail.runtime import IdempotencyConfig, ToolCall
+from handrail.runtime import ToolCall
 from handrail.session import Session
 from handrail.testing import Call, Outcome, Reply
 from handrail.transaction import current
-from tests.agents.kit import DONE, CallLog, Heard, agent, called, desk, outcomes, play, refusal
+from tests.agents.kit import CallLog, Heard, agent, called, desk, outcomes, play, refusal
 from tests.agents.run.test_approval import CAREFUL
 from tests.agents.toolsets.traced import named
-from tests.kit import Note, call, echo, events, executor, prompt, tool
+from tests.kit import Note, call, events, executor, prompt, tool
 from tests.wording import Wording
 
 pytestmark = pytest.mark.anyio
@@ -185,15 +183,6 @@ async def test_inspection_tells_each_tool_with_its_origin_its_judges_and_the_rul
     assert reports[0].parameters["type"] == "object"
 
 
-async def test_metadata_that_says_nothing_known_ends_the_run_before_the_model_is_asked(
-    tmp_path: Path, wording: Wording
-) -> None:
-    """It is the developer's fault."""
-    toolset = FunctionToolset([named("ping")]).with_metadata(effect="writes")
-    with refusal(PromptValidationError, wording):
-        await play(desk(tmp_path, toolsets={"ping": toolset}), [DONE])
-
-
 @dataclass
 class Rule:
     """Decides as it is told, and keeps what it saw."""
@@ -308,25 +297,3 @@ def test_resources_of_the_call_are_closed(decision: PolicyDecision | Exception) 
     with pytest.raises(type(decision)) if isinstance(decision, PromptEvaluationError) else nullcontext():
         assert asyncio.run(foresee_call(call("echo"), "reply-1", door.environment)) is not None
     assert handle.closed == 1
-
-
-def agree(request: ApprovalRequest) -> bool:
-    """Say yes."""
-    return True
-
-
-def test_nothing_is_claimed_and_nothing_is_run() -> None:
-    """The effect is as free as before."""
-    ran: list[str] = []
-
-    def pay(params: Note, *, context: ToolContext) -> ToolResult[Note]:
-        ran.append(params.text)
-        return echo(params, context=context)
-
-    external = tool("pay", pay, effect="external", idempotency=IdempotencyConfig())
-    door = executor(external, policies=[ask("sure?")], approver=agree)
-    assert asyncio.run(foresee_call(call("pay"), "reply-1", door.environment)) is not None
-    assert ran == []
-    assert door.execute(call("pay")).success
-    assert ran == ["hello"]
-    assert [event.replayed for event in events(door)] == [False]

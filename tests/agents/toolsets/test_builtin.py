@@ -34,7 +34,6 @@ from tests.agents.kit import (
     answers,
     called,
     desk,
-    events,
     inside,
     outcomes,
     play,
@@ -102,16 +101,6 @@ async def test_nothing_leads_out_of_the_folder_where_it_is_executed(
     """Everything is approved here; what the tools of `files` write, `test_factory_toolset.py` shows."""
     agent = desk(tmp_path / "project", also=["files_ro", "shell"])
     assert await answers(agent, read(path), *running(["cat", path]), root=root) == wording
-
-
-async def test_shell_only_looks(root: Path, tmp_path: Path) -> None:
-    """At the folder that the run works on."""
-    changing = (["touch", "x"], ["find", ".", "-delete"], ["git", "status"], ["sh", "-c", "ls"])
-    agent, session = desk(tmp_path / "project", also=["shell"]), Session()
-    first, *_ = await answers(agent, *running(["cat", "here.txt"], *changing), root=root, session=session)
-    assert first == "here\n"
-    assert [event.success for event in events(session)] == [True, False, False, False, False]
-    assert (root / "here.txt").exists()
 
 
 async def test_shell_runs_what_the_project_allows(root: Path, tmp_path: Path, wording: Wording) -> None:
@@ -277,15 +266,6 @@ async def test_in_deny_all_no_agent_is_made_or_called(tmp_path: Path) -> None:
 def evaluating(*codes: str, tool: str = "evaluate_python") -> list[Call]:
     """Calls that evaluate code."""
     return [Call(tool, {"code": code}) for code in codes]
-
-
-async def test_agent_evaluates_code_over_the_folder_of_its_run(tmp_path: Path, wording: Wording) -> None:
-    """What code that fails has changed there is undone."""
-    write(tmp_path / "work", {"a.txt": "one"})
-    agent = desk(tmp_path / "project", also=["python"])
-    codes = ("read_text('a.txt')", "write_text('b.txt', 'two')", "write_text('c.txt', 'lost')\n1 / 0")
-    assert await answers(agent, *evaluating(*codes), root=tmp_path / "work") == wording
-    assert {path.name for path in (tmp_path / "work").iterdir()} == {"a.txt", "b.txt"}
 
 
 async def test_toolset_takes_folder_options_and_prefix(tmp_path: Path, wording: Wording) -> None:
