@@ -143,6 +143,7 @@ VALUES = {
     "number": ("description: 0x10", 3, "description"), "boolean": ("model: true", 3, "model"),
     "nothing": ("model:\ntools: []", 3, "model"), "colon": ("description: this: that", 3, None),
     "NUL": ("model: \0", 3, None), "itself": ("tools: &a [*a]", 3, None),
+    "outside": ("exclude: [../x]", 3, "exclude"),
 }  # fmt: skip
 
 
@@ -154,19 +155,6 @@ def test_other_faults_are_told_with_their_line_of_the_file(
     error = fault(head)
     assert str(error) == wording
     assert (error.file, error.line, error.field) == ("desk.agent", line, field)
-
-
-WHOLE = {
-    "empty": "", "only instructions": "Be kind.\n---\nname: x\n---", "not closed": "---\nname: desk\n",
-    "no name": "---\n\ntools: []\n---\nBe kind.", "name of nothing": "---\nname:\n---\nBe kind.",
-    "list": "---\n- name: x\n---\nBe kind.", "null": "---\nnull\n---\nBe kind.",
-    "no instructions": "---\nname: x\n---\n \n\t" }  # fmt: skip
-
-
-@pytest.mark.parametrize("text", WHOLE.values(), ids=WHOLE)
-def test_a_text_that_is_no_agent_file_is_told_what_it_lacks(text: str, wording: Wording) -> None:
-    """Each with an error of its own."""
-    assert str(refused(text)) == wording
 
 
 def test_all_faults_of_a_file_are_told_at_once_in_their_order(wording: Wording) -> None:

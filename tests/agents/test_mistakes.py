@@ -17,10 +17,8 @@ from handrail.agents import RunOptions, load_agent
 from handrail.cli import main
 from handrail.errors import (
     ModelUnreachableError,
-    ScriptError,
     UnknownModelError,
 )
-from handrail.testing import Reply, ScriptedModel
 from tests.adapters.kit import closed_port, openai_at
 from tests.wording import Wording
 
@@ -68,12 +66,6 @@ def _run_at_a_closed_port(folder: Path) -> object:
         return load_agent(folder / "desk.agent").run("Note milk.", RunOptions(model=openai_at(port)))
 
 
-def _played_twice(folder: Path) -> object:
-    options = RunOptions(model=ScriptedModel([Reply(text="Done.")]))
-    agent = load_agent(folder / "desk.agent")
-    return [agent.run("Note milk.", options) for _ in range(2)]
-
-
 _CALLER = {
     "desk.agent": "---\nname: desk\nmodel: test\ntoolsets: [clerk]\n---\nAsk the clerk.\n",
     "clerk.agent": "---\nname: clerk\nmodel: openia:gpt-5\n---\nBe kind.\n",
@@ -93,10 +85,6 @@ MISTAKES: dict[str, tuple[Callable[[Path], object], type[Exception], dict[str, o
     "LoadedAgent.run: a provider that cannot be reached": (_run_at_a_closed_port, ModelUnreachableError,
         {"model": "gpt-5", "host": "127.0.0.1:PORT", "reason": "Connection refused", "phase": "request", "tool": None},
         {}),
-    "ScriptedModel.from_file: a folder for a script": (lambda folder: ScriptedModel.from_file(folder / "scripts"),
-        ScriptError, {"step": None}, {"scripts/one.yaml": ""}),
-    "LoadedAgent.run: a model that has played its script, in another run": (_played_twice, ScriptError, {"step": 2},
-        {}),
 }  # fmt: skip
 """Mistakes at functions of Python: the function, the exception, its attributes, and files of the project."""
 
@@ -108,8 +96,6 @@ SLIPS: dict[str, tuple[tuple[str, ...], int, Mapping[str, str]]] = {
     "handrail run: a folder on the way that is nearly right": (("run", "dsk/desk.agent", "Note milk."), 2,
         {"desk/desk.agent": AGENT}),
     "handrail run: a path like no other, and INPUT without quotes": (("run", "other", "refund", "my", "order"), 2, {}),
-    "handrail run: a folder for an agent file": (("run", ".", "Note milk."), 2, {}),
-    "handrail run: a misspelt provider": ((*_RUN, "--model", "openia:gpt-5"), 2, {}),
     "handrail run: a slash for the colon": ((*_RUN, "--model", "openai/gpt-5"), 2, {}),
     "handrail check: a misspelt provider in an agent file": (("check", "desk.agent"), 1,
         {"desk.agent": AGENT.replace("name: desk", "name: desk\nmodel: openia:gpt-5")}),

@@ -23,7 +23,6 @@ from handrail.errors import (
     HandrailError,
     ProjectError,
     RegistryError,
-    ResolutionError,
 )
 from tests.agents.kit import agent, refusal, write
 from tests.wording import Wording
@@ -105,20 +104,6 @@ def test_all_problems_are_told_at_once(tmp_path: Path, wording: Wording) -> None
     assert list(project.agents) == ["desk"]
 
 
-def test_a_project_is_refused_for_what_each_of_its_agents_is_refused_for(tmp_path: Path) -> None:
-    """`Project.load` and `load_agent` refuse the same agents, and take those that name built-in toolsets."""
-    write(tmp_path, {"desk.agent": agent("desk", tools="[nowhere]"), "sound.agent": agent("sound")})
-    with pytest.raises(ResolutionError) as of_agent:
-        load_agent(tmp_path / "desk.agent")
-    with pytest.raises(ResolutionError) as of_project:
-        Project.load(tmp_path)
-    assert str(of_project.value) == str(of_agent.value)
-    write(tmp_path, {"desk.agent": agent("desk", toolsets="[files, planning]")})
-    assert load_agent(tmp_path / "desk.agent").project.agents == Project.load(tmp_path).agents
-    with pytest.raises(ResolutionError, match="'planning'"):
-        Project.load(tmp_path, built_ins=[FILES])
-
-
 def test_agents_of_one_name_are_refused_with_all_their_files(tmp_path: Path, wording: Wording) -> None:
     """The project, each of them, and what calls one of that name; not their neighbours, one of which lacks a tool."""
     write(
@@ -154,17 +139,6 @@ def test_a_project_that_was_mended_can_be_loaded(tmp_path: Path, wording: Wordin
     assert list(Project.load(tmp_path).registry.tools) == ["ping"]
     assert list(Project.load(tmp_path, reload=True).registry.tools) == ["pong"]
     assert list(first.registry.tools) == ["ping"]
-
-
-def test_the_agents_that_there_are_stay_a_few_lines(tmp_path: Path, wording: Wording) -> None:
-    """Of 300 the nearest come first; a name of any length is cut."""
-    write(tmp_path, {f"desk{number}.agent": agent(f"desk{number}") for number in range(300)})
-    project = Project.load(tmp_path)
-    for name in ("dsk200", "x" * 1_000_000):
-        with pytest.raises(AgentError) as caught:
-            project.resolve(name)
-        assert str(caught.value) == wording
-        assert len(str(caught.value).replace(str(tmp_path), "")) < 1_000
 
 
 def test_two_projects_cannot_give_one_name_to_what_they_store(tmp_path: Path, wording: Wording) -> None:

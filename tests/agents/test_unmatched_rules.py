@@ -238,12 +238,11 @@ async def test_all_such_rules_are_told_at_once(tmp_path: Path, wording: Wording)
     error = await refused(project(tmp_path), ruled("deny: [nota, {tool: '*', agent: dsk}]"))
     assert len(error.problems) == 2
     assert all(str(problem) in str(error) for problem in error.problems)
-    error = await refused(project(tmp_path), ApprovalRules(deny=tuple(Rule(f"x{number}") for number in range(500))))
-    assert len(error.problems) == 500
 
 
 @pytest.mark.parametrize("rule", [
-    "note", "write_file", "planning_add_step", "clerk", "{tool: save, arguments: {filePath: x}}",
+    "note", "write_file", "planning_add_step", "clerk", "{tool: read_result, arguments: {call: x}}",
+    "{tool: save, arguments: {filePath: x}}",
     "{tool: '*', arguments: {content: x}}", "{tool: save, agent: desk/clerk}", "{tool: refund, expect: unmatched}",
     "{tool: 'x*', expect: unmatched}", "{tool: note, arguments: {tetx: x}, agent: dsk, expect: unmatched}",
 ])  # fmt: skip

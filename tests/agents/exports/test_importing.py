@@ -220,15 +220,6 @@ def test_two_folders_that_could_be_meant_are_refused(url: str, tmp_path: Path) -
     forget_modules(folders[0])
 
 
-def test_a_class_that_moved_to_another_module_is_not_guessed(url: str, tmp_path: Path) -> None:
-    """Only the same place in another folder is."""
-    folder = tmp_path / "new"
-    import_desk(folder, "from dataclasses import dataclass\n\n@dataclass(frozen=True)\nclass Memo:\n    text: str\n")
-    with store.open(url) as kept, pytest.raises(UnknownTypeError):
-        Session.open(kept, "desk")
-    forget_modules(folder)
-
-
 def ping(text: str) -> str:
     """Answer."""
     return text
@@ -259,15 +250,6 @@ def test_a_name_that_is_taken_is_told_with_both_origins(wording: Wording) -> Non
     assert str(caught.value) == wording
 
 
-@pytest.mark.parametrize("name", ["", " ", "a b", "a/b", "é", "a\n", "a" * 65])
-def test_a_name_that_nobody_can_write_is_refused(name: str, wording: Wording) -> None:
-    """Names of entries are those that an agent file can say and a model can call."""
-    with pytest.raises(RegistryError) as caught:
-        Registry.of([entry(name)])
-    assert str(caught.value) == wording
-    assert caught.value.names == (name,)
-
-
 @pytest.mark.requirement("A-18")
 def test_a_program_registers_what_it_has_at_hand(wording: Wording) -> None:
     """Functions become tools; tools and toolsets stay the objects that they are."""
@@ -279,14 +261,6 @@ def test_a_program_registers_what_it_has_at_hand(wording: Wording) -> None:
     assert registry.toolsets["made"].value == ToolsetFactory(make)
     assert registry.tools["ping"].label == wording
     assert Registry.of_python().entries == ()
-
-
-def test_all_that_a_program_cannot_register_is_told_at_once(wording: Wording) -> None:
-    """Tools and toolsets in one error."""
-    with pytest.raises(DiscoveryError) as caught:
-        Registry.of_python(tools={"pong": ping}, toolsets=7)
-    assert caught.value.offenders == ("pong", "toolsets")
-    assert str(caught.value) == wording
 
 
 REGISTRY = Registry.of_python(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 import pytest
 from pydantic_ai import ApprovalRequired, RunContext
 
-from handrail.agents import Answer, CallEnded, CallStarted, CallWaits, QuestionDecided, RunEnded, RunEvent, RunStarted
+from handrail.agents import CallEnded, CallStarted, CallWaits, RunEnded, RunEvent, RunStarted
 from handrail.errors import ToolValidationError
 from handrail.prompt import Tool as HandrailTool
 from handrail.prompt import ToolContext, ToolResult
@@ -51,26 +50,6 @@ async def test_a_run_tells_of_itself_its_questions_its_calls_and_its_end_in_orde
     assert started == RunStarted(("desk",), "scripted", session.session_id)
     assert isinstance(ended, RunEnded)
     assert ended.output == "Done."
-
-
-async def test_what_is_told_of_a_call_is_what_was_recorded(tmp_path: Path) -> None:
-    """Its validated arguments ahead, its result behind; a refused one ends too, and one without sense never starts."""
-    heard = Heard()
-    loaded = desk(tmp_path, tools=[jot])
-    calls = [Call("jot", '{"text": "x"}'), Call("jot", {"text": "y"}), Call("jot", {}), Call("nope")]
-    person = Person(Answer("no"))
-    came: Mapping[str, Outcome] = {f"c{number}": Outcome.failed() for number in range(1, 5)}
-    await play(loaded, called(*calls, **came), mode="ask", asker=person, listener=heard)
-    started = [event for event in heard.events if isinstance(event, CallStarted)]
-    ended = [event for event in heard.events if isinstance(event, CallEnded)]
-    decided = [event for event in heard.events if isinstance(event, QuestionDecided)]
-    assert [(event.call_id, event.arguments) for event in started] == [("c1", {"text": "x"}), ("c2", {"text": "y"})]
-    assert sorted(event.call_id for event in ended) == ["c1", "c2", "c3", "c4"]
-    (reply,) = {each.reply for each in started} | {each.reply for each in ended} | {each.call.reply for each in decided}
-    assert reply is not None
-    assert not any(event.success or event.replayed for event in ended)
-    assert all(event.content and event.seconds >= 0 for event in ended)
-    assert [event.decision.by for event in decided] == ["person", "person"]
 
 
 @dataclass(frozen=True)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Coroutine, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -27,7 +27,6 @@ from handrail.contrib.tools import Podman
 from handrail.errors import AgentError, PathEscapeError, PromptValidationError
 from handrail.session import Session
 from handrail.testing import Call, Expect, Outcome, Reply
-from handrail.waiting import run_blocking
 from tests.agents.kit import (
     CallLog,
     agent,
@@ -44,7 +43,7 @@ from tests.agents.kit import (
     texts,
     write,
 )
-from tests.agents.toolsets.traced import CONTEXT, named
+from tests.agents.toolsets.traced import named
 from tests.contrib.tools.sandbox.podman_store import IMAGE, containers, podman_command
 from tests.wording import Wording
 
@@ -129,18 +128,6 @@ async def test_two_folders_serve_one_agent_under_prefixes(root: Path, tmp_path: 
     assert (tmp_path / "project/notes/a.md").read_text() == "a"
 
 
-async def test_shell_with_rules_of_its_own(root: Path, tmp_path: Path, wording: Wording) -> None:
-    """In the folder of the project, or one below it; what a failing program has changed is undone."""
-    allow = [("sh", "-c"), ("pwd",)]
-    own = shell_toolset(allow=allow, environment={"NAME": "value"}, timeout=timedelta(seconds=30))
-    toolsets = {"own": own, "work": shell_toolset(root, allow=allow, prefix="work")}
-    agent = desk(tmp_path / "project", toolsets=toolsets)
-    programs = running(["sh", "-c", "echo $NAME > made; cat made"], ["sh", "-c", "rm made; exit 1"])
-    made, failed, place = await answers(agent, *programs, *running(["pwd"], tool="work_shell_run"))
-    assert (made, failed, place) == ("value\n", wording, f"{root}\n")
-    assert (tmp_path / "project/made").exists()
-
-
 @pytest.mark.parametrize("prefix", ["A", "a b", "é", "_a", "a" * 25])
 def test_prefix_that_cannot_begin_a_name_is_refused(prefix: Any, wording: Wording) -> None:
     """Where it is written."""
@@ -156,16 +143,6 @@ def test_pattern_that_leads_out_or_rule_that_is_none_is_refused(wording: Wording
         files_toolset("notes", exclude=["../a"])
     with refusal(PromptValidationError, wording):
         shell_toolset(allow=["ls"])
-
-
-def test_outside_of_a_run_there_is_nothing_to_work_on(wording: Wording) -> None:
-    """A factory is for runs."""
-    for entry in built_ins():
-        if entry.name != "dynamic_agents":
-            with refusal(AgentError, wording):
-                made = cast("ToolsetFactory", entry.value).function(CONTEXT)
-                if isinstance(made, Coroutine):
-                    run_blocking(cast("Coroutine[Any, Any, object]", made))
 
 
 def create(name: str, *, tools: Iterable[str] = (), toolsets: Iterable[str] = (), id: str = "") -> Call:
