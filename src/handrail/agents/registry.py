@@ -229,10 +229,7 @@ def factory_fault(factory: ToolsetFactory) -> str | None:
     function = cast("object", factory.function)
     if isinstance(function, type) or not callable(function):
         return f"{_describe(function)} cannot be a factory; write a function, def make(ctx)"
-    try:
-        fault = calling_fault(function, (RunContext,), {}) or return_fault(function, (AbstractToolset, Section))
-    except Exception:  # noqa: BLE001 - annotations are the program's own expressions, and may raise anything
-        return None
+    fault = calling_fault(function, (RunContext,), {}) or return_fault(function, (AbstractToolset, Section))
     cure = "a factory takes the run context and returns a toolset: write def make(ctx)"
     return fault and f"the factory {factory.qualname} {fault}; {cure}"
 
@@ -289,10 +286,7 @@ def _is_toolset(item: object) -> bool:
 
 
 def _makes_toolset(function: Callable[..., object]) -> bool:
-    try:
-        annotation = returned_type(function)
-    except Exception:  # noqa: BLE001 - as in `factory_fault`
-        return False
+    annotation = returned_type(function)
     kind = get_origin(annotation) or annotation
     return isinstance(kind, type) and issubclass(kind, AbstractToolset | Section)
 

@@ -132,7 +132,9 @@ REFUSED = {
     "A-13 agent": "TOOLS = [Agent('test')]", "A-13 class": "TOOLS = [HandrailTool]", "A-13 none": "TOOLS = [None]",
     "A-13 name": "def f(x: Unknown): ...\nTOOLS = [f]", "A-13 no schema": "def f(x: complex): ...\nTOOLS = [f]",
     "A-13 space": "TOOLS = [Tool(ping, name='a b')]", "A-13 long": "TOOLS = [Tool(ping, name='a' * 65)]",
-    "no id": "TOOLSETS = [FunctionToolset()]", "reserved id": "TOOLSETS = [FunctionToolset(id='<agent>')]", "lambda": "TOOLSETS = [lambda ctx: None]",
+    "A-13 long function": f"def {'f' * 65}(): ...\nTOOLS = [{'f' * 65}]", "A-13 number": "TOOLS = {7: ping}",
+    "no id": "TOOLSETS = [FunctionToolset()]", "reserved id": "TOOLSETS = [FunctionToolset(id='<agent>')]",
+    "lambda": "TOOLSETS = [lambda ctx: None]",
     "partial": "TOOLSETS = [functools.partial(make)]", "class": "TOOLSETS = [toolset_factory(dict)]",
     "endless key": f"TOOLSETS = {{'{'a' * 9000}': 7}}", "takes none": "def f(): ...\nTOOLSETS = [f]",
 }  # fmt: skip

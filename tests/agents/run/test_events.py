@@ -5,12 +5,10 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
-from pydantic_ai import ApprovalRequired, RunContext
 
-from handrail.agents import CallEnded, CallStarted, CallWaits, RunEnded, RunEvent, RunStarted
+from handrail.agents import CallEnded, CallWaits, RunEnded, RunEvent, RunStarted
 from handrail.errors import ToolValidationError
 from handrail.prompt import Tool as HandrailTool
 from handrail.prompt import ToolContext, ToolResult
@@ -131,19 +129,6 @@ async def test_a_listener_that_fails_stops_nothing(
         result = await play(loaded, called(Call("jot", {"text": "x"}), c1=Outcome.ok("jotted x")), listener=broken)
     assert result.output == "Done."
     assert caplog.messages == wording
-
-
-async def test_a_call_that_is_held_back_begins_once(tmp_path: Path) -> None:
-    """Although its arguments are looked at again when it was approved."""
-
-    async def ask(ctx: RunContext[Any], text: str) -> str:
-        if not ctx.tool_call_approved:
-            raise ApprovalRequired
-        return text
-
-    heard = Heard()
-    await play(desk(tmp_path, tools=[ask]), called(Call("ask", {"text": "x"}), c1=Outcome.ok("x")), listener=heard)
-    assert [[type(event) for event in heard.events].count(kind) for kind in (CallStarted, CallEnded)] == [1, 1]
 
 
 BROKEN = """

@@ -163,7 +163,7 @@ async def test_heartbeat_and_ids_of_the_run_reach_the_tools_of_nested_agents(tmp
     tool = Tool[None, None](name="look", description="Look.", handler=look, effect="read")
     loaded = desk(tmp_path, tools=[tool], also=["child"], others={"child.agent": agent("child", tools="[look]")})
     first, last = called(Call("child", GO))
-    await play(loaded, [first, *inside("c1", called(Call("look"))), last], heartbeat=heart, run_context=ids)
+    await play(loaded, [first, *inside("c1", called(Call("look", id="n1"))), last], heartbeat=heart, run_context=ids)
     assert seen == [heart, ids]
 
 

@@ -12,9 +12,10 @@ import pytest
 from pydantic_ai.models.test import TestModel
 from pydantic_ai.toolsets import FunctionToolset
 
+from handrail.adapters.tool_executor import ToolExecutor
 from handrail.agents import LoadedAgent, RunOptions, RunStarted
 from handrail.agents.run.calls import ForeseenCall, foresee_call
-from handrail.errors import AgentError, ToolValidationError
+from handrail.errors import AgentError, PromptEvaluationError, ToolValidationError
 from handrail.prompt import (
     MarkdownSection,
     PolicyDecision,
@@ -22,12 +23,12 @@ from handrail.prompt import (
     ToolResult,
 )
 from handrail.prompt import Tool as HandrailTool
-from handrail.resources import Binding, ResourceRegistry
+from handrail.resources import Binding, ResourceRegistry, Scope
 from handrail.session import Session
 from tests.agents.kit import Heard, agent, desk, refusal
 from tests.agents.run.test_approval import CAREFUL
 from tests.agents.toolsets.traced import named
-from tests.kit import Note, call, events, executor, tool
+from tests.kit import Note, call, events, executor, prompt, tool
 from tests.wording import Wording
 
 pytestmark = pytest.mark.anyio
@@ -156,6 +157,25 @@ def test_all_questions_are_gathered_in_the_order_of_the_policies() -> None:
     assert found is not None
     assert (found.tool.name, found.arguments, found.questions) == ("echo", {"text": "hello"}, ("sure?", "really?"))
     assert first.seen == [("echo", Note("hello"), "call-1")]
+
+
+def test_what_a_policy_opens_is_closed_and_it_may_end_the_run() -> None:
+    """The call itself will have resources of its own."""
+    closed: list[str] = []
+
+    class Handle:
+        def close(self) -> None:
+            closed.append("handle")
+
+    def decide(context: ToolContext) -> PolicyDecision:
+        context.resources.get(Handle)
+        raise PromptEvaluationError("over")
+
+    registry = ResourceRegistry.of(Binding(Handle, lambda _: Handle(), scope=Scope.TOOL_CALL))
+    bound = prompt(tool("echo"), policies=[Rule(decide)]).bind(resources=registry)
+    with pytest.raises(PromptEvaluationError):
+        asyncio.run(foresee_call(call("echo"), "r", ToolExecutor(prompt=bound, session=Session()).environment))
+    assert closed == ["handle"]
 
 
 @pytest.mark.parametrize(

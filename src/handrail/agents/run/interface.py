@@ -90,8 +90,8 @@ class CallEnded:
             tool sets for the model. The record of the call has the whole result.
         seconds: its duration, waiting included.
         replayed: whether the result comes from the ledger.
-        raised_at: file and line of the user's code that raised, such as `tools.py:12`, from the folder of the project;
-            empty if it did not raise, or only a library did. Not for the model.
+        raised_at: file and line in the folder of the project that raised, such as `tools.py:12`; empty without one.
+            Not for the model.
         refused: whether it failed before its handler was started, so that nothing had to be rolled back.
         outcome_unknown: whether its handler was started and failed, and its effect on the world may have happened;
             see `handrail ledger reconcile`.
