@@ -86,7 +86,6 @@ PROJECTS: Mapping[str, Files] = {
     "problems:": {"tools.py": "1 / 0", "other.agent": ""},
     "is not an agent of its project": {**_settings('agents = ["other.agent"]'), "other.agent": DESK},
     "pyproject.toml is not TOML": _settings("model = = 7"),
-    "maximum recursion depth exceeded": _settings(f"model = {'[' * 100_000}"),
     "known fields: agents, python": _settings('modle = "x"'),
     "which matches no file": _settings('python = ["nothing.py"]'),
     "which leaves the project folder": _settings('python = ["../tools.py"]'),

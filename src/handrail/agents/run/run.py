@@ -156,6 +156,7 @@ class AgentRun(CurrentRun):
     @property
     @override
     def agents(self) -> Mapping[str, AgentFile]:
+        """See `CurrentRun.agents`."""
         file = self.agent.file
         dynamic = session_agents(self.session).items()
         # They see the same files, and `.git` or not, as the agent that makes them, whatever the model has written.
@@ -165,18 +166,22 @@ class AgentRun(CurrentRun):
     @synchronous_entry  # for the factories of the program, which call it by themselves
     @override
     def filesystem(self, folder: Path) -> HostFilesystem:
+        """See `CurrentRun.filesystem`."""
         return self.tree.filesystem(folder)
 
     @override
     async def open_filesystem(self, folder: Path) -> HostFilesystem:
+        """See `CurrentRun.open_filesystem`."""
         return await self.tree.open_filesystem(folder)
 
     @override
     def section_toolset(self, section: Section[Any], *, id: str, prefix: str = "") -> HandrailToolset:
+        """See `CurrentRun.section_toolset`."""
         return self.executors.section_toolset(section, id=id, prefix=prefix)
 
     @override
     def tool_toolset(self, tool: Tool[Any, Any], *, id: str) -> HandrailToolset:
+        """See `CurrentRun.tool_toolset`."""
         return self.executors.tool_toolset(tool, id=id)
 
     @contextmanager
@@ -262,6 +267,7 @@ class AgentRun(CurrentRun):
 
     @override
     async def call_agent(self, name: str, input: str, ctx: RunContext[Any]) -> str:
+        """See `CurrentRun.call_agent`."""
         if len(self.path) >= (limit := self.tree.options.max_depth):
             raise AgentDepthError(limit=limit, path=self.path, attempted=name)
         agents = self.agents
