@@ -43,16 +43,12 @@ from tests.wording import Wording
 IMPORTS = """
 from __future__ import annotations
 import functools
-from collections.abc import Awaitable, Coroutine
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from typing import Any
 from pydantic_ai import Agent, RunContext, Tool
 from pydantic_ai.toolsets import AbstractToolset, DynamicToolset, FunctionToolset
-from handrail.agents.registry import AgentReference, FactoryProduct, ToolsetFactory, toolset_factory
+from handrail.agents.registry import AgentReference, toolset_factory
 from handrail.prompt import Section
 from handrail.prompt import Tool as HandrailTool
-if TYPE_CHECKING:
-    from nowhere import Unknown
-T = TypeVar("T")
 def ping(text: str) -> str:
     return text
 async def later(text: str) -> str:

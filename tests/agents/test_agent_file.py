@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,7 @@ from jsonschema import Draft202012Validator
 
 from handrail.agents import AgentFile, agent_file, parse_agent_file, read_agent_file
 from handrail.agents.agent_file import AGENT_FILE_KEYS, NAME_PATTERN
-from handrail.errors import AgentError, AgentFileError, DocumentError
-from tests.agents.kit import refusal
+from handrail.errors import AgentFileError, DocumentError
 from tests.wording import Wording
 
 FULL = """\
@@ -91,17 +89,6 @@ def test_byte_order_marks_and_all_line_breaks_are_read(line_break: str, wording:
     assert str(refused(broken)) == wording
 
 
-def test_what_yaml_11_took_for_booleans_are_names() -> None:
-    """`on` and `yes` are text."""
-    assert parse("name: on\ntools: [yes, no, y]").tools == ("yes", "no", "y")
-
-
-@pytest.mark.parametrize("name", ["a", "a-b_C9", "x" * 64, "'007'", "  desk  "])
-def test_names_of_letters_digits_and_dashes_are_taken(name: str) -> None:
-    """Up to 64 of them."""
-    assert parse(f"name: {name}").name == name.strip(" '")
-
-
 @pytest.mark.requirement("A-04")
 @pytest.mark.parametrize("name", ["a b/../c", "x" * 65, "''", "é", "a.b", r'"a\nb"', "a/b", "\u0661"])
 def test_other_names_are_refused_with_the_pattern(name: str, wording: Wording) -> None:
@@ -134,14 +121,7 @@ def test_settings_of_a_toolset_are_refused(field: str, wording: Wording) -> None
     """The error has the keys, and says that names are all."""
     error = fault(f"{field}: [{{name: a, per_run_step: true}}]")
     assert str(error) == wording
-
-
-@pytest.mark.requirement("A-03")
-def test_per_run_step_is_set_in_python(wording: Wording) -> None:
-    """The error says how."""
-    error = fault("per_run_step: true")
-    assert str(error) == wording
-    assert error.field == "per_run_step"
+    assert fault("per_run_step: true").field == "per_run_step"
 
 
 @pytest.mark.requirement("A-04")
@@ -153,10 +133,11 @@ def test_an_unknown_key_is_told_with_the_nearest_one(wording: Wording) -> None:
 
 
 VALUES = {
-    "key twice": ("model: a\nmodel: b", 4, "model"), "mapping": ("model: {}", 3, "model"),
+    "mapping": ("model: {}", 3, "model"),
     "number": ("description: 0x10", 3, "description"), "boolean": ("model: true", 3, "model"),
     "nothing": ("model:\ntools: []", 3, "model"), "colon": ("description: this: that", 3, None),
     "NUL": ("model: \0", 3, None), "itself": ("tools: &a [*a]", 3, None),
+    "outside": ("exclude: [../x]", 3, "exclude"),
 }  # fmt: skip
 
 
@@ -170,21 +151,6 @@ def test_other_faults_are_told_with_their_line_of_the_file(
     assert (error.file, error.line, error.field) == ("desk.agent", line, field)
 
 
-WHOLE = {
-    "empty": "", "only instructions": "Be kind.\n---\nname: x\n---", "not closed": "---\nname: desk\n",
-    "no name": "---\n\ntools: []\n---\nBe kind.", "name of nothing": "---\nname:\n---\nBe kind.",
-    "list": "---\n- name: x\n---\nBe kind.", "null": "---\nnull\n---\nBe kind.",
-    "no instructions": "---\nname: x\n---\n \n\t", "NUL": "---\nname: x\n---\nBe\nki\0nd",
-    "surrogate": "---\nname: x\n---\n\ud83d",
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("text", WHOLE.values(), ids=WHOLE)
-def test_a_text_that_is_no_agent_file_is_told_what_it_lacks(text: str, wording: Wording) -> None:
-    """Each with an error of its own."""
-    assert str(refused(text)) == wording
-
-
 def test_all_faults_of_a_file_are_told_at_once_in_their_order(wording: Wording) -> None:
     """The message has each, and so has `problems`."""
     error = refused("---\nname: a b\ntoolz: []\ntools: [1, x, x]\nmodel: [a]\nmodel: b\ndescription: 5\n---\n")
@@ -193,29 +159,6 @@ def test_all_faults_of_a_file_are_told_at_once_in_their_order(wording: Wording) 
         (2, 7), (3, 1), (4, 9), (5, 8), (6, 1), (7, 14), (8, 1),
     ]  # fmt: skip
     assert all(isinstance(found, AgentFileError) and str(found) in str(error) for found in error.problems)
-
-
-def test_what_cannot_be_opened_is_told(tmp_path: Path, wording: Wording) -> None:
-    """A missing file, a folder, a pipe, a file without an end, links to nowhere, a path that is none."""
-    (tmp_path / "loop").symlink_to("loop")
-    (tmp_path / "gone").symlink_to("nowhere.agent")
-    (tmp_path / "large").write_bytes(b"-" * 1_000_001)
-    os.mkfifo(tmp_path / "pipe")
-    for name in ("gone", "large", "nowhere.agent", "pipe/x.agent", "", "pipe", "loop"):
-        with refusal(AgentError, wording):
-            read_agent_file(tmp_path / name)
-    with pytest.raises(AgentFileError) as raised:
-        read_agent_file(Path("a\0b.agent"))
-    assert str(raised.value).replace(str(raised.value.__cause__), "REASON") == wording
-    assert "null" in str(raised.value.__cause__)
-
-
-def test_a_file_in_another_encoding_is_refused(tmp_path: Path, wording: Wording) -> None:
-    """With line and column of the first byte that is no UTF-8."""
-    file = tmp_path / "desk.agent"
-    file.write_bytes("---\nname: x\ndescription: é\n---\nBe kind.".encode("latin-1"))
-    with refusal(AgentFileError, wording):
-        read_agent_file(file)
 
 
 HEADS = st.lists(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +15,12 @@ from pydantic_core import to_json
 from handrail import store
 from handrail.adapters.pydantic_ai.conversation import StoredHistory
 from handrail.agents import Answer, RunOptions
-from handrail.errors import AgentError, ScriptError
+from handrail.errors import AgentError
 from handrail.runtime import ToolInvoked
 from handrail.session import Session
 from handrail.session.conversation import ConversationPart
-from handrail.testing import Call, Expect, FakeClock, Outcome, Reply
-from tests.agents.kit import DONE, Line, Person, agent, desk, lines, play, refusal, returns, write_line
+from handrail.testing import FakeClock, Reply
+from tests.agents.kit import Person, agent, desk, play, refusal, returns
 from tests.agents.stored_desks import Asked, Clerk, Reader, Replies, desk_in
 from tests.store.stores import STORES
 from tests.wording import Wording
@@ -43,11 +41,6 @@ def kept(session: Session) -> list[ModelMessage]:
     """All messages that are in a session."""
     parts = session[ConversationPart]
     return [message for part in parts for message in ModelMessagesTypeAdapter.validate_json(to_json(part.messages))]
-
-
-def dumped(messages: Sequence[ModelMessage]) -> list[object]:
-    """What messages say, as JSON has it; PydanticAI completes its own ids and prices of a reply a moment later."""
-    return [message["parts"] for message in ModelMessagesTypeAdapter.dump_python(list(messages), mode="json")]
 
 
 @pytest.mark.parametrize("message", [{}, {"kind": "unheard"}, 1], ids=str)
@@ -77,21 +70,6 @@ def test_messages_that_no_json_can_hold_are_refused(wording: Wording) -> None:
     with refusal(AgentError, wording):
         found.save([ASK, ModelRequest(parts=[ToolReturnPart("note", object(), tool_call_id="a")])])
     assert session[ConversationPart].all() == ()
-
-
-async def test_every_message_is_kept_once(tmp_path: Path) -> None:
-    """Over several runs in one session; its size is linear in what was said."""
-    session = Session()
-    agent = desk(tmp_path, tools=[Tool(echo)])
-    sizes: list[int] = []
-    for turn in range(6):
-        script = [Reply(calls=[Call("echo", {"text": "x"}, id=f"call-{turn}")]), DONE]
-        result = await play(agent, script, session=session)
-        assert dumped(kept(session)) == dumped(result.messages)
-        sizes.append(len(to_json([part.messages for part in session[ConversationPart]])))
-    grown = [after - before for before, after in pairwise(sizes)]
-    assert len(kept(session)) == 4 * 6
-    assert max(grown) - min(grown) < 100
 
 
 async def test_calls_that_have_one_id_are_told_apart(tmp_path: Path) -> None:
@@ -191,34 +169,3 @@ async def test_a_run_waits_and_is_resumed_whatever_ids_its_model_gives(tmp_path:
         assert [call.path for call in agree.asked] == [("desk",), ("desk", "clerk")]
         came = {(event.name, event.success) for event in session[ToolInvoked]}
         assert came == {("pay", True), ("clerk", True), ("fly", False)}
-
-
-def jot(text: str) -> str:
-    """Jot a line down."""
-    write_line(text)
-    return f"jotted {text}"
-
-
-def script(text: str) -> list[Reply]:
-    """Two calls of one reply, by ids of the script and by counted ones, and what is expected of them."""
-    came = Expect(messages={"first": Outcome.ok(f"jotted {text}"), "call-2": Outcome.ok("jotted too")})
-    calls = [Call("jot", {"text": text}, id="first"), Call("jot", {"text": "too"})]
-    return [Reply(calls=calls), Reply(text="Done.", expect=came)]
-
-
-async def test_a_script_is_run_again_on_one_session(tmp_path: Path) -> None:
-    """Its calls are new ones: each run makes them, and expects what came of its own."""
-    loaded, session = desk(tmp_path, tools=[jot]), Session()
-    for text in ("milk", "bread", "milk"):
-        assert (await play(loaded, script(text), session=session)).output == "Done."
-    assert lines(session) == ["milk", "too", "bread", "too", "milk", "too"]
-    assert len({event.call_id for event in session[ToolInvoked]}) == len(session[Line].all())
-
-
-async def test_what_differs_is_told_by_the_ids_of_the_script(tmp_path: Path, wording: Wording) -> None:
-    """Also where the session has taken them."""
-    loaded, session = desk(tmp_path, tools=[jot]), Session()
-    await play(loaded, script("milk"), session=session)
-    wrong = [script("bread")[0], script("milk")[1]]
-    with refusal(ScriptError, wording):
-        await play(loaded, wrong, session=session)

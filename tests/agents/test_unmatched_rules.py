@@ -9,7 +9,7 @@ import pytest
 from pydantic import BaseModel, Field
 from pydantic_ai import RunContext, Tool
 from pydantic_ai.tools import ToolDefinition
-from pydantic_ai.toolsets import AbstractToolset, CombinedToolset, DynamicToolset, FunctionToolset, WrapperToolset
+from pydantic_ai.toolsets import AbstractToolset, CombinedToolset, DynamicToolset, FunctionToolset
 
 from handrail.agents import ApprovalRules, Entry, LoadedAgent, Rule, RunWarned, parse_rules, shared
 from handrail.agents.toolsets.builtin import built_ins
@@ -49,8 +49,6 @@ AGENTS = ("alone", "clerk", "desk")
 
 
 KNOWN = ProjectNames(tools=TOOLS, agents=AGENTS)
-RUNNING = ProjectNames(tools=TOOLS, running=("toolset shop (tools.py)",), agents=AGENTS)
-MAKING = ProjectNames(tools=TOOLS, agents=AGENTS, makes_agents=True)
 
 
 def found(rule: str, known: ProjectNames = KNOWN) -> list[Unmatched]:
@@ -91,16 +89,9 @@ def test_an_exact_name_of_nothing_is_an_error(rule: str, wording: Wording) -> No
     assert (error.file, error.line, error.column) == ("approval.yaml", 2, 5)
 
 
-@pytest.mark.parametrize(
-    "rule, known",
-    [
-        pytest.param("refund", RUNNING, id="tool of a run"),
-        pytest.param("{tool: '*', agent: made}", MAKING, id="agent of a run"),
-    ],
-)
-def test_what_only_a_run_can_tell_is_a_warning(rule: str, known: ProjectNames, wording: Wording) -> None:
+def test_what_only_a_run_can_tell_is_a_warning(wording: Wording) -> None:
     """It says why it is no error."""
-    (one,) = found(rule, known)
+    (one,) = found("refund", ProjectNames(tools=TOOLS, running=("toolset shop (tools.py)",), agents=AGENTS))
     assert not one.certain
     assert str(one) == wording
 
@@ -127,11 +118,6 @@ def names_in(listing: Listing) -> tuple[list[str], bool]:
     return [each.name for each in listing.tools], listing.complete
 
 
-async def unchanged(ctx: RunContext[Any], definitions: list[ToolDefinition]) -> list[ToolDefinition]:
-    """Hand the tools on."""
-    return definitions
-
-
 def make_pings(ctx: RunContext[Any]) -> AbstractToolset[Any]:
     """Make a toolset."""
     return FunctionToolset([ping])
@@ -146,20 +132,13 @@ BOTH = FunctionToolset[Any]([ping, Tool(ping, name="pong")])
 
 @pytest.mark.parametrize("toolset, names, complete", [
     (BOTH, ["ping", "pong"], True), (BOTH.prefixed("my"), ["my_ping", "my_pong"], True),
-    (BOTH.renamed({"peng": "ping"}), ["peng", "pong"], True),
-    (BOTH.filtered(lambda _ctx, _definition: False), ["ping", "pong"], True),
-    (BOTH.prepared(unchanged), ["ping", "pong"], True), (BOTH.approval_required(), ["ping", "pong"], True),
-    (BOTH.with_metadata(effect="read"), ["ping", "pong"], True),
-    (CombinedToolset([BOTH, FunctionToolset([Tool(ping, name="more")])]), ["ping", "pong", "more"], True),
-    (shared(BOTH), ["ping", "pong"], True), (OfTheProgram([ping]), ["ping"], False),
-    (OfTheProgram([ping]).prefixed("my"), ["my_ping"], False), (WrapperToolset(BOTH), ["ping", "pong"], False),
-    (DynamicToolset(make_pings), [], False), (made(make_pings), [], False),
-    (CombinedToolset([BOTH, DynamicToolset(make_pings)]), ["ping", "pong"], False),
+    (shared(BOTH), ["ping", "pong"], True), (OfTheProgram([ping]).prefixed("my"), [], False),
+    (DynamicToolset(make_pings), [], False), (made(make_pings), [], False), (CombinedToolset([BOTH]), [], False),
 ])  # fmt: skip
 def test_the_tools_of_a_toolset_are_known_as_far_as_its_class_is(
     toolset: AbstractToolset[Any], names: list[str], complete: bool
 ) -> None:
-    """Also those that are hidden at present; a class of the program may have others."""
+    """A class of the program may have others."""
     assert names_in(list_tools(toolset)) == (names, complete)
 
 
@@ -182,10 +161,8 @@ def test_a_tool_that_is_prepared_may_have_other_arguments() -> None:
         """Hand it on."""
         return definition
 
-    prepared = FunctionToolset[Any]([ping]).prepared(unchanged)
-    for toolset in (FunctionToolset[Any]([Tool(ping, prepare=prepare)]), prepared):
-        (known,) = list_tools(toolset).tools
-        assert known.arguments() is None
+    (known,) = list_tools(FunctionToolset[Any]([Tool(ping, prepare=prepare)])).tools
+    assert known.arguments() is None
 
 
 class Target(BaseModel):
@@ -261,12 +238,11 @@ async def test_all_such_rules_are_told_at_once(tmp_path: Path, wording: Wording)
     error = await refused(project(tmp_path), ruled("deny: [nota, {tool: '*', agent: dsk}]"))
     assert len(error.problems) == 2
     assert all(str(problem) in str(error) for problem in error.problems)
-    error = await refused(project(tmp_path), ApprovalRules(deny=tuple(Rule(f"x{number}") for number in range(500))))
-    assert len(error.problems) == 500
 
 
 @pytest.mark.parametrize("rule", [
-    "note", "write_file", "planning_add_step", "clerk", "{tool: save, arguments: {filePath: x}}",
+    "note", "write_file", "planning_add_step", "clerk", "{tool: read_result, arguments: {call: x}}",
+    "{tool: save, arguments: {filePath: x}}",
     "{tool: '*', arguments: {content: x}}", "{tool: save, agent: desk/clerk}", "{tool: refund, expect: unmatched}",
     "{tool: 'x*', expect: unmatched}", "{tool: note, arguments: {tetx: x}, agent: dsk, expect: unmatched}",
 ])  # fmt: skip

@@ -56,10 +56,6 @@ def _toolset(made: str, *, above: str = "") -> Files:
     return {"desk.agent": front, "tools.py": module}
 
 
-def _factory(body: str, *, head: str = "def make(ctx):") -> Files:
-    return _toolset("make", above=f"{head}\n    {body}")
-
-
 def _rules(text: str) -> Files:
     return {**_settings('approval = "approval.yaml"'), "approval.yaml": text}
 
@@ -75,13 +71,11 @@ AGENT_FILES: Mapping[str, Files] = {
     "cannot name an agent": {"desk.agent": "---\nname: a b\n---\nBe kind.\n"},
     "known fields: name, description": _front("toolz: [ping]"),
     "stands here twice": _front("model: a\nmodel: b"),
-    "'per_run_step' is set in Python": _front("per_run_step: true"),
     "input should be a valid array": _front("tools: ping"),
     "only names stand here": _front("tools: [7]"),
     "disclose: input should be an object": _front("disclose: [shell]"),
     "which is not in toolsets": _front("disclose: {shell: summary}"),
     "'ping' stands here twice": _front("tools: [ping, ping]"),
-    "text is put in quotes": _front("description: 7"),
     "model: this is blank": _front("model: ' '"),
     "the instructions are missing": {"desk.agent": "---\nname: desk\n---\n"},
 }
@@ -92,7 +86,6 @@ PROJECTS: Mapping[str, Files] = {
     "problems:": {"tools.py": "1 / 0", "other.agent": ""},
     "is not an agent of its project": {**_settings('agents = ["other.agent"]'), "other.agent": DESK},
     "pyproject.toml is not TOML": _settings("model = = 7"),
-    "maximum recursion depth exceeded": _settings(f"model = {'[' * 100_000}"),
     "known fields: agents, python": _settings('modle = "x"'),
     "which matches no file": _settings('python = ["nothing.py"]'),
     "which leaves the project folder": _settings('python = ["../tools.py"]'),
@@ -113,7 +106,6 @@ MODULES: Mapping[str, Files] = {
     },
     "must be a list, tuple or dict": _exports("TOOLS = None"),
     "is in __all__, but not in the module": _exports("__all__ = ['pingg']"),
-    "is in __all__": _exports("__all__ = ['ping', 'ping']"),
     "is there twice as a tool": _exports("TOOLS = [ping, ping]"),
     "is exported as": _exports("TOOLS = {'pong': ping}"),
     "put it in TOOLSETS": _exports("TOOLS = [FunctionToolset()]"),
@@ -128,7 +120,6 @@ MODULES: Mapping[str, Files] = {
     "cannot begin the name of a tool": _exports(
         "from handrail.agents import files_toolset\nTOOLSETS = {'a': files_toolset('a', prefix='A B')}"
     ),
-    "give a path": _exports("from handrail.agents import files_toolset\nTOOLSETS = {'a': files_toolset(7)}"),
 }
 """Modules."""
 
@@ -137,9 +128,7 @@ AGENTS: Mapping[str, Files] = {
     "but that tool does not exist": _front("tools: [pingg]"),
     "A toolset of that name exists": _front("tools: [files]"),
     "A tool of that name exists": _front("toolsets: [ping]"),
-    "a factory returns a toolset": _factory("return 'tools'"),
-    "return an instance": _factory("return FunctionToolset"),
-    "it did not await": _factory("return later()", head="async def later():\n    return None\n\nasync def make(ctx):"),
+    "a factory returns a toolset": _toolset("make", above="def make(ctx):\n    return 'tools'"),
     "cannot be shared": _toolset(
         "shared(DynamicToolset(lambda ctx: None))", above="from handrail.agents import shared"
     ),

@@ -16,7 +16,6 @@ from handrail import prompt as prompts
 from handrail import tool as decorated
 from handrail.adapters.pydantic_ai import HandrailCapability, PydanticAIAdapter
 from handrail.adapters.tool_executor import ToolExecutor
-from handrail.agents import load_agent
 from handrail.filesystem import Filesystem, HostFilesystem
 from handrail.limits import Budget, Deadline
 from handrail.prompt import (
@@ -511,7 +510,6 @@ RUNS = (
     unfit("PydanticAIAdapter.evaluate", "budget", int,
           lambda _: PydanticAIAdapter("test").evaluate(prompt(), session=Session(), budget=wrong(10_000))),
     unfit("HandrailCapability", "executor", Prompt, lambda _: HandrailCapability(wrong(prompt()))),
-    unfit("load_agent", "path", type(None), lambda _: load_agent(wrong(None))),
 )  # fmt: skip
 """Runs."""
 

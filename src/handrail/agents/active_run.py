@@ -6,13 +6,14 @@ it, in a context variable that is set during the run, so that concurrent runs ea
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 from pydantic_ai import RunContext
 from pydantic_ai.toolsets import AbstractToolset
@@ -42,7 +43,7 @@ class ShellConfig:
     timeout: timedelta = timedelta(seconds=60)
 
 
-class CurrentRun(Protocol):
+class CurrentRun(ABC):
     """One run of one agent, as the toolsets made for it see it: an `AgentRun`, or its view for one of its calls.
 
     `path` are the agents that called each other, this one last; `path_filter` is beside the filters of each toolset.
@@ -57,38 +58,39 @@ class CurrentRun(Protocol):
     path_filter: PathFilter
 
     @property
+    @abstractmethod
     def agents(self) -> Mapping[str, AgentFile]:
         """The agents of the project and the dynamic agents of this run, by name."""
-        ...
 
+    @abstractmethod
     def filesystem(self, folder: Path) -> HostFilesystem:
         """The one filesystem over a folder that all runs of this tree share; closed when the outermost run ends.
 
         Raises:
             FilesystemError: the folder cannot be opened, or another process works on it.
         """
-        ...
 
+    @abstractmethod
     async def open_filesystem(self, folder: Path) -> HostFilesystem:
         """`filesystem` for an `async` factory: opening restores the changes of a killed process, which may take long.
 
         Raises:
             FilesystemError: as for `filesystem`.
         """
-        ...
 
+    @abstractmethod
     def section_toolset(self, section: Section[Any], *, id: str, prefix: str = "") -> AbstractToolset[Any]:
         """A section as a toolset of this run: its tools, its guidance and its policies, on the run's session.
 
         `prefix` is what the caller puts before the names of its tools, so that approval rules on paths that name them
         so hold for its files, whatever reaches them; see `handrail.agents.approval.path_rules`.
         """
-        ...
 
+    @abstractmethod
     def tool_toolset(self, tool: Tool[Any, Any], *, id: str) -> AbstractToolset[Any]:
         """One of Handrail's tools as a toolset of this run, without any guidance."""
-        ...
 
+    @abstractmethod
     async def call_agent(self, name: str, input: str, ctx: RunContext[Any]) -> str:
         """Runs another agent on behalf of a call of this run, and returns its answer.
 
@@ -102,7 +104,6 @@ class CurrentRun(Protocol):
             CallPostponed: one of its calls waits for an approval.
             Exception: the error that ends the other agent's run.
         """
-        ...
 
 
 _RUN: ContextVar[tuple[CurrentRun | None, Transaction | None]] = ContextVar("handrail_run", default=(None, None))

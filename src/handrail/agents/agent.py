@@ -13,9 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from pydantic_ai import ModelResponse, RunContext, RunUsage, ToolDefinition, UsageLimits
-from pydantic_ai.messages import InstructionPart
 from pydantic_ai.models.function import FunctionModel
-from pydantic_ai.toolsets import AbstractToolset
 
 from handrail.adapters.loop import read_ahead
 from handrail.adapters.pydantic_ai.conversation import one_at_a_time
@@ -26,12 +24,11 @@ from handrail.agents.approval.rules import ApprovalRules, Rule, read_rules, rule
 from handrail.agents.project import Project, agent_problems, as_one
 from handrail.agents.registry import ResolvedAgent, resolve
 from handrail.agents.run.interface import DEFAULT_OPTIONS, RunOptions, check_resumed
-from handrail.agents.run.run import AgentRun, RunResult, SharedUsage, definition_size
+from handrail.agents.run.run import AgentRun, RunResult, SharedUsage
 from handrail.agents.run.run_group import RunGroup
 from handrail.agents.toolsets.builtin import DynamicAgent
 from handrail.agents.unmatched_rules import Listings, argument_names, check_rules_match, unmatched_rules
 from handrail.errors import AgentError, ProjectError
-from handrail.errors.developer import check_argument
 from handrail.limits import TokenUsage
 from handrail.prompt.disclosure import OpenSections
 from handrail.prompt.idempotency import effect_hints
@@ -103,7 +100,6 @@ class LoadedAgent:
             PromptEvaluationError: the run stopped; `phase` says where. Committed calls stay.
             BaseException: the error of entering a toolset, or of a call that ends the run.
         """
-        check_argument("Agent.run", "options", options, RunOptions, "RunOptions: RunOptions(model=..., session=...)")
         is_value = self.name in self.project.inputs and not isinstance(input, str | None)
         text = canonical_json(dump(input)).decode() if is_value else cast("str | None", input)
         tree = await self._group(options)
@@ -144,7 +140,8 @@ class LoadedAgent:
     async def inspection(self, options: RunOptions = DEFAULT_OPTIONS, *, settles: bool = False) -> Inspection:
         """The tools with the listings of all its toolsets, for the check of approval rules; raises as `inspect`.
 
-        With `settles`, the open calls of its tools are settled.
+        With `settles`, the open calls of its tools are settled, as a run does before its first request; a
+        `DeveloperMistake` if a reconciler or an `apply` is at fault.
         """
         tree = await self._group(options)
         try:
@@ -154,16 +151,6 @@ class LoadedAgent:
             return await inspect_run(run, settles=settles)
         finally:
             await tree.close()
-
-    @asynchronous_entry
-    async def settle_open_async(self, options: RunOptions = DEFAULT_OPTIONS) -> None:
-        """Settles the open calls of `options.session`, as a run does before its first request; no model is asked.
-
-        Raises:
-            DeveloperMistake: a reconciler or an `apply` is at fault.
-            Exception: as for `inspect`.
-        """
-        await self.inspection(options, settles=True)
 
     async def _group(self, options: RunOptions) -> RunGroup:
         # Rules are read from their file, and the decisions of earlier runs from the store.
@@ -197,10 +184,8 @@ def load_agent(path: str | os.PathLike[str]) -> LoadedAgent:
 
     Raises:
         AgentError: the file, the project or the entries that the file names cannot be used; it has every problem.
-        InvalidArgumentError: `path` is not a path.
         Exception: the error of importing a module of the project is chained to a `DiscoveryError`.
     """
-    check_argument("load_agent", "path", path, (str, os.PathLike), "the path of an agent file")
     file = Path(path)
     own = read_agent_file(file)
     folder = file.absolute().parent
@@ -264,14 +249,12 @@ class Inspection(NamedTuple):
     """The tools of an agent, in their order, with those of closed sections.
 
     Attributes:
-        closed_characters: how many characters fewer the first request has than with all toolsets open.
         warnings: its overrides that are not applied, in words.
         unbound: resources of its tools that are not bound, in words; a program may, with the options of its runs.
     """
 
     tools: tuple[ToolReport, ...]
     listings: Listings
-    closed_characters: int = 0
     warnings: tuple[str, ...] = ()
     unbound: tuple[str, ...] = ()
 
@@ -295,28 +278,16 @@ async def inspect_run(run: AgentRun, *, settles: bool = False) -> Inspection:
             if settles:
                 for executor in executors.own_executors():
                     await executor.settle_before_run_async()
-            closed_characters = 0
             if (opening := executors.foreign.environment.rendering.all_open()) is not None:
-                at_start = await _request_size(of_step, ctx) + run.disclosure_size
                 run.session[OpenSections].append(opening)
                 tools = (await of_step.get_tools(ctx)).values()
-                closed_characters = await _request_size(of_step, ctx) - at_start
             reports = tuple(tool_report(run, tool.tool_def) for tool in tools)
             warnings = run.texts.new_warnings(all_seen=True)
-            return Inspection(reports, run.listings(), closed_characters, warnings, tuple(executors.unbound))
+            return Inspection(reports, run.listings(), warnings, tuple(executors.unbound))
 
 
 def _refuse(*_request: object) -> ModelResponse:
     raise AgentError("no model is asked here")
-
-
-async def _request_size(toolset: AbstractToolset[Any], ctx: RunContext[Any]) -> int:
-    instructions = await toolset.get_instructions(ctx)
-    parts = [instructions] if isinstance(instructions, str | InstructionPart) else instructions or ()
-    texts = [part if isinstance(part, str) else part.content for part in parts]
-    definitions = [tool.tool_def for tool in (await toolset.get_tools(ctx)).values()]
-    tools = [definition_size(tool.name, tool.description, tool.parameters_json_schema) for tool in definitions]
-    return sum(map(len, texts)) + sum(tools)
 
 
 def tool_report(run: AgentRun, definition: ToolDefinition) -> ToolReport:

@@ -33,7 +33,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, BeforeValidator
 
@@ -56,13 +56,8 @@ OWN_SUMMARY = "summary"
 """The value below `disclose` that stands for the summary of the toolset itself."""
 
 _FENCE = re.compile(r"---[ \t]*")
-_NO_TEXT = re.compile("[\0\ud800-\udfff]")
 _LINE_BREAK = re.compile(r"\r\n?|\n")
 _STEP = re.compile(r'\.([^.\[\]]+)|\[("(?:[^"\\]|\\.)*"|[0-9]+)\]')
-_LOOKS_LIKE_TEXT = re.compile("string, got an? (?:integer|number|boolean)$")
-_IN_PYTHON: Final = (
-    "'per_run_step' is set in Python, toolset_factory(..., per_run_step=True); an agent file has names only"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +195,10 @@ def parse_agent_file(text: str, *, file: str, path: Path | None = None) -> Agent
         raise AgentFileError("the front matter is not closed; end it with a line ---", file=file, line=1, column=1)
     faults: list[DocumentError] = []
     values = _front_matter("\n".join(lines[1:end]), file, faults)
-    instructions = _instructions(lines, end + 1, file, faults)
+    instructions = "\n".join(lines[end + 1 :]).strip()
+    if not instructions:
+        missing = "the instructions are missing; write them below the front matter"
+        faults.append(AgentFileError(missing, file=file, line=end + 1, column=1))
     if faults:
         raise as_error(faults, AgentFileError, file)
     summaries: Mapping[str, str] = values.pop("disclose", {})
@@ -217,20 +215,6 @@ def as_error(faults: list[DocumentError], kind: type[AgentFileError | ApprovalRu
     error = kind(join_names(faults), file=file)
     error.problems = tuple(faults)
     return error
-
-
-def _instructions(lines: list[str], start: int, file: str, faults: list[DocumentError]) -> str:
-    body = "\n".join(lines[start:])
-    no_text = _NO_TEXT.search(body)
-    if no_text is not None:
-        before = _LINE_BREAK.split(body[: no_text.start()])
-        text = f"the character U+{ord(no_text[0]):04X} is not allowed in instructions; remove it"
-        faults.append(AgentFileError(text, file=file, line=start + len(before), column=len(before[-1]) + 1))
-    instructions = body.strip()
-    if not instructions:
-        text = "the instructions are missing; write them below the front matter"
-        faults.append(AgentFileError(text, file=file, line=start, column=1))
-    return instructions
 
 
 def _front_matter(text: str, file: str, faults: list[DocumentError]) -> dict[str, Any]:
@@ -298,11 +282,8 @@ class YamlFields:
         """Records a fault of a key at a path such as `$.tools[1]`."""
         says_key = message.startswith(("unknown field", "wrong key"))
         node = self._at(path, is_key=says_key)
-        if key == "per_run_step":
-            message = _IN_PYTHON
-        elif not says_key and path != "$" and "missing field" not in message:
-            hint = "; text is put in quotes" if _LOOKS_LIKE_TEXT.search(message) else ""
-            message = f"{path.removeprefix('$.')}: {message}{hint}"
+        if not says_key and path != "$" and "missing field" not in message:
+            message = f"{path.removeprefix('$.')}: {message}"
         self._fault(node, message, key)
 
     def _fault(self, node: YamlNode, message: str, key: str) -> None:

@@ -39,8 +39,6 @@ import importlib
 import importlib.util
 import re
 import sys
-import sysconfig
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -54,7 +52,6 @@ from traceback import walk_tb
 from types import ModuleType
 from typing import cast
 
-import handrail
 from handrail.agents.registry import (
     EXPORT_NAME_PATTERN,
     Entry,
@@ -65,14 +62,12 @@ from handrail.agents.registry import (
     check_exports,
     collect_entries,
     collect_items,
-    error_message,
 )
 from handrail.errors import DiscoveryError
 from handrail.session.persistence.stored_types import PROJECT_PACKAGE, forget_types
 
 _INIT = "__init__.py"
 _LIBRARIES = frozenset({"site-packages", "dist-packages"})
-_OURS = (Path(handrail.__file__).parent, Path(sysconfig.get_path("stdlib")))
 # Of the process, as `sys.modules` is: what an import has added is what was not there before.
 _ONE_AT_A_TIME = RLock()
 
@@ -156,7 +151,7 @@ def _import(folder: Path, package: str, where: str) -> ModuleType:
     except BaseException as error:  # a module may raise `SystemExit`, which must not end the process
         place = error_location(error, folder)
         # Without the path of the module from which something could not be imported.
-        text = error_message(error).replace(f"{package}.", "").replace(f" ({getattr(error, 'path', None)})", "")
+        text = str(error).replace(f"{package}.", "").replace(f" ({getattr(error, 'path', None)})", "")
         raise DiscoveryError(
             f"{where} cannot be imported: {type(error).__name__}: {text}{f' ({place})' if place else ''}", module=where
         ) from error
@@ -303,12 +298,10 @@ def _collect_all(module: ModuleType, origin: Origin, faults: list[ExportFault]) 
         kind = "None" if names is None else f"of type {type(names).__name__}"
         faults.append(ExportFault("__all__", f"is {kind}, but must be a list or tuple of names"))
         return []
-    items = cast("Sequence[object]", names)
-    counts = Counter(name for name in items if isinstance(name, str))
-    faults += [ExportFault(repr(item), "is not a name") for item in items if not isinstance(item, str)]
-    faults += [ExportFault(name, f"is in __all__ {count} times") for name, count in counts.items() if count > 1]
-    faults += [ExportFault(name, "is in __all__, but not in the module") for name in counts if name not in vars(module)]
-    pairs = [(name, vars(module)[name]) for name in counts if name in vars(module) and name not in _LISTS]
+    items = [str(name) for name in cast("Sequence[object]", names)]
+    there = vars(module)
+    faults += [ExportFault(name, "is in __all__, but not in the module") for name in items if name not in there]
+    pairs = [(name, there[name]) for name in items if name in there and name not in _LISTS]
     return collect_items("tool", pairs, origin, faults)
 
 
@@ -346,9 +339,8 @@ def _load(point: EntryPoint, kind: Kind) -> Entry:
         raise
     # A module may call `sys.exit` at its import, which must not end the process.
     except BaseException as error:
-        text = error_message(error)
         raise DiscoveryError(
-            f"the {kind} {point.name} cannot be loaded from {origin}, {point.value}: {type(error).__name__}: {text}",
+            f"the {kind} {point.name} cannot be loaded from {origin}, {point.value}: {type(error).__name__}: {error}",
             module=origin.where,
             offenders=(point.name,),
         ) from error
@@ -359,23 +351,11 @@ def _load(point: EntryPoint, kind: Kind) -> Entry:
 
 
 def error_location(error: BaseException, folder: Path) -> str:
-    """The line of the user's own code that raised an error: `tools.py:12`; empty if its traceback has libraries alone.
-
-    It is the innermost line in the resolved `folder` of the project; without one, the innermost line that belongs to no
-    library.
-    """
-    lines = ((frame.f_code.co_filename, line) for frame, line in walk_tb(error.__traceback__))
-    own = [(Path(file), line) for file, line in lines if _is_own(file)]
-    inside = [(path.relative_to(folder), line) for path, line in own if path.is_relative_to(folder)]
-    if not own:
-        return ""
-    # The innermost line in the project is the one that its author can change.
-    path, line = (inside or own)[-1]
-    return f"{path.as_posix()}:{line}"
-
-
-@cache
-def _is_own(file: str) -> bool:
-    path = Path(file)
-    in_library = any(path.is_relative_to(ours) for ours in _OURS) or not _LIBRARIES.isdisjoint(path.parts)
-    return path.is_absolute() and not in_library
+    """The innermost line in the resolved folder of a project that raised an error: `tools.py:12`; empty without one."""
+    lines = [(Path(frame.f_code.co_filename), line) for frame, line in walk_tb(error.__traceback__)]
+    inside = [
+        f"{path.relative_to(folder).as_posix()}:{line}"
+        for path, line in lines
+        if path.is_relative_to(folder) and _LIBRARIES.isdisjoint(path.parts)  # an environment may lie in the folder
+    ]
+    return inside[-1] if inside else ""

@@ -22,7 +22,6 @@ Every path lies in the project folder. A pattern that is written there must matc
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import tomllib
@@ -54,10 +53,9 @@ from handrail.errors import (
     ResolutionError,
     SchemaError,
 )
-from handrail.errors.developer import check_argument
 from handrail.serde import codec, parse
 from handrail.serde.document import read_document
-from handrail.serde.formatting import enumerated, nearest, nearest_path, shorten
+from handrail.serde.formatting import enumerated, nearest, shorten
 
 READY_RULES: Mapping[str, tuple[ShellRule, ...]] = {
     "reading": READING,
@@ -72,7 +70,6 @@ FILE = "pyproject.toml"
 
 _MOST_SECONDS = 86_400
 _LONGEST_VALUE = 100
-_LONGEST_PATH = 1000  # of a path that is written there
 _TABLE = f"{FILE}: [tool.handrail]"
 _NO_MODULES = {"__init__.py", "__main__.py"}  # they belong to their folder's package, and export nothing of their own
 _LONGEST_NAME = 200
@@ -145,7 +142,6 @@ class Project:
         Raises:
             HandrailError: the one problem that there is; of several a `ProjectError`, whose `problems` has each.
         """
-        check_argument("Project.load", "folder", folder, (str, PathLike), "the path of a folder")
         if reload:
             # Before the survey, which executes only modules that are not imported.
             forget_modules(Path(folder))
@@ -338,8 +334,8 @@ def read_config(folder: Path) -> tuple[ProjectConfig, tuple[ProjectError, ...]]:
             values[key] = _READERS[key](folder, plain)
         except ParseError as error:
             faults += [f"{path.removeprefix('$.').replace('$', key)}: {message}" for path, message in error.faults]
-        except _Faults as error:
-            faults += [f"{key} {fault}" for fault in error.args]
+        except ValueError as error:
+            faults.append(f"{key} {error}")
     return ProjectConfig(**values), tuple(ProjectError(f"{_TABLE}: {fault}") for fault in faults)
 
 
@@ -352,62 +348,41 @@ def matching_files(folder: Path, patterns: Sequence[str]) -> tuple[Path, ...]:
     return tuple(dict.fromkeys(files))
 
 
-class _Faults(Exception):  # its arguments are the faults of the value of a key
-    pass
-
-
 def _read_text(_folder: Path, text: str) -> str:
-    if not text.strip() or not text.isprintable():
-        raise _Faults(f"is {_quote(text)}, which says nothing; write a text, or leave the key out")
+    if not text.strip():
+        raise ValueError(f"is {_quote(text)}, which says nothing; write a text, or leave the key out")
     return text
 
 
 def _read_patterns(folder: Path, patterns: tuple[str, ...]) -> tuple[str, ...]:
-    faults = [f"has {_quote(pattern)}, {fault}" for pattern in patterns for fault in _pattern_faults(folder, pattern)]
-    if faults:
-        raise _Faults(*faults)
+    for pattern in patterns:
+        _check_inside(pattern)
+        try:
+            files = matching_files(folder, (pattern,))
+        except (ValueError, IndexError, OSError, RecursionError) as error:  # of `pathlib`, for blank and long ones
+            raise ValueError(f"has {_quote(pattern)}, which is not a pattern") from error
+        if not files:
+            raise ValueError(f"has {_quote(pattern)}, which matches no file")
     return patterns
 
 
-def _pattern_faults(folder: Path, pattern: str) -> Iterator[str]:
-    # Neither `.` and what is blank, nor what is longer than paths may be.
-    if not (pattern.isprintable() and PurePosixPath(pattern.strip()).parts and len(pattern) <= _LONGEST_PATH):
-        yield "which is not a pattern"
-    elif _leaves_folder(pattern):
-        yield "which leaves the project folder; a pattern is a path from there"
-    else:
-        try:
-            if not matching_files(folder, (pattern,)):
-                yield "which matches no file"
-        except (ValueError, OSError) as error:
-            yield f"which is not a pattern: {error}"
-
-
 def _read_file(folder: Path, name: str) -> Path:
-    _read_text(folder, name)
-    if _leaves_folder(name):
-        raise _Faults(f"is {_quote(name)}, which leaves the project folder; it is a path from there")
-    if len(name) > _LONGEST_PATH or not os.path.isfile(folder / name):  # noqa: PTH113 - a name may be too long to ask for
-        near = None if len(name) > _LONGEST_PATH else nearest_path(folder / name, suffix=".yaml")
-        hint = "" if near is None else f". Did you mean {near.relative_to(folder).as_posix()!r}?"
-        raise _Faults(f"is {_quote(name)}, but the file does not exist{hint}")
+    _check_inside(name)
+    if not os.path.isfile(folder / name):  # noqa: PTH113 - a name may be too long to ask for
+        raise ValueError(f"is {_quote(name)}, but the file does not exist")
     return Path(name)
 
 
 def _read_shell(folder: Path, table: ShellTable) -> ShellConfig:
-    rules: list[ShellRule] = []
-    faults: list[str] = []
-    for number, item in enumerate(table.allow):
-        try:
-            rules += _rules(item)
-        except ValueError as error:  # of which a `PromptValidationError` is one
-            faults.append(f"allow[{number}] {error}")
-    unreadable = [item for item in table.path if not item or not item.isprintable() or os.pathsep in item]
-    faults += [f"path has {_quote(item)}, which is not the path of one folder" for item in unreadable]
-    if faults:
-        raise _Faults(*faults)
+    try:
+        rules = tuple(rule for item in table.allow for rule in _rules(item))
+    except ValueError as error:  # of which a `PromptValidationError` is one
+        raise ValueError(f"allow: {error}") from error
+    for item in table.path:
+        if not item or os.pathsep in item:
+            raise ValueError(f"path has {_quote(item)}, which is not the path of one folder")
     path = tuple(os.fspath(folder.absolute() / item) for item in table.path)
-    return ShellConfig(allow=tuple(rules), path=path, timeout=timedelta(seconds=table.timeout))
+    return ShellConfig(allow=rules, path=path, timeout=timedelta(seconds=table.timeout))
 
 
 def _rules(item: str | tuple[str, ...] | dict[str, Any]) -> tuple[ShellRule, ...]:
@@ -416,11 +391,8 @@ def _rules(item: str | tuple[str, ...] | dict[str, Any]) -> tuple[ShellRule, ...
     if isinstance(item, dict):
         return (parse(ShellRule, item),)
     if item not in READY_RULES:
-        tokens = shorten(json.dumps(item.split()), _LONGEST_VALUE)
-        raise ValueError(
-            f"is {_quote(item)}, and the ready rules are {', '.join(READY_RULES)}. Write the tokens of a command "
-            f"as a list: {tokens}"
-        )
+        ready = ", ".join(READY_RULES)
+        raise ValueError(f"{_quote(item)} is not one of the ready rules {ready}; a command is a list of its tokens")
     return READY_RULES[item]
 
 
@@ -434,9 +406,10 @@ _READERS: Mapping[str, Callable[[Path, Any], object]] = {
 }
 
 
-def _leaves_folder(path: str) -> bool:
+def _check_inside(path: str) -> None:
     # In the notation of either system, because a project is shared between them: `C:\\x` is an ordinary name on POSIX.
-    return PurePosixPath(path).is_absolute() or bool(PureWindowsPath(path).anchor) or ".." in re.split(r"[/\\]", path)
+    if PurePosixPath(path).is_absolute() or PureWindowsPath(path).anchor or ".." in re.split(r"[/\\]", path):
+        raise ValueError(f"has {_quote(path)}, which leaves the project folder; a path is from there")
 
 
 def _quote(text: str) -> str:

@@ -138,7 +138,7 @@ class Entry:
     origin: Origin
 
     def __post_init__(self) -> None:
-        if not isinstance(cast("object", self.name), str) or EXPORT_NAME_PATTERN.fullmatch(self.name) is None:
+        if EXPORT_NAME_PATTERN.fullmatch(self.name) is None:
             name = shorten(repr(self.name), _LONGEST_NAME)
             raise RegistryError(
                 f"{self.kind} {name} ({self.origin}): a name is 1 to 64 letters, digits, '_' and '-'",
@@ -201,11 +201,8 @@ def collect_items(
     for place, (key, item) in enumerate(items, start=1):
         try:
             entry = _entry(kind, key, item, origin)
-        # A broken item does not hide the others: its fault is reported with theirs.
-        except Exception as error:  # noqa: BLE001 - a program's object, say a lazy proxy, may raise when looked at
-            fault = f"cannot be looked at ({type(error).__name__}: {error_message(error).partition(chr(10))[0]})"
-            text = str(error) if isinstance(error, _Refused | RegistryError) else fault
-            faults.append(ExportFault(shorten(key or _name_for_messages(item, place), _LONGEST_NAME), text))
+        except (_Refused, RegistryError) as error:
+            faults.append(ExportFault(shorten(key or _name_for_messages(item, place), _LONGEST_NAME), str(error)))
             continue
         if entry.name in entries:
             faults.append(ExportFault(entry.name, f"is there twice as a {kind}; give one of them another name"))
@@ -232,10 +229,7 @@ def factory_fault(factory: ToolsetFactory) -> str | None:
     function = cast("object", factory.function)
     if isinstance(function, type) or not callable(function):
         return f"{_describe(function)} cannot be a factory; write a function, def make(ctx)"
-    try:
-        fault = calling_fault(function, (RunContext,), {}) or return_fault(function, (AbstractToolset, Section))
-    except Exception:  # noqa: BLE001 - annotations are the program's own expressions, and may raise anything
-        return None
+    fault = calling_fault(function, (RunContext,), {}) or return_fault(function, (AbstractToolset, Section))
     cure = "a factory takes the run context and returns a toolset: write def make(ctx)"
     return fault and f"the factory {factory.qualname} {fault}; {cure}"
 
@@ -292,10 +286,7 @@ def _is_toolset(item: object) -> bool:
 
 
 def _makes_toolset(function: Callable[..., object]) -> bool:
-    try:
-        annotation = returned_type(function)
-    except Exception:  # noqa: BLE001 - as in `factory_fault`
-        return False
+    annotation = returned_type(function)
     kind = get_origin(annotation) or annotation
     return isinstance(kind, type) and issubclass(kind, AbstractToolset | Section)
 
@@ -315,10 +306,7 @@ def _toolset_name(toolset: ToolsetDef) -> str:
 
 
 def _name_for_messages(item: object, place: int) -> str:
-    try:
-        name = getattr(item, "__name__", None) or getattr(item, "name", None) or getattr(item, "id", None)
-    except Exception:  # noqa: BLE001 - as where it is looked at
-        name = None
+    name = getattr(item, "__name__", None) or getattr(item, "name", None) or getattr(item, "id", None)
     return name if isinstance(name, str) and name.strip() else f"item {place}"
 
 
@@ -326,14 +314,6 @@ def _describe(item: object) -> str:
     if item is None:
         return "None"
     return f"the class {item.__name__}" if isinstance(item, type) else f"of type {type(item).__name__}"
-
-
-def error_message(error: BaseException) -> str:
-    """The message of an error; `__str__` of its class may fail."""
-    try:
-        return str(error).strip() or "no message"
-    except Exception as fault:  # noqa: BLE001 - a program's class may raise anything here
-        return f"its message cannot be had, because __str__ raises {type(fault).__name__}"
 
 
 class PackageExport(NamedTuple):

@@ -3,7 +3,7 @@
 | a rule has | and | it is |
 |---|---|---|
 | the exact name of a tool or an agent | the project has none of that name | an error |
-| the same | a toolset, or an agent that makes agents, may turn out to have it while it runs | a warning |
+| the exact name of a tool | a toolset may turn out to have it while it runs | a warning |
 | the name of an argument | no tool that the rule fits declares an argument of that name | an error |
 | `expect: unmatched`, or a glob that fits nothing | | nothing |
 
@@ -14,9 +14,9 @@ The tools of a toolset, as far as they can be listed without asking it:
 
 | the toolset | its tools |
 |---|---|
-| of Handrail's, of functions, of an agent; several of them; one with a prefix, other names, a filter | all of them |
+| of Handrail's, of functions, of an agent; one of these with a prefix | all of them |
 | made by a factory | those of the product; before that those that the factory declares |
-| anything else: an MCP server, a dynamic toolset, a class of the program | those that it lists while it runs |
+| anything else: an MCP server, a combined, filtered or dynamic toolset | those that it lists while it runs |
 """
 
 from __future__ import annotations
@@ -29,19 +29,7 @@ from typing import Any, Final, NamedTuple
 
 from pydantic_ai import Tool as PydanticTool
 from pydantic_ai import ToolDefinition
-from pydantic_ai.toolsets import (
-    AbstractToolset,
-    ApprovalRequiredToolset,
-    CombinedToolset,
-    FilteredToolset,
-    FunctionToolset,
-    IncludeReturnSchemasToolset,
-    PrefixedToolset,
-    PreparedToolset,
-    RenamedToolset,
-    SetMetadataToolset,
-    WrapperToolset,
-)
+from pydantic_ai.toolsets import AbstractToolset, FunctionToolset, PrefixedToolset
 
 from handrail.adapters.pydantic_ai import HandrailToolset
 from handrail.agents.agent_file import AgentFile, as_error
@@ -50,7 +38,6 @@ from handrail.agents.approval.matching import matches_name
 from handrail.agents.approval.rules import VERDICTS, ApprovalRules, Rule
 from handrail.agents.project import Project
 from handrail.agents.registry import AgentReference, Entry, ToolDef, ToolsetFactory
-from handrail.agents.toolsets.builtin import DYNAMIC_AGENTS
 from handrail.agents.toolsets.labelled_toolset import AgentToolset, DisclosedToolset, input_schema
 from handrail.agents.toolsets.lifetimes import FactoryToolset, SharedToolset
 from handrail.errors import ApprovalRulesError, DiscoveryError, DocumentError
@@ -73,14 +60,6 @@ _LONGEST_RULE: Final = 200
 _MOST_LISTED: Final = 200
 _CURE: Final = " Fix the name, or add expect: unmatched to the rule."
 _SCALARS: Final = frozenset({"string", "integer", "number", "boolean"})
-_SAME_TOOLS: Final = (
-    ApprovalRequiredToolset,
-    DisclosedToolset,
-    FilteredToolset,
-    IncludeReturnSchemasToolset,
-    SetMetadataToolset,
-    SharedToolset,
-)
 
 
 class ToolSummary(NamedTuple):
@@ -141,21 +120,18 @@ class Unmatched:
 class ProjectNames(NamedTuple):
     """The tools and agents of a project that rules may name, whether or not an agent has them.
 
-    `running` are the toolsets of its agents whose tools are listed only while they run, in words. `makes_agents` is
-    true if an agent can make others, whose names are known only then.
+    `running` are the toolsets of its agents whose tools are listed only while they run, in words.
     """
 
     tools: tuple[ToolSummary, ...]
     agents: tuple[str, ...]
     running: tuple[str, ...] = ()
-    makes_agents: bool = False
 
     def faults(self, rule: Rule) -> Iterator[tuple[str, bool]]:
         """The faults of a rule, each with whether it is certain."""
         for part in dict.fromkeys(part for part in (rule.agent or "").split("/") if _is_exact(part)):
             if part not in self.agents:
-                doubt = " The agents that an agent makes are known only while it runs."
-                yield _missing("agent", part, self.agents, doubt if self.makes_agents else "")
+                yield _missing("agent", part, self.agents, "")
         tools = sorted({tool.name for tool in self.tools})
         if _is_exact(rule.tool) and rule.tool not in tools:
             running = enumerated(self.running, limit=_MOST_LISTED)
@@ -237,7 +213,6 @@ def project_names(project: Project, agent: AgentFile, listings: Listings) -> Pro
         ),
         agents=tuple(sorted(files)),
         running=tuple(running),
-        makes_agents=any(_entry(registry.toolsets, name) is DYNAMIC_AGENTS for name in in_use),
     )
 
 
@@ -265,60 +240,40 @@ def list_entry(entry: Entry) -> Listing:
 def list_tools(toolset: AbstractToolset[Any] | Section[Any]) -> Listing:
     """The tools of a toolset, or of a section and those below it, whether or not they are shown at present."""
     if isinstance(toolset, Section):
-        return _join([Listing(tuple(map(_summarize, toolset.tools))), *map(list_tools, toolset.children)])
+        below = (tool for child in toolset.children for tool in list_tools(child).tools)
+        return Listing((*map(_summarize, toolset.tools), *below))
     if isinstance(toolset, HandrailToolset):
-        return _join(list_tools(root.section) for root in toolset.executor.environment.prompt.template.tree)
+        template = toolset.executor.environment.prompt.template
+        return Listing(tuple(_summarize(tool) for tool, _ in template.placed_tools()))
+    if isinstance(toolset, AgentToolset):
+        return Listing((_summarize_definition(toolset.definition),))
     if isinstance(toolset, FactoryToolset):
         if not toolset.has_made:
             return _list_factory(toolset.factory)
+        listing = list_tools(toolset.wrapped)
         # A factory for each step may make other tools at the next one.
-        return _as_complete(list_tools(toolset.wrapped), not toolset.factory.per_run_step)
-    if isinstance(toolset, AgentToolset):
-        return Listing((_summarize_definition(toolset.definition),))
+        return listing._replace(complete=listing.complete and not toolset.factory.per_run_step)
     return _list_pydantic(toolset)
 
 
 def _list_pydantic(toolset: AbstractToolset[Any]) -> Listing:
+    if isinstance(toolset, DisclosedToolset | SharedToolset):
+        return list_tools(toolset.wrapped)
     # By the exact type: a subclass may override `get_tools`, and list others.
-    kind = type(toolset)
-    if isinstance(toolset, FunctionToolset):
-        tools = tuple(_summarize(tool)._replace(name=name) for name, tool in toolset.tools.items())
-        return Listing(tools, kind is FunctionToolset)
-    if isinstance(toolset, CombinedToolset):
-        return _as_complete(_join(map(list_tools, toolset.toolsets)), kind is CombinedToolset)
-    return _list_wrapper(toolset) if isinstance(toolset, WrapperToolset) else Listing(complete=False)
-
-
-def _list_wrapper(toolset: WrapperToolset[Any]) -> Listing:
-    inner, kind = list_tools(toolset.wrapped), type(toolset)
-    if isinstance(toolset, PrefixedToolset):
-        names = {tool.name: f"{toolset.prefix}_{tool.name}" for tool in inner.tools}
-        return _as_complete(_rename(inner, names), kind is PrefixedToolset)
-    if isinstance(toolset, RenamedToolset):
-        names = {old: new for new, old in toolset.name_map.items()}  # the map has new names as keys
-        return _as_complete(_rename(inner, names), kind is RenamedToolset)
-    if kind is PreparedToolset:  # its function may give a tool other arguments
-        return inner._replace(tools=tuple(ToolSummary(tool.name) for tool in inner.tools))
-    return _as_complete(inner, kind in _SAME_TOOLS)
+    if isinstance(toolset, PrefixedToolset) and type(toolset) is PrefixedToolset:
+        listing = list_tools(toolset.wrapped)
+        names = (f"{toolset.prefix}_{tool.name}" for tool in listing.tools)
+        tools = (tool._replace(name=name) for tool, name in zip(listing.tools, names, strict=True))
+        return listing._replace(tools=tuple(tools))
+    if isinstance(toolset, FunctionToolset) and type(toolset) is FunctionToolset:
+        return Listing(tuple(_summarize(tool)._replace(name=name) for name, tool in toolset.tools.items()))
+    return Listing(complete=False)
 
 
 def _list_factory(factory: ToolsetFactory) -> Listing:
     if factory.known_tools is None:
         return Listing(complete=False)
     return Listing(tuple(_summarize(tool)._replace(name=name) for name, tool in factory.known_tools().items()))
-
-
-def _join(listings: Iterable[Listing]) -> Listing:
-    parts = list(listings)
-    return Listing(tuple(tool for part in parts for tool in part.tools), all(part.complete for part in parts))
-
-
-def _as_complete(listing: Listing, complete: bool) -> Listing:  # noqa: FBT001 - the field
-    return listing if complete else listing._replace(complete=False)
-
-
-def _rename(listing: Listing, names: Mapping[str, str]) -> Listing:
-    return listing._replace(tools=tuple(tool._replace(name=names.get(tool.name, tool.name)) for tool in listing.tools))
 
 
 def _summarize(tool: ToolDef) -> ToolSummary:

@@ -446,7 +446,7 @@ def _make_settler(name: str) -> Callable[[Session], object]:
         with imports_unsearched():
             from handrail.agents import RunOptions, load_agent  # noqa: PLC0415 - needs the extra, which is there
         agent = load_agent(name)
-        return lambda session: run_on_new_loop(agent.settle_open_async(RunOptions(session=session)))
+        return lambda session: run_on_new_loop(agent.inspection(RunOptions(session=session), settles=True))
     sys.path.insert(0, str(Path.cwd()))
     expected = (
         f"--ask {name}: name an agent file, or MODULE:FUNCTION, which takes a Session and returns its ToolExecutor"

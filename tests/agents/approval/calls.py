@@ -69,5 +69,5 @@ class Heard:
 
     events: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
 
-    def __call__(self, call: GatedCall, decision: Decision | None) -> None:
+    async def __call__(self, call: GatedCall, decision: Decision | None) -> None:
         self.events.append((call.call_id, "asked" if decision is None else f"{decision.verdict} by {decision.by}"))

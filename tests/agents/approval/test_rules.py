@@ -113,14 +113,8 @@ def test_a_rule_is_told_as_a_file_has_it(rule: Rule, text: str) -> None:
 
 
 NO_RULE: dict[str, tuple[Any, dict[str, Any]]] = {
-    "tool number": (Rule, {"tool": 3}), "tool blank": (Rule, {"tool": " "}),
-    "agent list": (Rule, {"tool": "x", "agent": ["a"]}), "arguments list": (Rule, {"tool": "x", "arguments": ["path"]}),
-    "glob list": (Rule, {"tool": "x", "arguments": {"path": ["a"]}}),
-    "reads everything text": (Rule, {"tool": "x", "reads_everything": "yes"}),
-    "reads everything in ask": (ApprovalRules, {"ask": (Rule("x", reads_everything=True),)}),
+    "tool blank": (Rule, {"tool": " "}), "arguments list": (Rule, {"tool": "x", "arguments": ["path"]}),
     "commit on text": (Rule, {"tool": "x", "commit_on": "1"}),
-    "commit on in deny": (ApprovalRules, {"deny": (Rule("x", commit_on=(1,)),)}),
-    "allow name": (ApprovalRules, {"allow": ("x",)}), "ask text": (ApprovalRules, {"ask": "x"}),
     "defaults list": (ApprovalRules, {"defaults": ["read"]}),
     "effect unknown": (ApprovalRules, {"defaults": {"reed": "ask"}}),
     "default unknown": (ApprovalRules, {"defaults": {"read": "alow"}}),
@@ -239,12 +233,6 @@ def test_a_file_that_says_nothing_holds_no_rules(text: str) -> None:
     assert parsed(text) == ApprovalRules()
 
 
-def test_a_verdict_names_the_rule_with_file_and_line(wording: Wording) -> None:
-    """So that it is found; the model reads no folder."""
-    rules = parse_rules("ask: []\ndeny:\n- write_*\n", file="/srv/desk/approval.yaml")
-    assert judge_call(gated(), rules, "ask").reason == wording
-
-
 def test_arguments_that_are_no_text_are_what_json_writes() -> None:
     """`True`, `1.0` and `0x10` are the numbers and truths that an argument may be; quotes make them text."""
     rules = parsed('deny:\n- {tool: x, arguments: {a: True, b: 1.0, c: 0x10, d: null, e: "True", f: "", "g[0].h": y}}')
@@ -270,7 +258,8 @@ FAULTS = {
     "infinite": "allow: [{tool: x, arguments: {a: .inf}}]", "unknown expect": "allow: [{tool: x, expect: nothing}]",
     "reads everything in deny": "deny: [{tool: x, reads_everything: true}]",
     "reads everything text": "allow: [{tool: x, reads_everything: 'yes'}]",
-    "commit on in ask": "ask: [{tool: x, commit_on: [0, 1]}]", "commit on large": "allow: [{tool: x, commit_on: 256}]",
+    "commit on in ask": "ask: [{tool: x, commit_on: [0, 1]}]",
+    "commit on large": "allow: [{tool: x, commit_on: [256]}]",
     "expect nothing": "allow: [{tool: x, expect: }]", "star": "deny:\n- *\n", "documents": "---\n---\n",
 }  # fmt: skip
 

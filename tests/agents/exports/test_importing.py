@@ -156,16 +156,6 @@ def test_a_module_and_a_package_of_one_name_are_told_apart_or_refused(tmp_path: 
     assert problem == wording
 
 
-@pytest.mark.parametrize("raised", [pytest.param("Mute", id="mute"), pytest.param("BaseException('odd')", id="base")])
-def test_whatever_a_module_raises_is_told_and_hides_no_other_problem(
-    tmp_path: Path, raised: str, wording: Wording
-) -> None:
-    """Also what is no `Exception`, and what cannot say its message."""
-    source = f"class Mute(Exception):\n    def __str__(self):\n        raise ValueError\n\nraise {raised}"
-    write(tmp_path, {"a.py": source, "b.py": "1 / 0"})
-    assert problems(tmp_path, "a.py", "b.py") == wording
-
-
 TOOLS = """
 from dataclasses import dataclass
 @dataclass(frozen=True)
@@ -230,15 +220,6 @@ def test_two_folders_that_could_be_meant_are_refused(url: str, tmp_path: Path) -
     forget_modules(folders[0])
 
 
-def test_a_class_that_moved_to_another_module_is_not_guessed(url: str, tmp_path: Path) -> None:
-    """Only the same place in another folder is."""
-    folder = tmp_path / "new"
-    import_desk(folder, "from dataclasses import dataclass\n\n@dataclass(frozen=True)\nclass Memo:\n    text: str\n")
-    with store.open(url) as kept, pytest.raises(UnknownTypeError):
-        Session.open(kept, "desk")
-    forget_modules(folder)
-
-
 def ping(text: str) -> str:
     """Answer."""
     return text
@@ -269,15 +250,6 @@ def test_a_name_that_is_taken_is_told_with_both_origins(wording: Wording) -> Non
     assert str(caught.value) == wording
 
 
-@pytest.mark.parametrize("name", ["", " ", "a b", "a/b", "é", "a\n", "a" * 65])
-def test_a_name_that_nobody_can_write_is_refused(name: str, wording: Wording) -> None:
-    """Names of entries are those that an agent file can say and a model can call."""
-    with pytest.raises(RegistryError) as caught:
-        Registry.of([entry(name)])
-    assert str(caught.value) == wording
-    assert caught.value.names == (name,)
-
-
 @pytest.mark.requirement("A-18")
 def test_a_program_registers_what_it_has_at_hand(wording: Wording) -> None:
     """Functions become tools; tools and toolsets stay the objects that they are."""
@@ -289,14 +261,6 @@ def test_a_program_registers_what_it_has_at_hand(wording: Wording) -> None:
     assert registry.toolsets["made"].value == ToolsetFactory(make)
     assert registry.tools["ping"].label == wording
     assert Registry.of_python().entries == ()
-
-
-def test_all_that_a_program_cannot_register_is_told_at_once(wording: Wording) -> None:
-    """Tools and toolsets in one error."""
-    with pytest.raises(DiscoveryError) as caught:
-        Registry.of_python(tools={"pong": ping}, toolsets=7)
-    assert caught.value.offenders == ("pong", "toolsets")
-    assert str(caught.value) == wording
 
 
 REGISTRY = Registry.of_python(
@@ -369,56 +333,26 @@ def test_a_package_that_cannot_be_loaded_is_told_along_with_the_others(wording: 
     assert isinstance(error.__cause__, DiscoveryError)
 
 
-TYPES = """
-import enum
-from dataclasses import dataclass
-from datetime import datetime
-from pathlib import Path
-from pydantic import BaseModel, Field, Json
-@dataclass
-class Approve: why: str
-@dataclass
-class Reject: why: str
-@dataclass
-class Circle: radius: float
-@dataclass
-class Square: side: float
-class One(BaseModel): why: str = ""
-class Two(BaseModel): why: str = ""
+SOURCE = """
+from pydantic import BaseModel, Field
+def f(x: complex) -> str:
+    "Does it."
+    return ""
+
 """
 
 
-REFUSED = [
-    *("complex", "list[complex] | None", "Approve | Reject", "One | Two", "dict[str, list[Approve] | list[Reject]]"),
-    *("Json[int]", "Annotated[int, {'minimum': 5}]", "list[Annotated[str, Field(gt=2)]]"),
-]
-
-
-TAKEN = [
-    *("One", "Circle | Square", "Approve | str", "Approve | None", "Path | str", "datetime | str"),
-    *("dict[str, Any]", "Annotated[int, Field(gt=1, lt=5)]", "tuple[int, ...]"),
-]
-
-
-def module(kind: str, export: str = "TOOLS = [f]") -> str:
-    """The source of a module with a function of a parameter of this type."""
-    return f'{TYPES}\ndef f(x: {kind}) -> str:\n    "Does it."\n    return ""\n\n{export}\n'
-
-
-def signature_faults(folder: Path, kind: str, export: str) -> DiscoveryError:
-    """Why a module with a parameter of this type cannot be registered."""
+@pytest.mark.parametrize("export", ["TOOLS = [f]", "__all__ = ['f']"], ids=["tools", "all"])
+def test_a_function_that_cannot_be_a_tool_is_refused(tmp_path: Path, export: str, wording: Wording) -> None:
+    """With its parameter, and the cure; by `Project.load`, `load_agent` and the survey of `handrail check`, too."""
     with pytest.raises(DiscoveryError) as caught:
-        exports(module_of(folder, module(kind, export)), where="tools.py")
-    return caught.value
-
-
-@pytest.mark.parametrize("kind", REFUSED)
-@pytest.mark.parametrize("export", [pytest.param("TOOLS = [f]", id="tools"), pytest.param("__all__ = ['f']", id="all")])
-def test_a_function_with_such_a_parameter_is_refused(tmp_path: Path, kind: str, export: str, wording: Wording) -> None:
-    """With its parameter, and the cure."""
-    error = signature_faults(tmp_path, kind, export)
-    assert error.offenders == ("f",)
-    assert str(error) == wording
+        exports(module_of(tmp_path / "module", f"{SOURCE}{export}"), where="tools.py")
+    assert caught.value.offenders == ("f",)
+    assert str(caught.value) == wording
+    write(tmp_path, {"desk.agent": "---\nname: desk\ntools: [f]\n---\nJudge.\n", "tools.py": f"{SOURCE}{export}"})
+    for load in (lambda: Project.load(tmp_path), lambda: load_agent(tmp_path / "desk.agent")):
+        with refusal(HandrailError, wording):
+            load()
 
 
 def test_all_faults_of_a_function_are_told_at_once(tmp_path: Path, wording: Wording) -> None:
@@ -426,28 +360,9 @@ def test_all_faults_of_a_function_are_told_at_once(tmp_path: Path, wording: Word
     source = "def f(a, b: 'Unknown', c: complex) -> Agent: ...\ndef g(a, *rest: int) -> str: ...\n"
     source += "class Order(BaseModel):\n    number: str = Field(alias='orderNumber')\ndef h(order: Order) -> str: ...\n"
     with refusal(DiscoveryError, wording):
-        exports(module_of(tmp_path, f"{TYPES}{source}TOOLS = [f, g, h]"), where="tools.py")
-    read = exports(module_of(tmp_path / "other", f"{TYPES}{source}TOOLS = [Tool(g), Tool(h)]"), where="tools.py")
+        exports(module_of(tmp_path, f"{SOURCE}{source}TOOLS = [f, g, h]"), where="tools.py")
+    read = exports(module_of(tmp_path / "other", f"{SOURCE}{source}TOOLS = [Tool(g), Tool(h)]"), where="tools.py")
     assert [type(entry.value) for entry in read] == [PydanticTool, PydanticTool]
-
-
-@pytest.mark.parametrize("kind", TAKEN)
-def test_a_parameter_that_a_model_can_say_is_taken(tmp_path: Path, kind: str) -> None:
-    """Models of pydantic bring validators of their own, and are left to them."""
-    (entry,) = exports(module_of(tmp_path, module(kind)), where="tools.py")
-    assert entry.name == "f"
-
-
-def test_loading_and_checking_refuse_it(tmp_path: Path, wording: Wording) -> None:
-    """`Project.load`, `load_agent` and the survey of `handrail check`."""
-    imports = "from __future__ import annotations\n"
-    text = "---\nname: desk\ntools: [f]\n---\nJudge.\n"
-    write(tmp_path, {"desk.agent": text, "tools.py": imports + module("complex")})
-    for load in (lambda: Project.load(tmp_path), lambda: load_agent(tmp_path / "desk.agent")):
-        with refusal(HandrailError, wording):
-            load()
-    _, problems = Project.survey(tmp_path)
-    assert list(problems) == wording
 
 
 DECORATED = """

@@ -19,7 +19,7 @@ from handrail.adapters.pydantic_ai import HandrailToolset, tool_context
 from handrail.agents import Answer, ApprovalRules, GatedCall, Rule, current_run
 from handrail.agents.approval.decisions import Grant, Verdict
 from handrail.contrib.tools import PlanningToolsSection
-from handrail.errors import AgentError, ApprovalRulesError, PromptEvaluationError
+from handrail.errors import AgentError, PromptEvaluationError
 from handrail.prompt import MarkdownSection, PolicyDecision, Section, ToolContext, ToolResult, ToolsSection
 from handrail.prompt import Tool as HandrailTool
 from handrail.runtime import ToolInvoked
@@ -42,7 +42,6 @@ from tests.agents.kit import (
     play,
     refusal,
     returns,
-    ruled,
 )
 from tests.kit import Decides, executor, soon
 from tests.wording import Wording
@@ -225,19 +224,6 @@ async def test_a_toolset_with_an_executor_of_its_own_is_refused(tmp_path: Path, 
     with pytest.raises(AgentError, match="p_own"):
         await loaded.inspect()
     assert kinds.ran == []
-
-
-async def test_the_cure_for_a_toolset_with_an_executor_of_its_own_works(tmp_path: Path) -> None:
-    """A factory that has its section made into a toolset of the run."""
-    kinds = Kinds()
-
-    def make(ctx: RunContext[Any]) -> AbstractToolset[Any]:
-        section = MarkdownSection(title="S", template="T.", tools=[kinds.handrail("own")])
-        return current_run().section_toolset(section, id="own").prefixed("p")
-
-    loaded = desk(tmp_path, toolsets={"own": make})
-    await play(loaded, called(Call("p_own", {"text": "x"}), c1=Outcome.ok()))
-    assert kinds.ran == ["own"]
 
 
 @dataclass
@@ -550,13 +536,3 @@ async def test_the_rules_say_what_is_done(tmp_path: Path, tainted: Verdict, word
     await play(loaded, script, mode="ask", asker=person, rules=rules, listener=(log := CallLog()))
     assert tainted == "allow" or log.told["send"] == wording
     assert person.ids == []
-
-
-def test_a_file_of_rules_says_it_in_one_word(wording: Wording) -> None:
-    """Without the word it is asked."""
-    assert ruled("").tainted == "ask"
-    assert ruled("tainted: deny").tainted == "deny"
-    with refusal(ApprovalRulesError, wording):
-        ruled("tainted: denied")
-    with pytest.raises(AgentError):
-        ApprovalRules(tainted="no")  # type: ignore[arg-type]

@@ -11,13 +11,13 @@ from pydantic_ai.toolsets import FunctionToolset
 from handrail import tool
 from handrail.agents import LoadedAgent, Project, Registry, RunOptions
 from handrail.agents.toolsets.labelled_toolset import disclosed_sections
-from handrail.errors import AgentFileError, ToolConflictError
+from handrail.errors import ToolConflictError
 from handrail.prompt import MarkdownSection
 from handrail.prompt.disclosure import OpenSections
 from handrail.session import Session
 from handrail.store import SqliteStore
 from handrail.testing import Call, Expect, Outcome, Reply
-from tests.agents.kit import CallLog, called, desk, outcomes, play, refusal, returns, ruled, watched, write
+from tests.agents.kit import CallLog, called, desk, outcomes, play, returns, ruled, watched, write
 from tests.wording import Wording
 
 pytestmark = pytest.mark.anyio
@@ -132,53 +132,32 @@ async def test_names_are_compared_with_those_of_closed_toolsets(tmp_path: Path) 
     assert caught.value.tools == ("refund",)
 
 
-@pytest.mark.parametrize("value", ["[money]", "{other: x}", "{money: }", "{money: [a]}"])
-async def test_disclose_names_toolsets_of_the_file(tmp_path: Path, value: str, wording: Wording) -> None:
-    """Each with a summary; a fault has line and column."""
-    with refusal(AgentFileError, wording):
-        loaded(tmp_path, f"disclose: {value}", money=money())
-
-
-@tool(effect="read", name="read_section")
-def read_newspaper(page: str) -> str:
-    """Read a section of a newspaper."""
-    return page
-
-
 @tool(effect="read", name="open_sections")
 def open_newspaper(page: str) -> str:
     """Open the sections of a newspaper."""
     return page
 
 
-@pytest.mark.parametrize("own", [read_newspaper, open_newspaper], ids=["read", "open"])
-async def test_no_tool_has_the_name_of_one_that_opens_what_is_closed(
-    tmp_path: Path, own: Any, wording: Wording
-) -> None:
+async def test_no_tool_has_the_name_of_one_that_opens_what_is_closed(tmp_path: Path, wording: Wording) -> None:
     """A run and `handrail check` say where both come from. Without closed sections it may."""
     text = MarkdownSection[None](title="Prices", template="A lamp costs 64.", summary="Has prices.")
-    paper = MarkdownSection[None](title="Paper", template="A newspaper.", tools=[own])
+    paper = MarkdownSection[None](title="Paper", template="A newspaper.", tools=[open_newspaper])
     agent = loaded(tmp_path, "disclose: {money: summary}", text=text, paper=paper, money=money())
     with pytest.raises(ToolConflictError) as caught:
         await watched(agent, [])
-    assert (caught.value.tools, str(caught.value)) == ((own.name,), wording)
+    assert (caught.value.tools, str(caught.value)) == ((OPEN,), wording)
     with pytest.raises(ToolConflictError):
         await agent.inspection(RunOptions(root=tmp_path))
     with pytest.raises(ToolConflictError):
         await watched(agent, [], check_names=False)
-    assert (await watched(loaded(tmp_path / "open", "", paper=paper), [Reply(text="Done.")])).tools == [[own.name]]
+    assert (await watched(loaded(tmp_path / "open", "", paper=paper), [Reply(text="Done.")])).tools == [[OPEN]]
 
 
-async def test_an_inspection_shows_closed_tools_and_what_is_saved(tmp_path: Path) -> None:
-    """Nothing is saved where nothing is closed."""
+async def test_an_inspection_shows_closed_tools(tmp_path: Path) -> None:
+    """Without opening anything for the model."""
     marked = loaded(tmp_path / "a", "disclose: {money: Refunds.}", orders=orders(), money=money(), books=books())
     inspection = await marked.inspection(RunOptions(root=tmp_path))
     assert sorted(report.name for report in inspection.tools) == ["audit", "look", "refund"]
-    assert inspection.closed_characters < 0  # so little is closed that the tools that open it are larger
-    guide = MarkdownSection(title="Guide", template="x" * 10_000, summary="A guide.")
-    large = await loaded(tmp_path / "b", "", guide=guide).inspection(RunOptions(root=tmp_path))
-    assert 9_000 < large.closed_characters < 10_000
-    assert (await loaded(tmp_path / "c", "", orders=orders()).inspection(RunOptions())).closed_characters == 0
 
 
 async def test_what_a_toolset_says_of_itself_is_its_summary(tmp_path: Path) -> None:

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import logging
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
-from pydantic_ai import ApprovalRequired, RunContext, Tool
 
-from handrail.agents import Answer, CallEnded, CallStarted, CallWaits, QuestionDecided, RunEnded, RunEvent, RunStarted
+from handrail.agents import CallEnded, CallWaits, RunEnded, RunEvent, RunStarted
 from handrail.errors import ToolValidationError
 from handrail.prompt import Tool as HandrailTool
 from handrail.prompt import ToolContext, ToolResult
@@ -24,7 +20,7 @@ from handrail.store import MemoryStore
 from handrail.store import open as open_store
 from handrail.store.protocol import ClaimOwner
 from handrail.testing import Call, Outcome, Reply
-from tests.agents.kit import CallLog, Heard, Person, agent, called, desk, play, write_line
+from tests.agents.kit import DONE, CallLog, Heard, Person, agent, called, desk, inside, play, write_line
 from tests.wording import Wording
 
 pytestmark = pytest.mark.anyio
@@ -52,26 +48,6 @@ async def test_a_run_tells_of_itself_its_questions_its_calls_and_its_end_in_orde
     assert started == RunStarted(("desk",), "scripted", session.session_id)
     assert isinstance(ended, RunEnded)
     assert ended.output == "Done."
-
-
-async def test_what_is_told_of_a_call_is_what_was_recorded(tmp_path: Path) -> None:
-    """Its validated arguments ahead, its result behind; a refused one ends too, and one without sense never starts."""
-    heard = Heard()
-    loaded = desk(tmp_path, tools=[jot])
-    calls = [Call("jot", '{"text": "x"}'), Call("jot", {"text": "y"}), Call("jot", {}), Call("nope")]
-    person = Person(Answer("no"))
-    came: Mapping[str, Outcome] = {f"c{number}": Outcome.failed() for number in range(1, 5)}
-    await play(loaded, called(*calls, **came), mode="ask", asker=person, listener=heard)
-    started = [event for event in heard.events if isinstance(event, CallStarted)]
-    ended = [event for event in heard.events if isinstance(event, CallEnded)]
-    decided = [event for event in heard.events if isinstance(event, QuestionDecided)]
-    assert [(event.call_id, event.arguments) for event in started] == [("c1", {"text": "x"}), ("c2", {"text": "y"})]
-    assert sorted(event.call_id for event in ended) == ["c1", "c2", "c3", "c4"]
-    (reply,) = {each.reply for each in started} | {each.reply for each in ended} | {each.call.reply for each in decided}
-    assert reply is not None
-    assert not any(event.success or event.replayed for event in ended)
-    assert all(event.content and event.seconds >= 0 for event in ended)
-    assert [event.decision.by for event in decided] == ["person", "person"]
 
 
 @dataclass(frozen=True)
@@ -155,59 +131,31 @@ async def test_a_listener_that_fails_stops_nothing(
     assert caplog.messages == wording
 
 
-async def test_a_call_that_is_held_back_begins_once(tmp_path: Path) -> None:
-    """Although its arguments are looked at again when it was approved."""
-
-    async def ask(ctx: RunContext[Any], text: str) -> str:
-        if not ctx.tool_call_approved:
-            raise ApprovalRequired
-        return text
-
-    heard = Heard()
-    await play(desk(tmp_path, tools=[ask]), called(Call("ask", {"text": "x"}), c1=Outcome.ok("x")), listener=heard)
-    assert [[type(event) for event in heard.events].count(kind) for kind in (CallStarted, CallEnded)] == [1, 1]
-
-
-HERE = Path(__file__).resolve()
-
-
-def raised(act: Callable[[], object]) -> Exception:
-    """What an act raises."""
-    try:
-        act()
-    except Exception as error:  # noqa: BLE001 - whatever it is
-        return error
-    raise AssertionError("nothing was raised")
-
+BROKEN = """
+import json
+from handrail import tool
 
 def parse_broken(text: str) -> str:
-    """Break."""
+    "Break."
     return str(json.loads(text))
 
-
-def ours(params: None, *, context: ToolContext) -> ToolResult[str]:
-    """Break, as a tool of Handrail's does."""
+@tool(effect="read")
+def ours() -> str:
+    "Break."
     raise OSError("no ink")
+
+TOOLS = [parse_broken, ours]
+"""
 
 
 async def test_people_are_told_where_a_tool_raised_and_the_model_is_not(tmp_path: Path) -> None:
-    """For plain functions and for Handrail's tools, also of an agent that was called; not for what succeeded."""
+    """The line of the project, also of an agent that was called; nothing for what succeeded."""
     log = CallLog()
-    tools = [
-        Tool(parse_broken, metadata={"effect": "external"}),
-        HandrailTool[None, str](name="ours", description="Breaks.", handler=ours),
-    ]
-    loaded = desk(tmp_path, tools=tools, also=["clerk"], others={"clerk.agent": agent("clerk", tools="[ours]")})
+    others = {"clerk.agent": agent("clerk", tools="[parse_broken, ours]"), "tools.py": BROKEN}
+    loaded = desk(tmp_path, also=["clerk"], others=others)
     calls = [*(Call("parse_broken", {"text": text}) for text in "{1"), Call("ours")]
-    await play(loaded, called(*calls, c1=Outcome.failed("JSONDecodeError")), listener=log)
+    inner = inside("ask", called(*calls, c1=Outcome.failed("JSONDecodeError")))
+    await play(loaded, [called(Call("clerk", {"input": "Go."}, id="ask"))[0], *inner, DONE], listener=log)
     places = {event.call_id: event.raised_at for event in log.ended}
-    lines = {name: line for line, name in _lines("return str(json", "raise OSError").items()}
-    assert places["c1"].endswith(f"tests/agents/run/test_events.py:{lines['return str(json']}")
-    assert (places["c2"], places["c3"]) == ("", f"{HERE}:{lines['raise OSError']}")
-    assert not any(HERE.name in event.content for event in log.ended)
-
-
-def _lines(*texts: str) -> dict[int, str]:
-    """The lines of this file that hold a statement which begins so."""
-    numbered = enumerate(HERE.read_text(encoding="utf-8").splitlines(), 1)
-    return {number: text for number, line in numbered for text in texts if line.strip().startswith(text)}
+    assert places == {"c1": "tools.py:7", "c2": "", "c3": "tools.py:12", "ask": ""}
+    assert not any("tools.py" in event.content for event in log.ended)

@@ -32,7 +32,7 @@ from handrail.prompt.tool_definition import MAX_RESULT_CHARS
 from handrail.runtime import ToolInvoked
 from handrail.session import Session
 from handrail.testing import Call, Expect, Outcome, Reply, ScriptedModel
-from tests.agents.kit import DONE, Heard, called, desk, events, inside, outcomes, play, returns, ruled, write
+from tests.agents.kit import DONE, Heard, called, desk, events, inside, outcomes, play, returns, write
 from tests.long_logs import LOG, copy, fetch
 from tests.wording import Wording
 
@@ -178,27 +178,6 @@ async def test_one_tool_reads_the_results_of_all_toolsets(tmp_path: Path, wordin
     assert all(success for _, success in outcomes(session))
     told = [len(event.content) for event in heard.events if isinstance(event, CallEnded)]
     assert max(told[:3]) <= MAX_RESULT_CHARS < len(LOG)
-
-
-async def test_a_resumed_run_offers_it(tmp_path: Path) -> None:
-    """What was cut is state of the session."""
-    loaded, session = desk(tmp_path, toolsets={"logs": ToolsSection(title="Logs", tools=[fetch])}), Session()
-    await play(loaded, [Reply(calls=[Call("fetch", id="a")]), Reply(text="Done.")], session=session)
-    again = Reply(text="Done.", expect=Expect(tools=["read_result"]))
-    await play(loaded, [again], session=session)
-
-
-async def test_a_rule_may_be_about_it(tmp_path: Path) -> None:
-    """Although no toolset brings it."""
-    rules = ruled("deny: [read_result]")
-    toolsets = {"logs": ToolsSection(title="Logs", tools=[fetch])}
-    loaded, session = desk(tmp_path, toolsets=toolsets), Session()
-    replies = [
-        Reply(calls=[Call("fetch", id="a")]),
-        Reply(calls=[Call("read_result", {"call": "a"}, id="b")]),
-        Reply(text="Done.", expect=Expect(messages={"b": Outcome.failed("approval")})),
-    ]
-    await play(loaded, replies, session=session, mode="ask", rules=rules)
 
 
 def money() -> FunctionToolset[Any]:

@@ -14,7 +14,8 @@ import pytest
 from pydantic_ai import ModelHTTPError, ModelMessage, ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
-from handrail.agents import RunEnded, RunOptions, RunResult
+from handrail.agents import AgentFile, RunEnded, RunOptions, RunResult
+from handrail.agents.toolsets.labelled_toolset import AgentToolset
 from handrail.errors import PromptEvaluationError
 from handrail.limits import Deadline, Heartbeat, RunContext, TokenUsage
 from handrail.prompt import Tool, ToolContext, ToolResult
@@ -152,22 +153,24 @@ async def test_the_deadline_holds_in_nested_agents(tmp_path: Path, wording: Word
 
 
 async def test_heartbeat_and_ids_of_the_run_reach_the_tools_of_nested_agents(tmp_path: Path) -> None:
-    """The ids of the program are in each record; without them, those of each agent."""
-    heart, ids, seen = Heartbeat(), RunContext(run_id="run-1"), list[RunContext | None]()
+    """In place of the ids of each agent."""
+    heart, ids, seen = Heartbeat(), RunContext(run_id="run-1"), list[object]()
 
     def look(_: None, *, context: ToolContext) -> ToolResult[None]:
-        assert context.heartbeat is heart
-        seen.append(context.run_context)
+        seen.extend((context.heartbeat, context.run_context))
         return ToolResult.ok(None)
 
     tool = Tool[None, None](name="look", description="Look.", handler=look, effect="read")
-    child = {"child.agent": agent("child", tools="[look]")}
-    loaded = desk(tmp_path, tools=[tool], also=["child"], others=child)
+    loaded = desk(tmp_path, tools=[tool], also=["child"], others={"child.agent": agent("child", tools="[look]")})
     first, last = called(Call("child", GO))
-    inner = inside("c1", called(Call("look", id="n1"), n1=Outcome.ok()))
-    await play(loaded, [first, *inner, last], heartbeat=heart, run_context=ids)
-    await play(loaded, [first, *inner, last], heartbeat=heart)
-    assert [context and context.run_id for context in seen] == ["run-1", "desk/child"]
+    await play(loaded, [first, *inside("c1", called(Call("look", id="n1"))), last], heartbeat=heart, run_context=ids)
+    assert seen == [heart, ids]
+
+
+def test_an_agent_is_described_by_its_instructions_as_far_as_providers_take_them() -> None:
+    """Where it has no description."""
+    toolset = AgentToolset(AgentFile(name="long", instructions="word " * 400))
+    assert len(toolset.definition.description or "") == 1000
 
 
 async def test_usage_is_told_of_each_run_by_itself_and_of_those_that_it_called(tmp_path: Path) -> None:
@@ -187,17 +190,6 @@ async def test_usage_is_told_of_each_run_by_itself_and_of_those_that_it_called(t
     child, outer = (event.usage for event in heard.events if isinstance(event, RunEnded))
     assert child.input < outer.input
     assert child.output < outer.output / 2  # estimated: what is streamed reports no usage
-
-
-async def test_agents_are_offered_to_the_model_with_what_they_are_for(tmp_path: Path, wording: Wording) -> None:
-    """By their description, else by their instructions, which are cut where providers would refuse them."""
-    long = f"---\nname: long\n---\n{'word ' * 400}\n"
-    described = "---\nname: described\ndescription: Finds things.\n---\nWork.\n"
-    others = {"long.agent": long, "described.agent": described}
-    reports = await desk(tmp_path, also=["long", "described"], others=others).inspect()
-    assert [len(report.description) for report in reports] == [1000, len("Finds things.")]
-    assert reports[0].description.endswith("…")
-    assert reports[1].source == wording
 
 
 @pytest.mark.requirement("M-03j")

@@ -15,7 +15,7 @@ from handrail import tool
 from handrail.agents import LoadedAgent, Project, Registry, RunOptions, load_agent
 from handrail.agents.toolsets.builtin import built_ins
 from handrail.contrib.tools import PlanningToolsSection
-from handrail.errors import AgentFileError, OverridesError
+from handrail.errors import OverridesError
 from handrail.prompt import PromptText, Tool, ToolContext, ToolExample, ToolResult
 from handrail.session import Session
 from handrail.testing import Call, Expect, Outcome, Reply
@@ -144,15 +144,6 @@ async def test_a_tool_that_accepts_no_overrides_ends_the_run(tmp_path: Path) -> 
         tune(tmp_path, change)
         with pytest.raises(OverridesError, match=change[0]):
             await watched(agent)
-
-
-@pytest.mark.parametrize("path", ["' '", "7", "[]"])
-def test_the_overrides_of_an_agent_file_are_a_path(tmp_path: Path, path: str, wording: Wording) -> None:
-    """Anything else is refused when the agent file is read."""
-    write(tmp_path, {"clerk.agent": f"---\nname: clerk\noverrides: {path}\n---\nServe.\n"})
-    with pytest.raises(AgentFileError) as caught:
-        load_agent(tmp_path / "clerk.agent")
-    assert str(caught.value).replace(str(tmp_path), "PROJECT") == wording
 
 
 async def test_overrides_hold_for_called_agents_and_the_tools_of_closed_toolsets(

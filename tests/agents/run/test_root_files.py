@@ -11,15 +11,15 @@ import pytest
 
 from handrail import store as stores
 from handrail import tool
-from handrail.agents import ApprovalRules, LoadedAgent, Rule, files_toolset, parse_agent_file
+from handrail.agents import ApprovalRules, LoadedAgent, Rule, files_toolset
 from handrail.contrib.tools import VfsToolsSection
-from handrail.errors import AgentFileError, FilesystemError
+from handrail.errors import FilesystemError
 from handrail.filesystem import Filesystem, HostFilesystem, InMemoryFilesystem
 from handrail.prompt import Section, ToolContext
 from handrail.resources import Binding
 from handrail.session import Session
 from handrail.testing import Call, Reply
-from tests.agents.kit import DONE, CallLog, answers, desk, inside, play, read, refusal, write
+from tests.agents.kit import DONE, CallLog, answers, desk, inside, play, read, write
 from tests.wording import Wording
 
 pytestmark = pytest.mark.anyio
@@ -212,15 +212,3 @@ async def test_an_agent_that_is_made_sees_no_more_than_its_maker(tmp_path: Path,
     told = [event.content for event in log.ended]
     assert told == wording
     assert not any("hunter2" in each for each in told)
-
-
-@pytest.mark.parametrize("lines", [
-    pytest.param("exclude: .env", id="no list"), pytest.param("exclude: [1]", id="number"),
-    pytest.param("exclude: [[a]]", id="list in a list"), pytest.param("exclude: ['']", id="empty"),
-    pytest.param("exclude: [../x]", id="outside"), pytest.param("exclude: [/etc]", id="absolute"),
-    pytest.param("show_git: 1", id="number for git"), pytest.param("show_git: [true]", id="list for git"),
-])  # fmt: skip
-def test_slip_in_an_agent_file_is_told_with_its_place(lines: str, wording: Wording) -> None:
-    """A pattern that fits nothing would protect nothing."""
-    with refusal(AgentFileError, wording):
-        parse_agent_file(f"---\nname: desk\n{lines}\n---\nWork.", file="desk.agent")

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from pydantic import BaseModel
-from pydantic_ai import CallDeferred
 from pydantic_ai.models.test import TestModel
 from pydantic_ai.toolsets import FunctionToolset
 
@@ -20,34 +17,23 @@ from handrail.agents import LoadedAgent, RunOptions, RunStarted
 from handrail.agents.run.calls import ForeseenCall, foresee_call
 from handrail.errors import AgentError, PromptEvaluationError, ToolValidationError
 from handrail.prompt import (
-    ApprovalRequest,
     MarkdownSection,
     PolicyDecision,
-    PromptValidationError,
     ToolContext,
     ToolResult,
 )
 from handrail.prompt import Tool as HandrailTool
 from handrail.resources import Binding, ResourceRegistry, Scope
-from handrail.runtime import IdempotencyConfig, ToolCall
 from handrail.session import Session
-from handrail.testing import Call, Outcome, Reply
-from handrail.transaction import current
-from tests.agents.kit import DONE, CallLog, Heard, agent, called, desk, outcomes, play, refusal
+from tests.agents.kit import Heard, agent, desk, refusal
 from tests.agents.run.test_approval import CAREFUL
 from tests.agents.toolsets.traced import named
-from tests.kit import Note, call, echo, events, executor, prompt, tool
+from tests.kit import Note, call, events, executor, prompt, tool
 from tests.wording import Wording
 
 pytestmark = pytest.mark.anyio
 
 MODEL = TestModel(call_tools=[], custom_output_text="Done.", model_name="chosen")
-
-
-class Sum(BaseModel):
-    """An answer with a shape."""
-
-    total: int
 
 
 def with_models(folder: Path, *, file: str = "", project: str = "") -> LoadedAgent:
@@ -74,24 +60,6 @@ def test_the_first_that_names_a_model_is_taken(  # noqa: PLR0913, PLR0917 - thos
     assert started.model == used
 
 
-@pytest.mark.parametrize("environment", ["", None])
-def test_without_any_model_the_error_says_where_one_may_be_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, environment: str | None, wording: Wording
-) -> None:
-    """An empty variable names none."""
-    monkeypatch.delenv("HANDRAIL_MODEL", raising=False)
-    if environment is not None:
-        monkeypatch.setenv("HANDRAIL_MODEL", environment)
-    with refusal(AgentError, wording):
-        with_models(tmp_path).run("Go.")
-
-
-async def test_on_an_event_loop_run_says_what_to_use(tmp_path: Path, wording: Wording) -> None:
-    """It would stop the loop."""
-    with refusal(AgentError, wording):
-        desk(tmp_path).run("Go.", RunOptions(model=MODEL))
-
-
 @pytest.mark.parametrize("wrong", ["", " \n", 7, b"Go.", ["Go."]])
 def test_an_input_that_says_nothing_is_refused(tmp_path: Path, wrong: Any, wording: Wording) -> None:
     """Before the model is asked."""
@@ -101,73 +69,18 @@ def test_an_input_that_says_nothing_is_refused(tmp_path: Path, wrong: Any, wordi
     assert session.kinds == ()
 
 
-class Pipe:
-    """A resource that knows whether it was closed."""
-
-    closed = 0
-
-    def close(self) -> None:
-        """Close it."""
-        self.closed += 1
-
-
-@pytest.mark.parametrize("input", ["Go.", ""])
-def test_what_a_run_has_opened_is_closed_even_if_it_cannot_begin(tmp_path: Path, input: str) -> None:
+def test_what_a_run_has_opened_is_closed_even_if_it_cannot_begin(tmp_path: Path) -> None:
     """As soon as it is over."""
-    pipes: list[Pipe] = []
+    closed: list[str] = []
 
-    def provide(_: object) -> Pipe:
-        pipes.append(Pipe())
-        return pipes[-1]
+    class Pipe:
+        def close(self) -> None:
+            closed.append("pipe")
 
-    options = RunOptions(model=MODEL, resources=ResourceRegistry.of(Binding(Pipe, provide, eager=True)))
-    with nullcontext() if input else pytest.raises(AgentError):
-        desk(tmp_path).run(input, options)
-    assert [pipe.closed for pipe in pipes] == [1] * len(pipes)
-    assert pipes
-
-
-def test_a_structured_answer_is_of_the_type_asked_for(tmp_path: Path) -> None:
-    """PydanticAI's ways to say it hold, several types among them."""
-    loaded = desk(tmp_path)
-    answer = TestModel(call_tools=[], custom_output_args={"total": 7})
-    for output_type in (Sum, [Sum, int]):
-        assert loaded.run("Go.", RunOptions(model=answer, output_type=output_type)).output == Sum(total=7)
-
-
-async def test_a_tool_whose_calls_nobody_here_carries_out_is_told(tmp_path: Path, wording: Wording) -> None:
-    """What is put off to somebody outside would never come back."""
-
-    async def elsewhere() -> str:
-        raise CallDeferred
-
-    session = Session()
-    with refusal(AgentError, wording):
-        await play(desk(tmp_path, tools=[elsewhere]), [Reply(calls=[Call("elsewhere")])], session=session)
-    assert outcomes(session) == []
-
-
-async def test_rules_of_the_project_hold_unless_the_program_has_others(tmp_path: Path, wording: Wording) -> None:
-    """From the file that its `pyproject.toml` names."""
-    others = {"pyproject.toml": '[tool.handrail]\napproval = "rules.yaml"\n', "rules.yaml": "allow: [ping]\n"}
-    loaded = desk(tmp_path, tools=[named("ping"), named("pong")], others=others)
-    script = called(Call("ping"), Call("pong"), c1=Outcome.ok("ping"), c2=Outcome.failed())
-    await play(loaded, script, mode="ask", listener=(log := CallLog()))
-    assert log.told["c2"] == wording
-    assert loaded.rules().allow[0].tool == "ping"
-
-
-WRONG: Mapping[str, Any] = {
-    "session": "s", "model": 7, "rules": "allow", "root": "folder", "resources": 7, "max_depth": "5",
-    "request_limit": 1.5, "deadline": 7, "heartbeat": 7, "run_context": "run-1", "check_names": "no", "asker": "me",
-    "listener": 7,
-}  # fmt: skip
-
-
-def test_options_of_the_wrong_kind_are_told_all_at_once(wording: Wording) -> None:
-    """Each with what it must be."""
-    with refusal(ValueError, wording):
-        RunOptions(**WRONG)
+    options = RunOptions(model=MODEL, resources=ResourceRegistry.of(Binding(Pipe, lambda _: Pipe(), eager=True)))
+    with pytest.raises(AgentError):
+        desk(tmp_path).run("", options)
+    assert closed == ["pipe"]
 
 
 @pytest.mark.parametrize("wrong", [{"max_depth": 0}, {"request_limit": 0}, {"mode": "all"}], ids=" ".join)
@@ -175,11 +88,6 @@ def test_options_out_of_range_are_told(wrong: dict[str, Any], wording: Wording) 
     """With the range."""
     with refusal(ValueError, wording):
         RunOptions(**wrong)
-
-
-def add(params: Sum, *, context: ToolContext) -> ToolResult[None]:
-    """A tool of Handrail's."""
-    return ToolResult.ok(None)
 
 
 async def test_inspection_tells_each_tool_with_its_origin_its_judges_and_the_rules(tmp_path: Path) -> None:
@@ -196,15 +104,6 @@ async def test_inspection_tells_each_tool_with_its_origin_its_judges_and_the_rul
     ]
     assert {(each.source, each.approval.verdict) for each in reports[3:]} == {("toolset planning (built-in)", "allow")}
     assert reports[0].parameters["type"] == "object"
-
-
-async def test_metadata_that_says_nothing_known_ends_the_run_before_the_model_is_asked(
-    tmp_path: Path, wording: Wording
-) -> None:
-    """It is the developer's fault."""
-    toolset = FunctionToolset([named("ping")]).with_metadata(effect="writes")
-    with refusal(PromptValidationError, wording):
-        await play(desk(tmp_path, toolsets={"ping": toolset}), [DONE])
 
 
 @dataclass
@@ -242,10 +141,10 @@ DENY = Rule(lambda _: PolicyDecision.deny("no"), "deny")
 SILENT = Rule(lambda _: cast("PolicyDecision", None), "silent")
 
 
-def seen_ahead(*policies: Rule, request: ToolCall | None = None, without: str = "") -> ForeseenCall | None:
+def seen_ahead(*policies: Rule) -> ForeseenCall | None:
     """What is foreseen of a call of `echo` with these policies."""
     door = executor(tool("echo"), policies=policies)
-    found = asyncio.run(foresee_call(request or call("echo"), "reply-1", door.environment, without=without))
+    found = asyncio.run(foresee_call(call("echo"), "reply-1", door.environment))
     assert events(door) == ()
     assert door.environment.session.turn.queue == []
     return found
@@ -260,6 +159,25 @@ def test_all_questions_are_gathered_in_the_order_of_the_policies() -> None:
     assert first.seen == [("echo", Note("hello"), "call-1")]
 
 
+def test_what_a_policy_opens_is_closed_and_it_may_end_the_run() -> None:
+    """The call itself will have resources of its own."""
+    closed: list[str] = []
+
+    class Handle:
+        def close(self) -> None:
+            closed.append("handle")
+
+    def decide(context: ToolContext) -> PolicyDecision:
+        context.resources.get(Handle)
+        raise PromptEvaluationError("over")
+
+    registry = ResourceRegistry.of(Binding(Handle, lambda _: Handle(), scope=Scope.TOOL_CALL))
+    bound = prompt(tool("echo"), policies=[Rule(decide)]).bind(resources=registry)
+    with pytest.raises(PromptEvaluationError):
+        asyncio.run(foresee_call(call("echo"), "r", ToolExecutor(prompt=bound, session=Session()).environment))
+    assert closed == ["handle"]
+
+
 @pytest.mark.parametrize(
     "policy",
     [DENY, SILENT, raising(KeyError("x")), raising(ToolValidationError("no"))],
@@ -270,76 +188,3 @@ def test_what_refuses_a_call_is_left_to_the_pipeline(policy: Rule) -> None:
     found = seen_ahead(policy, ask("sure?"))
     assert found is not None
     assert found.questions == ("sure?",)
-
-
-@pytest.mark.parametrize(
-    "request_",
-    [call("ehco"), ToolCall("c", "echo", '{"text": 7}'), ToolCall("c", "echo", "{"),
-        ToolCall("c", "echo", {"text": "x", "more": 1}), ToolCall("c", "echo", '{"text": "' + "x" * 2_000_000 + '"}')],
-    ids=["unknown tool", "bad argument", "no JSON", "unknown argument", "too long"],
-)  # fmt: skip
-def test_a_call_that_will_be_refused_as_it_is_written_is_not_foreseen(request_: ToolCall) -> None:
-    """No policy is asked about it."""
-    rule = ask("sure?")
-    assert seen_ahead(rule, request=request_) is None
-    assert rule.seen == []
-
-
-class Handle:
-    """A resource of one call."""
-
-    def __init__(self, error: Exception | None = None) -> None:
-        self.error = error
-        self.closed = 0
-
-    def close(self) -> None:
-        self.closed += 1
-        if self.error is not None:
-            raise self.error
-
-
-def using(handle: Handle, decision: PolicyDecision | Exception) -> ToolExecutor:
-    """An executor with a policy that takes the handle, and decides."""
-
-    def decide(context: ToolContext) -> PolicyDecision:
-        assert context.resources.get(Handle) is handle
-        assert current() is None
-        if isinstance(decision, Exception):
-            raise decision
-        return decision
-
-    registry = ResourceRegistry.of(Binding(Handle, lambda _: handle, scope=Scope.TOOL_CALL))
-    bound = prompt(tool("echo"), policies=[Rule(decide)]).bind(resources=registry)
-    return ToolExecutor(prompt=bound, session=executor().environment.session)
-
-
-@pytest.mark.parametrize("decision", [PolicyDecision.ask("sure?"), KeyError("x"), PromptEvaluationError("over")])
-def test_resources_of_the_call_are_closed(decision: PolicyDecision | Exception) -> None:
-    """Whatever the policies come to: the call itself will have its own."""
-    handle = Handle()
-    door = using(handle, decision)
-    with pytest.raises(type(decision)) if isinstance(decision, PromptEvaluationError) else nullcontext():
-        assert asyncio.run(foresee_call(call("echo"), "reply-1", door.environment)) is not None
-    assert handle.closed == 1
-
-
-def agree(request: ApprovalRequest) -> bool:
-    """Say yes."""
-    return True
-
-
-def test_nothing_is_claimed_and_nothing_is_run() -> None:
-    """The effect is as free as before."""
-    ran: list[str] = []
-
-    def pay(params: Note, *, context: ToolContext) -> ToolResult[Note]:
-        ran.append(params.text)
-        return echo(params, context=context)
-
-    external = tool("pay", pay, effect="external", idempotency=IdempotencyConfig())
-    door = executor(external, policies=[ask("sure?")], approver=agree)
-    assert asyncio.run(foresee_call(call("pay"), "reply-1", door.environment)) is not None
-    assert ran == []
-    assert door.execute(call("pay")).success
-    assert ran == ["hello"]
-    assert [event.replayed for event in events(door)] == [False]

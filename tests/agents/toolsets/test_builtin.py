@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Coroutine, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -24,17 +24,15 @@ from handrail.agents import (
 from handrail.agents.registry import BUILT_IN, ToolsetFactory
 from handrail.agents.toolsets.builtin import DynamicAgent, built_ins, session_agents
 from handrail.contrib.tools import Podman
-from handrail.errors import AgentError, PromptValidationError
+from handrail.errors import AgentError, PathEscapeError, PromptValidationError
 from handrail.session import Session
 from handrail.testing import Call, Expect, Outcome, Reply
-from handrail.waiting import run_blocking
 from tests.agents.kit import (
     CallLog,
     agent,
     answers,
     called,
     desk,
-    events,
     inside,
     outcomes,
     play,
@@ -45,7 +43,7 @@ from tests.agents.kit import (
     texts,
     write,
 )
-from tests.agents.toolsets.traced import CONTEXT, named
+from tests.agents.toolsets.traced import named
 from tests.contrib.tools.sandbox.podman_store import IMAGE, containers, podman_command
 from tests.wording import Wording
 
@@ -104,16 +102,6 @@ async def test_nothing_leads_out_of_the_folder_where_it_is_executed(
     assert await answers(agent, read(path), *running(["cat", path]), root=root) == wording
 
 
-async def test_shell_only_looks(root: Path, tmp_path: Path) -> None:
-    """At the folder that the run works on."""
-    changing = (["touch", "x"], ["find", ".", "-delete"], ["git", "status"], ["sh", "-c", "ls"])
-    agent, session = desk(tmp_path / "project", also=["shell"]), Session()
-    first, *_ = await answers(agent, *running(["cat", "here.txt"], *changing), root=root, session=session)
-    assert first == "here\n"
-    assert [event.success for event in events(session)] == [True, False, False, False, False]
-    assert (root / "here.txt").exists()
-
-
 async def test_shell_runs_what_the_project_allows(root: Path, tmp_path: Path, wording: Wording) -> None:
     """Programs are searched for in its folders first."""
     write(tmp_path, {"bin/build": '#!/bin/sh\necho built > here.txt\nexec sleep "$1"\n'})
@@ -140,19 +128,7 @@ async def test_two_folders_serve_one_agent_under_prefixes(root: Path, tmp_path: 
     assert (tmp_path / "project/notes/a.md").read_text() == "a"
 
 
-async def test_shell_with_rules_of_its_own(root: Path, tmp_path: Path, wording: Wording) -> None:
-    """In the folder of the project, or one below it; what a failing program has changed is undone."""
-    allow = [("sh", "-c"), ("pwd",)]
-    own = shell_toolset(allow=allow, environment={"NAME": "value"}, timeout=timedelta(seconds=30))
-    toolsets = {"own": own, "work": shell_toolset(root, allow=allow, prefix="work")}
-    agent = desk(tmp_path / "project", toolsets=toolsets)
-    programs = running(["sh", "-c", "echo $NAME > made; cat made"], ["sh", "-c", "rm made; exit 1"])
-    made, failed, place = await answers(agent, *programs, *running(["pwd"], tool="work_shell_run"))
-    assert (made, failed, place) == ("value\n", wording, f"{root}\n")
-    assert (tmp_path / "project/made").exists()
-
-
-@pytest.mark.parametrize("prefix", ["A", "a b", "é", "_a", "a" * 25, 5, None])
+@pytest.mark.parametrize("prefix", ["A", "a b", "é", "_a", "a" * 25])
 def test_prefix_that_cannot_begin_a_name_is_refused(prefix: Any, wording: Wording) -> None:
     """Where it is written."""
     with refusal(AgentError, wording):
@@ -161,27 +137,12 @@ def test_prefix_that_cannot_begin_a_name_is_refused(prefix: Any, wording: Wordin
         shell_toolset(allow=[], prefix=prefix)
 
 
-def test_folder_or_rule_that_is_none_is_refused(wording: Wording) -> None:
+def test_pattern_that_leads_out_or_rule_that_is_none_is_refused(wording: Wording) -> None:
     """Where it is written."""
-    wrong: Any = 5
-    with refusal(AgentError, wording):
-        files_toolset(wrong)
-    with refusal(AgentError, wording):
+    with pytest.raises(PathEscapeError):
         files_toolset("notes", exclude=["../a"])
-    with refusal(AgentError, wording):
-        shell_toolset(wrong, allow=[])
     with refusal(PromptValidationError, wording):
         shell_toolset(allow=["ls"])
-
-
-def test_outside_of_a_run_there_is_nothing_to_work_on(wording: Wording) -> None:
-    """A factory is for runs."""
-    for entry in built_ins():
-        if entry.name != "dynamic_agents":
-            with refusal(AgentError, wording):
-                made = cast("ToolsetFactory", entry.value).function(CONTEXT)
-                if isinstance(made, Coroutine):
-                    run_blocking(cast("Coroutine[Any, Any, object]", made))
 
 
 def create(name: str, *, tools: Iterable[str] = (), toolsets: Iterable[str] = (), id: str = "") -> Call:
@@ -282,15 +243,6 @@ async def test_in_deny_all_no_agent_is_made_or_called(tmp_path: Path) -> None:
 def evaluating(*codes: str, tool: str = "evaluate_python") -> list[Call]:
     """Calls that evaluate code."""
     return [Call(tool, {"code": code}) for code in codes]
-
-
-async def test_agent_evaluates_code_over_the_folder_of_its_run(tmp_path: Path, wording: Wording) -> None:
-    """What code that fails has changed there is undone."""
-    write(tmp_path / "work", {"a.txt": "one"})
-    agent = desk(tmp_path / "project", also=["python"])
-    codes = ("read_text('a.txt')", "write_text('b.txt', 'two')", "write_text('c.txt', 'lost')\n1 / 0")
-    assert await answers(agent, *evaluating(*codes), root=tmp_path / "work") == wording
-    assert {path.name for path in (tmp_path / "work").iterdir()} == {"a.txt", "b.txt"}
 
 
 async def test_toolset_takes_folder_options_and_prefix(tmp_path: Path, wording: Wording) -> None:

@@ -83,12 +83,6 @@ async def test_what_ends_the_last_one_reaches_the_toolset() -> None:
     assert browser.left_with == [LookupError]
 
 
-async def test_to_leave_without_having_entered_is_told(wording: Wording) -> None:
-    """It would close what others hold."""
-    with refusal(AgentError, wording):
-        await shared(Browser()).__aexit__(None, None, None)
-
-
 @pytest.mark.parametrize(
     "toolset",
     [

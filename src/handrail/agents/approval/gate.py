@@ -65,10 +65,10 @@ from handrail.session import Session
 from handrail.session.calls import CallRef
 from handrail.session.open_calls import GivenAnswer
 
-OnEvent = Callable[[GatedCall, Decision | None], Awaitable[None] | None]
+OnEvent = Callable[[GatedCall, Decision | None], Awaitable[None]]
 """Called with a question that is about to be asked (no decision yet), and with every new decision.
 
-An awaitable result is awaited. An exception is raised by the gate: the call does not run.
+An exception is raised by the gate: the call does not run.
 """
 
 _REMEMBERS: Final[tuple[Remember, ...]] = get_args(Remember)
@@ -298,9 +298,7 @@ class ApprovalGate:
 
     async def _notify(self, call: GatedCall, decision: Decision | None) -> None:
         if self.on_event is not None:
-            awaitable = self.on_event(call, decision)
-            if awaitable is not None:
-                await awaitable
+            await self.on_event(call, decision)
 
 
 def _answers(grant: Grant, call: GatedCall) -> bool:
@@ -335,23 +333,10 @@ async def _answer(asker: Asker, call: GatedCall) -> Answer | str:
     except Exception as error:  # noqa: BLE001 - logged, and the call is denied
         _log.exception("asking about %s failed", call.tool)
         return f"asking about it failed with {describe_error(error)}"
-    fault = _fault(answer)
-    if fault is None:
-        return cast("Answer", answer)  # it has just been seen to be one
-    _log.error("asking about %s gave no answer: %s", call.tool, fault)
-    return f"asking about it gave no answer: {fault}"
-
-
-def _fault(answer: object) -> str | None:
-    if not isinstance(answer, Answer):
-        return f"an Answer is due, not a {type(answer).__name__}"
-    if answer.verdict not in _ANSWERS:
-        return f"its verdict is yes, no or later, not {answer.verdict!r}"
-    if answer.remember not in _REMEMBERS:
-        return f"it is remembered for nothing, arguments or rule, not {answer.remember!r}"
-    if not isinstance(cast("object", answer.reason), str):
-        return f"its reason is text, not a {type(answer.reason).__name__}"
-    return None
+    if isinstance(answer, Answer) and answer.verdict in _ANSWERS and answer.remember in _REMEMBERS:
+        return answer
+    _log.error("asking about %s gave no answer: %r", call.tool, answer)
+    return "asking about it gave no answer: an Answer is due, yes, no or later, for nothing, arguments or rule"
 
 
 def _cure(call: GatedCall, judgement: Judgement) -> str:

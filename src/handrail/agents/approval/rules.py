@@ -94,14 +94,10 @@ def _argument_glob(value: object) -> str:
     return text
 
 
-def _as_tuple(codes: object) -> object:
-    return (codes,) if isinstance(codes, int) else tuple(cast("list[object]", codes)) if type(codes) is list else codes
-
-
 _Glob = Annotated[str, AfterValidator(_glob)]
 _Place = Annotated[str, AfterValidator(_place)]
 _ArgumentGlob = Annotated[str, BeforeValidator(_argument_glob)]
-_ExitCodes = Annotated[tuple[Annotated[int, Field(ge=0, le=255)], ...], BeforeValidator(_as_tuple)]
+_ExitCodes = tuple[Annotated[int, Field(ge=0, le=255)], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -252,7 +248,7 @@ class ApprovalRules:
             rule that allows the call does not win over it.
 
     Raises:
-        AgentError: a value is not a rule, effect or verdict.
+        AgentError: a default is not an effect with a verdict.
     """
 
     allow: tuple[Rule, ...] = ()
@@ -263,16 +259,7 @@ class ApprovalRules:
 
     def __post_init__(self) -> None:
         for name in VERDICTS:
-            value = cast("object", getattr(self, name))
-            rules = cast("Sequence[object]", value if isinstance(value, list | tuple) else (value,))
-            for rule in rules:
-                if not isinstance(rule, Rule):
-                    raise AgentError(f"{name} of approval rules holds {rule!r}; write {name}=(Rule('tool'),)")
-                # In other lists it would suggest a permission that such a rule cannot give.
-                key = program_key(rule)
-                if key and name != "allow":
-                    raise AgentError(f"{key} belongs in rules that allow, not in the {name} rule {rule}")
-            object.__setattr__(self, name, tuple(rules))
+            object.__setattr__(self, name, tuple(getattr(self, name)))
         defaults = dict(self.defaults) if isinstance(cast("object", self.defaults), Mapping) else self.defaults
         _check(RulesFile, {"defaults": defaults, "tainted": self.tainted})
         object.__setattr__(self, "defaults", MappingProxyType({**DEFAULTS, **self.defaults}))
@@ -390,6 +377,7 @@ def parse_rules(text: str, *, file: str) -> ApprovalRules:
         rules = [_rule(*item, file) for item in zip(values.get(verdict, ()), tree.items(verdict), strict=False)]
         values[verdict] = tuple(rules)
         for number, key in enumerate(map(program_key, rules)):
+            # In other lists it would suggest a permission that such a rule cannot give.
             if key and verdict != "allow":
                 fault = f"{key} belongs in rules that allow: it is what a program may do"
                 tree.add_fault(f"$.{verdict}[{number}]", fault, key=verdict)

@@ -16,7 +16,6 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import NoneType
 from typing import Any, ClassVar, Literal
 
 from pydantic_ai.models import Model
@@ -91,8 +90,8 @@ class CallEnded:
             tool sets for the model. The record of the call has the whole result.
         seconds: its duration, waiting included.
         replayed: whether the result comes from the ledger.
-        raised_at: file and line of the user's code that raised, such as `tools.py:12`, from the folder of the project;
-            empty if it did not raise, or only a library did. Not for the model.
+        raised_at: file and line in the folder of the project that raised, such as `tools.py:12`; empty without one.
+            Not for the model.
         refused: whether it failed before its handler was started, so that nothing had to be rolled back.
         outcome_unknown: whether its handler was started and failed, and its effect on the world may have happened;
             see `handrail ledger reconcile`.
@@ -254,7 +253,7 @@ class RunOptions:
             run at the first.
 
     Raises:
-        ValueError: an option is of the wrong kind, or a number is out of its range; a provider or checker is invalid.
+        ValueError: the mode does not exist, or a number is out of its range; a provider or checker is invalid.
         UnknownModelError: no model can have that name.
     """
 
@@ -281,12 +280,6 @@ class RunOptions:
     check_names: bool = True
 
     def __post_init__(self) -> None:
-        values: dict[str, object] = {name: getattr(self, name) for name in (*_KINDS, "asker", "listener")}
-        wrong = [(name, words) for name, (kinds, words) in _KINDS.items() if not isinstance(values[name], kinds)]
-        functions = [name for name in ("asker", "listener") if values[name] is not None and not callable(values[name])]
-        wrong += [(name, "a function, or None") for name in functions]
-        if wrong:
-            raise ValueError("; ".join(f"{name} is {values[name]!r}, and it must be {words}" for name, words in wrong))
         if self.mode not in ("ask", "approve-all", "deny-all"):
             raise ValueError(f"mode is {self.mode!r}; it is ask, approve-all or deny-all")
         for name, model in (("model", self.model), ("fallback_model", self.fallback_model)):
@@ -296,25 +289,8 @@ class RunOptions:
         as_completion_check(self.completion)
         for name, least in (("max_depth", 1), ("request_limit", 1), ("retries", 0)):
             if (number := getattr(self, name)) is not None and number < least:
-                raise ValueError(f"{name} is {number}, and it must be {_KINDS[name][1]}")
+                raise ValueError(f"{name} is {number}, and it must be a whole number, {least} or more")
 
-
-_KINDS: Mapping[str, tuple[tuple[type, ...], str]] = {
-    "session": ((Session, NoneType), "a Session, or None for a new one"),
-    "model": ((Model, str, NoneType), "a model of PydanticAI, the name of one, or None"),
-    "rules": ((ApprovalRules, NoneType), "ApprovalRules, or None for those of the project"),
-    "root": ((Path, NoneType), "a pathlib.Path, or None for the current folder"),
-    "resources": ((ResourceRegistry, Mapping), "a ResourceRegistry, or a mapping from types to resources"),
-    "max_depth": ((int,), "a whole number, 1 or more"),
-    "request_limit": ((int, NoneType), "a whole number, 1 or more, or None for any number"),
-    "deadline": ((Deadline, NoneType), "a Deadline, or None"),
-    "heartbeat": ((Heartbeat, NoneType), "a Heartbeat, or None"),
-    "run_context": ((RunContext, NoneType), "a RunContext of handrail.limits, or None"),
-    "stream": ((bool,), "True or False"),
-    "retries": ((int, NoneType), "a whole number, 0 or more, or None for what the provider's library does"),
-    "fallback_model": ((Model, str, NoneType), "a model of PydanticAI, the name of one, or None"),
-    "check_names": ((bool,), "True or False"),
-}
 
 DEFAULT_OPTIONS = RunOptions()
 """The default of every option."""

@@ -34,7 +34,7 @@ from pydantic_ai import (
 from pydantic_ai.capabilities import ModelFallback
 from pydantic_ai.exceptions import ModelAPIError, UnexpectedModelBehavior
 from pydantic_ai.models import Model
-from pydantic_core import to_json
+from typing_extensions import override  # pydantic brings it; `typing` has it from Python 3.12 on
 
 from handrail.adapters.loop import read_ahead
 from handrail.adapters.pydantic_ai import HandrailToolset
@@ -42,7 +42,7 @@ from handrail.adapters.pydantic_ai.conversation import StoredHistory
 from handrail.adapters.pydantic_ai.models import RUN_ERRORS, evaluation_error, open_model
 from handrail.adapters.pydantic_ai.replies import find_call
 from handrail.adapters.pydantic_ai.toolset import SECTION_TOOLS
-from handrail.agents.active_run import ShellConfig, as_current_run
+from handrail.agents.active_run import CurrentRun, ShellConfig, as_current_run
 from handrail.agents.agent_file import AgentFile
 from handrail.agents.approval.decisions import GatedCall
 from handrail.agents.modules import error_location
@@ -111,7 +111,7 @@ class SharedUsage(NamedTuple):
     limits: UsageLimits | None
 
 
-class AgentRun:
+class AgentRun(CurrentRun):
     """One run of one agent; see `handrail.agents.active_run.CurrentRun`.
 
     Attributes:
@@ -154,8 +154,9 @@ class AgentRun:
         return make() if agent.file.overrides is None else await ASYNC.in_thread(make)
 
     @property
+    @override
     def agents(self) -> Mapping[str, AgentFile]:
-        """The agents of the project, and the dynamic agents of this run."""
+        """See `CurrentRun.agents`."""
         file = self.agent.file
         dynamic = session_agents(self.session).items()
         # They see the same files, and `.git` or not, as the agent that makes them, whatever the model has written.
@@ -163,20 +164,24 @@ class AgentRun:
         return {**self.tree.project.agents, **bound}
 
     @synchronous_entry  # for the factories of the program, which call it by themselves
+    @override
     def filesystem(self, folder: Path) -> HostFilesystem:
-        """The one filesystem over a folder that the tree shares; see `CurrentRun.filesystem`."""
+        """See `CurrentRun.filesystem`."""
         return self.tree.filesystem(folder)
 
+    @override
     async def open_filesystem(self, folder: Path) -> HostFilesystem:
-        """`filesystem` without blocking the event loop; see `CurrentRun.open_filesystem`."""
+        """See `CurrentRun.open_filesystem`."""
         return await self.tree.open_filesystem(folder)
 
+    @override
     def section_toolset(self, section: Section[Any], *, id: str, prefix: str = "") -> HandrailToolset:
-        """A section as a toolset of this run."""
+        """See `CurrentRun.section_toolset`."""
         return self.executors.section_toolset(section, id=id, prefix=prefix)
 
+    @override
     def tool_toolset(self, tool: Tool[Any, Any], *, id: str) -> HandrailToolset:
-        """One of Handrail's tools as a toolset of this run."""
+        """See `CurrentRun.tool_toolset`."""
         return self.executors.tool_toolset(tool, id=id)
 
     @contextmanager
@@ -209,13 +214,6 @@ class AgentRun:
     def may_open(self) -> bool:
         """True if a section or a toolset of the run is closed."""
         return self.executors.foreign.environment.rendering.all_open() is not None
-
-    @property
-    def disclosure_size(self) -> int:
-        """The characters in a request for closed toolsets: their summaries, and the tools that open them."""
-        tools = self.executors.foreign.environment.rendering.tools
-        sizes = [definition_size(tool.name, tool.description, tool.parameters_schema) for tool in tools]
-        return len(self.executors.foreign.text) + sum(sizes)
 
     async def execute(self, input: str | None, spent: SharedUsage, *, output_type: Any = str) -> RunResult:  # noqa: ANN401 - PydanticAI's
         """Carries the run out; without an input, resumes the unfinished run of the session. Raises as `run_async`."""
@@ -267,8 +265,9 @@ class AgentRun:
         ):
             yield
 
+    @override
     async def call_agent(self, name: str, input: str, ctx: RunContext[Any]) -> str:
-        """Runs another agent on a session of its own; see `CurrentRun.call_agent`."""
+        """See `CurrentRun.call_agent`."""
         if len(self.path) >= (limit := self.tree.options.max_depth):
             raise AgentDepthError(limit=limit, path=self.path, attempted=name)
         agents = self.agents
@@ -464,8 +463,3 @@ def _model_name(model: Model | str) -> str:
 
 def _describe(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-
-
-def definition_size(name: str, description: str | None, parameters: Mapping[str, Any]) -> int:
-    """The characters of the definition of a tool in a request."""
-    return len(name) + len(description or "") + len(to_json(parameters))

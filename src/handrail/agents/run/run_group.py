@@ -267,9 +267,9 @@ class OpenFolders:
             # By identity: commits are read from the store object that the journal was opened with.
             if other_store is not store:
                 raise AgentError(
-                    f"{folder} is used by another run of this process, whose session is kept in "
-                    f"{_store_name(other_store)}, and this one's in {_store_name(store)}: neither could decide for "
-                    "both what was committed there. Open one store for both sessions, or run one after the other."
+                    f"{folder} is used by another run of this process, whose session is kept in another store or in "
+                    "memory: neither could decide for both what was committed there. Open one store for both sessions, "
+                    "or run one after the other."
                 )
             self._users[folder] += 1
         try:
@@ -296,7 +296,3 @@ def _check_journal(folder: Path) -> None:
             "them, lies in it. Work on a folder below it (--root FOLDER, or RunOptions(root=...)), or set "
             "XDG_STATE_HOME to a folder outside of it."
         )
-
-
-def _store_name(store: CommitRecordStore | None) -> str:
-    return "memory" if store is None else store.url

@@ -42,7 +42,7 @@ from handrail.contrib.tools.sandbox.engine import SandboxEngine
 from handrail.contrib.tools.sandbox.section import sandbox_tool
 from handrail.contrib.tools.shell.rules import parse_shell_rules
 from handrail.contrib.tools.shell.section import PROGRAM_PATH
-from handrail.errors import AgentError, PathEscapeError, ToolValidationError
+from handrail.errors import AgentError, ToolValidationError
 from handrail.filesystem.path_filters import exclude_patterns, excluding
 from handrail.prompt import MarkdownSection, Section
 from handrail.serde.formatting import enumerated, nearest, shorten
@@ -97,12 +97,7 @@ def session_agents(session: Session) -> dict[str, AgentFile]:
     return {agent.name: agent.file for agent in session[DynamicAgent]}
 
 
-def dynamic_agents(_ctx: RunContext[Any]) -> AbstractToolset[Any]:
-    """The toolset `dynamic_agents`, for one run."""
-    return _toolset()
-
-
-def _toolset() -> FunctionToolset[Any]:
+def _dynamic_agents() -> FunctionToolset[Any]:
     # Allowed without a question: a dynamic agent has only tools of its maker, and their calls are asked about.
     create = PydanticTool[Any](_create, name="agent_create", metadata={"effect": "state", "approval": "allow"})
     # Concurrent: `_call` waits for a whole run, which would hold the turn of the session all the time.
@@ -110,12 +105,6 @@ def _toolset() -> FunctionToolset[Any]:
         _call, name="agent_call", metadata={"effect": "state", "concurrent": True, "approval": "allow"}
     )
     return FunctionToolset[Any]([create, call], id="dynamic_agents", instructions=_GUIDANCE)
-
-
-DYNAMIC_AGENTS = Entry(
-    "dynamic_agents", "toolset", ToolsetFactory(dynamic_agents, known_tools=cache(lambda: _toolset().tools)), BUILT_IN
-)
-"""The toolset `dynamic_agents`, as every project has it."""
 
 
 async def _create(
@@ -202,8 +191,11 @@ def built_ins() -> tuple[Entry, ...]:
         "shell": _over(_root, "Programs", _shell, _shell_tools),
         "sandbox": _sandbox(_root, SandboxOptions()),
         "python": _python(_root, PythonOptions()),
+        "dynamic_agents": ToolsetFactory(
+            lambda _ctx: _dynamic_agents(), known_tools=cache(lambda: _dynamic_agents().tools)
+        ),
     }
-    return (*(Entry(name, "toolset", factory, BUILT_IN) for name, factory in factories.items()), DYNAMIC_AGENTS)
+    return tuple(Entry(name, "toolset", factory, BUILT_IN) for name, factory in factories.items())
 
 
 def files_toolset(
@@ -227,14 +219,12 @@ def files_toolset(
         show_git: whether `.git` exists for them; it does too if the agent's file allows it.
 
     Raises:
-        AgentError: the folder is not a path, the prefix cannot begin the name of a tool, or `exclude` is invalid.
+        AgentError: the prefix cannot begin the name of a tool.
+        PathEscapeError: a pattern of `exclude` leads out of the folder.
     """
-    try:
-        # Checked when the module is imported, so that a wrong pattern is reported with the place where it stands.
-        excluded = exclude_patterns(exclude)
-        excluding(excluded)
-    except (PathEscapeError, TypeError) as error:
-        raise AgentError(f"exclude of files_toolset: {error}") from error
+    # Checked when the module is imported, so that a wrong pattern is reported with the place where it stands.
+    excluded = exclude_patterns(exclude)
+    excluding(excluded)
     where, start = _find_folder(folder), _check_prefix(prefix)
     return _files(where, read_only=read_only, exclude=excluded, show_git=show_git, prefix=start)
 
@@ -398,16 +388,13 @@ def _shell_tools() -> Sequence[ToolDef]:
 
 
 def _find_folder(folder: str | os.PathLike[str]) -> FindFolder:
-    try:
-        path = Path(folder)
-    except TypeError as error:
-        raise AgentError(f"{folder!r} is not a folder; give a path, such as 'notes'") from error
+    path = Path(folder)
     # Resolved when a run begins: an absolute path replaces the folder of the project, a relative one is below it.
     return lambda run: run.project_folder / path
 
 
-def _check_prefix(prefix: object) -> str:
-    if not isinstance(prefix, str) or (prefix and not _PREFIX.fullmatch(prefix)):
+def _check_prefix(prefix: str) -> str:
+    if prefix and not _PREFIX.fullmatch(prefix):
         raise AgentError(
             f"the prefix {prefix!r} cannot begin the name of a tool; give up to 24 lower-case letters, digits, '_' and "
             "'-', such as 'notes'"

@@ -9,7 +9,6 @@ like write into the very tool that they are given. An agent is a toolset of one 
 - at every step, names that several toolsets have are reported together, each with the entries that they come from;
 - members are asked one after the other, in the order of the agent file, as PydanticAI enters them: an agent has a
   toolset for each of its tools, and a task for each of these at every step costs more than the asking;
-- toolsets that cannot be made are reported together;
 - the error of a member that cannot be entered reaches the caller, even if a member before it would swallow it.
 
 Overrides replace the instructions of the agent and the descriptions of its tools. They are applied to the definitions
@@ -43,7 +42,7 @@ from handrail.agents.active_run import current_run
 from handrail.agents.agent_file import AgentFile
 from handrail.agents.registry import AgentReference, Entry, ResolvedAgent, ToolsetFactory
 from handrail.agents.toolsets.lifetimes import FactoryToolset
-from handrail.errors import AgentError, HandrailError, ToolConflictError
+from handrail.errors import ToolConflictError
 from handrail.prompt import Section, Tool
 from handrail.prompt.overrides import (
     Override,
@@ -138,20 +137,8 @@ class LabelledToolset(CombinedToolset[Any]):
 
     @override
     async def for_run(self, ctx: RunContext[Any]) -> LabelledToolset:
-        """A copy for one run, which is entered and left; raises the faults of all members together."""
-        toolsets: list[AbstractToolset[Any]] = []
-        faults: list[tuple[str, Exception]] = []
-        for source in self.sources:
-            try:
-                toolsets.append(await source.toolset.for_run(ctx))
-            except Exception as fault:  # noqa: BLE001 - raised below, when the others have been asked
-                faults.append((source.label, fault))
-        if len(faults) == 1:
-            raise faults[0][1]
-        if faults:
-            problems = [_problem(label, fault) for label, fault in faults]
-            raise AgentError("\n".join(map(str, problems)), problems=problems) from faults[0][1]
-        return self._with(toolsets)
+        """A copy for one run, which is entered and left."""
+        return self._with([await source.toolset.for_run(ctx) for source in self.sources])
 
     @override
     async def for_run_step(self, ctx: RunContext[Any]) -> LabelledToolset:
@@ -250,15 +237,6 @@ def hidden_tools(sources: Iterable[LabelledSource]) -> Mapping[str, str]:
 def _hidden(toolset: AbstractToolset[Any]) -> Mapping[str, ToolsetTool[Any]]:
     # Tools of closed toolsets must not have the names of others either.
     return toolset.hidden if isinstance(toolset, DisclosedToolset) else {}
-
-
-def _problem(label: str, fault: Exception) -> AgentError:
-    if isinstance(fault, AgentError):
-        return fault
-    kind = "" if isinstance(fault, HandrailError) else f"{type(fault).__name__}: "
-    problem = AgentError(f"{label} cannot be made: {kind}{fault}")
-    problem.__cause__ = fault
-    return problem
 
 
 async def _enter(source: LabelledSource) -> None:

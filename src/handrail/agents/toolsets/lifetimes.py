@@ -15,8 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from threading import Lock
-from typing import Any, Self, TypeGuard, cast
+from typing import Any, Self, cast
 
 from pydantic_ai import RunContext
 from pydantic_ai.toolsets import AbstractToolset, FunctionToolset, WrapperToolset
@@ -120,11 +119,12 @@ class FactoryToolset(WrapperToolset[Any]):
         except Exception as error:
             self._add_note(error)
             raise
-        if _is_product(product):
+        if product is None or isinstance(product, (AbstractToolset, Section)):
             return product
-        message = f"{self.label}: the factory {self.factory.qualname} {_describe_product(product)}"
-        if inspect.iscoroutine(product):
-            product.close()  # else Python warns, some time later, that it was not awaited
+        message = (
+            f"{self.label}: the factory {self.factory.qualname} returned an object of type "
+            f"{type(product).__qualname__}; a factory returns a toolset, a section, or None for no tools."
+        )
         raise FactoryError(message, toolset=self.name, value=type(product))
 
     async def _product(self, raw: FactoryProduct, ctx: RunContext[Any]) -> AbstractToolset[Any]:
@@ -143,21 +143,6 @@ class FactoryToolset(WrapperToolset[Any]):
         error.add_note(f"{self.label} was being made{by}.")
 
 
-def _is_product(value: object) -> TypeGuard[FactoryProduct]:
-    return value is None or isinstance(value, (AbstractToolset, Section))
-
-
-def _describe_product(value: object) -> str:
-    if isinstance(value, type):
-        return f"returned the class {value.__qualname__}, of type {type(value).__qualname__}; return an instance."
-    if inspect.iscoroutine(value):
-        return "returned a coroutine that it did not await; await it in the factory."
-    return (
-        f"returned an object of type {type(value).__qualname__}; "
-        "a factory returns a toolset, a section, or None for no tools."
-    )
-
-
 class SharedToolset(WrapperToolset[Any]):
     """A toolset that stays open until the last one who entered it has left. Made by `shared`.
 
@@ -167,7 +152,6 @@ class SharedToolset(WrapperToolset[Any]):
     def __init__(self, toolset: AbstractToolset[Any]) -> None:
         """Shares a toolset, which is opened when a run enters it."""
         super().__init__(toolset)
-        self._guard = Lock()  # of the count and the loop: runs of several threads may ask
         self._users = 0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._moves = asyncio.Lock()  # held while it is opened or closed
@@ -192,14 +176,13 @@ class SharedToolset(WrapperToolset[Any]):
     @override
     async def __aenter__(self) -> Self:
         loop = asyncio.get_running_loop()
-        with self._guard:
-            if self._loop is not loop:
-                if self._users or self._is_open or self._moves.locked():
-                    raise AgentError(
-                        f"{self.label} is open on another event loop; the runs that share it at one time share a loop"
-                    )
-                self._loop, self._moves = loop, asyncio.Lock()
-            self._users += 1
+        if self._loop is not loop:
+            if self._users or self._is_open or self._moves.locked():
+                raise AgentError(
+                    f"{self.label} is open on another event loop; the runs that share it at one time share a loop"
+                )
+            self._loop, self._moves = loop, asyncio.Lock()
+        self._users += 1
         try:
             async with self._moves:
                 if not self._is_open:
@@ -207,20 +190,14 @@ class SharedToolset(WrapperToolset[Any]):
                     self._is_open = True
         # A cancelled entry leaves nothing open either.
         except BaseException:
-            await self._leave(None, None, None)
+            await self.__aexit__(None, None, None)
             raise
         return self
 
     @override
     async def __aexit__(self, *args: object) -> bool | None:
-        if not self._users:
-            raise AgentError(f"{self.label} is left by a run that did not enter it.")
-        return await self._leave(*args)
-
-    async def _leave(self, *args: object) -> bool | None:
         # Before anything is awaited: a run that is cancelled while it leaves does not hold the toolset.
-        with self._guard:
-            self._users -= 1
+        self._users -= 1
         async with self._moves:
             if self._users or not self._is_open:
                 return None

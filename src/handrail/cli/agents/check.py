@@ -82,9 +82,6 @@ _BINDING = (
     "in a program, with RunOptions(resources={...})"
 )
 
-# A usual estimate for English text; a tokenizer is another one for each model.
-_CHARACTERS_OF_TOKEN = 4
-
 
 @dataclass(slots=True)
 class Findings:
@@ -93,7 +90,6 @@ class Findings:
     Attributes:
         file: its file; `None` if that cannot be read.
         tools: the tools that it would be offered, with those of closed sections.
-        closed_characters: how many characters fewer a request has as long as nothing is opened.
         warnings: approval rules that may match nothing, overrides that are not applied, and faults of files that the
             agent does not need.
         taint: which agents can be tainted and act.
@@ -102,7 +98,6 @@ class Findings:
     file: AgentFile | None = None
     model: NamedModel | None = None
     tools: tuple[ToolReport, ...] = ()
-    closed_characters: int = 0
     problems: list[HandrailError] = field(default_factory=list[HandrailError])
     warnings: list[str] = field(default_factory=list[str])
     taint: list[str] = field(default_factory=list[str])
@@ -133,11 +128,6 @@ def check_command(agent_file: Path, rules: Path | None, *, as_json: bool) -> int
         *(f"hint: {tool.name}: {hint}." for tool in findings.tools for hint in tool.hints),
     ):
         screen.remark(remark)
-    if tokens := findings.closed_characters // _CHARACTERS_OF_TOKEN:
-        screen.remark(
-            f"closed sections and toolsets save about {count_noun(tokens, 'token')} in each request until they are "
-            f"opened (an estimate: {_CHARACTERS_OF_TOKEN} characters are one token)."
-        )
     print_problems(screen, findings.problems)
     name = agent_file if findings.file is None else findings.file.name
     if findings.problems:
@@ -212,7 +202,6 @@ async def _make_tools(
         findings.warnings += [f"{called_name}: {warning}" for warning in inspection.warnings]
         if called_name == name:
             findings.tools = inspection.tools
-            findings.closed_characters = max(inspection.closed_characters, 0)
     findings.taint = taint_remarks(offered, rules.tainted)
     return listings
 
@@ -250,5 +239,4 @@ def findings_json(agent_file: Path, findings: Findings) -> dict[str, Any]:
         "warnings": list(findings.warnings),
         "taint": list(findings.taint),
         "tools": [fields_json(_TOOL, tool) for tool in findings.tools],
-        "estimated_tokens_saved": findings.closed_characters // _CHARACTERS_OF_TOKEN,
     }
