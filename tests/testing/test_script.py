@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-import math
 import os
 import sys
 from collections.abc import Callable
@@ -232,15 +231,18 @@ def test_a_file_says_everything_that_a_script_can_say(tmp_path: Path) -> None:
     file = tmp_path / "desk.yaml"
     file.write_text(EVERYTHING, encoding="utf-8")
     deep = {"on": "yes", "at": "2026-01-01"}
-    messages = {"call-1": Outcome.ok(), "broken": Outcome.failed("malformed JSON")}
-    messages["call-3"] = Outcome.ok("notes.md", "plan.md")
+    messages: Any = {
+        "call-1": "ok",
+        "broken": {"failed": ["malformed JSON"]},
+        "call-3": {"ok": ["notes.md", "plan.md"]},
+    }
     output = {"total": 3, "share": 0.1, "rate": 0.5, "ok": True, "none": None, "hex": 31, "many": 1000}
     notes = Call("read_file", {"path": "notes.md", "lines": [1, 2], "deep": deep})
     calls = [notes, Call("read_file", '{"path": ', id="broken"), Call("list_files")]
-    expect = Expect(instructions=("Refund desk",), tools=("read_file", "write_file"))
+    expect = Expect(instructions=["Refund desk"], tools=["read_file", "write_file"])
     replies = [
         Reply(text="I shall read the notes.", calls=calls, usage=TokenUsage(120, 15, 3), expect=expect),
-        Reply(output=output, expect=Expect(texts=("buy milk",), messages=messages)),
+        Reply(output=output, expect=Expect(texts=["buy milk"], messages=messages)),
         Reply(text="Two files.", within="call-3"),
     ]
     assert read_script(file) == Script(replies, name="desk.yaml")
@@ -252,30 +254,33 @@ def test_the_example_of_the_module_is_a_script() -> None:
     assert len(parse_script(text).replies) == 3
 
 
-def test_numbers_that_json_does_not_have_are_read_all_the_same() -> None:
-    """A model may send them, and the runtime must refuse them."""
-    script = parse_script("replies: [{output: {a: .inf, b: -.inf, c: .nan, d: 010, e: -0o17}}]")
-    output = script.replies[0].output or {}
-    assert [output["a"], output["b"], output["d"], output["e"]] == [math.inf, -math.inf, 10, -15]
-    assert math.isnan(output["c"])
-
-
-FAULTS = [
-    *("replies:\n  - txt: x", "steps: []", "replies: []\nreplies: []", "{}", "# nothing", "- text: x"),
-    *("replies: {text: x}", "replies: [{text: [x]}]", "replies: [{calls: [{id: x}]}]"),
-    *("replies: [{calls: [{name: x, arguments: [1]}]}]", "replies: [{expect: {messages: {a: fine}}}]"),
-    *("replies: [{expect: {messages: {a: {}}}}]", "replies: [{usage: {input: many}}]"),
-    *("replies: [{usage: {input: true}}]", "replies: [{usage: {output: -1}}]", "replies: [", "replies: \x07"),
-    *("replies: []\n---\nreplies: []", "replies: [{output: &a {b: *a}}]"),
-]
+FAULTS = {
+    "replies:\n  - txt: x": "2:10",
+    "steps: []": "1:1",
+    "replies: []\nreplies: []": "2:1",
+    "# nothing": "1:1",
+    "- text: x": "1:1",
+    "replies: {text: x}": "1:10",
+    "replies: [{text: [x]}]": "1:18",
+    "replies: [": "1:11",
+    "replies: [{calls: [{id: x}]}]": "1:20",
+    "replies: [{calls: [{name: x, arguments: [1]}]}]": "1:41",
+    "replies: [{expect: {messages: {a: fine}}}]": "1:35",
+    "replies: [{expect: {messages: {a: {}}}}]": "1:20",
+    "replies: [{usage: {input: many}}]": "1:27",
+    "replies: [{usage: {output: -1}}]": "1:19",
+    "replies: \x07": "1:10",
+    "replies: []\n---\nreplies: []": "2:1",
+    "replies: [{output: &a {b: *a}}]": "1:27",
+}
+"""Texts that are not scripts, each with the line and column of its fault."""
 
 
 @pytest.mark.parametrize("text", FAULTS, ids=range(len(FAULTS)))
-def test_a_fault_is_told_with_its_place(text: str, wording: Wording) -> None:
-    """File, line and column, what is wrong, and what would be right."""
-    with pytest.raises(ScriptError) as caught:
+def test_a_fault_has_its_place(text: str) -> None:
+    """File, line and column; the words are those of the type that is due."""
+    with pytest.raises(ScriptError, match=f"desk:{FAULTS[text]}: "):
         parse_script(text, name="desk")
-    assert str(caught.value) == wording
 
 
 def test_a_file_in_another_encoding_is_refused(tmp_path: Path, wording: Wording) -> None:

@@ -15,7 +15,7 @@ import json
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import ScriptError
@@ -67,6 +67,10 @@ class Outcome:
         return cls(success=False, texts=texts)
 
 
+OutcomeForm: TypeAlias = Outcome | Literal["ok", "failed"] | Mapping[Literal["ok", "failed"], Sequence[str]]
+"""An outcome, also as a file has it: `"ok"`, `{"failed": ["a text"]}`."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expect:
     """The expected input of the model before a reply.
@@ -84,13 +88,16 @@ class Expect:
     instructions: Sequence[str] = ()
     tools: Sequence[str] = ()
     texts: Sequence[str] = ()
-    messages: Mapping[str, Outcome] = field(default_factory=dict[str, Outcome])
+    messages: Mapping[str, OutcomeForm] = field(default_factory=dict[str, OutcomeForm])
 
     def __post_init__(self) -> None:
         for name in ("instructions", "tools", "texts"):
             value: object = getattr(self, name)
             if isinstance(value, str):
                 raise ScriptError(f"Expect({name}={value!r}) must be a list; write {name}=[{value!r}].")
+        for form in self.messages.values():
+            if isinstance(form, Mapping) and len(form) != 1:
+                raise ScriptError("an outcome is either ok or failed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -326,8 +333,17 @@ def _differences(expect: Expect, received: SentMessages) -> Iterator[str]:
         if not any(text in message.content for message in received.messages):
             yield f"No message contains {text!r}; it was sent {_describe(received)}."
     by_id = {message.call_id: message for message in received.messages}
-    for call_id, outcome in expect.messages.items():
-        yield from _outcome_differences(call_id, outcome, by_id.get(call_id), received)
+    for call_id, form in expect.messages.items():
+        yield from _outcome_differences(call_id, _outcome(form), by_id.get(call_id), received)
+
+
+def _outcome(form: OutcomeForm) -> Outcome:
+    if isinstance(form, Outcome):
+        return form
+    if isinstance(form, str):
+        return Outcome(form == "ok")
+    ((verdict, texts),) = form.items()
+    return Outcome(verdict == "ok", tuple(texts))
 
 
 def _outcome_differences(
