@@ -127,13 +127,8 @@ def _boot(pid: int) -> str:
         if str(Path("/proc/self").readlink()) != str(pid):
             return ""  # this /proc shows another PID namespace, so it says nothing of the pids of this one
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        return "/".join((boot, str(Path("/proc/self/ns/pid").readlink()), _time_namespace()))
-    return ""
-
-
-def _time_namespace() -> str:
-    with suppress(OSError):  # kernels before 5.6 have none
-        return str(Path("/proc/self/ns/time").readlink())
+        time = Path("/proc/self/ns/time")  # kernels before 5.6 have none
+        return f"{boot}/{Path('/proc/self/ns/pid').readlink()}/{time.readlink() if time.is_symlink() else ''}"
     return ""
 
 

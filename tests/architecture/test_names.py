@@ -8,9 +8,11 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from importlib import import_module
+from inspect import Parameter, signature
 
 import pytest
 
+from handrail import errors, store  # noqa: F401 - a package has those of its modules that were imported
 from tests.architecture.sources import Source, listed, python_sources
 
 STORED = """
@@ -133,6 +135,38 @@ def test_no_public_name_has_two_meanings() -> None:
             places[name].append(source.module)
     doubled = {name: modules for name, modules in places.items() if len(modules) > 1}
     assert not doubled, listed([f"{name}: {', '.join(modules)}" for name, modules in doubled.items()])
+
+
+def test_errors_are_made_with_the_attributes_that_they_declare() -> None:
+    """The constructor of most takes any; a type checker does not see which."""
+    faults = [
+        f"{source.path}:{node.lineno}: {cls.__name__} is made with {given}, of {allowed}"
+        for source in python_sources("src", "tests")
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.Call) and (cls := _error_class(node.func)) is not None
+        for given in [{keyword.arg for keyword in node.keywords}]
+        for allowed, required in [_attributes(cls)]
+        if None not in given and not required <= given <= allowed
+    ]
+    assert not faults, listed(faults)
+
+
+def _error_class(function: ast.expr) -> type[errors.HandrailError] | None:
+    """The class of an error with any attributes that is called."""
+    name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+    cls: object = getattr(errors, name, None) if name in errors.__all__ else None
+    if not (isinstance(cls, type) and issubclass(cls, errors.HandrailError)):
+        return None
+    kinds = [parameter.kind for parameter in signature(cls).parameters.values()]
+    return cls if Parameter.VAR_KEYWORD in kinds else None
+
+
+def _attributes(cls: type[errors.HandrailError]) -> tuple[set[str], set[str]]:
+    """The attributes that an error may be made with, and those that it must be."""
+    parameters = [each for each in signature(cls).parameters.values() if each.kind is Parameter.KEYWORD_ONLY]
+    declared = {name for base in cls.__mro__ for name in vars(base).get("__annotations__", {})} - {"text_for_model"}
+    required = {each.name for each in parameters if each.default is Parameter.empty}
+    return declared | {each.name for each in parameters}, required | {n for n in declared if not hasattr(cls, n)}
 
 
 def _stored_names(source: Source) -> Iterator[str]:

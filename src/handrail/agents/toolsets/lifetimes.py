@@ -125,7 +125,7 @@ class FactoryToolset(WrapperToolset[Any]):
         message = f"{self.label}: the factory {self.factory.qualname} {_describe_product(product)}"
         if inspect.iscoroutine(product):
             product.close()  # else Python warns, some time later, that it was not awaited
-        raise FactoryError(message, toolset=self.name, value=type(product))
+        raise FactoryError(message, toolset=self.name, value_type=type(product))
 
     async def _product(self, raw: FactoryProduct, ctx: RunContext[Any]) -> AbstractToolset[Any]:
         if raw is None:
