@@ -3,7 +3,7 @@
 .NOTPARALLEL:
 # Containers often set this. Each of the thousand processes of a run would compile all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help setup demo docs size screenshots reference diagrams wording test test-more test-fast check check-format lint pyright mypy types imports pytest bench bench-compare removed-tests chaos mutate format lock clean
+.PHONY: help setup demo docs size screenshots reference diagrams wording test test-more test-fast check check-format lint pyright mypy types imports pytest bench bench-compare chaos mutate format lock clean
 
 # Empty: scripts/setup.sh looks for one. Otherwise the Python that .venv is made with.
 PYTHON ?=
@@ -98,9 +98,6 @@ bench: setup ## Measure the costs of docs/reference/measurements.md
 
 bench-compare: setup ## Compare the costs of a call with those of another commit, REF=main; without it, of the last one
 	@$(BIN)/python -m benchmarks.compare $(or $(REF),HEAD) $(ARGS)
-
-removed-tests: setup ## List tests that another commit has and this tree has not, REF=main; without it, the last one
-	@$(BIN)/python -m tests.architecture.removed_tests $(or $(REF),HEAD)
 
 diagrams: setup ## Draw the diagrams of the docs from the tables of the code, and screens of the command
 	@PYTHONPATH=. $(BIN)/python -m tests.docs.diagrams

@@ -114,13 +114,6 @@ def test_a_test_that_does_not_end_ends_its_process_and_fails(
     assert shown in run.stderr
 
 
-def test_tests_that_no_worker_has_run_fail_the_run(tmp_path: Path) -> None:
-    """A worker has taken the next file when it runs the last test of one."""
-    kills, passes = "import os\ndef test_kills(): os.kill(os.getpid(), 9)\n", "def test_passes(): pass\n"
-    run_of({"test_one.py": kills, "test_two.py": passes}, tmp_path, "--forked-workers=1", "--junitxml=found.xml")
-    assert found_in(tmp_path / "found.xml") == [("test_kills", "failure"), ("test_two", "failure")]
-
-
 def test_each_test_is_reported_once_and_the_one_that_ends_its_worker_fails(tmp_path: Path) -> None:
     """What it has left of its file fails as one, and the files after it are run by the other worker."""
     run = run_of(_FILES, tmp_path, "--junitxml=found.xml")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -280,18 +279,6 @@ def test_a_file_in_another_encoding_is_refused(tmp_path: Path, wording: Wording)
     with pytest.raises(ScriptError) as raised:
         read_script(file)
     assert str(raised.value) == wording
-
-
-def test_what_is_no_file_of_a_fitting_size_is_refused_at_once(tmp_path: Path, wording: Wording) -> None:
-    """A pipe is not waited for, and a file of any size is not read."""
-    folder = tmp_path / "scripts"
-    folder.mkdir()
-    os.mkfifo(folder / "pipe")
-    (folder / "large.yaml").write_bytes(b"#" * 1_000_001)
-    for path in (folder, folder / "pipe", Path("/dev/zero"), folder / "large.yaml"):
-        with pytest.raises(ScriptError) as raised:
-            read_script(path)
-        assert str(raised.value) == wording
 
 
 def lookup(order: str) -> str:

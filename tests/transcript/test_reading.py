@@ -172,14 +172,6 @@ def test_a_claim_without_a_record_decides(status: EffectStatus, outcome: str, at
     assert bool(call.owner) == (status == "running")
 
 
-def test_calls_without_a_conversation_are_shown_alone(at_desk: Desk) -> None:
-    """Each with the calls that it has made."""
-    for number in range(3):
-        at_desk.executor.execute(ToolCall(f"c{number}", "outer", order(f"A-{number}")), reply="r")
-    shown_calls = [(call.call.call_id, call.conversation, len(call.nested)) for call in at_desk.calls()]
-    assert shown_calls == [(f"c{number}", None, 1) for number in range(3)]
-
-
 @pytest.mark.parametrize("is_asked", [True, False], ids=["asked", "no message"])
 def test_the_newest_record_of_a_call_counts(is_asked: bool) -> None:
     """Calls are repeated if their record is not final, and the calls within them, too; also if no message asks."""
@@ -212,13 +204,6 @@ def test_conversations_of_a_session_have_their_speakers(at_desk: Desk) -> None:
     assert [item.conversation for item in at_desk.items()] == [loop, loop, clerk, clerk, loop]
     lines = ["assistant: ", "pay open", "assistant: ", "fail failed", "assistant: So."]
     assert shown(at_desk.items()) == lines
-
-
-def test_a_fork_has_the_transcript_of_its_origin(at_desk: Desk) -> None:
-    """Its calls are not those of another session."""
-    at_desk.turn(("pay", order("A-1")))
-    with at_desk.session.fork(session_id="fork"):
-        assert shown(read_items(at_desk.store, "fork")) == ["assistant: ", "pay ok"]
 
 
 def test_calls_are_yielded_as_soon_as_they_have_ended(at_desk: Desk) -> None:
