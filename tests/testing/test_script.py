@@ -126,17 +126,6 @@ def test_an_agent_called_as_a_tool_has_replies_of_its_own() -> None:
     playback.assert_finished()
 
 
-def test_calls_of_an_agent_called_as_a_tool_are_answered_too(wording: Wording) -> None:
-    """The contract holds in each conversation by itself."""
-    replies = [Reply(calls=[Call("analyst", id="ask")]), Reply(calls=[Call("read", id="look")], within="ask")]
-    playback = Playback(Script([*replies, Reply(text="Three.", within="ask"), Reply(text="Done.")]))
-    for _ in range(2):
-        playback.next(SentMessages())
-    assert refused(playback, SentMessages()) == wording
-    playback.next(SentMessages(messages=(SentMessage("look", "1, 2, 3", True),)))
-    assert refused(playback, SentMessages()) == wording
-
-
 def test_run_and_script_end_together(wording: Wording) -> None:
     """A run that goes on is told what it was sent last, one that ends before the script which replies are left."""
     playback = Playback(Script([Reply(text="Done.")], name="desk.yaml"))

@@ -13,7 +13,7 @@ from handrail import testing
 from handrail.errors import VisibilityExpansionRequired
 from handrail.prompt import Tool, ToolContext, ToolResult
 from handrail.resources import Binding, Resolver, ResourceRegistry
-from handrail.runtime import EffectLedger, IdempotencyConfig, Session, ToolInvoked
+from handrail.runtime import IdempotencyConfig, Session, ToolInvoked
 from handrail.testing import FakeClock, run_tool, run_tool_async
 from handrail.testing.scripted_model import ScriptedModel
 from tests.kit import raises
@@ -95,16 +95,6 @@ def test_what_providers_make_is_closed_at_the_end() -> None:
 
     run_tool(REFUND, Refund("7"), resources=ResourceRegistry.of(Binding(Shop, provide)))
     assert [shop.closed for shop in made] == [True]
-
-
-def test_a_ledger_replays_the_second_call() -> None:
-    """Idempotency can be tested."""
-    ledger, shop, session = EffectLedger(), Shop(), Session()
-    first, second = (
-        run_tool(REFUND, Refund("7"), session=session, resources={Shop: shop}, effect_ledger=ledger) for _ in range(2)
-    )
-    assert (first.replayed, second.replayed) == (False, True)
-    assert shop.refunds == ["7"]
 
 
 def test_what_ends_a_run_is_raised() -> None:

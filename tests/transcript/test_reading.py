@@ -193,19 +193,6 @@ def test_the_newest_record_of_a_call_counts(is_asked: bool) -> None:
     assert (call.outcome, [each.arguments for each in call.nested]) == ("ok", [{"order": "A-2"}])
 
 
-def test_conversations_of_a_session_have_their_speakers(at_desk: Desk) -> None:
-    """Each holds the calls of its own reply."""
-    at_desk.request(("pay", order("A-1")))
-    asked = ToolCall("x", "fail", order("A-1"))
-    add(at_desk, _part({"role": "assistant", "tool_calls": [_function("x", "fail")]}, [asked], "r2"))
-    at_desk.executor.execute(asked, reply="r2")
-    at_desk.conversation.add(_part({"role": "assistant", "content": "So."}))
-    loop, clerk = ConversationId("loop"), ConversationId("agent", "clerk")
-    assert [item.conversation for item in at_desk.items()] == [loop, loop, clerk, clerk, loop]
-    lines = ["assistant: ", "pay open", "assistant: ", "fail failed", "assistant: So."]
-    assert shown(at_desk.items()) == lines
-
-
 def test_calls_are_yielded_as_soon_as_they_have_ended(at_desk: Desk) -> None:
     """In the order asked; their answers are not shown again, and a session that was deleted adds nothing."""
     calls = at_desk.request(("pay", order("A-1")), ("doubt", order("A-2")), ("pay", order("A-3")), text="I pay.")
