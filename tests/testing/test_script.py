@@ -72,10 +72,10 @@ def next_with(expect: Expect) -> Reply:
     return Playback(Script([Reply(text="Yes.", expect=expect)])).next(SENT)
 
 
-def test_a_script_that_finds_what_it_expects_gives_its_reply() -> None:
+@pytest.mark.parametrize("outcome", [Outcome.ok("three", "rows"), "ok", {"ok": ["three", "rows"]}])
+def test_a_script_that_finds_what_it_expects_gives_its_reply(outcome: Any) -> None:
     """Everything that can be expected, and found."""
-    messages = {"call-1": Outcome.ok("three", "rows")}
-    expect = Expect(instructions=["Refund"], tools=["read"], texts=["three"], messages=messages)
+    expect = Expect(instructions=["Refund"], tools=["read"], texts=["three"], messages={"call-1": outcome})
     assert next_with(expect).text == "Yes."
 
 

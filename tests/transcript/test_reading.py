@@ -85,6 +85,13 @@ def answered_elsewhere(at_desk: Desk) -> None:
     at_desk.say("So.")
 
 
+def unnamed(at_desk: Desk) -> None:
+    """A loop need not name its replies."""
+    asked = ToolCall("x", "pay", order("A-1"))
+    at_desk.conversation.add(_part(ASKS_X, [asked]))
+    at_desk.executor.execute(asked)
+
+
 def restarted(at_desk: Desk) -> None:
     """A history is replaced, once with open calls and once without messages that were there."""
     add(at_desk, ConversationPart((A, B, ASKS_X), "r1", X), ConversationPart((A, ASKS_X, C), "r1", X, restarts=True))
@@ -108,6 +115,7 @@ WALKS: dict[str, tuple[list[Callable[[Desk], object]], list[str]]] = {
         ["user: Pay.", "assistant: ", "pay open"],
     ),
     "a call that others have answered": ([answered_elsewhere], ["assistant: ", "pay answered", "assistant: So."]),
+    "a call of a reply without a name": ([unnamed], ["assistant: ", "pay ok"]),
     "an answer to no call": ([lambda at: at.conversation.add(_part(LOST))], ["tool: lost"]),
     "calls that the form does not show": (
         [lambda at: at.conversation.add(_part({"said": "x"}, [ToolCall("a", "pay", order("A-1"))], "r1"))],
