@@ -19,17 +19,18 @@ import os
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from uuid import uuid4
 
 from handrail.errors import PosixRequiredError
 from handrail.threads import FORKING, in_forked_process
 
-try:
+if TYPE_CHECKING or find_spec("fcntl") is not None:
     import fcntl as fcntl  # noqa: PLC0414 - so that it may be imported from here
-except ImportError:
-    fcntl = None  # type: ignore[assignment]  # what needs it calls `require_posix` first
+else:
+    fcntl = None  # what needs it calls `require_posix` first
 
 _STATE, _THREADS, _START = 0, 17, 19
 """Indices in `/proc/PID/stat` after the name of the program: fields 3, 20 and 22 of proc(5), which counts from 1."""
