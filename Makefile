@@ -3,7 +3,7 @@
 .NOTPARALLEL:
 # Containers often set this. Each of the thousand processes of a run would compile all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help setup demo docs size screenshots reference diagrams wording test test-more test-fast check check-format lint pyright mypy types imports pytest bench bench-compare removed-tests chaos mutate format lock clean
+.PHONY: help setup demo docs size screenshots reference diagrams wording test test-more test-fast check check-format lint pyright mypy types imports pytest bench bench-compare chaos mutate format lock clean
 
 # Empty: scripts/setup.sh looks for one. Otherwise the Python that .venv is made with.
 PYTHON ?=

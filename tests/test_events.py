@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handrail.errors import DispatchError, InvalidArgumentError
+from handrail.errors import DispatchError
 from handrail.events import Dispatcher
 from tests.kit import raises
 from tests.wording import Wording
@@ -53,21 +52,18 @@ def test_subscribers_are_called_in_the_order_of_subscribing(types: list[type[obj
     assert heard == before + [number for number in before if number not in left]
 
 
-def test_subscription_ends_by_close_by_call_or_with_its_block() -> None:
-    """There are three ways to end a subscription, and ending it twice is no fault."""
+def test_subscription_ends_by_close_or_with_its_block() -> None:
+    """There are two ways to end a subscription, and ending it twice is no fault."""
     dispatcher = Dispatcher()
     heard: list[Seen] = []
     closed = dispatcher.subscribe(Seen, heard.append)
-    called = dispatcher.subscribe(Seen, heard.append)
     with dispatcher.subscribe(Seen, heard.append):
         dispatcher.dispatch(Seen(1))
     dispatcher.dispatch(Seen(2))
-    called()
+    closed.close()
+    closed.close()
     dispatcher.dispatch(Seen(3))
-    closed.close()
-    closed.close()
-    dispatcher.dispatch(Seen(4))
-    assert [event.number for event in heard] == [1, 1, 1, 2, 2, 3]
+    assert [event.number for event in heard] == [1, 1, 2]
 
 
 def test_every_subscriber_is_called_even_if_one_fails(wording: Wording) -> None:
@@ -108,36 +104,14 @@ def test_what_is_no_exception_passes_at_once(stop: type[BaseException]) -> None:
     assert heard == []
 
 
-class Awaits:
-    async def __call__(self, event: Seen) -> None:
-        pass
-
-    async def method(self, event: Seen) -> None:
-        pass
-
-
 async def awaits(event: Seen) -> None:
     """Stands for a subscriber that is not awaited."""
 
 
-async def yields(event: Seen) -> AsyncIterator[int]:
-    """Stands for a subscriber that is not iterated over."""
-    yield event.number
-
-
-@pytest.mark.parametrize("subscriber", [awaits, yields, Awaits(), Awaits().method, partial(awaits)])
-def test_async_subscriber_is_refused_with_the_cure(subscriber: Callable[[Seen], object], wording: Wording) -> None:
-    """Nobody would await it; the message names it and says what to subscribe instead."""
-    dispatcher = Dispatcher()
-    with raises(TypeError, wording):
-        dispatcher.subscribe(Seen, subscriber)
-    dispatcher.dispatch(Seen())
-
-
 def test_subscriber_that_returns_a_coroutine_fails(wording: Wording) -> None:
-    """A lambda around an async function cannot be seen at subscribing, so it is told at the first event."""
+    """It would not be awaited; the first event says so, and what to subscribe instead."""
     dispatcher = Dispatcher()
-    dispatcher.subscribe(Seen, lambda event: awaits(event))  # noqa: PLW0108  # the lambda is what hides it
+    dispatcher.subscribe(Seen, lambda event: awaits(event))  # noqa: PLW0108 - so that its name is short
     dispatcher.subscribe(Seen, lambda _: "what a subscriber returns is ignored")
     with raises(DispatchError, wording) as caught:
         dispatcher.dispatch(Seen())
@@ -150,10 +124,10 @@ class HasNumber(Protocol):
 
 
 @pytest.mark.parametrize("event_type", [HasNumber, list[int], 5], ids=["protocol", "alias", "no type"])
-def test_type_that_cannot_be_matched_is_refused_with_the_cure(event_type: type[object], wording: Wording) -> None:
+def test_type_that_cannot_be_matched_is_refused(event_type: type[object]) -> None:
     """A type that cannot be asked for its subclasses would fail every dispatch, so it fails the subscribing."""
     dispatcher = Dispatcher()
-    with raises(TypeError, wording):
+    with pytest.raises(TypeError, match="issubclass"):
         dispatcher.subscribe(event_type, print)
     dispatcher.dispatch(Seen())
 
@@ -206,19 +180,3 @@ def test_subscribing_and_dispatching_threads_miss_nothing() -> None:
     with ThreadPoolExecutor(8) as threads:
         list(threads.map(work, range(8)))
     assert missed == []
-
-
-def greet() -> None:
-    """Takes no event."""
-
-
-@pytest.mark.parametrize("subscriber", [greet, "a name", None])
-def test_subscriber_that_could_not_be_called_with_an_event_is_refused(subscriber: Any) -> None:
-    """When it subscribes, and not when the first event comes."""
-    dispatcher = Dispatcher()
-    with pytest.raises(InvalidArgumentError) as raised:
-        dispatcher.subscribe(Seen, subscriber)
-    assert raised.value.value_type is type(subscriber)
-    assert dispatcher.is_quiet
-    dispatcher.subscribe(Seen, max)  # type: ignore[arg-type]  # it has no signature
-    assert not dispatcher.is_quiet

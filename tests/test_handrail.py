@@ -15,12 +15,10 @@ import pytest
 
 import handrail
 from handrail import prompt
-from handrail.adapters.pydantic_ai import PromptResponse
 from handrail.lazy_exports import lazy_exports
-from handrail.limits import TokenUsage
-from handrail.prompt import ToolExample, ToolResult
+from handrail.prompt import ToolResult
 from handrail.resources import Binding, Scope
-from handrail.session import Append, Replace
+from handrail.session import Replace
 from tests.wording import Wording
 
 
@@ -63,12 +61,7 @@ def test_a_name_that_is_not_exported_is_an_error(wording: Wording) -> None:
 
 MADE: dict[str, Callable[[], object]] = {
     "ToolResult": lambda: ToolResult[str](message="made", value="A"),
-    "ToolExample": lambda: ToolExample[str, int](description="One.", input="A", output=1),
     "Binding": lambda: Binding[list[int]](list, lambda _: [], Scope.PROTOTYPE),
-    "PromptResponse": lambda: PromptResponse[str](
-        prompt_name="n", text="t", output="t", usage=TokenUsage(), messages=()
-    ),
-    "Append": lambda: Append[int](1),
     "Replace": lambda: Replace[int]((1, 2)),
 }
 

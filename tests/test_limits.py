@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta, timezone
-from functools import partial
-from itertools import count
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -15,7 +11,7 @@ from hypothesis import strategies as st
 
 from handrail.clock import SYSTEM_CLOCK
 from handrail.errors import BudgetExceededError, DeadlineExceededError
-from handrail.limits import Budget, BudgetTracker, Deadline, Heartbeat, RunContext, TokenUsage
+from handrail.limits import Budget, BudgetTracker, Deadline, Heartbeat, TokenUsage
 from handrail.testing import FakeClock
 from tests.kit import raises
 from tests.wording import Wording
@@ -51,25 +47,16 @@ def test_deadline_is_one_moment_in_every_zone() -> None:
     assert Deadline(there, clock) == Deadline(there, SYSTEM_CLOCK) == Deadline.after(MINUTE, clock=clock)
 
 
-@pytest.mark.parametrize("value", [0, -1])
-def test_limit_that_is_not_positive_is_refused(value: int, wording: Wording) -> None:
-    """A budget of nothing is a mistake; the message names the limit and what would be right."""
-    for limit in ("max_total_tokens", "max_input_tokens", "max_output_tokens", "max_tool_calls"):
-        limits: dict[str, Any] = {limit: value}
-        with raises(ValueError, wording):
-            Budget(**limits)
-
-
 def test_all_limits_at_fault_are_named_together(wording: Wording) -> None:
-    """All faults of one input come together."""
+    """A budget of nothing is a mistake; the message names each such limit."""
     with raises(ValueError, wording):
         Budget(max_total_tokens=0, max_input_tokens=5, max_tool_calls=-2)
 
 
 @pytest.mark.parametrize("usage", [{"input": -1}, {"output": -1}, {"cached": -1}])
-def test_usage_that_is_negative_is_refused(usage: dict[str, int], wording: Wording) -> None:
+def test_usage_that_is_negative_is_refused(usage: dict[str, int]) -> None:
     """A model gives no tokens back."""
-    with raises(ValueError, wording):
+    with pytest.raises(ValueError, match="0 or more"):
         TokenUsage(**usage)
 
 
@@ -143,61 +130,12 @@ def test_reports_of_many_threads_all_count() -> None:
     assert (tracker.consumed, tracker.calls) == (TokenUsage(input=800), 800)
 
 
-def test_beat_calls_back_in_the_order_of_adding_until_removed() -> None:
-    """A callback hears every beat from its adding to its removal."""
-    heartbeat = Heartbeat(clock=FakeClock())
-    heard: list[str] = []
-    first, second = partial(heard.append, "first"), partial(heard.append, "second")
-    heartbeat.beat()
-    heartbeat.add_callback(first)
-    heartbeat.add_callback(second)
-    heartbeat.beat()
-    heartbeat.remove_callback(first)
-    heartbeat.remove_callback(first)
-    heartbeat.beat()
-    assert heard == ["first", "second", "second"]
-
-
-def test_failing_callback_reaches_the_worker_after_all_were_called(wording: Wording) -> None:
-    """The worker must hear of a lost lease, and one failing callback must not silence another."""
+def test_beat_counts_from_the_last_one() -> None:
+    """Until the first beat, the time counts from the creation."""
     clock = FakeClock()
     heartbeat = Heartbeat(clock=clock)
-    heard: list[str] = []
-
-    def fail(message: str) -> Callable[[], None]:
-        def callback() -> None:
-            heard.append(message)
-            raise LookupError(message)
-
-        return callback
-
-    for message in ("lease lost", "disk full"):
-        heartbeat.add_callback(fail(message))
     clock.advance(MINUTE)
-    with pytest.raises(LookupError, match="lease lost") as caught:
-        heartbeat.beat()
-    assert heard == ["lease lost", "disk full"]
-    assert caught.value.__notes__ == [wording]
-    assert heartbeat.elapsed() == 0 * SECOND
-
-
-def test_run_context_takes_its_ids_from_whoever_starts_it() -> None:
-    """A context makes up nothing: what is not given is `None`."""
-    assert RunContext() == RunContext(run_id=None, request_id=None, session_id=None, attempt=1)
-    numbers = count(1)
-    context = RunContext.start(lambda: f"id-{next(numbers)}", session_id="s", worker_id="w")
-    assert context == RunContext(run_id="id-1", request_id="id-2", session_id="s", worker_id="w")
-
-
-def test_next_attempt_is_another_run_of_the_same_request() -> None:
-    """Only the run id and the attempt change."""
-    first = RunContext(run_id="run-1", request_id="request", trace_id="trace", span_id="span")
-    assert first.next_attempt(lambda: "run-2") == RunContext(
-        run_id="run-2", request_id="request", attempt=2, trace_id="trace", span_id="span"
-    )
-
-
-def test_attempts_are_counted_from_one() -> None:
-    """There is no attempt before the first."""
-    with pytest.raises(ValueError, match="attempt=0"):
-        RunContext(attempt=0)
+    assert heartbeat.elapsed() == MINUTE
+    heartbeat.beat()
+    clock.advance(SECOND)
+    assert heartbeat.elapsed() == SECOND

@@ -11,21 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from handrail import process
 from handrail.errors import PosixRequiredError
-from handrail.process import (
-    MissingModule,
-    ProcessName,
-    has_processes,
-    is_running,
-    own_name,
-    process_in_words,
-    require_posix,
-)
+from handrail.process import ProcessName, has_processes, is_running, own_name, process_in_words
 from handrail.threads import ASSIGNING, FORKING, forks
 from handrail.waiting import run_in_thread
 from tests.architecture.sources import ROOT
-from tests.kit import raises
-from tests.wording import Wording
 
 
 def test_name_is_read_back() -> None:
@@ -112,20 +103,13 @@ def test_the_core_runs_without_posix() -> None:
     assert int(re.findall(r"(\d+) passed", ended.stdout)[-1]) > 150
 
 
-def test_a_missing_module_says_so_when_it_is_used(wording: Wording) -> None:
-    """Importing it is free."""
-    module = MissingModule("fcntl")
-    with raises(PosixRequiredError, wording) as raised:
-        module.flock(1, 2)
-    assert raised.value.needed == "fcntl.flock"
-
-
-def test_what_needs_posix_says_what_it_needs(wording: Wording) -> None:
-    """One error, whatever is missing."""
-    require_posix("HostFilesystem")
-    for missing in ({"has_file_locks": False}, {"has_folders": False}):
-        with raises(PosixRequiredError, wording):
-            require_posix("HostFilesystem", **missing)
+def test_what_needs_posix_says_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before anything is opened."""
+    process.require_posix("HostFilesystem")
+    monkeypatch.setattr(process, "HAS_FILE_LOCKS", False)
+    with pytest.raises(PosixRequiredError, match="HostFilesystem works on POSIX") as raised:
+        process.require_posix("HostFilesystem")
+    assert raised.value.needed
 
 
 def test_a_system_that_shows_no_processes_is_known(tmp_path: Path) -> None:

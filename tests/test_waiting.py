@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import threading
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -224,27 +224,6 @@ def test_coroutine_that_is_closed_blocks_until_what_it_waits_for_is_done(cancell
     threading.Timer(0.01, completion.set_result, ("a",)).start()
     waiting.close()
     assert completion.done()
-
-
-def test_completions_of_several_threads_wake_each_task_of_several_loops() -> None:
-    """None is lost, however they coincide."""
-
-    async def main(_number: int) -> list[int]:
-        waited = [Future[int]() for _ in range(500)]
-
-        def complete(part: int) -> None:
-            for each in waited[part::4]:
-                each.set_result(1)
-
-        threads = [threading.Thread(target=complete, args=(part,)) for part in range(4)]
-        tasks = [asyncio.ensure_future(await_shielded(each)) for each in waited]
-        await asyncio.sleep(0)
-        for thread in threads:
-            thread.start()
-        return await asyncio.gather(*tasks)
-
-    with ThreadPoolExecutor(3) as loops:
-        assert [*loops.map(asyncio.run, map(main, range(3)))] == [[1] * 500] * 3
 
 
 class CancelledBySignal(asyncio.Future[None]):

@@ -9,10 +9,10 @@ from __future__ import annotations
 import inspect
 import threading
 from collections.abc import Callable
-from functools import partial
-from typing import Any, NamedTuple, Self, TypeVar
+from contextlib import ExitStack
+from typing import Any, NamedTuple, TypeVar
 
-from handrail.errors import DispatchError, InvalidArgumentError
+from handrail.errors import DispatchError
 
 __all__ = ["Dispatcher", "Subscription"]
 
@@ -24,27 +24,11 @@ class _Entry(NamedTuple):
     subscriber: Callable[[Any], object]  # takes `event_type`, statically known only to the caller of `subscribe`
 
 
-class Subscription:
-    """A subscription; it ends by `close()`, by being called, or at the end of a `with` block."""
+class Subscription(ExitStack):
+    """A subscription; it ends by `close()`, or at the end of a `with` block.
 
-    __slots__ = ("_remove",)
-
-    def __init__(self, remove: Callable[[], None]) -> None:
-        self._remove = remove
-
-    def close(self) -> None:
-        """Ends the subscription. A dispatch that is in progress still calls the subscriber. Idempotent."""
-        self._remove()
-
-    def __call__(self) -> None:
-        """The same as `close()`, for an API that takes a callable."""
-        self.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_exc: object) -> None:
-        self.close()
+    A dispatch that is in progress still calls the subscriber. Closing is idempotent.
+    """
 
 
 class Dispatcher:
@@ -68,18 +52,17 @@ class Dispatcher:
         What the subscriber returns is ignored. One that subscribes twice is called twice.
 
         Raises:
-            InvalidArgumentError: `subscriber` cannot be called with one event.
-            TypeError: `subscriber` is an async function, or `event_type` is not supported by `issubclass`.
+            TypeError: `event_type` is not supported by `issubclass`.
         """
-        _refuse_uncallable(subscriber)
-        _refuse_async(subscriber)
-        _refuse_unjudgeable(event_type)
+        issubclass(object, event_type)  # a type that raises here would fail each dispatch
         entry = _Entry(event_type, subscriber)
         with self._lock:
             self._entries = (*self._entries, entry)
             self._matching = {}
             self.is_quiet = False
-        return Subscription(partial(self._remove, entry))
+        subscription = Subscription()
+        subscription.callback(self._remove, entry)
+        return subscription
 
     def dispatch(self, event: object) -> None:
         """Calls every subscriber of the event's type, even if an earlier one raised.
@@ -130,47 +113,12 @@ def _call(subscriber: Callable[[Any], object], event: object) -> None:
     value = subscriber(event)
     if value is not None and inspect.iscoroutine(value):
         value.close()
-        raise TypeError(_ASYNC.format(name=_name(subscriber)))
-
-
-_ASYNC = (
-    "{name} is asynchronous, but events are dispatched synchronously, so it would not be awaited. "
-    "Subscribe a plain function that passes the event on, e.g. queue.put_nowait or loop.call_soon_threadsafe."
-)
-
-
-def _refuse_uncallable(subscriber: object) -> None:
-    fits = callable(subscriber)
-    if callable(subscriber):
-        try:
-            inspect.signature(subscriber).bind(None)
-        except TypeError:
-            fits = False
-        except ValueError:
-            fits = True  # some builtins have no signature
-    if not fits:
-        expected = "a function of one event: lambda event: ..."
-        raise InvalidArgumentError(
-            function="Dispatcher.subscribe", argument="subscriber", value=subscriber, expected=expected
+        raise TypeError(
+            f"{_name(subscriber)} is asynchronous, but events are dispatched synchronously, so it would not be "
+            "awaited. Subscribe a plain function that passes the event on, e.g. queue.put_nowait or "
+            "loop.call_soon_threadsafe."
         )
 
 
-def _refuse_async(subscriber: Callable[[Any], object]) -> None:
-    for candidate in (subscriber, type(subscriber).__call__):  # an object may have an async `__call__`
-        if inspect.iscoroutinefunction(candidate) or inspect.isasyncgenfunction(candidate):
-            raise TypeError(_ASYNC.format(name=_name(subscriber)))
-
-
-def _refuse_unjudgeable(event_type: type[object]) -> None:
-    try:
-        issubclass(object, event_type)
-    except TypeError as error:
-        raise TypeError(
-            f"events are matched by class, and {event_type!r} does not support issubclass. "
-            "Subscribe to the class of the event, to a class it inherits from, or to object for all events."
-        ) from error
-
-
-def _name(subscriber: Callable[[Any], object]) -> str:
-    name: object = getattr(subscriber, "__qualname__", None)
-    return name if isinstance(name, str) else type(subscriber).__qualname__
+def _name(subscriber: object) -> str:
+    return str(getattr(subscriber, "__qualname__", type(subscriber).__qualname__))

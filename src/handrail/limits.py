@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
-from types import NoneType
 from typing import Self
 
 from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.errors import BudgetExceededError, DeadlineExceededError
-from handrail.errors.developer import check_argument
 
 __all__ = ["Budget", "BudgetTracker", "Deadline", "Heartbeat", "RunContext", "TokenUsage", "seconds_left", "time_limit"]
 
@@ -25,7 +22,6 @@ class Deadline:
     Deadlines are compared without their clocks.
 
     Raises:
-        InvalidArgumentError: `expires_at` is not a `datetime`.
         ValueError: `expires_at` is naive.
     """
 
@@ -33,8 +29,6 @@ class Deadline:
     clock: Clock = field(default=SYSTEM_CLOCK, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        expected = "an aware datetime: datetime.now(UTC) + timedelta(minutes=5)"
-        check_argument("Deadline", "expires_at", self.expires_at, datetime, expected)
         # `tzinfo` alone does not decide: a zone may return no offset, and Python treats such a value as naive.
         if self.expires_at.utcoffset() is None:
             raise ValueError(
@@ -45,7 +39,6 @@ class Deadline:
     @classmethod
     def after(cls, span: timedelta, *, clock: Clock = SYSTEM_CLOCK) -> Self:
         """The deadline `span` from now on `clock`; it has already passed if `span` is not positive."""
-        check_argument("Deadline.after", "span", span, timedelta, "a span with its unit: timedelta(minutes=5)")
         return cls(clock.now() + span, clock)
 
     def remaining(self) -> timedelta:
@@ -61,11 +54,10 @@ class Deadline:
 
 def time_limit(timeout: timedelta | None, deadline: Deadline | None) -> tuple[float | None, bool]:
     """The seconds that a handler has, `None` for no limit, and whether the deadline sets the limit."""
-    seconds = None if timeout is None else timeout.total_seconds()
-    if deadline is None:
+    seconds, remaining = None if timeout is None else timeout.total_seconds(), seconds_left(deadline)
+    if remaining is None or (seconds is not None and seconds <= remaining):
         return seconds, False
-    remaining = deadline.remaining().total_seconds()
-    return (remaining, True) if seconds is None or remaining < seconds else (seconds, False)
+    return remaining, True
 
 
 def seconds_left(deadline: Deadline | None) -> float | None:
@@ -108,7 +100,6 @@ class Budget:
 
     Raises:
         ValueError: a limit is not positive; the message names every such limit.
-        InvalidArgumentError: a limit is not a whole number, or `deadline` is not a `Deadline`.
     """
 
     deadline: Deadline | None = None
@@ -119,37 +110,25 @@ class Budget:
 
     def __post_init__(self) -> None:
         limits = {entry.name: getattr(self, entry.name) for entry in fields(self) if entry.name != "deadline"}
-        # All types are checked before the first comparison, which would raise a TypeError without the name of the
-        # field.
-        check_argument("Budget", "deadline", self.deadline, (Deadline, NoneType), "a Deadline, or None")
-        for name, limit in limits.items():
-            check_argument("Budget", name, limit, (int, NoneType), "a whole number, or None for no limit")
-        # After the types, because text cannot be compared with a number.
         faults = [f"{name}={limit}" for name, limit in limits.items() if limit is not None and limit <= 0]
         if faults:
             raise ValueError(f"a budget's limits are 1 or more, or None for no limit; this one has {', '.join(faults)}")
 
 
 class BudgetTracker:
-    """Counts the usage of one budget. Thread-safe.
+    """Counts the usage of one `budget`; `calls` is the number of tool calls. Thread-safe.
 
     A report replaces the previous one of its evaluation, so reporting is idempotent. The evaluations are added up.
     """
 
-    __slots__ = ("_budget", "_calls", "_lock", "_usage")
+    __slots__ = ("_lock", "_usage", "budget", "calls")
 
     def __init__(self, budget: Budget) -> None:
-        check_argument("BudgetTracker", "budget", budget, Budget, "a Budget: Budget(max_total_tokens=10_000)")
-        self._budget = budget
+        self.budget: Budget = budget
+        self.calls: int = 0
         self._lock = threading.Lock()
         # By evaluation and not one sum, because a report replaces the earlier one of its evaluation.
         self._usage: dict[str, TokenUsage] = {}
-        self._calls = 0
-
-    @property
-    def budget(self) -> Budget:
-        """The tracked budget."""
-        return self._budget
 
     def record(self, evaluation_id: str, usage: TokenUsage) -> None:
         """Sets the total usage of an evaluation since its start."""
@@ -159,7 +138,7 @@ class BudgetTracker:
     def record_call(self) -> None:
         """Counts one tool call."""
         with self._lock:
-            self._calls += 1
+            self.calls += 1
 
     @property
     def consumed(self) -> TokenUsage:
@@ -168,12 +147,6 @@ class BudgetTracker:
             # Without `start` the sum would begin with the number 0.
             return sum(self._usage.values(), start=TokenUsage())
 
-    @property
-    def calls(self) -> int:
-        """The number of tool calls."""
-        with self._lock:
-            return self._calls
-
     def check(self) -> None:
         """Raises if the budget is exceeded; using exactly the limit is permitted.
 
@@ -181,11 +154,9 @@ class BudgetTracker:
             DeadlineExceededError: the budget's deadline has passed. It is checked first.
             BudgetExceededError: a limit is exceeded; the first one in the order of the budget's fields.
         """
-        budget = self._budget
+        budget = self.budget
         if budget.deadline is not None and budget.deadline.expired:
             raise DeadlineExceededError(f"the budget's deadline, {budget.deadline.expires_at.isoformat()}, has passed")
-        # `consumed` and `calls` are read under the lock one after the other. Each limit has one count, so they need not
-        # be of the same moment.
         consumed = self.consumed
         usage_and_limits = (
             ("total tokens", consumed.total, budget.max_total_tokens),
@@ -199,59 +170,24 @@ class BudgetTracker:
 
 
 class Heartbeat:
-    """Progress: a worker beats, and a watcher reads the time since the last beat, or registers a callback.
+    """Progress: a worker beats, and a watcher reads the time since the last beat. Thread-safe.
 
-    Thread-safe. Until the first beat, the time counts from the creation of the heartbeat.
+    Until the first beat, the time counts from the creation of the heartbeat.
     """
 
-    __slots__ = ("_callbacks", "_clock", "_last", "_lock")
+    __slots__ = ("_clock", "_last")
 
     def __init__(self, *, clock: Clock = SYSTEM_CLOCK) -> None:
         self._clock = clock
-        self._lock = threading.Lock()
-        self._last = clock.monotonic()
-        self._callbacks: tuple[Callable[[], object], ...] = ()
-
-    def add_callback(self, callback: Callable[[], object]) -> None:
-        """Calls `callback` at every beat from now on, in the thread that beats, after those added before it."""
-        with self._lock:
-            # A new tuple, because `beat` iterates the old one outside the lock.
-            self._callbacks = (*self._callbacks, callback)
-
-    def remove_callback(self, callback: Callable[[], object]) -> None:
-        """Removes `callback`, also if it was added twice; does nothing if it was not added."""
-        with self._lock:
-            # By equality: each access to a bound method makes another object.
-            self._callbacks = tuple(other for other in self._callbacks if other != callback)
+        self.beat()
 
     def beat(self) -> None:
-        """Records a beat, and calls every callback.
-
-        Raises:
-            Exception: that of the first failing callback (such as a lost lease), after all have been called; later
-                failures are
-                added as notes. The beat is recorded in any case.
-        """
-        with self._lock:
-            self._last = self._clock.monotonic()
-            callbacks = self._callbacks
-        # Outside the lock, because a callback may add or remove another one, or beat again.
-        failures: list[Exception] = []
-        for callback in callbacks:
-            try:
-                callback()
-            except Exception as error:  # noqa: BLE001  # raised below, when every other callback has been called
-                failures.append(error)
-        if failures:
-            first, *others = failures
-            for other in others:
-                first.add_note(f"another callback of the heartbeat failed too: {other!r}")
-            raise first
+        """Records a beat."""
+        self._last = self._clock.monotonic()
 
     def elapsed(self) -> timedelta:
         """The time since the last beat."""
-        with self._lock:
-            return timedelta(seconds=self._clock.monotonic() - self._last)
+        return timedelta(seconds=self._clock.monotonic() - self._last)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -262,9 +198,6 @@ class RunContext:
         request_id: the same for every `attempt`; the first attempt is 1.
         worker_id: the process or machine of the run.
         trace_id: as the tracing system writes it, like `span_id`.
-
-    Raises:
-        ValueError: `attempt` is less than 1.
     """
 
     run_id: str | None = None
@@ -274,16 +207,3 @@ class RunContext:
     worker_id: str | None = None
     trace_id: str | None = None
     span_id: str | None = None
-
-    def __post_init__(self) -> None:
-        if self.attempt < 1:
-            raise ValueError(f"attempts are counted from 1, so attempt={self.attempt} is invalid")
-
-    @classmethod
-    def start(cls, new_id: Callable[[], str], *, session_id: str | None = None, worker_id: str | None = None) -> Self:
-        """The context of a first attempt, with a run id and a request id from `new_id`."""
-        return cls(run_id=new_id(), request_id=new_id(), session_id=session_id, worker_id=worker_id)
-
-    def next_attempt(self, new_id: Callable[[], str]) -> RunContext:
-        """The context of the next attempt at the same request, with a new run id from `new_id`."""
-        return replace(self, run_id=new_id(), attempt=self.attempt + 1)

@@ -19,14 +19,18 @@ import os
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache
-from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from uuid import uuid4
 
 from handrail.errors import PosixRequiredError
 from handrail.threads import FORKING, in_forked_process
+
+if TYPE_CHECKING or find_spec("fcntl") is not None:
+    import fcntl as fcntl  # noqa: PLC0414 - so that it may be imported from here
+else:
+    fcntl = None  # what needs it calls `require_posix` first
 
 _STATE, _THREADS, _START = 0, 17, 19
 """Indices in `/proc/PID/stat` after the name of the program: fields 3, 20 and 22 of proc(5), which counts from 1."""
@@ -124,13 +128,8 @@ def _boot(pid: int) -> str:
         if str(Path("/proc/self").readlink()) != str(pid):
             return ""  # this /proc shows another PID namespace, so it says nothing of the pids of this one
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        return "/".join((boot, str(Path("/proc/self/ns/pid").readlink()), _time_namespace()))
-    return ""
-
-
-def _time_namespace() -> str:
-    with suppress(OSError):  # kernels before 5.6 have none
-        return str(Path("/proc/self/ns/time").readlink())
+        time = Path("/proc/self/ns/time")  # kernels before 5.6 have none
+        return f"{boot}/{Path('/proc/self/ns/pid').readlink()}/{time.readlink() if time.is_symlink() else ''}"
     return ""
 
 
@@ -214,44 +213,14 @@ def device_and_inode(place: str | Path | int) -> tuple[int, int] | None:
 # ---------------------------------------------------------------------------------------------------------------- POSIX
 
 
-if TYPE_CHECKING:
-    import fcntl as fcntl  # noqa: PLC0414 - so that it may be imported from here
-    import resource as resource  # noqa: PLC0414
-
-
-class MissingModule:
-    """A stand-in for a module that this system lacks: importing it does not fail, and using it says what is missing."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - it stands for all names of a module
-        raise PosixRequiredError("this", needed=f"{self._name}.{name}")
-
-
-def _imported(name: str) -> Any:  # noqa: ANN401 - a module, or what stands for it
-    try:
-        return import_module(name)
-    except ImportError:
-        return MissingModule(name)
-
-
-if not TYPE_CHECKING:
-    fcntl = _imported("fcntl")
-    resource = _imported("resource")
-
-HAS_FILE_LOCKS: bool = find_spec("fcntl") is not None
+HAS_FILE_LOCKS: bool = fcntl is not None
 """True if this system can lock an open file."""
 
 
-def require_posix(
-    what: str, *, has_file_locks: bool = HAS_FILE_LOCKS, has_folders: bool = os.open in os.supports_dir_fd
-) -> None:
+def require_posix(what: str) -> None:
     """Raises `PosixRequiredError` if this is not a POSIX system; `what` needs one."""
-    if not has_file_locks:
+    if not HAS_FILE_LOCKS:
         raise PosixRequiredError(what, needed="locks of open files")
-    if not has_folders:
-        raise PosixRequiredError(what, needed="descriptors of folders")
 
 
 def has_processes(processes: Path = Path("/proc")) -> bool:

@@ -22,7 +22,6 @@ import traceback
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Final, NamedTuple, ParamSpec, Self, TypeVar
 from urllib.parse import quote, quote_plus
 
@@ -135,10 +134,10 @@ Each is found in a time that is linear in the text.
 
 def _environment_secrets(environment: Mapping[str, str]) -> Iterable[str]:
     for name, value in environment.items():
-        if name != NAMES_VARIABLE and _compile(_TELLING).search(name):
+        if name != NAMES_VARIABLE and re.search(_TELLING, name):
             yield value
         elif "://" in value:
-            yield from (match["secret"] for match in _compile(_IN_URL).finditer(value) if match["secret"])
+            yield from (match["secret"] for match in re.finditer(_IN_URL, value) if match["secret"])
 
 
 def _spellings(value: str) -> Iterable[str]:
@@ -173,11 +172,6 @@ def _mask_match(match: re.Match[str]) -> str:
 
 def _plain_name(name: str) -> str:
     return name.replace("-", "").replace("_", "").casefold()
-
-
-@cache
-def _compile(pattern: str) -> re.Pattern[str]:
-    return re.compile(pattern)
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +236,7 @@ class Redaction:
         for form in self.forms:
             for hint in form.hints:  # not any(...): a generator takes longer than the search
                 if hint in text:
-                    clean = _compile(form.pattern).sub(_mask_match, text)
+                    clean = re.sub(form.pattern, _mask_match, text)
                     text = text if clean == text else clean
                     break
         return text
@@ -354,28 +348,24 @@ def redacted(text: str) -> str:
     return _current.text(text if secrets is None else secrets.text(text))
 
 
-class _RecordsWithoutSecrets(logging.Filter):
-    def filter(self, record: logging.LogRecord) -> bool:
-        try:
-            text = record.getMessage()
-        except Exception:  # noqa: BLE001 - an argument cannot be formatted; the handlers of the record report that
-            return True
-        clean = redacted(text)
-        if clean != text:
-            record.msg, record.args = clean, ()
-        if record.exc_info and record.exc_info[1] is not None:
-            lines = "".join(traceback.format_exception(record.exc_info[1])).rstrip("\n")
-            clean = redacted(lines)
-            if clean != lines:  # handlers that format the exception themselves have the text alone
-                record.exc_info, record.exc_text = None, clean
+def _redact_record(record: logging.LogRecord) -> bool:
+    try:
+        text = record.getMessage()
+    except Exception:  # noqa: BLE001 - an argument cannot be formatted; the handlers of the record report that
         return True
-
-
-_FILTER: Final = _RecordsWithoutSecrets()
+    clean = redacted(text)
+    if clean != text:
+        record.msg, record.args = clean, ()
+    if record.exc_info and record.exc_info[1] is not None:
+        lines = "".join(traceback.format_exception(record.exc_info[1])).rstrip("\n")
+        clean = redacted(lines)
+        if clean != lines:  # handlers that format the exception themselves have the text alone
+            record.exc_info, record.exc_text = None, clean
+    return True
 
 
 def redacted_logger(name: str) -> logging.Logger:
     """The logger of a name; its records are written without secrets, tracebacks included."""
     logger = logging.getLogger(name)
-    logger.addFilter(_FILTER)  # a second time it does nothing
+    logger.addFilter(_redact_record)  # a second time it does nothing
     return logger

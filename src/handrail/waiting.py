@@ -83,31 +83,26 @@ def asynchronous_entry(entry: AsyncEntry) -> AsyncEntry:
 
     @wraps(entry)
     async def guarded(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as those of the entry
-        token = _ENTERED_ASYNC.set(True)
-        try:
+        with _setting(_ENTERED_ASYNC, value=True):
             return await entry(*args, **kwargs)
-        finally:
-            # A coroutine that is collected is closed in the context of the collection, which has no such token.
-            with suppress(ValueError):
-                _ENTERED_ASYNC.reset(token)
 
     return cast("AsyncEntry", guarded)  # it has the signature of what it wraps
 
 
 def synchronous_entry(entry: SyncEntry) -> SyncEntry:
     """Marks a function as a synchronous entry, which may block; the same function if the guard is off."""
-    if not IS_ON:
-        return entry
+    return _setting(_ENTERED_ASYNC, value=False)(entry) if IS_ON else entry
 
-    @wraps(entry)
-    def guarded(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as above
-        token = _ENTERED_ASYNC.set(False)
-        try:
-            return entry(*args, **kwargs)
-        finally:
-            _ENTERED_ASYNC.reset(token)
 
-    return cast("SyncEntry", guarded)
+@contextmanager
+def _setting(variable: ContextVar[bool], *, value: bool) -> Generator[None]:
+    token = variable.set(value)
+    try:
+        yield
+    finally:
+        # A coroutine that is collected is closed in the context of the collection, which has no such token.
+        with suppress(ValueError):
+            variable.reset(token)
 
 
 def may_wait_for_calls() -> bool:
@@ -119,11 +114,8 @@ def allow_waiting(body: Callable[[], T]) -> T:
     """Calls a function that may wait for calls on an event loop too, as a recorder of what has happened has to."""
     if not loop_is_running():
         return body()
-    token = _BLOCKS_LOOP.set(True)
-    try:
+    with _setting(_BLOCKS_LOOP, value=True):
         return body()
-    finally:
-        _BLOCKS_LOOP.reset(token)
 
 
 def loop_is_running() -> bool:

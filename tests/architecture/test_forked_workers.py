@@ -12,7 +12,6 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from tests.architecture.sources import ROOT
-from tests.collection import turned
 from tests.tracing import TESTS, UNTRACED
 
 _FILES = {
@@ -114,13 +113,6 @@ def test_a_test_that_does_not_end_ends_its_process_and_fails(
     assert shown in run.stderr
 
 
-def test_tests_that_no_worker_has_run_fail_the_run(tmp_path: Path) -> None:
-    """A worker has taken the next file when it runs the last test of one."""
-    kills, passes = "import os\ndef test_kills(): os.kill(os.getpid(), 9)\n", "def test_passes(): pass\n"
-    run_of({"test_one.py": kills, "test_two.py": passes}, tmp_path, "--forked-workers=1", "--junitxml=found.xml")
-    assert found_in(tmp_path / "found.xml") == [("test_kills", "failure"), ("test_two", "failure")]
-
-
 def test_each_test_is_reported_once_and_the_one_that_ends_its_worker_fails(tmp_path: Path) -> None:
     """What it has left of its file fails as one, and the files after it are run by the other worker."""
     run = run_of(_FILES, tmp_path, "--junitxml=found.xml")
@@ -131,17 +123,6 @@ def test_each_test_is_reported_once_and_the_one_that_ends_its_worker_fails(tmp_p
 
 
 _MANY = "import pytest\n@pytest.mark.parametrize('n', range(50))\ndef test_each(n): pass\n"
-
-
-@pytest.mark.parametrize("workers", [1, 2, 3, 5])
-def test_each_worker_begins_elsewhere_and_leaves_nothing_out(workers: int) -> None:
-    """The parts before the first files of the next worker are all files, each once."""
-    items = list("abcdefg")
-    lists = [turned(items, worker, workers) for worker in range(workers)]
-    assert all(sorted(turn) == items for turn in lists)
-    firsts = [turn[0] for turn in lists]
-    assert firsts == sorted(set(firsts))
-    assert firsts[0] == "a"
 
 
 def test_the_same_cases_are_left_out_in_each_run(tmp_path: Path) -> None:

@@ -8,9 +8,11 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from importlib import import_module
+from inspect import Parameter, signature
 
 import pytest
 
+from handrail import errors
 from tests.architecture.sources import Source, listed, python_sources
 
 STORED = """
@@ -76,7 +78,7 @@ FACES = {
         SqliteStore Store WatchCallback open""",
     "handrail.store.postgres": "PostgresStore Server harmless_address",
     "handrail.taint": "Provenance Sanitized TaintPolicy Tainted taint_by_answer list_taints",
-    "handrail.testing": """Call Crashed Expect FakeClock Finished Outcome Reply Script ScriptedModel assert_reads_only
+    "handrail.testing": """Call Crashed Expect FakeClock Finished Outcome Reply Script ScriptedModel
         crash_at play play_async run_to_crash run_tool run_tool_async""",
     "handrail.transcript": """ApprovalWait ConversationId MessageBlock TranscriptBreak TranscriptCall TranscriptItem
         TranscriptMessage TranscriptReader""",
@@ -85,6 +87,9 @@ FACES = {
     "handrail.turns": "HasTurn Ticket Turn draw_ticket find_turn own_turn",
 }
 """What each package exports: the documents, the README and programs import it from there."""
+
+
+import_module("handrail.store")  # a package has those of its modules that were imported
 
 
 def test_names_of_stored_types_stay() -> None:
@@ -135,6 +140,38 @@ def test_no_public_name_has_two_meanings() -> None:
     assert not doubled, listed([f"{name}: {', '.join(modules)}" for name, modules in doubled.items()])
 
 
+def test_errors_are_made_with_the_attributes_that_they_declare() -> None:
+    """The constructor of most takes any; a type checker does not see which."""
+    faults = [
+        f"{source.path}:{node.lineno}: {cls.__name__} is made with {given}, of {allowed}"
+        for source in python_sources("src", "tests")
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.Call) and (cls := _error_class(node.func)) is not None
+        for given in [{keyword.arg for keyword in node.keywords}]
+        for allowed, required in [_attributes(cls)]
+        if None not in given and not required <= given <= allowed
+    ]
+    assert not faults, listed(faults)
+
+
+def _error_class(function: ast.expr) -> type[errors.HandrailError] | None:
+    """The class of an error with any attributes that is called."""
+    name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+    cls: object = getattr(errors, name, None) if name in errors.__all__ else None
+    if not (isinstance(cls, type) and issubclass(cls, errors.HandrailError)):
+        return None
+    kinds = [parameter.kind for parameter in signature(cls).parameters.values()]
+    return cls if Parameter.VAR_KEYWORD in kinds else None
+
+
+def _attributes(cls: type[errors.HandrailError]) -> tuple[set[str], set[str]]:
+    """The attributes that an error may be made with, and those that it must be."""
+    parameters = [each for each in signature(cls).parameters.values() if each.kind is Parameter.KEYWORD_ONLY]
+    declared = {name for base in cls.__mro__ for name in vars(base).get("__annotations__", {})} - {"text_for_model"}
+    required = {each.name for each in parameters if each.default is Parameter.empty}
+    return declared | {each.name for each in parameters}, required | {n for n in declared if not hasattr(cls, n)}
+
+
 def _stored_names(source: Source) -> Iterator[str]:
     for node in ast.walk(source.tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "stored_as":
@@ -146,7 +183,7 @@ def _stored_names(source: Source) -> Iterator[str]:
 def _exported(source: Source) -> set[str]:
     if source.path.name != "__init__.py" or "__all__ = [" not in source.text:
         return set()
-    return set(import_module(source.module).__all__)
+    return set(vars(import_module(source.module))["__all__"])
 
 
 def _public_definitions(source: Source) -> set[str]:

@@ -14,6 +14,7 @@ import functools
 import importlib
 import json
 import os
+import pickle
 import signal
 import socket
 import subprocess
@@ -27,7 +28,7 @@ from typing import IO, Any, NoReturn
 
 from handrail import waiting
 from handrail.testing import Crashed, Finished
-from handrail.testing.crash import REACHED, REQUEST, RETURNED, ChildRequest, CrashTrap, run_child
+from handrail.testing.crash import REACHED, RETURNED, run_child, write_request
 from tests.architecture.sources import ROOT
 
 MODULES = ("handrail.adapters.tool_executor", "handrail.store.postgres", "handrail.store.sqlite")
@@ -95,18 +96,15 @@ def start(module: str, *arguments: str) -> Generator[Fork]:
 
 def fork_to_crash(target: Callable[..., object], *arguments: Any, at: str | None, nth: int = 1) -> Crashed | Finished:
     """Run a function of a module in a process, and kill that when it reaches a point for the nth time."""
-    if at is not None:
-        CrashTrap(at, nth)  # refuses a point that there is not
     with TemporaryDirectory(prefix="handrail-crash-") as name:
         folder = Path(name)
-        request = ChildRequest(target.__module__, target.__name__, arguments, at, nth)
-        (folder / REQUEST).write_text(json.dumps(request), encoding="utf-8")
-        _server_of(os.getpid()).ask("import", request.module)
+        write_request(folder, target, arguments, at, nth)
+        _server_of(os.getpid()).ask("import", target.__module__)
         with start(__name__, name) as process:
             code = process.wait()
         reached = tuple((folder / REACHED).read_text(encoding="utf-8").split())
         if code == 0:
-            return Finished(json.loads((folder / RETURNED).read_text(encoding="utf-8")), reached)
+            return Finished(pickle.loads((folder / RETURNED).read_bytes()), reached)  # noqa: S301 - of `run_child`
     assert code == -signal.SIGKILL, f"exit code {code}"
     assert at is not None
     assert (reached[-1], reached.count(at)) == (at, nth), f"killed at {reached[-1]}"

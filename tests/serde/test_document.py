@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from handrail.errors import AgentFileError, DocumentError
 from handrail.serde import document
-from handrail.serde.formatting import join_names, quote_value
+from handrail.serde.formatting import quote_value
 from tests.kit import refusal
 from tests.wording import Wording
 
@@ -50,66 +50,19 @@ def test_what_is_no_document_is_told_at_once(tmp_path: Path, wording: Wording) -
         assert refused(tmp_path / name) == wording
 
 
-KNOWN = ("allow", "ask", "deny")
-
-
-def tree(text: str) -> document.YamlNode:
-    """The tree of a text that holds something."""
-    found = document.read_tree(text, name="rules")
-    assert found is not None
-    return found
-
-
-def told(text: str, faults: list[DocumentError] | None = None) -> str:
-    """The error that a mapping of lists of texts raises."""
-    reader = document.DocumentReader("rules", faults=faults)
-    return str(refusal(DocumentError, read, reader, text))
-
-
-def read(reader: document.DocumentReader, text: str) -> dict[str, tuple[str, ...] | None]:
-    """Reads a mapping of lists of texts."""
-    keys = reader.mapping(tree(text), "the file", KNOWN)
-    return {key: reader.read(keys, key, lambda found: reader.items(found, "a rule", reader.text)) for key in KNOWN}
-
-
-def test_a_document_is_read_key_by_key() -> None:
-    """Nothing is the empty text, a number is text as it is written, and a key that is not there is None."""
-    found = {"allow": ("a", "010", ""), "ask": (), "deny": None}
-    assert read(document.DocumentReader("rules"), "allow: [a, 010, ~]\nask: []") == found
-
-
-FAULTS = {"no mapping": "[a]", "no list": "allow: a", "no text": "allow: [[a]]", "no text for a key": "? [a]\n: b"} | {
-    "near": "alow: []",
-    "far": "x: []",
-    "twice": "ask: []\nask: []",
-}
-
-
-@pytest.mark.parametrize("text", FAULTS.values(), ids=FAULTS)
-def test_the_first_fault_is_raised_with_its_place(text: str, wording: Wording) -> None:
-    """Where no list of faults is given."""
-    assert told(text) == wording
-
-
 def test_a_huge_key_is_cut_in_messages() -> None:
     """And escaped, if it cannot be printed."""
-    assert len(told(f"{'k' * 100_000}: []")) < 200
+    assert len(quote_value("k" * 100_000)) < 200
     assert quote_value("a\x1b[2J") == r"'a\x1b[2J'"
 
 
-def test_with_a_list_of_faults_reading_goes_on(wording: Wording) -> None:
-    """What is at fault is left out, and all the rest is read."""
-    faults: list[DocumentError] = []
-    text = "alow: []\nask: [a, [b], {c: d}, e]\nask: []\n? [k]\n: v\ndeny: none"
-    found = read(document.DocumentReader("rules", faults=faults), text)
-    assert found == {"allow": None, "ask": ("a", "e"), "deny": None}
-    assert [(fault.line, fault.column) for fault in faults] == [(1, 1), (3, 1), (4, 3), (2, 10), (2, 15), (6, 7)]
-    assert join_names(faults[:2]) == wording
-
-
-def test_a_document_that_is_no_mapping_ends_the_reading_all_the_same(wording: Wording) -> None:
-    """There is nothing to go on with."""
-    assert told("[a]", faults=[]) == wording
+def test_a_path_leads_to_its_part() -> None:
+    """To the last one above it that there is; a step may be any text."""
+    root = document.read_tree('{a: [1, {"b.c": 2}], d: 3}', name="rules")
+    assert root is not None
+    paths = {"$": 1, "$.a[0]": 6, '$.a[1]["b.c"]': 17, "$.a[1].none": 9, "$.d.e": 25}
+    assert {path: document.node_at(root, path).column for path in paths} == paths
+    assert document.node_at(root, "$.d", is_key=True).column == 22
 
 
 def value(tree: document.YamlNode | None) -> object:

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-import math
-import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -36,16 +33,11 @@ def test_calls_are_numbered_by_their_place_in_the_script() -> None:
 
 
 WORDS = ("instructions", "tools", "texts")
-BARE: list[Any] = [Reply(text="Hm."), "Done."]
-NO_JSON = [Reply(calls=[Call("a", {"at": datetime(2026, 1, 1, tzinfo=UTC)})])]
-
 TWICE = [Reply(calls=[Call("a", id="x")]), Reply(calls=[Call("b", id="x")])]
 WITHIN = [Reply(text="Hm."), Reply(calls=[Call("a", id="x")], within="x")]
 REFUSALS: dict[str, tuple[Callable[[], object], int | None]] = {
     "two calls of one id": (lambda: Script(TWICE, name="desk"), 2),
     "within a call of its own": (lambda: Script(WITHIN, name="desk"), 2),
-    "arguments without JSON": (lambda: Script(NO_JSON), 1),
-    "a bare text": (lambda: Script(BARE), 2),
     **{each: (partial(Expect, **dict[str, Any]({each: "read_file"})), None) for each in WORDS},
 }
 """Scripts that could not be played as they are written: the reply at fault, counted from 1."""
@@ -57,7 +49,6 @@ def test_script_that_cannot_be_played_is_refused(what: str, wording: Wording) ->
     make, step = REFUSALS[what]
     error = refusal(ScriptError, make)
     assert (str(error), error.step) == (wording, step)
-    assert isinstance(error.__cause__, TypeError) == (what == "arguments without JSON")
 
 
 SENT = SentMessages("Refund desk.", ("read", "write"), (SentMessage("call-1", "three rows", True),))
@@ -81,10 +72,10 @@ def next_with(expect: Expect) -> Reply:
     return Playback(Script([Reply(text="Yes.", expect=expect)])).next(SENT)
 
 
-def test_a_script_that_finds_what_it_expects_gives_its_reply() -> None:
+@pytest.mark.parametrize("outcome", [Outcome.ok("three", "rows"), "ok", {"ok": ["three", "rows"]}])
+def test_a_script_that_finds_what_it_expects_gives_its_reply(outcome: Any) -> None:
     """Everything that can be expected, and found."""
-    messages = {"call-1": Outcome.ok("three", "rows")}
-    expect = Expect(instructions=["Refund"], tools=["read"], texts=["three"], messages=messages)
+    expect = Expect(instructions=["Refund"], tools=["read"], texts=["three"], messages={"call-1": outcome})
     assert next_with(expect).text == "Yes."
 
 
@@ -117,9 +108,6 @@ def test_calls_without_an_answer_are_reported(wording: Wording) -> None:
     playback.next(SentMessages())
     assert refused(playback, SENT) == wording
     assert refused(playback, SentMessages()) == wording
-    long = Playback(Script([Reply(calls=[Call("read", id="x" * 1_000_000)]), Reply(text="Done.")]))
-    long.next(SentMessages())
-    assert len(refused(long, SentMessages())) < 1_000
 
 
 def test_an_agent_called_as_a_tool_has_replies_of_its_own() -> None:
@@ -136,17 +124,6 @@ def test_an_agent_called_as_a_tool_has_replies_of_its_own() -> None:
     for sent in (SentMessages(), SentMessages(), SentMessages(messages=(looked,)), SentMessages(messages=(asked,))):
         playback.next(sent)
     playback.assert_finished()
-
-
-def test_calls_of_an_agent_called_as_a_tool_are_answered_too(wording: Wording) -> None:
-    """The contract holds in each conversation by itself."""
-    replies = [Reply(calls=[Call("analyst", id="ask")]), Reply(calls=[Call("read", id="look")], within="ask")]
-    playback = Playback(Script([*replies, Reply(text="Three.", within="ask"), Reply(text="Done.")]))
-    for _ in range(2):
-        playback.next(SentMessages())
-    assert refused(playback, SentMessages()) == wording
-    playback.next(SentMessages(messages=(SentMessage("look", "1, 2, 3", True),)))
-    assert refused(playback, SentMessages()) == wording
 
 
 def test_run_and_script_end_together(wording: Wording) -> None:
@@ -232,15 +209,18 @@ def test_a_file_says_everything_that_a_script_can_say(tmp_path: Path) -> None:
     file = tmp_path / "desk.yaml"
     file.write_text(EVERYTHING, encoding="utf-8")
     deep = {"on": "yes", "at": "2026-01-01"}
-    messages = {"call-1": Outcome.ok(), "broken": Outcome.failed("malformed JSON")}
-    messages["call-3"] = Outcome.ok("notes.md", "plan.md")
+    messages: Any = {
+        "call-1": "ok",
+        "broken": {"failed": ["malformed JSON"]},
+        "call-3": {"ok": ["notes.md", "plan.md"]},
+    }
     output = {"total": 3, "share": 0.1, "rate": 0.5, "ok": True, "none": None, "hex": 31, "many": 1000}
     notes = Call("read_file", {"path": "notes.md", "lines": [1, 2], "deep": deep})
     calls = [notes, Call("read_file", '{"path": ', id="broken"), Call("list_files")]
-    expect = Expect(instructions=("Refund desk",), tools=("read_file", "write_file"))
+    expect = Expect(instructions=["Refund desk"], tools=["read_file", "write_file"])
     replies = [
         Reply(text="I shall read the notes.", calls=calls, usage=TokenUsage(120, 15, 3), expect=expect),
-        Reply(output=output, expect=Expect(texts=("buy milk",), messages=messages)),
+        Reply(output=output, expect=Expect(texts=["buy milk"], messages=messages)),
         Reply(text="Two files.", within="call-3"),
     ]
     assert read_script(file) == Script(replies, name="desk.yaml")
@@ -252,30 +232,33 @@ def test_the_example_of_the_module_is_a_script() -> None:
     assert len(parse_script(text).replies) == 3
 
 
-def test_numbers_that_json_does_not_have_are_read_all_the_same() -> None:
-    """A model may send them, and the runtime must refuse them."""
-    script = parse_script("replies: [{output: {a: .inf, b: -.inf, c: .nan, d: 010, e: -0o17}}]")
-    output = script.replies[0].output or {}
-    assert [output["a"], output["b"], output["d"], output["e"]] == [math.inf, -math.inf, 10, -15]
-    assert math.isnan(output["c"])
-
-
-FAULTS = [
-    *("replies:\n  - txt: x", "steps: []", "replies: []\nreplies: []", "{}", "# nothing", "- text: x"),
-    *("replies: {text: x}", "replies: [{text: [x]}]", "replies: [{calls: [{id: x}]}]"),
-    *("replies: [{calls: [{name: x, arguments: [1]}]}]", "replies: [{expect: {messages: {a: fine}}}]"),
-    *("replies: [{expect: {messages: {a: {}}}}]", "replies: [{usage: {input: many}}]"),
-    *("replies: [{usage: {input: true}}]", "replies: [{usage: {output: -1}}]", "replies: [", "replies: \x07"),
-    *("replies: []\n---\nreplies: []", "replies: [{output: &a {b: *a}}]"),
-]
+FAULTS = {
+    "replies:\n  - txt: x": "2:10",
+    "steps: []": "1:1",
+    "replies: []\nreplies: []": "2:1",
+    "# nothing": "1:1",
+    "- text: x": "1:1",
+    "replies: {text: x}": "1:10",
+    "replies: [{text: [x]}]": "1:18",
+    "replies: [": "1:11",
+    "replies: [{calls: [{id: x}]}]": "1:20",
+    "replies: [{calls: [{name: x, arguments: [1]}]}]": "1:41",
+    "replies: [{expect: {messages: {a: fine}}}]": "1:35",
+    "replies: [{expect: {messages: {a: {}}}}]": "1:20",
+    "replies: [{usage: {input: many}}]": "1:27",
+    "replies: [{usage: {output: -1}}]": "1:19",
+    "replies: \x07": "1:10",
+    "replies: []\n---\nreplies: []": "2:1",
+    "replies: [{output: &a {b: *a}}]": "1:27",
+}
+"""Texts that are not scripts, each with the line and column of its fault."""
 
 
 @pytest.mark.parametrize("text", FAULTS, ids=range(len(FAULTS)))
-def test_a_fault_is_told_with_its_place(text: str, wording: Wording) -> None:
-    """File, line and column, what is wrong, and what would be right."""
-    with pytest.raises(ScriptError) as caught:
+def test_a_fault_has_its_place(text: str) -> None:
+    """File, line and column; the words are those of the type that is due."""
+    with pytest.raises(ScriptError, match=f"desk:{FAULTS[text]}: "):
         parse_script(text, name="desk")
-    assert str(caught.value) == wording
 
 
 def test_a_file_in_another_encoding_is_refused(tmp_path: Path, wording: Wording) -> None:
@@ -285,18 +268,6 @@ def test_a_file_in_another_encoding_is_refused(tmp_path: Path, wording: Wording)
     with pytest.raises(ScriptError) as raised:
         read_script(file)
     assert str(raised.value) == wording
-
-
-def test_what_is_no_file_of_a_fitting_size_is_refused_at_once(tmp_path: Path, wording: Wording) -> None:
-    """A pipe is not waited for, and a file of any size is not read."""
-    folder = tmp_path / "scripts"
-    folder.mkdir()
-    os.mkfifo(folder / "pipe")
-    (folder / "large.yaml").write_bytes(b"#" * 1_000_001)
-    for path in (folder, folder / "pipe", Path("/dev/zero"), folder / "large.yaml"):
-        with pytest.raises(ScriptError) as raised:
-            read_script(path)
-        assert str(raised.value) == wording
 
 
 def lookup(order: str) -> str:

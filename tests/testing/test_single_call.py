@@ -1,25 +1,20 @@
-"""`handrail.testing`: one call of one tool, tools that only read, the fake clock, and all names."""
+"""`handrail.testing`: one call of one tool, the fake clock, and all names."""
 
 from __future__ import annotations
 
-import copy
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
-from threading import Lock
-from typing import Any
 
 import pytest
 
 from handrail import testing
-from handrail.errors import InvalidArgumentError, VisibilityExpansionRequired
-from handrail.filesystem import Filesystem, InMemoryFilesystem
+from handrail.errors import VisibilityExpansionRequired
 from handrail.prompt import Tool, ToolContext, ToolResult
-from handrail.resources import Binding, Copied, Resolver, ResourceRegistry, Scope
-from handrail.runtime import EffectLedger, IdempotencyConfig, Session, ToolInvoked
-from handrail.testing import FakeClock, assert_reads_only, run_tool, run_tool_async
+from handrail.resources import Binding, Resolver, ResourceRegistry
+from handrail.runtime import IdempotencyConfig, Session, ToolInvoked
+from handrail.testing import FakeClock, run_tool, run_tool_async
 from handrail.testing.scripted_model import ScriptedModel
 from tests.kit import raises
 from tests.wording import Wording
@@ -102,16 +97,6 @@ def test_what_providers_make_is_closed_at_the_end() -> None:
     assert [shop.closed for shop in made] == [True]
 
 
-def test_a_ledger_replays_the_second_call() -> None:
-    """Idempotency can be tested."""
-    ledger, shop, session = EffectLedger(), Shop(), Session()
-    first, second = (
-        run_tool(REFUND, Refund("7"), session=session, resources={Shop: shop}, effect_ledger=ledger) for _ in range(2)
-    )
-    assert (first.replayed, second.replayed) == (False, True)
-    assert shop.refunds == ["7"]
-
-
 def test_what_ends_a_run_is_raised() -> None:
     """There is no run around it that could end."""
     with pytest.raises(VisibilityExpansionRequired):
@@ -130,129 +115,6 @@ async def test_a_tool_runs_on_an_event_loop_too() -> None:
     shop = Shop()
     message = await run_tool_async(REFUND, Refund("7"), session=Session(), resources={Shop: shop})
     assert (message.success, shop.refunds) == (True, ["7"])
-
-
-class Shelf:
-    """A resource that can be undone, and does not ask before it is changed."""
-
-    def __init__(self, books: dict[str, Any]) -> None:
-        self.books = books
-
-    def snapshot(self) -> object:
-        """A copy of all."""
-        return copy.deepcopy(self.books)
-
-    def restore(self, snapshot: Any, /) -> None:
-        """Take the copy."""
-        self.books = snapshot
-
-
-class Moment:
-    """A state of a `Drawer`, which is compared by identity, in slots and attributes."""
-
-    __slots__ = ("__dict__", "letters")
-
-    def __init__(self, letters: tuple[str, ...]) -> None:
-        self.letters = letters
-        self.within = [self]
-
-
-class Drawer(Shelf):
-    """Snapshots of it are equal to no others."""
-
-    def snapshot(self) -> Moment:
-        """A copy of all."""
-        return Moment(tuple(self.books))
-
-
-@dataclass(frozen=True)
-class Found:
-    text: str
-
-
-def looking(look: Callable[[ToolContext], object], **options: Any) -> Tool[None, Found]:
-    """A tool that looks."""
-
-    def handler(_: None, *, context: ToolContext) -> ToolResult[Found]:
-        return ToolResult.ok(Found(str(look(context))))
-
-    options.setdefault("effect", "read")
-    return Tool[None, Found](name="look", description="Looks.", handler=handler, **options)
-
-
-def shelf() -> dict[type[Any], object]:
-    """A shelf with a list."""
-    return {Shelf: Shelf({"a": [1, 2]})}
-
-
-class Open(Shelf):
-    """Its snapshots share its content."""
-
-    def snapshot(self) -> object:
-        """The books themselves, in a list."""
-        return [self.books]
-
-
-class Counts(Copied[dict[str, int]]):
-    """Numbers by name, which a call that only reads cannot set."""
-
-
-def unused(_: Resolver) -> Drawer:
-    """The provider of a resource that lives for a call alone, which is not compared."""
-    raise AssertionError("it is not asked for")
-
-
-def change(act: Callable[[dict[str, Any]], object], kind: type[Shelf] = Shelf) -> Tool[None, Found]:
-    """A tool that changes the books of a shelf."""
-    return looking(lambda context: act(context.resources.get(kind).books))
-
-
-def set_counts(context: ToolContext) -> None:
-    """A write that is refused, so that the call fails."""
-    context.resources.get(Counts).value = {"a": 1}
-
-
-PROVIDED = {Shelf: Binding(Shelf, lambda _: Shelf({"a": 1})), Drawer: Binding(Drawer, unused, scope=Scope.TOOL_CALL)}
-
-CHANGES: dict[str, tuple[Tool[None, Found], Callable[[], dict[type[Any], object]]]] = {
-    "a new key": (change(lambda books: books.update(new=1)), shelf),
-    "a key that is gone": (change(lambda books: books.pop("a")), shelf),
-    "a new item": (change(lambda books: books["a"].append(3)), shelf),
-    "another value": (change(lambda books: books["a"].__setitem__(0, "x")), shelf),
-    "an equal value of another type": (change(lambda books: books["a"].__setitem__(0, 1.0)), shelf),
-    "a snapshot without equality": (change(lambda books: books.update(b=1), Drawer), lambda: {Drawer: Drawer({})}),
-    "a snapshot that shares": (change(lambda books: books["a"].append(3), Open), lambda: {Open: Open({"a": [1, 2]})}),
-    "a resource of a provider": (change(dict[str, Any].clear), lambda: dict(PROVIDED)),
-    "a write that is refused": (looking(set_counts), lambda: {Counts: Counts({})}),
-}
-"""Tools that are declared to read only, and change a resource, each with its resources."""
-
-
-@pytest.mark.parametrize("what", CHANGES)
-def test_the_resource_is_named_with_its_difference(what: str, wording: Wording) -> None:
-    """The message says where, and how the tool is to be declared."""
-    tool, make_resources = CHANGES[what]
-    with raises(AssertionError, wording):
-        assert_reads_only(tool, resources=make_resources())
-
-
-def test_a_tool_that_changes_nothing_passes() -> None:
-    """The message of its call is returned, so that the test can look at it."""
-    resources = {
-        Shelf: Shelf({"a": 1, "b": {2}}),
-        Open: Open({"b": Lock()}),
-        Filesystem: InMemoryFilesystem({"a": "1"}),
-    }
-    message = assert_reads_only(change(lambda books: books["a"]), resources=resources)
-    assert message.result.value == Found("1")
-
-
-def test_a_tool_that_may_write_and_another_value_are_refused(wording: Wording) -> None:
-    """With what is expected in its place; nothing is run."""
-    with raises(InvalidArgumentError, wording):
-        assert_reads_only(len)  # type: ignore[arg-type]
-    with pytest.raises(InvalidArgumentError):
-        assert_reads_only(looking(print, effect="state"))
 
 
 def test_time_passes_only_when_told() -> None:

@@ -85,6 +85,13 @@ def answered_elsewhere(at_desk: Desk) -> None:
     at_desk.say("So.")
 
 
+def unnamed(at_desk: Desk) -> None:
+    """A loop need not name its replies."""
+    asked = ToolCall("x", "pay", order("A-1"))
+    at_desk.conversation.add(_part(ASKS_X, [asked]))
+    at_desk.executor.execute(asked)
+
+
 def restarted(at_desk: Desk) -> None:
     """A history is replaced, once with open calls and once without messages that were there."""
     add(at_desk, ConversationPart((A, B, ASKS_X), "r1", X), ConversationPart((A, ASKS_X, C), "r1", X, restarts=True))
@@ -108,6 +115,7 @@ WALKS: dict[str, tuple[list[Callable[[Desk], object]], list[str]]] = {
         ["user: Pay.", "assistant: ", "pay open"],
     ),
     "a call that others have answered": ([answered_elsewhere], ["assistant: ", "pay answered", "assistant: So."]),
+    "a call of a reply without a name": ([unnamed], ["assistant: ", "pay ok"]),
     "an answer to no call": ([lambda at: at.conversation.add(_part(LOST))], ["tool: lost"]),
     "calls that the form does not show": (
         [lambda at: at.conversation.add(_part({"said": "x"}, [ToolCall("a", "pay", order("A-1"))], "r1"))],
@@ -172,14 +180,6 @@ def test_a_claim_without_a_record_decides(status: EffectStatus, outcome: str, at
     assert bool(call.owner) == (status == "running")
 
 
-def test_calls_without_a_conversation_are_shown_alone(at_desk: Desk) -> None:
-    """Each with the calls that it has made."""
-    for number in range(3):
-        at_desk.executor.execute(ToolCall(f"c{number}", "outer", order(f"A-{number}")), reply="r")
-    shown_calls = [(call.call.call_id, call.conversation, len(call.nested)) for call in at_desk.calls()]
-    assert shown_calls == [(f"c{number}", None, 1) for number in range(3)]
-
-
 @pytest.mark.parametrize("is_asked", [True, False], ids=["asked", "no message"])
 def test_the_newest_record_of_a_call_counts(is_asked: bool) -> None:
     """Calls are repeated if their record is not final, and the calls within them, too; also if no message asks."""
@@ -199,26 +199,6 @@ def test_the_newest_record_of_a_call_counts(is_asked: bool) -> None:
     assert len(others) == len(parts)
     assert isinstance(call, TranscriptCall)
     assert (call.outcome, [each.arguments for each in call.nested]) == ("ok", [{"order": "A-2"}])
-
-
-def test_conversations_of_a_session_have_their_speakers(at_desk: Desk) -> None:
-    """Each holds the calls of its own reply."""
-    at_desk.request(("pay", order("A-1")))
-    asked = ToolCall("x", "fail", order("A-1"))
-    add(at_desk, _part({"role": "assistant", "tool_calls": [_function("x", "fail")]}, [asked], "r2"))
-    at_desk.executor.execute(asked, reply="r2")
-    at_desk.conversation.add(_part({"role": "assistant", "content": "So."}))
-    loop, clerk = ConversationId("loop"), ConversationId("agent", "clerk")
-    assert [item.conversation for item in at_desk.items()] == [loop, loop, clerk, clerk, loop]
-    lines = ["assistant: ", "pay open", "assistant: ", "fail failed", "assistant: So."]
-    assert shown(at_desk.items()) == lines
-
-
-def test_a_fork_has_the_transcript_of_its_origin(at_desk: Desk) -> None:
-    """Its calls are not those of another session."""
-    at_desk.turn(("pay", order("A-1")))
-    with at_desk.session.fork(session_id="fork"):
-        assert shown(read_items(at_desk.store, "fork")) == ["assistant: ", "pay ok"]
 
 
 def test_calls_are_yielded_as_soon_as_they_have_ended(at_desk: Desk) -> None:

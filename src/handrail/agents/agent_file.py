@@ -28,7 +28,6 @@ column.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -40,7 +39,7 @@ from pydantic import AfterValidator, BeforeValidator
 from handrail.errors import AgentFileError, ApprovalRulesError, DocumentError, ParseError, PathEscapeError
 from handrail.filesystem.path_filters import ExcludedPaths
 from handrail.serde import parse
-from handrail.serde.document import YamlList, YamlMap, YamlNode, YamlScalar, read_document, read_tree
+from handrail.serde.document import YamlList, YamlMap, YamlNode, YamlScalar, node_at, read_document, read_tree
 from handrail.serde.formatting import join_names, quote_value, shorten
 from handrail.serde.json_schema import is_object
 
@@ -57,7 +56,6 @@ OWN_SUMMARY = "summary"
 
 _FENCE = re.compile(r"---[ \t]*")
 _LINE_BREAK = re.compile(r"\r\n?|\n")
-_STEP = re.compile(r'\.([^.\[\]]+)|\[("(?:[^"\\]|\\.)*"|[0-9]+)\]')
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,7 +279,7 @@ class YamlFields:
     def add_fault(self, path: str, message: str, *, key: str) -> None:
         """Records a fault of a key at a path such as `$.tools[1]`."""
         says_key = message.startswith(("unknown field", "wrong key"))
-        node = self._at(path, is_key=says_key)
+        node = node_at(self._tree, path, is_key=says_key)
         if not says_key and path != "$" and "missing field" not in message:
             message = f"{path.removeprefix('$.')}: {message}"
         self._fault(node, message, key)
@@ -309,18 +307,3 @@ class YamlFields:
         if tree.value is None and not tree.text:
             self._fault(tree, "nothing stands here; write a value, or remove the key", key)
         return tree.value
-
-    def _at(self, path: str, *, is_key: bool) -> YamlNode:
-        # The node at the path, or the last one above it that there is.
-        node: YamlNode = self._tree
-        for match in _STEP.finditer(path):
-            step = match[1] or json.loads(match[2])
-            if isinstance(node, YamlList):
-                node = node.items[int(step)]
-                continue
-            pairs = node.entries if isinstance(node, YamlMap) else ()
-            pair = next((pair for pair in pairs if isinstance(pair[0], YamlScalar) and pair[0].text == step), None)
-            if pair is None:
-                return node
-            node = pair[0] if is_key and match.end() == len(path) else pair[1]
-        return node

@@ -229,10 +229,8 @@ class PromptRenderError(HandrailError):
 class SchemaError(HandrailError, TypeError):
     """A type that cannot be closed and described; `type` is the offender and `path` where it stands."""
 
-    def __init__(self, message: str, *, type: object, path: str = "$") -> None:
-        super().__init__(message)
-        self.type = type
-        self.path = path
+    type: object
+    path: str = "$"
 
 
 class CallIdReusedError(DeveloperMistake):
@@ -244,20 +242,16 @@ class CallIdReusedError(DeveloperMistake):
         tool: name of the tool that the recorded call is of.
     """
 
-    def __init__(self, message: str, *, call_id: str, reply: str | None, recorded_at: datetime, tool: str) -> None:
-        super().__init__(message)
-        self.call_id = call_id
-        self.reply = reply
-        self.recorded_at = recorded_at
-        self.tool = tool
+    call_id: str
+    reply: str | None
+    recorded_at: datetime
+    tool: str
 
 
 class ParseError(HandrailError, ValueError):
     """Data that does not fit its dataclass; `faults` holds every fault as `(path, message)`."""
 
-    def __init__(self, message: str, *, faults: Sequence[tuple[str, str]] = ()) -> None:
-        super().__init__(message)
-        self.faults: tuple[tuple[str, str], ...] = tuple(faults)
+    faults: Sequence[tuple[str, str]] = ()
 
 
 class DumpError(HandrailError, ValueError):
@@ -267,10 +261,8 @@ class DumpError(HandrailError, ValueError):
     the program can change that. A lone surrogate or a NaN may come with any data.
     """
 
-    def __init__(self, message: str, *, faults: Sequence[tuple[str, str]] = (), is_mistyped: bool = False) -> None:
-        super().__init__(message)
-        self.faults: tuple[tuple[str, str], ...] = tuple(faults)
-        self.is_mistyped = is_mistyped
+    faults: Sequence[tuple[str, str]] = ()
+    is_mistyped: bool = False
 
 
 class DispatchError(HandrailError):
@@ -289,9 +281,7 @@ class DispatchError(HandrailError):
 class ScriptError(HandrailError, AssertionError):
     """A script that cannot be read, or disagrees with its run; `step` is the reply at fault, from 1, or `None`."""
 
-    def __init__(self, message: str, *, step: int | None = None) -> None:
-        super().__init__(message)
-        self.step = step
+    step: int | None = None
 
 
 class ResourceError(HandrailError):
@@ -342,9 +332,7 @@ class DuplicateBindingError(ResourceError, ValueError):
 class ProviderError(ResourceError):
     """A provider that raised, or that made something else than it promised; chained to the cause if there is one."""
 
-    def __init__(self, message: str, *, protocol: type[object]) -> None:
-        super().__init__(message)
-        self.protocol = protocol
+    protocol: type[object]
 
 
 class WrongResourceError(ProviderError, DeveloperMistake):
@@ -360,10 +348,11 @@ class DocumentError(HandrailError, ValueError):
         column: the column at fault, from 1.
     """
 
-    def __init__(self, message: str, *, file: str, line: int | None = None, column: int | None = None) -> None:
+    def __init__(
+        self, message: str, *, file: str, line: int | None = None, column: int | None = None, **attributes: object
+    ) -> None:
         where = file if line is None else f"{file}:{line}" if column is None else f"{file}:{line}:{column}"
-        # In an `AgentFileError` the next class is `AgentError`, so its parameters other than the message need defaults.
-        super().__init__(f"{where}: {message}")
+        super().__init__(f"{where}: {message}", **attributes)
         self.file = file
         self.line = line
         self.column = column
@@ -376,19 +365,13 @@ class OverridesError(DocumentError, DeveloperMistake):
 class AgentError(HandrailError):
     """An agent, its project, or what it names cannot be used; `problems` has each of several problems."""
 
-    def __init__(self, message: str, *, problems: Sequence[HandrailError] = ()) -> None:
-        super().__init__(message)
-        self.problems: tuple[HandrailError, ...] = tuple(problems)
+    problems: Sequence[HandrailError] = ()
 
 
 class AgentFileError(DocumentError, AgentError):
     """A file that is not an agent file; `field` is the key at fault, if one is."""
 
-    def __init__(
-        self, message: str, *, file: str, line: int | None = None, column: int | None = None, field: str | None = None
-    ) -> None:
-        super().__init__(message, file=file, line=line, column=column)
-        self.field = field
+    field: str | None = None
 
 
 class ApprovalRulesError(DocumentError, AgentError):
@@ -402,53 +385,41 @@ class ProjectError(AgentError):
 class DiscoveryError(AgentError):
     """A Python module whose tools or toolsets cannot be registered; the message lists every one of `offenders`."""
 
-    def __init__(self, message: str, *, module: str, offenders: Sequence[str] = ()) -> None:
-        super().__init__(message)
-        self.module = module
-        self.offenders: tuple[str, ...] = tuple(offenders)
+    module: str
+    offenders: Sequence[str] = ()
 
 
 class RegistryError(AgentError):
     """Two entries of one kind have one name; the message has each of `names` with both origins."""
 
-    def __init__(self, message: str, *, names: Sequence[str]) -> None:
-        super().__init__(message)
-        self.names: tuple[str, ...] = tuple(names)
+    names: Sequence[str]
 
 
 class ResolutionError(AgentError):
     """An `agent` names tools or toolsets that do not exist; the message has each of `names` with its cure."""
 
-    def __init__(self, message: str, *, agent: str, names: Sequence[str]) -> None:
-        super().__init__(message)
-        self.agent = agent
-        self.names: tuple[str, ...] = tuple(names)
+    agent: str
+    names: Sequence[str]
 
 
 class UnknownModelError(AgentError, ValueError):
     """The name of a model that PydanticAI does not know, or not in full; `nearest` is similar, or `None`."""
 
-    def __init__(self, message: str, *, name: str, nearest: str | None = None) -> None:
-        super().__init__(message)
-        self.name = name
-        self.nearest = nearest
+    name: str
+    nearest: str | None = None
 
 
 class FactoryError(AgentError):
     """A factory of a `toolset` that cannot be called, or made something else, of `value_type`."""
 
-    def __init__(self, message: str, *, toolset: str, value: type[object] | None = None) -> None:
-        super().__init__(message)
-        self.toolset = toolset
-        self.value_type = value
+    toolset: str
+    value_type: type[object] | None = None
 
 
 class ToolConflictError(AgentError):
     """Tools of one agent have the same name; the message has each of `tools` with every origin."""
 
-    def __init__(self, message: str, *, tools: Sequence[str]) -> None:
-        super().__init__(message)
-        self.tools: tuple[str, ...] = tuple(tools)
+    tools: Sequence[str]
 
 
 def _place(store: object) -> str:

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, cast
 
 EffectWord = Literal["none", "done", "unknown"]
 """The effect of a call that could not be recorded: it has none, it is done, or that is unknown."""
 
 
 class HandrailError(Exception):
-    """The root of all exceptions of Handrail; a model reads `text_for_model` instead of the message, if it is set."""
+    """The root of all exceptions of Handrail; a model reads `text_for_model` instead of the message, if it is set.
+
+    Keyword arguments are its attributes, as a class declares them; a list becomes a tuple.
+    """
 
     text_for_model: ClassVar[str] = ""
+
+    def __init__(self, *message: object, **attributes: object) -> None:
+        super().__init__(*message)
+        for name, value in attributes.items():
+            setattr(self, name, tuple(cast("list[object]", value)) if isinstance(value, list) else value)
 
 
 class ModelVisibleError(HandrailError):
@@ -137,21 +145,17 @@ class PromptEvaluationError(RunAbortedError):
         tool: name of the tool that ran, if one did.
     """
 
-    def __init__(self, message: str, *, phase: str = "tool", tool: str | None = None) -> None:
-        super().__init__(message)
-        self.phase = phase
-        self.tool = tool
+    phase: str = "tool"
+    tool: str | None = None
 
 
 class ModelUnreachableError(PromptEvaluationError):
     """The provider of a `model`, at `host` if that is known, did not answer, for a `reason`. `phase` is `"request"`."""
 
-    def __init__(self, message: str, *, model: str, host: str | None, reason: str) -> None:
-        # A request to the model stopped, not a call; no tool is at fault.
-        super().__init__(message, phase="request")
-        self.model = model
-        self.host = host
-        self.reason = reason
+    phase: str = "request"  # a request to the model stopped, not a call; no tool is at fault
+    model: str
+    host: str | None
+    reason: str
 
 
 # Ends the run: a model that reads of it asks again.

@@ -12,8 +12,8 @@ class StoreError(HandrailError):
 
     text_for_model: ClassVar[str] = "the store does not do it"
 
-    def __init__(self, message: str, *, store: str) -> None:
-        super().__init__(message)
+    def __init__(self, message: str, *, store: str, **attributes: object) -> None:
+        super().__init__(message, **attributes)
         self.store = store
 
 
@@ -31,13 +31,9 @@ class StoreUnavailableError(StoreError):
 
     text_for_model: ClassVar[str] = "the store does not answer"
 
-    def __init__(
-        self, message: str, *, store: str, in_doubt: bool = False, connection_lost: bool = False, waited: bool = False
-    ) -> None:
-        super().__init__(message, store=store)
-        self.in_doubt = in_doubt
-        self.connection_lost = connection_lost
-        self.waited = waited
+    in_doubt: bool = False
+    connection_lost: bool = False
+    waited: bool = False
 
 
 class StoreClosedError(StoreError, DeveloperMistake):
@@ -63,27 +59,21 @@ class StoreVersionError(StoreError):
 
     text_for_model: ClassVar[str] = "the store is of another version"
 
-    def __init__(self, message: str, *, store: str, version: int, supported_version: int) -> None:
-        super().__init__(message, store=store)
-        self.version = version
-        self.supported_version = supported_version
+    version: int
+    supported_version: int
 
 
 class LedgerError(HandrailError):
     """The effect `key` has a state, `status`, that does not allow what was asked of it. Nothing was changed."""
 
-    def __init__(self, message: str, *, key: str, status: str) -> None:
-        super().__init__(message)
-        self.key = key
-        self.status = status
+    key: str
+    status: str
 
 
 class SessionError(HandrailError):
     """A session that was used against its rules; `session_id` is empty if it is not known."""
 
-    def __init__(self, message: str, *, session_id: str = "") -> None:
-        super().__init__(message)
-        self.session_id = session_id
+    session_id: str = ""
 
 
 # Not a DeveloperMistake: it is raised outside a call, on the thread of the program that wrote, which may retry.
@@ -126,9 +116,7 @@ class SessionLostError(SessionError):
 class UnknownTypeError(SessionError, LookupError):
     """A store holds values of a type, `type_name`, that this program does not know, or not in that version."""
 
-    def __init__(self, message: str, *, type_name: str) -> None:
-        super().__init__(message)
-        self.type_name = type_name
+    type_name: str
 
 
 # Not a ModelVisibleError: raised by a handler it becomes a failed result anyway, and a program that uses a filesystem

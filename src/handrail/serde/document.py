@@ -12,15 +12,16 @@ knows its line and column, and which holds what JSON can say:
 
 from __future__ import annotations
 
+import json
 import re
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any
 
 from handrail.errors import DocumentError
-from handrail.serde.formatting import did_you_mean, files_in, nearest, quote_value, shorten
+from handrail.serde.formatting import did_you_mean, files_in, shorten
 from handrail.waiting import check_blocking
 
 try:
@@ -37,9 +38,6 @@ LARGEST = 1_000_000
 
 _LINE_BREAK = re.compile(r"\r\n?|\n")
 
-T = TypeVar("T")
-
-
 MAX_YAML_DEPTH = 64
 """How deeply values may nest; what reads a tree recursively stays far below the stack's limit."""
 
@@ -47,6 +45,7 @@ _LONGEST_NUMBER = 1_000
 _LONGEST_KEY = 1024  # YAML 1.2.2, 7.4.2: implicit keys
 _UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # YAML 1.2.2, rule 1
 _BETWEEN_DIGITS = re.compile(r"(?<=[0-9a-fA-F])_(?=[0-9a-fA-F])")
+_STEP = re.compile(r'\.([^.\[\]]+)|\[("(?:[^"\\]|\\.)*"|[0-9]+)\]')
 _COLON = "mapping values are not allowed here"
 _NULL = frozenset({"", "~", "null", "Null", "NULL"})
 _BOOLEAN = re.compile(r"true|True|TRUE|false|False|FALSE")
@@ -154,90 +153,6 @@ def document_text(path: Path, *, file: str, what: str, refusal: ErrorFactory = D
         raise refusal(text, file=file, line=len(before), column=len(before[-1]) + 1) from error
 
 
-class DocumentReader:
-    """Reads the parts of one document, which errors call `file`: mappings, lists, texts.
-
-    A fault raises `DocumentError`, or what `refusal` makes of it. With a list of `faults`, those of single keys, items
-    and attempts are added there, and the rest is read.
-    """
-
-    def __init__(
-        self, file: str, *, refusal: ErrorFactory = DocumentError, faults: list[DocumentError] | None = None
-    ) -> None:
-        self.file = file
-        self._refusal = refusal
-        self._faults = faults
-
-    def fault(self, tree: YamlNode, message: str) -> DocumentError:
-        """The error for a place."""
-        return self._refusal(message, file=self.file, line=tree.line, column=tree.column)
-
-    def key_fault(self, tree: YamlNode, key: str, message: str) -> DocumentError:  # noqa: ARG002 - for readers that report more
-        """The error for a key that stands twice, or is unknown; `tree` is where the key stands."""
-        return self.fault(tree, message)
-
-    def fail(self, tree: YamlNode, message: str) -> NoReturn:
-        """Refuses what stands at `tree`."""
-        raise self.fault(tree, message)
-
-    def note(self, fault: DocumentError) -> None:
-        """Adds a fault, so that the rest is read too; without a list of faults, raises it."""
-        if self._faults is None:
-            raise fault
-        self._faults.append(fault)
-
-    def attempt(self, tree: YamlNode, read: Callable[[YamlNode], T]) -> T | None:
-        """Reads a part by `read`; `None` if it was at fault, and the fault is noted."""
-        try:
-            return read(tree)
-        except DocumentError as fault:
-            self.note(fault)
-            return None
-
-    def mapping(self, tree: YamlNode, what: str, known_keys: Sequence[str] = ()) -> dict[str, YamlNode]:
-        """The entries of a mapping, each key once, and among the known ones if there are such."""
-        if not isinstance(tree, YamlMap):
-            self.fail(tree, f"{what} is a mapping, 'key: value'")
-        entries: dict[str, YamlNode] = {}
-        for key_tree, value in tree.entries:
-            # A key that is at fault does not end the reading of the mapping, where faults are gathered.
-            key = self.attempt(key_tree, self.text)
-            if key is None:
-                continue
-            if key in entries:
-                self.note(self.key_fault(key_tree, key, f"the key {quote_value(key)} stands here twice"))
-            elif known_keys and key not in known_keys:
-                self.note(
-                    self.key_fault(key_tree, key, f"{what} has no key {quote_value(key)}.{_hint(key, known_keys)}")
-                )
-            else:
-                entries[key] = value
-        return entries
-
-    def items(self, tree: YamlNode, what: str, read: Callable[[YamlNode], T]) -> tuple[T, ...]:
-        """Reads each item of a list by `read`; `what` is the key of the list."""
-        if not isinstance(tree, YamlList):
-            self.fail(tree, f"{what} is a list; write {what}: [...]")
-        values = [self.attempt(item, read) for item in tree.items]
-        return tuple(value for value in values if value is not None)
-
-    def text(self, tree: YamlNode) -> str:
-        """A single value as text, as it is written; null is the empty text."""
-        if not isinstance(tree, YamlScalar):
-            self.fail(tree, "text is due here")
-        return "" if tree.value is None else tree.text
-
-    def read(self, keys: dict[str, YamlNode], name: str, read: Callable[[YamlNode], T]) -> T | None:
-        """Reads the value of a key by `read`, if it is there, and is not at fault."""
-        return self.attempt(keys[name], read) if name in keys else None
-
-
-def _hint(key: str, known_keys: Sequence[str]) -> str:
-    near = nearest(key, known_keys)
-    hint = f" Did you mean {near!r}?" if near else ""
-    return f"{hint} The keys are {', '.join(known_keys)}."
-
-
 # ----------------------------------------------------------------------------------------------------------- the tree
 
 
@@ -263,6 +178,22 @@ def first_unprintable(text: str) -> tuple[int, int, str] | None:
         return None
     lines = re.split("\r\n?|\n", text[: match.start()])
     return len(lines), len(lines[-1]) + 1, f"the character U+{ord(match[0]):04X} is not allowed in YAML"
+
+
+def node_at(root: YamlNode, path: str, *, is_key: bool = False) -> YamlNode:
+    """The part at a path such as `$.replies[1]`, or the last one above it that there is; `is_key` for a key itself."""
+    node = root
+    for match in _STEP.finditer(path):
+        step = match[1] or json.loads(match[2])
+        if isinstance(node, YamlList):
+            node = node.items[int(step)]
+            continue
+        pairs = node.entries if isinstance(node, YamlMap) else ()
+        pair = next((pair for pair in pairs if isinstance(pair[0], YamlScalar) and pair[0].text == step), None)
+        if pair is None:
+            return node
+        node = pair[0] if is_key and match.end() == len(path) else pair[1]
+    return node
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,13 +15,12 @@ import json
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import ScriptError
 from handrail.limits import TokenUsage
 from handrail.runtime import ToolCall, ToolMessage
-from handrail.serde.formatting import enumerated
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +66,10 @@ class Outcome:
         return cls(success=False, texts=texts)
 
 
+OutcomeForm: TypeAlias = Outcome | Literal["ok", "failed"] | Mapping[Literal["ok", "failed"], Sequence[str]]
+"""An outcome, also as a file has it: `"ok"`, `{"failed": ["a text"]}`."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expect:
     """The expected input of the model before a reply.
@@ -84,13 +87,16 @@ class Expect:
     instructions: Sequence[str] = ()
     tools: Sequence[str] = ()
     texts: Sequence[str] = ()
-    messages: Mapping[str, Outcome] = field(default_factory=dict[str, Outcome])
+    messages: Mapping[str, OutcomeForm] = field(default_factory=dict[str, OutcomeForm])
 
     def __post_init__(self) -> None:
         for name in ("instructions", "tools", "texts"):
             value: object = getattr(self, name)
             if isinstance(value, str):
                 raise ScriptError(f"Expect({name}={value!r}) must be a list; write {name}=[{value!r}].")
+        for form in self.messages.values():
+            if isinstance(form, Mapping) and len(form) != 1:
+                raise ScriptError("an outcome is either ok or failed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,8 +124,7 @@ class Script:
     """The replies of a run, in order; `name` names the script in errors.
 
     Raises:
-        ScriptError: two calls have one id, arguments cannot be written as JSON, a reply is within a call that was not
-            made before it, or an item is not a reply.
+        ScriptError: two calls have one id, or a reply is within a call that was not made before it.
     """
 
     replies: Sequence[Reply]
@@ -131,16 +136,12 @@ class Script:
         object.__setattr__(self, "replies", replies)
 
 
-def _number_calls(replies: Iterable[object], name: str) -> tuple[Reply, ...]:
+def _number_calls(replies: Iterable[Reply], name: str) -> tuple[Reply, ...]:
     replies_with_ids: list[Reply] = []
     ids: set[str] = set()
     # Counted over the whole script, and not for each reply, so that an id names one call.
     number = 0
     for step, reply in enumerate(replies, start=1):
-        if not isinstance(reply, Reply):
-            raise ScriptError(
-                f"{name}: {reply!r} is not a Reply; write Reply(text=...) or Reply(calls=[...]).", step=step
-            )
         # `taken` has only the calls of earlier replies here, so a reply cannot be within its own call.
         if reply.within and reply.within not in ids:
             raise ScriptError(f"{name}: no reply before this one makes the call {reply.within!r}.", step=step)
@@ -152,10 +153,6 @@ def _number_calls(replies: Iterable[object], name: str) -> tuple[Reply, ...]:
             if own_call.id in ids:
                 raise ScriptError(f"{name}: the id {own_call.id!r} is given twice; each call has its own.", step=step)
             ids.add(own_call.id)
-            try:
-                own_call.arguments_text  # noqa: B018 - evaluated, so that a fault is raised here
-            except TypeError as error:
-                raise ScriptError(f"{name}: the arguments of {own_call.id}: {error}", step=step) from error
             calls.append(own_call)
         replies_with_ids.append(replace(reply, calls=tuple(calls)))
     return tuple(replies_with_ids)
@@ -166,9 +163,6 @@ def _number_calls(replies: Iterable[object], name: str) -> tuple[Reply, ...]:
 
 _LONGEST_QUOTE = 300
 """Characters of a sent text that an error quotes."""
-
-_MOST_LISTED = 600
-"""Bytes of the ids of calls in an error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,8 +305,8 @@ def _missing_answers(call_ids: list[str], received: SentMessages) -> Iterator[st
     answer_ids = [message.call_id for message in received.messages]
     missing_ids = [call_id for call_id in call_ids if call_id not in answer_ids]
     if missing_ids:
-        missing_text, came = (enumerated(calls, limit=_MOST_LISTED) for calls in (missing_ids, answer_ids))
-        yield f"The calls {missing_text} were not answered; the answers were to {came or 'none'}."
+        came = ", ".join(answer_ids) or "none"
+        yield f"The calls {', '.join(missing_ids)} were not answered; the answers were to {came}."
 
 
 def _differences(expect: Expect, received: SentMessages) -> Iterator[str]:
@@ -326,8 +320,17 @@ def _differences(expect: Expect, received: SentMessages) -> Iterator[str]:
         if not any(text in message.content for message in received.messages):
             yield f"No message contains {text!r}; it was sent {_describe(received)}."
     by_id = {message.call_id: message for message in received.messages}
-    for call_id, outcome in expect.messages.items():
-        yield from _outcome_differences(call_id, outcome, by_id.get(call_id), received)
+    for call_id, form in expect.messages.items():
+        yield from _outcome_differences(call_id, _outcome(form), by_id.get(call_id), received)
+
+
+def _outcome(form: OutcomeForm) -> Outcome:
+    if isinstance(form, Outcome):
+        return form
+    if isinstance(form, str):
+        return Outcome(form == "ok")
+    ((verdict, texts),) = form.items()
+    return Outcome(verdict == "ok", tuple(texts))
 
 
 def _outcome_differences(
@@ -357,5 +360,5 @@ def _quote(text: str) -> str:
 
 
 def _describe_reply(reply: Reply) -> str:
-    calls: list[Any] = [call.name for call in reply.calls]
-    return f"calls of {', '.join(calls)}" if calls else f"the answer {_quote(reply.text)}"
+    calls = ", ".join(call.name for call in reply.calls)
+    return f"calls of {calls}" if calls else f"the answer {_quote(reply.text)}"

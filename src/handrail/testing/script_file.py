@@ -21,15 +21,15 @@ replies:
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Iterable
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from handrail.errors import DocumentError, ScriptError
-from handrail.limits import TokenUsage
-from handrail.serde import document
-from handrail.testing.script import Call, Expect, Outcome, Reply, Script
+from handrail.errors import DocumentError, ParseError, ScriptError
+from handrail.serde import document, parse
+from handrail.serde.formatting import quote_value
+from handrail.testing.script import Reply, Script
 
 
 def read_script(path: Path) -> Script:
@@ -47,97 +47,37 @@ def read_script(path: Path) -> Script:
     return parse_script(text, name=path.name)
 
 
+@dataclass(frozen=True)
+class _Document:
+    replies: Sequence[Reply]
+
+
 def parse_script(text: str, *, name: str = "the script") -> Script:
     """Reads a script from YAML text; `name` is its name in errors. `ScriptError` as of `read_script`."""
-    unprintable = document.first_unprintable(text)
-    if unprintable is not None:
-        line, column, words = unprintable
-        raise ScriptError(f"{name}: {words}; line {line}, column {column}")
     try:
-        return _script(text, name)
+        root = document.read_tree(text, name=name) or document.YamlMap((), line=1, column=1)
+        data = _plain(root, name)
     except DocumentError as error:
         raise ScriptError(str(error)) from error
+    try:
+        replies = parse(_Document, data).replies
+    except ParseError as error:
+        node = document.node_at(root, error.faults[0][0])
+        raise ScriptError(f"{name}:{node.line}:{node.column}: {error}") from error
+    return Script(replies, name=name)
 
 
-def _script(text: str, name: str) -> Script:
-    root = document.read_tree(text, name=name)
-    if root is None:
-        raise ScriptError(f"{name} is empty; a script has the key 'replies', with a list of replies")
-    reader = _ScriptReader(name)
-    keys = reader.mapping(root, "a script", ("replies",))
-    if "replies" not in keys:
-        reader.fail(root, "a script has the key 'replies', with a list of replies")
-    return Script(reader.items(keys["replies"], "replies", reader.reply), name=name)
-
-
-class _ScriptReader(document.DocumentReader):
-    def reply(self, tree: document.YamlNode) -> Reply:
-        keys = self.mapping(tree, "a reply", _names(Reply))
-        return Reply(
-            text=self.read(keys, "text", self.text) or "",
-            calls=self.read(keys, "calls", lambda node: self.items(node, "calls", self.call)) or (),
-            output=self.read(keys, "output", self.json_object),
-            usage=self.read(keys, "usage", self.usage),
-            expect=self.read(keys, "expect", self.expect),
-            within=self.read(keys, "within", self.text) or "",
-        )
-
-    def call(self, tree: document.YamlNode) -> Call:
-        keys = self.mapping(tree, "a call", _names(Call))
-        if "name" not in keys:
-            self.fail(tree, "a call has the key 'name', with the name of the tool")
-        arguments: dict[str, Any] | str = {}
-        node = keys.get("arguments")
-        if isinstance(node, document.YamlScalar):
-            # A key without a value is null, which stands for no arguments. Other scalars are played as their text, so
-            # `5` stays `5`.
-            arguments = arguments if node.value is None else node.text
-        elif node is not None:
-            arguments = self.json_object(node)
-        return Call(self.text(keys["name"]), arguments, self.read(keys, "id", self.text) or "")
-
-    def expect(self, tree: document.YamlNode) -> Expect:
-        keys = self.mapping(tree, "expect", _names(Expect))
-        texts = {
-            name: self.items(keys[name], name, self.text) for name in ("instructions", "tools", "texts") if name in keys
-        }
-        return Expect(**texts, messages=self.read(keys, "messages", self.outcomes) or {})
-
-    def outcomes(self, tree: document.YamlNode) -> dict[str, Outcome]:
-        return {call_id: self.outcome(node) for call_id, node in self.mapping(tree, "messages").items()}
-
-    def outcome(self, tree: document.YamlNode) -> Outcome:
-        if isinstance(tree, document.YamlMap):
-            keys = self.mapping(tree, "an outcome", ("ok", "failed"))
-            if len(keys) != 1:
-                self.fail(tree, "an outcome is either ok or failed")
-            ((verdict, node),) = keys.items()
-            return Outcome(verdict == "ok", self.items(node, verdict, self.text))
-        verdict = self.text(tree)
-        if verdict not in ("ok", "failed"):
-            self.fail(tree, f"{verdict!r} is not an outcome; write ok, failed, {{ok: [text]}} or {{failed: [text]}}")
-        return Outcome(verdict == "ok")
-
-    def usage(self, tree: document.YamlNode) -> TokenUsage:
-        keys = self.mapping(tree, "usage", _names(TokenUsage))
-        return TokenUsage(**{name: self.count(node, name) for name, node in keys.items()})
-
-    def count(self, tree: document.YamlNode, name: str) -> int:
-        value = tree.value if isinstance(tree, document.YamlScalar) else None
-        # In YAML `true` is a boolean, which Python counts among the integers.
-        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-            self.fail(tree, f"{name} is a number of tokens, 0 or more")
-        return value
-
-    def json_object(self, tree: document.YamlNode) -> dict[str, Any]:
-        return {key: self.json(node) for key, node in self.mapping(tree, "this value").items()}
-
-    def json(self, tree: document.YamlNode) -> Any:  # noqa: ANN401 - any value of JSON
-        if isinstance(tree, document.YamlMap):
-            return self.json_object(tree)
-        return tree.value if isinstance(tree, document.YamlScalar) else [self.json(item) for item in tree.items]
-
-
-def _names(kind: type[Any]) -> tuple[str, ...]:
-    fields: Iterable[dataclasses.Field[Any]] = dataclasses.fields(kind)
-    return tuple(field.name for field in fields)
+def _plain(tree: document.YamlNode, file: str) -> Any:  # noqa: ANN401 - any value of JSON
+    if isinstance(tree, document.YamlScalar):
+        return tree.value
+    if isinstance(tree, document.YamlList):
+        return [_plain(item, file) for item in tree.items]
+    values: dict[str, Any] = {}
+    for key, value in tree.entries:
+        name = key.text if isinstance(key, document.YamlScalar) else ""
+        if name in values:
+            raise DocumentError(
+                f"the key {quote_value(name)} stands here twice", file=file, line=key.line, column=key.column
+            )
+        values[name] = _plain(value, file)
+    return values

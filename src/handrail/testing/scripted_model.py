@@ -33,7 +33,6 @@ except ModuleNotFoundError as _error:
         f"ScriptedModel needs {_error.name}, which is not installed: pip install 'handrail[pydantic-ai,testing]'"
     ) from _error
 
-from handrail.errors.developer import check_argument
 from handrail.testing.script import Playback, Reply, Script, SentMessage, SentMessages
 
 
@@ -50,10 +49,7 @@ class ScriptedModel(FunctionModel):
 
         Raises:
             ScriptError: the replies are not a valid script.
-            InvalidArgumentError: `script` is one reply, or something else.
         """
-        expected = "a Script, or several replies: ScriptedModel([Reply(text='Done.')])"
-        check_argument("ScriptedModel", "script", script, (Script, Iterable), expected)
         self.playback: Playback = Playback(script if isinstance(script, Script) else Script(tuple(script)))
         super().__init__(self._reply, stream_function=self._stream, model_name=name)
 

@@ -58,8 +58,7 @@ class Snapshotable(Protocol[S]):
 
     The context of a call is that of its handler, of its tasks, and of threads that copy it (`asyncio.to_thread`,
     `contextvars.copy_context().run`); not of a `threading.Thread`, nor of a thread of a pool. Sessions and the
-    filesystems are of the first kind. `handrail.testing.assert_reads_only` finds a `"read"` tool that changes one of
-    the last kind.
+    filesystems are of the first kind.
     """
 
     def snapshot(self) -> S:

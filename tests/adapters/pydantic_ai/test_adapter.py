@@ -8,6 +8,7 @@ import ssl
 import sys
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from datetime import timedelta
 from importlib.machinery import ModuleSpec
 from socket import gaierror
 from typing import Any
@@ -38,7 +39,7 @@ from handrail.limits import Heartbeat, RunContext, TokenUsage
 from handrail.prompt import MarkdownSection, Prompt, PromptTemplate, Tool, ToolContext, ToolResult, ToolsSection
 from handrail.resources import Binding, ResourceRegistry
 from handrail.runtime import Session, ToolInvoked
-from handrail.testing import Call, Expect, Outcome, Reply, ScriptedModel
+from handrail.testing import Call, Expect, FakeClock, Outcome, Reply, ScriptedModel
 from tests.adapters.kit import ADD_NOTE, closed_port, noted, notes_prompt, openai_at
 from tests.kit import raises
 from tests.wording import Wording
@@ -147,11 +148,12 @@ def test_evaluation_refuses_an_option_of_the_wrong_kind(given: dict[str, Any]) -
 
 def test_heartbeat_and_ids_of_an_evaluation_reach_its_tools() -> None:
     """As those of an executor: the context has both, `beat` is heard, and each record has the ids."""
-    heart, ids, beats = Heartbeat(), RunContext(run_id="run-1"), list[str]()
-    heart.add_callback(lambda: beats.append("beat"))
+    clock, ids = FakeClock(), RunContext(run_id="run-1")
+    heart = Heartbeat(clock=clock)
 
     def look(_: None, *, context: ToolContext) -> ToolResult[None]:
         assert (context.heartbeat, context.run_context) == (heart, ids)
+        clock.advance(timedelta(seconds=1))
         context.beat()
         return ToolResult.ok(None)
 
@@ -160,7 +162,7 @@ def test_heartbeat_and_ids_of_an_evaluation_reach_its_tools() -> None:
     session = Session()
     with ScriptedModel([Reply(calls=[Call("look")]), DONE]) as model:
         PydanticAIAdapter(model).evaluate(prompt, session=session, heartbeat=heart, run_context=ids)
-    assert beats == ["beat"]
+    assert (clock.monotonic(), heart.elapsed()) == (1.0, timedelta(0))
     assert [(event.run_context, event.result.success) for event in session[ToolInvoked].all()] == [(ids, True)]
 
 

@@ -15,7 +15,6 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from handrail import process
 from handrail.errors import PosixRequiredError, StoreClosedError, StoreError, StoreReadOnlyError
 from handrail.store import SqliteStore
 from handrail.store.sqlite import owner as owners
@@ -238,7 +237,7 @@ def test_system_without_locks_of_files_cannot_write(
 ) -> None:
     """Nothing could prove the death of an owner, nor keep two from one session; what is there can be read."""
     monkeypatch.setattr(owners, "HAS_FILE_LOCKS", False)
-    monkeypatch.setattr(owners, "fcntl", process.MissingModule("fcntl"))
+    monkeypatch.setattr(owners, "fcntl", None)
     with raises(PosixRequiredError, wording):
         made(folder)
     reader = FileOwner(folder, store="sqlite:///desk.db", in_use=list, read_only=True)

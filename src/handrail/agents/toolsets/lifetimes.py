@@ -125,7 +125,7 @@ class FactoryToolset(WrapperToolset[Any]):
             f"{self.label}: the factory {self.factory.qualname} returned an object of type "
             f"{type(product).__qualname__}; a factory returns a toolset, a section, or None for no tools."
         )
-        raise FactoryError(message, toolset=self.name, value=type(product))
+        raise FactoryError(message, toolset=self.name, value_type=type(product))
 
     async def _product(self, raw: FactoryProduct, ctx: RunContext[Any]) -> AbstractToolset[Any]:
         if raw is None:
