@@ -27,7 +27,14 @@ from handrail.store.locks import newest_number
 from handrail.store.protocol import EffectChange, EffectInsert, EffectRow
 from handrail.store.sql import statements
 from handrail.store.sql.driver import Statement
-from handrail.store.sql.tables import ENTRY_TABLE, effect_columns, entry_columns, seen_columns
+from handrail.store.sql.tables import (
+    CHECKPOINT_TABLE,
+    DECISION_TABLE,
+    ENTRY_TABLE,
+    effect_columns,
+    entry_columns,
+    seen_columns,
+)
 from handrail.store.sql.units import ROW_UNITS, row_statement
 from handrail.transaction import RecordCommit
 
@@ -42,12 +49,9 @@ _REPLACE = statements.REPLACE_EFFECT.partition(" WHERE ")[0] + " WHERE partition
 _IN_UNIT = "EXISTS (SELECT 1 FROM unit)"
 # The server takes the type of a column of `VALUES` from its first row, and null has none.
 _ENTRY = f"({', '.join('?::bigint' if column.is_null else '?' for column in ENTRY_TABLE.columns)})"
-_ENTRIES = f"INSERT INTO handrail_entries ({ENTRY_TABLE.names}) SELECT * FROM (VALUES {{}}) AS added WHERE {_IN_UNIT}"
-_CHECKPOINT = (
-    "INSERT INTO handrail_checkpoints (session_id, number, data) "
-    f"SELECT ?, ?, ? WHERE {_IN_UNIT} ON CONFLICT (session_id, number) DO NOTHING"
-)
-_COMMIT = f"INSERT INTO handrail_decisions (journal_id) SELECT ? WHERE {_IN_UNIT} ON CONFLICT (journal_id) DO NOTHING"
+_ENTRIES = f"{ENTRY_TABLE.insertion} SELECT * FROM (VALUES {{}}) AS added WHERE {_IN_UNIT}"
+_CHECKPOINT = CHECKPOINT_TABLE.insert(f"SELECT ?, ?, ? WHERE {_IN_UNIT}")
+_COMMIT = DECISION_TABLE.insert(f"SELECT ? WHERE {_IN_UNIT}")
 
 
 def may_group(writes: Sequence[object]) -> bool:

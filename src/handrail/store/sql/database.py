@@ -38,7 +38,7 @@ from handrail.store.sql import statements
 from handrail.store.sql.call_connection import CallConnection, connection_in
 from handrail.store.sql.driver import Driver, DriverConnection, Query, Rows, StatementParameters, check_process
 from handrail.store.sql.statements import GET_SCHEMA, TABLES_VERSION
-from handrail.store.sql.tables import TABLES, VIEWS, to_micros
+from handrail.store.sql.tables import TABLES, to_micros
 from handrail.transaction import UnitStore, current
 
 
@@ -178,16 +178,10 @@ def make_tables(database: Database, *, new_key: Callable[[], bytes] = lambda: os
         try:
             with database.transaction(any_version=True) as connection:
                 connection.query(types.lock_tables)
-                if not connection.query(
-                    types.find_table, ("handrail_schema",)
-                ):  # no other process has made them meanwhile
-                    definitions = (
-                        definition.format_map(types._asdict()) for table in TABLES for definition in table.definition
-                    )
-                    for statement in filter(
-                        None, (*definitions, types.function, *(view.definition(types) for view in VIEWS))
-                    ):
-                        connection.execute(statement)
+                # Another process may have made them meanwhile.
+                if not connection.query(types.find_table, ("handrail_schema",)):
+                    for definition in (one for table in TABLES for one in table.definition):
+                        connection.execute(definition.format_map(types._asdict()))
                     row = (TABLES_VERSION, new_key())
                     connection.execute("INSERT INTO handrail_schema (version, hash_key) VALUES (?, ?)", row)
         except StoreReadOnlyError as error:

@@ -58,9 +58,6 @@ class SqlStore(BaseStore):
         self._units = UnitApplier(self._database, self, self._record_change)
         self._claims: dict[tuple[str, str], EffectRow] = {}  # the rows that it has written as running last
 
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.url}>"
-
     def hash_key(self) -> bytes:
         """Returns the random key of this store, for hashes of secrets; read when the store is opened."""
         return self._hash_key
@@ -295,7 +292,7 @@ class SqlStore(BaseStore):
         if type_name is None and after < until:
             if self.find(session_id) is None:  # deleted since its row was read
                 raise locks.session_not_found(session_id, self.url)
-            raise tables.corrupt_row(f"entry {after + 1} of session {session_id!r}", ["it is missing"], self.url)
+            raise tables.corrupt_row(f"entry {after + 1} of session {session_id!r}", "it is missing", self.url)
 
     def newest_changes(
         self, session_id: str, type_name: str, *, after: int, until: int, limit: int
