@@ -169,7 +169,7 @@ def test_the_last_turns_are_those_of_one_conversation(store: MemoryStore) -> Non
         assert desk.last(20) == desk.messages
 
 
-def test_the_last_turns_are_read_alone(wording: Wording) -> None:
+def test_the_last_turns_are_read_alone() -> None:
     """Of a long conversation; and turns are a number."""
     store = FaultyStore(MemoryStore(clock=FakeClock()))
     with Session.open(store, "s") as session:
@@ -180,11 +180,10 @@ def test_the_last_turns_are_read_alone(wording: Wording) -> None:
         assert store.rows_read == 7
         assert len(session.conversation.last(6)) == 8
         assert store.rows_read <= 14
-        for given in (0, -1, True, 1.0, "1"):
-            turns: Any = given
+        for turns in (0, -1):
             with pytest.raises(InvalidArgumentError) as refused:
                 session.conversation.last(turns)
-        assert str(refused.value) == wording
+            assert refused.value.argument == "turns"
 
 
 def test_messages_are_copied(store: MemoryStore) -> None:

@@ -58,6 +58,9 @@ class SqlStore(BaseStore):
         self._units = UnitApplier(self._database, self, self._record_change)
         self._claims: dict[tuple[str, str], EffectRow] = {}  # the rows that it has written as running last
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.url}>"
+
     def hash_key(self) -> bytes:
         """Returns the random key of this store, for hashes of secrets; read when the store is opened."""
         return self._hash_key

@@ -126,7 +126,7 @@ class SqliteDriver:
     def query(self, sql: str, parameters: StatementParameters = ()) -> Rows:
         """Returns the rows of a statement."""
         self._check("reading")
-        self._check_files(reading=True)
+        self.check_files(reading=True)
         if self._lock.acquire(blocking=False):
             try:
                 return self._connection.query(sql, parameters)
@@ -135,7 +135,7 @@ class SqliteDriver:
         # A unit is being written: what is read does not wait for it.
         with self._reading:
             if self._reader is None:
-                self._check_files()  # a connection makes the log that it misses
+                self.check_files()  # a connection makes the log that it misses
                 self._reader = SqliteConnection(self._file)
             return self._reader.query(sql, parameters)
 
@@ -155,13 +155,13 @@ class SqliteDriver:
         """Lends the connection that writes, when no other unit or call of this process has it; a new one to a call."""
         self._check("writing to")
         if for_call:
-            self._check_files()
+            self.check_files()
             return SqliteConnection(self._file)
         place = self.call_places.ask()
         try:
             self.call_places.wait(place)
             self.call_places.check(place)
-            self._check_files()
+            self.check_files()
             self._own.restore()
             self._lock.acquire()  # a read in another thread has it at most for a moment
         except BaseException:
@@ -192,12 +192,12 @@ class SqliteDriver:
                 self._reader.close()
         self.owner.close()
         if was_open and current_pid() == self._process and not self._file.read_only:
-            self._check_files(reading=True)
+            self.check_files(reading=True)
 
     def _owners(self) -> list[str]:
         return [owner for (owner,) in self.query(statements.OWNERS)]
 
-    def _check_files(self, *, reading: bool = False) -> None:
+    def check_files(self, *, reading: bool = False) -> None:
         """Refuses to write where another process would not find it, or to read a database that is gone."""
         for path, identity in self._files[:1] if reading else self._files:
             if device_and_inode(path) != identity:
