@@ -171,8 +171,6 @@ _SCRIPT = ("--model", "script:script.yaml", "--approve", "approve-all")
 SLIPS: tuple[Slip, ...] = (
     Slip("INPUT without quotes", "handrail run", ("run", "desk", "refund", "my", "order"), 2),
     Slip("a path that is nearly right", "handrail run", ("run", "dsk.agent", "Note milk."), 2),
-    Slip("a folder on the way that is nearly right", "handrail run", ("run", "dsk/desk.agent", "Note milk."), 2,
-        {"desk/desk.agent": AGENT}),
     Slip("a path like no other", "handrail run", ("run", "other.agent", "Note milk."), 2),
     Slip("a path like no other, and INPUT without quotes", "handrail run", ("run", "other", "refund", "my", "order"),
         2), Slip("a folder for an agent file", "handrail run", ("run", ".", "Note milk."), 2),

@@ -185,7 +185,7 @@ class FetchedRows:
         self._rows = iter(rows)
         self.rowcount: int = rowcount
 
-    def fetchone(self) -> tuple[Any, ...] | None:
+    def fetchone(self) -> Any:  # noqa: ANN401 - a row is what the driver makes of it
         """Returns the next row; `None` if there is none."""
         return next(self._rows, None)
 
