@@ -23,8 +23,6 @@ _FORMS = (
 )
 
 
-_FEWEST_CONNECTIONS = 2
-
 _PLAIN = re.compile(r"[\w./+-]*:?/{0,3}[\w./+-]*")
 """Words and paths, after a scheme or without one: neither a user nor an option."""
 
@@ -64,7 +62,7 @@ def open(  # noqa: A001, PLR0913 - each is an option of the store; it is called 
     """
     check_argument("store.open", "url", url, str, _expected(url))
     refuse = partial(InvalidArgumentError, function="store.open")
-    if connections < _FEWEST_CONNECTIONS:
+    if connections < 2:  # noqa: PLR2004 - one for a call, and one for a unit of work
         raise refuse(argument="connections", value=connections, expected="2 or more")
     if durability not in get_args(Durability):
         raise refuse(argument="durability", value=durability, expected=" or ".join(map(repr, get_args(Durability))))

@@ -231,7 +231,7 @@ class UnitApplier:
         self._database.check_process()  # a forked process has no thread that would answer
         writes = unit.writes
         in_call = _call_connection(unit) is not None
-        return in_call or self._database.is_beside_writer or not self._driver.may_group(writes)
+        return in_call or self._database.writing_call() is not None or not self._driver.may_group(writes)
 
     def _write_group(self, pending: Sequence[PendingUnit]) -> Sequence[UnitAnswer]:
         """Writes units in one transaction, and each on its own if that fails: then the one at fault fails alone."""

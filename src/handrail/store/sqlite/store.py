@@ -77,7 +77,7 @@ class SqliteStore(SqlStore):
         read_only: bool = False,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        file = SqliteFile(Path(path), durability, busy, read_only)
+        file = SqliteFile(Path(path).resolve(), durability, busy, read_only)
         super().__init__(SqliteDriver(file, clock=clock), clock=clock)
 
 
@@ -335,15 +335,12 @@ _MEANINGS: tuple[tuple[frozenset[int], type[StoreError], str], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class SqliteFile:
-    """One file, and how it is opened: its `path` is made absolute and free of links, so that one file has one name."""
+    """One file, and how it is opened: its `path` is absolute and free of links, so that one file has one name."""
 
     path: Path
     durability: Durability = "full"
     busy: timedelta = timedelta(seconds=5)
     read_only: bool = False
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "path", self.path.resolve())
 
     @property
     def url(self) -> str:
