@@ -33,22 +33,6 @@ class Client:
     """A resource without a view."""
 
 
-class Desk(Session):
-    """A session of a program's own class."""
-
-    opened = 0
-
-    def note(self, text: str) -> None:
-        """Append a note."""
-        self.opened += 1
-        self[Note].append(Note(text))
-
-    @property
-    def texts(self) -> list[str]:
-        """The texts of the notes."""
-        return [note.text for note in self[Note]]
-
-
 @pytest.fixture
 def session() -> Session:
     """A session that no call uses."""
@@ -144,22 +128,6 @@ def test_in_a_nested_call_a_view_of_the_parent_writes_for_the_nested_one(session
         pool.submit(view[Note].append, Note("thread")).result()
         call.commit()
     assert session[Note].all() == (Note("parent"), Note("thread"))
-
-
-def test_a_class_of_the_program_keeps_its_methods_and_attributes(call: Transaction) -> None:
-    """They run in the view, and what they set is set in the session."""
-    desk = Desk()
-    ticket = draw_ticket((desk.turn,), exclusive=True)
-    ours = Transaction("note", ticket=ticket, writes=True)
-    view = bound_session(desk, ours)
-    assert isinstance(view, Desk)
-    assert type(view) is type(bound_session(desk, call))
-    view.note("a")
-    assert (view.opened, desk.opened, view.texts, desk.texts) == (1, 1, ["a"], [])
-    ours.rollback()
-    ticket.release()
-    refusal(TransactionClosedError, view.note, "b")
-    assert desk.texts == []
 
 
 def test_sessions_that_are_reached_from_a_view_are_views() -> None:

@@ -389,19 +389,3 @@ def test_call_without_a_name_is_not_noted(session: Session) -> None:
     """No record of it could be found."""
     note(session, call=CallRef(None, ""))
     assert session[open_calls.PostponedCall].all() == ()
-
-
-@pytest.mark.parametrize(
-    "call, record", [(CALL, CALL), (CallRef.nested(CallRef.nested(CALL, "a"), "b"), CALL), (CallRef(None, "c1"),) * 2]
-)
-def test_nested_call_is_recorded_with_the_outermost(call: CallRef, record: CallRef) -> None:
-    """That one alone is made again."""
-    assert call.outermost == record
-
-
-@pytest.mark.parametrize(
-    "approved, reason", [(True, ""), (False, " too dear "), (False, " ")], ids=["yes", "no with a reason", "no"]
-)
-def test_answer_is_worded_once(approved: bool, reason: str, wording: Wording) -> None:
-    """For agents and for other programs."""
-    assert open_calls.describe_answer(approved, reason) == wording

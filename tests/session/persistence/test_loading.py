@@ -373,11 +373,6 @@ def test_damage_within_what_is_read_names_the_entries(memory: FaultyStore, kind:
     assert str(refusal(errors.StoreCorruptError, ItemReader(damaged, "s", layout, NOTE_TYPE), 5, 9)) == wording
 
 
-def test_what_only_grew_is_one_run(memory: FaultyStore) -> None:
-    """A checkpoint of it is small, however many entries there are."""
-    assert reader(memory, *grown(100))[1].runs == (protocol.ItemRange(1, 199, 0, 100, 100),)
-
-
 WRONG = {
     "no JSON": b"{",
     "of another format": b'{"format":"handrail.checkpoint/2","slices":{}}',
