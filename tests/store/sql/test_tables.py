@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from handrail.errors import StoreCorruptError, StoreReadOnlyError, StoreVersionError
+from handrail.errors import StoreCorruptError, StoreVersionError
 from handrail.store import SqliteStore, Store
 from handrail.store.sql.database import Database, make_tables
 from handrail.store.sql.statements import TABLES_VERSION
@@ -36,14 +36,6 @@ def test_tables_of_another_version_are_refused_and_unchanged(tmp_path: Path, ver
         SqliteStore(path)
     assert (raised.value.version, raised.value.supported_version) == (version, TABLES_VERSION)
     assert path.read_bytes() == before
-
-
-def test_no_tables_are_made_where_nothing_may_be_written(tmp_path: Path, wording: Wording) -> None:
-    """Commands that only look make none."""
-    path = tmp_path / "desk.db"
-    change(path, "CREATE TABLE orders (number TEXT)")
-    with raises(StoreReadOnlyError, wording):
-        SqliteStore(path, read_only=True)
 
 
 def test_tables_are_made_in_one_transaction(tmp_path: Path) -> None:
