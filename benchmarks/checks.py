@@ -22,7 +22,7 @@ from handrail.adapters.tool_executor import ToolExecutor
 from handrail.prompt import Prompt, PromptTemplate, Section, Tool, ToolContext, ToolResult
 from handrail.redaction import Redaction, current_redaction, use_redaction
 from handrail.runtime import Session, ToolCall
-from handrail.store.sqlite.store import OpenedFiles
+from handrail.store.sqlite.store import SqliteDriver
 
 Effect = Literal["state", "external"]
 
@@ -58,7 +58,7 @@ class _Checks:
 
     def __init__(self) -> None:
         self._redaction = current_redaction()
-        self._check = OpenedFiles.check
+        self._check = SqliteDriver.check_files
 
     def on(self) -> None:
         """From now on."""
@@ -70,11 +70,11 @@ class _Checks:
 
     @staticmethod
     def _use(check: Callable[..., None], redaction: Redaction) -> None:
-        setattr(OpenedFiles, "check", check)  # noqa: B010 - mypy refuses to assign to a method
+        setattr(SqliteDriver, "check_files", check)  # noqa: B010 - mypy refuses to assign to a method
         use_redaction(redaction)
 
 
-def _unchecked(_files: OpenedFiles, *, reading: bool = False) -> None:
+def _unchecked(_driver: SqliteDriver, *, reading: bool = False) -> None:
     """Compare nothing."""
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from handrail.clock import SYSTEM_CLOCK, Clock
-from handrail.crash_points import reached
 from handrail.errors import StoreError, StoreUnavailableError
+from handrail.session.persistence.protocol import FetchedRows
 from handrail.store.locks import StoreOwner
-from handrail.store.sql.driver import CallPlaces, ColumnTypes, FetchedRows, Statement
+from handrail.store.sql.driver import CallPlaces, ColumnTypes, Statement
 from handrail.store.sql.store import SqlStore
 from handrail.store.sql.units import row_statement, write_group
 
@@ -95,12 +95,9 @@ class PlainDriver:
     types = ColumnTypes(
         number="INTEGER",
         bytes="BLOB",
-        moment="strftime('%Y-%m-%dT%H:%M:%fZ', {} / 1000000.0, 'unixepoch')",
-        text="CAST({} AS TEXT)",
         find_table="SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?",
     )
     one_writer = True  # a transaction that writes keeps all others from writing
-    lanes = 1
     poll_every = timedelta(milliseconds=20)
     now_waits = False
 
@@ -142,18 +139,7 @@ class PlainDriver:
 
     def write_group(self, units: Sequence[Sequence[object]]) -> Sequence[bool] | None:
         """Write units in one transaction; `None` if they have to be written one by one."""
-        connection = self.acquire()
-        try:
-            connection.begin()
-            written = write_group(connection, units)
-            if written is not None:
-                reached("unit-before-commit")
-                connection.commit()
-            return written
-        except StoreError:
-            return None
-        finally:
-            self.release(connection)
+        return write_group(self, units)
 
     def one_statement(self, writes: Sequence[object]) -> Statement | None:
         """Return a unit as one statement, if it is one."""

@@ -157,7 +157,7 @@ def test_errors_are_made_with_the_attributes_that_they_declare() -> None:
 def _error_class(function: ast.expr) -> type[errors.HandrailError] | None:
     """The class of an error with any attributes that is called."""
     name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
-    cls: object = getattr(errors, name, None) if name in errors.__all__ else None
+    cls: object = getattr(errors, name, None) if name in vars(errors)["__all__"] else None
     if not (isinstance(cls, type) and issubclass(cls, errors.HandrailError)):
         return None
     kinds = [parameter.kind for parameter in signature(cls).parameters.values()]

@@ -456,12 +456,10 @@ STORES = (
             {"function": "store.open", "argument": "url"}),
     Mistake("a URL without a scheme", errors.StoreError, lambda _: handrail.store.open("desk.db"),
             {"store": "desk.db"}),
-    unfit("store.open", "busy", int, lambda _: handrail.store.open("memory:", busy=wrong(5))),
     unfit("Session.open", "store", str, lambda _: Session.open(wrong("sqlite:///desk.db"), "desk")),
     unfit("Session.open", "session_id", int, lambda _: Session.open(MemoryStore(), wrong(7))),
     unfit("Session.open", "tags['customer']", int,
           lambda _: Session.open(MemoryStore(), "desk", tags={"customer": wrong(7)})),
-    unfit("Session.open", "one of types", str, lambda _: Session.open(MemoryStore(), "desk", types=[wrong("Plan")])),
     Mistake("an unknown session", errors.SessionNotFoundError,
             lambda _: Session.open(MemoryStore(), "desk", create=False), {"session_id": "desk"}),
     Mistake("a text as a slice's class", errors.SessionUseError, lambda _: Session()[wrong("Plan")].latest()),
@@ -470,7 +468,6 @@ STORES = (
     Mistake("a deadline without a time zone", ValueError, lambda _: Deadline(datetime(2030, 1, 1))),  # noqa: DTZ001
     unfit("Deadline.after", "span", int, lambda _: Deadline.after(wrong(5))),
     unfit("Session.open", "session_id", str, lambda _: Session.open(MemoryStore(), "")),
-    unfit("Session.open", "wait", timedelta, lambda _: Session.open(MemoryStore(), "desk", wait=timedelta(seconds=-1))),
     unfit("stored_as", "name", type, lambda _: stored_as(wrong(Order))),
     unfit("Dispatcher.subscribe", "subscriber", type(None),
           lambda _: Session().dispatcher.subscribe(Order, wrong(None))),
@@ -478,10 +475,6 @@ STORES = (
     unfit("Budget", "max_total_tokens", str, lambda _: Budget(max_total_tokens=wrong("5"))),
     Mistake("a database of SQLite in memory", errors.StoreError, lambda _: handrail.store.open("sqlite:///:memory:"),
             {"store": "sqlite:..."}),
-    unfit("Session.fork", "at", int, lambda _: Session.open(MemoryStore(), "desk").fork(at=wrong(5))),
-    Mistake("a path as a saved session", errors.InvalidArgumentError,
-            lambda folder: Session.from_json(wrong(folder), types=[Order]),
-            {"function": "Session.from_json", "argument": "data"}),
 )  # fmt: skip
 """Stores, sessions and limits."""
 

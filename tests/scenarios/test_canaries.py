@@ -345,7 +345,6 @@ def own_loop(scene: Scene, store: Store) -> None:
         waiting = executor.answer()
         assert isinstance(waiting, PendingAnswers)
         scene.deliver(waiting.messages)
-        scene.surfaces.add("export", session.to_json())
         # The process has the values: its handlers got them, and the provider is sent what the model said.
         assert scene.got[0].password.get_secret_value() == everything["password"]
         assert (scene.got[0].pin, scene.got[0].iban) == (everything["pin"], everything["iban"])
@@ -427,7 +426,6 @@ async def in_agent(scene: Scene, store: Store) -> None:
             for part in message.parts:
                 if isinstance(part, ToolReturnPart):
                     scene.surfaces.add("message", part.model_response_str())
-        scene.surfaces.add("export", session.to_json())
     assert scene.got[-1].password.get_secret_value() == scene.canaries.planted["arguments: of a function"]
 
 

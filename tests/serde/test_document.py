@@ -144,8 +144,8 @@ YAML_FAULTS = (
     | {"beyond Unicode by one": r'a: "\U00110000"', "two documents": "a\n---\nb", "older YAML": "%YAML 1.1\n---\non"}
     | {"tag directive": "%TAG !e! tag:example.com,2026:\n---\na", "tag": "a: !!python/name:os.system"}
     | {"tag of a list": "a: !!set {b}", "long number": "a: " + "9" * 5_000}
-    | {"long number of bits": "a: 0x" + "f" * 5_000, "alias": "a: &b [1]\nc: *b", "long key": "k" * 1025 + ": 1"}
-    | {"long key in braces": '{"' + "k" * 1023 + '": 1}', "deep list": "a: " + "[" * 100_000}
+    | {"long number of bits": "a: 0x" + "f" * 5_000, "alias": "a: &b [1]\nc: *b"}
+    | {"deep list": "a: " + "[" * 100_000}
     | {"deep block": "- " * 100_000, "deep mapping": "{a: " * 100_000}
 )
 

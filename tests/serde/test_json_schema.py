@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-import datetime as dt
 import enum
 import json
 import re
-from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from decimal import Decimal
-from ipaddress import IPv4Address
 from itertools import count
-from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, NewType
 
 import annotated_types
 import pytest
-from pydantic import AfterValidator, BaseModel, Field, SecretStr, StringConstraints
+from pydantic import BaseModel, Field, StringConstraints
 
-from handrail.errors import ParseError, PromptValidationError, SchemaError
+from handrail.errors import PromptValidationError, SchemaError
 from handrail.prompt import Tool, ToolContext, ToolResult
 from handrail.serde import codec, result_codec, schema
 from tests.kit import refusal
@@ -140,15 +135,12 @@ WITHOUT_EFFECT: dict[str, Any] = {
     "enum": held(int, enum=[1, 2]),
     "strip_whitespace": held(str, strip_whitespace=True),
     "minimum of the schema": held(int, json_schema_extra={"minimum": 1}),
-    "pattern of an integer": held(int, pattern="a"),
     "format": held(str, format="email"),
     "length": held(str, length=3),
     "choices": held(str, choices=["a"]),
     "ge of text or None": held(float | None, ge="1"),
-    "ge of text around a number": held(str | Annotated[int, Field(le=5)], ge="1"),
     "multiple_of of a complex number": held(Annotated[float, _field(multiple_of=1j)]),
     "le that is not comparable": held(Annotated[Decimal, Field(ge=1, le="x")]),
-    "description": held(int, description=5),
     "negative min_length": held(Annotated[str, Field(min_length=-1)]),
     "fractional min_length": held(Annotated[str, _field(min_length=1.5)]),
     "max_length of text": held(str, max_length="2"),
@@ -201,66 +193,6 @@ def test_other_metadata_is_left_alone(cls: Any) -> None:
 def test_metadata_that_pydantic_cannot_take_is_told_as_such(word: str, value: object, wording: Wording) -> None:
     """With the field and the words, whatever pydantic raises."""
     assert re.sub(r"\(.*\);", "(<reason>);", str(refusal(SchemaError, codec, held(int, **{word: value})))) == wording
-
-
-class Suit(enum.Enum):
-    SPADES = "spades"
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Part:
-    name: str
-
-
-NAMES = ("gt", "ge", "lt", "le", "multiple_of", "min_length", "max_length", "pattern", "max_digits", "decimal_places")
-WORDS: dict[str, Any] = dict(zip(NAMES, (0, 0, 5, 5, 1, 1, 9, "a", 3, 1), strict=True))
-COMPARED = {"gt", "ge", "lt", "le"}
-SIZED = {"min_length", "max_length"}
-TAKING: list[tuple[Any, str, set[str]]] = [
-    (str, '"a"', SIZED | {"pattern"}),
-    (int, "1", COMPARED | {"multiple_of"}),
-    (bytes, '"aGk="', SIZED),
-    (Decimal, '"1"', COMPARED | {"multiple_of", "max_digits", "decimal_places"}),
-    (dt.timedelta, '"PT1S"', COMPARED | {"multiple_of"}),
-    (dt.datetime, '"2026-01-31T12:00:00Z"', COMPARED),
-    *((dt.date, '"2026-01-31"', set[str]()), (Path, '"a"', set[str]()), (Path | None, "null", set[str]())),
-    *((Suit, '"spades"', set[str]()), (Part, '{"name":"a"}', set[str]()), (int | str, '"a"', set[str]())),
-    *((IPv4Address, '"1.1.1.1"', set[str]()), (re.Pattern[str], '"a"', set[str]())),
-    (list[int], "[1]", SIZED),
-    (Mapping[str, int], '{"a":1}', SIZED),
-    (SecretStr, '"a"', SIZED),
-    (str | None, "null", SIZED | {"pattern"}),
-]
-
-
-@pytest.mark.parametrize("word", sorted(WORDS))
-@pytest.mark.parametrize("kind, text, words", TAKING, ids=[str(kind) for kind, _, _ in TAKING])
-def test_a_constraint_acts_or_is_refused_when_the_type_is_built(
-    kind: Any, text: str, words: set[str], word: str
-) -> None:
-    """Never at the first value, as a fault of the handler."""
-    arguments: dict[str, Any] = {word: WORDS[word]}
-    for cls in (held(Annotated[kind, Field(**arguments)]), held(kind, **arguments)):
-        if word not in words:
-            assert refusal(SchemaError, codec, cls).path == "$.x"
-            continue
-        with suppress(ParseError):
-            codec(cls).parse_json(f'{{"x":{text}}}')
-
-
-def test_a_constraint_that_cannot_be_applied_is_named_with_its_field_and_type(wording: Wording) -> None:
-    """Wherever it stands in a type."""
-    error = refusal(SchemaError, codec, held(list[Annotated[PurePosixPath, Field(max_length=200)]]))
-    assert error.path == "$.x[*]"
-    assert str(error) == wording
-
-
-def test_of_what_a_validator_of_the_program_makes_only_a_length_is_held_to() -> None:
-    """Any other constraint behind it would be in no schema that a model reads."""
-    with pytest.raises(ParseError):
-        codec(held(Annotated[str, AfterValidator(str.strip), Field(max_length=2)])).parse_json('{"x":"abc"}')
-    for constraint in (Field(gt=0), Field(multiple_of=2)):
-        refusal(SchemaError, codec, held(Annotated[int, AfterValidator(abs), constraint]))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -27,7 +27,6 @@ from hypothesis import strategies as st
 from pydantic import SecretStr
 
 from handrail.errors import DumpError
-from handrail.prompt import Tool, ToolContext, ToolResult
 from handrail.prompt.idempotency import IdempotencyConfig
 from handrail.serde import canonical_json, digest
 from handrail.session.persistence.stored_types import stored_type
@@ -161,18 +160,6 @@ def stored_form_of(value: Any) -> str:
     return stored_type(kind).dump((value,)).decode()
 
 
-def kept_form_of(value: Any) -> str | None:
-    """A dataclass as the ledger stores the value of a result."""
-
-    def handler(params: None, *, context: ToolContext) -> ToolResult[Any]:
-        del params, context
-        return ToolResult.ok(value)
-
-    kind: Any = value.__class__
-    kept = Tool[None, kind](name="t", description="d", handler=handler).dump_value(value)
-    return None if kept is None else kept.decode()
-
-
 def effect_keys() -> dict[str, list[str]]:
     """The declared keys of calls, with the hash of all arguments."""
     found: dict[str, list[str]] = {}
@@ -187,7 +174,6 @@ def pinned() -> dict[str, Any]:
     return {
         "digests": {name: digests_of(value) for name, value in values()},
         "stored": {name: stored_form_of(value) for name, value in stored().items()},
-        "kept": {name: kept_form_of(value) for name, value in stored().items()},
         "keys": effect_keys(),
     }
 
@@ -323,11 +309,6 @@ def test_the_order_of_a_set_does_not_matter(value: set[Any]) -> None:
     assert canonical_json(value) == canonical_json(frozenset(reversed(list(value))))
     texts = [json.dumps(item, sort_keys=True) for item in json.loads(canonical_json(value))]
     assert len(texts) == len(value)
-
-
-def test_booleans_are_not_numbers() -> None:
-    """Though Python holds `True` equal to `1`, JSON does not."""
-    assert canonical_json([True, 1]) == b"[true,1]"
 
 
 def _endless() -> list[Any]:

@@ -101,19 +101,6 @@ def test_what_is_written_is_read_again(order: Order) -> None:
     assert codec(Address).parse_json(stored_codec(Address).dump_json(order.to)) == order.to
 
 
-def test_the_schema_has_what_the_fields_say() -> None:
-    """Descriptions, constraints, defaults, and which may be left out."""
-    properties = {
-        "sku": {"type": "string"},
-        "weight": {"type": "number", "default": 0.0},
-        "count": {"type": "integer", "exclusiveMinimum": 0, "default": 1, "description": "How many."},
-        "data": {"type": "string", "format": "base64url", "default": ""},
-    }
-    closed = {"type": "object", "required": ["sku"], "additionalProperties": False}
-    assert codec(Item).schema == {"description": "What is ordered.", "properties": properties, **closed}
-    assert codec(Address).schema["required"] == ["street"]
-
-
 @pytest.mark.parametrize(
     "text",
     [

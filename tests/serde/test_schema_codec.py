@@ -90,11 +90,6 @@ def test_numbers_are_those_that_were_written() -> None:
     assert made.parse_json(f'{{"a": {10**400 + 1}}}') == {"a": 10**400 + 1}
 
 
-def test_arguments_that_are_too_large_are_not_read(wording: Wording) -> None:
-    """The limit is that of the executor."""
-    assert str(refusal(ParseError, schema_codec(ORDER).parse, {"kind": "new"}, max_bytes=5)) == wording
-
-
 def test_an_object_is_written_as_it_is_read() -> None:
     """And one that does not fit is refused."""
     made = schema_codec(ORDER)

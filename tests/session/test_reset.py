@@ -246,15 +246,6 @@ def test_reset_that_is_killed_has_happened_whole_or_not_at_all(tmp_path: Path, a
     assert fork_to_crash(reset_stored, url, at=None) == Finished([])
 
 
-def test_predicate_is_a_function(store: FaultyStore) -> None:
-    """Anything else is named with what is expected, and nothing is removed."""
-    no_function: Any = 3
-    with fill(Session.open(store, "s")) as session:
-        before = held(session)
-        assert refusal(errors.InvalidArgumentError, session[Note].clear, where=no_function).argument == "where"
-        assert held(session) == before
-
-
 def test_predicate_says_which_items_are_cleared(store: FaultyStore) -> None:
     """The others stay in their order; in a call, the removal is undone with it."""
     for session in (Session(), Session.open(store, "s")):

@@ -13,7 +13,7 @@ import handrail.store
 from handrail.errors import DispatchError, ReducerError, SessionBusyError, SessionError, SnapshotError
 from handrail.events import Dispatcher
 from handrail.session import Append, Change, Session, SliceView
-from handrail.session.persistence.protocol import ForkedFrom, SessionStore
+from handrail.session.persistence.protocol import SessionStore
 from handrail.session.views import UnopenedSession, sessions_above
 from handrail.turns import HasTurn, draw_ticket
 from tests.kit import refusal
@@ -301,17 +301,6 @@ def test_the_rows_name_the_sessions_above(tmp_path: Path) -> None:
         assert above(store, "d") == []
 
 
-def test_a_row_without_a_note_is_that_of_a_child(tmp_path: Path) -> None:
-    """A fork of a version that wrote none is asked about once too often, rather than never."""
-    with handrail.store.open(f"sqlite:///{tmp_path}/s.db") as store:
-        with Session.open(store, "a") as top:
-            row = store.find("a")
-            assert row is not None
-            store.copy("a", row._replace(session_id="old", parent="a"))
-            assert list(sessions_above(top)) == []
-        assert above(store, "old") == ["a"]
-
-
 def test_sessions_that_name_each_other_end() -> None:
     """A deleted session's id may be given to one that is made for its former child."""
     with handrail.store.open("memory:") as store:
@@ -323,12 +312,3 @@ def test_sessions_that_name_each_other_end() -> None:
         with Session.open(store, "b") as other:
             other.child(session_id="a").close()
         assert above(store, "b") == ["a"]
-
-
-def test_the_note_of_a_fork_survives_a_reset(tmp_path: Path) -> None:
-    """Else it would become a child of its origin."""
-    with handrail.store.open(f"sqlite:///{tmp_path}/s.db") as store:
-        with Session.open(store, "a") as top, top.fork(session_id="b") as fork:
-            fork.reset()
-            assert fork[ForkedFrom].all() == (ForkedFrom("b", None),)
-        assert above(store, "b") == []

@@ -62,17 +62,6 @@ def test_a_view_has_nothing_beyond_its_length(index: int, wording: Wording) -> N
         SliceView(version)[index]
 
 
-@pytest.mark.parametrize("version", [None, version_of()])
-def test_a_view_of_nothing_is_empty(version: Version[str] | None, wording: Wording) -> None:
-    """Whether nothing ever came in, or it was cleared."""
-    view = SliceView(version)
-    assert not view
-    assert view.latest() is None
-    assert view.all() == view[:] == view.where(bool) == ()
-    with raises(IndexError, wording):
-        view[0]
-
-
 MANY = tuple(Note(str(number)) for number in range(1_000))
 
 

@@ -23,12 +23,11 @@ from tests.store.processes import refusal_in_fork
 from tests.wording import Wording
 
 
-def test_file_is_opened_by_its_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wording: Wording) -> None:
+def test_file_is_opened_by_its_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Three slashes and a path from the current folder, or four for an absolute one."""
     monkeypatch.chdir(tmp_path)
     with handrail.store.open("sqlite:///my%20desk.db", durability="normal") as store:
         assert isinstance(store, SqliteStore)
-        assert repr(store) == wording
         store.create(session_row(FakeClock()))
     with handrail.store.open(f"sqlite:///{tmp_path}/my desk.db") as store:
         assert store.find("s1") is not None
@@ -114,10 +113,7 @@ def test_a_path_is_refused_with_its_url(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [
-        *({"url": None}, {"busy": 5}, {"busy": timedelta(-1)}),
-        *({"connections": 1}, {"read_only": "no"}, {"durability": "fast"}),
-    ],
+    [{"url": None}, {"connections": 1}, {"durability": "fast"}],
     ids=str,
 )
 def test_it_says_what_was_given_and_what_is_expected(options: dict[str, Any], tmp_path: Path, wording: Wording) -> None:

@@ -50,7 +50,7 @@ from handrail.prompt.tool_declaration import Arguments
 from handrail.prompt.tool_result import TextPart, ToolResult, collect_file_parts, is_file_type
 from handrail.resources import Resource
 from handrail.serde import codec, result_codec
-from handrail.serde.annotations import default_fault, is_mutable, is_union, options_around
+from handrail.serde.annotations import is_mutable, is_union, options_around
 from handrail.serde.core_schemas import cached
 from handrail.serde.formatting import type_name
 
@@ -259,9 +259,6 @@ class _Reading:
             self.injected.append(InjectedParameter(name, cls, default, reason))
         else:
             self.fields.append(ArgumentField(name, hint, value))
-            # The field has a factory that copies it, which serde does not call.
-            if is_mutable(value) and (unfit := default_fault(value, hint)):
-                self._add(name, "; ".join(unfit))
 
     def _params_type(self, description: Description) -> type[Any] | None:
         if not self.fields:

@@ -24,16 +24,14 @@ from types import NoneType
 from typing import Annotated, Any, Final, NamedTuple, TypeGuard, TypeVar, cast, get_args, get_origin, get_type_hints
 from uuid import UUID
 
-from pydantic import BaseModel, ValidationError
-from pydantic_core import PydanticSerializationError, from_json
+from pydantic import BaseModel
 from typing_extensions import ReadOnly, TypeAliasType, is_typeddict
 
 from handrail.errors import SchemaError
-from handrail.serde.adapter import BUILD_ERRORS, closed_adapter
 from handrail.serde.core_schemas import CHANGING, cached
 from handrail.serde.formatting import shorten, type_name
 from handrail.serde.json_schema import SHAPING, WORDS, TypeFault, word_faults
-from handrail.serde.json_values import escape_surrogates, parts_of_value
+from handrail.serde.json_values import parts_of_value
 
 _ALIASES: tuple[type[Any], ...] = (TypeAliasType, getattr(typing, "TypeAliasType", TypeAliasType))
 _UNIONS = (typing.Union, types.UnionType)
@@ -383,7 +381,7 @@ class TypeWalk:
         self.records.append(AcceptedType(cls, hints))
         for name, hint in hints.items():
             if name in own:
-                refuse_first(_field_faults(own[name], hint), hint, f"{path}.{name}")
+                refuse_first(_field_faults(own[name]), hint, f"{path}.{name}")
             self._visit(hint, f"{path}.{name}", depth, own.get(name))
 
 
@@ -439,7 +437,7 @@ def _item_faults(kind: object) -> Iterator[TypeFault]:
             yield f"{type_name(kind)} has no hash, so that it cannot be an item of a set", cure
 
 
-def _field_faults(field: Field[Any], hint: object) -> Iterator[TypeFault]:
+def _field_faults(field: Field[Any]) -> Iterator[TypeFault]:
     if not field.init:
         yield "the constructor does not take it (init=False), so it could not be restored", "make it a property"
     if type(field.default).__module__ == _FIELD_MODULE:
@@ -449,8 +447,6 @@ def _field_faults(field: Field[Any], hint: object) -> Iterator[TypeFault]:
     yield from word_faults((word for word, value in field.metadata.items() if value is not None), "in its metadata")
     # A default factory is not called here: it may do anything, and its value is not in the schema.
     if field.default is not MISSING:
-        if fault := default_fault(field.default, hint):
-            yield fault
         yield from _shared_faults(field.default)
 
 
@@ -458,10 +454,6 @@ def _described_faults(read_word: Callable[[str, None], object]) -> Iterator[Type
     for word, (why, cure) in _RENAMING.items():
         if read_word(word, None) is not None:
             yield f"{word} is not taken, because {why}", cure
-    for word in ("title", "description"):
-        text = read_word(word, None)
-        if text is not None and (not isinstance(text, str) or escape_surrogates(text) is not text):
-            yield f"its {word} is not a string, or has a lone surrogate in it", "write a string"
     # A format describes, in JSON Schema too.
     extra: object = read_word("json_schema_extra", None)
     if callable(extra):  # it may mark the field as secret
@@ -490,36 +482,6 @@ def is_mutable(value: object) -> bool:
         has_identity = cls.__hash__ is object.__hash__ and hasattr(value, "__dict__") and not isinstance(value, type)
         is_changed = cls.__hash__ is None or has_identity
     return is_changed or any(is_mutable(part) for _, part in parts_of_value(value))
-
-
-def default_fault(default: object, hint: object) -> TypeFault | None:
-    """The reason why `default` does not fit a field of this type; `None` if it does."""
-    why = _unfit_default(default, hint)
-    type_text = type_name(strip_annotated(hint))
-    return (f"its default does not fit {type_text} ({why})", "change the default or the type") if why else None
-
-
-_field_adapter: Final = cached(closed_adapter)
-
-
-def _unfit_default(default: object, hint: Any) -> str:  # noqa: ANN401 - an annotation may be any object
-    # The commonest defaults, for which no adapter has to be made; some text JSON cannot say.
-    is_plain = type(default) is hint and (hint is int or hint is bool or (hint is str and str(default).isascii()))
-    if is_plain or (default is None and NoneType in (hint, *get_args(hint))):
-        return ""
-    try:
-        adapter = _field_adapter(hint)
-        adapter.validator.validate_python(default, strict=True)
-    except ValidationError as error:
-        return error.errors(include_url=False, include_input=False)[0]["msg"]
-    except BUILD_ERRORS:
-        return ""  # the type itself is at fault, and building the whole reports it
-    try:
-        # A default is published in the schema, so it has to be JSON that others can read: NaN is not.
-        from_json(adapter.serializer.to_json(default, warnings="error"), allow_inf_nan=False)
-    except (PydanticSerializationError, ValueError):
-        return "JSON cannot say it"
-    return ""
 
 
 _READ_BY_PYDANTIC: Final = frozenset({"pydantic", "annotated_types", "typing", "typing_extensions"})

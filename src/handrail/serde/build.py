@@ -55,15 +55,11 @@ from handrail.serde.annotations import (
     strip_annotated,
 )
 from handrail.serde.core_schemas import (
-    CHANGING,
-    LENGTHS,
     OF_CLASSES,
     OF_FIELDS,
     Core,
     check_read_unions,
     core_definitions,
-    innermost,
-    is_bound,
     iter_parts,
     iter_places,
     list_choices,
@@ -285,46 +281,19 @@ def _unfit(place: TypePlace, error: Exception) -> SchemaError:
 # ---------------------------------------------------------------------------------------------------------------- parts
 
 
-_WITH_LENGTH: Final = frozenset({"list", "str", "url", "multi-host-url"})
-
-
 def _check_parts(kind: object, adapter: Adapter, mode: SchemaMode) -> None:
-    definitions = core_definitions(adapter.core)
-    for path, part in iter_places(adapter.core, definitions):
-        refuse_first(_part_faults(part, definitions), kind, path)
+    for path, part in iter_places(adapter.core, core_definitions(adapter.core)):
+        refuse_first(_part_faults(part), kind, path)
     if "union" in adapter.kinds:
         check_read_unions(kind, adapter.core, parameters=mode == "validation")
 
 
-def _part_faults(part: Core, definitions: Mapping[str, Core]) -> Iterator[TypeFault]:
+def _part_faults(part: Core) -> Iterator[TypeFault]:
     if part["type"] == "complex":
         yield "JSON has no complex numbers", "use two floats"
     if part["type"] == "json":
         fault = "Json reads a text that holds JSON, and writes what the text holds, which it could not read again"
         yield fault, "declare the type of what the text holds; a model writes it as it is"
-    for word in _idle_constraints(part, definitions):
-        cure = f"leave it out, or write it on what it is for, as in Annotated[str, Field({word}=...)]"
-        yield f"the constraint {word} cannot be applied to the type that it stands on", cure
-
-
-def _idle_constraints(part: Core, definitions: Mapping[str, Core]) -> Iterator[str]:
-    if part["type"] == "tuple" and "variadic_item_index" not in part:
-        yield from (word for word in LENGTHS if word in part)
-    words: list[str] = []
-    if part["type"] == "chain":
-        words = [
-            word for step in part["steps"][1:] for word in ("pattern", *CHANGING) if word in step.get("schema", {})
-        ]
-        part = part["steps"][0]
-    while part["type"] == "function-after" and is_bound(part["function"]):
-        words.extend(part["function"]["function"].keywords)
-        part = part["schema"]
-    if words:
-        around = [inner for path, inner in iter_places(part, definitions) if path == "$" and "function" in inner]
-        # A secret of pydantic's has the length of what it holds.
-        has_secret = any(hasattr(inner["function"]["function"], "get_secret_value") for inner in around)
-        is_sized = has_secret or innermost(part, definitions)["type"] in _WITH_LENGTH
-        yield from (word for word in words if not (is_sized and word in LENGTHS))
 
 
 # ----------------------------------------------------------------------------------------------------------------- keys

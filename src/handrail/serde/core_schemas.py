@@ -231,16 +231,12 @@ _LIBRARIES: Final = frozenset({"pydantic", "pydantic_core", "handrail", "ipaddre
 _BOUNDS_OF: Final = "pydantic._internal._validators"
 
 
-BOUNDS: Final = ("gt", "ge", "lt", "le", "multiple_of")
-"""Words by which a value is compared."""
-
-LENGTHS: Final = ("min_length", "max_length")
-"""Words by which it is measured."""
-
 CHANGING: Final = ("strip_whitespace", "to_lower", "to_upper")
 """Words by which a text is changed."""
 
-HOLDING: Final = (*BOUNDS, *LENGTHS, *CHANGING, "pattern", "max_digits", "decimal_places")
+_BOUNDS: Final = ("gt", "ge", "lt", "le", "multiple_of", "min_length", "max_length")
+
+HOLDING: Final = (*_BOUNDS, *CHANGING, "pattern", "max_digits", "decimal_places")
 """What a part of a core schema holds its values to when it reads them, and not when it writes them."""
 
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from handrail.errors import DocumentError
-from handrail.serde.formatting import did_you_mean, files_in, shorten
+from handrail.serde.formatting import did_you_mean, shorten
 from handrail.waiting import check_blocking
 
 try:
@@ -42,7 +42,6 @@ MAX_YAML_DEPTH = 64
 """How deeply values may nest; what reads a tree recursively stays far below the stack's limit."""
 
 _LONGEST_NUMBER = 1_000
-_LONGEST_KEY = 1024  # YAML 1.2.2, 7.4.2: implicit keys
 _UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # YAML 1.2.2, rule 1
 _BETWEEN_DIGITS = re.compile(r"(?<=[0-9a-fA-F])_(?=[0-9a-fA-F])")
 _STEP = re.compile(r'\.([^.\[\]]+)|\[("(?:[^"\\]|\\.)*"|[0-9]+)\]')
@@ -107,7 +106,7 @@ def read_document(path: Path, *, file: str, what: str, refusal: ErrorFactory = D
     """
     check_blocking("reading", path)
     try:
-        return document_text(path, file=file, what=what, refusal=refusal, suffix=suffix)
+        return document_text(path, file=file, what=what, refusal=refusal)
     except FileNotFoundError as error:
         # `stat` follows links, so that the missing file may be what a link leads to.
         if path.is_symlink():
@@ -124,7 +123,7 @@ def read_document(path: Path, *, file: str, what: str, refusal: ErrorFactory = D
         raise refusal(f"this cannot be the path of a file: {error}", file=path_text) from error
 
 
-def document_text(path: Path, *, file: str, what: str, refusal: ErrorFactory = DocumentError, suffix: str = "") -> str:
+def document_text(path: Path, *, file: str, what: str, refusal: ErrorFactory = DocumentError) -> str:
     """As `read_document`, for callers who handle a file that does not exist or cannot be opened.
 
     Raises:
@@ -137,8 +136,7 @@ def document_text(path: Path, *, file: str, what: str, refusal: ErrorFactory = D
     if not stat.S_ISREG(mode):
         if not stat.S_ISDIR(mode):
             raise refusal(f"this is a device or pipe; {what}", file=file)
-        inside = files_in(path, suffix=suffix) if suffix else ""
-        raise refusal(f"this is a folder; {what}{f'. Name one of those in it: {inside}' if inside else ''}", file=file)
+        raise refusal(f"this is a folder; {what}", file=file)
     with path.open("rb") as handle:
         # One byte more than is allowed shows that there is more. The size that `stat` gives may have changed since.
         content = handle.read(LARGEST + 1)
@@ -235,9 +233,6 @@ def _problem(text: str, error: Any, mark: Any) -> str:  # noqa: ANN401 - as in `
     words = [str(error.problem or error.context)]
     if words[0] == _COLON:
         words.append("text that holds ': ' is put in quotes")
-    # ruamel.yaml does not say that the key is too long: to it the colon is then out of place.
-    if text[mark.index : mark.index + 1] == ":" and mark.column > _LONGEST_KEY:
-        words.append(f"a key has at most {_LONGEST_KEY} characters, unless it is written after '? '")
     return "; ".join(words)
 
 

@@ -141,24 +141,20 @@ def count_noun(number: int, noun: str, plural: str = "") -> str:
 
 
 _MOST_NAMES = 1_000  # of a folder that are compared: the time grows with their number
-_MOST_LISTED = 4
 _LONGEST_SHOWN = 200
 
 
-def nearest_path(path: Path, *, suffix: str = "", folder: bool = False) -> Path | None:
-    """The existing path that is most like one that does not exist; `None` if none is similar.
+def nearest_path(path: Path, *, suffix: str = "") -> Path | None:
+    """The file in the same folder that is most like one that does not exist; `None` if none is similar.
 
-    Of missing folders on the way, the nearest ones are taken. Files without `suffix`, e.g. `.agent`, are not proposed.
+    Files without `suffix`, e.g. `.agent`, are not proposed.
     """
     try:
         if suffix and path.with_name(path.name + suffix).is_file():
             return path.with_name(path.name + suffix)
-        if not path.parent.is_dir():
-            near_folder = nearest_path(path.parent, folder=True)
-            path = (near_folder or path.parent) / path.name
         # Of a large folder only so many names are read, in no order.
         with os.scandir(path.parent) as entries:
-            fitting = [entry for entry in islice(entries, _MOST_NAMES) if entry.is_dir() is folder]
+            fitting = [entry for entry in islice(entries, _MOST_NAMES) if not entry.is_dir()]
     except (OSError, ValueError):  # a folder that is not there or may not be listed, a NUL
         return None
     # All of them end alike, so a typed ending that is right says nothing about the rest.
@@ -168,21 +164,10 @@ def nearest_path(path: Path, *, suffix: str = "", folder: bool = False) -> Path 
     return None if near is None else path.with_name(stems[near])
 
 
-def did_you_mean(path: Path, *, suffix: str = "", folder: bool = False) -> str:
+def did_you_mean(path: Path, *, suffix: str = "") -> str:
     """A sentence that proposes the nearest path, to be put behind another one; empty if there is none."""
-    near = nearest_path(path, suffix=suffix, folder=folder)
+    near = nearest_path(path, suffix=suffix)
     return "" if near is None else f" Did you mean {shorten(str(near), _LONGEST_SHOWN)}?"
-
-
-def files_in(folder: Path, *, suffix: str) -> str:
-    """The files of a folder whose names end so, with commas between them: the first few; empty if there are none."""
-    try:
-        with os.scandir(folder) as entries:
-            names = sorted(entry.name for entry in islice(entries, _MOST_NAMES) if entry.name.endswith(suffix))
-    except OSError:
-        return ""
-    more = f" and {len(names) - _MOST_LISTED:,} more" if len(names) > _MOST_LISTED else ""
-    return ", ".join(shorten(str(folder / name), _LONGEST_SHOWN) for name in names[:_MOST_LISTED]) + more
 
 
 # ------------------------------------------------------------------------------------------------------------- faults

@@ -210,26 +210,14 @@ TypeFault = tuple[str, str]
 ACTING: Final = frozenset({*HOLDING}) - {*CHANGING}
 """The words that constrain a field: as arguments of `Field`, and as keys of `field(metadata=...)`."""
 
-_SPELLINGS: Final[Mapping[str, str]] = {
-    **dict.fromkeys(("minimum", "min", "min_value"), "ge"),
-    **dict.fromkeys(("maximum", "max", "max_value"), "le"),
-    **dict.fromkeys(("exclusiveMinimum", "exclusive_minimum"), "gt"),
-    **dict.fromkeys(("exclusiveMaximum", "exclusive_maximum"), "lt"),
-    "multipleOf": "multiple_of",
-    **dict.fromkeys(("length", "minLength", "minItems", "min_items", "minProperties", "min_properties"), "min_length"),
-    **dict.fromkeys(("maxLength", "maxItems", "max_items", "maxProperties", "max_properties"), "max_length"),
-    **dict.fromkeys(("regex", "regexp"), "pattern"),
-    **{word: word for word in ACTING},
-}
-"""Words of JSON Schema and of other libraries, with those that act."""
+_BY_SCHEMA: Final = """
+minimum min min_value maximum max max_value exclusiveMinimum exclusive_minimum exclusiveMaximum exclusive_maximum
+multipleOf length minLength minItems min_items minProperties min_properties maxLength maxItems max_items maxProperties
+max_properties regex regexp const enum choices format uniqueItems unique_items coerce_numbers_to_str
+"""
 
-_BY_TYPE: Final = frozenset(
-    {"const", "enum", "choices", "format", "uniqueItems", "unique_items", "coerce_numbers_to_str"} | {*CHANGING}
-)
-"""Words that a type says instead."""
-
-WORDS: Final = frozenset({*_SPELLINGS, *_BY_TYPE})
-"""All words that constrain a field, in this spelling or place or in another."""
+WORDS: Final = frozenset({*_BY_SCHEMA.split(), *HOLDING})
+"""All words that constrain a field, here, in JSON Schema or in other libraries."""
 
 SHAPING: Final = frozenset(
     {"type", "items", "prefixItems", "properties", "required", "additionalProperties", "propertyNames", "$ref"}
@@ -242,7 +230,5 @@ def word_faults(words: Iterable[object], where: str, inert: Collection[object] =
     """The faults of words that stand where they constrain nothing."""
     for word in words:
         if word in inert:
-            acting = _SPELLINGS.get(str(word))
-            by_type = "a type that says it: a Literal, a set, datetime, int | str, or StringConstraints of pydantic"
-            cure = f"Annotated[..., Field({acting}=...)] with pydantic's Field" if acting else by_type
-            yield f"{word!r} {where} constrains nothing", f"write {cure}"
+            cure = "write Annotated[..., Field(...)] with pydantic's Field, or a type that says it"
+            yield f"{word!r} {where} constrains nothing", cure

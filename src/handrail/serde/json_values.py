@@ -23,7 +23,7 @@ from enum import Enum
 from fractions import Fraction
 from itertools import islice
 from pathlib import PurePath
-from typing import Any, Final, Protocol, TypeGuard, TypeVar, cast
+from typing import Any, Final, TypeGuard, TypeVar, cast
 from uuid import UUID
 
 from pydantic import BaseModel
@@ -408,15 +408,7 @@ _SECRETS: Final = frozenset({"SecretStr", "SecretBytes", "Secret"})
 _MODULE: Final = "pydantic.types"  # not imported, because it takes long; a program with a secret has imported it
 
 
-class SecretValue(Protocol):
-    """A secret of pydantic's: an object that holds the secret and does not show it."""
-
-    def get_secret_value(self) -> object:
-        """The secret."""
-        ...
-
-
-def is_secret(value: object) -> TypeGuard[SecretValue]:
+def is_secret(value: object) -> TypeGuard[Any]:
     """Returns whether a value is a secret of pydantic's."""
     cls: type[Any] = type(value)
     return is_secret_class(cls)

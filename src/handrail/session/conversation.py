@@ -227,13 +227,12 @@ class Conversation:
         missing.
 
         Raises:
-            InvalidArgumentError: `turns` is not a positive number.
+            InvalidArgumentError: `turns` is not positive.
             StoreError: they cannot be read.
         """
-        number: object = turns
-        if type(number) is not int or turns < 1:
+        if turns < 1:
             expected = "a number of turns, at least 1"
-            raise InvalidArgumentError(function="Conversation.last", argument="turns", value=number, expected=expected)
+            raise InvalidArgumentError(function="Conversation.last", argument="turns", value=turns, expected=expected)
         items, length = self._items, len(self._items)
         # A turn mostly has two parts, and the part before it says that it begins: these are read at once.
         first = max(length - 2 * turns - 1, 0)

@@ -16,11 +16,10 @@ import threading
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, is_dataclass
 from functools import partial
-from types import MappingProxyType, NoneType
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar, cast, overload
 
 from handrail.errors import ReducerError, SessionBusyError, SessionLostError, SessionUseError
-from handrail.errors.developer import check_argument
 from handrail.events import Dispatcher
 from handrail.session.calls import CallRecord, CallRecords, CallRef
 from handrail.session.slices import (
@@ -457,12 +456,9 @@ class Slice(SliceView[T], Generic[T]):
         """Removes the items for which `where` is true; without it, all.
 
         Raises:
-            InvalidArgumentError: `where` is not a function.
             SessionUseError: the slice is a LOG, or the predicate writes to the session.
             Exception: what the predicate raises; nothing is removed.
         """
-        expected = "a function of an item that returns a bool: lambda note: note.text == 'milk'"
-        check_argument("Slice.clear", "where", where, (cast("type[object]", Callable), NoneType), expected)
         self._change(Replace(()) if where is None else Remove(where), "clear")
 
     append_async: Final = asynchronous(append)

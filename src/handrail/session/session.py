@@ -1,4 +1,4 @@
-"""Sessions: events go in, reducers decide, slices come out; a store keeps them, and JSON shows them to people.
+"""Sessions: events go in, reducers decide, slices come out; a store keeps them.
 
 Inside a call, writes belong to the call's transaction (see `handrail.transaction`), however the session was reached.
 Readers outside see what was there before, until the call has committed. Outside of calls each write is a transaction of
@@ -23,7 +23,7 @@ from handrail.interrupts import HeldInterrupts
 from handrail.serde.json_values import escape_surrogates
 from handrail.session.calls import CallMasking, CallRecords, OpenCall
 from handrail.session.reducers import SessionSlices, Slice, SliceRules
-from handrail.session.slices import Reducer, SessionSnapshot, SlicePolicy, list_items, make_versions
+from handrail.session.slices import Reducer, SessionSnapshot, SlicePolicy
 from handrail.transaction import current
 from handrail.turns import Turn
 from handrail.waiting import asynchronous, closing_after, loop_future, run_in_thread
@@ -43,12 +43,8 @@ _ID = "text of 1 character or more, of valid Unicode and without a zero characte
 _TAGS = "a mapping from text to text: {'customer': '7'}"
 
 
-def _check(
-    function: str, session_id: str | None, tags: object = None, parent: object = None, dispatcher: object = None
-) -> None:
+def _check(function: str, session_id: str | None, tags: object = None) -> None:
     check_argument(function, "tags", tags, (Mapping, NoneType), _TAGS)
-    check_argument(function, "parent", parent, (Session, NoneType), "a Session, or None")
-    check_argument(function, "dispatcher", dispatcher, (Dispatcher, NoneType), "a Dispatcher, or None")
     is_id = session_id is None or (_is_text(session_id) and bool(session_id) and "\0" not in session_id)
     texts = [("session_id", session_id, is_id, _ID)]
     for name, value in cast("Mapping[Any, Any]", tags or {}).items():
@@ -108,7 +104,7 @@ class Session:
         attached: objects of the layers above that live as long as the session, each under its own key.
 
     Raises:
-        InvalidArgumentError: an id, a tag, the parent or the dispatcher is invalid. `new_id` makes a missing id.
+        InvalidArgumentError: an id or a tag is invalid. `new_id` makes a missing id.
     """
 
     def __init__(
@@ -120,7 +116,7 @@ class Session:
         dispatcher: Dispatcher | None = None,
         new_id: Callable[[], str] = lambda: uuid.uuid4().hex,
     ) -> None:
-        _check("Session", session_id, tags, parent, dispatcher)
+        _check("Session", session_id, tags)
         self.session_id: str = session_id if session_id is not None else new_id()
         self.dispatcher: Dispatcher = dispatcher if dispatcher is not None else Dispatcher()
         self.turn: Turn = Turn()
@@ -169,7 +165,7 @@ class Session:
             evict: whether to take the session from a live holder, whose next write is refused.
 
         Raises:
-            InvalidArgumentError: an argument is invalid. Nothing was written.
+            InvalidArgumentError: the store, the id or a tag is invalid. Nothing was written.
             SessionNotFoundError: the session does not exist, and `create` is false.
             SessionLockedError: it is open elsewhere for longer than `wait`.
             UnknownTypeError: it holds values of an unknown class.
@@ -178,8 +174,11 @@ class Session:
         from handrail.session.persistence.loading import LoadedSession  # noqa: PLC0415
 
         check_argument("Session.open", "session_id", session_id, str, _ID)
-        _check("Session.open", session_id, tags, parent, dispatcher)
-        opening = LoadedSession(store, types, create, wait, checkpoint_every, evict).checked()
+        _check("Session.open", session_id, tags)
+        if not hasattr(store, "acquire"):
+            expected = "a store: handrail.store.open('sqlite:///desk.db')"
+            raise InvalidArgumentError(function="Session.open", argument="store", value=store, expected=expected)
+        opening = LoadedSession(store, tuple(types), create, wait, checkpoint_every, evict)
         return cls._resume(opening, session_id, tags, parent, dispatcher)
 
     @classmethod
@@ -317,37 +316,6 @@ class Session:
     async def child_async(self, *, session_id: str | None = None, tags: Mapping[str, str] | None = None) -> Session:
         """As `child`, on a thread. A child that is made after the task was cancelled is closed again."""
         return await _open_on_thread(partial(self.child, session_id=session_id, tags=tags))
-
-    def to_json(self) -> str:
-        """Returns id, tags and slices as this context sees them, as JSON for people.
-
-        Raises:
-            SnapshotError: an item cannot be written, or would not be restored as it is; it names slice and item.
-        """
-        from handrail.session.conversation import masked_item  # noqa: PLC0415
-        from handrail.session.persistence.stored_types import dump_session_json  # noqa: PLC0415
-
-        with self.slices.lock:
-            state, log = list_items(self.slices.state.visible()), list_items(self.slices.log)
-        mask = partial(masked_item, masking=self.call_masking)
-        masked = {kind: tuple(map(mask, items)) for kind, items in log.items()}
-        return dump_session_json(self.session_id, self.tags, state, masked)
-
-    @staticmethod
-    def from_json(data: str | bytes, *, types: Iterable[type[Any]], parent: Session | None = None) -> Session:
-        """Restores a session that `to_json` wrote, in memory; register reducers and subscribers again.
-
-        Raises:
-            SnapshotError: the data is not a saved session, or has values of other types than `types`.
-            InvalidArgumentError: its id is invalid.
-        """
-        from handrail.session.persistence.stored_types import load_session_json  # noqa: PLC0415
-
-        session_id, tags, state, log = load_session_json(data, types=types)
-        session = Session(session_id=session_id, tags=tags, parent=parent)
-        owner = session.slices.owner
-        session.slices.adopt(make_versions(state, owner), make_versions(log, owner))
-        return session
 
     @classmethod
     def _resume(  # noqa: PLR0913, PLR0917 - what `open` takes

@@ -329,20 +329,6 @@ def shorten_logs(log: dict[Any, Version[Any]], owner: SliceOwner, lengths: list[
         log[kind] = Version(owner, list(rest), len(rest))
 
 
-Items: TypeAlias = Mapping[type[Any], tuple[Any, ...]]
-"""What slices hold, by their type."""
-
-
-def list_items(slices: Versions) -> Items:
-    """The items of the slices that have any, by their type."""
-    return {kind: SliceView(version).all() for kind, version in slices.items() if version.length}
-
-
-def make_versions(items: Items, owner: SliceOwner) -> Versions:
-    """The slices that hold these items, by their type; `owner` may grow them in place."""
-    return {kind: Version(owner, list(values), len(values)) for kind, values in items.items()}
-
-
 SliceChanges: TypeAlias = Iterable[tuple[type[Any], SliceChange]]
 """Changes of slices, each with its type."""
 

@@ -1,6 +1,6 @@
 """Views of a session: bound to a call, as `context.session`, and the sessions above it, which may not be open.
 
-A view is a session: it has the class of the session, its methods and attributes, and is equal to it. Each method runs
+A view is a session: it has the methods and attributes of the session, and is equal to it. Each method runs
 in the session itself, with the call of the view as the current one (`handrail.transaction.in_call`), in any thread or
 task. The slices and the conversation of a view write through the view. Every session that is reached from a view is a
 view of the same call: its parent, a child, a fork.
@@ -25,7 +25,7 @@ from functools import wraps
 from inspect import iscoroutinefunction
 from operator import attrgetter
 from types import FunctionType, MemberDescriptorType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from handrail.session.reducers import Slice
 from handrail.session.session import Session
@@ -109,28 +109,17 @@ def _forward(owner: type[object], view: type[object]) -> None:
             setattr(view, name, _forward_property(owner, name))
         elif isinstance(member, FunctionType) and not iscoroutinefunction(member):
             setattr(view, name, _forward_method(owner, name))
-        elif isinstance(member, MemberDescriptorType) or not hasattr(member, "__get__"):
-            # Data of a class of the program, of which a view would find the default.
+        elif isinstance(member, MemberDescriptorType):
             setattr(view, name, property(attrgetter(f"unbound.{name}")))
 
 
 _forward(Session, BoundSession)
 _forward(Slice, BoundSlice)
 
-# Of the process, as classes are: those of the views of each class of the program.
-_CLASSES: Final[dict[type[Session], type[BoundSession]]] = {Session: BoundSession}
-
 
 def bound_session(session: Session, call: Transaction) -> BoundSession:
     """The session for the handler of a call. A view is bound anew."""
-    itself = session.unbound
-    kind = type(itself)
-    if kind not in _CLASSES:
-        view = cast("type[BoundSession]", type(kind.__name__, (BoundSession, kind), {}))  # its first base is the view
-        for base in kind.__mro__[: kind.__mro__.index(Session)]:
-            _forward(base, view)
-        _CLASSES[kind] = view
-    return _CLASSES[kind](itself, call)
+    return BoundSession(session.unbound, call)
 
 
 class UnopenedSession(NamedTuple):

@@ -23,8 +23,6 @@ _FORMS = (
 )
 
 
-_FEWEST_CONNECTIONS = 2
-
 _PLAIN = re.compile(r"[\w./+-]*:?/{0,3}[\w./+-]*")
 """Words and paths, after a scheme or without one: neither a user nor an option."""
 
@@ -59,20 +57,12 @@ def open(  # noqa: A001, PLR0913 - each is an option of the store; it is called 
             SQLite, the server's for PostgreSQL.
 
     Raises:
-        InvalidArgumentError: something is of another type: a path is not a URL.
+        InvalidArgumentError: `url` is a path, or `durability` or `connections` has another value.
         StoreError: the URL is of no such form, or the store cannot be opened.
     """
     check_argument("store.open", "url", url, str, _expected(url))
-    check_argument("store.open", "busy", busy, timedelta, "a span with its unit: timedelta(seconds=5)")
-    check_argument("store.open", "read_only", read_only, bool, "True or False")
-    check_argument("store.open", "pipelines", pipelines, bool, "True or False")
-    check_argument("store.open", "connections", connections, int, "2 or more")
     refuse = partial(InvalidArgumentError, function="store.open")
-    if busy < timedelta(0):
-        raise refuse(argument="busy", value=busy, expected="0 or more")
-    if clock is not None and not hasattr(clock, "monotonic"):
-        raise refuse(argument="clock", value=clock, expected="a Clock, or None for that of the system")
-    if connections < _FEWEST_CONNECTIONS:
+    if connections < 2:  # noqa: PLR2004 - one for a call, and one for a unit of work
         raise refuse(argument="connections", value=connections, expected="2 or more")
     if durability not in get_args(Durability):
         raise refuse(argument="durability", value=durability, expected=" or ".join(map(repr, get_args(Durability))))

@@ -115,14 +115,10 @@ DELIMITER_SECRET = "handrail.delimiter_secret"  # noqa: S105 - the name of a typ
 @stored_as("handrail.delimiter_secret")
 @dataclass(frozen=True, slots=True)
 class DelimiterSecret:
-    """The secret of a session for its delimiters, 32 hexadecimal digits. The first one of the slice is used.
-
-    It is not in the JSON of `Session.to_json`, which people read.
-    """
+    """The secret of a session for its delimiters, 32 hexadecimal digits. The first one of the slice is used."""
 
     slice_policy: ClassVar[SlicePolicy] = SlicePolicy.LOG
     survives_reset: ClassVar[bool] = True
-    is_not_exported: ClassVar[bool] = True
 
     secret: str = field(repr=False)
 

@@ -41,7 +41,7 @@ def read_script(path: Path) -> Script:
         OSError: it cannot be opened.
     """
     try:
-        text = document.document_text(path, file=path.name, what="a script is a text file", suffix=".yaml")
+        text = document.document_text(path, file=path.name, what="a script is a text file")
     except DocumentError as error:
         raise ScriptError(str(error)) from error
     return parse_script(text, name=path.name)

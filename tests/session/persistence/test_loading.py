@@ -76,12 +76,6 @@ def test_a_session_has_one_writer(store: FaultyStore) -> None:
     Session.open(store, "s", wait=NOW).close()
 
 
-def test_a_checkpoint_covers_one_entry_at_least(memory: FaultyStore, wording: Wording) -> None:
-    """Anything else is a mistake of the program, told before anything is done."""
-    assert str(refusal(ValueError, Session.open, memory, "s", checkpoint_every=0)) == wording
-    assert memory.find("s") is None
-
-
 def test_opening_reads_nothing_that_a_checkpoint_covers() -> None:
     """A session of 100,000 entries costs what came after its newest checkpoint; items are read when asked for."""
     store = FaultyStore(MemoryStore(clock=FakeClock()))
@@ -377,11 +371,6 @@ def test_damage_within_what_is_read_names_the_entries(memory: FaultyStore, kind:
         entries = [each._replace(role="event") for each in entries]
     write(damaged, *entries)
     assert str(refusal(errors.StoreCorruptError, ItemReader(damaged, "s", layout, NOTE_TYPE), 5, 9)) == wording
-
-
-def test_what_only_grew_is_one_run(memory: FaultyStore) -> None:
-    """A checkpoint of it is small, however many entries there are."""
-    assert reader(memory, *grown(100))[1].runs == (protocol.ItemRange(1, 199, 0, 100, 100),)
 
 
 WRONG = {

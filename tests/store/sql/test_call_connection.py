@@ -19,7 +19,6 @@ from handrail.errors import TransactionClosedError
 from handrail.session.persistence.protocol import DatabaseConnection, SessionAppend
 from handrail.store import MemoryStore, SqliteStore, Store
 from handrail.store.protocol import EffectChange, EffectInsert
-from handrail.store.sql.call_connection import check_statement
 from handrail.store.sql.driver import DriverConnection
 from handrail.store.sql.store import SqlStore
 from handrail.store.sqlite.store import SqliteConnection, SqliteDriver, SqliteFile
@@ -101,14 +100,6 @@ def test_transaction_is_not_the_handlers_to_end(orders: Store, sql: str, wording
             orders.connection().execute(sql)
         transaction.commit()
     assert kit.items(orders) == ["tea"]
-
-
-@pytest.mark.parametrize(
-    "sql", ["SELECT 1", "(SELECT 1)", "WITH x AS (SELECT 1) SELECT 1", "\n SELECT 'COMMIT' -- COMMIT"]
-)
-def test_other_statements_pass(sql: str) -> None:
-    """What they mean is for the database to say."""
-    check_statement(sql)
 
 
 def test_statements_come_one_by_one(orders: Store, wording: Wording) -> None:

@@ -16,7 +16,6 @@ import pytest
 from handrail import threads
 from handrail.errors import StoreUnavailableError
 from handrail.store.protocol import EffectInsert, RefusedWrite
-from handrail.store.sql import units as committer
 from handrail.store.sql.units import Committer, PendingUnit, UnitAnswer
 from handrail.testing import FakeClock
 from handrail.transaction import UnitOfWork
@@ -135,25 +134,6 @@ def test_thread_whose_patience_ends_withdraws_its_unit(wording: Wording) -> None
     assert raised.value.waited
     assert committed.apply(unit("next")) is None
     assert book.committed == Counter({"first": 1, "next": 1})
-
-
-def test_unit_beyond_the_bound_is_refused(monkeypatch: pytest.MonkeyPatch, wording: Wording) -> None:
-    """What waits takes memory; the refusal says what to do."""
-    monkeypatch.setattr(committer, "MOST_WAITING", 2)
-    book = Book()
-    committed = book.committer()
-    book.gate.clear()
-    first = committed.submit(unit("first"))
-    assert book.entered.acquire(timeout=PATIENCE)
-    others = [committed.submit(unit(name)) for name in "ab"]
-    with pytest.raises(StoreUnavailableError) as raised:
-        committed.submit(unit("c"))
-    with pytest.raises(StoreUnavailableError):
-        committed.apply(unit("d"))
-    book.gate.set()
-    assert [one.result() for one in (first, *others)] == [None] * 3
-    assert str(raised.value) == wording
-    assert book.committed == Counter({"first": 1, "a": 1, "b": 1})
 
 
 class Storm:

@@ -6,19 +6,16 @@ knows only its own classes: it acquires the session, reads what it needs (`known
 
 from __future__ import annotations
 
-import inspect
 import threading
 import weakref
 from bisect import bisect_left
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import is_dataclass
 from datetime import timedelta
 from functools import partial
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
-from handrail.errors import InvalidArgumentError, SessionError, SessionNotFoundError, StoreCorruptError
-from handrail.errors.developer import check_argument
+from handrail.errors import SessionError, SessionNotFoundError, StoreCorruptError
 from handrail.redaction import redacted_logger
 from handrail.session.calls import CallRecord, CallRecords, CallRef, shown_id
 from handrail.session.persistence.protocol import (
@@ -167,31 +164,11 @@ class LoadedSession(NamedTuple):
     """The arguments with which a session, its forks and its children are opened; see `Session.open`."""
 
     store: SessionStore
-    types: Iterable[type[Any]]
+    types: tuple[type[Any], ...]
     create: bool
     wait: timedelta
     checkpoint_every: int
     evict: bool
-
-    def checked(self) -> LoadedSession:
-        """The same with valid arguments; raises `InvalidArgumentError`."""
-        name, dataclasses = "Session.open", "dataclasses: types=[Plan]"
-        check_argument(name, "wait", self.wait, timedelta, "a span with its unit: timedelta(seconds=5)")
-        check_argument(name, "create", self.create, bool, "True or False")
-        check_argument(name, "evict", self.evict, bool, "True or False")
-        check_argument(name, "types", self.types, Iterable, dataclasses)
-        kinds = tuple(self.types)
-        # `type(...) is int`, because a bool is an int, and no number of entries.
-        is_number = type(self.checkpoint_every) is int and self.checkpoint_every >= 1
-        for argument, value, fits, expected in (
-            ("store", self.store, hasattr(self.store, "acquire"), "a store: handrail.store.open('sqlite:///desk.db')"),
-            ("wait", self.wait, self.wait >= timedelta(0), "zero or more"),
-            ("checkpoint_every", self.checkpoint_every, is_number, "a whole number of entries, 1 or more: 1000"),
-            *(("one of types", kind, inspect.isclass(kind) and is_dataclass(kind), dataclasses) for kind in kinds),
-        ):
-            if not fits:
-                raise InvalidArgumentError(function=name, argument=argument, value=value, expected=expected)
-        return self._replace(types=kinds)
 
 
 def load_session(
@@ -395,11 +372,7 @@ def copy_for_fork(
     Raises:
         SessionNotFoundError: the session is not in the store.
         SessionError: it has recorded no such call, or the store has a session of the new id; or a call runs here.
-        InvalidArgumentError: `at` is of another type.
     """
-    expected = "a call as (reply, call id): ('reply-1', 'call-0')"
-    if at is not None and not (isinstance(cast("object", at), tuple) and len(at) == len(CallRef._fields)):
-        raise InvalidArgumentError(function="Session.fork", argument="at", value=at, expected=expected)
     if current() is not None:
         raise SessionError("a stored session is forked between calls, because only what is committed is in it")
     recorder.flush()

@@ -176,24 +176,28 @@ class AnswerChange(NamedTuple):
     row: AnswerRow  # what comes in its place
 
 
-class DatabaseCursor(Protocol):
-    """The rows of a statement that a handler has executed; what `sqlite3` and psycopg return fits."""
+class FetchedRows:
+    """The rows of a handler's statement; `rowcount` is -1 where the database does not report it."""
 
-    @property
-    def rowcount(self) -> int:
-        """The number of rows that the statement changed or found; -1 where the database does not report it."""
+    __slots__ = ("_rows", "rowcount")
+
+    def __init__(self, rows: Iterable[tuple[Any, ...]], rowcount: int) -> None:
+        self._rows = iter(rows)
+        self.rowcount: int = rowcount
 
     def fetchone(self) -> Any:  # noqa: ANN401 - a row is what the driver makes of it
-        """The next row as a tuple, or `None`."""
+        """Returns the next row; `None` if there is none."""
+        return next(self._rows, None)
 
-    def fetchall(self) -> list[Any]:
-        """All rows that are left."""
+    def fetchall(self) -> list[tuple[Any, ...]]:
+        """Returns all remaining rows."""
+        return list(self._rows)
 
 
 class DatabaseConnection(Protocol):
     """The store's database, inside the transaction that commits the call: what `context.connection` is."""
 
-    def execute(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> DatabaseCursor:
+    def execute(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> FetchedRows:
         """Executes one statement; what it writes is committed with the call, and undone with it.
 
         Raises:
@@ -203,7 +207,7 @@ class DatabaseConnection(Protocol):
             Exception: what the driver raises.
         """
 
-    async def execute_async(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> DatabaseCursor:
+    async def execute_async(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> FetchedRows:
         """As `execute`, for `async def` handlers: the event loop runs while the database is waited for.
 
         Raises:

@@ -1,13 +1,8 @@
-"""Names, versions and forms of stored types, and a session as JSON for people.
+"""Names, versions and forms of stored types.
 
 A type is stored under a stable name and a version. The name is `module:QualifiedName` unless `stored_as` gives another,
 so that the class may be renamed and moved. Reading knows the classes that it is given, those that `stored_as` has
 named, and those of imported modules; it imports only modules of Handrail (`name_late`), and nothing is pickled.
-
-The JSON of a session, for which reading knows only the types that it is given::
-
-    {"format": "handrail.session/1", "session_id": "...", "tags": {...},
-     "state": {"module:Class": [item, ...], ...}, "log": {"module:Class": [item, ...], ...}}
 """
 
 from __future__ import annotations
@@ -15,28 +10,24 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import is_dataclass
 from importlib import import_module
-from types import GenericAlias, MappingProxyType, NoneType
-from typing import Any, Literal, NamedTuple, TypeVar, cast
+from types import GenericAlias, MappingProxyType
+from typing import Any, NamedTuple, TypeVar, cast
 
 from pydantic_core import from_json
-from typing_extensions import TypedDict
 
 from handrail.errors import (
     DumpError,
-    HandrailError,
     ParseError,
     SchemaError,
     SessionError,
     SessionUseError,
-    SnapshotError,
     UnknownTypeError,
 )
 from handrail.errors.developer import check_argument
-from handrail.serde import Codec, codec, stored_codec
-from handrail.session.slices import Items
+from handrail.serde import Codec, stored_codec
 
 C = TypeVar("C", bound=type[Any])
 
@@ -87,16 +78,10 @@ def stored_as(
 
     Raises:
         SessionError: the name is invalid, or another class has it; or an upgrade is missing.
-        InvalidArgumentError: an argument is of another type.
+        InvalidArgumentError: `name` is not text, as without brackets.
     """
     expected = "text, given in brackets above @dataclass: @stored_as('desk.plan')"
     check_argument("stored_as", "name", name, str, expected)
-    check_argument("stored_as", "version", version, int, "a whole number: version=2")
-    expected = "a mapping from versions to functions: upgrades={1: to_version_2}"
-    check_argument("stored_as", "upgrades", upgrades, (Mapping, NoneType), expected)
-    for number, upgrade in (upgrades or {}).items():
-        check_argument("stored_as", "a version in upgrades", number, int, expected)
-        check_argument("stored_as", f"upgrades[{number}]", upgrade, cast("type[object]", Callable), "a function")
     ways = MappingProxyType(dict(upgrades or {}))
     if not _NAME.fullmatch(name):
         raise SessionError(f"{name!r} cannot name a stored type; use letters, digits and . : _ - / such as 'desk.plan'")
@@ -324,91 +309,3 @@ def _array(data: bytes) -> list[dict[str, Any]]:
 
 def _derived(kind: type[Any]) -> str:
     return f"{kind.__module__}:{kind.__qualname__}"
-
-
-# ---------------------------------------------------------------------------------------------------------------- JSON
-
-
-class _File(TypedDict):
-    format: Literal["handrail.session/1"]
-    session_id: str
-    tags: dict[str, str]
-    state: dict[str, list[dict[str, Any]]]
-    log: dict[str, list[dict[str, Any]]]
-
-
-def dump_session_json(session_id: str, tags: Mapping[str, str], state: Items, log: Items) -> str:
-    """Writes a session as JSON: its id, its tags, the items of its STATE slices and of its LOG slices.
-
-    Raises:
-        SnapshotError: an item cannot be written; the message names the slice and the item.
-    """
-    # Called for its error: two types of one name would overwrite each other below.
-    _by_name((*state, *log))
-    slices = {"state": _dump_slices(state), "log": _dump_slices(log)}
-    file: Any = {"format": "handrail.session/1", "session_id": session_id, "tags": dict(tags), **slices}
-    return codec(_File).dump_json(file).decode()
-
-
-def load_session_json(data: str | bytes, *, types: Iterable[type[Any]]) -> tuple[str, dict[str, str], Items, Items]:
-    """Reads what `dump_session_json` wrote: the same four.
-
-    Raises:
-        SnapshotError: the data is not a saved session, names a type that is not among `types`, or holds an item that
-            does not fit its type.
-        InvalidArgumentError: `data` is not text, or `types` is one class.
-    """
-    check_argument("Session.from_json", "data", data, (str, bytes), "the text that Session.to_json returned")
-    check_argument("Session.from_json", "types", types, Iterable, "the classes of the slices: types=[Order]")
-    classes = _by_name(types)
-    try:
-        file = codec(_File).parse_json(data)
-    except ParseError as error:
-        msg = f"this is not a saved session, or not the whole of one; pass what Session.to_json returned. {error}"
-        raise SnapshotError(msg) from error
-    state, log = _parse_slices(file["state"], classes), _parse_slices(file["log"], classes)
-    return file["session_id"], file["tags"], state, log
-
-
-def _dump_slices(slices: Items) -> dict[str, list[Any]]:
-    # A secret of the session itself: what is read back makes another one when it needs one.
-    exported = {kind: items for kind, items in slices.items() if not getattr(kind, "is_not_exported", False)}
-    return {
-        _derived(kind): list(_convert(kind, items, "saved", lambda form, item: from_json(form.dump_item(item))))
-        for kind, items in exported.items()
-    }
-
-
-def _parse_slices(slices: Mapping[str, list[dict[str, Any]]], kinds: Mapping[str, type[Any]]) -> Items:
-    if unknown := sorted(name for name in slices if name not in kinds):
-        raise SnapshotError(
-            f"the saved session has slices of {', '.join(unknown)}, which no given type is called; pass the classes: "
-            "Session.from_json(data, types=(TheClass, ...))"
-        )
-    return {
-        kinds[name]: tuple(_convert(kinds[name], items, "read", lambda form, item: form.load_item(item, form.version)))
-        for name, items in slices.items()
-    }
-
-
-def _convert(
-    kind: type[Any], items: Iterable[Any], done: str, convert: Callable[[StoredType, Any], Any]
-) -> Iterator[Any]:
-    try:
-        form = stored_type(kind)
-    except SessionUseError as error:
-        raise SnapshotError(f"slice {_derived(kind)} has no form in JSON: {error.__cause__ or error}") from error
-    for place, item in enumerate(items):
-        try:
-            yield convert(form, item)
-        except (HandrailError, ValueError) as error:
-            raise SnapshotError(f"slice {_derived(kind)} cannot be {done}: item {place}: {error}") from error
-
-
-def _by_name(kinds: Iterable[type[Any]]) -> dict[str, type[Any]]:
-    classes: dict[str, type[Any]] = {}
-    for kind in kinds:
-        if classes.setdefault(_derived(kind), kind) is not kind:
-            msg = f"two types are called {_derived(kind)}, so a saved session could not distinguish them; rename one"
-            raise SnapshotError(msg)
-    return classes

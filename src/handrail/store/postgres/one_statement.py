@@ -25,9 +25,8 @@ from typing import cast
 from handrail.session.persistence.protocol import SessionAppend
 from handrail.store.locks import newest_number
 from handrail.store.protocol import EffectChange, EffectInsert, EffectRow
-from handrail.store.sql import statements
+from handrail.store.sql import statements, tables
 from handrail.store.sql.driver import Statement
-from handrail.store.sql.tables import ENTRY_TABLE, effect_columns, entry_columns, seen_columns
 from handrail.store.sql.units import ROW_UNITS, row_statement
 from handrail.transaction import RecordCommit
 
@@ -41,13 +40,10 @@ _CLAIM = statements.INSERT_EFFECT_IF.format("SELECT 1 FROM held")
 _REPLACE = statements.REPLACE_EFFECT.partition(" WHERE ")[0] + " WHERE partition = ? AND key = ?"
 _IN_UNIT = "EXISTS (SELECT 1 FROM unit)"
 # The server takes the type of a column of `VALUES` from its first row, and null has none.
-_ENTRY = f"({', '.join('?::bigint' if column.is_null else '?' for column in ENTRY_TABLE.columns)})"
-_ENTRIES = f"INSERT INTO handrail_entries ({ENTRY_TABLE.names}) SELECT * FROM (VALUES {{}}) AS added WHERE {_IN_UNIT}"
-_CHECKPOINT = (
-    "INSERT INTO handrail_checkpoints (session_id, number, data) "
-    f"SELECT ?, ?, ? WHERE {_IN_UNIT} ON CONFLICT (session_id, number) DO NOTHING"
-)
-_COMMIT = f"INSERT INTO handrail_decisions (journal_id) SELECT ? WHERE {_IN_UNIT} ON CONFLICT (journal_id) DO NOTHING"
+_ENTRY = f"({', '.join('?::bigint' if column.is_null else '?' for column in tables.ENTRY_TABLE.columns)})"
+_ENTRIES = f"{tables.ENTRY_TABLE.insertion} SELECT * FROM (VALUES {{}}) AS added WHERE {_IN_UNIT}"
+_CHECKPOINT = tables.CHECKPOINT_TABLE.insert(f"SELECT ?, ?, ? WHERE {_IN_UNIT}")
+_COMMIT = tables.DECISION_TABLE.insert(f"SELECT ? WHERE {_IN_UNIT}")
 
 
 def may_group(writes: Sequence[object]) -> bool:
@@ -75,15 +71,15 @@ def one_statement(writes: Sequence[object]) -> Statement | None:
     session_id, changes = lock.session_id, [write for write in writes if isinstance(write, EffectChange)]
     values: list[object] = []
     if isinstance(claim := writes[0], EffectInsert):
-        values += (session_id, head, lock.token, *effect_columns(claim.row))
+        values += (session_id, head, lock.token, *tables.effect_columns(claim.row))
     for change in changes:
-        values += seen_columns(change.before)
+        values += tables.seen_columns(change.before)
     values += (newest_number(session_id, head, entries), session_id, head, lock.token)
     for change in changes:
-        values += (*effect_columns(cast("EffectRow", change.row))[2:], *change.before[:2])
+        values += (*tables.effect_columns(cast("EffectRow", change.row))[2:], *change.before[:2])
     values += (write.journal_id for write in writes if isinstance(write, RecordCommit))
     for entry in entries:
-        values += entry_columns(session_id, entry)
+        values += tables.entry_columns(session_id, entry)
     values += () if checkpoint is None else (session_id, *checkpoint)
     return Statement(_sql(tuple(map(type, writes)), len(entries), checkpoint is not None), values)
 

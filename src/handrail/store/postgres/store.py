@@ -25,6 +25,7 @@ from psycopg_pool import ConnectionPool, PoolClosed
 from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.crash_points import reached
 from handrail.errors import SessionError, StoreClosedError, StoreError, StoreUnavailableError
+from handrail.session.persistence.protocol import FetchedRows
 from handrail.store.locks import StoreOwner
 from handrail.store.postgres.one_statement import may_group, one_statement
 from handrail.store.postgres.server import PsycopgConnection, Server, ServerClock, ServerOwner, is_alive
@@ -33,7 +34,6 @@ from handrail.store.sql.driver import (
     CallPlaces,
     ColumnTypes,
     DriverConnection,
-    FetchedRows,
     Rows,
     Statement,
     StatementParameters,
@@ -63,25 +63,15 @@ class PostgresDriver:
     types: ColumnTypes = ColumnTypes(
         number="BIGINT",
         bytes="BYTEA",
-        moment="to_timestamp({} / 1000000.0)",
-        text="handrail_text({})",
         # Not `to_regclass`: within a transaction it may not see a table that another one has made meanwhile.
         find_table="SELECT 1 FROM pg_tables WHERE schemaname = ANY(current_schemas(false)) AND tablename = ?",
         lock_tables="SELECT 1 FROM pg_advisory_xact_lock(hashtextextended('handrail_schema', 0))",
         collation=' COLLATE "C"',
-        # A message may have what a text of PostgreSQL cannot: a view that fails for one row shows none.
-        function=(
-            "CREATE FUNCTION handrail_text(data bytea) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$ BEGIN "
-            "RETURN convert_from(data, 'UTF8'); EXCEPTION WHEN others THEN RETURN encode(data, 'escape'); END $$"
-        ),
     )
     """The types of PostgreSQL."""
 
     one_writer = False
     """Transactions write beside each other."""
-
-    lanes = 2
-    """While the server commits one group, the next one is on its way."""
 
     poll_every: timedelta = timedelta(milliseconds=50)
     """How often to look for what other processes have changed."""

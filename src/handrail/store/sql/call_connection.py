@@ -31,7 +31,8 @@ from functools import partial
 from typing import Any
 
 from handrail.errors import SessionError, StoreError, TransactionClosedError
-from handrail.store.sql.driver import Driver, DriverConnection, FetchedRows, Place
+from handrail.session.persistence.protocol import FetchedRows
+from handrail.store.sql.driver import Driver, DriverConnection, Place
 from handrail.transaction import Transaction, UnitStore, check_write, current
 from handrail.turns import Turn
 from handrail.waiting import await_shielded, check_blocking, run_in_thread

@@ -29,7 +29,6 @@ from handrail.crash_points import reached
 from handrail.errors import (
     SessionError,
     StoreCorruptError,
-    StoreReadOnlyError,
     StoreUnavailableError,
     StoreVersionError,
 )
@@ -38,7 +37,7 @@ from handrail.store.sql import statements
 from handrail.store.sql.call_connection import CallConnection, connection_in
 from handrail.store.sql.driver import Driver, DriverConnection, Query, Rows, StatementParameters, check_process
 from handrail.store.sql.statements import GET_SCHEMA, TABLES_VERSION
-from handrail.store.sql.tables import TABLES, VIEWS, to_micros
+from handrail.store.sql.tables import TABLES, to_micros
 from handrail.transaction import UnitStore, current
 
 
@@ -73,7 +72,7 @@ class Database:
 
     def execute_with_call(self, sql: str, parameters: StatementParameters) -> int:
         """Executes a statement in the transaction of the call that runs here, if only that one can write."""
-        call = self._writing_call()
+        call = self.writing_call()
         return self.execute(sql, parameters) if call is None else call.connection.execute(sql, parameters)
 
     @contextmanager
@@ -117,18 +116,14 @@ class Database:
                 transaction.root.enlist(call)
             return call
 
-    @property
-    def is_beside_writer(self) -> bool:
-        """True if the call that runs here writes through `context.connection`, and so excludes all other writers."""
-        return self._writing_call() is not None
-
-    def _writing_call(self) -> CallConnection | None:
+    def writing_call(self) -> CallConnection | None:
+        """Finds the call that runs here, if it writes through `context.connection`, and so excludes other writers."""
         call = connection_in(current(), self.driver) if self.driver.one_writer else None
         return call if call is not None and call.is_writing else None
 
     @contextmanager
     def _writer(self) -> Generator[DriverConnection]:
-        if self.is_beside_writer:
+        if self.writing_call() is not None:
             msg = (
                 f"the call that runs here writes to {self.url} through context.connection, and no other call can until "
                 "it has ended; make nested calls that need the store before the first statement, or on PostgreSQL"
@@ -175,24 +170,14 @@ def make_tables(database: Database, *, new_key: Callable[[], bytes] = lambda: os
     """
     types = database.driver.types
     if not database.query(types.find_table, ("handrail_schema",)):
-        try:
-            with database.transaction(any_version=True) as connection:
-                connection.query(types.lock_tables)
-                if not connection.query(
-                    types.find_table, ("handrail_schema",)
-                ):  # no other process has made them meanwhile
-                    definitions = (
-                        definition.format_map(types._asdict()) for table in TABLES for definition in table.definition
-                    )
-                    for statement in filter(
-                        None, (*definitions, types.function, *(view.definition(types) for view in VIEWS))
-                    ):
-                        connection.execute(statement)
-                    row = (TABLES_VERSION, new_key())
-                    connection.execute("INSERT INTO handrail_schema (version, hash_key) VALUES (?, ?)", row)
-        except StoreReadOnlyError as error:
-            msg = f"{database.url} has no tables of Handrail; open it once for writing"
-            raise StoreReadOnlyError(msg, store=database.url) from error
+        with database.transaction(any_version=True) as connection:
+            connection.query(types.lock_tables)
+            # Another process may have made them meanwhile.
+            if not connection.query(types.find_table, ("handrail_schema",)):
+                for definition in (one for table in TABLES for one in table.definition):
+                    connection.execute(definition.format_map(types._asdict()))
+                row = (TABLES_VERSION, new_key())
+                connection.execute("INSERT INTO handrail_schema (version, hash_key) VALUES (?, ?)", row)
     return check_version(database.query, database.url)
 
 

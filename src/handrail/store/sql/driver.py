@@ -23,6 +23,7 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 from handrail.errors import SessionUseError, StoreError, StoreUnavailableError
 from handrail.process import current_pid
+from handrail.session.persistence.protocol import FetchedRows
 from handrail.store.locks import StoreOwner
 from handrail.waiting import may_wait_for_calls
 
@@ -53,42 +54,18 @@ class ColumnTypes(NamedTuple):
     Attributes:
         number: 64 bits.
         bytes: any number of bytes.
-        moment: shows a time to people; `{}` stands for microseconds since 1970.
-        text: shows text to people; `{}` stands for bytes in UTF-8.
         find_table: the question whether there is a table; takes its name.
         lock_tables: the question that excludes other processes that make the tables, until the transaction ends.
         clustered: orders the rows of a table by its key; may be empty.
         collation: compares texts character by character; may be empty.
-        function: the statement that makes a function of these; may be empty.
     """
 
     number: str
     bytes: str
-    moment: str
-    text: str
     find_table: str
     lock_tables: str = "SELECT 1"
     clustered: str = ""
     collation: str = ""
-    function: str = ""
-
-
-class FetchedRows:
-    """The rows of a handler's statement, a `DatabaseCursor`; `rowcount` is -1 where the database does not report it."""
-
-    __slots__ = ("_rows", "rowcount")
-
-    def __init__(self, rows: Rows, rowcount: int) -> None:
-        self._rows = iter(rows)
-        self.rowcount: int = rowcount
-
-    def fetchone(self) -> tuple[Any, ...] | None:
-        """Returns the next row; `None` if there is none."""
-        return next(self._rows, None)
-
-    def fetchall(self) -> Rows:
-        """Returns all remaining rows."""
-        return list(self._rows)
 
 
 Query: TypeAlias = Callable[[str, StatementParameters], Rows]
@@ -154,7 +131,6 @@ class Driver(Protocol):
         types: the names of its types.
         busy: how long to wait for it.
         one_writer: whether a transaction that writes excludes all other writers.
-        lanes: how many groups of units of work are written at the same time, from 1.
         poll_every: how often to look for changes of other processes.
         call_places: who may have a connection for a call; where there is one writer, units of work need a place too.
         owner: the store among the others that use the database; closed with the driver.
@@ -165,7 +141,6 @@ class Driver(Protocol):
     types: ColumnTypes
     busy: timedelta
     one_writer: bool
-    lanes: int
     poll_every: timedelta
     call_places: CallPlaces
     owner: StoreOwner

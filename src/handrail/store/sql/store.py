@@ -295,7 +295,7 @@ class SqlStore(BaseStore):
         if type_name is None and after < until:
             if self.find(session_id) is None:  # deleted since its row was read
                 raise locks.session_not_found(session_id, self.url)
-            raise tables.corrupt_row(f"entry {after + 1} of session {session_id!r}", ["it is missing"], self.url)
+            raise tables.corrupt_row(f"entry {after + 1} of session {session_id!r}", "it is missing", self.url)
 
     def newest_changes(
         self, session_id: str, type_name: str, *, after: int, until: int, limit: int

@@ -2,8 +2,8 @@
 
 A column has a kind: its type in the database, and how values are written and read. Times are whole microseconds since
 1970 in UTC, so that they are restored exactly. Messages for the model are bytes in UTF-8, because they may hold
-characters that a database refuses in text. A row that cannot be read is an error that names it, with all columns that
-are at fault; the ledger checks the word of a status. `docs/reference/store-schema.md` is made from this module.
+characters that a database refuses in text. A row that cannot be read is an error that names it and its first
+fault; the ledger checks the word of a status. `docs/reference/store-schema.md` is made from this module.
 """
 
 # ruff: noqa: S608 - what is put into statements here are names of our own tables and columns
@@ -20,7 +20,6 @@ from typing import Any, NamedTuple, TypeAlias, cast, get_args
 from handrail.errors import StoreCorruptError
 from handrail.session.persistence.protocol import AnswerRow, Checkpoint, EntryPosition, Role, SessionEntry, SessionRow
 from handrail.store.protocol import ClaimOwner, EffectRow
-from handrail.store.sql.driver import ColumnTypes
 
 Columns: TypeAlias = Sequence[Any]
 """A row as a database gives it."""
@@ -80,9 +79,8 @@ class RowForm:
         return columns
 
     def read(self, columns: Columns, where: str, store: str) -> list[Any]:
-        """Converts columns to values, or raises a `StoreCorruptError` that names the row and all of its faults."""
+        """Converts columns to values, or raises a `StoreCorruptError` that names the row and its first fault."""
         values: list[Any] = []
-        faults: list[str] = []
         for (name, kind, read, is_null), value in zip(self._readers, columns, strict=True):
             try:
                 if type(value) is kind:
@@ -92,9 +90,7 @@ class RowForm:
                 else:
                     raise TypeError(value)
             except _UNREADABLE:
-                faults.append(f"{name} is {value!r:.60}")
-        if faults:
-            raise corrupt_row(where, faults, store)
+                raise corrupt_row(where, f"{name} is {value!r:.60}", store) from None
         return values
 
 
@@ -140,30 +136,10 @@ class Table(RowForm):
         return f"DELETE FROM {self.name} WHERE {session} = ? AND ({rest}) IN ({first})"
 
 
-class TableView(NamedTuple):
-    """A view of the rows `where`, or all, for people: times are moments there, and bytes are text."""
-
-    name: str
-    about: str
-    table: Table
-    columns: tuple[str, ...] = ()
-    where: str = ""
-
-    def definition(self, types: ColumnTypes) -> str:
-        """Makes the statement that defines it."""
-        is_json = f"{types.text.format('substr(items, 1, 1)')} = '['"  # else they are compressed
-        items = f"CASE WHEN {is_json} THEN {types.text} END"
-        forms = {_MOMENT: types.moment, _ITEMS: items, **dict.fromkeys((_BYTES, _MESSAGE), types.text)}
-        columns = [one for one in self.table.columns if not self.columns or one.name in self.columns]
-        expressions = ", ".join(f"{forms.get(one.kind, '{}').format(one.name)} AS {one.name}" for one in columns)
-        where = f" WHERE {self.where}" if self.where else ""
-        return f"CREATE VIEW {self.name} AS SELECT {expressions} FROM {self.table.name}{where}"
-
-
-def corrupt_row(where: str, faults: Sequence[str], store: str) -> StoreCorruptError:
-    """Describes the row of a store that cannot be read; `where` names the row, `faults` its faults."""
+def corrupt_row(where: str, fault: str, store: str) -> StoreCorruptError:
+    """Describes the row of a store that cannot be read; `where` names the row."""
     msg = (
-        f"{where} in {store} cannot be read: {'; '.join(faults)}. Something other than Handrail has changed it; put "
+        f"{where} in {store} cannot be read: {fault}. Something other than Handrail has changed it; put "
         "the store back from a copy, or fork the session before it if it is an entry"
     )
     return StoreCorruptError(msg, store=store)
@@ -340,18 +316,6 @@ ANSWER_TABLE = Table(
 
 TABLES = (SCHEMA_TABLE, EFFECT_TABLE, SESSION_TABLE, ENTRY_TABLE, CHECKPOINT_TABLE, DECISION_TABLE, ANSWER_TABLE)
 """All tables of a store."""
-
-VIEWS = (
-    TableView(
-        "handrail_calls_view",
-        "A call that has ended, as it is recorded; `items` is null if the record is compressed.",
-        ENTRY_TABLE,
-        ("session_id", "number", "reply", "call_id", "tool", "success", "at", "items"),
-        "role = 'log' AND call_id <> '' AND at IS NOT NULL",
-    ),
-    TableView("handrail_effects_view", "An effect: what was done outside, or may have been done.", EFFECT_TABLE),
-)
-"""The views for people with tools of their own."""
 
 # ---------------------------------------------------------------------------------------------------------------- rows
 

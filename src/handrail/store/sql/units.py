@@ -18,7 +18,7 @@ the next units wait in a queue, and all of them are written in the next one. The
 The thread that writes is the *leader*. A thread that calls `apply` leads if no other does: it dequeues the units that
 wait, writes them with its own, appoints the first that still waits, and answers those whose units it has written. If no
 thread waits for the first one (`submit`), an idle thread leads. `lanes` leaders may be at work at the same time: one
-where a database has one writer, several where it is a server. An interrupted leader, as by Ctrl-C, returns the units of
+where a database has one writer, two where it is a server. An interrupted leader, as by Ctrl-C, returns the units of
 the others to the head of the queue, and the next leader checks whether they were written. So no unit is lost, and none
 is answered before the commit that holds it. A unit that fails fails alone.
 """
@@ -29,6 +29,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from typing import Any, TypeAlias, cast
@@ -50,7 +51,7 @@ from handrail.store.protocol import (
 from handrail.store.sql import statements, tables
 from handrail.store.sql.call_connection import CallConnection
 from handrail.store.sql.database import Database, check_version
-from handrail.store.sql.driver import DriverConnection, Query, Statement, StatementParameters
+from handrail.store.sql.driver import Driver, DriverConnection, Query, Statement, StatementParameters
 from handrail.threads import THREADS
 from handrail.transaction import RecordCommit, UnitOfWork
 from handrail.transaction.unit_of_work import Refusal
@@ -150,7 +151,22 @@ def holder(query: Query, session_id: str) -> tuple[str, int] | None:
     return (rows[0][0], rows[0][1]) if rows else None
 
 
-def write_group(connection: DriverConnection, units: Sequence[Sequence[object]]) -> list[bool] | None:
+def write_group(driver: Driver, units: Sequence[Sequence[object]]) -> list[bool] | None:
+    """Writes units in one transaction, as `Driver.write_group`."""
+    connection = driver.acquire()
+    try:
+        connection.begin()
+        with suppress(StoreError):
+            if (answers := _write_units(connection, units)) is not None:
+                reached("unit-before-commit")
+                connection.commit()
+            return answers
+        return None
+    finally:
+        driver.release(connection)
+
+
+def _write_units(connection: DriverConnection, units: Sequence[Sequence[object]]) -> list[bool] | None:
     """Writes units in the transaction that is open on a connection; returns which of them were written.
 
     One that is refused by its first statement has changed nothing. The answer is `None` if another statement has
@@ -196,7 +212,9 @@ class UnitApplier:
         self._driver = driver
         self._store = store
         self._on_change = on_change
-        self._committer = Committer(self._write_group, lanes=driver.lanes, patience=driver.busy, url=driver.url)
+        # While a server commits one group, the next one is on its way.
+        lanes = 1 if driver.one_writer else 2
+        self._committer = Committer(self._write_group, lanes=lanes, patience=driver.busy, url=driver.url)
 
     def apply(self, unit: UnitOfWork) -> RefusedWrite | None:
         """Writes all of a unit, or nothing; see `SqlStore.apply`."""
@@ -213,7 +231,7 @@ class UnitApplier:
         self._database.check_process()  # a forked process has no thread that would answer
         writes = unit.writes
         in_call = _call_connection(unit) is not None
-        return in_call or self._database.is_beside_writer or not self._driver.may_group(writes)
+        return in_call or self._database.writing_call() is not None or not self._driver.may_group(writes)
 
     def _write_group(self, pending: Sequence[PendingUnit]) -> Sequence[UnitAnswer]:
         """Writes units in one transaction, and each on its own if that fails: then the one at fault fails alone."""
@@ -316,9 +334,6 @@ class UnitApplier:
 MOST_TOGETHER = 512
 """The most units of one transaction, so that it stays short."""
 
-MOST_WAITING = 10_000
-"""The most units that wait. Each belongs to a call that waits for it, so there are as many as calls at one time."""
-
 UnitAnswer: TypeAlias = RefusedWrite | Exception | None
 """The answer to a unit: `None` if it was written, its refusal, or an exception that is raised."""
 
@@ -380,7 +395,7 @@ class Committer:
         """Writes a unit, alone or with others; see `UnitStore.apply`.
 
         Raises:
-            StoreUnavailableError: too many units wait, or those before it do not end. Nothing was written.
+            StoreUnavailableError: the units before it do not end. Nothing was written.
             Exception: the answer of the unit.
             BaseException: this thread was interrupted. The unit was withdrawn, or its commit has ended.
         """
@@ -402,7 +417,7 @@ class Committer:
         return own.answer
 
     def submit(self, unit: UnitOfWork) -> Future[Refusal | None]:
-        """Writes a unit on another thread; raises `StoreUnavailableError` if too many wait, and writes nothing."""
+        """Writes a unit on another thread."""
         answer: Future[Refusal | None] = Future()
         self._add(PendingUnit(unit, answer))
         return answer
@@ -412,11 +427,6 @@ class Committer:
             if len(self._leaders) < self._lanes:
                 self._appoint(waiting)
                 return
-            if len(self._queue) >= MOST_WAITING:
-                raise StoreUnavailableError(
-                    f"{self._url} cannot be used now: {MOST_WAITING} units of work wait. Make fewer calls at a time",
-                    store=self._url,
-                )
             if waiting.completion is None:
                 waiting.wakes = threading.Event()
             self._queue.append(waiting)

@@ -24,16 +24,15 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, cast
 
 from handrail.clock import SYSTEM_CLOCK, Clock
-from handrail.crash_points import reached
 from handrail.errors import StoreClosedError, StoreCorruptError, StoreError, StoreReadOnlyError, StoreUnavailableError
 from handrail.process import current_pid, device_and_inode, track_connections
+from handrail.session.persistence.protocol import FetchedRows
 from handrail.store.locks import StoreOwner
 from handrail.store.sql import statements
 from handrail.store.sql.driver import (
@@ -41,7 +40,6 @@ from handrail.store.sql.driver import (
     ColumnTypes,
     DriverConnection,
     Durability,
-    FetchedRows,
     Place,
     Rows,
     Statement,
@@ -79,7 +77,7 @@ class SqliteStore(SqlStore):
         read_only: bool = False,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        file = SqliteFile(Path(path), durability, busy, read_only)
+        file = SqliteFile(Path(path).resolve(), durability, busy, read_only)
         super().__init__(SqliteDriver(file, clock=clock), clock=clock)
 
 
@@ -92,8 +90,6 @@ class SqliteDriver:
     types: ColumnTypes = ColumnTypes(
         number="INTEGER",
         bytes="BLOB",
-        moment="strftime('%Y-%m-%dT%H:%M:%fZ', {} / 1000000.0, 'unixepoch')",
-        text="CAST({} AS TEXT)",
         find_table="SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?",
         clustered=" WITHOUT ROWID",
     )
@@ -101,9 +97,6 @@ class SqliteDriver:
 
     one_writer = True
     """A transaction that writes keeps all others from writing."""
-
-    lanes = 1
-    """One group at a time: there is one writer."""
 
     poll_every: timedelta = timedelta(milliseconds=20)
     """How often to look for what other processes have changed."""
@@ -125,13 +118,15 @@ class SqliteDriver:
         self._connection = SqliteConnection(file)
         self._reading = threading.Lock()
         self._reader: SqliteConnection | None = None  # made when it is needed: a second one makes writing slower
-        self._files = OpenedFiles(file)
+        # The files that it uses as long as it is open; there since its first connection.
+        paths = (str(file.path),) if file.read_only else (str(file.path), file.log, f"{file.path}-shm")
+        self._files = [(path, identity) for path in paths if (identity := device_and_inode(path)) is not None]
         self._closed = False
 
     def query(self, sql: str, parameters: StatementParameters = ()) -> Rows:
         """Returns the rows of a statement."""
         self._check("reading")
-        self._files.check(reading=True)
+        self.check_files(reading=True)
         if self._lock.acquire(blocking=False):
             try:
                 return self._connection.query(sql, parameters)
@@ -140,7 +135,7 @@ class SqliteDriver:
         # A unit is being written: what is read does not wait for it.
         with self._reading:
             if self._reader is None:
-                self._files.check()  # a connection makes the log that it misses
+                self.check_files()  # a connection makes the log that it misses
                 self._reader = SqliteConnection(self._file)
             return self._reader.query(sql, parameters)
 
@@ -150,17 +145,7 @@ class SqliteDriver:
 
     def write_group(self, units: Sequence[Sequence[object]]) -> Sequence[bool] | None:
         """Writes units in one transaction."""
-        connection = self.acquire()
-        try:
-            connection.begin()
-            with suppress(StoreError):
-                if (answers := write_group(connection, units)) is not None:
-                    reached("unit-before-commit")
-                    connection.commit()
-                return answers
-            return None
-        finally:
-            self.release(connection)
+        return write_group(self, units)
 
     def one_statement(self, writes: Sequence[object]) -> Statement | None:
         """Makes the statement of one row; for others there are no round trips to save."""
@@ -170,13 +155,13 @@ class SqliteDriver:
         """Lends the connection that writes, when no other unit or call of this process has it; a new one to a call."""
         self._check("writing to")
         if for_call:
-            self._files.check()
+            self.check_files()
             return SqliteConnection(self._file)
         place = self.call_places.ask()
         try:
             self.call_places.wait(place)
             self.call_places.check(place)
-            self._files.check()
+            self.check_files()
             self._own.restore()
             self._lock.acquire()  # a read in another thread has it at most for a moment
         except BaseException:
@@ -207,10 +192,22 @@ class SqliteDriver:
                 self._reader.close()
         self.owner.close()
         if was_open and current_pid() == self._process and not self._file.read_only:
-            self._files.check(reading=True)
+            self.check_files(reading=True)
 
     def _owners(self) -> list[str]:
         return [owner for (owner,) in self.query(statements.OWNERS)]
+
+    def check_files(self, *, reading: bool = False) -> None:
+        """Refuses to write where another process would not find it, or to read a database that is gone."""
+        for path, identity in self._files[:1] if reading else self._files:
+            if device_and_inode(path) != identity:
+                msg = (
+                    f"{self.url} cannot be used: {path} was removed or replaced while the store was open. Put it "
+                    "back; or close the store in all processes, which copies what they have committed into the "
+                    "database, and open it again. Nothing was written, and a killed process loses what is in the log "
+                    "alone"
+                )
+                raise StoreUnavailableError(msg, store=self.url)
 
     def _check(self, operation: str) -> None:
         check_process(self._process, self.url)
@@ -245,15 +242,15 @@ class SqliteConnection:
 
     def execute(self, sql: str, parameters: StatementParameters = ()) -> int:
         """Executes a statement that writes; returns how many rows it has changed."""
-        try:
-            return self._connection.execute(sql, parameters).rowcount
-        except _REFUSALS as error:
-            raise self._file.translate(error) from error
+        return self._run(self._connection.execute, sql, parameters).rowcount
 
     def execute_many(self, sql: str, rows: Sequence[StatementParameters]) -> None:
         """Executes a statement that writes with each of some rows."""
+        self._run(self._connection.executemany, sql, rows)
+
+    def _run(self, run: Callable[[str, Any], sqlite3.Cursor], sql: str, values: object) -> sqlite3.Cursor:
         try:
-            self._connection.executemany(sql, rows)
+            return run(sql, values)
         except _REFUSALS as error:
             raise self._file.translate(error) from error
 
@@ -322,6 +319,11 @@ _MEANINGS: tuple[tuple[frozenset[int], type[StoreError], str], ...] = (
         "cannot be read: {}. It is not a database, or is damaged; restore it from a copy",
     ),
     (
+        frozenset({sqlite3.SQLITE_CANTOPEN}),
+        StoreError,
+        "cannot be opened: {}. Look whether it is a file, in a folder that exists; one that is only read has to exist",
+    ),
+    (
         frozenset({*_OTHERS, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_PROTOCOL})
         | {sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_INTERRUPT},
         StoreUnavailableError,
@@ -333,25 +335,12 @@ _MEANINGS: tuple[tuple[frozenset[int], type[StoreError], str], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class SqliteFile:
-    """One file, and how it is opened: its `path` is made absolute and free of links, so that one file has one name.
-
-    Raises:
-        StoreError: the path leads nowhere.
-    """
+    """One file, and how it is opened: its `path` is absolute and free of links, so that one file has one name."""
 
     path: Path
     durability: Durability = "full"
     busy: timedelta = timedelta(seconds=5)
     read_only: bool = False
-
-    def __post_init__(self) -> None:
-        try:
-            object.__setattr__(self, "path", self.path.resolve())
-            self.path.exists()
-        except (OSError, RuntimeError, ValueError) as error:
-            # Links in a circle, no current folder, a zero, its length.
-            msg = f"{self.url!r} cannot be opened: its path leads nowhere ({error}); give another one"
-            raise StoreError(msg, store=self.url) from error
 
     @property
     def url(self) -> str:
@@ -386,15 +375,7 @@ class SqliteFile:
         return meaning
 
     def _look(self) -> None:
-        """Refuses in plain words what SQLite would call being unable to open the file."""
-        folder = self.path.parent
-        if self.path.is_dir():
-            raise StoreError(f"{self.url} names a folder; name a file in it", store=self.url)
-        if not folder.is_dir():
-            msg = f"{self.url} cannot be opened: the folder {folder} does not exist; create it"
-            raise StoreError(msg, store=self.url)
-        if not self.path.exists() and self.read_only:
-            raise StoreError(f"{self.url} cannot be opened for reading: the file does not exist", store=self.url)
+        """Refuses a database whose log was removed."""
         log, index = Path(self.log), Path(f"{self.path}-shm")
         # SQLite makes the log before its index, and removes the index first; twice, because another process may do so.
         if not (self.read_only or log.exists()) and index.exists() and not log.exists():
@@ -441,30 +422,3 @@ class SqliteFile:
 
 def _may_write(path: Path) -> bool:
     return os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
-
-
-class OpenedFiles:
-    """The files that a store uses as long as it is open; made after its first connection."""
-
-    __slots__ = ("_files", "_url")
-
-    def __init__(self, file: SqliteFile) -> None:
-        self._url = file.url
-        paths = (str(file.path),) if file.read_only else (str(file.path), file.log, f"{file.path}-shm")
-        self._files = [(path, identity) for path in paths if (identity := device_and_inode(path)) is not None]
-
-    def check(self, *, reading: bool = False) -> None:
-        """Refuses to write where another process would not find it, or to read a database that is gone.
-
-        Raises:
-            StoreUnavailableError: the database was removed or replaced; or, for writing, its log or the index of that.
-        """
-        for path, identity in self._files[:1] if reading else self._files:
-            if device_and_inode(path) != identity:
-                msg = (
-                    f"{self._url} cannot be used: {path} was removed or replaced while the store was open. Put it "
-                    "back; or close the store in all processes, which copies what they have committed into the "
-                    "database, and open it again. Nothing was written, and a killed process loses what is in the log "
-                    "alone"
-                )
-                raise StoreUnavailableError(msg, store=self._url)

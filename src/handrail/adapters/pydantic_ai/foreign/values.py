@@ -41,7 +41,6 @@ from handrail.serde.adapter import BUILD_ERRORS, agreeing, inexact_numbers
 from handrail.serde.core_schemas import Core, cached, rebuilt, replacing, without_name
 from handrail.serde.json_schema import is_array, is_object
 from handrail.serde.json_values import (
-    SecretValue,
     escape_surrogates,
     escaped_within,
     is_decoded,
@@ -398,5 +397,5 @@ def _items(value: object) -> Sequence[object]:
     return cast("Sequence[object]", value) if isinstance(value, list | tuple) else ()
 
 
-def _reveal(secret: SecretValue) -> str:
+def _reveal(secret: Any) -> str:  # noqa: ANN401 - a secret of pydantic's
     return str(secret.get_secret_value())
