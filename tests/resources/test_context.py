@@ -6,7 +6,8 @@ import gc
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Generator, Hashable
+from contextlib import contextmanager
 from typing import Any, cast
 
 import pytest
@@ -103,21 +104,6 @@ def test_resource_of_a_call_is_not_asked_for_outside_of_one(wording: Wording) ->
     resources = opened(Binding(Tracer, lambda _: Tracer(), scope=Scope.TOOL_CALL))
     with raises(errors.ResourceError, wording):
         resources.get(Tracer, None)
-
-
-def test_eager_resources_are_built_on_entering_in_their_order() -> None:
-    """Each once, dependencies first; entering again builds nothing."""
-    built: list[str] = []
-    registry = ResourceRegistry.of(
-        Binding(Config, lambda _: noted(built, "config", Config())),
-        Binding(Tracer, lambda _: noted(built, "tracer", Tracer()), eager=True),
-        Binding(Client, lambda r: noted(built, "client", Client(r.get(Config).url)), eager=True),
-        Binding(Cache, lambda _: noted(built, "cache", Cache())),
-    )
-    with registry.open() as resources:
-        assert built == ["tracer", "config", "client"]
-        with resources:
-            assert len(built) == 3
 
 
 def test_threads_that_ask_at_once_get_one() -> None:
@@ -219,18 +205,25 @@ class Asynchronous:
 def stubborn_registry(closed: list[str], kind: type[Stubborn] = Stubborn) -> ResourceRegistry:
     """A registry whose middle one, or both of whose last ones, cannot be closed."""
     return ResourceRegistry.of(
-        Binding(Cache, lambda _: Cache("", closed, "cache"), eager=True),
-        Binding(Stubborn, lambda _: kind("", closed, "stubborn"), eager=True),
-        Binding(Client, lambda _: Client("", closed, "client"), eager=True),
+        Binding(Cache, lambda _: Cache("", closed, "cache")),
+        Binding(Stubborn, lambda _: kind("", closed, "stubborn")),
+        Binding(Client, lambda _: Client("", closed, "client")),
     )
+
+
+@contextmanager
+def all_built(registry: ResourceRegistry) -> Generator[None]:
+    """The resources are entered, and each is built."""
+    with registry.open() as resources:
+        for binding in registry:
+            resources.get(binding.protocol)
+        yield
 
 
 def test_all_that_cannot_be_closed_are_told(closed: list[str], wording: Wording) -> None:
     """The message names each, and the cause holds them all."""
-    registry = stubborn_registry(closed).merge(
-        ResourceRegistry.of(Binding(Asynchronous, lambda _: Asynchronous(), eager=True))
-    )
-    with pytest.raises(errors.ResourceError) as caught, registry.open():
+    registry = stubborn_registry(closed).merge(ResourceRegistry.of(Binding(Asynchronous, lambda _: Asynchronous())))
+    with pytest.raises(errors.ResourceError) as caught, all_built(registry):
         pass
     assert str(caught.value) == wording
     assert str(caught.value.__cause__) == wording
@@ -239,37 +232,17 @@ def test_all_that_cannot_be_closed_are_told(closed: list[str], wording: Wording)
 
 def test_failure_of_closing_does_not_hide_what_was_raised(closed: list[str], wording: Wording) -> None:
     """The first exception goes on, with a note; so a cancelled call stays cancelled."""
-    with pytest.raises(ZeroDivisionError) as caught, stubborn_registry(closed).open():
+    with pytest.raises(ZeroDivisionError) as caught, all_built(stubborn_registry(closed)):
         raise ZeroDivisionError
     assert caught.value.__notes__[0] == wording
 
 
 def test_interrupt_while_closing_is_raised_when_all_are_closed(closed: list[str], wording: Wording) -> None:
     """Ctrl-C is neither lost nor does it leave anything open."""
-    with pytest.raises(KeyboardInterrupt) as caught, stubborn_registry(closed, Impatient).open():
+    with pytest.raises(KeyboardInterrupt) as caught, all_built(stubborn_registry(closed, Impatient)):
         pass
     assert closed == ["client", "stubborn", "cache"]
     assert caught.value.__notes__[0] == wording
-
-
-def test_failed_entering_closes_what_it_had_built(closed: list[str], wording: Wording) -> None:
-    """Nothing is entered: the next one to enter starts from the beginning."""
-    attempts: list[int] = []
-
-    def fail_at_first(_resolver: object) -> Config:
-        attempts.append(1)
-        if len(attempts) == 1:
-            raise OSError("not yet")
-        return Config()
-
-    resources = stubborn_registry(closed).merge(ResourceRegistry.of(Binding(Config, fail_at_first, eager=True))).open()
-    with pytest.raises(errors.ProviderError, match="not yet") as caught:
-        resources.__enter__()
-    assert closed == ["client", "stubborn", "cache"]
-    assert "OSError: busy" in caught.value.__notes__[0]
-    with raises(errors.ResourceError, wording), resources:
-        assert resources.get(Config) == Config()
-    assert closed == ["client", "stubborn", "cache"] * 2
 
 
 def test_nothing_is_built_while_the_resources_are_being_closed(closed: list[str], wording: Wording) -> None:
@@ -459,22 +432,13 @@ def test_missing_dependency_is_told_with_who_needs_it() -> None:
     assert (caught.value.protocol, caught.value.needed_by) == (Config, (Tracer,))
 
 
-async def provide_async(_resolver: Resolver) -> Config:
-    """A provider that nobody could await."""
-    return Config()
-
-
 @pytest.mark.parametrize(
     "make",
     [
         lambda: Binding(cast("Any", "Config"), lambda _: Config()),
         lambda: Binding(list[int], lambda _: [1]),
-        lambda: Binding(Config, cast("Any", Config())),
-        lambda: Binding(Config, cast("Any", provide_async)),
-        lambda: Binding(Tracer, lambda _: Tracer(), scope=Scope.TOOL_CALL, eager=True),
-        lambda: Binding(Tracer, lambda _: Tracer(), scope=Scope.PROTOTYPE, eager=True),
     ],
-    ids=["name", "alias", "instance", "async", "eager in a call", "eager prototype"],
+    ids=["name", "alias"],
 )
 def test_wrong_declaration_is_refused_at_once(make: Callable[[], object], wording: Wording) -> None:
     """The message says what to write instead."""
@@ -503,12 +467,6 @@ def test_none_may_be_bound_for_any_type() -> None:
     """It says that there is none on purpose, and so a default does not apply."""
     none: Any = Binding.instance(Greeter, None)
     assert ResourceRegistry.build({Greeter: none}).open().get(Greeter, English()) is None
-
-
-def test_none_in_a_mapping_is_refused(wording: Wording) -> None:
-    """It is what a lookup that found nothing gives; whoever means it says so by `Binding.instance`."""
-    with raises(errors.InvalidArgumentError, wording):
-        ResourceRegistry.build({Greeter: None})
 
 
 def test_participant_that_cannot_take_turns_is_refused(wording: Wording) -> None:

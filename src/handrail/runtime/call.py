@@ -312,7 +312,7 @@ class CallState:
         try:
             await self.mode.commit(transaction)
         except STORE_GONE as error:
-            claim.check_recorded(error)
+            claim.leave_unrecorded()
             raise self.undone(error) from error
         finally:
             # The event was not stored, or it is unknown whether it was: `record_call` appends another.

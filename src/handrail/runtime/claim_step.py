@@ -28,7 +28,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar
 
 from handrail.crash_points import reached
 from handrail.errors import CallIdReusedError, DumpError, InvalidReturnError, RunAbortedError, UnknownTypeError
@@ -70,9 +70,6 @@ _UNREADABLE = (
 _CURE = "A reconciler returns what it finds; `apply` of the tool writes."
 """What a reconciler does instead of a write; the end of the message that refuses one."""
 
-_Wait: TypeAlias = tuple[str, int, datetime | None]
-"""What a call has waited for: the effect, the fence and the lease of its owner."""
-
 
 async def claim_effect(run: CallState, tool: Tool[Any, Any], *, is_decided: bool = True) -> replays.Claim | None:
     """Claims the effect of a call, or finds its result; waits while another call runs it, unless `on_busy` rejects.
@@ -96,7 +93,6 @@ async def claim_effect(run: CallState, tool: Tool[Any, Any], *, is_decided: bool
     key = await find_effect_key(run, tool)
     run.name_effect(key.key)
     request = _build_request(run, tool, key)
-    waits: set[_Wait] = set()
     while True:
         row = await _repeated_effect(run, tool, key, request.arguments) if tool.idempotency is None else None
         apply = None if row else await _choose_apply(run, ledger)
@@ -117,7 +113,7 @@ async def claim_effect(run: CallState, tool: Tool[Any, Any], *, is_decided: bool
         elif isinstance(answer, effects.Hit):
             replay = await _replayed(run, tool, answer.row, request)
         elif (replay := _held_by_caller(answer)) is None:
-            replay = await _wait_for(run, tool, answer, request, waits)
+            replay = await _wait_for(run, tool, answer, request)
         if replay is not None:
             return replay
 
@@ -363,15 +359,9 @@ def _held_by_caller(busy: effects.Busy) -> replays.ReplayedResult | None:
     return None
 
 
-def _record_wait(run: CallState, row: EffectRow, holder: Ticket | None, waits: set[_Wait]) -> None:
-    wait, session = (row.effect_id, row.fence, row.lease_until), run.environment.session
-    if wait in waits or row.lease_until is None:
-        return
-    waits.add(wait)
-    event = EffectAwaited(session.session_id, *run.ref, run.call.name, row.key, row.owner, row.lease_until)
-    if holder is not None and (row.owner.session_id != session.session_id or session.turn in holder.turns):
-        _log.debug("session %s: %s", session.session_id, event)
-        return
+def _announce_wait(run: CallState, row: EffectRow, until: datetime) -> None:
+    session = run.environment.session
+    event = EffectAwaited(session.session_id, *run.ref, run.call.name, row.key, row.owner, until)
     _log.warning("session %s: %s", session.session_id, event)
     try:
         session.dispatcher.dispatch(event)
@@ -380,7 +370,7 @@ def _record_wait(run: CallState, row: EffectRow, holder: Ticket | None, waits: s
 
 
 async def _wait_for(
-    run: CallState, tool: Tool[Any, Any], busy: effects.Busy, request: effects.ClaimRequest, waits: set[_Wait]
+    run: CallState, tool: Tool[Any, Any], busy: effects.Busy, request: effects.ClaimRequest
 ) -> replays.ReplayedResult | None:
     # By the clock of this process, the result that is returned may be out of date already.
     if (tool.idempotency or _SLOT).on_busy == "reject":
@@ -393,8 +383,8 @@ async def _wait_for(
     watches: list[Future[None]] = []  # what is watched is ended below, also if the look at the row is cut off
     try:
         await run.mode.write_to(ledger.units, lambda: watches.append(ledger.leases.watch(busy.row)))
-        if not watches[0].done():
-            _record_wait(run, busy.row, holder, waits)
+        if holder is None and busy.row.lease_until is not None and not watches[0].done():
+            _announce_wait(run, busy.row, busy.row.lease_until)
         await run.mode.wait(watches[0], seconds=seconds)
     except ExecutionTimeoutError:
         raise CallRefusedError(busy.message) from None

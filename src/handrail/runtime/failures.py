@@ -101,9 +101,6 @@ STORE_GONE = (StoreUnavailableError, StoreReadOnlyError, StoreCorruptError, Stor
 SECRETS_GONE = "the secrets that it began with are not stored"
 """Why the result of an effect is not applied in another process; see `cannot_apply`."""
 
-_MOST_CHARACTERS = 16_000
-"""Characters of a traceback that are stored with an effect: its end."""
-
 
 class CallRefusedError(Exception):
     """A step of the pipeline refuses the call; the message is for the model. Never leaves the runtime."""
@@ -234,7 +231,7 @@ def truncate(text: str) -> str:
 
 
 def unknown_because(error: BaseException, tool: Tool[Any, Any]) -> str | None:
-    """Why it is unknown if an effect was applied: one line, and the traceback; `None` if it certainly was not."""
+    """Why it is unknown if an effect was applied, in one line; `None` if it certainly was not."""
     if tool.external is None:
         return _described(error) if isinstance(error, EffectUncertain) else None
     return None if _was_not_applied(error, tool.external.not_applied_on) else _described(error)
@@ -268,23 +265,11 @@ def _kind_of_pydantic_ai(error: BaseException, names: AbstractSet[str]) -> type[
 
 
 def _described(error: BaseException) -> str:
-    first = describe_error(error).replace("\n", " ")
-    if not isinstance(error, Exception):
-        return f"its call was ended by {first}"
-    if isinstance(error, HandlerTimeoutError):
-        return str(error)  # the runtime's own traceback does not describe the handler
-    if isinstance(error, EffectUncertain):
-        first = text_for_model(error)
-        if error.__cause__ is None:
-            return first
-    elif isinstance(error, DeveloperMistake):  # the model reads the first line
-        first = error.text_for_model
-    from traceback import format_exception  # noqa: PLC0415
-
-    lines = redacted("".join(format_exception(error)))
-    if len(lines) > _MOST_CHARACTERS:
-        lines = f"[... {len(lines) - _MOST_CHARACTERS:,} characters left out ...]\n{lines[-_MOST_CHARACTERS:]}"
-    return f"{first}\n{lines}"
+    if isinstance(error, DeveloperMistake):
+        return error.text_for_model  # which the model may read
+    is_own = isinstance(error, HandlerTimeoutError | EffectUncertain)
+    text = (text_for_model(error) if is_own else describe_error(error)).replace("\n", " ")
+    return text if isinstance(error, Exception) else f"its call was ended by {text}"
 
 
 def cannot_apply(tool_name: str, why: str) -> str:

@@ -101,32 +101,6 @@ def test_an_input_that_says_nothing_is_refused(tmp_path: Path, wrong: Any, wordi
     assert session.kinds == ()
 
 
-class Pipe:
-    """A resource that knows whether it was closed."""
-
-    closed = 0
-
-    def close(self) -> None:
-        """Close it."""
-        self.closed += 1
-
-
-@pytest.mark.parametrize("input", ["Go.", ""])
-def test_what_a_run_has_opened_is_closed_even_if_it_cannot_begin(tmp_path: Path, input: str) -> None:
-    """As soon as it is over."""
-    pipes: list[Pipe] = []
-
-    def provide(_: object) -> Pipe:
-        pipes.append(Pipe())
-        return pipes[-1]
-
-    options = RunOptions(model=MODEL, resources=ResourceRegistry.of(Binding(Pipe, provide, eager=True)))
-    with nullcontext() if input else pytest.raises(AgentError):
-        desk(tmp_path).run(input, options)
-    assert [pipe.closed for pipe in pipes] == [1] * len(pipes)
-    assert pipes
-
-
 def test_a_structured_answer_is_of_the_type_asked_for(tmp_path: Path) -> None:
     """PydanticAI's ways to say it hold, several types among them."""
     loaded = desk(tmp_path)

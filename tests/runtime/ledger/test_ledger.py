@@ -57,13 +57,6 @@ from tests.wording import Wording
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 
 
-def test_span_that_is_none_is_refused(ledger: EffectLedger, wording: Wording) -> None:
-    """A result that would have expired already is not recorded."""
-    with raises(ValueError, wording):
-        record(ledger, ttl=timedelta(0))
-    assert ledger.row(KEY) is None
-
-
 @pytest.mark.parametrize("partition", ["", "s1"])
 def test_key_that_one_partition_has_is_found_without_it(ledger: EffectLedger, partition: str) -> None:
     """By `row`, `lookup` and `invalidate`, in every scope; other keys of other partitions do not count."""
@@ -356,7 +349,7 @@ def stopping() -> Iterator[Stopping]:
     pulses: list[LeaseRenewer] = []
 
     def make(clock: Clock) -> LeaseRenewer:
-        pulses.append(LeaseRenewer(MemoryStore(), clock=clock, jitter=float))
+        pulses.append(LeaseRenewer(MemoryStore(), clock=clock))
         return pulses[-1]
 
     yield make

@@ -72,7 +72,7 @@ def test_waiter_is_told_of_another_owner(
 ) -> None:
     """A row that is running still, or again, but for another owner has changed."""
     store = _Counting(clock, poll_every=poll_every)
-    died, ledger = EffectLedger(store, clock=clock), EffectLedger(store, clock=clock, jitter=lambda: 0.5)
+    died, ledger = EffectLedger(store, clock=clock), EffectLedger(store, clock=clock)
     claimed(died)
     told = busy(ledger)
     future = ledger.leases.watch(told.row)
@@ -139,7 +139,7 @@ def test_polling_goes_on_while_the_store_is_down(
 ) -> None:
     """A store that fails once is asked again; the waiter is told of the change all the same."""
     store = _Counting(clock, poll_every=timedelta(seconds=2))
-    ledger, elsewhere = EffectLedger(store, clock=clock, jitter=lambda: 0.5), EffectLedger(store, clock=clock)
+    ledger, elsewhere = EffectLedger(store, clock=clock), EffectLedger(store, clock=clock)
     claim = claimed(elsewhere)
     future = ledger.leases.watch(busy(ledger).row)
     elsewhere.end(claim, RESULT)
@@ -315,7 +315,7 @@ def test_claim_that_lives_is_neither_left_over_nor_to_be_resolved(store: LedgerS
 
 def test_waiter_waits_for_an_owner_that_lives_past_its_lease(store: LedgerStore, clock: FakeClock) -> None:
     """It is woken when the owner gives the claim up, and asks no store without end until then."""
-    ledger, other = (EffectLedger(store, clock=clock, jitter=lambda: 0.5) for _ in range(2))
+    ledger, other = (EffectLedger(store, clock=clock) for _ in range(2))
     claim = claimed(ledger)
     clock.advance(LATER)
     future = other.leases.watch(busy(other).row)
