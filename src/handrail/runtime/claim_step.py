@@ -31,7 +31,7 @@ from functools import partial
 from typing import Any, ClassVar
 
 from handrail.crash_points import reached
-from handrail.errors import CallIdReusedError, DumpError, InvalidReturnError, RunAbortedError, UnknownTypeError
+from handrail.errors import CallIdReusedError, DumpError, InvalidReturnError, RunAbortedError
 from handrail.errors.developer import mistakes_in
 from handrail.limits import seconds_left
 from handrail.prompt import IdempotencyConfig, TextPart, Tool, ToolResult
@@ -39,7 +39,7 @@ from handrail.prompt.idempotency import EffectKey, slot_effect_key
 from handrail.prompt.signature import annotation_name, is_async, takes_context
 from handrail.redaction import redacted_logger
 from handrail.runtime.call import CallState
-from handrail.runtime.calls import CallEvent, written_arguments
+from handrail.runtime.calls import CallEvent, notify_subscribers, written_arguments
 from handrail.runtime.execution import ExecutionTimeoutError, run_to_end
 from handrail.runtime.failures import CallRefusedError, FinalRefusal, describe_error
 from handrail.runtime.ledger import effects, records, replays
@@ -61,11 +61,6 @@ _log = redacted_logger("handrail.runtime")
 
 _SLOT = IdempotencyConfig()
 """The configuration of an external tool without `idempotency`: keyed by the slot of the call."""
-
-_UNREADABLE = (
-    "the effect %s of %s (key %s) is done, and its recorded result cannot be read as a result of the tool: %s. "
-    "The effect is not repeated"
-)
 
 _CURE = "A reconciler returns what it finds; `apply` of the tool writes."
 """What a reconciler does instead of a write; the end of the message that refuses one."""
@@ -271,9 +266,8 @@ def _conflict(run: CallState, tool: Tool[Any, Any], answer: effects.Conflict) ->
         return CallRefusedError(answer.message)
     session_id, row = run.environment.session.session_id, answer.row
     text = (
-        f"call {shown_id(str(run.ref))} of session {session_id!r} belongs to an effect of {row.tool} that is "
-        f"{row.status}, claimed at {row.created_at.isoformat(timespec='seconds')}, and was repeated with another tool "
-        "or other arguments. State the reply, execute(call, reply=...), or give the call an id of its own."
+        f"call {shown_id(str(run.ref))} of session {session_id!r} belongs to an effect of {row.tool} ({row.status}), "
+        "and was repeated with another tool or other arguments. State the reply, or give the call an id of its own."
     )
     return CallIdReusedError(text, call_id=run.call.id, reply=run.ref.reply, recorded_at=row.created_at, tool=row.tool)
 
@@ -340,8 +334,8 @@ async def _answer_settled(run: CallState, tool: Tool[Any, Any], effect: EffectRo
 
 def _unreadable(tool: Tool[Any, Any], row: EffectRow, error: Exception) -> CallRefusedError:
     # Not final: the result can be shown again once the result type of the tool can load it.
-    why = error if isinstance(error, UnknownTypeError) else "its type has changed since, or the row was changed by hand"
-    _log.error(_UNREADABLE, row.effect_id, tool.name, row.key, why, exc_info=error)
+    what = "the effect %s of %s (key %s) is done and not repeated, and its result cannot be read as one of the tool"
+    _log.error(what, row.effect_id, tool.name, row.key, exc_info=error)
     return CallRefusedError(
         f"{tool.name} was done before with these arguments, and is not done again. Its result cannot be shown, "
         "because its record can no longer be read. Do not ask for it again."
@@ -361,12 +355,8 @@ def _held_by_caller(busy: effects.Busy) -> replays.ReplayedResult | None:
 
 def _announce_wait(run: CallState, row: EffectRow, until: datetime) -> None:
     session = run.environment.session
-    event = EffectAwaited(session.session_id, *run.ref, run.call.name, row.key, row.owner, until)
-    _log.warning("session %s: %s", session.session_id, event)
-    try:
-        session.dispatcher.dispatch(event)
-    except Exception:  # noqa: BLE001 - logged, because a subscriber must not fail the call
-        _log.exception("a subscriber of the wait of %s failed", run.call.name)
+    _log.warning("%s waits for effect %s of %s until %s", run.call.name, row.key, row.owner.in_words, until)
+    notify_subscribers(session, EffectAwaited(session.session_id, *run.ref, run.call.name, row.key, row.owner, until))
 
 
 async def _wait_for(
@@ -439,10 +429,8 @@ async def settle_unknown(run: CallState, tool: Tool[Any, Any], row: EffectRow, *
     await run.mode.write_to(ledger.units, partial(ledger.resolve, row, finding, ttl=ttl))
     # Read again: another caller may have resolved it meanwhile.
     current_row = await read_row(run, row)
-    if current_row is None:  # removed by force
-        return row._replace(status="failed")
-    if current_row.status not in {"done", "failed"}:
-        raise CallRefusedError(effects.Unknown(current_row).message)
+    if current_row is None or current_row.status not in {"done", "failed"}:
+        raise CallRefusedError(unknown)
     return current_row
 
 
@@ -459,7 +447,6 @@ async def _ask_reconciler(
     params = records.started_params(row.arguments, run.call, run.params, tool)
     if params is None:
         why = "the parameters that it started with cannot be restored from their record"
-        _log.error("the reconciler of %s was not asked about %s: %s", tool.name, row.key, why)
         raise CallRefusedError(f"{message} The reconciler was not asked: {why}.")
     keywords = {"context": run.context()} if takes_context(reconcile) else {}
     # Never committed: a reconciler may only read, so there is nothing to keep.
@@ -479,8 +466,7 @@ async def _ask_reconciler(
         raise CallRefusedError(f"{message} The reconciler failed: {describe_error(error)}") from error
     result = None if answer is None else _checked(answer, tool)
     if result is not None and not result.success:
-        what = "reconcile of %s could not determine whether %s took effect: %s"
-        _log.warning(what, tool.name, row.key, result.message)
+        _log.warning("reconcile of %s could not determine %s: %s", tool.name, row.key, result.message)
         raise CallRefusedError(f"{message} The reconciler could not determine it either.")
     return None if result is None else records.dump_result(tool, result)
 
@@ -522,13 +508,6 @@ class EffectAwaited(CallEvent):
     key: str
     owner: ClaimOwner
     until: datetime
-
-    def __str__(self) -> str:
-        owner, until = self.owner.in_words or "another call", self.until.isoformat(timespec="seconds")
-        return (
-            f"call {self.ref} of {self.tool} waits for effect {self.key}, which {owner} has claimed; its lease ends at "
-            f"{until}, unless it is renewed"
-        )
 
 
 @dataclass(frozen=True, slots=True)

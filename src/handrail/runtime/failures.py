@@ -55,7 +55,6 @@ from __future__ import annotations
 
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
-from datetime import timedelta
 from typing import Any, cast
 
 from handrail.errors import (
@@ -109,12 +108,6 @@ class CallRefusedError(Exception):
 class HandlerTimeoutError(CallRefusedError):
     """The handler took longer than its timeout. It may still be running."""
 
-    def __init__(self, tool: Tool[Any, Any], timeout: timedelta) -> None:
-        super().__init__(
-            f"{tool.name} was stopped after its timeout of {timeout.total_seconds():g} s, and its changes to session "
-            "and files were undone."
-        )
-
 
 class HandlerMismatchError(CallRefusedError):
     """The handler cannot be called with the arguments that handlers are given, and has not run its first line."""
@@ -153,10 +146,7 @@ def is_for_model(error: BaseException) -> bool:
 
 
 def safe_refusal(error: ToolValidationError) -> ToolValidationError:
-    """A handler's refusal of its call; a copy with the mask, if a text of it or of its causes has a secret."""
-    texts = "\n".join(text for cause in _list_chain(error) for text in _list_texts(cause))
-    if redacted(texts) == texts:
-        return error
+    """A copy of a handler's refusal of its call, without secrets, and of the exception of PydanticAI behind it."""
     refusal = ToolValidationError(redacted(str(error)))
     if error.__cause__ is not None and (kind := _kind_of_pydantic_ai(error.__cause__, _REFUSALS)) is not None:
         refusal.__cause__ = kind(redacted(str(error.__cause__)))
@@ -217,12 +207,6 @@ def _list_chain(error: BaseException) -> list[BaseException]:
         ids.update(map(id, new))
         unseen += new
     return errors
-
-
-def _list_texts(error: BaseException) -> list[str]:
-    with suppress(Exception):  # as above; what cannot be formatted is not logged either
-        return [str(error), repr(error), *map(str, getattr(error, "__notes__", ()))]
-    return []
 
 
 def truncate(text: str) -> str:

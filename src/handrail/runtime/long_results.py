@@ -139,9 +139,8 @@ def _read(params: ReadResult, /, *, context: ToolContext) -> ToolResult[str]:
         place = text.find(params.find, first)
         if place < 0:
             return ToolResult.ok(f"{_quote(params.find)} does not occur from character {params.start:,} on.")
-        more = text.count(params.find, place) - 1
-        others = f", and {more:,} times from start={place + 1 + len(params.find)} on" if more else ""
-        occurrence = f" {_quote(params.find)} occurs at {place + 1}{others}."
+        onwards = place + 1 + len(params.find)
+        occurrence = f" {_quote(params.find)} occurs at {place + 1}; look for the next from start={onwards} on."
         first = max(first, place - _BEFORE_FOUND)
     last = min(first + MAX_READ_CHARS, len(text))
     onward = f" Continue with start={last + 1}." if last < len(text) else ""

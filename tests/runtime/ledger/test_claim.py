@@ -7,7 +7,6 @@ import logging
 from collections.abc import Callable, Generator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
-from datetime import timedelta
 from itertools import product
 from typing import Any, get_args
 
@@ -144,7 +143,7 @@ def table() -> list[tuple[str, str, str]]:
 ERRORS: dict[str, BaseException] = {
     "refused": EffectNotApplied("closed"),
     "raised": ValueError("not JSON"),
-    "timeout": HandlerTimeoutError(paying(), timedelta(seconds=1)),
+    "timeout": HandlerTimeoutError("too slow"),
     "cancelled": asyncio.CancelledError(),
     "Ctrl-C": KeyboardInterrupt(),
     "aborted": GeneratorExit(),
@@ -347,7 +346,7 @@ class Receipt:
 def test_a_result_of_another_type_stays_done_and_is_not_shown() -> None:
     """Where the result type has changed since, the effect is not repeated."""
     shop = IdempotencyConfig(scope="shop")
-    pay = Tool[Note, Any](
+    pay = Tool[Note, Note](
         name="pay",
         description="Pays.",
         handler=lambda _, *, context: ToolResult.ok(Note("9")),

@@ -98,7 +98,7 @@ answer may have been lost.
     lapsed      prune                     as it was           kept
     done        prune                     as it was           kept
     unknown     prune                     as it was           kept
-    expired     look up                   absent              nothing
+    expired     look up                   as it was           nothing
     done        look up                   as it was           effect
     running     look up                   as it was           nothing
     unknown     look up                   as it was           nothing
@@ -351,17 +351,12 @@ def answer_claim(
     if row.tool != fresh.tool or not is_same:
         return Conflict, row
     if row.status == "failed" or (retries and (row.status == "unknown" or lease_expired(row, now))):
-        return None, taken_over(row, fresh)
+        # The same effect, under the next fence. Its id stays, because the sessions that applied it refer to it.
+        return None, fresh._replace(effect_id=row.effect_id, fence=row.fence + 1, created_at=row.created_at)
     if lease_expired(row, now):
         why = row.note or f"the lease of its owner ({str(row.owner) or 'unnamed'}) expired"
         return Unknown, unknown_row(row, why)
-    return _STANDING[row.status], row
-
-
-def taken_over(row: EffectRow, fresh: EffectRow) -> EffectRow:
-    """The row of the next owner: the same effect, under the next fence."""
-    # The effect id stays, because the sessions that applied the effect refer to it.
-    return fresh._replace(effect_id=row.effect_id, fence=row.fence + 1, created_at=row.created_at)
+    return _STANDING.get(row.status, Unknown), row
 
 
 def ended_row(row: EffectRow, finding: OwnerFinding, *, now: datetime, ttl: timedelta | None = None) -> EffectRow:

@@ -91,14 +91,10 @@ class LeaseRenewer:
         self.drop(claim)
         until = self._clock.monotonic() + claim.lease.total_seconds()
 
-        def attempt() -> _Due:
-            try:
-                settle()
-            except Exception as error:  # noqa: BLE001 - its call has logged that the store fails
-                # A store that is closed has disowned what it had claimed.
-                is_over = isinstance(error, StoreClosedError) or self._clock.monotonic() >= until
-                return None if is_over else _RETRY_SECONDS
-            return None
+        def attempt() -> None:  # again, if it raises
+            if self._clock.monotonic() < until:
+                with suppress(StoreClosedError):  # which has disowned what it had claimed
+                    settle()
 
         self.schedule(settle, _RETRY_SECONDS, attempt)
 
