@@ -7,6 +7,7 @@ repeat of it is judged anew. The question of a policy becomes, whatever the entr
 |---|---|
 | been answered before an earlier attempt, which has started the effect of the call | is answered from the ledger |
 | an answer that a person has recorded in the store | runs, or is refused |
+| a no that is recorded, and the call lacks its secrets after a restart | is refused with it in step 2 |
 | one that is recorded while the approver is asked | the same, whatever the approver answers |
 | no such answer, and no approver | is refused; a repeat of it is judged anew |
 | an approver that approves | runs |
@@ -280,8 +281,8 @@ def check_made_once(session: Session, calls: Sequence[ToolCall]) -> None:
             raise reused_id(record)
 
 
-async def recorded_answer(run: CallState, tool: Tool[Any, Any], request: ApprovalRequest) -> Approval | None:
-    """The answer of a person that covers the call, or `None`."""
+async def recorded_answer(run: CallState, tool: Tool[Any, Any], request: ApprovalRequest | None) -> Approval | None:
+    """The answer of a person that covers the call, or `None`; only a no, if the call cannot run (no `request`)."""
     session = run.environment.session
     # The common case costs no reading, and so no thread.
     if not has_pending(session) or not run.ref.is_named:
@@ -292,17 +293,17 @@ async def recorded_answer(run: CallState, tool: Tool[Any, Any], request: Approva
         raise CallRefusedError(
             f"{tool.name} was not run, because the store cannot be read for its approval: {describe_error(error)}"
         ) from error
-    return None if answer is None else Approval(answer.approved, answer.reason)
+    return None if answer is None or (request is None and answer.approved) else Approval(answer.approved, answer.reason)
 
 
-def _find_answer(run: CallState, tool: Tool[Any, Any], request: ApprovalRequest) -> GivenAnswer | None:
+def _find_answer(run: CallState, tool: Tool[Any, Any], request: ApprovalRequest | None) -> GivenAnswer | None:
     session = run.environment.session
     item = open_calls.postponed_call(session[open_calls.PostponedCall], run.ref.storable)
     question = None if item is None else item.question
     if item is None or question is None or item.tool != tool.name:
         return None
     # A policy that asks something else asks again, and so does a call with other arguments. The digest has the secrets.
-    if question.digest != _digest(run, tool) or not set(_asks(request)) <= set(question.asks):
+    if request is not None and (question.digest != _digest(run, tool) or not set(_asks(request)) <= set(question.asks)):
         return None
     record = session.calls.find(run.ref.outermost)
     last_attempt = record.at if isinstance(record, ToolInvoked) else None
@@ -312,7 +313,7 @@ def _find_answer(run: CallState, tool: Tool[Any, Any], request: ApprovalRequest)
             return None
         item = item.with_answer(row.given, last_attempt)
         # Within the handler of another call the answer would be part of that one, which may be undone; the row stays.
-        if run.turn.outer is None:
+        if request is not None and run.turn.outer is None:
             session[PostponedCall].append(item)
     # Compared for equality: the process that has answered may have had another clock.
     return item.answer if item.last_attempt == last_attempt else None

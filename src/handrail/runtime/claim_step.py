@@ -466,7 +466,8 @@ async def _ask_reconciler(
         raise CallRefusedError(f"{message} The reconciler failed: {describe_error(error)}") from error
     result = None if answer is None else _checked(answer, tool)
     if result is not None and not result.success:
-        _log.warning("reconcile of %s could not determine %s: %s", tool.name, row.key, result.message)
+        what = "reconcile of %s could not determine whether %s took effect: %s"
+        _log.warning(what, tool.name, row.key, result.message)
         raise CallRefusedError(f"{message} The reconciler could not determine it either.")
     return None if result is None else records.dump_result(tool, result)
 

@@ -114,7 +114,7 @@ async def parse_arguments(run: CallState, tool: Tool[Any, Any]) -> None:
     Raises:
         ParseError: they do not fit; the message names every fault with its path, and ends with the tool's first
             example.
-        FinalRefusal: they have the mask in place of a secret, which is not stored.
+        FinalRefusal: they have the mask in place of a secret, which is not stored; or a person has said no to the call.
         CallRefusedError: so they have, and the call was started before.
     """
     masking = run.plan.masking
@@ -150,6 +150,11 @@ async def _refuse_masks(run: CallState, tool: Tool[Any, Any]) -> None:
             f"{tool.name} took effect before it was interrupted, and was not run again. Its result has been applied by "
             "hand. Do not ask for it again."
         )
+    from handrail.runtime.approval import approval_refusal, recorded_answer  # noqa: PLC0415
+
+    no = await recorded_answer(run, tool, None)
+    if no is not None:
+        raise approval_refusal(tool.name, no)
     raise FinalRefusal(
         f"{tool.name} was interrupted and not run: its arguments have {MASK} at {', '.join(masked)}, which stands for "
         "a secret that is not stored. Ask for it again, with the value itself."
