@@ -175,7 +175,7 @@ class Reader:
             calls = [ToolCallPart(name, {}, f"c{number}") for number, name in enumerate(self.first, 1)]
             return ModelResponse(calls)
         if step == 2:
-            return ModelResponse([ToolCallPart("read_result", {"call": "c1", "limit": 6}, "r")])
+            return ModelResponse([ToolCallPart("read_result", {"call": "c1"}, "r")])
         return ModelResponse([TextPart("done")])
 
 
@@ -212,8 +212,8 @@ async def test_a_tool_of_the_agent_of_that_name_stays() -> None:
     reader, mine = Reader("fetch"), FunctionToolset[Any]()
 
     @mine.tool_plain
-    def read_result(call: str, limit: int) -> str:
-        return f"mine: {call} {limit}"
+    def read_result(call: str) -> str:
+        return f"mine: {call}"
 
     await Agent(reader.model, toolsets=[mine], capabilities=[HandrailCapability(executor())]).run("Go.")
     assert reader.offered[-1] == ["read_result", "fetch"]
