@@ -37,7 +37,7 @@ NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 STATES = [
     *((effect("k", "running", NOW), "running"), (effect("k", "running", NOW, lease_until=NOW - HOUR), "lapsed")),
-    (effect("k", "done", NOW), "done"),
+    *((effect("k", "running", NOW, lease_until=None), "lapsed"), (effect("k", "done", NOW), "done")),
     *((effect("k", "done", NOW, expires_at=None), "done"), (effect("k", "done", NOW, expires_at=NOW), "expired")),
     (effect("k", "failed", NOW, expires_at=NOW - 3 * HOUR), "expired"),
     (effect("k", "unknown", NOW), "unknown"),

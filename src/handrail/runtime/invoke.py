@@ -133,7 +133,7 @@ async def invoke(call: ToolCall, reply: str | None, environment: Environment, mo
     except BaseException as error:
         is_ending = isinstance(error, GeneratorExit)  # the coroutine is closed with its loop: nothing can be awaited
         try:
-            if run.claim is not NO_CLAIM and not is_ending:  # interrupted before its transaction began, or after
+            if run.claim.is_open and not is_ending:  # interrupted before its transaction began
                 end = partial(run.claim.close, nested=run.turn.outer is not None)
                 await run.mode.write_to(run.environment.effect_ledger.units, end)
         finally:

@@ -126,6 +126,11 @@ class EffectClaim(Claim):
         return self.outcome in {"unknown", "lost", "left"}
 
     @property
+    def is_open(self) -> bool:
+        """True until the row of the effect has its outcome."""
+        return self.outcome is None
+
+    @property
     def is_done(self) -> bool:
         """True if the effect is recorded as done, and stays so if the call fails."""
         return self._stays and self.state == "recorded"

@@ -68,6 +68,11 @@ class Claim:
         return False
 
     @property
+    def is_open(self) -> bool:
+        """True until the row of the effect has its outcome."""
+        return False
+
+    @property
     def is_done(self) -> bool:
         """True if the effect is recorded as done, and stays so if the call fails."""
         return False
