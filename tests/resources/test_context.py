@@ -32,17 +32,6 @@ from tests.resources.kit import (
 from tests.wording import Wording
 
 
-def test_default_is_for_what_is_not_bound(wording: Wording) -> None:
-    """It does not hide that a dependency is missing."""
-    resources = opened(Binding(Client, lambda r: Client(r.get(Config).url)))
-    assert Client in resources
-    assert Config not in resources
-    assert resources.get(Config, None) is None
-    with raises(errors.UnboundResourceError, wording) as caught:
-        resources.get(Client, None)
-    assert caught.value.needed_by == (Client,)
-
-
 @pytest.mark.requirement("M-06n")
 def test_circle_is_refused_with_its_path(wording: Wording) -> None:
     """The path starts and ends with the same type and leaves out who only leads to the circle."""
@@ -140,28 +129,6 @@ def registry_of(closed: list[str], scope: Scope = Scope.SINGLETON) -> ResourceRe
         Binding(Client, lambda r: Client(r.get(Cache).url, closed, "client"), scope=scope),
         Binding(Cache, lambda _: Cache("here", closed, "cache"), scope=scope),
     )
-
-
-def test_what_was_built_is_closed_in_reverse_order(closed: list[str]) -> None:
-    """Nothing is closed before those that depend on it."""
-    with registry_of(closed).open() as resources:
-        resources.get(Tracer)
-        assert closed == []
-    assert closed == ["tracer", "client", "cache"]
-
-
-def test_context_may_be_entered_again(closed: list[str]) -> None:
-    """Also while it is entered: the last to leave closes. It is built anew then; what was given is still there."""
-    given = Config("given")
-    resources = registry_of(closed).merge(ResourceRegistry.build({Config: given})).open()
-    with resources:
-        with resources:
-            first = resources.get(Cache)
-        assert closed == []
-    with resources:
-        assert resources.get(Cache) is not first
-        assert resources.get(Config) is given
-    assert closed == ["cache", "cache"]
 
 
 def test_what_a_provider_passes_on_is_closed_once_and_by_whoever_made_it(closed: list[str]) -> None:
@@ -463,12 +430,6 @@ def test_instance_of_the_type_is_taken(protocol: type[Any], value: object) -> No
     assert opened(Binding.instance(protocol, value)).get(protocol, "default") is value
 
 
-def test_none_may_be_bound_for_any_type() -> None:
-    """It says that there is none on purpose, and so a default does not apply."""
-    none: Any = Binding.instance(Greeter, None)
-    assert ResourceRegistry.build({Greeter: none}).open().get(Greeter, English()) is None
-
-
 def test_participant_that_cannot_take_turns_is_refused(wording: Wording) -> None:
     """What calls are to undo must have a turn, or be able to be lent one."""
     with raises(errors.ProviderError, wording):
@@ -492,15 +453,6 @@ def test_binding_under_another_type_is_refused(wording: Wording) -> None:
         ResourceRegistry.build({Greeter: CLIENT})
 
 
-def test_other_registry_wins_in_a_merge() -> None:
-    """Neither of the two changes, and each type keeps its place."""
-    mine, other = ResourceRegistry.of(CONFIG, CLIENT), ResourceRegistry.build({Tracer: Tracer(), Config: Config("new")})
-    merged = mine.merge(other)
-    assert [binding.kind for binding in merged] == [Config, Client, Tracer]
-    assert merged.get(Config) == Config("new")
-    assert mine.get(Config) == Config("there")
-
-
 def test_registry_hands_out_what_was_given_and_nothing_that_must_be_made(wording: Wording) -> None:
     """A provider runs in a context, which also closes what it made."""
     registry = ResourceRegistry.of(CONFIG, CLIENT)
@@ -512,24 +464,3 @@ def test_registry_hands_out_what_was_given_and_nothing_that_must_be_made(wording
         registry.get(Client, None)
     with raises(errors.ResourceError, wording):
         registry.get(cast("Any", "Client"))
-
-
-def test_slow_provider_of_one_call_keeps_no_other_call_waiting() -> None:
-    """Calls build under locks of their own: a handler that hangs in a provider hangs alone."""
-    first_builds, second_has_built = threading.Event(), threading.Event()
-
-    def provide(_resolver: object) -> Tracer:
-        if not first_builds.is_set():
-            first_builds.set()
-            second_has_built.wait()
-        return Tracer()
-
-    resources = opened(Binding(Tracer, provide, scope=Scope.TOOL_CALL))
-    first = resources.call_scope()
-    thread = threading.Thread(target=lambda: first.get(Tracer))
-    thread.start()
-    first_builds.wait()
-    second = resources.call_scope().get(Tracer)
-    second_has_built.set()
-    thread.join()
-    assert first.get(Tracer) is not second

@@ -30,7 +30,6 @@ from handrail.errors import (
     WrongResourceError,
 )
 from handrail.events import Dispatcher
-from handrail.filesystem import Filesystem
 from handrail.prompt import PolicyDecision, Tool, ToolContext, ToolResult
 from handrail.resources import Binding, ResourceRegistry, Scope
 from handrail.runtime import EffectLedger, IdempotencyConfig, Session, ToolCall, ToolInvoked, ToolMessage
@@ -246,16 +245,6 @@ def test_what_on_result_returns_is_refused_when_the_other_calls_have_ended(all_c
     assert [(event.call_id, event.success) for event in events(door)] == [("1", False), ("2", True)]
     all_calls(door, *calls, reply="r")
     assert sorted(runs) == ["a", "b"]
-
-
-@both_alls
-def test_several_mistakes_are_one_exception_with_notes(all_calls: Any, wording: Wording) -> None:
-    """The first is raised; the developer reads of the others beside it."""
-    door = executor(tool("one", asks_for(Client)), tool("two", asks_for(Filesystem)))
-    with pytest.raises(UnboundResourceError, match="Client") as caught:
-        all_calls(door, call("one", id="1"), call("two", id="2"))
-    [note] = caught.value.__notes__
-    assert note == wording
 
 
 @both_alls
@@ -551,24 +540,3 @@ def test_the_effect_of_such_a_call_is_done(session: Session) -> None:
 
 def _paid(paying: Tool[Any, Any], session: Session) -> ToolMessage:
     return executor(paying, session=session).execute(call("pay", id="1"), reply="r")
-
-
-OF_THE_DAY: dict[str, Any] = {
-    "a lone surrogate": Kept("\ud800"),
-    "a number that is not finite": Measured(float("nan")),
-    "a surrogate in Any": Anything({"a": "\ud800"}),
-}
-
-
-@pytest.mark.parametrize("value", OF_THE_DAY.values(), ids=OF_THE_DAY)
-def test_what_a_value_of_the_day_holds_fails_the_call(value: Any, session: Session, wording: Wording) -> None:
-    """No program can rule it out by its types, so the model is told, as of an exception of the handler."""
-    door = executor(tool("wrong", appends(value)), session=session)
-    message = door.execute(call("wrong"))
-    assert (message.success, message.content) == (False, wording)
-
-
-def test_in_memory_nothing_is_stored() -> None:
-    """So nothing is refused."""
-    door: ToolExecutor = executor(tool("wrong", appends(Anything({1: 2}))))
-    assert door.execute(ToolCall("c", "wrong", '{"text": "a"}')).success
