@@ -100,7 +100,7 @@ def test_the_steps_of_the_page_are_those_of_the_pipeline() -> None:
     """As many, in the same order; and so has the diagram."""
     text = (DOCS / "explanation" / "a-call.md").read_text(encoding="utf-8")
     numbers = [int(number) for number in re.findall(r"^\| (\d+) \| ", text, re.MULTILINE)]
-    assert numbers == [int(number) for number, _, _ in steps()] == list(range(1, len(Step) + 1))
+    assert numbers == [int(number) for number, _, _ in steps()] == [step.number for step in Step]
 
 
 def test_the_extras_of_the_readme_are_those_of_the_project() -> None:

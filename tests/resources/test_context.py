@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import gc
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Generator, Hashable
 from contextlib import contextmanager
@@ -271,26 +269,6 @@ def test_a_resource_that_holds_its_context_does_not_keep_it(caplog: pytest.LogCa
     assert len(warnings_of(caplog)) == 1
 
 
-def test_nothing_is_said_where_nothing_is_left_open(caplog: pytest.LogCaptureFixture) -> None:
-    """Entered before or after; given, not made; made for one call; or without a `close`."""
-    before = opened(Binding(Handle, lambda _: Handle()))
-    with before:
-        before.get(Handle)
-    after = opened(Binding(Handle, lambda _: Handle()))
-    after.get(Handle)
-    with after:
-        pass
-    given = opened(Binding.instance(Handle, Handle()))
-    given.get(Handle)
-    of_call = opened(Binding(Handle, lambda _: Handle(), Scope.TOOL_CALL))
-    with of_call.call_scope() as scope:
-        scope.get(Handle)
-    plain = opened(Binding(Config, lambda _: Config()))
-    plain.get(Config)
-    del before, after, given, of_call, plain, scope
-    assert warnings_of(caplog) == []
-
-
 def test_an_executor_closes_at_the_end_of_its_block(caplog: pytest.LogCaptureFixture) -> None:
     """Once, however often it is entered."""
     client = Handle()
@@ -305,18 +283,6 @@ def test_an_executor_closes_at_the_end_of_its_block(caplog: pytest.LogCaptureFix
         assert client.closed == 0
     assert client.closed == 1
     assert warnings_of(caplog) == []
-
-
-def test_a_process_that_ends_warns_too(wording: Wording) -> None:
-    """A script that is at its end has not let go of its prompt."""
-    script = (
-        "from handrail.resources import Binding, ResourceRegistry\n"
-        "class Client:\n    def close(self): ...\n"
-        "resources = ResourceRegistry.of(Binding(Client, lambda _: Client())).open()\n"
-        "resources.get(Client)\n"
-    )
-    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert ended.stderr == wording
 
 
 def resources_of(closed: list[str]) -> ResourceContext:

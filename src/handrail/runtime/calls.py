@@ -120,6 +120,11 @@ class Step(StrEnum):
     RECORD = auto()
     RENDER = auto()
 
+    @property
+    def number(self) -> int:
+        """Its place in the pipeline, from 1."""
+        return list(Step).index(self) + 1
+
 
 def _tagged(value: object) -> bytes:
     try:

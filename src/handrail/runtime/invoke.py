@@ -100,7 +100,6 @@ CallAnswer: TypeAlias = ToolResult[Any] | ToolMessage
 
 # Bound once: reading a member from its enumeration takes eight times as long as a global, ten times a call.
 LOOK_UP, PARSE, TURN, POLICY, APPROVAL, DEADLINE, CLAIM, BEGIN, HANDLER, APPLY, COMMIT, _RECORD, _RENDER = Step
-_BEFORE_BEGIN = {LOOK_UP, PARSE, TURN, POLICY, APPROVAL, DEADLINE, CLAIM}
 
 
 async def invoke(call: ToolCall, reply: str | None, environment: Environment, mode: ExecutionMode) -> ToolMessage:
@@ -311,7 +310,7 @@ def _lost_store(run: CallState, error: BaseException, step: Step) -> BaseExcepti
     if isinstance(error, DeveloperMistake) or not isinstance(error, SessionError | StoreError):
         return error
     # What policies, approvers and reconcilers raise has become a refusal by now.
-    if step in _BEFORE_BEGIN:
+    if step.number < BEGIN.number:
         _log.error("%s was not started: %s", run.call.name, error, exc_info=error)
         return run.recording_error(error, "was not run, because it could not be recorded")
     is_own = isinstance(error, SessionLostError) and error.session_id == run.environment.session.session_id

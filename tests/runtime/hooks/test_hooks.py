@@ -369,15 +369,3 @@ def test_a_call_that_is_cancelled_while_a_provider_is_asked_is_cancelled() -> No
     executor = desk(None, PendingAnswers())
     with pytest.raises(asyncio.CancelledError):
         asyncio.run(cancel())
-
-
-def test_a_fork_counts_on_and_a_session_that_was_reset_counts_anew() -> None:
-    """What has been given is in the session, and is copied and emptied with it."""
-    provider = Provider(FeedbackTrigger(every_calls=2))
-    executor = desk(None, provider)
-    session = executor.environment.session
-    assert [answered(executor, f"r{number}", number) != [""] for number in range(3)] == [False, True, False]
-    fork = desk(None, Provider(FeedbackTrigger(every_calls=2)), session=session.fork())
-    assert answered(fork, "r3", 3) != [""]
-    session.reset()
-    assert [answered(executor, f"n{number}", number) != [""] for number in range(2)] == [False, True]

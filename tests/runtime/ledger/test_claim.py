@@ -39,7 +39,7 @@ from handrail.serde import MASK, Masking, parse, type_masking
 from handrail.testing import FakeClock
 from handrail.transaction import Transaction
 from handrail.turns import draw_ticket
-from tests.kit import Note, call, executor, tool
+from tests.kit import Note, tool
 from tests.runtime.kit import Login, present
 from tests.runtime.ledger_calls import KEY, MINUTE, REQUEST, claimed, prove_nothing
 from tests.session.faulty_stores import FaultyStore, faulty
@@ -336,26 +336,3 @@ def test_what_is_too_long_is_recorded_as_its_size_and_its_digest() -> None:
     note, call = Tool[Note, None](name="do", description="Notes.", handler=None), ToolCall("c1", "do")
     record = recorded_arguments(call, long, note.masking)
     assert (started_params(record, call, long, note), started_params(record, call, other, note)) == ((long,), None)
-
-
-@dataclass(frozen=True)
-class Receipt:
-    euros: int
-
-
-def test_a_result_of_another_type_stays_done_and_is_not_shown() -> None:
-    """Where the result type has changed since, the effect is not repeated."""
-    shop = IdempotencyConfig(scope="shop")
-    pay = Tool[Note, Note](
-        name="pay",
-        description="Pays.",
-        handler=lambda _, *, context: ToolResult.ok(Note("9")),
-        effect="external",
-        idempotency=shop,
-    )
-    ledger = EffectLedger()
-    assert executor(pay, effect_ledger=ledger).execute(call("pay")).success
-    [row] = ledger.rows()
-    changed = Tool[Note, Receipt](name="pay", description="Pays.", handler=None, effect="external", idempotency=shop)
-    message = executor(changed, effect_ledger=ledger).execute(call("pay", id="again"))
-    assert (message.success, list(ledger.rows())) == (False, [row])
