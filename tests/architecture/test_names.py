@@ -84,7 +84,7 @@ FACES = {
         TranscriptMessage TranscriptReader""",
     "handrail.transaction": """CommitParticipant in_call RecordCommit Snapshotable Transaction TwoPhaseParticipant
         UnitOfWork UnitStore check_write current enlist is_rolling_back view_for_call""",
-    "handrail.turns": "HasTurn Ticket Turn draw_ticket find_turn own_turn",
+    "handrail.turns": "Ticket Turn draw_ticket find_turn own_turn",
 }
 """What each package exports: the documents, the README and programs import it from there."""
 

@@ -22,7 +22,7 @@ from chaos.verdict import Kept, State, Verdict, judge
 from handrail import store
 from handrail.prompt import External, Tool, ToolContext, ToolResult
 from handrail.runtime import EffectLedger
-from handrail.runtime.failures import HandlerTimeoutError, unknown_because
+from handrail.runtime.failures import unknown_because
 from handrail.runtime.ledger.effects import Claimed, ClaimRequest, EffectResult, NotKnown
 from tests.architecture.sources import ROOT
 
@@ -122,7 +122,9 @@ def test_reasons_for_which_effects_became_unknown_are_counted() -> None:
     """What a handler raised, a timeout, and others, such as an expired lease."""
     tool = Tool[None, None](name="pay", description="Pays.", handler=None)
     notes = [f"KeyError: {make()}\nTraceback" for make in DOUBTS.values()]
-    notes += [str(HandlerTimeoutError(tool, TIMEOUT)), "expired"]
+    seconds = f"{TIMEOUT.total_seconds():g}"
+    undone = "and its changes to session and files were undone."
+    notes += [f"{tool.name} was stopped after its timeout of {seconds} s, {undone}", "expired"]
     verdict = told(*(changed("running", "unknown", 2, note=note) for note in notes))
     assert (verdict.raised, verdict.overran, verdict.kept) == (len(DOUBTS), 1, True)
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import gc
-import subprocess
-import sys
 import threading
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Generator, Hashable
+from contextlib import contextmanager
 from typing import Any, cast
 
 import pytest
@@ -29,17 +28,6 @@ from tests.resources.kit import (
     opened,
 )
 from tests.wording import Wording
-
-
-def test_default_is_for_what_is_not_bound(wording: Wording) -> None:
-    """It does not hide that a dependency is missing."""
-    resources = opened(Binding(Client, lambda r: Client(r.get(Config).url)))
-    assert Client in resources
-    assert Config not in resources
-    assert resources.get(Config, None) is None
-    with raises(errors.UnboundResourceError, wording) as caught:
-        resources.get(Client, None)
-    assert caught.value.needed_by == (Client,)
 
 
 @pytest.mark.requirement("M-06n")
@@ -105,21 +93,6 @@ def test_resource_of_a_call_is_not_asked_for_outside_of_one(wording: Wording) ->
         resources.get(Tracer, None)
 
 
-def test_eager_resources_are_built_on_entering_in_their_order() -> None:
-    """Each once, dependencies first; entering again builds nothing."""
-    built: list[str] = []
-    registry = ResourceRegistry.of(
-        Binding(Config, lambda _: noted(built, "config", Config())),
-        Binding(Tracer, lambda _: noted(built, "tracer", Tracer()), eager=True),
-        Binding(Client, lambda r: noted(built, "client", Client(r.get(Config).url)), eager=True),
-        Binding(Cache, lambda _: noted(built, "cache", Cache())),
-    )
-    with registry.open() as resources:
-        assert built == ["tracer", "config", "client"]
-        with resources:
-            assert len(built) == 3
-
-
 def test_threads_that_ask_at_once_get_one() -> None:
     """A provider runs once however many ask, also when it asks for others itself."""
     built: list[str] = []
@@ -154,28 +127,6 @@ def registry_of(closed: list[str], scope: Scope = Scope.SINGLETON) -> ResourceRe
         Binding(Client, lambda r: Client(r.get(Cache).url, closed, "client"), scope=scope),
         Binding(Cache, lambda _: Cache("here", closed, "cache"), scope=scope),
     )
-
-
-def test_what_was_built_is_closed_in_reverse_order(closed: list[str]) -> None:
-    """Nothing is closed before those that depend on it."""
-    with registry_of(closed).open() as resources:
-        resources.get(Tracer)
-        assert closed == []
-    assert closed == ["tracer", "client", "cache"]
-
-
-def test_context_may_be_entered_again(closed: list[str]) -> None:
-    """Also while it is entered: the last to leave closes. It is built anew then; what was given is still there."""
-    given = Config("given")
-    resources = registry_of(closed).merge(ResourceRegistry.build({Config: given})).open()
-    with resources:
-        with resources:
-            first = resources.get(Cache)
-        assert closed == []
-    with resources:
-        assert resources.get(Cache) is not first
-        assert resources.get(Config) is given
-    assert closed == ["cache", "cache"]
 
 
 def test_what_a_provider_passes_on_is_closed_once_and_by_whoever_made_it(closed: list[str]) -> None:
@@ -219,18 +170,25 @@ class Asynchronous:
 def stubborn_registry(closed: list[str], kind: type[Stubborn] = Stubborn) -> ResourceRegistry:
     """A registry whose middle one, or both of whose last ones, cannot be closed."""
     return ResourceRegistry.of(
-        Binding(Cache, lambda _: Cache("", closed, "cache"), eager=True),
-        Binding(Stubborn, lambda _: kind("", closed, "stubborn"), eager=True),
-        Binding(Client, lambda _: Client("", closed, "client"), eager=True),
+        Binding(Cache, lambda _: Cache("", closed, "cache")),
+        Binding(Stubborn, lambda _: kind("", closed, "stubborn")),
+        Binding(Client, lambda _: Client("", closed, "client")),
     )
+
+
+@contextmanager
+def all_built(registry: ResourceRegistry) -> Generator[None]:
+    """The resources are entered, and each is built."""
+    with registry.open() as resources:
+        for binding in registry:
+            resources.get(binding.protocol)
+        yield
 
 
 def test_all_that_cannot_be_closed_are_told(closed: list[str], wording: Wording) -> None:
     """The message names each, and the cause holds them all."""
-    registry = stubborn_registry(closed).merge(
-        ResourceRegistry.of(Binding(Asynchronous, lambda _: Asynchronous(), eager=True))
-    )
-    with pytest.raises(errors.ResourceError) as caught, registry.open():
+    registry = stubborn_registry(closed).merge(ResourceRegistry.of(Binding(Asynchronous, lambda _: Asynchronous())))
+    with pytest.raises(errors.ResourceError) as caught, all_built(registry):
         pass
     assert str(caught.value) == wording
     assert str(caught.value.__cause__) == wording
@@ -239,37 +197,17 @@ def test_all_that_cannot_be_closed_are_told(closed: list[str], wording: Wording)
 
 def test_failure_of_closing_does_not_hide_what_was_raised(closed: list[str], wording: Wording) -> None:
     """The first exception goes on, with a note; so a cancelled call stays cancelled."""
-    with pytest.raises(ZeroDivisionError) as caught, stubborn_registry(closed).open():
+    with pytest.raises(ZeroDivisionError) as caught, all_built(stubborn_registry(closed)):
         raise ZeroDivisionError
     assert caught.value.__notes__[0] == wording
 
 
 def test_interrupt_while_closing_is_raised_when_all_are_closed(closed: list[str], wording: Wording) -> None:
     """Ctrl-C is neither lost nor does it leave anything open."""
-    with pytest.raises(KeyboardInterrupt) as caught, stubborn_registry(closed, Impatient).open():
+    with pytest.raises(KeyboardInterrupt) as caught, all_built(stubborn_registry(closed, Impatient)):
         pass
     assert closed == ["client", "stubborn", "cache"]
     assert caught.value.__notes__[0] == wording
-
-
-def test_failed_entering_closes_what_it_had_built(closed: list[str], wording: Wording) -> None:
-    """Nothing is entered: the next one to enter starts from the beginning."""
-    attempts: list[int] = []
-
-    def fail_at_first(_resolver: object) -> Config:
-        attempts.append(1)
-        if len(attempts) == 1:
-            raise OSError("not yet")
-        return Config()
-
-    resources = stubborn_registry(closed).merge(ResourceRegistry.of(Binding(Config, fail_at_first, eager=True))).open()
-    with pytest.raises(errors.ProviderError, match="not yet") as caught:
-        resources.__enter__()
-    assert closed == ["client", "stubborn", "cache"]
-    assert "OSError: busy" in caught.value.__notes__[0]
-    with raises(errors.ResourceError, wording), resources:
-        assert resources.get(Config) == Config()
-    assert closed == ["client", "stubborn", "cache"] * 2
 
 
 def test_nothing_is_built_while_the_resources_are_being_closed(closed: list[str], wording: Wording) -> None:
@@ -331,26 +269,6 @@ def test_a_resource_that_holds_its_context_does_not_keep_it(caplog: pytest.LogCa
     assert len(warnings_of(caplog)) == 1
 
 
-def test_nothing_is_said_where_nothing_is_left_open(caplog: pytest.LogCaptureFixture) -> None:
-    """Entered before or after; given, not made; made for one call; or without a `close`."""
-    before = opened(Binding(Handle, lambda _: Handle()))
-    with before:
-        before.get(Handle)
-    after = opened(Binding(Handle, lambda _: Handle()))
-    after.get(Handle)
-    with after:
-        pass
-    given = opened(Binding.instance(Handle, Handle()))
-    given.get(Handle)
-    of_call = opened(Binding(Handle, lambda _: Handle(), Scope.TOOL_CALL))
-    with of_call.call_scope() as scope:
-        scope.get(Handle)
-    plain = opened(Binding(Config, lambda _: Config()))
-    plain.get(Config)
-    del before, after, given, of_call, plain, scope
-    assert warnings_of(caplog) == []
-
-
 def test_an_executor_closes_at_the_end_of_its_block(caplog: pytest.LogCaptureFixture) -> None:
     """Once, however often it is entered."""
     client = Handle()
@@ -365,18 +283,6 @@ def test_an_executor_closes_at_the_end_of_its_block(caplog: pytest.LogCaptureFix
         assert client.closed == 0
     assert client.closed == 1
     assert warnings_of(caplog) == []
-
-
-def test_a_process_that_ends_warns_too(wording: Wording) -> None:
-    """A script that is at its end has not let go of its prompt."""
-    script = (
-        "from handrail.resources import Binding, ResourceRegistry\n"
-        "class Client:\n    def close(self): ...\n"
-        "resources = ResourceRegistry.of(Binding(Client, lambda _: Client())).open()\n"
-        "resources.get(Client)\n"
-    )
-    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert ended.stderr == wording
 
 
 def resources_of(closed: list[str]) -> ResourceContext:
@@ -459,22 +365,13 @@ def test_missing_dependency_is_told_with_who_needs_it() -> None:
     assert (caught.value.protocol, caught.value.needed_by) == (Config, (Tracer,))
 
 
-async def provide_async(_resolver: Resolver) -> Config:
-    """A provider that nobody could await."""
-    return Config()
-
-
 @pytest.mark.parametrize(
     "make",
     [
         lambda: Binding(cast("Any", "Config"), lambda _: Config()),
         lambda: Binding(list[int], lambda _: [1]),
-        lambda: Binding(Config, cast("Any", Config())),
-        lambda: Binding(Config, cast("Any", provide_async)),
-        lambda: Binding(Tracer, lambda _: Tracer(), scope=Scope.TOOL_CALL, eager=True),
-        lambda: Binding(Tracer, lambda _: Tracer(), scope=Scope.PROTOTYPE, eager=True),
     ],
-    ids=["name", "alias", "instance", "async", "eager in a call", "eager prototype"],
+    ids=["name", "alias"],
 )
 def test_wrong_declaration_is_refused_at_once(make: Callable[[], object], wording: Wording) -> None:
     """The message says what to write instead."""
@@ -497,18 +394,6 @@ def test_instance_of_another_type_is_refused(protocol: type[Any], value: object,
 def test_instance_of_the_type_is_taken(protocol: type[Any], value: object) -> None:
     """A falsy value is a value, and a protocol that cannot be checked is believed."""
     assert opened(Binding.instance(protocol, value)).get(protocol, "default") is value
-
-
-def test_none_may_be_bound_for_any_type() -> None:
-    """It says that there is none on purpose, and so a default does not apply."""
-    none: Any = Binding.instance(Greeter, None)
-    assert ResourceRegistry.build({Greeter: none}).open().get(Greeter, English()) is None
-
-
-def test_none_in_a_mapping_is_refused(wording: Wording) -> None:
-    """It is what a lookup that found nothing gives; whoever means it says so by `Binding.instance`."""
-    with raises(errors.InvalidArgumentError, wording):
-        ResourceRegistry.build({Greeter: None})
 
 
 def test_participant_that_cannot_take_turns_is_refused(wording: Wording) -> None:
@@ -534,15 +419,6 @@ def test_binding_under_another_type_is_refused(wording: Wording) -> None:
         ResourceRegistry.build({Greeter: CLIENT})
 
 
-def test_other_registry_wins_in_a_merge() -> None:
-    """Neither of the two changes, and each type keeps its place."""
-    mine, other = ResourceRegistry.of(CONFIG, CLIENT), ResourceRegistry.build({Tracer: Tracer(), Config: Config("new")})
-    merged = mine.merge(other)
-    assert [binding.kind for binding in merged] == [Config, Client, Tracer]
-    assert merged.get(Config) == Config("new")
-    assert mine.get(Config) == Config("there")
-
-
 def test_registry_hands_out_what_was_given_and_nothing_that_must_be_made(wording: Wording) -> None:
     """A provider runs in a context, which also closes what it made."""
     registry = ResourceRegistry.of(CONFIG, CLIENT)
@@ -554,24 +430,3 @@ def test_registry_hands_out_what_was_given_and_nothing_that_must_be_made(wording
         registry.get(Client, None)
     with raises(errors.ResourceError, wording):
         registry.get(cast("Any", "Client"))
-
-
-def test_slow_provider_of_one_call_keeps_no_other_call_waiting() -> None:
-    """Calls build under locks of their own: a handler that hangs in a provider hangs alone."""
-    first_builds, second_has_built = threading.Event(), threading.Event()
-
-    def provide(_resolver: object) -> Tracer:
-        if not first_builds.is_set():
-            first_builds.set()
-            second_has_built.wait()
-        return Tracer()
-
-    resources = opened(Binding(Tracer, provide, scope=Scope.TOOL_CALL))
-    first = resources.call_scope()
-    thread = threading.Thread(target=lambda: first.get(Tracer))
-    thread.start()
-    first_builds.wait()
-    second = resources.call_scope().get(Tracer)
-    second_has_built.set()
-    thread.join()
-    assert first.get(Tracer) is not second

@@ -194,18 +194,6 @@ def test_a_replay_that_fails_says_that_the_effect_was_done(wording: Wording) -> 
     assert again.content == first.content == wording
 
 
-@pytest.mark.parametrize("text", ["", "0"])
-def test_an_empty_result_is_replayed_as_it_was(text: str) -> None:
-    """Falsy is not absent."""
-
-    def pay(params: Note, *, context: ToolContext) -> ToolResult[Note]:
-        return ToolResult(message="", value=Note(text))
-
-    door = door_of(pay)
-    first, second = door.execute(call("pay", "A", id="1")), door.execute(call("pay", "A", id="2"))
-    assert (second.replayed, second.result) == (True, first.result)
-
-
 def test_a_result_that_cannot_be_kept_says_so_when_it_is_replayed(wording: Wording) -> None:
     """The effect has happened, so the key is never freed; only the value is gone."""
 

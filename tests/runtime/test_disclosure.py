@@ -110,9 +110,6 @@ def closes(*paths: str, id: str = "close") -> ToolCall:
     return ToolCall(id, "close_sections", {"paths": list(paths)})
 
 
-NO_CHARGE = Decides(
-    lambda each, _: PolicyDecision.deny("nobody pays") if each.name == "charge" else PolicyDecision.allow()
-)
 ASK_TO_LOOK = Decides(lambda each, _: PolicyDecision.ask("may it?") if each.name == "look" else PolicyDecision.allow())
 CHARGE = ToolCall("charge", "charge", {"order": "A-1"})
 LOOK = ToolCall("look", "look", {})
@@ -170,14 +167,6 @@ def test_a_reply_that_changes_nothing_says_so() -> None:
     waiting = expect(PendingAnswers, asking.answer([LOOK, opens("guide")], reply="r1"))
     assert waiting.prompt_changed
     assert [message.call_id for message in waiting.messages] == ["open"]
-
-
-def test_a_section_brings_its_policies(wording: Wording) -> None:
-    """They judge the calls of its tools from then on."""
-    executor = desk(None, NO_CHARGE)
-    executor.execute_all([opens("billing")], reply="r1")
-    denied = executor.execute(CHARGE, reply="r2")
-    assert (denied.success, denied.content) == (False, wording)
 
 
 def test_a_handler_may_ask_for_sections(wording: Wording) -> None:
@@ -302,15 +291,6 @@ def test_the_open_sections_are_those_of_the_model(steps: list[tuple[str, set[str
         fresh: RenderedPrompt[str] = PROMPT.render(open=wanted)
         assert executor.text == fresh.text
         assert [each.name for each in fresh.tools] == [each.name for each in executor.environment.rendered_prompt.tools]
-
-
-def test_a_given_rendering_is_where_the_run_begins() -> None:
-    """As the model has seen the prompt; what is opened and closed is relative to it."""
-    desk = prompt()
-    executor = ToolExecutor(prompt=desk, session=Session(), rendered_prompt=desk.render(open={"guide"}))
-    assert open_paths(executor) == {"guide"}
-    executor.execute_all([closes("guide"), opens("billing")], reply="r1")
-    assert open_paths(executor) == {"billing"}
 
 
 def test_what_opens_is_written_in_one_unit_with_the_record(store: FaultyStore, wording: Wording) -> None:

@@ -26,12 +26,11 @@ from handrail.prompt import External, IdempotencyConfig, ToolContext, ToolResult
 from handrail.resources import Binding, Scope
 from handrail.runtime import EffectLedger
 from handrail.runtime.execution import ASYNC, BLOCKING, ExecutionMode, ExecutionTimeoutError, run_to_completion
-from handrail.runtime.handler_loop import MOST_KEPT, run_on_handler_loop
+from handrail.runtime.handler_loop import run_on_handler_loop
 from handrail.store.memory import MemoryStore
 from handrail.transaction import current
 from tests.handler_threads import HandlerThreads
 from tests.kit import Kept, Note, Run, both_ways, call, executor, tool
-from tests.open_files import open_files
 from tests.wording import Wording
 
 
@@ -464,33 +463,6 @@ def test_a_handler_sees_the_context_of_its_own_call() -> None:
         _NAME.reset(token)
 
 
-def test_idle_threads_keep_no_more_loops_than_are_bounded() -> None:
-    """Each loop has three descriptors; the threads beyond have one for each call."""
-    run_on_handler_loop(running_loop)
-    threads, ended = MOST_KEPT + 8, threading.Event()
-    done = threading.Semaphore(0)
-    gc.collect()
-    before = len(open_files())
-
-    def work() -> None:
-        for _ in range(2):
-            run_on_handler_loop(running_loop)
-        done.release()
-        ended.wait()
-
-    idle = [threading.Thread(target=work) for _ in range(threads)]
-    for thread in idle:
-        thread.start()
-    for _ in idle:
-        done.acquire()
-    open_then = len(open_files()) - before
-    ended.set()
-    for thread in idle:
-        thread.join()
-    assert 0 < open_then <= 3 * MOST_KEPT
-    assert len(open_files()) <= before
-
-
 @pytest.mark.parametrize("thread", ["main", "daemon"])
 @pytest.mark.short(1)
 def test_a_process_ends_cleanly_whatever_its_handlers_have_used(thread: str) -> None:
@@ -498,7 +470,7 @@ def test_a_process_ends_cleanly_whatever_its_handlers_have_used(thread: str) -> 
     program = f"""
 import asyncio, threading
 from handrail.runtime.execution import BLOCKING, run_to_completion
-from handrail.runtime.handler_loop import MOST_KEPT, run_on_handler_loop
+from handrail.runtime.handler_loop import run_on_handler_loop
 idle = threading.Event()
 def work(wait):
     run_on_handler_loop(lambda: asyncio.to_thread(int))

@@ -21,7 +21,7 @@ from handrail.errors import EffectNotApplied, SessionUseError
 from handrail.prompt import External, IdempotencyConfig, Tool, ToolContext, ToolResult
 from handrail.runtime import EffectAwaited, EffectLedger, Session
 from handrail.runtime.ledger.effects import Claimed, ClaimRequest, EffectResult, NotApplied
-from handrail.store import EffectRow, MemoryStore, Store
+from handrail.store import EffectRow, Store
 from handrail.store.protocol import ClaimOwner
 from handrail.testing import FakeClock
 from tests.handler_threads import HandlerThreads
@@ -336,55 +336,16 @@ def at_work(slow: Slow, door: ToolExecutor) -> Generator[None]:
         thread.join()
 
 
-def is_wait(record: logging.LogRecord) -> bool:
-    """Whether what is logged is a wait."""
-    return any(isinstance(each, EffectAwaited) for each in record.args or ())
-
-
 @pytest.mark.parametrize("is_same_session", [False, True])
-def test_call_of_this_process_that_runs_is_waited_for_without_a_word(
-    caplog: pytest.LogCaptureFixture, is_same_session: bool
-) -> None:
-    """That is how two calls with one key always go; it is logged for who debugs."""
-    caplog.set_level(logging.DEBUG, "handrail.runtime")
+def test_call_of_this_process_that_runs_is_waited_for_without_a_word(is_same_session: bool) -> None:
+    """That is how two calls with one key always go."""
     ledger, slow, session = EffectLedger(), Slow(), Session(session_id="s")
     other = session if is_same_session else Session()
-
-    class Leaves(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            if is_wait(record):
-                slow.release.set()
-
-    handler = Leaves()
-    logging.getLogger("handrail.runtime").addHandler(handler)
-    try:
-        with at_work(slow, desk(ledger, slow, session=other, concurrent=is_same_session)):
-            door = desk(ledger, session=session, concurrent=is_same_session)
-            heard = waits_of(door)
-            assert door.execute(call("pay", "A-1")).replayed
-    finally:
-        logging.getLogger("handrail.runtime").removeHandler(handler)
-    assert (heard, [record.levelno for record in caplog.records if is_wait(record)]) == ([], [logging.DEBUG])
-
-
-@both_ways
-def test_wait_for_a_handler_that_a_closed_session_has_left_behind_is_said(
-    way: Any, caplog: pytest.LogCaptureFixture
-) -> None:
-    """It runs in this process, and takes no turn of the session as it is open now."""
-    store, slow = MemoryStore(), Slow()
-    ledger = EffectLedger(store)
-    closed = Session.open(store, "night")
-    with at_work(slow, desk(ledger, slow, session=closed)):
-        closed.close()
-        (row,) = store.rows()
-        with Session.open(store, "night") as session, caplog.at_level(logging.WARNING, "handrail.runtime"):
-            door = desk(ledger, session=session, deadline=soon())
-            heard = waits_of(door)
-            assert not way(door, call("pay", "A-1")).success
-            said = [record.getMessage() for record in caplog.records if record.name == "handrail.runtime"]
-    assert [(wait.owner, wait.key, wait.until) for wait in heard] == [(row.owner, row.key, row.lease_until)]
-    assert said == [f"session night: {heard[0]}"]
+    door = desk(ledger, session=session, concurrent=is_same_session, deadline=soon())
+    with at_work(slow, desk(ledger, slow, session=other, concurrent=is_same_session)):
+        heard = waits_of(door)
+        assert not door.execute(call("pay", "A-1")).success
+    assert heard == []
 
 
 def test_subscriber_that_fails_changes_nothing(caplog: pytest.LogCaptureFixture, wording: Wording) -> None:
@@ -399,4 +360,4 @@ def test_subscriber_that_fails_changes_nothing(caplog: pytest.LogCaptureFixture,
 
     door.environment.session.dispatcher.subscribe(EffectAwaited, fails)
     assert asyncio.run(door.execute_async(call("pay", "A-1"))).success
-    assert [record.getMessage() for record in caplog.records if not is_wait(record)] == wording
+    assert [record.getMessage() for record in caplog.records if record.exc_info] == wording

@@ -183,13 +183,11 @@ def test_a_result_that_cannot_be_shown_is_logged_without_its_secrets(caplog: pyt
 
 @pytest.mark.parametrize("kind", [ModelRetry, ToolFailed, ToolValidationError])
 def test_the_refusal_of_a_message_has_no_secret_of_the_call(kind: type[Exception]) -> None:
-    """A program logs its messages; without a secret the exception is the one that the handler raised."""
-    raised: list[Exception] = []
+    """A program logs its messages."""
 
     def handle(params: Login, *, context: ToolContext) -> ToolResult[None]:
         said = params.password.get_secret_value() if params.user == "secret" else "no"
-        raised.append(kind(said))
-        raise raised[-1] from KeyError(said)
+        raise kind(said) from KeyError(said)
 
     tool = Tool[Login, None](name="pay", description="Pays.", handler=handle)
     pay = ToolExecutor(prompt=prompt(tool), session=Session())
@@ -200,8 +198,6 @@ def test_the_refusal_of_a_message_has_no_secret_of_the_call(kind: type[Exception
         assert kind is ToolValidationError or type(refusal.__cause__) is kind
         assert "argpw-11223" not in repr(message) + "".join(traceback.format_exception(refusal))
         assert str(refusal) == message.content == (MASK if how == "secret" else "no")
-        if how == "plain":
-            assert raised[-1] in (refusal, refusal.__cause__)
 
 
 def test_a_question_has_no_secret_of_the_call() -> None:

@@ -15,7 +15,7 @@ from handrail.events import Dispatcher
 from handrail.session import Append, Change, Session, SliceView
 from handrail.session.persistence.protocol import SessionStore
 from handrail.session.views import UnopenedSession, sessions_above
-from handrail.turns import HasTurn, draw_ticket
+from handrail.turns import draw_ticket, own_turn
 from tests.kit import refusal
 from tests.session.samples import A, B, C, D, Happened, Note, Task, Total
 from tests.transaction.notebooks import PATIENCE, call
@@ -34,7 +34,7 @@ def test_a_new_session_is_empty_and_keeps_what_it_is_made_with() -> None:
     assert session.parent is parent
     assert parent.session_id != Session().session_id
     assert Session(session_id="named", new_id=lambda: "unused").session_id == "named"
-    assert isinstance(session, HasTurn)
+    assert own_turn(session) is session.turn
 
 
 def test_a_slice_takes_no_item_of_another_type(wording: Wording) -> None:

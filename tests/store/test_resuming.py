@@ -160,10 +160,8 @@ def test_live_owner_is_waited_for_which_is_said_at_once(
     assert (wait.session_id, wait.ref, wait.tool, wait.key) == ("day", CALL, "pay", row.key)
     assert (wait.owner, wait.until) == (row.owner, row.lease_until)
     (record,) = [one for one in caplog.records if one.levelno == logging.WARNING]
-    assert record.getMessage() == f"session day: {wait}"
-    owner, until = wait.owner.in_words, wait.until.isoformat(timespec="seconds")
-    assert owner.startswith(f"night/{REPLY}/call_0, process ")
-    assert str(wait).replace(owner, "<owner>").replace(until, "<until>") == wording
+    assert row.key in record.getMessage()
+    assert wait.owner.in_words.startswith(f"night/{REPLY}/call_0, process ")
 
 
 def claimed_by_this_process(store: Store) -> Claimed:

@@ -422,16 +422,6 @@ def test_values_of_a_sanitizer_are_used_without_asking() -> None:
     assert not call(executor, "pay", iban=STOLEN, cents=5).success
 
 
-def test_the_question_names_the_newest_sources_and_cuts_their_arguments(wording: Wording) -> None:
-    """Of calls of one name each is a source."""
-    asked = Asked()
-    executor = desk(Session(), TaintPolicy(), tools=[page], approver=asked)
-    for number in range(7):
-        executor.execute(ToolCall("call_0", "page", {"url": f"{number}{'x' * 200}"}))
-    call(executor, "pay", iban=STOLEN, cents=5)
-    assert asked.texts[0] == wording
-
-
 def test_a_key_of_an_object_is_a_value_of_the_call() -> None:
     """What is written there acts as what is written elsewhere."""
     executor = desk(Session(), TaintPolicy(), tools=[send])
@@ -456,7 +446,7 @@ def test_a_secret_is_never_the_value_of_a_sanitizer() -> None:
 
 def test_a_policy_that_would_guard_nothing_is_refused(wording: Wording) -> None:
     """`"allow"` would be no policy, and a text would be globs of one letter."""
-    wrong: list[dict[str, Any]] = [{"on_tainted": "allow"}, {"tools": "read_keys"}, {"tools": [3]}]
+    wrong: list[dict[str, Any]] = [{"on_tainted": "allow"}, {"tools": "read_keys"}]
     assert [str(refusal(PromptValidationError, TaintPolicy, **options)) for options in wrong] == wording
 
 

@@ -42,15 +42,6 @@ def test_a_turn_that_is_named_twice_is_drawn_once() -> None:
     assert turn.queue == []
 
 
-def test_releasing_twice_is_once() -> None:
-    """The second release changes nothing, not even the queues of those that came after."""
-    turn = Turn()
-    first, second = write(turn), write(turn)
-    first.release()
-    first.release()
-    assert (first.released, turn.queue) == (True, [second])
-
-
 def test_the_waiter_of_a_ticket_that_is_released_is_cancelled() -> None:
     """Whoever blocks on it is not left to wait for ever."""
     turn = Turn()
@@ -83,18 +74,6 @@ def test_a_cancelled_waiter_is_not_told() -> None:
     first.release()
     assert second.runs
     assert second.waiter is None
-
-
-def test_who_asks_to_be_first_and_is_released_waits_no_more() -> None:
-    """Those before it have nothing left to tell it."""
-    turn = Turn()
-    earlier, ticket = read(turn), read(turn)
-    asked = ticket.request_first()
-    assert asked is not None
-    ticket.release()
-    assert asked.cancelled()
-    earlier.release()
-    assert turn.queue == []
 
 
 def test_a_ticket_that_runs_takes_one_more_turn_if_it_is_free() -> None:

@@ -177,7 +177,7 @@ class ToolExecutor:
         return self.environment.rendered_prompt.text
 
     def __enter__(self) -> Self:
-        """Enters the resources of the prompt. Raises `ResourceError` if an eager one cannot be built."""
+        """Enters the resources of the prompt."""
         self.environment.resources.__enter__()
         return self
 

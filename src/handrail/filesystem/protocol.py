@@ -37,7 +37,7 @@ from handrail.errors import FilesystemError
 from handrail.filesystem.path_filters import PathFilter, PathPattern
 from handrail.filesystem.walks import EVERYTHING, FileStat, Scan, WalkRequest
 from handrail.transaction import Snapshotable
-from handrail.turns import HasTurn
+from handrail.turns import Turn
 
 MOST_HASHED_BYTES = 64 * 1024 * 1024
 """The largest content that is hashed to identify it, in bytes: 64 MiB."""
@@ -57,13 +57,18 @@ class FileStart:
 
 
 @runtime_checkable
-class Filesystem(Snapshotable[object], HasTurn, Protocol):
+class Filesystem(Snapshotable[object], Protocol):
     """Files and folders under one root that no path leaves.
 
     Any method raises `PathEscapeError` for what is not a path inside the root. The methods that read or list raise
     `PathNotFoundError` if there is nothing at the path, and `PathConflictError` for a folder in place of a file, or the
     reverse. The methods that change something first raise what `handrail.transaction.check_write` raises.
     """
+
+    @property
+    def turn(self) -> Turn:
+        """The one turn of the files; always the same object."""
+        ...
 
     def read_text(self, path: str) -> str:
         """The content of a file as text, with its line ends as they are.

@@ -124,40 +124,20 @@ class Binding(Generic[T]):
         protocol: the type that the resource is asked for by: a class, an abstract class or a protocol.
         provider: makes the resource; it is given what it asks for its own dependencies.
         scope: how long the resource lives.
-        eager: whether it is built as soon as the context is entered; for singletons alone.
 
     Raises:
-        ResourceError: `protocol` is not a class, `provider` cannot be called or is asynchronous, or something other
-            than a singleton is eager.
+        ResourceError: `protocol` is not a class.
         WrongResourceError: what was given to `Binding.instance` is of another type, or could not take turns.
     """
 
     protocol: Callable[..., T]
     provider: Callable[[Resolver], T]
     scope: Scope = Scope.SINGLETON
-    eager: bool = False
 
     def __post_init__(self) -> None:
         protocol: object = self.protocol
         if not isinstance(protocol, type):
             raise ResourceError(f"a resource is bound for a class, and {protocol!r} is none. Bind it for its class.")
-        name = protocol.__name__
-        if not callable(self.provider):
-            raise ResourceError(
-                f"the provider of {name} cannot be called: a {type(self.provider).__name__} was given. Give a function "
-                f"of the resolver, or Binding.instance({name}, ...) for what exists already."
-            )
-        # Refused here and not when it is called: the error then names the line of the binding.
-        if inspect.iscoroutinefunction(self.provider):
-            raise ResourceError(
-                f"the provider of {name} is asynchronous, and providers are called without an event loop. Make the "
-                f"resource beforehand and bind it with Binding.instance({name}, ...)."
-            )
-        if self.eager and self.scope is not Scope.SINGLETON:
-            raise ResourceError(
-                f"{name} is eager, but a {self.scope.name} is only made when it is asked for. Drop eager=True, or make "
-                "it a SINGLETON."
-            )
         if isinstance(self.provider, GivenInstance):
             self.check(self.provider.value)
 

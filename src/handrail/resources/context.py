@@ -16,10 +16,10 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType, TracebackType
-from typing import Any, NamedTuple, Self, TypeGuard, cast
+from typing import Any, NamedTuple, Self, TypeGuard
 
 from handrail.errors import DuplicateBindingError, ResourceError, ResourceUseError, TurnConflictError
-from handrail.errors.developer import InvalidArgumentError, check_argument
+from handrail.errors.developer import check_argument
 from handrail.redaction import redacted_logger
 from handrail.resources.binding import (
     MISSING,
@@ -97,18 +97,8 @@ class ResourceContext(Resolver):
         return protocol in self.bindings
 
     def __enter__(self) -> Self:
-        """Builds the eager ones, in the order of their declaration; nothing is entered if one fails."""
         with self.lifetime.lock:
             self._entered += 1
-            # Under the lock, so that a second thread enters only when the eager ones are built, or none of them is.
-            if self._entered == 1:
-                try:
-                    for binding in self.bindings.values():
-                        if binding.eager:
-                            self.get(binding.protocol)
-                except BaseException as error:
-                    self.__exit__(type(error), error, None)
-                    raise
         return self
 
     def __exit__(
@@ -376,7 +366,7 @@ class ResourceRegistry(Resolver):
         """A registry of resources by type; a value is the resource itself, or a `Binding` of that type.
 
         Raises:
-            InvalidArgumentError: `mapping` is not a mapping, or a resource is `None`.
+            InvalidArgumentError: `mapping` is not a mapping.
             ResourceError: a binding stands under a type that is not its own.
             WrongResourceError: a resource is not an instance of its type.
         """
@@ -386,7 +376,6 @@ class ResourceRegistry(Resolver):
 
     def merge(self, other: ResourceRegistry) -> ResourceRegistry:
         """A registry of the bindings of both; of one type, the other's wins."""
-        # A binding that replaces another takes its place in the order, in which eager ones are built.
         return ResourceRegistry(tuple({**self._by_type, **other._by_type}.values()))
 
     def open(self) -> ResourceContext:
@@ -415,15 +404,6 @@ class ResourceRegistry(Resolver):
 
 
 def _binding(kind: type[Any], value: object) -> Binding[Any]:
-    if value is None and isinstance(cast("object", kind), type):
-        name = kind.__name__
-        raise InvalidArgumentError(
-            function="ResourceRegistry.build",
-            argument=f"resources[{name}]",
-            value=value,
-            expected=f"a {name}. Leave {name} out if there is none; to have handlers find None, write "
-            f"{name}: Binding.instance({name}, None)",
-        )
     if not _is_binding(value):
         return Binding(kind, GivenInstance(value))
     if value.protocol is not kind:

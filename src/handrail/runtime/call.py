@@ -10,7 +10,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from handrail.crash_points import reached
-from handrail.errors import CallIdReusedError, CallPostponed, DeadlineExceededError, RecordingError, ToolValidationError
+from handrail.errors import (
+    CallIdReusedError,
+    CallPostponed,
+    DeadlineExceededError,
+    RecordingError,
+    ToolValidationError,
+    VisibilityExpansionRequired,
+)
 from handrail.interrupts import allow_interrupts
 from handrail.prompt import Tool, ToolContext, ToolResult
 from handrail.prompt.disclosure import OpenSections
@@ -161,13 +168,29 @@ class CallState:
         self.refused_at = step
         self.refusal = refusal or self.refusal
 
-    def open(self, opening: OpenSections | None) -> None:
-        """Stores which sections of the prompt the call opens."""
-        self.opening = opening
+    def open(self, request: VisibilityExpansionRequired) -> None:
+        """Stores which sections of the prompt the call opens; raises `PromptRenderError`."""
+        self.opening = self.environment.rendering.opening(request, self.ref.reply)
 
-    def commit_event(self, event: ToolInvoked | None) -> None:
-        """Stores the record that was committed with the call; `None` if it was not."""
+    async def commit_opening(self, result: ToolResult[Any]) -> None:
+        """Writes which sections are open in one unit with the record of the call, whose changes were rolled back."""
+        session, turn, raises = self.environment.session, self.turn, self.raises
+        if isinstance(raises, VisibilityExpansionRequired):
+            # Once more, in the turn: an earlier call that ran at the same time may have opened others meanwhile.
+            self.open(raises)
+        event = self.event(result) if self.plan.is_stored and turn.outer is None else None
+        with Transaction(
+            self.call.name, ticket=turn.ticket, writes=not turn.shared, parent=turn.outer, call=self.ref
+        ) as transaction:
+            transaction.open_for_results(session)
+            if self.opening is not None:
+                session[OpenSections].append(self.opening)
+            if event is not None:
+                session.slices.record_with(event, self.ref, transaction)
+            await self.mode.commit(transaction)
         self.committed_event = event
+        if isinstance(raises, VisibilityExpansionRequired):
+            raises.open_sections = raises.section_keys
 
     def close(self) -> None:
         """Ends the claim and closes the resources of this call, and releases its ticket, whatever the outcome."""
@@ -312,7 +335,7 @@ class CallState:
         try:
             await self.mode.commit(transaction)
         except STORE_GONE as error:
-            claim.check_recorded(error)
+            claim.leave_unrecorded()
             raise self.undone(error) from error
         finally:
             # The event was not stored, or it is unknown whether it was: `record_call` appends another.

@@ -33,7 +33,7 @@ from handrail.serde import Codec, Masking, codec, dump, parse, result_codec, sto
 from handrail.serde.canonical import canonical_json
 from handrail.serde.json_schema import is_array, is_object
 from handrail.serde.secrets import partial_json
-from handrail.session import SlicePolicy, stored_as
+from handrail.session import Session, SlicePolicy, stored_as
 from handrail.session.calls import CallRef, ToolCall, masked_call, shown_id
 from handrail.session.persistence.stored_types import StoredForm, find_type, stored_type
 
@@ -63,9 +63,8 @@ class ToolMessage(NamedTuple):
             file instead: `[image/png, 12 kB]`.
         feedback: the feedback that the message ends with, in `content` and as the last of the parts; mostly empty. The
             result has none.
-        refusal: what the handler raised to fail the call; its `__cause__` is the exception of PydanticAI that it stands
-            for. Copies without it, if their texts had a secret. `None` for other failures, and in an answer from a
-            record.
+        refusal: a copy, without secrets, of what the handler raised to fail the call; its `__cause__` is one of the
+            exception of PydanticAI that it stands for. `None` for other failures, and in an answer from a record.
         marks: of untrusted content, the lines around `content` and `parts`; see `handrail.taint`.
         pending: the call waits, mostly for an approval: nothing of it has run or is recorded, `success` is false, and
             `content` says that it waits. Its result is in the message of the call that is made again.
@@ -360,6 +359,14 @@ class ToolRaised(CallEvent):
     error: BaseException
 
 
+def notify_subscribers(session: Session, event: CallEvent) -> None:
+    """Notifies subscribers of an event beside the record of a call; what they raise is logged, and fails no call."""
+    try:
+        session.dispatcher.dispatch(event)
+    except Exception:  # noqa: BLE001 - logged, as above
+        _log.exception("a subscriber failed on %s of %s", type(event).__name__, event.tool)
+
+
 def written_arguments(call: ToolCall) -> object:
     """The arguments as the model wrote them, decoded; as they are if they are not JSON."""
     words: Any = call.words  # an adapter may hand over anything
@@ -394,17 +401,15 @@ def reused_id(record: ToolInvoked, call: ToolCall | None = None) -> CallIdReused
     when = f"recorded at {record.at.isoformat(timespec='seconds')}"
     if call is None:
         msg = (
-            f"call {shown_id(record.call_id)} of session {record.session_id!r} (tool {record.name}) has a final "
-            f"record, {when}. State the reply: execute(call, reply=...) answers a call that is asked again from its "
-            "record; a new call needs an id of its own"
+            f"call {shown_id(record.call_id)} of session {record.session_id!r} ({record.name}) has a final record, "
+            f"{when}. State the reply: execute(call, reply=...); a new call needs an id of its own"
         )
     else:
         other = f"tool {call.name}" if call.name != record.name else "other arguments"
         msg = (
-            f"call {shown_id(record.call_id)} of reply {shown_id(record.reply)} in session "
-            f"{record.session_id!r} belongs to a call of {record.name}, {when}, and was repeated with "
-            f"{other}. Give each reply of the model a name of its own; if the model gave several calls of it one id, "
-            "pass all of them together to ToolExecutor.answer or execute_all"
+            f"call {shown_id(record.call_id)} of reply {shown_id(record.reply)} in session {record.session_id!r} is a "
+            f"call of {record.name}, {when}, and was repeated with {other}. Name each reply of the model anew; if "
+            "several calls of it have one id, pass all of them together to ToolExecutor.answer or execute_all"
         )
     return CallIdReusedError(msg, call_id=record.call_id, reply=record.reply, recorded_at=record.at, tool=record.name)
 

@@ -28,10 +28,10 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar
 
 from handrail.crash_points import reached
-from handrail.errors import CallIdReusedError, DumpError, InvalidReturnError, RunAbortedError, UnknownTypeError
+from handrail.errors import CallIdReusedError, DumpError, InvalidReturnError, RunAbortedError
 from handrail.errors.developer import mistakes_in
 from handrail.limits import seconds_left
 from handrail.prompt import IdempotencyConfig, TextPart, Tool, ToolResult
@@ -39,7 +39,7 @@ from handrail.prompt.idempotency import EffectKey, slot_effect_key
 from handrail.prompt.signature import annotation_name, is_async, takes_context
 from handrail.redaction import redacted_logger
 from handrail.runtime.call import CallState
-from handrail.runtime.calls import CallEvent, written_arguments
+from handrail.runtime.calls import CallEvent, notify_subscribers, written_arguments
 from handrail.runtime.execution import ExecutionTimeoutError, run_to_end
 from handrail.runtime.failures import CallRefusedError, FinalRefusal, describe_error
 from handrail.runtime.ledger import effects, records, replays
@@ -62,16 +62,8 @@ _log = redacted_logger("handrail.runtime")
 _SLOT = IdempotencyConfig()
 """The configuration of an external tool without `idempotency`: keyed by the slot of the call."""
 
-_UNREADABLE = (
-    "the effect %s of %s (key %s) is done, and its recorded result cannot be read as a result of the tool: %s. "
-    "The effect is not repeated"
-)
-
 _CURE = "A reconciler returns what it finds; `apply` of the tool writes."
 """What a reconciler does instead of a write; the end of the message that refuses one."""
-
-_Wait: TypeAlias = tuple[str, int, datetime | None]
-"""What a call has waited for: the effect, the fence and the lease of its owner."""
 
 
 async def claim_effect(run: CallState, tool: Tool[Any, Any], *, is_decided: bool = True) -> replays.Claim | None:
@@ -96,7 +88,6 @@ async def claim_effect(run: CallState, tool: Tool[Any, Any], *, is_decided: bool
     key = await find_effect_key(run, tool)
     run.name_effect(key.key)
     request = _build_request(run, tool, key)
-    waits: set[_Wait] = set()
     while True:
         row = await _repeated_effect(run, tool, key, request.arguments) if tool.idempotency is None else None
         apply = None if row else await _choose_apply(run, ledger)
@@ -117,7 +108,7 @@ async def claim_effect(run: CallState, tool: Tool[Any, Any], *, is_decided: bool
         elif isinstance(answer, effects.Hit):
             replay = await _replayed(run, tool, answer.row, request)
         elif (replay := _held_by_caller(answer)) is None:
-            replay = await _wait_for(run, tool, answer, request, waits)
+            replay = await _wait_for(run, tool, answer, request)
         if replay is not None:
             return replay
 
@@ -275,9 +266,8 @@ def _conflict(run: CallState, tool: Tool[Any, Any], answer: effects.Conflict) ->
         return CallRefusedError(answer.message)
     session_id, row = run.environment.session.session_id, answer.row
     text = (
-        f"call {shown_id(str(run.ref))} of session {session_id!r} belongs to an effect of {row.tool} that is "
-        f"{row.status}, claimed at {row.created_at.isoformat(timespec='seconds')}, and was repeated with another tool "
-        "or other arguments. State the reply, execute(call, reply=...), or give the call an id of its own."
+        f"call {shown_id(str(run.ref))} of session {session_id!r} belongs to an effect of {row.tool} ({row.status}), "
+        "and was repeated with another tool or other arguments. State the reply, or give the call an id of its own."
     )
     return CallIdReusedError(text, call_id=run.call.id, reply=run.ref.reply, recorded_at=row.created_at, tool=row.tool)
 
@@ -344,8 +334,8 @@ async def _answer_settled(run: CallState, tool: Tool[Any, Any], effect: EffectRo
 
 def _unreadable(tool: Tool[Any, Any], row: EffectRow, error: Exception) -> CallRefusedError:
     # Not final: the result can be shown again once the result type of the tool can load it.
-    why = error if isinstance(error, UnknownTypeError) else "its type has changed since, or the row was changed by hand"
-    _log.error(_UNREADABLE, row.effect_id, tool.name, row.key, why, exc_info=error)
+    what = "the effect %s of %s (key %s) is done and not repeated, and its result cannot be read as one of the tool"
+    _log.error(what, row.effect_id, tool.name, row.key, exc_info=error)
     return CallRefusedError(
         f"{tool.name} was done before with these arguments, and is not done again. Its result cannot be shown, "
         "because its record can no longer be read. Do not ask for it again."
@@ -363,24 +353,14 @@ def _held_by_caller(busy: effects.Busy) -> replays.ReplayedResult | None:
     return None
 
 
-def _record_wait(run: CallState, row: EffectRow, holder: Ticket | None, waits: set[_Wait]) -> None:
-    wait, session = (row.effect_id, row.fence, row.lease_until), run.environment.session
-    if wait in waits or row.lease_until is None:
-        return
-    waits.add(wait)
-    event = EffectAwaited(session.session_id, *run.ref, run.call.name, row.key, row.owner, row.lease_until)
-    if holder is not None and (row.owner.session_id != session.session_id or session.turn in holder.turns):
-        _log.debug("session %s: %s", session.session_id, event)
-        return
-    _log.warning("session %s: %s", session.session_id, event)
-    try:
-        session.dispatcher.dispatch(event)
-    except Exception:  # noqa: BLE001 - logged, because a subscriber must not fail the call
-        _log.exception("a subscriber of the wait of %s failed", run.call.name)
+def _announce_wait(run: CallState, row: EffectRow, until: datetime) -> None:
+    session = run.environment.session
+    _log.warning("%s waits for effect %s of %s until %s", run.call.name, row.key, row.owner.in_words, until)
+    notify_subscribers(session, EffectAwaited(session.session_id, *run.ref, run.call.name, row.key, row.owner, until))
 
 
 async def _wait_for(
-    run: CallState, tool: Tool[Any, Any], busy: effects.Busy, request: effects.ClaimRequest, waits: set[_Wait]
+    run: CallState, tool: Tool[Any, Any], busy: effects.Busy, request: effects.ClaimRequest
 ) -> replays.ReplayedResult | None:
     # By the clock of this process, the result that is returned may be out of date already.
     if (tool.idempotency or _SLOT).on_busy == "reject":
@@ -393,8 +373,8 @@ async def _wait_for(
     watches: list[Future[None]] = []  # what is watched is ended below, also if the look at the row is cut off
     try:
         await run.mode.write_to(ledger.units, lambda: watches.append(ledger.leases.watch(busy.row)))
-        if not watches[0].done():
-            _record_wait(run, busy.row, holder, waits)
+        if holder is None and busy.row.lease_until is not None and not watches[0].done():
+            _announce_wait(run, busy.row, busy.row.lease_until)
         await run.mode.wait(watches[0], seconds=seconds)
     except ExecutionTimeoutError:
         raise CallRefusedError(busy.message) from None
@@ -449,10 +429,8 @@ async def settle_unknown(run: CallState, tool: Tool[Any, Any], row: EffectRow, *
     await run.mode.write_to(ledger.units, partial(ledger.resolve, row, finding, ttl=ttl))
     # Read again: another caller may have resolved it meanwhile.
     current_row = await read_row(run, row)
-    if current_row is None:  # removed by force
-        return row._replace(status="failed")
-    if current_row.status not in {"done", "failed"}:
-        raise CallRefusedError(effects.Unknown(current_row).message)
+    if current_row is None or current_row.status not in {"done", "failed"}:
+        raise CallRefusedError(unknown)
     return current_row
 
 
@@ -469,7 +447,6 @@ async def _ask_reconciler(
     params = records.started_params(row.arguments, run.call, run.params, tool)
     if params is None:
         why = "the parameters that it started with cannot be restored from their record"
-        _log.error("the reconciler of %s was not asked about %s: %s", tool.name, row.key, why)
         raise CallRefusedError(f"{message} The reconciler was not asked: {why}.")
     keywords = {"context": run.context()} if takes_context(reconcile) else {}
     # Never committed: a reconciler may only read, so there is nothing to keep.
@@ -532,13 +509,6 @@ class EffectAwaited(CallEvent):
     key: str
     owner: ClaimOwner
     until: datetime
-
-    def __str__(self) -> str:
-        owner, until = self.owner.in_words or "another call", self.until.isoformat(timespec="seconds")
-        return (
-            f"call {self.ref} of {self.tool} waits for effect {self.key}, which {owner} has claimed; its lease ends at "
-            f"{until}, unless it is renewed"
-        )
 
 
 @dataclass(frozen=True, slots=True)

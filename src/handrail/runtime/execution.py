@@ -181,7 +181,6 @@ class Blocking(ExecutionMode):
         """Blocks this thread until `waiter` is done; see `ExecutionMode.wait`."""
         if not for_body:
             _refuse_on_loop()
-        # The longest timeout that the system accepts is about three hundred years.
         seconds = None if seconds is None else min(seconds, threading.TIMEOUT_MAX)
         if not allow_interrupts(partial(wait, (waiter,), timeout=seconds)).done:
             raise ExecutionTimeoutError

@@ -55,7 +55,6 @@ from __future__ import annotations
 
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
-from datetime import timedelta
 from typing import Any, cast
 
 from handrail.errors import (
@@ -101,9 +100,6 @@ STORE_GONE = (StoreUnavailableError, StoreReadOnlyError, StoreCorruptError, Stor
 SECRETS_GONE = "the secrets that it began with are not stored"
 """Why the result of an effect is not applied in another process; see `cannot_apply`."""
 
-_MOST_CHARACTERS = 16_000
-"""Characters of a traceback that are stored with an effect: its end."""
-
 
 class CallRefusedError(Exception):
     """A step of the pipeline refuses the call; the message is for the model. Never leaves the runtime."""
@@ -111,12 +107,6 @@ class CallRefusedError(Exception):
 
 class HandlerTimeoutError(CallRefusedError):
     """The handler took longer than its timeout. It may still be running."""
-
-    def __init__(self, tool: Tool[Any, Any], timeout: timedelta) -> None:
-        super().__init__(
-            f"{tool.name} was stopped after its timeout of {timeout.total_seconds():g} s, and its changes to session "
-            "and files were undone."
-        )
 
 
 class HandlerMismatchError(CallRefusedError):
@@ -156,10 +146,7 @@ def is_for_model(error: BaseException) -> bool:
 
 
 def safe_refusal(error: ToolValidationError) -> ToolValidationError:
-    """A handler's refusal of its call; a copy with the mask, if a text of it or of its causes has a secret."""
-    texts = "\n".join(text for cause in _list_chain(error) for text in _list_texts(cause))
-    if redacted(texts) == texts:
-        return error
+    """A copy of a handler's refusal of its call, without secrets, and of the exception of PydanticAI behind it."""
     refusal = ToolValidationError(redacted(str(error)))
     if error.__cause__ is not None and (kind := _kind_of_pydantic_ai(error.__cause__, _REFUSALS)) is not None:
         refusal.__cause__ = kind(redacted(str(error.__cause__)))
@@ -222,19 +209,13 @@ def _list_chain(error: BaseException) -> list[BaseException]:
     return errors
 
 
-def _list_texts(error: BaseException) -> list[str]:
-    with suppress(Exception):  # as above; what cannot be formatted is not logged either
-        return [str(error), repr(error), *map(str, getattr(error, "__notes__", ()))]
-    return []
-
-
 def truncate(text: str) -> str:
     """A foreign text, shortened to what a model should read."""
     return text if len(text) <= _LONGEST_MESSAGE else f"{text[:_LONGEST_MESSAGE]}... ({len(text)} characters)"
 
 
 def unknown_because(error: BaseException, tool: Tool[Any, Any]) -> str | None:
-    """Why it is unknown if an effect was applied: one line, and the traceback; `None` if it certainly was not."""
+    """Why it is unknown if an effect was applied, in one line; `None` if it certainly was not."""
     if tool.external is None:
         return _described(error) if isinstance(error, EffectUncertain) else None
     return None if _was_not_applied(error, tool.external.not_applied_on) else _described(error)
@@ -268,23 +249,11 @@ def _kind_of_pydantic_ai(error: BaseException, names: AbstractSet[str]) -> type[
 
 
 def _described(error: BaseException) -> str:
-    first = describe_error(error).replace("\n", " ")
-    if not isinstance(error, Exception):
-        return f"its call was ended by {first}"
-    if isinstance(error, HandlerTimeoutError):
-        return str(error)  # the runtime's own traceback does not describe the handler
-    if isinstance(error, EffectUncertain):
-        first = text_for_model(error)
-        if error.__cause__ is None:
-            return first
-    elif isinstance(error, DeveloperMistake):  # the model reads the first line
-        first = error.text_for_model
-    from traceback import format_exception  # noqa: PLC0415
-
-    lines = redacted("".join(format_exception(error)))
-    if len(lines) > _MOST_CHARACTERS:
-        lines = f"[... {len(lines) - _MOST_CHARACTERS:,} characters left out ...]\n{lines[-_MOST_CHARACTERS:]}"
-    return f"{first}\n{lines}"
+    if isinstance(error, DeveloperMistake):
+        return error.text_for_model  # which the model may read
+    is_own = isinstance(error, HandlerTimeoutError | EffectUncertain)
+    text = (text_for_model(error) if is_own else describe_error(error)).replace("\n", " ")
+    return text if isinstance(error, Exception) else f"its call was ended by {text}"
 
 
 def cannot_apply(tool_name: str, why: str) -> str:

@@ -1,8 +1,7 @@
 """The event loop of `async def` handlers through the synchronous entry: one for each thread, kept between its calls.
 
 Making a loop takes longer than the rest of most calls, and a client that is bound to a loop (an HTTP client, a pool of
-connections) can be used by all calls of the thread. A loop holds three descriptors, so a process keeps at most 32; the
-other threads have a loop for each call.
+connections) can be used by all calls of the thread. A loop holds three descriptors as long as its thread lives.
 
 | when | what happens |
 |---|---|
@@ -21,7 +20,6 @@ import asyncio
 import atexit
 import os
 import threading
-from collections import deque
 from collections.abc import Callable, Collection, Coroutine, Sequence
 from concurrent.futures import Future
 from contextlib import closing, nullcontext, suppress
@@ -39,25 +37,17 @@ class ReplyEndedError(asyncio.CancelledError):
     """The call was not begun, because an earlier call of its reply was interrupted; its task is not cancelled."""
 
 
-MOST_KEPT = 32
-"""The most loops that a process keeps. Each has a selector and two sockets."""
-
-
 def run_on_handler_loop(body: Callable[[], Coroutine[Any, Any, T]]) -> T:
     """Runs a coroutine function on the loop of this thread, in a copy of this context; Ctrl-C interrupts it at once."""
     raise_held_interrupt()  # here, where no loop has to be closed for it
     runner = _runner_of_thread()
-    is_kept = _THREAD.end.is_kept
     try:
         return allow_interrupts(partial(_run, runner, body))
     except BaseException as error:
         if not isinstance(error, Exception):  # the state of the loop is not known
-            is_kept = False
             _end_tasks(runner.get_loop())
-        raise
-    finally:
-        if not is_kept:
             _close_loop()
+        raise
 
 
 @synchronous_entry
@@ -118,9 +108,6 @@ class _EndOfThread:
     def __init__(self, runner: asyncio.Runner) -> None:
         self.runner = runner
         self.process = os.getpid()
-        self.is_kept = False
-        with suppress(IndexError):
-            self.is_kept = _FREE.pop()
 
     def __del__(self) -> None:
         # In a child that another thread has forked off, closing it would stop the loop of the parent, with which it
@@ -128,8 +115,6 @@ class _EndOfThread:
         if self.process != os.getpid():
             _OF_PARENT.append(self.runner)
             return
-        if self.is_kept:
-            _FREE.append(True)
         # Not by the runner, which starts a thread to wait for those of the loop: no thread can be started when the
         # interpreter ends.
         loop = self.runner.get_loop()
@@ -179,10 +164,6 @@ def _cancel(loop: asyncio.AbstractEventLoop, tasks: set[asyncio.Task[Any]]) -> N
             message = "a task that a handler had left failed when it was cancelled"
             loop.call_exception_handler({"message": message, "exception": error, "task": task})
 
-
-# Of the process, which has so many descriptors: an item for each loop that may still be kept. Not a lock: a thread that
-# has it would not release it in a child.
-_FREE: deque[bool] = deque([True] * MOST_KEPT)
 
 # Of the process: a thread has one loop. `end` is what closes it, from the first call of an `async def` handler on.
 _THREAD = threading.local()

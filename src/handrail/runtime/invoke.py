@@ -60,10 +60,9 @@ from handrail.errors.developer import PromptRenderError, mistakes_in
 from handrail.errors.outcomes import AppliedMeanwhileError
 from handrail.errors.storage import SessionLostError, StoreError, StoreUnavailableError
 from handrail.prompt import Tool, ToolResult
-from handrail.prompt.disclosure import OpenSections
 from handrail.redaction import redacted_logger
 from handrail.runtime.call import CallState
-from handrail.runtime.calls import Step, ToolInvoked, ToolMessage, ToolRaised
+from handrail.runtime.calls import Step, ToolInvoked, ToolMessage, ToolRaised, notify_subscribers
 from handrail.runtime.environment import Environment
 from handrail.runtime.execution import (
     CancelledElsewhereError,
@@ -85,7 +84,6 @@ from handrail.runtime.steps import (
     unknown_tool,
 )
 from handrail.session.calls import ToolCall
-from handrail.transaction import Transaction
 from handrail.transaction.transaction import return_to
 from handrail.waiting import wait_for_budget
 
@@ -280,12 +278,13 @@ async def _settle_failure(run: CallState, error: BaseException, step: Step, *, m
 async def _fail(run: CallState, error: BaseException, step: Step) -> tuple[ToolResult[Any], ToolMessage | None]:
     """Determines the outcome of an exception, and waits until earlier calls have been recorded."""
     return_to(run.turn.caller)
+    session = run.environment.session
     run.stop_at(step, safe_refusal(error) if step is HANDLER and isinstance(error, ToolValidationError) else None)
     error = _lost_store(run, _open_sections(run, error), step)
     result, raises = describe_outcome(error, run.call.name)
     run.end_run(raises, is_final=raises is None and is_final_refusal(error, step))
     if raises is None and not is_for_model(error):
-        _notify_raised(run, error)
+        notify_subscribers(session, ToolRaised(session.session_id, *run.ref, run.call.name, error))
     answer: ToolMessage | None = None
     if raises is None or run.opening is not None or mistakes_in(raises):
         result = run.with_aftermath(result)
@@ -295,7 +294,7 @@ async def _fail(run: CallState, error: BaseException, step: Step) -> tuple[ToolR
             await run.turn.wait_for_earlier_calls(run.mode, run.environment.deadline)
             answer = await answer_from_record(run)
             if run.opening is not None and answer is None:
-                await _commit_opening(run, result)
+                await run.commit_opening(result)
             elif run.opening is not None:  # the same call has opened them
                 run.end_run(None)
         except DeadlineExceededError:
@@ -321,43 +320,12 @@ def _lost_store(run: CallState, error: BaseException, step: Step) -> BaseExcepti
 def _open_sections(run: CallState, error: BaseException) -> BaseException:
     if isinstance(error, VisibilityExpansionRequired):
         try:
-            run.open(run.environment.rendering.opening(error, run.ref.reply))
+            run.open(error)
         except PromptRenderError as fault:
             _log.error("%s asked for sections that cannot be rendered", run.call.name, exc_info=fault)
             sections = ", ".join(error.section_keys)
             return CallRefusedError(f"{sections} cannot be opened, because the program failed. Do without it.")
     return error
-
-
-async def _commit_opening(run: CallState, result: ToolResult[Any]) -> None:
-    """Writes which sections are open in one unit with the record of the call, whose own changes were rolled back."""
-    session, turn, raises = run.environment.session, run.turn, run.raises
-    if isinstance(raises, VisibilityExpansionRequired):
-        # Once more, in the turn: an earlier call that ran at the same time may have opened others meanwhile.
-        run.open(run.environment.rendering.opening(raises, run.ref.reply))
-    event = run.event(result) if run.plan.is_stored and turn.outer is None else None
-    with Transaction(
-        run.call.name, ticket=turn.ticket, writes=not turn.shared, parent=turn.outer, call=run.ref
-    ) as transaction:
-        transaction.open_for_results(session)
-        if run.opening is not None:
-            session[OpenSections].append(run.opening)
-        if event is not None:
-            session.slices.record_with(event, run.ref, transaction)
-        await run.mode.commit(transaction)
-    run.commit_event(event)
-    if isinstance(raises, VisibilityExpansionRequired):
-        raises.open_sections = raises.section_keys
-
-
-def _notify_raised(run: CallState, error: BaseException) -> None:
-    session = run.environment.session
-    if session.dispatcher.is_quiet:
-        return
-    try:
-        session.dispatcher.dispatch(ToolRaised(session.session_id, *run.ref, run.call.name, error))
-    except Exception:  # noqa: BLE001 - logged, because a subscriber must not fail the call
-        _log.exception("a subscriber failed on the exception that %s raised", run.call.name)
 
 
 async def _leave_unread_effects(run: CallState, *, has_message: bool = False, is_ending: bool = False) -> None:

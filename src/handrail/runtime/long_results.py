@@ -74,20 +74,11 @@ class ReadResult:
     Attributes:
         call: names the call, as its message does.
         start: the first character to show, from 1.
-        limit: how many characters to show at most; `None` for as many as one call shows.
         find: text to look for: what is shown begins shortly before its first occurrence from `start` on.
     """
 
     call: str = field(metadata={"description": "The call, as its cut result names it."})
     start: int = field(default=1, metadata={"ge": 1, "description": "The first character to show, from 1."})
-    limit: int | None = field(
-        default=None,
-        metadata={
-            "ge": 1,
-            "le": MAX_READ_CHARS,
-            "description": f"How many characters at most; leave it out for {MAX_READ_CHARS:,}.",
-        },
-    )
     find: str | None = field(
         default=None,
         metadata={
@@ -148,11 +139,10 @@ def _read(params: ReadResult, /, *, context: ToolContext) -> ToolResult[str]:
         place = text.find(params.find, first)
         if place < 0:
             return ToolResult.ok(f"{_quote(params.find)} does not occur from character {params.start:,} on.")
-        more = text.count(params.find, place) - 1
-        others = f", and {more:,} times from start={place + 1 + len(params.find)} on" if more else ""
-        occurrence = f" {_quote(params.find)} occurs at {place + 1}{others}."
+        onwards = place + 1 + len(params.find)
+        occurrence = f" {_quote(params.find)} occurs at {place + 1}; look for the next from start={onwards} on."
         first = max(first, place - _BEFORE_FOUND)
-    last = min(first + min(params.limit or MAX_READ_CHARS, MAX_READ_CHARS), len(text))
+    last = min(first + MAX_READ_CHARS, len(text))
     onward = f" Continue with start={last + 1}." if last < len(text) else ""
     head = f"Characters {first + 1:,} to {last:,} of {len(text):,} of the result of {item.tool}.{onward}{occurrence}"
     return ToolResult.ok(f"{head}\n{text[first:last]}")

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Never, cast
 
@@ -79,8 +78,7 @@ async def unknown_tool(run: CallState) -> Never:
         CallRefusedError: a closed section brings the tool; or the call was started when there was such a tool, and its
             outcome is not known.
     """
-    name = repr(run.call.name)
-    name = name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}..."
+    name = shorten(repr(run.call.name), _LONGEST_NAME)
     if await _find_started(run) is not None:
         raise _in_doubt(f"there is no tool {name} now. This call was started before")
     section = run.environment.rendering.find_closed_section(run.call.name, run.ref.reply)
@@ -267,19 +265,18 @@ async def _run_bounded(
         raise DeadlineExceededError("the deadline has passed; it was not run")
     late: Late | None = None
     if claim.effect is not None and not applies:  # what has overrun says nothing of the secrets of the call
-        secrets = run.secrets
-        late = (
-            claim.take_late_outcome
-            if secrets is None
-            else lambda future: secrets.during(claim.take_late_outcome, future)
-        )
+        take, secrets = claim.take_late_outcome, run.secrets
+        late = take if secrets is None else lambda future: secrets.during(take, future)
     try:
         return await run_to_end(run.mode, body, is_async=is_async, seconds=seconds, late=late)
     except ExecutionTimeoutError as overrun:
         if by_deadline:
             msg = "the deadline passed while it ran; its changes to session and files were undone"
             raise DeadlineExceededError(msg) from overrun
-        raise HandlerTimeoutError(tool, tool.timeout or timedelta(0)) from overrun
+        raise HandlerTimeoutError(
+            f"{tool.name} was stopped after its timeout of {seconds:g} s, and its changes to session and files were "
+            "undone."
+        ) from overrun
 
 
 def _invalid_result(tool: Tool[Any, Any], fault: str) -> CallRefusedError:

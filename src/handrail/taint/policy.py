@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import partial
-from typing import Any, ClassVar, Final, Literal, NamedTuple, cast, get_args
+from typing import Any, ClassVar, Final, Literal, NamedTuple, get_args
 
 from handrail.errors import DumpError, PromptValidationError, SchemaError
 from handrail.prompt.context import ToolContext
@@ -205,7 +205,7 @@ class TaintPolicy:
         name: give another one if two policies apply to one tool.
 
     Raises:
-        PromptValidationError: `on_tainted` is another word, or `tools` is not a collection of globs.
+        PromptValidationError: `on_tainted` is another word, or `tools` is a string.
     """
 
     on_tainted: OnTainted = "ask"
@@ -219,14 +219,9 @@ class TaintPolicy:
                 "leave the policy out."
             )
         # A string is iterable: `"read_keys"` would be nine globs of one letter.
-        tools = cast("object", self.tools)
-        if isinstance(tools, str) or not isinstance(tools, Iterable):
-            raise PromptValidationError(f"policy {self.name}: tools is {tools!r}; write tools=['read_keys'].")
-        globs = tuple(cast("Iterable[object]", tools))
-        wrong = next((glob for glob in globs if not isinstance(glob, str)), None)
-        if wrong is not None:
-            raise PromptValidationError(f"policy {self.name}: tools holds {wrong!r}; write globs: tools=['read_keys'].")
-        object.__setattr__(self, "tools", globs)
+        if isinstance(self.tools, str):
+            raise PromptValidationError(f"policy {self.name}: tools is {self.tools!r}; write tools=['read_keys'].")
+        object.__setattr__(self, "tools", tuple(self.tools))
 
     def guards(self, tool: str, *, may_act: bool) -> bool:
         """Returns whether the calls of a tool are judged in a tainted session; see `Tool.may_act`."""

@@ -13,7 +13,7 @@ a handler that runs on after its call has ended cannot write.
 
 Participants
     What a transaction can undo is `Snapshotable`. A participant that also carries a `turn`
-    (`handrail.turns.HasTurn`) promises to call `check_write` before each change; it joins with its first write. Any
+    promises to call `check_write` before each change; it joins with its first write. Any
     other participant does not report that it is written to, so it joins when the transaction begins.
 
 Nesting

@@ -27,6 +27,6 @@ awaits wrapped. All turns and tickets are guarded by one lock of the package, wh
 never while a waiter is woken.
 """
 
-from handrail.turns.ticket import HasTurn, Ticket, Turn, draw_ticket, find_turn, own_turn
+from handrail.turns.ticket import Ticket, Turn, draw_ticket, find_turn, own_turn
 
-__all__ = ["HasTurn", "Ticket", "Turn", "draw_ticket", "find_turn", "own_turn"]
+__all__ = ["Ticket", "Turn", "draw_ticket", "find_turn", "own_turn"]

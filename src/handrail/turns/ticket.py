@@ -13,7 +13,6 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import suppress
 from itertools import chain, count, islice, product, takewhile
-from typing import Protocol, runtime_checkable
 
 from handrail.errors import TurnConflictError
 
@@ -351,26 +350,13 @@ def draw_ticket(turns: tuple[Turn, ...], *, exclusive: bool, inside: Ticket | No
     return ticket
 
 
-@runtime_checkable
-class HasTurn(Protocol):
-    """A participant that carries its own turn, as sessions and filesystems do.
-
-    It calls `handrail.transaction.check_write` before each change.
-    """
-
-    @property
-    def turn(self) -> Turn:
-        """The one turn of this participant; always the same object."""
-        ...
-
-
 # Of the process: all executors that have one object as a resource take turns on it. The turns of participants that have
 # none of their own, by identity, for as long as the participant lives.
 _LENT: dict[int, Turn] = {}
 
 
 def own_turn(participant: object) -> Turn | None:
-    """The turn that a participant carries itself, if it does (`HasTurn`)."""
+    """The turn that a participant carries itself, as sessions do; it calls `check_write` before each change."""
     turn = getattr(participant, "turn", None)
     return turn if isinstance(turn, Turn) else None
 

@@ -175,7 +175,7 @@ class Reader:
             calls = [ToolCallPart(name, {}, f"c{number}") for number, name in enumerate(self.first, 1)]
             return ModelResponse(calls)
         if step == 2:
-            return ModelResponse([ToolCallPart("read_result", {"call": "c1", "limit": 6}, "r")])
+            return ModelResponse([ToolCallPart("read_result", {"call": "c1"}, "r")])
         return ModelResponse([TextPart("done")])
 
 
@@ -195,7 +195,7 @@ async def test_the_rest_of_a_cut_result_is_read_by_a_tool_that_is_offered_then(r
     cut, part = reader.returned
     assert len(cut) <= MAX_RESULT_CHARS
     assert cut.startswith("line 0\n")
-    assert part.endswith("\nline 0")
+    assert part.partition("\n")[2].startswith("line 0")
 
 
 async def test_several_toolsets_offer_it_once() -> None:
@@ -204,7 +204,7 @@ async def test_several_toolsets_offer_it_once() -> None:
     toolsets = [HandrailToolset(executor(session)), HandrailToolset(executor(session, copy, key="copies"))]
     await Agent(reader.model, toolsets=toolsets).run("Go.")
     assert reader.offered[-1] == ["fetch", "read_result", "copy"]
-    assert reader.returned[-1].endswith("\nline 0")
+    assert reader.returned[-1].partition("\n")[2].startswith("line 0")
 
 
 async def test_a_tool_of_the_agent_of_that_name_stays() -> None:
@@ -212,12 +212,12 @@ async def test_a_tool_of_the_agent_of_that_name_stays() -> None:
     reader, mine = Reader("fetch"), FunctionToolset[Any]()
 
     @mine.tool_plain
-    def read_result(call: str, limit: int) -> str:
-        return f"mine: {call} {limit}"
+    def read_result(call: str) -> str:
+        return f"mine: {call}"
 
     await Agent(reader.model, toolsets=[mine], capabilities=[HandrailCapability(executor())]).run("Go.")
     assert reader.offered[-1] == ["read_result", "fetch"]
-    assert reader.returned[-1] == "mine: c1 6"
+    assert reader.returned[-1] == "mine: c1"
 
 
 async def test_results_of_other_tools_in_the_pipeline_are_cut_too() -> None:
@@ -244,7 +244,7 @@ async def test_results_of_other_tools_in_the_pipeline_are_cut_too() -> None:
     assert text.startswith('{"log":"line 0')
     assert views == image
     assert len(said) <= MAX_RESULT_CHARS
-    assert part.endswith('\n{"log"')
+    assert part.partition("\n")[2].startswith('{"log"')
     assert session[ToolInvoked].all()[0].result.value == {"log": LOG}
     assert session[ToolInvoked].all()[1].result == ToolResult.ok(None, parts=[BinaryPart(image.data, "image/png")])
     parts = [part for message in result.all_messages() for part in message.parts if isinstance(part, ToolReturnPart)]
@@ -274,7 +274,7 @@ async def test_a_long_failure_of_another_tool_is_cut() -> None:
 
     await Agent(reader.model, toolsets=[others], capabilities=[PipelineCapability(executor())]).run("Go.")
     assert len(reader.returned[0]) <= MAX_RESULT_CHARS
-    assert reader.returned[-1].endswith("\nline 0")
+    assert reader.returned[-1].partition("\n")[2].startswith("line 0")
 
 
 def web() -> str:

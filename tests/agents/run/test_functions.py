@@ -163,8 +163,8 @@ async def test_one_tool_reads_the_results_of_all_toolsets(tmp_path: Path, wordin
     loaded = desk(tmp_path, tools=[Allowed(dump, metadata={"approval": "allow"})], toolsets=toolsets)
     calls = [Call("fetch", id="a"), Call("copy", id="b"), Call("dump", id="c")]
     cut = {each: Outcome.ok("line 0\n", "read_result") for each in "abc"}
-    reads = [Call("read_result", {"call": each, "start": 8, "limit": 6}, id=f"read-{each}") for each in "abc"]
-    read = {f"read-{each}": Outcome.ok("\nline 1") for each in "abc"}
+    reads = [Call("read_result", {"call": each, "start": 8}, id=f"read-{each}") for each in "abc"]
+    read = {f"read-{each}": Outcome.ok("line 1\n") for each in "abc"}
     replies = [
         Reply(calls=calls),
         Reply(calls=reads, expect=Expect(tools=["read_result"], messages=cut)),

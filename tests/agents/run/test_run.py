@@ -69,20 +69,6 @@ def test_an_input_that_says_nothing_is_refused(tmp_path: Path, wrong: Any, wordi
     assert session.kinds == ()
 
 
-def test_what_a_run_has_opened_is_closed_even_if_it_cannot_begin(tmp_path: Path) -> None:
-    """As soon as it is over."""
-    closed: list[str] = []
-
-    class Pipe:
-        def close(self) -> None:
-            closed.append("pipe")
-
-    options = RunOptions(model=MODEL, resources=ResourceRegistry.of(Binding(Pipe, lambda _: Pipe(), eager=True)))
-    with pytest.raises(AgentError):
-        desk(tmp_path).run("", options)
-    assert closed == ["pipe"]
-
-
 @pytest.mark.parametrize("wrong", [{"max_depth": 0}, {"request_limit": 0}, {"mode": "all"}], ids=" ".join)
 def test_options_out_of_range_are_told(wrong: dict[str, Any], wording: Wording) -> None:
     """With the range."""

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 import threading
 from collections.abc import Generator
-from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,9 +13,6 @@ from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import CallIdReusedError
 from handrail.prompt import ToolContext, ToolResult
 from handrail.runtime import Session, ToolCall, ToolInvoked, ToolMessage
-from handrail.session.calls import CallRef
-from handrail.store import SqliteStore
-from handrail.store.sql.statements import NEWEST_RECORD
 from handrail.testing import FakeClock
 from tests.kit import Note, call, events, executor, raises, tool
 from tests.runtime.kit import EFFECTS, World
@@ -118,14 +112,6 @@ def test_words_are_compared_as_json(world: World, door: ToolExecutor) -> None:
     """Blanks and the order of fields do not make another call."""
     pair = ToolCall("c", "change", '{"text":   "a"}'), ToolCall("c", "change", {"text": "a"})
     assert [door.execute(each, reply="r").replayed for each in pair] == [False, True]
-
-
-def test_a_handler_learns_reply_and_id(world: World) -> None:
-    """`context.reply` and `context.call_id`, and both as `context.call`."""
-    with world.session() as session:
-        world.executor(session).execute(call("change", id="c"), reply="r")
-    (context,) = world.seen
-    assert (context.reply, context.call_id, context.call) == ("r", "c", CallRef("r", "c"))
 
 
 @pytest.mark.parametrize("name", ["change", "send"])
@@ -229,12 +215,3 @@ def test_calls_of_one_identity_that_run_side_by_side_are_recorded_once(world: Wo
         assert isinstance(one, ToolMessage)
         assert isinstance(other, CallIdReusedError)
         assert (len(session[ToolInvoked]), session[Note].all()) == (2, (Note("a"), Note("b")))
-
-
-def test_records_are_found_by_the_index(tmp_path: Path) -> None:
-    """A session of any length is asked for one call in the same time."""
-    with SqliteStore(tmp_path / "desk.db") as store, Session.open(store, "s") as session:
-        World(store, FakeClock()).executor(session).execute(call("change"), reply="r")
-    with closing(sqlite3.connect(tmp_path / "desk.db")) as database:
-        plan = database.execute(f"EXPLAIN QUERY PLAN {NEWEST_RECORD}", ("s", "r", "c")).fetchall()
-    assert "handrail_entries_of_calls" in str(plan)

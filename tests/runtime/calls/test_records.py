@@ -318,15 +318,6 @@ EITHER: Any = Approve | Reject
 HELD: Any = held(EITHER)
 
 
-@pytest.mark.parametrize(
-    "kind, value", [(EITHER, Reject("a")), (list[datetime | str], ["noon"]), (HELD, HELD(Reject("a")))], ids=str
-)
-def test_in_memory_any_union_is_returned(kind: Any, value: Any) -> None:
-    """The value goes to the model and to the session as it is."""
-    message = executor(returns(kind, value), session=Session()).execute(call("look"))
-    assert (message.success, message.result.value) == (True, value)
-
-
 @pytest.mark.parametrize("make, effect", [(in_store, "state"), (in_store, "external"), (Session, "external")])
 def test_it_is_refused_where_the_executor_has_a_store_or_the_effect_a_ledger(
     make: Callable[[], Session], effect: Kind, wording: Wording

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 import threading
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -211,13 +210,6 @@ def test_the_deadline_bounds_a_running_handler(way: Run, wording: Wording) -> No
     assert len(events(door)) == 1
 
 
-def test_an_endless_exception_message_is_cut(wording: Wording) -> None:
-    """A megabyte of somebody's HTML does not reach the model."""
-    message = executor(tool("break", raising(ValueError("x" * 1_000_000)))).execute(call("break"))
-    assert len(message.content) < 2_200
-    assert re.sub("x{9,}", "x", message.content) == wording
-
-
 @both_ways
 @pytest.mark.requirement("M-06m", "M-03a")
 def test_a_result_of_the_wrong_type_fails_the_call(way: Run, wording: Wording) -> None:
@@ -299,12 +291,11 @@ def test_a_secret_of_the_environment_is_in_no_message(error: Exception, way: Run
 @pytest.mark.usefixtures("secret")
 @both_ways
 def test_a_secret_is_not_in_the_note_of_an_effect(way: Run) -> None:
-    """People read it, with the traceback and the causes."""
-    raised = EffectUncertain(f"{KEY}: who knows")
-    door = executor(tool("t", raising(raised, ValueError(KEY)), effect="external"))
+    """People read it."""
+    door = executor(tool("t", raising(EffectUncertain(f"{KEY}: who knows")), effect="external"))
     assert KEY not in way(door, call("t")).content
     (row,) = door.environment.effect_ledger.rows()
-    assert "ValueError" in row.note
+    assert "who knows" in row.note
     assert KEY not in row.note
 
 

@@ -27,10 +27,8 @@ from handrail.prompt import (
     FeedbackProvider,
     FeedbackTrigger,
     FilesExist,
-    IdempotencyConfig,
     Prompt,
     PromptTemplate,
-    TextPart,
     ToolsSection,
 )
 from handrail.runtime import Session, ToolCall, ToolInvoked, ToolMessage
@@ -85,17 +83,6 @@ def test_an_answer_is_accepted_after_the_model_was_sent_back_so_often(
     assert given == [*[False] * most, True] * 2
     assert [record.levelname for record in caplog.records] == ["WARNING", "WARNING"]
     assert "The report is missing." in caplog.records[0].getMessage()
-
-
-def test_the_count_is_state_of_the_session(tmp_path: Path) -> None:
-    """Another process that resumes the run goes on counting."""
-    given: list[bool] = []
-    for _ in range(3):
-        with handrail.store.open(f"sqlite:///{tmp_path}/s.db") as store, Session.open(store, "s") as session:
-            given.append(
-                desk(CompletionCheck(Checker(), most_sent_back=2), session=session).completion("Done.") is None
-            )
-    assert given == [False, False, True]
 
 
 def test_an_answer_with_a_name_counts_once() -> None:
@@ -199,13 +186,6 @@ def test_feedback_ends_the_message_and_is_not_in_the_result(wording: Wording) ->
     assert "Look again" not in repr(record)
 
 
-def test_a_message_with_files_has_feedback_as_its_last_part() -> None:
-    """A provider's API is sent the parts of such a message, and not its text."""
-    message = desk(None, Provider(ALWAYS)).execute(ToolCall("c", "picture"), reply="r")
-    assert message.parts[-2:] == (BinaryPart(b"png", "image/png"), TextPart(message.feedback))
-    assert message.content.endswith(message.feedback)
-
-
 def test_calls_are_counted_for_each_provider_from_its_last_feedback() -> None:
     """Whether they belong to one reply or to several."""
     second, third = Provider(FeedbackTrigger(every_calls=2)), Provider(FeedbackTrigger(every_calls=3), name="other")
@@ -213,13 +193,6 @@ def test_calls_are_counted_for_each_provider_from_its_last_feedback() -> None:
     given = [*answered(executor, "r1", 1, 1, 1, 1), *answered(executor, "r2", 1, 1)]
     assert [len(text.split("[Feedback")) - 1 for text in given] == [0, 1, 1, 1, 0, 2]
     assert [context.calls for context in second.asked] == [2, 2, 2]
-
-
-def test_a_provider_that_says_nothing_is_asked_again_after_the_next_call() -> None:
-    """It counts from its last feedback."""
-    provider = Provider(FeedbackTrigger(every_calls=2), None)
-    answered(desk(None, provider), "r", 1, 1, 1)
-    assert [context.calls for context in provider.asked] == [2, 3]
 
 
 def test_time_counts_from_the_first_call_and_then_from_the_last_feedback() -> None:
@@ -328,23 +301,6 @@ def test_a_nested_call_has_no_feedback_although_some_is_due() -> None:
     assert [context.call.name for context in provider.asked] == ["outer", "outer"]
 
 
-def test_a_result_of_the_ledger_has_no_feedback_although_some_is_due() -> None:
-    """The model has done nothing just now; the next call that runs has it."""
-
-    @tool(effect="external", idempotency=IdempotencyConfig())
-    def charge(order: str) -> str:
-        """Charge an order."""
-        return f"charged {order}"
-
-    executor = desk(None, Provider(ALWAYS), tools=[charge])
-    messages = [
-        executor.execute(ToolCall("c", "charge", {"order": order}), reply=f"r{place}")
-        for place, order in enumerate(("A", "A", "B"))
-    ]
-    assert [message.replayed for message in messages] == [False, True, False]
-    assert [bool(message.feedback) for message in messages] == [True, False, True]
-
-
 class Asynchronous:
     """A provider whose API is asynchronous."""
 
@@ -413,15 +369,3 @@ def test_a_call_that_is_cancelled_while_a_provider_is_asked_is_cancelled() -> No
     executor = desk(None, PendingAnswers())
     with pytest.raises(asyncio.CancelledError):
         asyncio.run(cancel())
-
-
-def test_a_fork_counts_on_and_a_session_that_was_reset_counts_anew() -> None:
-    """What has been given is in the session, and is copied and emptied with it."""
-    provider = Provider(FeedbackTrigger(every_calls=2))
-    executor = desk(None, provider)
-    session = executor.environment.session
-    assert [answered(executor, f"r{number}", number) != [""] for number in range(3)] == [False, True, False]
-    fork = desk(None, Provider(FeedbackTrigger(every_calls=2)), session=session.fork())
-    assert answered(fork, "r3", 3) != [""]
-    session.reset()
-    assert [answered(executor, f"n{number}", number) != [""] for number in range(2)] == [False, True]

@@ -57,13 +57,6 @@ from tests.wording import Wording
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 
 
-def test_span_that_is_none_is_refused(ledger: EffectLedger, wording: Wording) -> None:
-    """A result that would have expired already is not recorded."""
-    with raises(ValueError, wording):
-        record(ledger, ttl=timedelta(0))
-    assert ledger.row(KEY) is None
-
-
 @pytest.mark.parametrize("partition", ["", "s1"])
 def test_key_that_one_partition_has_is_found_without_it(ledger: EffectLedger, partition: str) -> None:
     """By `row`, `lookup` and `invalidate`, in every scope; other keys of other partitions do not count."""
@@ -156,15 +149,6 @@ def test_a_slot_that_was_given_up_and_settled_since_is_not_unresolved(ledger: Ef
     assert ledger.unresolved_slots("", "pay") == ()
 
 
-def test_life_of_a_result_starts_with_its_completion(ledger: EffectLedger, clock: FakeClock) -> None:
-    """A handler that takes longer than the ttl still leaves a result that lasts as long as promised."""
-    claim = claimed(ledger)
-    clock.advance(HOUR * 3)
-    assert ledger.end(claim, EffectResult("paid"), ttl=HOUR)
-    clock.advance(HOUR - timedelta(microseconds=1))
-    assert hit(ledger) == EffectResult("paid")
-
-
 class _Crowded(WriteByWrite):
     """A store in which others are quicker: what stands changes before each of the next writes."""
 
@@ -245,12 +229,6 @@ def test_refusals_tell_the_model_what_to_do(wording: Wording) -> None:
 def test_a_call_that_runs_is_not_asked_for_again(wording: Wording) -> None:
     """Its slot belongs to its identity: an equal call would have another one, and be another effect."""
     assert Busy(ROW._replace(key="call:r/c", status="running")).message == wording
-
-
-def test_unreadable_value_is_unavailable() -> None:
-    """The effect is done all the same; it is never taken for one whose value is None."""
-    found = ToolEffect.of(ROW._replace(value=b'{"a":'))
-    assert (found.result_success, found.result_value, found.value_unavailable) == (True, None, True)
 
 
 THIRD = MINUTE / 3
@@ -356,7 +334,7 @@ def stopping() -> Iterator[Stopping]:
     pulses: list[LeaseRenewer] = []
 
     def make(clock: Clock) -> LeaseRenewer:
-        pulses.append(LeaseRenewer(MemoryStore(), clock=clock, jitter=float))
+        pulses.append(LeaseRenewer(MemoryStore(), clock=clock))
         return pulses[-1]
 
     yield make

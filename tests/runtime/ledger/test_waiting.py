@@ -72,7 +72,7 @@ def test_waiter_is_told_of_another_owner(
 ) -> None:
     """A row that is running still, or again, but for another owner has changed."""
     store = _Counting(clock, poll_every=poll_every)
-    died, ledger = EffectLedger(store, clock=clock), EffectLedger(store, clock=clock, jitter=lambda: 0.5)
+    died, ledger = EffectLedger(store, clock=clock), EffectLedger(store, clock=clock)
     claimed(died)
     told = busy(ledger)
     future = ledger.leases.watch(told.row)
@@ -119,27 +119,12 @@ def test_waiter_that_looks_after_the_lease_is_told_at_once(ledger: EffectLedger,
     assert ledger.leases.watch(told.row).done()
 
 
-def test_cancelled_waiter_leaves_nothing_behind(clock: FakeClock) -> None:
-    """One waiter is one future; cancelled, it is watched for no longer, and the others are still told."""
-    store = _Counting(clock)
-    ledger = EffectLedger(store, clock=clock)
-    claim = claimed(ledger)
-    gone, stays = ledger.leases.watch(busy(ledger).row), ledger.leases.watch(busy(ledger).row)
-    assert store.watched == 2
-    assert gone.cancel()
-    assert store.watched == 1
-    ledger.end(claim, RESULT)
-    assert (store.watched, stays.done(), gone.cancelled()) == (0, True, True)
-    clock.advance(MINUTE * 2)
-    assert ledger.tick() == 0
-
-
 def test_polling_goes_on_while_the_store_is_down(
     clock: FakeClock, caplog: pytest.LogCaptureFixture, wording: Wording
 ) -> None:
     """A store that fails once is asked again; the waiter is told of the change all the same."""
     store = _Counting(clock, poll_every=timedelta(seconds=2))
-    ledger, elsewhere = EffectLedger(store, clock=clock, jitter=lambda: 0.5), EffectLedger(store, clock=clock)
+    ledger, elsewhere = EffectLedger(store, clock=clock), EffectLedger(store, clock=clock)
     claim = claimed(elsewhere)
     future = ledger.leases.watch(busy(ledger).row)
     elsewhere.end(claim, RESULT)
@@ -315,7 +300,7 @@ def test_claim_that_lives_is_neither_left_over_nor_to_be_resolved(store: LedgerS
 
 def test_waiter_waits_for_an_owner_that_lives_past_its_lease(store: LedgerStore, clock: FakeClock) -> None:
     """It is woken when the owner gives the claim up, and asks no store without end until then."""
-    ledger, other = (EffectLedger(store, clock=clock, jitter=lambda: 0.5) for _ in range(2))
+    ledger, other = (EffectLedger(store, clock=clock) for _ in range(2))
     claim = claimed(ledger)
     clock.advance(LATER)
     future = other.leases.watch(busy(other).row)
@@ -324,15 +309,6 @@ def test_waiter_waits_for_an_owner_that_lives_past_its_lease(store: LedgerStore,
     clock.advance(MINUTE)
     other.tick()
     assert future.done()
-
-
-def test_ledger_that_is_no_longer_used_leaves_its_claims_to_their_leases(store: LedgerStore, clock: FakeClock) -> None:
-    """Nobody else can renew them."""
-    ledger = EffectLedger(store, clock=clock)
-    claimed(ledger)
-    del ledger
-    clock.advance(MINUTE)
-    assert isinstance(EffectLedger(store, clock=clock).claim(REQUEST), Unknown)
 
 
 @contextmanager

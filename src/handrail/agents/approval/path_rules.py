@@ -231,7 +231,7 @@ def _behind(binding: Binding[Any], behind: Behind) -> tuple[Binding[Any], ...]:
         return _filtered(resources.get(_Unfiltered), behind)
 
     return (
-        Binding(_Unfiltered, binding.provider, binding.scope, binding.eager),
+        Binding(_Unfiltered, binding.provider, binding.scope),
         Binding(Filesystem, cast("Callable[[Resolver], Filesystem]", provide), binding.scope),
     )
 

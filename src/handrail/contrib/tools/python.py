@@ -369,8 +369,8 @@ class Evaluation:
                 return PythonEvaluated(fault=PythonFault("SystemError", "it was stopped"))
             try:
                 show = partial(_add_text, output)
-                found: object = session.feed_run(code, external_lookup=dict(functions), print_callback=show)
-                value, form = self._show(session, found)
+                outcome: object = session.feed_run(code, external_lookup=dict(functions), print_callback=show)
+                value, form = self._show(session, outcome)
             except MontyError as error:
                 fault = self._fault(error)
         return PythonEvaluated(value, form, output.text(), output.left_out, fault=fault)

@@ -175,20 +175,10 @@ class EffectClaim(Claim):
         """Sets the result that the transaction records; see `Claim.record_on_commit`."""
         self._committing = result
 
-    def check_recorded(self, error: Exception) -> None:
-        """Raises if the effect has happened; see `Claim.check_recorded`. The lease is left to expire."""
-        if isinstance(self._finding, EffectResult):
-            if self.state != "recorded":
-                self._leave()
-                raise self._recording_error(error)
-            done = done_note(self._tool, waits=False)
-            raise self._recording_error(error, done=f"{done} Its changes in the session were rolled back")
-
-    def _recording_error(self, error: Exception, *, done: str = "") -> RecordingError:
-        row = self._grant.row
-        what = done or f"{row.tool} was done, but that could not be recorded, and it is not repeated"
-        effect: Literal["done", "unknown"] = "done" if done else "unknown"
-        return RecordingError(what, error, session_id=row.owner.session_id, tool=row.tool, effect=effect)
+    def leave_unrecorded(self) -> None:
+        """Leaves an effect that has happened to its lease; see `Claim.leave_unrecorded`."""
+        if isinstance(self._finding, EffectResult) and self.state != "recorded":
+            self._leave()
 
     def unresolved_note(self) -> str:
         """Says that the effect has happened nevertheless, or may have; see `Claim.unresolved_note`."""
@@ -337,7 +327,9 @@ class EffectClaim(Claim):
                 _log.exception("%s was done, but recording it failed", self._tool.name)
                 if not attempts_left:
                     self._leave()
-                    raise self._recording_error(error) from error
+                    session_id, tool = self._grant.row.owner.session_id, self._tool.name
+                    what = f"{tool} was done, but that could not be recorded, and it is not repeated"
+                    raise RecordingError(what, error, session_id=session_id, tool=tool, effect="unknown") from error
                 continue
             if not has_ended and not self._settle_late(result):
                 self.outcome = "lost"

@@ -34,7 +34,6 @@ answer may have been lost.
     failed      claim                     running, fence + 1  claimed
     unknown     claim                     as it was           unknown
     unknown     claim, retry              running, fence + 1  claimed
-    corrupt     claim                     unknown, fence + 1  unknown
     running     claim, other arguments    as it was           conflict
     lapsed      claim, other arguments    as it was           conflict
     done        claim, other arguments    as it was           conflict
@@ -62,7 +61,6 @@ answer may have been lost.
     unknown     resolve: it did not       failed, same        kept
     lapsed      resolve: it happened      done, fence + 1     kept
     lapsed      resolve: it did not       failed, fence + 1   kept
-    corrupt     resolve: it happened      done, fence + 1     kept
     running     resolve: it happened      as it was           error
     done        resolve: it did not       as it was           error
     done        resolve: applied by hand  done, same          kept
@@ -100,18 +98,16 @@ answer may have been lost.
     lapsed      prune                     as it was           kept
     done        prune                     as it was           kept
     unknown     prune                     as it was           kept
-    expired     look up                   absent              nothing
+    expired     look up                   as it was           nothing
     done        look up                   as it was           effect
     running     look up                   as it was           nothing
     unknown     look up                   as it was           nothing
-    corrupt     look up                   unknown, fence + 1  nothing
     ==========  ========================  ==================  ==========
 """
 
 from __future__ import annotations
 
 import json
-import re
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -122,9 +118,8 @@ from handrail.errors import LedgerError
 from handrail.prompt.idempotency import OnOrphan
 from handrail.prompt.signature import DAY, MINUTE
 from handrail.redaction import MASK
-from handrail.serde.canonical import bytes_digest
 from handrail.session.persistence.protocol import SessionHeld
-from handrail.store.protocol import EFFECT_STATUSES, UNTIL_APPLIED, ClaimOwner, EffectRow, MarkApplied
+from handrail.store.protocol import ClaimOwner, EffectRow, MarkApplied
 
 NOT_AGAIN: Final = "Do not ask for it again: another call would do it again."
 """What the model reads of an effect that is named by its call: the next call would have another id."""
@@ -270,8 +265,7 @@ class Unknown(NamedTuple):
     @property
     def message(self) -> str:
         """The message for the model."""
-        note = self.row.note.partition("\n")[0]
-        reason = f" ({note})" if note else ""
+        reason = f" ({self.row.note})" if self.row.note else ""
         text = f"an earlier call of {self.row.tool} with the idempotency key {self.row.key} was started"
         return f"{text}, and it is not known whether it took effect{reason}. It was not run again. {FOR_A_PERSON}"
 
@@ -335,9 +329,6 @@ class ToolEffect:
 _STANDING: dict[str, type[Rejection]] = {"done": Hit, "running": Busy, "unknown": Unknown}
 
 
-_EFFECT_ID = "[0-9a-f]{32}"
-
-
 def key_expired(row: EffectRow, now: datetime) -> bool:
     """True if a row counts as absent: it is done or failed, and has expired."""
     return row.expires_at is not None and row.expires_at <= now and row.status in {"done", "failed"}
@@ -345,20 +336,7 @@ def key_expired(row: EffectRow, now: datetime) -> bool:
 
 def lease_expired(row: EffectRow, now: datetime) -> bool:
     """True if a row is running, and its owner's lease has expired."""
-    return row.status == "running" and row.lease_until is not None and row.lease_until <= now
-
-
-def fault(row: EffectRow) -> str:
-    """Why a row is corrupt: no ledger can have written it; empty if one can."""
-    if row.status not in EFFECT_STATUSES:
-        return f"its status is {row.status!r}"
-    if not re.fullmatch(_EFFECT_ID, row.effect_id):
-        return f"its id is {row.effect_id!r}"
-    if row.status == "running" and row.lease_until is None:
-        return "it is running without a lease"
-    if row.status == "done" and row.completed_at is None:
-        return "it is done, but has no time of completion"
-    return ""
+    return row.status == "running" and (row.lease_until is None or row.lease_until <= now)
 
 
 def answer_claim(
@@ -368,26 +346,17 @@ def answer_claim(
     now, retries = fresh.created_at, request.on_orphan == "retry"
     if row is None or key_expired(row, now):
         return None, fresh
-    # Checked before the row is compared: the only answer from a corrupt row is `unknown`.
-    wrong = fault(row)
-    if wrong:
-        return Unknown, unknown_row(row, f"the stored row is corrupt: {wrong}")
     # Those of a failed effect may be other ones: the caller has fixed its arguments.
     is_same = request.replays_other_arguments or row.status == "failed" or row.params_hash == fresh.params_hash
     if row.tool != fresh.tool or not is_same:
         return Conflict, row
     if row.status == "failed" or (retries and (row.status == "unknown" or lease_expired(row, now))):
-        return None, taken_over(row, fresh)
+        # The same effect, under the next fence. Its id stays, because the sessions that applied it refer to it.
+        return None, fresh._replace(effect_id=row.effect_id, fence=row.fence + 1, created_at=row.created_at)
     if lease_expired(row, now):
         why = row.note or f"the lease of its owner ({str(row.owner) or 'unnamed'}) expired"
         return Unknown, unknown_row(row, why)
-    return _STANDING[row.status], row
-
-
-def taken_over(row: EffectRow, fresh: EffectRow) -> EffectRow:
-    """The row of the next owner: the same effect, under the next fence."""
-    # The effect id stays, because the sessions that applied the effect refer to it.
-    return fresh._replace(effect_id=row.effect_id, fence=row.fence + 1, created_at=row.created_at)
+    return _STANDING.get(row.status, Unknown), row
 
 
 def ended_row(row: EffectRow, finding: OwnerFinding, *, now: datetime, ttl: timedelta | None = None) -> EffectRow:
@@ -415,18 +384,13 @@ def mark_applied(row: EffectRow, *, now: datetime, ttl: timedelta | None = None)
 
 def unknown_row(row: EffectRow, why: str) -> EffectRow:
     """The row of an effect whose outcome is unknown; its last owner is fenced."""
-    unknown = EffectRow(*row[:6], "unknown", row.fence + 1, row.created_at, note=why, arguments=row.arguments)
-    if re.fullmatch(_EFFECT_ID, row.effect_id):
-        return unknown
-    # A corrupt id is replaced, deterministically; otherwise the resolution of the effect could not be read either.
-    return unknown._replace(effect_id=bytes_digest(row.effect_id.encode(errors="replace"))[:32])
+    return EffectRow(*row[:6], "unknown", row.fence + 1, row.created_at, note=why, arguments=row.arguments)
 
 
 def resolved_row(row: EffectRow, finding: Finding, *, now: datetime, ttl: timedelta | None) -> EffectRow:
     """The row once its outcome has been determined; a row that was not yet unknown is fenced as well.
 
-    A slot that has happened never expires, whatever `ttl` is. A result that was found can be corrected until it is
-    applied, which a person may do by hand.
+    A slot that has happened never expires, whatever `ttl` is. A person may apply by hand what is not applied yet.
 
     Raises:
         LedgerError: the row is running within its lease, or already done or failed; or it has no result to be applied.
@@ -434,22 +398,15 @@ def resolved_row(row: EffectRow, finding: Finding, *, now: datetime, ttl: timede
     # The call of a slot may be repeated at any time: its model may not have read the outcome yet.
     ttl = None if row.is_slot else ttl
     if isinstance(finding, AppliedByHand):
-        if row.status != "done" or row.applied_at is not None or fault(row):
+        if row.status != "done" or row.applied_at is not None:
             raise refusal(row, "and has no result that could have been applied by hand")
         return applied(row, now=now, ttl=ttl)._replace(note=finding.why)
-    if is_correctable(row) and isinstance(finding, EffectResult):
-        return ended_row(row, finding, now=now, ttl=UNTIL_APPLIED if row.is_kept_until_applied else ttl)
     if row.status != "unknown":
-        if not fault(row) and not lease_expired(row, now):
+        if not lease_expired(row, now):
             raise refusal(row, "so there is nothing to resolve")
         # An owner whose lease has expired may still write: the higher fencing token makes its write fail.
         row = unknown_row(row, "")
     return ended_row(row, finding, now=now, ttl=ttl)
-
-
-def is_correctable(row: EffectRow) -> bool:
-    """True if a person may still correct the result of an effect: it was found, and is not applied."""
-    return row.status == "done" and row.applied_at is None and (row.fence > 1 or row.is_kept_until_applied)
 
 
 def is_left_by(row: EffectRow, claimed_row: EffectRow) -> bool:

@@ -54,16 +54,14 @@ _logger = redacted_logger("handrail.runtime")
 class LeaseRenewer:
     """Renews the leases of claims, a third of a lease apart, and watches running rows.
 
-    `clock` measures when renewals are due; that of `store` measures the leases. `jitter` is a number from 0 to 1, drawn
-    anew each time; it spreads the polls of a store.
+    `clock` measures when renewals are due; that of `store` measures the leases.
     """
 
-    __slots__ = ("_bell", "_clock", "_due", "_jitter", "_store", "_unstarted", "_wakes_at")
+    __slots__ = ("_bell", "_clock", "_due", "_store", "_unstarted", "_wakes_at")
 
-    def __init__(self, store: LedgerStore, *, clock: Clock, jitter: Callable[[], float]) -> None:
+    def __init__(self, store: LedgerStore, *, clock: Clock) -> None:
         self._store = store
         self._clock = clock
-        self._jitter = jitter
         self._due: dict[Hashable, tuple[list[float], _Perform]] = {}
         self._wakes_at = math.inf
         self._bell: SimpleQueue[float | None] = SimpleQueue()
@@ -93,14 +91,10 @@ class LeaseRenewer:
         self.drop(claim)
         until = self._clock.monotonic() + claim.lease.total_seconds()
 
-        def attempt() -> _Due:
-            try:
-                settle()
-            except Exception as error:  # noqa: BLE001 - its call has logged that the store fails
-                # A store that is closed has disowned what it had claimed.
-                is_over = isinstance(error, StoreClosedError) or self._clock.monotonic() >= until
-                return None if is_over else _RETRY_SECONDS
-            return None
+        def attempt() -> None:  # again, if it raises
+            if self._clock.monotonic() < until:
+                with suppress(StoreClosedError):  # which has disowned what it had claimed
+                    settle()
 
         self.schedule(settle, _RETRY_SECONDS, attempt)
 
@@ -192,8 +186,7 @@ class LeaseRenewer:
             return None
         seconds = (until - now).total_seconds()
         poll_every = self._store.poll_every
-        # Between half of the interval and one and a half, so that many processes do not poll a store together.
-        return seconds if poll_every is None else min(seconds, poll_every.total_seconds() * (0.5 + self._jitter()))
+        return seconds if poll_every is None else min(seconds, poll_every.total_seconds())
 
     def _attempt(self, act: Callable[[], T]) -> T | float:
         try:

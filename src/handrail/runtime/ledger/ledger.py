@@ -18,8 +18,8 @@ from typing import Any, TypeVar, cast
 
 from pydantic_core import to_json
 
-from handrail.clock import SYSTEM_CLOCK, Clock, random_fraction
-from handrail.errors import DumpError, InvalidArgumentError, LeaseLostError, LedgerError, SchemaError
+from handrail.clock import SYSTEM_CLOCK, Clock
+from handrail.errors import DumpError, LeaseLostError, LedgerError, SchemaError
 from handrail.prompt.signature import DAY, MINUTE
 from handrail.prompt.tool_result import ToolResult
 from handrail.redaction import redacted_logger
@@ -57,7 +57,6 @@ class EffectLedger:
         store: where the rows are stored; in memory by default.
         clock: the time of the store in memory, and of the renewals of claims.
         new_id: generates the id of an effect: 32 hexadecimal digits, unique.
-        jitter: a number from 0 to 1, drawn anew each time; it spreads the polls of a store.
 
     Attributes:
         store: where the rows are stored.
@@ -73,13 +72,7 @@ class EffectLedger:
         *,
         clock: Clock = SYSTEM_CLOCK,
         new_id: Callable[[], str] = lambda: os.urandom(16).hex(),
-        jitter: Callable[[], float] = random_fraction,
     ) -> None:
-        if store is not None and not hasattr(store, "unresolved_slots"):
-            expected = "a store: handrail.store.open('sqlite:///desk.db')"
-            raise InvalidArgumentError(function="EffectLedger", argument="store", value=store, expected=expected)
-        if not hasattr(clock, "monotonic"):
-            raise InvalidArgumentError(function="EffectLedger", argument="clock", value=clock, expected="a Clock")
         if store is None:
             from handrail.store.memory import MemoryStore  # noqa: PLC0415
 
@@ -87,7 +80,7 @@ class EffectLedger:
         self.store: LedgerStore = store
         self.units: UnitStore = store
         self._new_id = new_id
-        self.leases: LeaseRenewer = LeaseRenewer(self.store, clock=clock, jitter=jitter)
+        self.leases: LeaseRenewer = LeaseRenewer(self.store, clock=clock)
         self._given_up: deque[EffectRow] = deque(maxlen=_MOST_GIVEN_UP)
         # The renewer has no reference to the ledger, so a ledger that is not used is collected, and its thread ends.
         weakref.finalize(self, self.leases.stop).atexit = False
@@ -228,7 +221,7 @@ class EffectLedger:
     # ------------------------------------------------------------------------------------------ resolve unknown effects
 
     def resolve(self, row: EffectRow, finding: Finding, *, ttl: timedelta | None = DAY) -> bool:
-        """Records the outcome of an unknown effect, or of an orphan; or corrects a result that is not applied yet.
+        """Records the outcome of an unknown effect, or of an orphan; or that a result has been applied by hand.
 
         Returns `False` if the row has changed; then nothing was written.
 
@@ -298,7 +291,7 @@ class EffectLedger:
     # ---------------------------------------------------------------------------------------------- a cache of results
 
     def lookup(self, key: str, *, partition: str | None = None) -> effects.ToolEffect | None:
-        """The recorded effect of a key; an expired one is removed. Without `partition` all are searched.
+        """The recorded effect of a key. Without `partition` all are searched.
 
         `None` means that there is nothing to replay, not that the effect has not happened; `claim` distinguishes these.
 
@@ -306,16 +299,9 @@ class EffectLedger:
             LedgerError: several partitions have the key, and `partition` is not given.
         """
         row = self.row(key, partition=partition)
-        if row is None:
+        if row is None or row.status != "done" or effects.key_expired(row, self.store.now()):
             return None
-        wrong = effects.fault(row)
-        if effects.key_expired(row, self.store.now()):
-            self._change(row, None)
-        elif wrong:
-            self._change(row, effects.unknown_row(row, f"the stored row is corrupt: {wrong}"))
-        elif row.status == "done":
-            return effects.ToolEffect.of(row)
-        return None
+        return effects.ToolEffect.of(row)
 
     def record(  # noqa: PLR0913 - the five arguments of the specification, and the partition
         self,
@@ -333,10 +319,7 @@ class EffectLedger:
 
         Raises:
             LedgerError: the key belongs to another tool or other arguments, or its effect is running or unknown.
-            ValueError: `ttl` is not positive.
         """
-        if ttl is not None and ttl <= timedelta(0):
-            raise ValueError(f"ttl is {ttl}; it must be more than zero, or None for a result that never expires")
         if not result.success:
             return None
         value: bytes | None = None

@@ -4,24 +4,20 @@
 |---|---|
 | the arguments as the tool parsed them | an object: the arguments |
 | and what the model wrote, where a person, a hook or a default has changed it | `{"arguments": {}, "written": {}}` |
-| either of them, if it is too long | a string: its beginning, and its length in bytes |
+| either of them, if it has more than 32 KiB | a string in parentheses: its length in bytes, and its SHA-256 |
 | what cannot be shown | a string in parentheses: the reason |
 
-Secrets are masked in both (`handrail.serde.Masking`). All of it takes at most 64 KiB, and is valid JSON. Arguments that
+Secrets are masked in both (`handrail.serde.Masking`). Arguments that
 look like the second row are recorded as in that row, without `"written"`, so that a record is unambiguous.
 
-The value of a result is recorded as the JSON that the tool's result type writes. If its class has been given a later
-version with `stored_as`, the name and the version of the class are recorded with it: `{"$type": ..., "version": 2,
-"value": ...}`. A value without them is of the present
-version (a person may have given it), or else of the first. The
-parts of a result are recorded around its value: `{"$parts": [...], "value": ...}`.
+The value of a result is recorded as the JSON that the tool's result type writes, and read by the type that the tool has
+then. The parts of a result are recorded around its value: `{"$parts": [...], "value": ...}`.
 """
 
 from __future__ import annotations
 
 import json
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pydantic_core import from_json, to_json
 
@@ -31,32 +27,29 @@ from handrail.prompt.tool_result import ContentPart, dump_parts, load_parts
 from handrail.redaction import MASK, redacted_logger
 from handrail.runtime.calls import written_arguments
 from handrail.serde import Masking, digest
-from handrail.serde.annotations import is_union, strip_annotated
+from handrail.serde.canonical import bytes_digest
 from handrail.serde.formatting import shorten
 from handrail.serde.json_schema import is_object
 from handrail.session.calls import ToolCall
-from handrail.session.persistence.stored_types import StoredType, is_versioned, stored_type
 
 if TYPE_CHECKING:
     from handrail.runtime.ledger.effects import EffectResult
     from handrail.store.protocol import EffectRow
 
-MOST_BYTES: Final = 64 * 1024
-"""The limit, in bytes, on the recorded arguments of an effect."""
+MOST_BYTES: Final = 32 * 1024
+"""The limit, in bytes, on the recorded arguments of an effect, and on what the model wrote."""
 
 _LONGEST_SHOWN: Final = 200
 
 _log = redacted_logger("handrail.runtime")
 
 _ARGUMENTS, _WRITTEN = "arguments", "written"
-_ALONE, _BOTH = b'{"arguments":%s}', b'{"arguments":%s,"written":%s}'
-_START = b'{"arguments":'
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 _encode_sorted = json.JSONEncoder(sort_keys=True).encode
 
 
 class RecordedArguments(NamedTuple):
-    """Recorded arguments, decoded; a part that was cut, or cannot be shown, is a string.
+    """Recorded arguments, decoded; a part that is too long, or cannot be shown, is a string.
 
     Attributes:
         arguments: the arguments as the tool parsed them.
@@ -71,7 +64,11 @@ def recorded_arguments(call: ToolCall, params: object, masking: Masking, *, word
     """The record of the arguments of a call, with `words` also what the model wrote. Never raises."""
     try:
         arguments = b"{}" if params is None else masking.json(params)
-        return _document(arguments, _words(call, arguments, masking) if words or call.written is not None else None)
+        written = _words(call, arguments, masking) if words or call.written is not None else None
+        if written is not None:
+            return b'{"arguments":%s,"written":%s}' % (_bounded(arguments), _bounded(written))
+        is_pair = arguments.startswith(b'{"arguments":') and _is_pair(json.loads(arguments))
+        return b'{"arguments":%s}' % _bounded(arguments) if is_pair else _bounded(arguments)
     except Exception as error:  # noqa: BLE001 - logged; the parameters may have code of the program
         _log.warning("the arguments of %s are not recorded: %s", call.name, type(error).__name__)
         return _unshown(type(error).__name__)
@@ -84,7 +81,7 @@ def read_arguments(data: bytes | None) -> RecordedArguments:
 
 
 def same_arguments(first: bytes | None, second: bytes | None, tool: Tool[Any, Any]) -> bool:
-    """True if two records have equal parsed arguments, as keys compare them; false if a part of one was cut."""
+    """True if two records have equal parsed arguments, as keys compare them; false if one is too long."""
     one, two = read_arguments(first), read_arguments(second)
     if not is_object(one.arguments) or not is_object(two.arguments):
         return False
@@ -103,19 +100,21 @@ def _digest(record: RecordedArguments, tool: Tool[Any, Any]) -> str:
 
 def other_arguments(record_json: bytes | None, own_json: bytes | None) -> str:
     """The sentence to the model that a result is of other arguments, with those that differ, as they are recorded."""
-    record, ours = read_arguments(record_json), read_arguments(own_json)
+    record, own = read_arguments(record_json), read_arguments(own_json).arguments
     differing = ""
-    if is_object(record.arguments) and is_object(ours.arguments):
+    if is_object(record.arguments) and is_object(own):
         # What the model has not written may be a default that was made up for the call.
-        names, own = record.words if is_object(record.words) else record.arguments, ours.arguments
-        others = {name: _encode_sorted(value) for name, value in record.arguments.items() if name in names}
-        others = {name: text for name, text in others.items() if name not in own or _encode_sorted(own[name]) != text}
-        differing = "".join(f", {name}={shorten(text, _LONGEST_SHOWN)}" for name, text in others.items())
+        names = record.words if is_object(record.words) else record.arguments
+        differing = "".join(
+            f", {name}={shorten(_encode_sorted(value), _LONGEST_SHOWN)}"
+            for name, value in record.arguments.items()
+            if name in names and (name not in own or _encode_sorted(own[name]) != _encode_sorted(value))
+        )
     return f"(This was done before with other arguments{differing}, and is not done again.)"
 
 
 def is_recorded_as(record: bytes, params: object, masking: Masking) -> bool:
-    """True if parameters would be recorded like this, whatever the model wrote; false if the record was cut."""
+    """True if parameters would be recorded like this, whatever the model wrote; false if the record is too long."""
     arguments = read_arguments(record).arguments
     own = read_arguments(recorded_arguments(ToolCall("", "a call"), params, masking)).arguments
     return is_object(arguments) and _encode_sorted(own) == _encode_sorted(arguments)
@@ -164,27 +163,9 @@ def _unshown(why: str) -> bytes:
     return _encode(f"(not shown: {why})").encode()
 
 
-def _document(arguments: bytes, words: bytes | None) -> bytes:
-    if words is not None:
-        room = MOST_BYTES - len(_BOTH)
-        words = _shorten(words, max(room // 2, room - len(arguments)))
-        return _BOTH % (_shorten(arguments, room - len(words)), words)
-    if not arguments.startswith(_START) or not _is_pair(json.loads(arguments)):
-        return _shorten(arguments, MOST_BYTES)
-    return _ALONE % _shorten(arguments, MOST_BYTES - len(_ALONE))
-
-
-def _shorten(data: bytes, most: int) -> bytes:
-    # JSON as it is, or a JSON string of at most `most` bytes: its beginning, and its full length.
-    if len(data) <= most:
-        return data
-    mark = f"... (cut: this is the beginning of {len(data):,} bytes)"
-    # The cut may fall into the middle of a character, which is dropped.
-    text = data[:most].decode(errors="ignore")
-    # Escapes make the text longer: each quotation mark of the data takes two bytes in the string.
-    while len(short := _encode(text + mark).encode()) > most:
-        text = text[: min(len(text) - 1, len(text) * most // len(short))]
-    return short
+def _bounded(data: bytes) -> bytes:
+    too_long = len(data) > MOST_BYTES
+    return _unshown(f"{len(data):,} bytes, sha256 {bytes_digest(data)}") if too_long else data
 
 
 def dump_result(tool: Tool[Any, Any], result: ToolResult[Any]) -> EffectResult:
@@ -194,10 +175,6 @@ def dump_result(tool: Tool[Any, Any], result: ToolResult[Any]) -> EffectResult:
     value = tool.dump_value(result.value)
     if value is None:
         return EffectResult(result.render(), None, result.exclude_value_from_context)
-    kind = cast("type[Any]", type(result.value))
-    if is_versioned(kind):
-        entry = stored_type(kind)
-        value = b'{"$type":%s,"version":%d,"value":%s}' % (to_json(entry.name), entry.version, value)
     if result.parts:
         value = b'{"$parts":%s,"value":%s}' % (to_json(dump_parts(result.parts)), value)
     return EffectResult(result.message, value, result.exclude_value_from_context)
@@ -210,7 +187,7 @@ def load_result(tool: Tool[Any, Any], row: EffectRow) -> ToolResult[Any]:
     if data is None:
         message = f"{message} (This was done before, and is not done again. Its value is not recorded.)".strip()
     elif tool.value_codec is not None:
-        value = _load_value(tool, data)
+        value = tool.load_value(data)
     return ToolResult(message, value, exclude_value_from_context=row.exclude_value_from_context, parts=parts)
 
 
@@ -222,26 +199,3 @@ def split_parts(data: bytes | None) -> tuple[bytes | None, tuple[ContentPart, ..
     if read.keys() != {"$parts", "value"}:
         raise ValueError("it has other keys than $parts and value")
     return to_json(read["value"]), load_parts(read["$parts"])
-
-
-def _load_value(tool: Tool[Any, Any], data: bytes) -> object:
-    versioned = _versioned_types(tool.result_type)
-    if not versioned:
-        return tool.load_value(data)
-    read: Any = from_json(data)
-    if is_object(read) and read.keys() == {"$type", "version", "value"} and read["$type"] in versioned:
-        return tool.load_value(to_json(versioned[read["$type"]].upgrade(read["value"], read["version"])))
-    with suppress(ParseError):
-        return tool.load_value(data)
-    # The record states no version, and it is not the present one: it was written while the class had only the first.
-    for kind in versioned.values():
-        with suppress(ParseError):
-            return tool.load_value(to_json(kind.upgrade(read, 1)))
-    raise ParseError("it fits no version of its type")
-
-
-def _versioned_types(kind: object) -> dict[str, StoredType]:
-    plain = strip_annotated(kind)
-    members = [strip_annotated(member) for member in get_args(plain)] if is_union(plain) else [plain]
-    classes = cast("list[type[Any]]", [get_origin(member) or member for member in members])
-    return {entry.name: entry for entry in map(stored_type, filter(is_versioned, classes))}

@@ -103,8 +103,8 @@ class Claim:
     def record_on_commit(self, result: ToolResult[Any]) -> None:
         """Sets the result that is recorded with the commit of the transaction."""
 
-    def check_recorded(self, error: Exception) -> None:
-        """Raises if the effect has happened and is not rolled back, after a store has failed to commit the call."""
+    def leave_unrecorded(self) -> None:
+        """Leaves an effect that has happened to its lease, after a store has failed to commit the call."""
 
     def take_late_outcome(self, future: Future[Any]) -> None:
         """Takes the late outcome of a handler that timed out; see `handrail.runtime.execution.Late`."""
