@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
+from pydantic import Strict
 from pydantic_ai import Agent, ToolOutput
 from pydantic_ai.capabilities import AbstractCapability, HandleDeferredToolCalls, ValidatedToolArgs
 from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, ModelRetry, ToolFailed
@@ -54,7 +55,7 @@ from tests.wording import Wording
 pytestmark = pytest.mark.anyio
 
 
-async def jot(text: str, size: int = 1) -> str:
+async def jot(text: str, size: Annotated[int, Strict()] = 1) -> str:
     """A foreign tool that writes."""
     write(text)
     return f"jotted {text}"

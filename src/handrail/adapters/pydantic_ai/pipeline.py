@@ -3,9 +3,8 @@
     executor = ToolExecutor(prompt=prompt, session=session)
     agent = Agent("openai:gpt-5.2", tools=[look_up], toolsets=[mcp], capabilities=[PipelineCapability(executor)])
 
-The tools are unchanged. PydanticAI validates the arguments; those of functions are first checked against the schema
-(`foreign.values`). Then the call goes through the steps of every call (`handrail.runtime.invoke`), in which the tool's
-own toolset runs it (`foreign.calls`).
+The tools are unchanged. PydanticAI validates the arguments. Then the call goes through the steps of every call
+(`handrail.runtime.invoke`), in which the tool's own toolset runs it (`foreign.calls`).
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from traceback import walk_tb
 from typing import Any, Never
 
 from pydantic import ValidationError
@@ -39,10 +39,9 @@ from handrail.adapters.pydantic_ai.foreign.calls import (
     ForeignTool,
     ToolMetadata,
     foreign_tool,
-    plain_arguments,
     read_tool_metadata,
 )
-from handrail.adapters.pydantic_ai.foreign.values import read_by_signature
+from handrail.adapters.pydantic_ai.foreign.values import plain_arguments
 from handrail.adapters.pydantic_ai.replies import CallInHistory, find_call
 from handrail.adapters.pydantic_ai.toolset import asked_by, leave_queue, reaches_pipeline
 from handrail.errors import CallPostponed, ParseError, StoreError
@@ -210,20 +209,22 @@ class ThroughPipeline(WrapperToolset[Any]):
     """All toolsets of an agent; the pipeline runs the calls made through it.
 
     Attributes:
-        unanswered: the tools, not functions, whose toolsets have not answered a call. A function always answers: an
+        unanswered: the toolsets that have not answered a call, by the names of its tools. A function always answers: an
             exception is its answer.
     """
 
     capability: PipelineCapability
-    unanswered: set[str] = field(default_factory=set[str])
+    unanswered: dict[str, AbstractToolset[Any]] = field(default_factory=dict[str, AbstractToolset[Any]])
 
     @override
     async def __aexit__(self, *args: object) -> bool | None:
         """Closes the toolsets; logs the error of a connection that was lost in a call, of which the model has read."""
         try:
             return await super().__aexit__(*args)
-        except Exception:
-            if not self.unanswered:
+        except Exception as error:
+            # Only the frames of its traceback say which toolset has raised it.
+            frames = (frame for frame, _ in walk_tb(error.__traceback__) if frame.f_code.co_name == "__aexit__")
+            if {id(frame.f_locals.get("self")) for frame in frames}.isdisjoint(map(id, self.unanswered.values())):
                 raise
             _log.warning("the toolset of %s could not be closed", ", ".join(sorted(self.unanswered)), exc_info=True)
             return None
@@ -247,7 +248,7 @@ class ThroughPipeline(WrapperToolset[Any]):
         offers = None if ctx.tool_manager is None else ctx.tool_manager.tools  # those of its structured answers, too
         if isinstance(last, ModelResponse) and offers is not None:
             self.capability.take_unknown([call for call in last.tool_calls if call.tool_name not in offers], tools)
-        return read_by_signature(tools, self.wrapped)
+        return tools
 
     @override
     async def call_tool(
@@ -265,7 +266,7 @@ class ThroughPipeline(WrapperToolset[Any]):
             return await self.capability.run_foreign(call, read_tool_metadata(tool.tool_def))
         finally:
             if call.answer_lost and not isinstance(tool.toolset, FunctionToolset):
-                self.unanswered.add(name)
+                self.unanswered[name] = tool.toolset
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -20,7 +20,8 @@ from typing import Any, NamedTuple, cast
 from pydantic_ai import ToolCallPart, ToolDefinition
 from pydantic_ai.capabilities import ValidatedToolArgs
 
-from handrail.adapters.pydantic_ai.foreign.calls import plain_arguments, read_tool_metadata
+from handrail.adapters.pydantic_ai.foreign.calls import read_tool_metadata
+from handrail.adapters.pydantic_ai.foreign.values import plain_arguments
 from handrail.adapters.pydantic_ai.toolset import RawArguments
 from handrail.agents.approval.decisions import GatedCall, Verdict
 from handrail.agents.approval.gate import GATE_POLICY_NAME

@@ -331,7 +331,7 @@ async def test_an_effect_whose_value_cannot_be_handled_is_unknown(wording: Wordi
     async def items() -> AsyncIterator[int]:
         yield 1
 
-    session, desk, ledger = Session(), Pay({"receipt": items()}), EffectLedger()
+    session, desk, ledger = Session(), Pay(items()), EffectLedger()
     script = called(pay("7"), pay("7"), c1=Outcome.failed(), c2=Outcome.failed())
     result = await play(pipeline(session, effect_ledger=ledger), script, tools=[desk.tool()])
     assert [part.content for part in returns(result.all_messages()).values()] == [wording, wording]

@@ -5,7 +5,7 @@ a `ForeignTool`, whose handler runs the current call.
 
 | the toolset | the pipeline | PydanticAI receives |
 |---|---|---|
-| returns | commits | the returned value, unchanged or as converted by `foreign.values` |
+| returns | commits | the returned value, as JSON and files (`foreign.values`) |
 | returns an asynchronous iterator, which is not read | rolls back; a failed call, its effect unknown | `ToolFailed` |
 | raises `ModelRetry` or `ToolFailed` | rolls back; a failed call | the same exception, lone surrogates escaped |
 | is external, and its time was up or its answer lost | rolls back; a failed call, its effect unknown | `ToolFailed` |
@@ -48,10 +48,9 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field, is_dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, Never, cast, get_args
 
-from pydantic import BaseModel
 from pydantic_ai import (
     ApprovalRequired,
     CallDeferred,
@@ -68,17 +67,12 @@ from pydantic_core import from_json, to_json
 from typing_extensions import override  # a dependency of pydantic; in `typing` since Python 3.12
 
 from handrail.adapters.pydantic_ai.foreign.values import (
-    NO_VALUE,
     UnreadableValueError,
     advised_value,
-    as_json,
     freeze_value,
     holds_secret,
+    plain_arguments,
     replayed_value,
-    secrets_put_back,
-    split_files,
-    to_plain_json,
-    to_plain_text,
     with_secrets_marked,
     with_value,
 )
@@ -91,7 +85,7 @@ from handrail.prompt.tool_definition import MAX_RESULT_CHARS
 from handrail.runtime import ToolMessage
 from handrail.runtime.failures import text_for_model
 from handrail.serde import Codec, Masking, schema_masking
-from handrail.serde.json_schema import is_array, is_object
+from handrail.serde.json_schema import is_object
 from handrail.serde.json_values import escape_surrogates
 
 # ------------------------------------------------------------------------------------------------- what a tool declares
@@ -359,10 +353,8 @@ class ForeignCall:
         """Runs the call by the toolset; step 9 of the pipeline."""
         try:
             value = await self._toolset.call_tool(self.name, self._args, self.context, self._tool)
-            # An iterator can be read once, and its side effects belong to the call.
-            self._value, plain = freeze_value(self.name, value)
-            rest, files = split_files(self._value)
-            return ToolResult.ok(to_plain_json(rest) if files else plain, parts=files)
+            self._value, plain, files = freeze_value(self.name, value)
+            return ToolResult.ok(plain, parts=files)
         except (ApprovalRequired, CallDeferred) as error:
             self._failure = error
             why = str(error) or f"it raised {type(error).__name__}"
@@ -415,59 +407,6 @@ def foreign_tool(name: str, description: str, metadata: ToolMetadata, schema: Ma
         arguments_schema=schema,
         masking=schema_masking(schema),
     )
-
-
-def plain_arguments(
-    args: object, definition: ToolDefinition | None = None, *, with_secrets: bool = False
-) -> dict[str, Any]:
-    """Arguments validated by PydanticAI as JSON; a value that JSON cannot represent is described as text.
-
-    With the definition of the tool, the fields of a function's only parameter, if that is a model, are the arguments.
-    `with_secrets` keeps secrets as objects, which JSON writes as asterisks.
-    """
-    plain, value = as_json(args), args
-    if plain is NO_VALUE and isinstance(args, dict):
-        entries = cast("dict[object, object]", args)  # keys may be anything
-        plain = {str(to_plain_json(name)): to_plain_json(value) for name, value in entries.items()}
-    elif plain is NO_VALUE:
-        plain = to_plain_text(args)
-    if with_secrets:
-        plain = secrets_put_back(plain, value)
-    if not is_object(plain):
-        return {"arguments": plain}
-    arguments = dict(plain)
-    return arguments if definition is None else _unwrap(arguments, value, definition.parameters_json_schema)
-
-
-def _unwrap(arguments: dict[str, Any], args: object, schema: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a function's only parameter, if that is a model: they are the parameters in its schema."""
-    if len(arguments) != 1 or not isinstance(args, dict):
-        return arguments
-    ((name, fields),) = arguments.items()
-    (value,) = cast("dict[object, object]", args).values()  # validation may return anything
-    properties: object = schema.get("properties")
-    properties = properties if is_object(properties) else {}
-    if not is_object(fields):
-        return arguments
-    if not (isinstance(value, BaseModel) or is_dataclass(value)):
-        # Validation returns a plain dict for a `TypedDict`, as for a server that accepts anything.
-        is_wrapped = name not in properties and bool(fields) and fields.keys() <= properties.keys()
-    elif name in properties:  # a field has the parameter's name, or the parameter is not the only one
-        is_wrapped = not _may_be_object(properties[name])
-    else:
-        # A model without fields accepts others; the only other case with any name is a function of `**models`.
-        is_wrapped = bool(properties) or schema.get("additionalProperties") is True
-    return dict(fields) if is_wrapped else arguments
-
-
-def _may_be_object(schema: object) -> bool:
-    if not is_object(schema):
-        return True
-    branches = schema.get("anyOf")
-    if is_array(branches):
-        return any(map(_may_be_object, branches))
-    kind: object = schema.get("type", "object")
-    return kind == "object"
 
 
 def is_answer_lost(error: BaseException | None) -> bool:
