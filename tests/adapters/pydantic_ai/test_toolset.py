@@ -38,7 +38,7 @@ from handrail.taint import TaintPolicy, list_taints
 from handrail.testing import Call, Expect, Outcome, Reply, ScriptedModel
 from tests.adapters.kit import ADD_NOTE, READ_NOTES, Note, noted, notes_prompt
 from tests.kit import raises
-from tests.long_logs import LOG, copy, fetch
+from tests.long_logs import LOG, fetch
 from tests.taint.desk import MAIL, desk
 from tests.wording import Wording
 
@@ -196,15 +196,6 @@ async def test_the_rest_of_a_cut_result_is_read_by_a_tool_that_is_offered_then(r
     assert len(cut) <= MAX_RESULT_CHARS
     assert cut.startswith("line 0\n")
     assert part.endswith("\nline 0")
-
-
-async def test_several_toolsets_offer_it_once() -> None:
-    """Whichever is first: PydanticAI ends a run in which two tools have one name."""
-    session, reader = Session(), Reader("fetch", "copy")
-    toolsets = [HandrailToolset(executor(session)), HandrailToolset(executor(session, copy, key="copies"))]
-    await Agent(reader.model, toolsets=toolsets).run("Go.")
-    assert reader.offered[-1] == ["fetch", "read_result", "copy"]
-    assert reader.returned[-1].endswith("\nline 0")
 
 
 async def test_a_tool_of_the_agent_of_that_name_stays() -> None:

@@ -7,12 +7,13 @@ their meaning in a handler: the call is rolled back and recorded, or left open, 
 | | a bare toolset | a toolset in a capability |
 |---|---|---|
 | the order of calls | `ToolDefinition.sequential`: PydanticAI runs a call that writes alone | `ArrivalQueue` keeps it |
-| the tools of `Environment.added_tools` | the first toolset of a run offers them | `WithAddedTools` offers them |
+| the tools of `Environment.added_tools` | it offers them itself | `WithAddedTools` offers them |
 
 Turns decide in either case which calls run together. In a capability nothing is declared to be sequential, because
 PydanticAI would hold back calls of other tools, too, for as long as a slow one before them takes.
 
-PydanticAI refuses two tools of one name in an agent, so added tools are offered once, and never in the place of others.
+PydanticAI refuses two tools of one name in an agent, so capabilities offer added tools once, and never in the place of
+others.
 An agent with a tool whose name is that of one that opens sections is refused. So is a tool that is marked as untrusted,
 and whose calls do not reach the pipeline: only that taints a session and delimits what a tool returns.
 """
@@ -21,14 +22,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections import OrderedDict
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any, Final, cast
-from weakref import ref
 
 from pydantic_ai import (
     ApprovalRequired,
@@ -65,9 +64,6 @@ the tool there, without any prefix."""
 
 SECTION_TOOLS = "the sections and toolsets with a summary"
 """Where the tools come from that open, close and read sections, in words."""
-
-MOST_RUNS = 1_000
-"""The most runs of which it is remembered which bare toolset adds tools: more than run at the same time."""
 
 _RUN_CONTEXT: ContextVar[RunContext[Any]] = ContextVar("handrail_pydantic_ai_run_context")
 
@@ -204,10 +200,9 @@ class RawArguments(dict[str, Any]):
         text: the text that the model wrote.
     """
 
-    def __init__(self, text: str, *, max_length: int) -> None:
-        """Decodes the text; text that is not a JSON object, or is too long, is shown to hooks as no arguments."""
+    def __init__(self, text: str) -> None:
+        """Decodes the text; text that is not a JSON object is shown to hooks as no arguments."""
         self.text = text
-        self._is_readable = len(text) <= max_length
         super().__init__(self._decode())
 
     def as_written(self) -> str | dict[str, Any]:
@@ -217,7 +212,7 @@ class RawArguments(dict[str, Any]):
 
     def _decode(self) -> dict[str, Any]:
         try:
-            value: object = from_json(self.text) if self._is_readable else None
+            value: object = from_json(self.text)
         except (ValueError, TypeError):  # the latter for a lone surrogate, which is not JSON
             return {}
         return cast("dict[str, Any]", value) if isinstance(value, dict) else {}  # decoded JSON
@@ -226,15 +221,11 @@ class RawArguments(dict[str, Any]):
 class AnyArguments:
     """A validator that accepts everything; step 2 of the pipeline validates."""
 
-    def __init__(self, *, max_length: int) -> None:
-        """Shows hooks no arguments of more than `max_length` characters."""
-        self._max_length = max_length
-
     def validate_json(self, input: str | bytes | bytearray, **_options: Any) -> RawArguments:  # noqa: ANN401 - PydanticAI's
         """The text unchanged."""
         # Bytes that are not UTF-8 become lone surrogates, which the pipeline refuses with its usual message.
         text = input if isinstance(input, str) else input.decode("utf-8", "surrogateescape")
-        return RawArguments(text, max_length=self._max_length)
+        return RawArguments(text)
 
     def validate_python(self, input: Any, **_options: Any) -> dict[str, Any]:  # noqa: ANN401 - PydanticAI's
         """An object unchanged, and any other value as its text."""
@@ -248,9 +239,7 @@ class AnyArguments:
 
 @dataclass(kw_only=True)
 class AddedTool(ToolsetTool[Any]):
-    """A tool that the session adds; `opens` if it opens, closes or reads sections."""
-
-    opens: bool = False
+    """A tool that the session adds."""
 
 
 @asynchronous_entries
@@ -275,7 +264,7 @@ class HandrailToolset(AbstractToolset[Any]):
         """
         prompt = executor.environment.rendered_prompt
         self.executor: ToolExecutor = with_caller_answers(executor)
-        self.validator: AnyArguments = AnyArguments(max_length=executor.environment.max_argument_bytes)
+        self.validator: AnyArguments = AnyArguments()
         self._id = id or prompt.name
         self._is_bare = not in_capability
         self._offered = self._offers(prompt)
@@ -288,13 +277,8 @@ class HandrailToolset(AbstractToolset[Any]):
 
     @override
     async def for_run(self, ctx: RunContext[Any]) -> HandrailToolset:
-        """The same toolset. Of several bare ones with closed sections, the first opens those of all."""
+        """The same toolset, when its session has been read."""
         await read_ahead(self.executor.environment.session)
-        rendering = self.executor.environment.rendering
-        if self._is_bare and rendering.may_change:
-            first = _adding_toolset(ctx.run_id, self)
-            if first is not None and first is not self:
-                first.executor.environment.rendering.join(rendering)
         return self
 
     @override
@@ -305,24 +289,13 @@ class HandrailToolset(AbstractToolset[Any]):
         if self._offered[0] is not prompt:
             self._offered = self._offers(prompt)
         tools = {name: self.tool(definition, ctx.max_retries) for name, definition in self._offered[1].items()}
-        if self._is_bare and (additions := self.added_tools()) and _adding_toolset(ctx.run_id, self) is self:
-            tools |= additions
-        return tools
+        return tools | self.added_tools() if self._is_bare else tools
 
     def added_tools(self) -> dict[str, AddedTool]:
         """The tools that the session adds now, by name."""
-        environment = self.executor.environment
-        opening = {tool.name for tool in environment.rendering.tools}
-        return {
-            tool.name: AddedTool(
-                toolset=self,
-                tool_def=self._definition(tool),
-                max_retries=0,
-                args_validator=self.validator,
-                opens=tool.name in opening,
-            )
-            for tool in environment.added_tools
-        }
+        options: Any = {"toolset": self, "max_retries": 0, "args_validator": self.validator}
+        additions = self.executor.environment.added_tools
+        return {tool.name: AddedTool(tool_def=self._definition(tool), **options) for tool in additions}
 
     def tool(self, definition: ToolDefinition, max_retries: int = 0) -> ToolsetTool[Any]:
         """A tool of this toolset, for PydanticAI. Only a `ModelRetry` of its handler spends a retry."""
@@ -398,18 +371,6 @@ class HandrailToolset(AbstractToolset[Any]):
         )
 
 
-# Of the process: the bare toolset of each run that offers the added tools. The toolsets of one run may have been made
-# apart, and its id is all that they share. Weak, so that a run that has ended keeps no toolset.
-_ADDING_TOOLSETS: OrderedDict[str, ref[HandrailToolset]] = OrderedDict()
-
-
-def _adding_toolset(run_id: str | None, toolset: HandrailToolset) -> HandrailToolset | None:
-    first = _ADDING_TOOLSETS.setdefault(run_id or "", ref(toolset))  # atomic
-    while len(_ADDING_TOOLSETS) > MOST_RUNS:
-        _ADDING_TOOLSETS.popitem(last=False)
-    return first()
-
-
 def message_content(message: ToolMessage) -> Any:  # noqa: ANN401 - PydanticAI's
     """The content of a message for the model: its text, or a list of text and files."""
     return [*map(part_content, message.parts)] if message.parts else message.content
@@ -457,7 +418,8 @@ class WithAddedTools(WrapperToolset[Any]):
         additions = self.adding.added_tools()
         # Those of another capability of the agent are not the agent's.
         hidden = [name for name in additions if name in tools and not isinstance(tools[name], AddedTool)]
-        if conflicts := [name for name in hidden if additions[name].opens]:
+        opening = {tool.name for tool in self.adding.executor.environment.rendering.tools}
+        if conflicts := [name for name in hidden if name in opening]:
             places = "".join(f"\n  {name}: {tools[name].toolset.label}, {SECTION_TOOLS}" for name in conflicts)
             raise ToolConflictError(
                 f"the tools of an agent need different names, and these are taken more than once:{places}\nRename the "
