@@ -30,7 +30,6 @@ from handrail.errors import (
     ModelUnreachableError,
     PromptEvaluationError,
     PromptRenderError,
-    PromptValidationError,
     ScriptError,
     UnknownModelError,
 )
@@ -55,13 +54,6 @@ class Plan:
 
     title: str = field(metadata={"description": "What it is about."})
     steps: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Endless:
-    """A structured answer that holds itself."""
-
-    child: Endless | None = None
 
 
 def evaluate(prompt: Prompt[Any], *replies: Reply) -> PromptResponse[Any]:
@@ -113,14 +105,6 @@ def test_an_answer_that_does_not_fit_goes_back_with_all_its_faults() -> None:
     assert failure.value.phase == "response"
 
 
-def test_an_answer_that_holds_itself_is_refused_with_a_cure(wording: Wording) -> None:
-    """PydanticAI has no schema for it; the error is the developer's."""
-    prompt = Prompt(PromptTemplate[Endless](ns="tests", key="endless", sections=[]))
-    with raises(PromptValidationError, wording) as failure:
-        evaluate(prompt)
-    assert failure.value.dataclass is Endless
-
-
 def test_the_text_is_the_instructions_and_somebody_always_speaks(wording: Wording) -> None:
     """The APIs of some providers refuse a conversation in which no user has spoken."""
     sent: list[list[ModelMessage]] = []
@@ -137,7 +121,7 @@ def test_the_text_is_the_instructions_and_somebody_always_speaks(wording: Wordin
     assert [getattr(request.parts[0], "content", None) for request in requests] == [wording, "Note milk."]
 
 
-@pytest.mark.parametrize("given", [{"heartbeat": 7}, {"run_context": "run-1"}, {"deadline": 7}], ids=str)
+@pytest.mark.parametrize("given", [{"heartbeat": 7}, {"run_context": "run-1"}], ids=str)
 def test_evaluation_refuses_an_option_of_the_wrong_kind(given: dict[str, Any]) -> None:
     """A developer's mistake, before a model is asked."""
     with pytest.raises(InvalidArgumentError) as failure, ScriptedModel([]) as model:

@@ -23,7 +23,7 @@ from handrail.adapters.pydantic_ai import (
 )
 from handrail.adapters.pydantic_ai.pipeline import PipelineCapability
 from handrail.adapters.tool_executor import ToolExecutor
-from handrail.errors import CallIdReusedError, CallPostponed, InvalidArgumentError, UnboundResourceError
+from handrail.errors import CallIdReusedError, CallPostponed, UnboundResourceError
 from handrail.prompt import (
     Approval,
     ApprovalRequest,
@@ -43,7 +43,7 @@ from handrail.store.sqlite.store import SqliteStore
 from handrail.testing import Call, FakeClock, Outcome, Reply, ScriptedModel
 from handrail.testing.script import Expect
 from tests.adapters.kit import Note, asks, called, context, model, pipeline, play
-from tests.kit import Decides, raises
+from tests.kit import Decides
 from tests.wording import Wording
 
 pytestmark = pytest.mark.anyio
@@ -122,15 +122,6 @@ async def test_a_stored_run_is_resumed_without_approving_what_waits() -> None:
             ended = await agent.run(question, message_history=stored.history or None, deferred_tool_results=results)
             assert isinstance(ended.output, DeferredToolRequests) is not approvals
             assert recorded(session) == [("note", True), *([("pay", True)] if approvals else [])]
-
-
-def test_an_approver_and_deferred_questions_exclude_each_other(wording: Wording) -> None:
-    """A question has one answer; and only the two words are known."""
-    executor = ToolExecutor(prompt=PROMPT, session=Session(), approver=lambda _: True)
-    with raises(InvalidArgumentError, wording):
-        HandrailCapability(executor, on_ask="defer")
-    with pytest.raises(InvalidArgumentError):
-        HandrailCapability(executor, on_ask="ask")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("leaves_open", [Approval.later("the desk is asked"), CallPostponed("the desk is asked")])

@@ -19,7 +19,6 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial, wraps
-from types import NoneType
 from typing import Any, Concatenate, Final, Generic, Literal, ParamSpec, TypeVar, cast, get_args
 
 from pydantic_ai import (
@@ -30,7 +29,6 @@ from pydantic_ai import (
     ModelRetry,
     StructuredDict,
     UsageLimits,
-    UserError,
 )
 from pydantic_ai.agent import AgentRunResult
 from pydantic_ai.capabilities import AbstractCapability
@@ -43,8 +41,7 @@ from handrail.adapters.pydantic_ai.conversation import StoredHistory, UserPrompt
 from handrail.adapters.pydantic_ai.models import RUN_ERRORS, check_model_name, evaluation_error, open_model
 from handrail.adapters.pydantic_ai.replies import record_discarded
 from handrail.adapters.tool_executor import ToolExecutor
-from handrail.errors import BudgetExceededError, CallPostponed, ParseError, PromptEvaluationError, PromptValidationError
-from handrail.errors.developer import check_argument
+from handrail.errors import BudgetExceededError, CallPostponed, ParseError, PromptEvaluationError
 from handrail.limits import Budget, BudgetTracker, Deadline, Heartbeat, RunContext, TokenUsage
 from handrail.prompt import Approver, Prompt
 from handrail.prompt.policy import check_approver
@@ -140,14 +137,10 @@ class PydanticAIAdapter:
             output_retries: how often the model may retry an answer that does not match the prompt's output type.
 
         Raises:
-            InvalidArgumentError: an argument has a wrong type.
             UnknownModelError: no model can have that name.
         """
-        check_argument("PydanticAIAdapter", "model", model, (Model, str), "a model of PydanticAI, or its name")
         if isinstance(model, str):
             check_model_name(model)
-        expected = "an EffectLedger: EffectLedger(store), or None"
-        check_argument("PydanticAIAdapter", "effect_ledger", effect_ledger, (EffectLedger, NoneType), expected)
         check_approver("PydanticAIAdapter", approver)
         self.model = model
         self.effect_ledger: EffectLedger = EffectLedger() if effect_ledger is None else effect_ledger
@@ -196,11 +189,6 @@ class PydanticAIAdapter:
                 next evaluation makes them again.
             CancelledError: it was cancelled; the calls that ran have been rolled back.
         """
-        expected = "a Session: Session(), or Session.open(store, 'desk')"
-        check_argument("PydanticAIAdapter.evaluate", "session", session, Session, expected)
-        expected = "a Budget: Budget(max_total_tokens=10_000), or None"
-        check_argument("PydanticAIAdapter.evaluate", "budget", budget, (Budget, NoneType), expected)
-        check_argument("PydanticAIAdapter.evaluate", "deadline", deadline, (Deadline, NoneType), "a Deadline, or None")
         await read_ahead(session)
         executor = ToolExecutor(
             prompt=prompt,
@@ -351,15 +339,7 @@ def _tokens(usage: UsageBase) -> TokenUsage:
 
 
 def _output_type(kind: type[Any] | None) -> type[str | dict[str, Any]]:
-    if kind is None or kind is str:
-        return str
-    try:
-        return StructuredDict(codec(kind).schema, name=kind.__name__)
-    except UserError as error:
-        raise PromptValidationError(
-            f"the answer {kind.__name__} refers to itself, which PydanticAI cannot ask for; nest it to a fixed depth.",
-            dataclass=kind,
-        ) from error
+    return str if kind is None or kind is str else StructuredDict(codec(kind).schema, name=kind.__name__)
 
 
 def _output_parser(kind: type[Any]) -> Callable[[Any], Any]:

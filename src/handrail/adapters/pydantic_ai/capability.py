@@ -17,7 +17,7 @@ from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from pydantic_ai import (
     CallToolsNode,
@@ -31,7 +31,6 @@ from pydantic_ai import (
     ToolDefinition,
     ToolFailed,
     ToolsetTool,
-    UserError,
     UserPromptNode,
     UserPromptPart,
 )
@@ -65,8 +64,8 @@ from handrail.adapters.pydantic_ai.toolset import (
     with_caller_answers,
 )
 from handrail.adapters.tool_executor import ToolExecutor
-from handrail.errors import InvalidArgumentError, ParseError, PromptEvaluationError
-from handrail.errors.developer import check_argument, mistakes_in
+from handrail.errors import ParseError, PromptEvaluationError
+from handrail.errors.developer import mistakes_in
 from handrail.limits import TokenUsage
 from handrail.prompt import Approval, ApprovalRequest
 from handrail.runtime.execution import ASYNC
@@ -119,17 +118,8 @@ class HandrailCapability(AbstractCapability[Any]):
     _schemas: dict[str, object] = field(init=False, repr=False, default_factory=dict[str, object])
 
     def __post_init__(self) -> None:
-        function = type(self).__name__
-        expected = "a ToolExecutor: ToolExecutor(prompt=..., session=...)"
-        check_argument(function, "executor", self.executor, ToolExecutor, expected)
-        expected = "" if self.on_ask in get_args(OnAsk) else "'deny' or 'defer'"
-        if self.on_ask == "defer":
-            # A capability is copied for each run, with the executor that it has made.
-            if self.executor.environment.approver not in {None, defer_question}:
-                expected = "'deny', because the executor has an approver, which is asked; or an executor without one"
+        if self.on_ask == "defer" and self.executor.environment.approver is None:
             self.executor = self.executor.with_approver(defer_question)
-        if expected:
-            raise InvalidArgumentError(function=function, argument="on_ask", value=self.on_ask, expected=expected)
         self.executor = with_caller_answers(self.executor)
         self.toolset = HandrailToolset(self.executor, id=self.id, in_capability=True)
 
@@ -179,14 +169,6 @@ class HandrailCapability(AbstractCapability[Any]):
     async def settle(self) -> None:
         """Applies the results that wait for the tools of the run, before the model is asked."""
         await self.executor.settle_before_run_async()
-
-    @override
-    async def on_run_error(self, ctx: RunContext[Any], *, error: BaseException) -> AgentRunResult[Any]:
-        """Raises how an unfinished run is resumed, if PydanticAI refuses a new prompt because of its calls."""
-        conversation, is_prompted = self.conversation, ctx.prompt is not None
-        if conversation and is_prompted and conversation.has_unanswered_calls and isinstance(error, UserError):
-            raise conversation.unfinished_error() from error
-        raise error
 
     @override
     async def wrap_node_run(

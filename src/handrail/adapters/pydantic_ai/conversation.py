@@ -71,22 +71,6 @@ class StoredHistory:
         has_ended: whether the last evaluation of a prompt ended with its answer; an agent has `unfinished`.
     """
 
-    __slots__ = (
-        "_conversation",
-        "_in_store",
-        "_is_held",
-        "_latest",
-        "_name",
-        "_owner",
-        "_session",
-        "_unchecked",
-        "_whole",
-        "call_ids",
-        "has_ended",
-        "history",
-        "previous",
-    )
-
     def __init__(self, session: Session, name: str, *, of: Owner = "agent", is_held: bool = False) -> None:
         """Loads the stored messages.
 
@@ -153,11 +137,6 @@ class StoredHistory:
     def _last_reply(self) -> ModelResponse | None:
         last = self.history[-1] if self.history else None
         return last if isinstance(last, ModelResponse) else None
-
-    @property
-    def user_prompt(self) -> UserPrompt | None:
-        """What the user asked first; `None` if nothing is stored."""
-        return next(iter(_prompts(self.history[:1])), None)
 
     def is_asked(self, user_prompt: UserPrompt | None) -> bool:
         """Whether the conversation began with a user prompt, or waits for the reply to it; `None` is any."""
@@ -253,11 +232,6 @@ class StoredHistory:
 
     async def _off_loop(self, act: Callable[[], None]) -> None:
         await ASYNC.write_to(self._session.store, act)
-
-    @property
-    def has_unanswered_calls(self) -> bool:
-        """Whether the last reply of an earlier run has calls without an answer, and this run has added nothing yet."""
-        return self._latest is self.history and bool(self.unanswered)
 
     def unfinished_error(self) -> AgentError:
         """The error for a run that does not resume the unfinished one."""
@@ -433,13 +407,9 @@ def _is_same(ones: Sequence[ModelMessage], others: Sequence[ModelMessage]) -> bo
 
 
 def _is_equal(one: ModelMessage, other: ModelMessage) -> bool:
-    if type(one) is not type(other) or len(one.parts) != len(other.parts):
-        return False
-    if one.parts == other.parts:
-        return True
     # A loaded message has decoded JSON where the one of this process has a value of its type, such as a dataclass.
     try:
-        return _plain_parts(one) == _plain_parts(other)
+        return one.parts == other.parts or _plain_parts(one) == _plain_parts(other)
     except PydanticSerializationError:  # storing it raises, and names the conversation
         return False
 

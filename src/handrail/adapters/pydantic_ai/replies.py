@@ -35,7 +35,7 @@ from typing import Any, NamedTuple, cast
 
 from pydantic_ai import ModelMessage, ModelRequest, ModelResponse, RunContext, ToolCallPart, ToolDefinition, ToolReturn
 from pydantic_ai.messages import ModelRequestPart, ModelResponsePart, ToolReturnPart, UserPromptPart
-from pydantic_core import PydanticSerializationError, from_json, to_json
+from pydantic_core import from_json
 
 from handrail.adapters.loop import claim_reply_name, list_waiting, record_answer
 from handrail.runtime import ToolCall
@@ -186,22 +186,7 @@ def _escape_call(call: ToolCallPart) -> ToolCallPart:
     name, words = escape_surrogates(call.tool_name), call.args
     if isinstance(words, str):
         words = escape_surrogates(words)
-    elif words is not None:
-        try:
-            to_json(words, serialize_unknown=True)
-        except PydanticSerializationError:
-            words = json.dumps(words, default=str)
-    if (name, words) == (call.tool_name, call.args):
-        return call
-    return ToolCallPart(
-        name,
-        words,
-        call.tool_call_id,
-        tool_kind=call.tool_kind,
-        id=call.id,
-        provider_name=call.provider_name,
-        provider_details=call.provider_details,
-    )
+    return call if (name, words) == (call.tool_name, call.args) else replace(call, tool_name=name, args=words)
 
 
 def _stamp(response: ModelResponse) -> str | None:
