@@ -14,7 +14,7 @@ import handrail.store
 from handrail import errors
 from handrail import prompt as prompts
 from handrail import tool as decorated
-from handrail.adapters.pydantic_ai import HandrailCapability, PydanticAIAdapter
+from handrail.adapters.pydantic_ai import PydanticAIAdapter
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.agents import load_agent
 from handrail.filesystem import Filesystem, HostFilesystem, InMemoryFilesystem
@@ -526,9 +526,6 @@ RUNS = (
           lambda _: PydanticAIAdapter("test", approver=wrong(lambda: True))),
     unfit("ToolExecutor", "prompt", PromptTemplate,
           lambda _: PydanticAIAdapter("test").evaluate(wrong(prompt().template), session=Session())),
-    unfit("PydanticAIAdapter.evaluate", "budget", int,
-          lambda _: PydanticAIAdapter("test").evaluate(prompt(), session=Session(), budget=wrong(10_000))),
-    unfit("HandrailCapability", "executor", Prompt, lambda _: HandrailCapability(wrong(prompt()))),
     unfit("load_agent", "path", type(None), lambda _: load_agent(wrong(None))),
 )  # fmt: skip
 """Runs."""

@@ -26,7 +26,6 @@ from handrail.adapters.pydantic_ai.models import check_model_name, open_model, u
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import (
     AgentError,
-    InvalidArgumentError,
     ModelUnreachableError,
     PromptEvaluationError,
     PromptRenderError,
@@ -119,14 +118,6 @@ def test_the_text_is_the_instructions_and_somebody_always_speaks(wording: Wordin
     requests = [messages[0] for messages in sent]
     assert [getattr(request, "instructions", None) for request in requests] == [wording] * 2
     assert [getattr(request.parts[0], "content", None) for request in requests] == [wording, "Note milk."]
-
-
-@pytest.mark.parametrize("given", [{"heartbeat": 7}, {"run_context": "run-1"}], ids=str)
-def test_evaluation_refuses_an_option_of_the_wrong_kind(given: dict[str, Any]) -> None:
-    """A developer's mistake, before a model is asked."""
-    with pytest.raises(InvalidArgumentError) as failure, ScriptedModel([]) as model:
-        PydanticAIAdapter(model).evaluate(notes_prompt(), session=Session(), **given)
-    assert [failure.value.argument] == [*given]
 
 
 def test_heartbeat_and_ids_of_an_evaluation_reach_its_tools() -> None:

@@ -1,4 +1,4 @@
-"""`HandrailCapability`: unknown names, repeated keys, the order asked, and the limits of a run."""
+"""`HandrailCapability`: unknown names, the order asked, and the limits of a run."""
 
 from __future__ import annotations
 
@@ -20,21 +20,15 @@ from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import BudgetExceededError, PromptEvaluationError
 from handrail.limits import Budget, BudgetTracker, Deadline, TokenUsage
 from handrail.prompt import Tool, ToolContext, ToolResult
-from handrail.runtime import Session, Step, ToolInvoked
+from handrail.runtime import Session, ToolInvoked
 from handrail.testing import Call, Expect, FakeClock, Outcome, Reply, ScriptedModel
 from tests.adapters.kit import (
     ADD_NOTE,
     READ_NOTES,
     Note,
     World,
-    called,
-    events,
     noted,
     notes_prompt,
-    outcomes,
-    pipeline,
-    play,
-    returns,
 )
 from tests.kit import raises, soon
 from tests.wording import Wording
@@ -159,46 +153,6 @@ async def test_tools_of_others_are_not_in_the_line() -> None:
     with ScriptedModel([Reply(calls=[Call("slow"), Call("signal")]), Reply(text="Done.")]) as model:
         await Agent(model, tools=[slow], capabilities=[capability]).run("Go.")
     assert list_calls(session) == [("call-2", True)]
-
-
-TWICE = '{"text": "milk", "text": "bread"}'
-
-
-class Noted:
-    """A plain function, and what it was called with."""
-
-    def __init__(self) -> None:
-        self.texts: list[str] = []
-
-    def note(self, text: str) -> str:
-        """Note a text."""
-        self.texts.append(text)
-        return "noted"
-
-
-async def test_a_foreign_tool_is_refused_in_the_words_of_the_executor(wording: Wording) -> None:
-    """It does not run; the call is recorded as refused when its arguments were parsed, and spends no retry."""
-    noted, session = Noted(), Session()
-    script = called(Call("note", TWICE), Call("note", {"text": "milk"}), c1=Outcome.failed(), c2=Outcome.ok())
-    result = await play(pipeline(session), script, tools=[noted.note], retries=0)
-    assert returns(result.all_messages())["c1"].content == wording
-    assert noted.texts == ["milk"]
-    assert outcomes(session) == [("c1", False, Step.PARSE), ("c2", True, None)]
-    assert events(session)[0].call.arguments == TWICE
-
-
-async def test_beside_a_prompts_tools_those_of_others_are_refused_too(wording: Wording) -> None:
-    """`HandrailCapability` records only its own calls; what it refuses of others is told in the same words."""
-    noted, session = Noted(), Session()
-    own = HandrailCapability(ToolExecutor(prompt=notes_prompt(tools=(ADD_NOTE,)), session=session))
-    calls = (Call("note", TWICE), Call("add_note", TWICE))
-    with ScriptedModel(called(*calls, c1=Outcome.failed(), c2=Outcome.failed())) as model:
-        agent: Agent[None, str] = Agent(model, tools=[noted.note], capabilities=[own], retries=0)
-        result = await agent.run("Note it.")
-    contents = returns(result.all_messages())
-    assert [contents["c1"].content, contents["c2"].content] == [wording, wording]
-    assert noted.texts == []
-    assert outcomes(session) == [("c2", False, Step.PARSE)]
 
 
 def test_effects_are_remembered_from_run_to_run_of_one_adapter() -> None:

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from traceback import walk_tb
-from typing import Any, Never
+from typing import Any, ClassVar, Never
 
 from pydantic import ValidationError
 from pydantic_ai import (
@@ -66,16 +66,12 @@ class PipelineCapability(HandrailCapability):
         policies: the policies of the other tools.
     """
 
+    sends_all_calls: ClassVar[bool] = True
+
     policies: Sequence[ToolPolicy] = ()
     _environments: dict[str, tuple[ToolMetadata, Mapping[str, Any], Environment]] = field(
         init=False, repr=False, default_factory=dict[str, tuple[ToolMetadata, Mapping[str, Any], Environment]]
     )
-
-    @property
-    @override
-    def sends_all_calls(self) -> bool:
-        """True: the mark of an untrusted tool of the agent holds, and all calls keep their order."""
-        return True
 
     @override
     def get_wrapper_toolset(self, toolset: AbstractToolset[Any]) -> AbstractToolset[Any]:
@@ -89,17 +85,13 @@ class PipelineCapability(HandrailCapability):
         tools = {} if manager is None or manager.tools is None else manager.tools
         others = (name for name, tool in tools.items() if tool.toolset is not self.toolset)
         names = [name for name in others if tools[name].tool_def.kind != "output"]
-        # Both are read before the call is queued: nothing may be awaited or take long between `leave_queue` and
-        # `invoke`.
+        # Read before the call is queued: nothing may be awaited or take long between `leave_queue` and `invoke`.
         request = self.find_call(ctx, call)
-        record = await self.final_record(request.ref)
         # What another call of the reply has opened is not there yet for this one.
         own = self.executor.environment.rendering.seen_by(request.ref.reply).tools
         listing = (*own, *(ForeignTool(name=name, description="") for name in names))
-        # The record of one of the prompt's tools has its own name, without any prefix.
-        name = call.tool_name if record is None else record.name
         await leave_queue()
-        message = await self._run(request, name, _as_written(call.args), listing)
+        message = await self._run(request, call.tool_name, _as_written(call.args), listing)
         if message.success:
             return ToolReturn(message.result.value, metadata={"replayed": True})
         raise ToolFailed(message.content)
@@ -120,20 +112,16 @@ class PipelineCapability(HandrailCapability):
         """
         record = await self.final_record(self.find_call(ctx, call).ref)
         if record is None:
-            text = await self._record_misfit(ctx, call, tool_def, _parse_error(tool_def, args, error))
-            raise error if isinstance(error, ModelRetry) else ToolFailed(text)
+            masking = schema_masking(tool_def.parameters_json_schema)
+            fault = _parse_error(tool_def, args, error)
+            tool = _Misfit(name=call.tool_name, description="", error=fault, masking=masking)
+            with self.defer_mistakes():
+                message = await self._run(self.find_call(ctx, call), call.tool_name, _as_written(call.args), (tool,))
+            raise error if isinstance(error, ModelRetry) else ToolFailed(message.content)
         # The handler is not run, so the record's failure has to be raised in the form that the tool had chosen.
         if isinstance(error, ModelRetry) and not record.success:
             raise error
         return {}
-
-    @override
-    async def refuse_arguments(
-        self, ctx: RunContext[Any], call: ToolCallPart, tool_def: ToolDefinition, error: ParseError
-    ) -> None:
-        """Records a call whose arguments are invalid, and reports it to the model, unless it has a final record."""
-        if await self.final_record(self.find_call(ctx, call).ref) is None:
-            raise ToolFailed(await self._record_misfit(ctx, call, tool_def, error))
 
     async def run_foreign(self, call: ForeignCall, metadata: ToolMetadata) -> Any:  # noqa: ANN401 - whatever the tool returns
         """Sends a call of a foreign tool through the pipeline; the table of `foreign.calls` lists the outcomes."""
@@ -174,15 +162,6 @@ class PipelineCapability(HandrailCapability):
             environment = self._environment((foreign_tool(name, "", metadata, schema),))
             entry = self._environments[name] = metadata, schema, environment
         return entry[2]
-
-    async def _record_misfit(
-        self, ctx: RunContext[Any], call: ToolCallPart, tool_def: ToolDefinition, error: ParseError
-    ) -> str:
-        masking = schema_masking(tool_def.parameters_json_schema)
-        tool = _Misfit(name=call.tool_name, description="", error=error, masking=masking)
-        with self.defer_mistakes():
-            message = await self._run(self.find_call(ctx, call), call.tool_name, _as_written(call.args), (tool,))
-        return message.content
 
     async def _run(
         self, request: CallInHistory, name: str, arguments: str | dict[str, Any], tools: Sequence[Any]

@@ -50,7 +50,7 @@ from handrail.adapters.pydantic_ai.conversation import MADE_AGAIN
 from handrail.adapters.pydantic_ai.replies import find_call
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import CallPostponed, PromptValidationError, ToolConflictError
-from handrail.prompt import Approval, ApprovalRequest, BinaryPart, RenderedPrompt, Tool
+from handrail.prompt import Approval, ApprovalRequest, BinaryPart, Tool
 from handrail.prompt.tool_result import ContentPart, shown_schema
 from handrail.resources import Binding, ResourceRegistry, Scope
 from handrail.runtime import ToolMessage
@@ -267,7 +267,6 @@ class HandrailToolset(AbstractToolset[Any]):
         self.validator: AnyArguments = AnyArguments()
         self._id = id or prompt.name
         self._is_bare = not in_capability
-        self._offered = self._offers(prompt)
 
     @property
     @override
@@ -286,9 +285,7 @@ class HandrailToolset(AbstractToolset[Any]):
         """The tools of the prompt as it is now, in the order of their declaration, and those that are added."""
         await read_open_replies(self.executor.environment.session)
         prompt = self.executor.environment.rendered_prompt
-        if self._offered[0] is not prompt:
-            self._offered = self._offers(prompt)
-        tools = {name: self.tool(definition, ctx.max_retries) for name, definition in self._offered[1].items()}
+        tools = {tool.name: self.tool(self._definition(tool), ctx.max_retries) for tool in prompt.tools}
         return tools | self.added_tools() if self._is_bare else tools
 
     def added_tools(self) -> dict[str, AddedTool]:
@@ -353,9 +350,6 @@ class HandrailToolset(AbstractToolset[Any]):
                 raise ModelRetry(message.content) from message.refusal
             raise ToolFailed(message.content)
         return ToolReturn(message_content(message), metadata={"replayed": message.replayed})
-
-    def _offers(self, prompt: RenderedPrompt[Any]) -> tuple[RenderedPrompt[Any], dict[str, ToolDefinition]]:
-        return prompt, {tool.name: self._definition(tool) for tool in prompt.tools}
 
     def _definition(self, tool: Tool[Any, Any]) -> ToolDefinition:
         return ToolDefinition(
