@@ -21,6 +21,7 @@ from handrail.adapters.pydantic_ai import (
     PydanticAIAdapter,
     StoredHistory,
 )
+from handrail.adapters.pydantic_ai import adapter as adapter_module
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import CompletionCheckError, PromptEvaluationError, ScriptError
 from handrail.filesystem import Filesystem, InMemoryFilesystem
@@ -79,11 +80,14 @@ def returned(messages: list[ModelMessage]) -> list[object]:
 
 
 @pytest.mark.parametrize("done", [{"text": "Done."}, {"output": {"title": "Done"}}], ids=["text", "structured"])
-async def test_a_run_goes_on_until_its_files_exist(done: dict[str, Any], wording: Wording) -> None:
+async def test_a_run_goes_on_until_its_files_exist(
+    done: dict[str, Any], wording: Wording, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """PydanticAI's limit of output retries does not count, whatever the form of the answer."""
+    monkeypatch.setattr(adapter_module, "OUTPUT_RETRIES", 0)
     kind = str if "text" in done else Answer
     replies = [Reply(**done), Reply(**done), Reply(calls=[Call("write", {"path": "a.md"})]), Reply(**done)]
-    adapter = PydanticAIAdapter(ScriptedModel(replies), output_retries=0)
+    adapter = PydanticAIAdapter(ScriptedModel(replies))
     response = await adapter.evaluate_async(prompt(kind, completion=FilesExist(["a.md"])), session=Session())
     assert response.output == ("Done." if kind is str else Answer("Done"))
     assert sent_back(response.messages) == [wording, wording]

@@ -66,6 +66,9 @@ Unfinished = Literal["resume", "discard"]
 WhenFinished = Literal["repeat", "return"]
 """How a finished conversation of the prompt is treated: a new one is started, or its response is returned."""
 
+OUTPUT_RETRIES = 2
+"""How often the model may retry an answer that does not match the prompt's output type."""
+
 BEGIN = "Begin."
 """The default user prompt: some providers refuse a conversation without a user message."""
 
@@ -124,7 +127,6 @@ class PydanticAIAdapter:
         effect_ledger: EffectLedger | None = None,
         approver: Approver | None = None,
         capabilities: Sequence[AbstractCapability[Any]] = (),
-        output_retries: int = 2,
     ) -> None:
         """Sets the model, and what all runs on it share.
 
@@ -134,7 +136,6 @@ class PydanticAIAdapter:
             effect_ledger: records effects; by default in memory, and for stored sessions in their store.
             approver: called where a policy requires approval; without one, such calls are refused.
             capabilities: other PydanticAI capabilities: settings, hooks, tools outside the prompt.
-            output_retries: how often the model may retry an answer that does not match the prompt's output type.
 
         Raises:
             UnknownModelError: no model can have that name.
@@ -147,7 +148,6 @@ class PydanticAIAdapter:
         self._has_own_ledger = effect_ledger is not None
         self._approver = approver
         self._capabilities = tuple(capabilities)
-        self._output_retries = output_retries
 
     @asynchronous_entry
     async def evaluate_async(  # noqa: PLR0913 - the options of one evaluation
@@ -290,7 +290,7 @@ class PydanticAIAdapter:
             # `_output_parser` converts the answer. Calls that wait for an approval end the run.
             output_type=cast("type[Any]", [_output_type(kind), DeferredToolRequests]),
             capabilities=[tools, *self._capabilities],
-            retries={"output": self._output_retries},
+            retries={"output": OUTPUT_RETRIES},
         )
         if kind is not None and kind is not str:
             agent.output_validator(_output_parser(kind))
@@ -319,16 +319,9 @@ def _stored_response(conversation: StoredHistory, executor: ToolExecutor) -> Pro
     prompt, kind = executor.environment.rendered_prompt, executor.environment.rendered_prompt.output_type
     replies = [message for message in conversation.history if isinstance(message, ModelResponse)]
     text, tools = replies[-1].text or "", {tool.name for tool in executor.tools}
-    try:
-        # A call of another name than the tools have is the answer.
-        answers = (call.args for call in replies[-1].tool_calls if call.tool_name not in tools)
-        output = None if kind is None else text if kind is str else codec(kind).parse(next(answers, text) or "")
-    except ParseError as error:
-        raise PromptEvaluationError(
-            f"the stored answer of {prompt.name} in session {executor.environment.session.session_id!r} does not fit "
-            f"its declared type: {error}. Evaluate it again with finished='repeat'",
-            phase="response",
-        ) from error
+    # A call of another name than the tools have is the answer.
+    answers = (call.args for call in replies[-1].tool_calls if call.tool_name not in tools)
+    output = None if kind is None else text if kind is str else codec(kind).parse(next(answers, text) or "")
     usage = sum((_tokens(reply.usage) for reply in replies), start=TokenUsage())
     messages = tuple(conversation.history)
     return PromptResponse(prompt_name=prompt.name, text=text, output=output, usage=usage, messages=messages)

@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -54,10 +55,11 @@ from handrail.adapters.loop import DeferredMistakes, asynchronous_entries, check
 from handrail.adapters.pydantic_ai.conversation import StoredHistory
 from handrail.adapters.pydantic_ai.replies import mark_outside_results, name_answer, name_new_reply, record_answers
 from handrail.adapters.pydantic_ai.toolset import (
+    ANY_ARGUMENTS,
     PIPELINE_METADATA_KEY,
-    ArrivalQueue,
     HandrailToolset,
     WithAddedTools,
+    in_queue,
     with_caller_answers,
 )
 from handrail.adapters.tool_executor import ToolExecutor
@@ -108,7 +110,7 @@ class HandrailCapability(AbstractCapability[Any]):
     conversation: StoredHistory | None = field(default=None, kw_only=True)
     on_ask: OnAsk = field(default="deny", kw_only=True)
     toolset: HandrailToolset = field(init=False, repr=False)
-    queue: ArrivalQueue = field(init=False, repr=False, default_factory=ArrivalQueue)
+    queue: list[asyncio.Event] = field(init=False, repr=False, default_factory=list[asyncio.Event])
     outside_tools: dict[str, ToolDefinition] = field(init=False, repr=False, default_factory=dict[str, ToolDefinition])
     _mistakes: DeferredMistakes = field(init=False, repr=False, default_factory=DeferredMistakes)
     _usage: TokenUsage = field(init=False, repr=False, default=TokenUsage())
@@ -305,7 +307,7 @@ class HandrailCapability(AbstractCapability[Any]):
         """Skips other hooks for calls of unknown tools."""
         # Compared by identity: another toolset may use the same key and value in its metadata.
         if tool_def.metadata is _UNKNOWN:
-            return self.toolset.validator.validate_json(args) if isinstance(args, str) else args
+            return ANY_ARGUMENTS.validate_json(args) if isinstance(args, str) else args
         return await handler(args)
 
     @override
@@ -323,7 +325,7 @@ class HandrailCapability(AbstractCapability[Any]):
             return await handler(args)
         # The mistakes are deferred outside of the queue, so that a call with a mistake has left it, and later calls
         # continue.
-        with self.defer_mistakes(), self.queue.join():
+        with self.defer_mistakes(), in_queue(self.queue):
             if tool_def.metadata is _UNKNOWN:
                 return await self.refuse_unknown(call, args, ctx)
             return await handler(args)

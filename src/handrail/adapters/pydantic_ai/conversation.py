@@ -227,18 +227,14 @@ class StoredHistory:
             # PydanticAI joins neighbouring requests, and so does `_load`.
             repaired = repair_messages(history, repair_last_response=False)
             if self.unfinished and not _resumes(self.history, repaired):
-                raise self.unfinished_error()
+                raise AgentError(
+                    f"the last run of {self._name} in session {self._session.session_id!r} is unfinished; resume it "
+                    "with its history and without a user prompt: run(message_history=stored.history)"
+                )
         self.adopt_records()
 
     async def _off_loop(self, act: Callable[[], None]) -> None:
         await ASYNC.write_to(self._session.store, act)
-
-    def unfinished_error(self) -> AgentError:
-        """The error for a run that does not resume the unfinished one."""
-        return AgentError(
-            f"the last run of {self._name} in session {self._session.session_id!r} is unfinished; resume it with "
-            "its history and without a user prompt: run(message_history=stored.history)"
-        )
 
     async def record_request(self, messages: Sequence[ModelMessage]) -> None:
         """Stores a request, as `record` does; one that answers calls or a check is made again."""
@@ -276,7 +272,7 @@ class StoredHistory:
                 is stored with the next unit.
         """
         # A history processor may have replaced or dropped messages; then a suffix would not fit the stored part.
-        whole = self._whole or not _follows(self._in_store, messages)
+        whole = self._whole or not _is_same(self._in_store, messages[: len(self._in_store)])
         new = messages if whole else messages[len(self._in_store) :]
         # An agent's final messages are stored already; a prompt's conversation is finished by its mark, and so is one
         # whose answer was to be checked.
@@ -389,21 +385,17 @@ def _ref(history: Sequence[ModelMessage], call: ToolCallPart) -> CallRef:
     return CallRef(name_in_history(history, place), call.tool_call_id)
 
 
-def _follows(stored_messages: Sequence[ModelMessage], messages: Sequence[ModelMessage]) -> bool:
-    count = len(stored_messages)
-    return len(messages) >= count and _is_same(stored_messages, messages[:count])
-
-
 def _resumes(history: Sequence[ModelMessage], new_history: Sequence[ModelMessage]) -> bool:
     """Whether a run with the new history continues an unfinished one: it ends with the last reply, or follows it."""
     places = (place for place in range(len(history) - 1, -1, -1) if isinstance(history[place], ModelResponse))
     end = history[next(places, 0) :]
-    return len(new_history) >= len(end) and _is_same(end, new_history[len(new_history) - len(end) :])
+    return _is_same(end, new_history[-len(end) :])
 
 
 def _is_same(ones: Sequence[ModelMessage], others: Sequence[ModelMessage]) -> bool:
     # Within a run nearly all are the same objects, so a step costs little however long the history is.
-    return all(one is other or _is_equal(one, other) for one, other in zip(ones, others, strict=True))
+    are_equal = (one is other or _is_equal(one, other) for one, other in zip(ones, others, strict=False))
+    return len(ones) == len(others) and all(are_equal)
 
 
 def _is_equal(one: ModelMessage, other: ModelMessage) -> bool:

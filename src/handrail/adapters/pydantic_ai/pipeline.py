@@ -159,7 +159,7 @@ class PipelineCapability(HandrailCapability):
         entry = self._environments.get(name)
         # A server may change the declaration or the schema of a tool during a run, so both are compared.
         if entry is None or entry[:2] != (metadata, schema):
-            environment = self._environment((foreign_tool(name, "", metadata, schema),))
+            environment = self._environment((foreign_tool(name, metadata, schema),))
             entry = self._environments[name] = metadata, schema, environment
         return entry[2]
 

@@ -6,7 +6,7 @@ their meaning in a handler: the call is rolled back and recorded, or left open, 
 
 | | a bare toolset | a toolset in a capability |
 |---|---|---|
-| the order of calls | `ToolDefinition.sequential`: PydanticAI runs a call that writes alone | `ArrivalQueue` keeps it |
+| the order of calls | `ToolDefinition.sequential`: PydanticAI runs a call that writes alone | `in_queue` keeps it |
 | the tools of `Environment.added_tools` | it offers them itself | `WithAddedTools` offers them |
 
 Turns decide in either case which calls run together. In a capability nothing is declared to be sequential, because
@@ -21,7 +21,6 @@ and whose calls do not reach the pipeline: only that taints a session and delimi
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -42,12 +41,11 @@ from pydantic_ai import (
 )
 from pydantic_ai.messages import InstructionPart
 from pydantic_ai.toolsets import AbstractToolset, WrapperToolset
-from pydantic_core import from_json
 from typing_extensions import override  # a dependency of pydantic; in `typing` since Python 3.12
 
 from handrail.adapters.loop import asynchronous_entries, find_outcome, read_ahead, read_open_replies
 from handrail.adapters.pydantic_ai.conversation import MADE_AGAIN
-from handrail.adapters.pydantic_ai.replies import find_call
+from handrail.adapters.pydantic_ai.replies import Words, decode, find_call
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import CallPostponed, PromptValidationError, ToolConflictError
 from handrail.prompt import Approval, ApprovalRequest, BinaryPart, Tool
@@ -56,6 +54,7 @@ from handrail.resources import Binding, ResourceRegistry, Scope
 from handrail.runtime import ToolMessage
 from handrail.runtime.execution import ASYNC
 from handrail.serde import canonical_json
+from handrail.serde.json_schema import is_object
 from handrail.session.calls import CallRef
 
 PIPELINE_METADATA_KEY = "handrail"
@@ -138,44 +137,37 @@ def with_caller_answers(executor: ToolExecutor) -> ToolExecutor:
 # ------------------------------------------------------------------------------------------------ the order of calls
 
 
-class ArrivalQueue:
-    """The calls of a run that have not reached the pipeline yet, in the order asked, whatever hooks run before.
+@contextmanager
+def in_queue(queue: list[asyncio.Event]) -> Generator[None]:
+    """Joins the calls of a run that have not reached the pipeline yet; a call that has not by the end leaves then.
 
-    A call joins when PydanticAI starts it, which it does in the order asked, and leaves when it is queued in the
-    pipeline, or ends before that. It continues only when all calls before it have left. A queue belongs to one event
-    loop.
+    They are in the order asked, whatever hooks run before: a call joins when PydanticAI starts it, which it does in
+    that order, and leaves when it is queued in the pipeline, or ends before that. It continues only when all calls
+    before it have left. A queue belongs to one event loop.
     """
-
-    __slots__ = ("_positions",)
-
-    def __init__(self) -> None:
-        """Makes an empty queue."""
-        self._positions: list[asyncio.Event] = []
-
-    @contextmanager
-    def join(self) -> Generator[None]:
-        """Joins at the end; a call that has not reached the pipeline by the end of the block leaves then."""
-        position = asyncio.Event()
-        self._positions.append(position)
-        self._positions[0].set()
-        token = _POSITION.set((self, position))
-        try:
-            yield
-        finally:
-            _POSITION.reset(token)
-            # A call that was refused or cancelled before the pipeline leaves here; otherwise all calls after it would
-            # wait forever.
-            self.leave(position)
-
-    def leave(self, position: asyncio.Event) -> None:
-        """Leaves the queue, and lets the first call continue. Idempotent."""
-        if position in self._positions:
-            self._positions.remove(position)
-            if self._positions:
-                self._positions[0].set()
+    position = asyncio.Event()
+    queue.append(position)
+    queue[0].set()
+    token = _POSITION.set((queue, position))
+    try:
+        yield
+    finally:
+        _POSITION.reset(token)
+        # A call that was refused or cancelled before the pipeline leaves here; otherwise all calls after it would wait
+        # forever.
+        _leave(queue, position)
 
 
-_POSITION: ContextVar[tuple[ArrivalQueue, asyncio.Event] | None] = ContextVar("handrail_queue_position", default=None)
+def _leave(queue: list[asyncio.Event], position: asyncio.Event) -> None:
+    if position in queue:
+        queue.remove(position)
+        if queue:
+            queue[0].set()
+
+
+_POSITION: ContextVar[tuple[list[asyncio.Event], asyncio.Event] | None] = ContextVar(
+    "handrail_queue_position", default=None
+)
 
 
 async def leave_queue() -> None:
@@ -187,51 +179,32 @@ async def leave_queue() -> None:
     if (entry := _POSITION.get()) is not None:
         queue, position = entry
         await position.wait()
-        queue.leave(position)
+        _leave(queue, position)
 
 
 # --------------------------------------------------------------------------------------------------------- arguments
 
 
-class RawArguments(dict[str, Any]):
-    """The arguments of a call: decoded, for hooks, and as the text that the model wrote.
-
-    Attributes:
-        text: the text that the model wrote.
-    """
-
-    def __init__(self, text: str) -> None:
-        """Decodes the text; text that is not a JSON object is shown to hooks as no arguments."""
-        self.text = text
-        super().__init__(self._decode())
-
-    def as_written(self) -> str | dict[str, Any]:
-        """The text, or the arguments as a hook has changed them."""
-        # NaN differs from itself, so the decoded arguments are used if they have one: they are refused either way.
-        return self.text if self == self._decode() else dict(self)
-
-    def _decode(self) -> dict[str, Any]:
-        try:
-            value: object = from_json(self.text)
-        except (ValueError, TypeError):  # the latter for a lone surrogate, which is not JSON
-            return {}
-        return cast("dict[str, Any]", value) if isinstance(value, dict) else {}  # decoded JSON
-
-
 class AnyArguments:
-    """A validator that accepts everything; step 2 of the pipeline validates."""
+    """A validator that accepts everything; step 2 of the pipeline validates. Hooks see what can be decoded."""
 
-    def validate_json(self, input: str | bytes | bytearray, **_options: Any) -> RawArguments:  # noqa: ANN401 - PydanticAI's
-        """The text unchanged."""
-        # Bytes that are not UTF-8 become lone surrogates, which the pipeline refuses with its usual message.
-        text = input if isinstance(input, str) else input.decode("utf-8", "surrogateescape")
-        return RawArguments(text)
+    def validate_json(self, input: str | bytes | bytearray, **_options: Any) -> dict[str, Any]:  # noqa: ANN401 - PydanticAI's
+        """The decoded object; text that is not one is shown to hooks as no arguments."""
+        value = decode(input)
+        return dict(value) if is_object(value) else {}
 
-    def validate_python(self, input: Any, **_options: Any) -> dict[str, Any]:  # noqa: ANN401 - PydanticAI's
-        """An object unchanged, and any other value as its text."""
-        if isinstance(input, dict):
-            return cast("dict[str, Any]", input)  # decoded JSON
-        return self.validate_json(json.dumps(input, default=str))
+    def validate_python(self, input: dict[str, Any], **_options: Any) -> dict[str, Any]:  # noqa: ANN401 - as above
+        """An object unchanged."""
+        return input
+
+
+ANY_ARGUMENTS = AnyArguments()
+
+
+def as_written(words: Words, args: dict[str, Any]) -> str | dict[str, Any]:
+    """The text that the model wrote, or the arguments as a hook, or who approved the call, has changed them."""
+    # NaN differs from itself, so the decoded arguments are used if they have one: they are refused either way.
+    return words if isinstance(words, str) and args == ANY_ARGUMENTS.validate_json(words) else args
 
 
 # -------------------------------------------------------------------------------------------------------- the toolset
@@ -251,7 +224,6 @@ class HandrailToolset(AbstractToolset[Any]):
 
     Attributes:
         executor: runs the calls.
-        validator: the validator of the arguments of its tools.
     """
 
     def __init__(self, executor: ToolExecutor, *, id: str | None = None, in_capability: bool = False) -> None:
@@ -264,7 +236,6 @@ class HandrailToolset(AbstractToolset[Any]):
         """
         prompt = executor.environment.rendered_prompt
         self.executor: ToolExecutor = with_caller_answers(executor)
-        self.validator: AnyArguments = AnyArguments()
         self._id = id or prompt.name
         self._is_bare = not in_capability
 
@@ -290,13 +261,13 @@ class HandrailToolset(AbstractToolset[Any]):
 
     def added_tools(self) -> dict[str, AddedTool]:
         """The tools that the session adds now, by name."""
-        options: Any = {"toolset": self, "max_retries": 0, "args_validator": self.validator}
+        options: Any = {"toolset": self, "max_retries": 0, "args_validator": ANY_ARGUMENTS}
         additions = self.executor.environment.added_tools
         return {tool.name: AddedTool(tool_def=self._definition(tool), **options) for tool in additions}
 
     def tool(self, definition: ToolDefinition, max_retries: int = 0) -> ToolsetTool[Any]:
         """A tool of this toolset, for PydanticAI. Only a `ModelRetry` of its handler spends a retry."""
-        return ToolsetTool(toolset=self, tool_def=definition, max_retries=max_retries, args_validator=self.validator)
+        return ToolsetTool(toolset=self, tool_def=definition, max_retries=max_retries, args_validator=ANY_ARGUMENTS)
 
     @override
     async def get_instructions(self, ctx: RunContext[Any]) -> InstructionPart | None:
@@ -328,9 +299,8 @@ class HandrailToolset(AbstractToolset[Any]):
             RunAbortedError: the run is over; not for a call that has opened sections.
         """
         environment = self.executor.environment
-        arguments = tool_args.as_written() if isinstance(tool_args, RawArguments) else tool_args
         request = find_call(ctx, environment.session)
-        call = request.tool_call(name, arguments)
+        call = request.tool_call(name, as_written(request.words, tool_args))
         # Nothing is awaited between this line and the ticket that `invoke` draws, so the order of the queue is
         # preserved.
         await leave_queue()

@@ -67,7 +67,6 @@ from pydantic_core import from_json, to_json
 from typing_extensions import override  # a dependency of pydantic; in `typing` since Python 3.12
 
 from handrail.adapters.pydantic_ai.foreign.values import (
-    UnreadableValueError,
     advised_value,
     freeze_value,
     holds_secret,
@@ -353,7 +352,9 @@ class ForeignCall:
         """Runs the call by the toolset; step 9 of the pipeline."""
         try:
             value = await self._toolset.call_tool(self.name, self._args, self.context, self._tool)
-            self._value, plain, files = freeze_value(self.name, value)
+            # It has run to its end.
+            refusal = EffectUncertain if acts_outside else ToolValidationError
+            self._value, plain, files = freeze_value(self.name, value, refusal)
             return ToolResult.ok(plain, parts=files)
         except (ApprovalRequired, CallDeferred) as error:
             self._failure = error
@@ -369,10 +370,6 @@ class ForeignCall:
             text = escape_surrogates(text_for_model(error, error.message))
             self._failure = error if text == error.message else _like(error, text)
             raise ToolValidationError(str(error)) from error
-        except UnreadableValueError as error:
-            if acts_outside:  # it has run to its end
-                raise EffectUncertain(str(error)) from error
-            raise
         except UsageLimitExceeded as error:
             raise PromptEvaluationError(f"{self.name}: {error}", phase="budget", tool=self.name) from error
         except Exception:
@@ -386,7 +383,7 @@ def _like(error: Exception, text: str) -> ModelRetry | ToolFailed:
     return ModelRetry(text) if isinstance(error, ModelRetry) else ToolFailed(text)
 
 
-def foreign_tool(name: str, description: str, metadata: ToolMetadata, schema: Mapping[str, Any]) -> ForeignTool:
+def foreign_tool(name: str, metadata: ToolMetadata, schema: Mapping[str, Any]) -> ForeignTool:
     """A tool of that name, which runs the current call."""
     acts_outside = metadata.effect == "external"
 
@@ -397,7 +394,7 @@ def foreign_tool(name: str, description: str, metadata: ToolMetadata, schema: Ma
     is_declared = metadata.declares_effect or metadata.effect != "state"
     return ForeignTool(
         name=name,
-        description=description,
+        description="",
         handler=run,
         effect=cast("Effect", metadata.external or (metadata.effect if is_declared else None)),
         concurrent=metadata.concurrent,

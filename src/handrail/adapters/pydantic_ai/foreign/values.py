@@ -25,7 +25,6 @@ from pydantic_ai.messages import is_multi_modal_content
 from pydantic_core import from_json, to_json
 
 from handrail.adapters.pydantic_ai.toolset import part_content
-from handrail.errors import ToolValidationError
 from handrail.prompt import BinaryPart
 from handrail.prompt.tool_result import ContentPart
 from handrail.runtime import ToolMessage
@@ -100,23 +99,19 @@ def _may_be_object(schema: object) -> bool:
 # ----------------------------------------------------------------------------------------------- what a tool returns
 
 
-class UnreadableValueError(ToolValidationError):
-    """A tool has run, and its return value is not supported. Never leaves the adapter."""
-
-
-def freeze_value(name: str, value: object) -> tuple[Any, Any, tuple[ContentPart, ...]]:
+def freeze_value(name: str, value: object, refusal: type[Exception]) -> tuple[Any, Any, tuple[ContentPart, ...]]:
     """The return value of a tool for PydanticAI, as JSON for its record, and its files for that.
 
     Raises:
-        UnreadableValueError: it is an asynchronous iterator.
+        refusal: it is an asynchronous iterator.
         Exception: raised by an iterator.
     """
     if _is_return(value):
-        inner, plain, files = freeze_value(name, value.return_value)
+        inner, plain, files = freeze_value(name, value.return_value, refusal)
         content, metadata = escaped_within(value.content), escaped_within(value.metadata)
         return replace(value, return_value=inner, content=content, metadata=metadata), plain, files
     if isinstance(value, AsyncIterator):
-        raise UnreadableValueError(
+        raise refusal(
             f"{name} returns {type(cast('object', value)).__name__}, an asynchronous iterator, which is not read: "
             "the tool must collect its items and return a list"
         )
