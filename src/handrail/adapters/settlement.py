@@ -25,7 +25,7 @@ from handrail.errors import ParseError
 from handrail.prompt import ApprovalRequest, Tool, ToolResult
 from handrail.redaction import MASK, redacted_logger
 from handrail.runtime.call import CallState
-from handrail.runtime.calls import ToolInvoked, ToolMessage, masks_in
+from handrail.runtime.calls import ToolMessage, masks_in
 from handrail.runtime.claim_step import settle_unknown
 from handrail.runtime.environment import Environment
 from handrail.runtime.execution import ExecutionMode
@@ -215,14 +215,15 @@ def _find_arguments(
     """Arguments that parse to the parameters of an effect: those of the call, where they are known, or the recorded."""
     if row.arguments is None:
         return None
-    event = environment.session.calls.find(ref)
-    calls = [event.call] if isinstance(event, ToolInvoked) else []
     conversation = environment.session.conversation
-    if conversation.reply == ref.reply:
-        calls += [call for call in conversation.calls if call.id == ref.call_id]
+    calls = conversation.calls if conversation.reply == ref.reply else ()
     record: Any = read_arguments(row.arguments).arguments
     # A mask would be used as the secret.
-    candidates = [call.arguments for call in calls if call.name == tool.name and not masks_in(call, tool)]
+    candidates = [
+        call.arguments
+        for call in calls
+        if call.id == ref.call_id and call.name == tool.name and not masks_in(call, tool)
+    ]
     if isinstance(record, dict) and not (tool.masking.hides and MASK.encode() in row.arguments):
         candidates.append(cast("dict[str, Any]", record))  # decoded JSON
     for arguments in candidates:

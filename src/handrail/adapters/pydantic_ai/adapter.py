@@ -190,6 +190,7 @@ class PydanticAIAdapter:
             CancelledError: it was cancelled; the calls that ran have been rolled back.
         """
         await read_ahead(session)
+        bounds = [bound for bound in (deadline, None if budget is None else budget.deadline) if bound is not None]
         executor = ToolExecutor(
             prompt=prompt,
             session=session,
@@ -197,7 +198,7 @@ class PydanticAIAdapter:
             # A stored session needs a ledger in its own store, so that claims survive the process. The ledger in memory
             # is only passed where it was asked for, or where the session itself is in memory.
             effect_ledger=self.effect_ledger if self._has_own_ledger or session.store is None else None,
-            deadline=_earlier(deadline, None if budget is None else budget.deadline),
+            deadline=min(bounds, key=lambda bound: bound.expires_at, default=None),
             heartbeat=heartbeat,
             run_context=run_context,
             approver=self._approver,
@@ -374,8 +375,3 @@ async def _stored_conversation(
         if not (unfinished == "resume" if conversation.unfinished else is_repeated):
             conversation.begin_anew()
         yield conversation
-
-
-def _earlier(one: Deadline | None, other: Deadline | None) -> Deadline | None:
-    deadlines = [deadline for deadline in (one, other) if deadline is not None]
-    return min(deadlines, key=lambda deadline: deadline.expires_at, default=None)

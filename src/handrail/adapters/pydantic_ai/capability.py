@@ -152,6 +152,7 @@ class HandrailCapability(AbstractCapability[Any]):
         await self.settle()
         async with nullcontext() if self.conversation is None else self.conversation.run(ctx.messages):
             result = await handler()
+            self._mistakes.raise_first()  # of calls that end after the answer, as in a streamed run
             waits = isinstance(result.output, DeferredToolRequests)
             if waits:  # of a reply some of whose calls have been answered
                 await record_answers(self.executor.environment, result.all_messages())
@@ -188,8 +189,8 @@ class HandrailCapability(AbstractCapability[Any]):
         self._mistakes.raise_first()
         if isinstance(node, CallToolsNode) and isinstance(result, ModelRequestNode):
             results, environment = node.tool_call_results or {}, self.executor.environment
-            request = await mark_outside_results(result.request, ctx, environment, self.outside_tools, results)
-            result.request = request
+            marked = mark_outside_results(result.request, ctx, environment, self.outside_tools, results)
+            result.request = await marked
         if isinstance(node, UserPromptNode) and isinstance(result, ModelRequestNode) and ctx.prompt is None:
             answer = None if conversation is None else conversation.unchecked_answer
             return result if answer is None else CallToolsNode(answer)
@@ -211,12 +212,6 @@ class HandrailCapability(AbstractCapability[Any]):
             f"too. The model would have read: {missing}",
             phase="response",
         )
-
-    @override
-    async def after_run(self, ctx: RunContext[Any], *, result: AgentRunResult[Any]) -> AgentRunResult[Any]:
-        """Raises the mistakes of calls that end after the answer, as in a streamed run."""
-        self._mistakes.raise_first()
-        return result
 
     # -------------------------------------------------------------------------------------------- requests and replies
 

@@ -400,10 +400,7 @@ def _is_same(ones: Sequence[ModelMessage], others: Sequence[ModelMessage]) -> bo
 
 def _is_equal(one: ModelMessage, other: ModelMessage) -> bool:
     # A loaded message has decoded JSON where the one of this process has a value of its type, such as a dataclass.
-    try:
-        return one.parts == other.parts or _plain_parts(one) == _plain_parts(other)
-    except PydanticSerializationError:  # storing it raises, and names the conversation
-        return False
+    return one.parts == other.parts or _plain_parts(one) == _plain_parts(other)
 
 
 def _plain_parts(message: ModelMessage) -> list[dict[str, Any]]:

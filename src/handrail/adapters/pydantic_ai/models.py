@@ -68,7 +68,7 @@ def check_model_name(name: str, *, source: str = "") -> None:
     if name == "test" or (has_provider and model.strip()):
         return
     because = "" if has_provider or ":" not in name else f", because there is no provider {_quote(provider)!r}"
-    near = _nearest_model(name, provider, model)
+    near = _nearest_model(name)
     hint = "" if near is None else f". Did you mean {_quote(near)}?"
     place = f" ({source})" if source else ""
     raise UnknownModelError(
@@ -89,16 +89,13 @@ def _is_provider(name: str) -> bool:
     return True
 
 
-def _nearest_model(name: str, provider: str, model: str) -> str | None:
+def _nearest_model(name: str) -> str | None:
     names = (full_name.partition(":") for full_name in get_args(KnownModelName.__value__))
     models = [(maker, other) for maker, _, other in names if "/" not in maker]
+    provider, _, model = name.partition(":" if ":" in name else "/")  # gateways write `openai/gpt-5.2`
     if model.strip():
         near = get_close_matches(provider[:_MAX_NAME_CHARS], sorted({maker for maker, _ in models}), n=1)
         return f"{near[0]}:{model}" if near else None
-    # Gateways write `openai/gpt-5.2`; the slash is the only fault of such a name.
-    before, _, after = name.partition("/")
-    if after.strip() and _is_provider(before):
-        return f"{before}:{after}"
     # The most frequent provider of models that start with the same word, such as `gpt` or `claude`.
     word = None if ":" in name else re.match(r"[a-z]{3,}", name)
     makers = Counter(maker for maker, other in models if word and other.startswith(word[0]))

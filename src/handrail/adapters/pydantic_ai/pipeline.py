@@ -13,11 +13,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from traceback import walk_tb
-from typing import Any, ClassVar, Never
+from typing import Any, ClassVar
 
 from pydantic import ValidationError
 from pydantic_ai import (
-    ApprovalRequired,
     ModelResponse,
     ModelRetry,
     RunContext,
@@ -114,7 +113,7 @@ class PipelineCapability(HandrailCapability):
         if record is None:
             masking = schema_masking(tool_def.parameters_json_schema)
             fault = _parse_error(tool_def, args, error)
-            tool = _Misfit(name=call.tool_name, description="", error=fault, masking=masking)
+            tool = ForeignTool(name=call.tool_name, description="", misfit=fault, masking=masking)
             with self.defer_mistakes():
                 message = await self._run(self.find_call(ctx, call), call.tool_name, _as_written(call.args), (tool,))
             raise error if isinstance(error, ModelRetry) else ToolFailed(message.content)
@@ -236,27 +235,13 @@ class ThroughPipeline(WrapperToolset[Any]):
         """Runs a call; the pipeline answers one that has a final record."""
         if reaches_pipeline(tool.tool_def):
             # These calls are in the pipeline already; another one around them would record and approve them twice.
-            try:
-                return await self.wrapped.call_tool(name, tool_args, ctx, tool)
-            except CallPostponed as error:
-                raise ApprovalRequired from error
+            return await self.wrapped.call_tool(name, tool_args, ctx, tool)
         call = ForeignCall(self.wrapped, name, tool_args, ctx, tool)
         try:
             return await self.capability.run_foreign(call, read_tool_metadata(tool.tool_def))
         finally:
             if call.answer_lost and not isinstance(tool.toolset, FunctionToolset):
                 self.unanswered[name] = tool.toolset
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Misfit(ForeignTool):
-    """A tool whose arguments do not fit."""
-
-    error: ParseError
-
-    @override
-    def parse(self, arguments: Any, *, max_bytes: int | None = None) -> Never:
-        raise self.error
 
 
 def _as_written(args: RawToolArgs | None) -> str | dict[str, Any]:

@@ -380,10 +380,9 @@ class WithAddedTools(WrapperToolset[Any]):
         tools = await super().get_tools(ctx)
         refuse_lost_marks(tools, ctx, capability=self.capability)
         additions = self.adding.added_tools()
+        opening = [tool.name for tool in self.adding.executor.environment.rendering.tools]
         # Those of another capability of the agent are not the agent's.
-        hidden = [name for name in additions if name in tools and not isinstance(tools[name], AddedTool)]
-        opening = {tool.name for tool in self.adding.executor.environment.rendering.tools}
-        if conflicts := [name for name in hidden if name in opening]:
+        if conflicts := [name for name in opening if name in tools and not isinstance(tools[name], AddedTool)]:
             places = "".join(f"\n  {name}: {tools[name].toolset.label}, {SECTION_TOOLS}" for name in conflicts)
             raise ToolConflictError(
                 f"the tools of an agent need different names, and these are taken more than once:{places}\nRename the "

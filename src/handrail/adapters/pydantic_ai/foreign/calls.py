@@ -76,7 +76,7 @@ from handrail.adapters.pydantic_ai.foreign.values import (
     with_value,
 )
 from handrail.adapters.pydantic_ai.toolset import message_content
-from handrail.errors import CallPostponed, EffectUncertain, PromptEvaluationError, ToolValidationError
+from handrail.errors import CallPostponed, EffectUncertain, ParseError, PromptEvaluationError, ToolValidationError
 from handrail.prompt import External, IdempotencyConfig, Tool, ToolContext, ToolResult
 from handrail.prompt.signature import Effect
 from handrail.prompt.tool_declaration import Declaration
@@ -224,9 +224,11 @@ class ForeignTool(Tool[Any, Any]):
 
     Attributes:
         arguments_schema: the JSON Schema of the arguments, by which PydanticAI validates them; open if it is not known.
+        misfit: why the arguments of this call do not fit.
     """
 
     arguments_schema: Mapping[str, Any] = field(default_factory=lambda: {"type": "object"})
+    misfit: ParseError | None = None
     masking: Masking = NOTHING_HIDDEN
     result_masking: Masking = NOTHING_HIDDEN
 
@@ -258,7 +260,9 @@ class ForeignTool(Tool[Any, Any]):
 
     @override
     def parse(self, arguments: str | bytes | Mapping[str, Any], *, max_bytes: int | None = None) -> Any:
-        """The arguments, validated by PydanticAI."""
+        """The arguments, validated by PydanticAI; raises its error if they did not fit."""
+        if self.misfit is not None:
+            raise self.misfit
         return arguments
 
     @property
@@ -277,43 +281,36 @@ class ForeignTool(Tool[Any, Any]):
         return None
 
 
+@dataclass(slots=True, eq=False)
 class ForeignCall:
-    """One call of a foreign tool: its arguments, validated and as JSON, and its answer.
+    """One call of a foreign tool: `args` are its validated arguments, `arguments` the same as JSON; and its answer.
 
     Attributes:
         answer_lost: whether the toolset has not answered: it raised an exception that is not an answer of a tool.
     """
 
-    __slots__ = ("_args", "_failure", "_tool", "_toolset", "_value", "answer_lost", "arguments", "context", "name")
+    toolset: AbstractToolset[Any]
+    name: str
+    args: dict[str, Any]
+    context: RunContext[Any]
+    tool: ToolsetTool[Any]
+    arguments: dict[str, Any] = field(init=False)
+    answer_lost: bool = field(init=False, default=False)
+    _value: Any = field(init=False, default=_NOTHING)
+    _failure: Exception | None = field(init=False, default=None)
 
-    def __init__(
-        self,
-        toolset: AbstractToolset[Any],
-        name: str,
-        args: dict[str, Any],
-        context: RunContext[Any],
-        tool: ToolsetTool[Any],
-    ) -> None:
-        """Makes a call from the arguments of `AbstractToolset.call_tool`; `toolset` runs it."""
-        self._toolset = toolset
-        self.name: str = name
-        self._args = args
-        self._tool = tool
-        self._value: Any = _NOTHING
-        self._failure: Exception | None = None
-        self.answer_lost: bool = False
-        self.context: RunContext[Any] = context
-        self.arguments: dict[str, Any] = plain_arguments(args, tool.tool_def)
+    def __post_init__(self) -> None:
+        self.arguments = plain_arguments(self.args, self.tool.tool_def)
 
     @property
     def schema(self) -> Mapping[str, Any]:
         """The JSON Schema of the tool's parameters, with secrets marked."""
-        schema = self._tool.tool_def.parameters_json_schema
-        return with_secrets_marked(schema, self.arguments_with_secrets()) if holds_secret(self._args) else schema
+        schema = self.tool.tool_def.parameters_json_schema
+        return with_secrets_marked(schema, self.arguments_with_secrets()) if holds_secret(self.args) else schema
 
     def arguments_with_secrets(self) -> dict[str, Any]:
         """The arguments as JSON, with the secrets that validation has created instead of their masks."""
-        return plain_arguments(self._args, self._tool.tool_def, with_secrets=True)
+        return plain_arguments(self.args, self.tool.tool_def, with_secrets=True)
 
     @contextmanager
     def under_way(self) -> Generator[None]:
@@ -351,7 +348,7 @@ class ForeignCall:
     async def run(self, *, acts_outside: bool) -> ToolResult[Any]:
         """Runs the call by the toolset; step 9 of the pipeline."""
         try:
-            value = await self._toolset.call_tool(self.name, self._args, self.context, self._tool)
+            value = await self.toolset.call_tool(self.name, self.args, self.context, self.tool)
             # It has run to its end.
             refusal = EffectUncertain if acts_outside else ToolValidationError
             self._value, plain, files = freeze_value(self.name, value, refusal)

@@ -33,9 +33,6 @@ from handrail.serde.json_values import SecretValue, escaped_within, is_secret
 from handrail.serde.secrets import schema_masking
 from handrail.taint import ContentMarks
 
-_NO_VALUE: Final = object()
-"""The placeholder for a value that JSON cannot represent."""
-
 _DEEPEST: Final = 200
 _LEVELS: Final = 8  # of the messages around a value: serializers limit the depth of a whole history
 _SIMPLE: Final = frozenset({type(None), bool, int, float, str, bytes})
@@ -51,18 +48,14 @@ def plain_arguments(
     With the definition of the tool, the fields of a function's only parameter, if that is a model, are the arguments.
     `with_secrets` keeps secrets as objects, which JSON writes as asterisks.
     """
-    plain, value = _as_json(args), args
-    if plain is _NO_VALUE and isinstance(args, dict):
-        entries = cast("dict[object, object]", args)  # keys may be anything
-        plain = {str(_to_json(name)): _to_json(value) for name, value in entries.items()}
-    elif plain is _NO_VALUE:
-        plain = _to_text(args)
+    entries = cast("dict[object, object]", args) if isinstance(args, dict) else {}  # keys may be anything
+    plain: object = {str(_to_json(name)): _to_json(value) for name, value in entries.items()} or _to_json(args)
     if with_secrets:
-        plain = _secrets_put_back(plain, value)
+        plain = _secrets_put_back(plain, args)
     if not is_object(plain):
         return {"arguments": plain}
     arguments = dict(plain)
-    return arguments if definition is None else _unwrap(arguments, value, definition.parameters_json_schema)
+    return arguments if definition is None else _unwrap(arguments, args, definition.parameters_json_schema)
 
 
 def _unwrap(arguments: dict[str, Any], args: object, schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -160,21 +153,16 @@ def advised_value(result: object, message: ToolMessage) -> Any:  # noqa: ANN401 
 
 def _to_json(value: object) -> Any:  # noqa: ANN401 - decoded JSON
     """A value as JSON; one that JSON cannot represent is described as text."""
-    plain = _as_json(value)
-    return _to_text(value) if plain is _NO_VALUE else plain
-
-
-def _as_json(value: object) -> Any:  # noqa: ANN401 - decoded JSON
-    """A value as JSON; `_NO_VALUE` if JSON cannot represent it."""
-    # ASCII text has no lone surrogates, and needs no conversion. Most return values are of this kind.
+    # ASCII text has no lone surrogates, and needs no conversion. Most values are of this kind.
     if value is None or type(value) is bool or (type(value) is str and value.isascii()):
         return value
+    message = value
     for _ in range(_LEVELS):
-        value = [value]
+        message = [message]
     try:
-        plain = from_json(to_json(value, serialize_unknown=True, inf_nan_mode="strings"))
-    except Exception:  # noqa: BLE001 - it contains itself or a lone surrogate, or its own code fails: described as text
-        return _NO_VALUE
+        plain = from_json(to_json(message, serialize_unknown=True, inf_nan_mode="strings"))
+    except Exception:  # noqa: BLE001 - it contains itself or a lone surrogate, or its own code fails
+        return _to_text(value)
     for _ in range(_LEVELS):
         (plain,) = plain
     return plain
@@ -206,7 +194,7 @@ def holds_secret(value: object, depth: int = 0) -> bool:
 
 
 def _secrets_put_back(plain: object, value: object) -> Any:  # noqa: ANN401 - decoded JSON
-    """A value as `_as_json` gives it, with its secrets instead of their masks.
+    """A value as `_to_json` gives it, with its secrets instead of their masks.
 
     Two calls that differ only in a secret differ in it. A set of secrets becomes a sorted list of them.
     """
