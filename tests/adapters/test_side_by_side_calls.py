@@ -9,7 +9,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from contextvars import ContextVar
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, cast
@@ -63,27 +62,6 @@ def test_calls_run_side_by_side_and_are_answered_in_the_order_asked(answer: Answ
     assert [note.text for note in door.environment.session[Note]] == ["a", "b", "c"]
 
 
-@declared
-def test_async_handlers_share_the_loop_of_the_thread(declared: dict[str, Any]) -> None:
-    """A client that is bound to a loop can be used by all calls of the thread, beside each other or not."""
-    loops: set[asyncio.AbstractEventLoop] = set()
-    entered: list[str] = []
-    all_entered = asyncio.Event()
-
-    async def handler(params: Note, *, context: ToolContext) -> ToolResult[Note]:
-        loops.add(asyncio.get_running_loop())
-        entered.append(params.text)
-        if len(entered) == 3:
-            all_entered.set()
-        await all_entered.wait()
-        return ToolResult.ok(params)
-
-    door = executor(tool("look", handler, **declared))
-    assert by_execute_all(door, three("look")) == ["a", "b", "c"]
-    assert door.execute(call("look", "d", id="d"), reply="r2").success
-    assert len(loops) == 1
-
-
 def test_a_write_keeps_its_place_among_the_reads() -> None:
     """Reads before it do not see what it writes, and those behind it do."""
 
@@ -132,23 +110,6 @@ def test_on_a_thread_that_runs_a_loop_calls_run_one_by_one() -> None:
         return by_execute_all(executor(tool("look", handler, **READ)), three("look"))
 
     assert asyncio.run(on_loop()) == ["a", "b", "c"]
-
-
-def test_handlers_have_the_context_variables_of_the_caller() -> None:
-    """Each has a copy."""
-    tenant = ContextVar("tenant", default="nobody")
-
-    def handler(params: Note, *, context: ToolContext) -> ToolResult[Note]:
-        views = tenant.get()
-        tenant.set(params.text)
-        return ToolResult.ok(Note(views))
-
-    token = tenant.set("ann")
-    try:
-        assert by_execute_all(executor(tool("look", handler, **READ)), three("look")) == ["ann"] * 3
-        assert tenant.get() == "ann"
-    finally:
-        tenant.reset(token)
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])

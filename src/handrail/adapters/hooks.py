@@ -31,7 +31,7 @@ from handrail.prompt import TextPart
 from handrail.prompt.hooks import CompletionContext, Feedback, FeedbackContext, RunView
 from handrail.redaction import redacted_logger
 from handrail.runtime.calls import ToolInvoked, ToolMessage, is_same_call
-from handrail.runtime.environment import Environment, MessageHook
+from handrail.runtime.environment import Environment
 from handrail.runtime.execution import ExecutionMode, ExecutionTimeoutError
 from handrail.serde.formatting import shorten
 from handrail.session import Session, SlicePolicy, stored_as
@@ -110,92 +110,88 @@ def _with_feedback(message: ToolMessage, text: str) -> ToolMessage:
     return message._replace(content=f"{message.content}\n\n{text}", parts=parts, feedback=text)
 
 
-async def give_feedback(
-    view: RunView,
-    providers: Sequence[FeedbackProvider],
-    message: ToolMessage,
-    call: ToolCall,
-    ref: CallRef,
-    mode: ExecutionMode,
-) -> ToolMessage:
-    """The message of a call with the feedback that is due, or that it has been given before if it is made again.
+@dataclass(frozen=True, slots=True)
+class FeedbackHook:
+    """Asks the feedback providers of a run after its calls. It has no state of its own: that is in the session."""
 
-    What the ledger answers is not what the model has just done, and is due none. A provider that fails is logged.
-    """
-    if message.replayed:
-        items = (item for item in view.session[FeedbackGiven] if (item.reply, item.call_id) == ref)
-        return _with_feedback(message, "\n\n".join(item.text for item in items if item.prompt == view.prompt))
-    texts: list[str] = []
-    for provider in providers:
-        try:
-            texts.append(await _ask(view, provider, call, ref, mode, success=message.success))
-        except Exception:  # noqa: BLE001 - logged, because the call is over
-            _log.exception("the message of %s has no feedback of %s", call.name, provider.name)
-    return _with_feedback(message, "\n\n".join(filter(None, texts)))
+    view: RunView
+    providers: Sequence[FeedbackProvider]
 
+    async def __call__(self, message: ToolMessage, call: ToolCall, ref: CallRef, mode: ExecutionMode) -> ToolMessage:
+        """The message of a call with the feedback that is due, or that it has been given before if it is made again.
 
-async def _ask(
-    view: RunView, provider: FeedbackProvider, call: ToolCall, ref: CallRef, mode: ExecutionMode, *, success: bool
-) -> str:
-    """The text of a provider whose trigger applies, which is stored in the session; empty for none."""
-    trigger = provider.trigger
-    last = next(_newest_first(view, provider.name), None)
-    count = len(view.session[ToolInvoked])
-    calls = count - (0 if last is None else last.calls)
-    files: tuple[str, ...] = ()
-    if trigger.on_file is not None:
-        files = await mode.in_thread(partial(_new_files, view, provider.name, trigger.on_file))
-    if not files and not _applies(view, trigger, last, calls, call, success=success):
-        return ""
-    function = f"feedback {provider.name}"
-    with read_only_transaction(function) as reading:
-        context = view.within(reading, FeedbackContext, call=call, success=success, calls=calls, files=files)
-        is_async = inspect.iscoroutinefunction(provider.provide)
-        advice = await mode.run(partial(provider.provide, context), is_async=is_async, seconds=None)
-    if advice is None:
-        return ""
-    if not isinstance(advice, Feedback):
-        raise InvalidReturnError(function=function, tool=call.name, value=advice, expected="a Feedback, or None")
-    text = advice.render(provider.name)
-    item = FeedbackGiven(view.prompt, provider.name, *ref, text, count, files, view.clock.now())
-    view.session[FeedbackGiven].log(item, write="deferred")
-    return text
+        What the ledger answers is not what the model has just done, and is due none. A provider that fails is logged.
+        """
+        if message.replayed:
+            items = (item for item in self.view.session[FeedbackGiven] if (item.reply, item.call_id) == ref)
+            return _with_feedback(message, "\n\n".join(item.text for item in items if item.prompt == self.view.prompt))
+        texts: list[str] = []
+        for provider in self.providers:
+            try:
+                texts.append(await self._ask(provider, call, ref, mode, success=message.success))
+            except Exception:  # noqa: BLE001 - logged, because the call is over
+                _log.exception("the message of %s has no feedback of %s", call.name, provider.name)
+        return _with_feedback(message, "\n\n".join(filter(None, texts)))
 
+    async def _ask(
+        self, provider: FeedbackProvider, call: ToolCall, ref: CallRef, mode: ExecutionMode, *, success: bool
+    ) -> str:
+        """The text of a provider whose trigger applies, which is stored in the session; empty for none."""
+        view, trigger = self.view, provider.trigger
+        last = next(self._newest_first(provider.name), None)
+        count = len(view.session[ToolInvoked])
+        calls = count - (0 if last is None else last.calls)
+        files: tuple[str, ...] = ()
+        if trigger.on_file is not None:
+            files = await mode.in_thread(partial(self._new_files, provider.name, trigger.on_file))
+        if not files and not self._applies(trigger, last, calls, call, success=success):
+            return ""
+        function = f"feedback {provider.name}"
+        with read_only_transaction(function) as reading:
+            context = view.within(reading, FeedbackContext, call=call, success=success, calls=calls, files=files)
+            is_async = inspect.iscoroutinefunction(provider.provide)
+            advice = await mode.run(partial(provider.provide, context), is_async=is_async, seconds=None)
+        if advice is None:
+            return ""
+        if not isinstance(advice, Feedback):
+            raise InvalidReturnError(function=function, tool=call.name, value=advice, expected="a Feedback, or None")
+        text = advice.render(provider.name)
+        item = FeedbackGiven(view.prompt, provider.name, *ref, text, count, files, view.clock.now())
+        view.session[FeedbackGiven].log(item, write="deferred")
+        return text
 
-def _newest_first(view: RunView, provider: str) -> Iterator[FeedbackGiven]:
-    owner = view.prompt, provider
-    return (item for item in reversed(view.session[FeedbackGiven]) if (item.prompt, item.provider) == owner)
+    def _newest_first(self, provider: str) -> Iterator[FeedbackGiven]:
+        owner = self.view.prompt, provider
+        return (item for item in reversed(self.view.session[FeedbackGiven]) if (item.prompt, item.provider) == owner)
 
-
-def _applies(
-    view: RunView, trigger: FeedbackTrigger, last: FeedbackGiven | None, calls: int, call: ToolCall, *, success: bool
-) -> bool:
-    """Whether a trigger applies, whatever files there are; `calls` is how many there were since the last one."""
-    if trigger.every_calls is not None and calls >= trigger.every_calls:
-        return True
-    records = view.session[ToolInvoked]
-    if trigger.every is not None:
-        since = records[0].at if last is None else last.at
-        if view.clock.now() - since >= trigger.every:
+    def _applies(
+        self, trigger: FeedbackTrigger, last: FeedbackGiven | None, calls: int, call: ToolCall, *, success: bool
+    ) -> bool:
+        """Whether a trigger applies, whatever files there are; `calls` is how many there were since the last one."""
+        if trigger.every_calls is not None and calls >= trigger.every_calls:
             return True
-    if trigger.on_repeated_failure is None or success:
-        return False
-    newest = records[len(records) - min(calls, MOST_COMPARED) : len(records)]
-    same = (record for record in reversed(newest) if is_same_call(call, record.call))
-    return sum(1 for _ in takewhile(lambda record: not record.success, same)) >= trigger.on_repeated_failure
+        records = self.view.session[ToolInvoked]
+        if trigger.every is not None:
+            since = records[0].at if last is None else last.at
+            if self.view.clock.now() - since >= trigger.every:
+                return True
+        if trigger.on_repeated_failure is None or success:
+            return False
+        newest = records[len(records) - min(calls, MOST_COMPARED) : len(records)]
+        same = (record for record in reversed(newest) if is_same_call(call, record.call))
+        return sum(1 for _ in takewhile(lambda record: not record.success, same)) >= trigger.on_repeated_failure
+
+    def _new_files(self, provider: str, pattern: str) -> tuple[str, ...]:
+        filesystem = self.view.filesystem
+        if filesystem is None:
+            return ()
+        paths = {file.path for file in filesystem.glob(pattern)}
+        return tuple(sorted(paths.difference(*(item.files for item in self._newest_first(provider)))))
 
 
-def _new_files(view: RunView, provider: str, pattern: str) -> tuple[str, ...]:
-    filesystem = view.filesystem
-    if filesystem is None:
-        return ()
-    paths = {file.path for file in filesystem.glob(pattern)}
-    return tuple(sorted(paths.difference(*(item.files for item in _newest_first(view, provider)))))
-
-
-def feedback_hook(environment: Environment) -> MessageHook:
-    """The hook that asks the feedback providers of a run. It has no state of its own: that is in the session."""
-    return partial(give_feedback, _run_view(environment), environment.prompt.template.feedback)
+def feedback_hook(environment: Environment) -> FeedbackHook:
+    """The hook that asks the feedback providers of a run."""
+    return FeedbackHook(_run_view(environment), environment.prompt.template.feedback)
 
 
 def _run_view(environment: Environment) -> RunView:

@@ -184,9 +184,8 @@ def claim_reply_name(session: Session, name: str, call_ids: Sequence[str], arriv
         return False
     if names.own.get(name) == arrived:
         return True
-    if name in names.open and names.open[name] < arrived:
-        return False
-    if any(isinstance(record, ToolInvoked) and record.at < arrived for record in records):
+    is_earlier = any(isinstance(record, ToolInvoked) and record.at < arrived for record in records)
+    if is_earlier or names.open.get(name, arrived) < arrived:
         return False
     # `dict.setdefault` is atomic, so of two threads with the same id only the first one gets the name.
     return names.own.setdefault(name, arrived) == arrived

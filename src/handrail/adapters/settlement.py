@@ -127,7 +127,8 @@ def _unsettled(environment: Environment) -> Iterator[tuple[OpenCall, EffectRow]]
     open_calls = {call.call: call for call in session.open_calls}
     # A nested call whose effect a person has found is not listed: the row does not show that its tool has `apply`.
     nested = [call for call in store.open_claims(session.session_id) if call.call.parent is not None]
-    unlisted = (call for call in nested if call.call not in open_calls and _applies(environment, call.tool))
+    applying = {tool.name for tool, _ in environment.prompt.template.placed_tools() if tool.apply is not None}
+    unlisted = (call for call in nested if call.call not in open_calls and call.tool in applying)
     for call in (*open_calls.values(), *unlisted):
         if call.key is None or _is_left_to_parent(session, call.call):
             continue
@@ -145,11 +146,6 @@ def _waits(environment: Environment, row: EffectRow) -> bool:
         return False
     tool = _find_tool(environment, row.tool)
     return tool is not None and tool.reconcile is not None
-
-
-def _applies(environment: Environment, name: str) -> bool:
-    tool = _find_tool(environment, name)
-    return tool is not None and tool.apply is not None
 
 
 def _is_left_to_parent(session: Session, ref: CallRef) -> bool:
@@ -216,14 +212,10 @@ def _find_arguments(
     if row.arguments is None:
         return None
     conversation = environment.session.conversation
-    calls = conversation.calls if conversation.reply == ref.reply else ()
+    calls = [call for call in conversation.calls if (conversation.reply, call.id) == (ref.reply, ref.call_id)]
     record: Any = read_arguments(row.arguments).arguments
     # A mask would be used as the secret.
-    candidates = [
-        call.arguments
-        for call in calls
-        if call.id == ref.call_id and call.name == tool.name and not masks_in(call, tool)
-    ]
+    candidates = [call.arguments for call in calls if call.name == tool.name and not masks_in(call, tool)]
     if isinstance(record, dict) and not (tool.masking.hides and MASK.encode() in row.arguments):
         candidates.append(cast("dict[str, Any]", record))  # decoded JSON
     for arguments in candidates:

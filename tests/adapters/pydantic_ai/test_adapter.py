@@ -17,12 +17,11 @@ from pydantic_ai import FallbackExceptionGroup, ModelHTTPError, ModelMessage, Mo
 from pydantic_ai import RunContext as AgentContext
 from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.exceptions import ModelAPIError, RunTimedOut
-from pydantic_ai.models.fallback import FallbackModel
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.models.test import TestModel
 
 from handrail.adapters.pydantic_ai import PromptResponse, PydanticAIAdapter
-from handrail.adapters.pydantic_ai.models import check_model_name, open_model, unreachable_error
+from handrail.adapters.pydantic_ai.models import check_model_name, unreachable_error
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import (
     AgentError,
@@ -276,13 +275,6 @@ def test_a_name_that_can_be_one_is_not(name: str) -> None:
     check_model_name(name)
 
 
-async def test_a_name_is_a_new_model_each_time() -> None:
-    """Its connections belong to the loop of the run."""
-    async with open_model("test") as first, open_model("test") as second:
-        assert isinstance(first, TestModel)
-        assert first is not second
-
-
 def test_a_provider_that_cannot_be_reached_is_told_with_host_and_cause() -> None:
     """Through the real client of OpenAI, at a port of this machine on which nothing listens."""
     with closed_port() as port, pytest.raises(ModelUnreachableError) as failure:
@@ -290,16 +282,6 @@ def test_a_provider_that_cannot_be_reached_is_told_with_host_and_cause() -> None
     error = failure.value
     assert (error.model, error.host, error.reason) == ("gpt-5", f"127.0.0.1:{port}", "Connection refused")
     assert (error.phase, error.tool) == ("request", None)
-
-
-def test_several_providers_that_cannot_be_reached_are_all_told() -> None:
-    """Models that are tried one after the other."""
-    with closed_port() as first, closed_port() as second:
-        adapter = PydanticAIAdapter(FallbackModel(openai_at(first), openai_at(second)))
-        with pytest.raises(ModelUnreachableError) as failure:
-            adapter.evaluate(notes_prompt(), session=Session())
-    assert f"127.0.0.1:{first}" in str(failure.value)
-    assert f"127.0.0.1:{second}" in str(failure.value)
 
 
 def caused(*causes: BaseException) -> ModelAPIError:

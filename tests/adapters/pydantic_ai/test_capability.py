@@ -10,7 +10,6 @@ from typing import Any, cast
 import pytest
 from pydantic_ai import Agent
 from pydantic_ai.capabilities import AbstractCapability, ValidatedToolArgs
-from pydantic_ai.exceptions import ToolFailed
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.tools import RunContext, ToolDefinition
@@ -119,22 +118,6 @@ async def test_a_call_held_up_by_a_hook_still_comes_before_those_asked_after_it(
     assert noted(session) == ["0", "1", "2"]
 
 
-async def test_a_call_that_a_hook_refuses_holds_nobody_up() -> None:
-    """It leaves the line without having reached the pipeline."""
-    session = Session()
-
-    async def refuse_the_first(call_id: str) -> None:
-        if call_id == "call-1":
-            raise ToolFailed("not today")
-
-    calls = [Call("add_note", {"text": str(number)}) for number in range(3)]
-    outcomes = {"call-1": Outcome.failed("not today"), "call-2": Outcome.ok()}
-    replies = [Reply(calls=calls), Reply(text="Done.", expect=Expect(messages=outcomes))]
-    with ScriptedModel(replies) as model:
-        await Agent(model, capabilities=[Gate(refuse_the_first), desk(session)]).run("Note.")
-    assert list_calls(session) == [("call-2", True), ("call-3", True)]
-
-
 async def test_tools_of_others_are_not_in_the_line() -> None:
     """A call of a prompt's tool waits for no foreign tool, however long that takes."""
     session = Session()
@@ -221,7 +204,6 @@ def test_an_agent_can_be_a_tool(is_async: bool) -> None:
     assert [event.success for event in session[ToolInvoked].all()] == [True, True]
 
 
-ONE_NOTE = Reply(calls=[Call("add_note", {"text": "milk"})])
 DONE = Reply(text="Done.")
 MINUTE = timedelta(minutes=1)
 
@@ -307,17 +289,6 @@ async def test_a_reply_that_exceeds_the_budget_ends_the_run_before_its_calls_run
     assert session[ToolInvoked].all() == ()
 
 
-async def test_tokens_add_up_over_the_replies_of_a_run() -> None:
-    """Using a budget up to the last token is within it; the tracker knows what was used."""
-    usage = TokenUsage(10, 3, 4)
-    replies = [Reply(calls=ONE_NOTE.calls, usage=usage), Reply(text="Done.", usage=usage)]
-    tracker = BudgetTracker(Budget(max_total_tokens=26, max_tool_calls=1))
-    executor = ToolExecutor(prompt=notes_prompt(), session=Session(), budget_tracker=tracker)
-    response = await PydanticAIAdapter(ScriptedModel(replies)).run_async(executor)
-    assert tracker.consumed == response.usage == TokenUsage(20, 6, 8)
-    assert tracker.calls == 1
-
-
 async def test_runs_that_share_a_tracker_share_its_budget() -> None:
     """The second run finds it used up before it asks the model."""
     tracker = BudgetTracker(Budget(max_total_tokens=12))
@@ -337,16 +308,6 @@ async def test_the_deadline_of_a_tracked_budget_is_looked_at_too(wording: Wordin
     with raises(PromptEvaluationError, wording) as failure:
         await Agent(ScriptedModel([DONE]), capabilities=[HandrailCapability(executor)]).run("Go.")
     assert failure.value.phase == "request"
-
-
-async def test_a_structured_answer_counts_as_no_tool_call() -> None:
-    """PydanticAI asks for it as a tool, the prompt does not."""
-    tracker = BudgetTracker(Budget(max_tool_calls=1))
-    executor = ToolExecutor(prompt=notes_prompt(), session=Session(), budget_tracker=tracker)
-    model = ScriptedModel([Reply(output={"text": "milk"})])
-    agent = Agent(model, output_type=Note, capabilities=[HandrailCapability(executor)])
-    assert (await agent.run("What?")).output == Note("milk")
-    assert tracker.calls == 0
 
 
 @pytest.mark.parametrize("budget", [None, Budget(max_tool_calls=1000)])

@@ -42,7 +42,7 @@ from handrail.store import MemoryStore
 from handrail.store.sqlite.store import SqliteStore
 from handrail.testing import Call, FakeClock, Outcome, Reply, ScriptedModel
 from handrail.testing.script import Expect
-from tests.adapters.kit import Note, asks, called, context, model, pipeline, play
+from tests.adapters.kit import Note, asks, context, model, play
 from tests.kit import Decides
 from tests.wording import Wording
 
@@ -317,18 +317,6 @@ async def test_a_call_that_has_begun_is_not_cancelled() -> None:
     assert sorted(outcomes(session)) == [("call-1", True), ("call-2", False)]
 
 
-@pytest.mark.parametrize("mode", ["parallel", "sequential", "parallel_ordered_events"])
-async def test_it_holds_in_every_mode_of_pydantic_ai(mode: Any) -> None:
-    """Calls that have not been started are started: one after the other, or all at once."""
-    session = Session()
-    executor = ToolExecutor(prompt=prompt(fine=fine, wrong=wrong), session=session)
-    scripted = ScriptedModel([REPLY])
-    agent = Agent(scripted, capabilities=[HandrailCapability(executor)])
-    with agent.parallel_tool_call_execution_mode(mode), pytest.raises(UnboundResourceError):
-        await agent.run("Go.")
-    assert sorted(outcomes(session)) == [("call-1", True), ("call-2", False), ("call-3", True)]
-
-
 def ask(text: str) -> str:
     """Ask for what nobody binds: a plain function finds our resources by `tool_context`."""
     context().resources.get(Client)
@@ -388,19 +376,3 @@ def test_a_resumed_evaluation_tells_the_model_nothing_of_a_mistake(tmp_path: Pat
                 ("call-2", True),
             ]
     assert shown_text == ["noted: a", "noted: b", "noted: c"]
-
-
-@pytest.mark.parametrize("kind", [ModelRetry, ToolFailed, RuntimeError])
-async def test_what_a_plain_function_raises_from_a_mistake_does_not_tell_the_model_its_text(kind: Any) -> None:
-    """Of PydanticAI's exceptions for the model, too."""
-
-    def close(text: str) -> str:
-        try:
-            return ask(text)
-        except UnboundResourceError as mistake:
-            raise kind(f"the till is closed ({mistake})") from mistake
-
-    result = await play(pipeline(Session()), called(Call("close", {"text": "a"})), tools=[close])
-    said = str(result.all_messages()[2])
-    assert f"the till is closed ({UnboundResourceError.text_for_model})" in said
-    assert "nothing is bound" not in said

@@ -94,21 +94,6 @@ async def test_an_evaluation_that_was_cut_off_in_mid_reply_is_resumed(room: Room
     assert {call.call for call in open_calls} <= set(finals)
 
 
-async def test_an_evaluation_is_resumed_with_what_a_capability_has_made_of_its_messages(room: Room) -> None:
-    """What it removed from an earlier message does not come back."""
-
-    def redact(messages: list[ModelMessage]) -> list[ModelMessage]:
-        if len(messages) == 1:
-            return messages
-        return [ModelRequest([UserPromptPart("[redacted]")]), *messages[1:]]
-
-    await broken_off(room, capabilities=[ProcessHistory[Any](redact)], user_prompt="The secret.")
-    first, *_, last = (part.messages for part in room.values(ConversationPart) if part.restarts)
-    assert ["The secret." in to_json(messages).decode() for messages in (first, last)] == [True, False]
-    assert await room.evaluate("All sent.") == "All sent."
-    assert room.box.sent == ["before", "one", "fail", "two"]
-
-
 async def test_lone_surrogates_are_stored_as_escapes(room: Room) -> None:
     """In ids, names, arguments and text. A resumed evaluation finds the records of such calls."""
     odd = [
@@ -171,18 +156,6 @@ async def test_a_history_that_is_given_takes_the_place_of_the_unfinished_one(roo
     assert response.text == "Done."
     assert room.box.sent == ["before", "one", "fail", "two"]
     assert await room.evaluate("Again.", user_prompt="Again.") == "Again."
-
-
-async def test_prompts_and_agents_have_conversations_of_their_own_in_one_session(room: Room) -> None:
-    """One that is unfinished stands in the way of none of another name."""
-    await broken_off(room)
-    other = Prompt(PromptTemplate[str](ns="tests", key="other", sections=[]))
-    with SqliteStore(room.path) as store, Session.open(store, "s") as session:
-        adapter = PydanticAIAdapter(model("Other."))
-        assert (await adapter.evaluate_async(other, session=session, user_prompt="Hello.")).text == "Other."
-        assert not StoredHistory(session, "desk").history
-        assert StoredHistory(session, "tests/mails", of="prompt").unfinished
-    assert await room.evaluate("All sent.") == "All sent."
 
 
 async def test_two_evaluations_of_a_prompt_at_once_are_refused(room: Room, wording: Wording) -> None:

@@ -191,9 +191,9 @@ class HandrailCapability(AbstractCapability[Any]):
             results, environment = node.tool_call_results or {}, self.executor.environment
             marked = mark_outside_results(result.request, ctx, environment, self.outside_tools, results)
             result.request = await marked
-        if isinstance(node, UserPromptNode) and isinstance(result, ModelRequestNode) and ctx.prompt is None:
-            answer = None if conversation is None else conversation.unchecked_answer
-            return result if answer is None else CallToolsNode(answer)
+        is_resumed = isinstance(node, UserPromptNode) and isinstance(result, ModelRequestNode) and ctx.prompt is None
+        if is_resumed and conversation and (answer := conversation.unchecked_answer):
+            return CallToolsNode(answer)
         if isinstance(result, End) and not isinstance(result.data.output, DeferredToolRequests):
             return await self._check_answer(node, result)
         return result

@@ -216,7 +216,10 @@ class StoredHistory:
                         self.save(self._latest)
                     else:
                         await self.save_async(self._latest)
-                except HandrailError as fault:  # the store has failed: what ended the run is raised, and not this
+                except (
+                    HandrailError,
+                    PydanticSerializationError,
+                ) as fault:  # what ended the run is raised, and not this
                     error.add_note(f"its last messages could not be stored: {fault}")
                 raise
 
@@ -226,7 +229,10 @@ class StoredHistory:
             self._load()
             # PydanticAI joins neighbouring requests, and so does `_load`.
             repaired = repair_messages(history, repair_last_response=False)
-            if self.unfinished and not _resumes(self.history, repaired):
+            # A run that continues an unfinished one begins with its last reply, and what follows that.
+            replies = [place for place, message in enumerate(self.history) if isinstance(message, ModelResponse)]
+            end = self.history[replies[-1] if replies else 0 :]
+            if self.unfinished and not _is_same(end, repaired[-len(end) :]):
                 raise AgentError(
                     f"the last run of {self._name} in session {self._session.session_id!r} is unfinished; resume it "
                     "with its history and without a user prompt: run(message_history=stored.history)"
@@ -266,7 +272,7 @@ class StoredHistory:
         the next run. `has_ended` says that the run has ended with an answer.
 
         Raises:
-            AgentError: a message has a value that cannot be written as JSON.
+            PydanticSerializationError: a message has a value that cannot be written as JSON.
             SessionError: the session is closed.
             RecordingError: the session has passed to another process, or its store is unavailable; what was not stored
                 is stored with the next unit.
@@ -299,12 +305,7 @@ class StoredHistory:
         self, messages: Sequence[ModelMessage], new: Sequence[ModelMessage], *, continues: bool
     ) -> ConversationPart:
         """The last messages of a conversation with what they ask for; `continues` if those before are stored."""
-        try:
-            plain = tuple(ModelMessagesTypeAdapter.dump_python(list(new), mode="json"))
-        except PydanticSerializationError as error:
-            raise AgentError(
-                f"the conversation of {self._name} in session {self._session.session_id!r} cannot be stored: {error}"
-            ) from error
+        plain = tuple(ModelMessagesTypeAdapter.dump_python(list(new), mode="json"))
         open_calls = _unanswered(messages)
         if open_calls and continues and not any(isinstance(message, ModelResponse) for message in new):
             returns = (part for message in new for part in message.parts if isinstance(part, ToolReturnPart))
@@ -383,13 +384,6 @@ def _unanswered(history: Sequence[ModelMessage]) -> tuple[ToolCallPart, ...]:
 def _ref(history: Sequence[ModelMessage], call: ToolCallPart) -> CallRef:
     place = max(place for place, message in enumerate(history) if isinstance(message, ModelResponse))
     return CallRef(name_in_history(history, place), call.tool_call_id)
-
-
-def _resumes(history: Sequence[ModelMessage], new_history: Sequence[ModelMessage]) -> bool:
-    """Whether a run with the new history continues an unfinished one: it ends with the last reply, or follows it."""
-    places = (place for place in range(len(history) - 1, -1, -1) if isinstance(history[place], ModelResponse))
-    end = history[next(places, 0) :]
-    return _is_same(end, new_history[-len(end) :])
 
 
 def _is_same(ones: Sequence[ModelMessage], others: Sequence[ModelMessage]) -> bool:

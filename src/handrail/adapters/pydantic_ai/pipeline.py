@@ -170,13 +170,9 @@ class PipelineCapability(HandrailCapability):
 
     def _environment(self, tools: Sequence[Any]) -> Environment:
         environment, policies = self.executor.environment, tuple(self.policies)
-        prompt: RenderedPrompt[Any] = RenderedPrompt(
-            name=environment.rendered_prompt.name,
-            text=environment.rendered_prompt.text,
-            tools=tuple(tools),
-            policies={tool.name: policies for tool in tools},
-            output_type=None,
-        )
+        judges = {tool.name: policies for tool in tools}
+        name = environment.rendered_prompt.name
+        prompt = RenderedPrompt[Any](name=name, text="", tools=tuple(tools), policies=judges, output_type=None)
         # Session, ledger, deadline and turns stay those of the run: only the tools differ.
         return environment.with_rendered(prompt)
 

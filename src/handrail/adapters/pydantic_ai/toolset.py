@@ -328,8 +328,6 @@ class HandrailToolset(AbstractToolset[Any]):
             parameters_json_schema=tool.parameters_schema,
             metadata={"effect": tool.effect, PIPELINE_METADATA_KEY: tool.name},
             sequential=tool.writes and self._is_bare,
-            # Stated for the reader of the definition: `HandrailToolset` leaves it to the pipeline, which enforces it.
-            timeout=None if tool.timeout is None else tool.timeout.total_seconds(),
             return_schema=shown_schema(tool.result_type),
             toolset_id=self._id,
         )
