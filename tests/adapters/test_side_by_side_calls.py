@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 import subprocess
@@ -77,39 +76,6 @@ def test_a_write_keeps_its_place_among_the_reads() -> None:
     calls = [call(name, str(place), id=str(place)) for place, name in enumerate(names)]
     assert by_execute_all(door, calls) == ["0", "0", "2", "1", "1", "5", "2"]
     assert [event.call_id for event in events(door)] == [str(place) for place in range(7)]
-
-
-@pytest.mark.parametrize("effect", ["state", "external"])
-def test_what_is_not_declared_concurrent_runs_alone_on_the_calling_thread(effect: str) -> None:
-    """One at a time, and no other thread is started for it."""
-    threads: set[threading.Thread] = set()
-    inside = threading.Lock()
-
-    def handler(params: Note, *, context: ToolContext) -> ToolResult[Note]:
-        threads.add(threading.current_thread())
-        assert inside.acquire(blocking=False)
-        inside.release()
-        return ToolResult.ok(params)
-
-    door = executor(tool("send", handler, effect=effect), tool("look", handler, **READ))
-    calls = [*three("send"), call("look", "d", id="d"), call("send", "e", id="e")]
-    assert by_execute_all(door, calls) == ["a", "b", "c", "d", "e"]
-    assert threads == {threading.current_thread()}
-
-
-def test_on_a_thread_that_runs_a_loop_calls_run_one_by_one() -> None:
-    """Another loop cannot run there."""
-    inside = threading.Lock()
-
-    def handler(params: Note, *, context: ToolContext) -> ToolResult[Note]:
-        assert inside.acquire(blocking=False)
-        inside.release()
-        return ToolResult.ok(params)
-
-    async def on_loop() -> Sequence[object]:
-        return by_execute_all(executor(tool("look", handler, **READ)), three("look"))
-
-    assert asyncio.run(on_loop()) == ["a", "b", "c"]
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])

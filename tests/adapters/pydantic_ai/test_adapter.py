@@ -31,10 +31,10 @@ from handrail.errors import (
     ScriptError,
     UnknownModelError,
 )
-from handrail.limits import Heartbeat, RunContext, TokenUsage
-from handrail.prompt import MarkdownSection, Prompt, PromptTemplate, Tool, ToolContext, ToolResult, ToolsSection
+from handrail.limits import TokenUsage
+from handrail.prompt import MarkdownSection, Prompt, PromptTemplate, Tool, ToolContext, ToolResult
 from handrail.resources import Binding, ResourceRegistry
-from handrail.runtime import Session, ToolInvoked
+from handrail.runtime import Session
 from handrail.testing import Call, Expect, Outcome, Reply, ScriptedModel
 from tests.adapters.kit import ADD_NOTE, closed_port, noted, notes_prompt, openai_at
 from tests.kit import raises
@@ -66,13 +66,6 @@ def test_a_prompt_without_a_type_is_answered_with_text() -> None:
     assert (response.prompt_name, response.text, response.output) == ("tests/notes", "Done.", "Done.")
     assert response.usage == TokenUsage(10, 3, 4)
     assert [type(message) for message in response.messages] == [ModelRequest, ModelResponse]
-
-
-def test_a_prompt_whose_answer_nobody_reads_gives_none() -> None:
-    """The text is there all the same."""
-    prompt = Prompt(PromptTemplate[None](ns="tests", key="none", sections=[]))
-    response = evaluate(prompt, DONE)
-    assert (response.text, response.output) == ("Done.", None)
 
 
 def test_a_dataclass_is_asked_for_and_parsed() -> None:
@@ -117,25 +110,6 @@ def test_the_text_is_the_instructions_and_somebody_always_speaks(wording: Wordin
     requests = [messages[0] for messages in sent]
     assert [getattr(request, "instructions", None) for request in requests] == [wording] * 2
     assert [getattr(request.parts[0], "content", None) for request in requests] == [wording, "Note milk."]
-
-
-def test_heartbeat_and_ids_of_an_evaluation_reach_its_tools() -> None:
-    """As those of an executor: the context has both, `beat` is heard, and each record has the ids."""
-    heart, ids, beats = Heartbeat(), RunContext(run_id="run-1"), list[str]()
-    heart.add_callback(lambda: beats.append("beat"))
-
-    def look(_: None, *, context: ToolContext) -> ToolResult[None]:
-        assert (context.heartbeat, context.run_context) == (heart, ids)
-        context.beat()
-        return ToolResult.ok(None)
-
-    tool = Tool[None, None](name="look", description="Look.", handler=look, effect="read")
-    prompt = Prompt(PromptTemplate[str](ns="t", key="k", sections=[ToolsSection(title="Tools", tools=[tool])]))
-    session = Session()
-    with ScriptedModel([Reply(calls=[Call("look")]), DONE]) as model:
-        PydanticAIAdapter(model).evaluate(prompt, session=session, heartbeat=heart, run_context=ids)
-    assert beats == ["beat"]
-    assert [(event.run_context, event.result.success) for event in session[ToolInvoked].all()] == [(ids, True)]
 
 
 class Shelf:

@@ -11,7 +11,6 @@ from pydantic_ai import Agent, ModelMessage, ModelRequest, ModelResponse, ModelR
 from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, ToolFailed
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults, RunContext, ToolApproved, ToolDenied
-from pydantic_ai.tools import Tool as PlainTool
 
 from handrail import tool
 from handrail.adapters.pydantic_ai import (
@@ -21,7 +20,6 @@ from handrail.adapters.pydantic_ai import (
     PydanticAIAdapter,
     StoredHistory,
 )
-from handrail.adapters.pydantic_ai.pipeline import PipelineCapability
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import CallIdReusedError, CallPostponed, UnboundResourceError
 from handrail.prompt import (
@@ -42,7 +40,7 @@ from handrail.store import MemoryStore
 from handrail.store.sqlite.store import SqliteStore
 from handrail.testing import Call, FakeClock, Outcome, Reply, ScriptedModel
 from handrail.testing.script import Expect
-from tests.adapters.kit import Note, asks, context, model, play
+from tests.adapters.kit import Note, asks, context, model
 from tests.kit import Decides
 from tests.wording import Wording
 
@@ -321,25 +319,6 @@ def ask(text: str) -> str:
     """Ask for what nobody binds: a plain function finds our resources by `tool_context`."""
     context().resources.get(Client)
     return text
-
-
-async def test_it_holds_beside_foreign_tools_and_for_what_they_ask_for() -> None:
-    """Those that run one after the other."""
-    done: list[str] = []
-
-    def note(text: str) -> str:
-        """Note it."""
-        done.append(text)
-        return "noted"
-
-    session = Session()
-    asked: Any = ("ask", {"text": "a"}), ("note", {"text": "b"}), ("note", {}), ("fine", {"text": "c"})
-    tools = [PlainTool(note, sequential=True), PlainTool(ask, sequential=True)]
-    capability = PipelineCapability(ToolExecutor(prompt=prompt(fine=fine), session=session))
-    with pytest.raises(UnboundResourceError):
-        await play(capability, [Reply(calls=[Call(*each) for each in asked])], tools=tools)
-    assert done == ["b"]
-    assert sorted(outcomes(session)) == [("call-1", False), ("call-2", True), ("call-3", False), ("call-4", True)]
 
 
 async def test_a_reused_identity_lets_the_other_calls_of_the_reply_end() -> None:

@@ -94,6 +94,21 @@ async def test_an_evaluation_that_was_cut_off_in_mid_reply_is_resumed(room: Room
     assert {call.call for call in open_calls} <= set(finals)
 
 
+async def test_an_evaluation_is_resumed_with_what_a_capability_has_made_of_its_messages(room: Room) -> None:
+    """What it removed from an earlier message does not come back."""
+
+    def redact(messages: list[ModelMessage]) -> list[ModelMessage]:
+        if len(messages) == 1:
+            return messages
+        return [ModelRequest([UserPromptPart("[redacted]")]), *messages[1:]]
+
+    await broken_off(room, capabilities=[ProcessHistory[Any](redact)], user_prompt="The secret.")
+    first, *_, last = (part.messages for part in room.values(ConversationPart) if part.restarts)
+    assert ["The secret." in to_json(messages).decode() for messages in (first, last)] == [True, False]
+    assert await room.evaluate("All sent.") == "All sent."
+    assert room.box.sent == ["before", "one", "fail", "two"]
+
+
 async def test_lone_surrogates_are_stored_as_escapes(room: Room) -> None:
     """In ids, names, arguments and text. A resumed evaluation finds the records of such calls."""
     odd = [

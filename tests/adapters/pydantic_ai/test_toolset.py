@@ -11,7 +11,6 @@ from pydantic_ai import Agent, RunUsage
 from pydantic_ai.exceptions import CallDeferred, ModelRetry
 from pydantic_ai.messages import (
     BinaryContent,
-    InstructionPart,
     ModelMessage,
     ModelRequest,
     ModelResponse,
@@ -84,14 +83,6 @@ async def test_reads_run_together_and_a_write_alone_in_the_order_asked() -> None
     with ScriptedModel([Reply(calls=calls), Reply(text="Done.")]) as model:
         await Agent(model, toolsets=[toolset]).run("Look.")
     assert [event.result.value for event in session[ToolInvoked]] == [0, 0, Note("milk"), 1, 1]
-
-
-async def test_the_text_of_the_prompt_becomes_instructions(wording: Wording) -> None:
-    """Guidance and tools come together; a prompt without text adds none."""
-    assert await make_toolset().get_instructions(CONTEXT) == InstructionPart(wording)
-    silent = Prompt(PromptTemplate[str](ns="tests", key="silent", sections=[]))
-    toolset = HandrailToolset(ToolExecutor(prompt=silent, session=Session()))
-    assert await toolset.get_instructions(CONTEXT) is None
 
 
 @pytest.mark.parametrize(

@@ -52,9 +52,6 @@ VALUES: dict[str, tuple[Callable[[], Any], Any]] = {
     "not a number": (lambda: {"rate": float("nan")}, {"rate": "NaN"}),
     "model": (lambda: Shy(part=7), {"part": 7}),
     "nothing": (lambda: None, None),
-    "number": (lambda: 2**70, 2**70),
-    "odd text": (lambda: "Zoë 🍞", "Zoë 🍞"),
-    "huge": (lambda: "x" * 30_000, "x" * 30_000),
     "bytes": (lambda: b"\xff", r"b'\xff'"),
     "half a character": (lambda: "\ud800", r"'\ud800'"),
     "half a character by repr": (lambda: Shy(part="\ud800"), r"shy \ud800"),
@@ -62,7 +59,6 @@ VALUES: dict[str, tuple[Callable[[], Any], Any]] = {
     "too deep": (_deep, UNSAYABLE),
     "too deep in a message": (lambda: _deep(195), str(_deep(195))),
     "object": (lambda: len, "<built-in function len>"),
-    "object in a mapping": (lambda: {"of": len}, {"of": "<built-in function len>"}),
     "cannot be looked at": (lambda: [Mute(), "\ud800"], UNSAYABLE),
     "number too long": (lambda: [10**5000], UNSAYABLE),
 }
