@@ -138,7 +138,6 @@ class ToolExecutor:
             from handrail.adapters.hooks import feedback_hook  # noqa: PLC0415
 
             self.environment = replace(self.environment, feedback=feedback_hook(self.environment))
-        # A call would fail by them, and the model would read of it.
         for name, kind, value in (("effect_ledger", "EffectLedger", effect_ledger), ("deadline", "Deadline", deadline)):
             if value is not None:
                 check_argument("ToolExecutor", name, value, getattr(runtime, kind), f"one of {kind}, or None")

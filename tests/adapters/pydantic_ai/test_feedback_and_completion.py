@@ -82,7 +82,7 @@ async def test_a_run_goes_on_until_its_files_exist(
     done: dict[str, Any], wording: Wording, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """PydanticAI's limit of output retries does not count, whatever the form of the answer."""
-    monkeypatch.setattr(adapter_module, "OUTPUT_RETRIES", 0)
+    monkeypatch.setattr(adapter_module, "_OUTPUT_RETRIES", 0)
     kind = str if "text" in done else Answer
     replies = [Reply(**done), Reply(**done), Reply(calls=[Call("write", {"path": "a.md"})]), Reply(**done)]
     adapter = PydanticAIAdapter(ScriptedModel(replies))

@@ -66,7 +66,7 @@ Unfinished = Literal["resume", "discard"]
 WhenFinished = Literal["repeat", "return"]
 """How a finished conversation of the prompt is treated: a new one is started, or its response is returned."""
 
-OUTPUT_RETRIES = 2
+_OUTPUT_RETRIES = 2
 """How often the model may retry an answer that does not match the prompt's output type."""
 
 BEGIN = "Begin."
@@ -291,7 +291,7 @@ class PydanticAIAdapter:
             # `_output_parser` converts the answer. Calls that wait for an approval end the run.
             output_type=cast("type[Any]", [_output_type(kind), DeferredToolRequests]),
             capabilities=[tools, *self._capabilities],
-            retries={"output": OUTPUT_RETRIES},
+            retries={"output": _OUTPUT_RETRIES},
         )
         if kind is not None and kind is not str:
             agent.output_validator(_output_parser(kind))

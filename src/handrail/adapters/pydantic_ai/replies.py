@@ -192,11 +192,11 @@ def _hash(text: str) -> str:
 
 def _digest(calls: Sequence[ToolCallPart], position: int) -> str:
     # Decoded arguments, because a history that was stored and loaded may have another notation of the same JSON.
-    requests = [[call.tool_name, call.tool_call_id, decode(call.args)] for call in calls]
+    requests = [[call.tool_name, call.tool_call_id, decode_words(call.args)] for call in calls]
     return _hash(json.dumps([position, requests], sort_keys=True, default=str))
 
 
-def decode(words: object) -> object:
+def decode_words(words: object) -> object:
     """The arguments that a model wrote, decoded; text that is not JSON as it is."""
     if not isinstance(words, str):
         return {} if words is None else words
@@ -207,7 +207,7 @@ def decode(words: object) -> object:
 
 
 def _is_same(arguments: str | dict[str, Any], words: str | dict[str, Any]) -> bool:
-    return arguments == words or decode(arguments) == decode(words)
+    return arguments == words or decode_words(arguments) == decode_words(words)
 
 
 # ------------------------------------------------------------------------------------------ answers from outside a run
@@ -291,7 +291,7 @@ async def _taint(environment: Environment, tool: ToolDefinition | None, call: Ca
     index = environment.taints
     # A tool of this program has tainted the session when it put its result off.
     if tool is not None and index.find_place(call.ref) is None:
-        plain = decode(call.words)
+        plain = decode_words(call.words)
         text = canonical_json(schema_masking(tool.parameters_json_schema).mask(plain)).decode()
         provenance = Provenance(tool.name, *call.ref.storable, shown_arguments(text))
         await ASYNC.run(partial(taint, index, provenance, durability="surely"), is_async=False, seconds=None)

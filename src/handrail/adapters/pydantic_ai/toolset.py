@@ -45,7 +45,7 @@ from typing_extensions import override  # a dependency of pydantic; in `typing` 
 
 from handrail.adapters.loop import asynchronous_entries, find_outcome, read_ahead, read_open_replies
 from handrail.adapters.pydantic_ai.conversation import MADE_AGAIN
-from handrail.adapters.pydantic_ai.replies import Words, decode, find_call
+from handrail.adapters.pydantic_ai.replies import Words, decode_words, find_call
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import CallPostponed, PromptValidationError, ToolConflictError
 from handrail.prompt import Approval, ApprovalRequest, BinaryPart, Tool
@@ -190,7 +190,7 @@ class AnyArguments:
 
     def validate_json(self, input: str | bytes | bytearray, **_options: Any) -> dict[str, Any]:  # noqa: ANN401 - PydanticAI's
         """The decoded object; text that is not one is shown to hooks as no arguments."""
-        value = decode(input)
+        value = decode_words(input)
         return dict(value) if is_object(value) else {}
 
     def validate_python(self, input: dict[str, Any], **_options: Any) -> dict[str, Any]:  # noqa: ANN401 - as above
@@ -199,6 +199,7 @@ class AnyArguments:
 
 
 ANY_ARGUMENTS = AnyArguments()
+"""The validator of all tools of the toolset."""
 
 
 def as_written(words: Words, args: dict[str, Any]) -> str | dict[str, Any]:
