@@ -132,7 +132,7 @@ def with_value(result: object, value: Any, marks: ContentMarks | None = None) ->
 
 
 def replayed_value(message: ToolMessage) -> Any:  # noqa: ANN401 - decoded JSON, with PydanticAI's files
-    """The recorded value of a tool, with its files behind the rest, as `split_files` has taken it apart."""
+    """The recorded value of a tool, with its files behind the rest."""
     value, parts = message.result.value, message.result.parts
     if not parts:
         return value
