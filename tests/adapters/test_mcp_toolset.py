@@ -80,15 +80,6 @@ async def test_hints_of_a_server_in_another_process_become_effects() -> None:
     assert {name: read_tool_metadata(tool.tool_def) for name, tool in tools.items()} == GUESSED
 
 
-async def test_a_program_may_know_a_server_better_than_its_hints() -> None:
-    """`with_metadata` declares the effect of a whole server."""
-    toolset = MCPToolset[Any](InProcess(mcp_desk.desk_server([])), id="desk")
-    async with toolset:
-        tools = await toolset.with_metadata(effect="read", approval="allow").get_tools(CONTEXT)
-    said = ToolMetadata(effect="read", declares_effect=True, approval="allow")
-    assert {read_tool_metadata(tool.tool_def) for tool in tools.values()} == {said}
-
-
 def called(name: str, text: str = "hello") -> Reply:
     """A reply that calls one tool."""
     return Reply(calls=[Call(name, {"text": text}, id=f"{name}-1")])

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from contextvars import ContextVar
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, cast
@@ -63,27 +61,6 @@ def test_calls_run_side_by_side_and_are_answered_in_the_order_asked(answer: Answ
     assert [note.text for note in door.environment.session[Note]] == ["a", "b", "c"]
 
 
-@declared
-def test_async_handlers_share_the_loop_of_the_thread(declared: dict[str, Any]) -> None:
-    """A client that is bound to a loop can be used by all calls of the thread, beside each other or not."""
-    loops: set[asyncio.AbstractEventLoop] = set()
-    entered: list[str] = []
-    all_entered = asyncio.Event()
-
-    async def handler(params: Note, *, context: ToolContext) -> ToolResult[Note]:
-        loops.add(asyncio.get_running_loop())
-        entered.append(params.text)
-        if len(entered) == 3:
-            all_entered.set()
-        await all_entered.wait()
-        return ToolResult.ok(params)
-
-    door = executor(tool("look", handler, **declared))
-    assert by_execute_all(door, three("look")) == ["a", "b", "c"]
-    assert door.execute(call("look", "d", id="d"), reply="r2").success
-    assert len(loops) == 1
-
-
 def test_a_write_keeps_its_place_among_the_reads() -> None:
     """Reads before it do not see what it writes, and those behind it do."""
 
@@ -99,56 +76,6 @@ def test_a_write_keeps_its_place_among_the_reads() -> None:
     calls = [call(name, str(place), id=str(place)) for place, name in enumerate(names)]
     assert by_execute_all(door, calls) == ["0", "0", "2", "1", "1", "5", "2"]
     assert [event.call_id for event in events(door)] == [str(place) for place in range(7)]
-
-
-@pytest.mark.parametrize("effect", ["state", "external"])
-def test_what_is_not_declared_concurrent_runs_alone_on_the_calling_thread(effect: str) -> None:
-    """One at a time, and no other thread is started for it."""
-    threads: set[threading.Thread] = set()
-    inside = threading.Lock()
-
-    def handler(params: Note, *, context: ToolContext) -> ToolResult[Note]:
-        threads.add(threading.current_thread())
-        assert inside.acquire(blocking=False)
-        inside.release()
-        return ToolResult.ok(params)
-
-    door = executor(tool("send", handler, effect=effect), tool("look", handler, **READ))
-    calls = [*three("send"), call("look", "d", id="d"), call("send", "e", id="e")]
-    assert by_execute_all(door, calls) == ["a", "b", "c", "d", "e"]
-    assert threads == {threading.current_thread()}
-
-
-def test_on_a_thread_that_runs_a_loop_calls_run_one_by_one() -> None:
-    """Another loop cannot run there."""
-    inside = threading.Lock()
-
-    def handler(params: Note, *, context: ToolContext) -> ToolResult[Note]:
-        assert inside.acquire(blocking=False)
-        inside.release()
-        return ToolResult.ok(params)
-
-    async def on_loop() -> Sequence[object]:
-        return by_execute_all(executor(tool("look", handler, **READ)), three("look"))
-
-    assert asyncio.run(on_loop()) == ["a", "b", "c"]
-
-
-def test_handlers_have_the_context_variables_of_the_caller() -> None:
-    """Each has a copy."""
-    tenant = ContextVar("tenant", default="nobody")
-
-    def handler(params: Note, *, context: ToolContext) -> ToolResult[Note]:
-        views = tenant.get()
-        tenant.set(params.text)
-        return ToolResult.ok(Note(views))
-
-    token = tenant.set("ann")
-    try:
-        assert by_execute_all(executor(tool("look", handler, **READ)), three("look")) == ["ann"] * 3
-        assert tenant.get() == "ann"
-    finally:
-        tenant.reset(token)
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])

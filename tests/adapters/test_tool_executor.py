@@ -4,26 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from pydantic_ai import ApprovalRequired
 
-from handrail import store as stores
 from handrail import tool as function_tool
 from handrail.adapters.tool_executor import PendingAnswers, ToolExecutor
 from handrail.errors import CallIdReusedError, CallPostponed, InvalidArgumentError, UnboundResourceError
-from handrail.filesystem import Filesystem, InMemoryFilesystem
+from handrail.filesystem import Filesystem
 from handrail.prompt import (
     Approval,
     ApprovalRequest,
     PolicyDecision,
     Prompt,
-    PromptTemplate,
     ToolContext,
     ToolResult,
-    ToolsSection,
 )
 from handrail.runtime import Session, ToolCall, ToolInvoked, ToolMessage
 from handrail.session import CallRef
@@ -44,31 +40,6 @@ def note(order: str, files: Filesystem) -> str:
     """Note an order."""
     files.write_text("orders.txt", order)
     return "noted"
-
-
-CALL = ToolCall("1", "pay", {"order": "A-1"})
-
-
-def test_a_list_of_tools_is_a_prompt_with_one_section(tmp_path: Path) -> None:
-    """The session is recorded in the store, and knows the call again."""
-    for is_repeat in (False, True):
-        with stores.open(f"sqlite:///{tmp_path}/desk.db") as db, db.session("desk") as session:
-            desk = ToolExecutor([pay], session=session)
-            message = desk.execute(CALL, reply="r")
-        assert (message.content, message.replayed) == ("A-1 is paid", is_repeat)
-        assert "Tools" in desk.text
-        assert [item.name for item in desk.tools] == ["pay"]
-
-
-def test_resources_are_bound_to_the_list_or_to_the_prompt() -> None:
-    """As `Prompt.bind` does."""
-    section = ToolsSection(title="Desk", tools=[note])
-    prompt = Prompt(PromptTemplate(ns="tests", key="desk", sections=[section]))
-    for given in cast("tuple[dict[str, Any], ...]", ({"tools": [note]}, {"prompt": prompt})):
-        files = InMemoryFilesystem()
-        desk = ToolExecutor(session=Session(), resources={Filesystem: files}, **given)
-        assert desk.execute(ToolCall("1", "note", {"order": "A-1"})).success
-        assert files.read_text("orders.txt") == "A-1"
 
 
 @pytest.mark.parametrize(
@@ -135,15 +106,6 @@ def test_the_open_reply_of_the_conversation_is_answered(answer: Answer, store: M
         assert not isinstance(answers, PendingAnswers)
         assert [message.replayed for message in answers] == [False, True, False]
         assert ran == ["b", "a", "c"]
-
-
-def test_calls_that_are_given_are_answered(answer: Answer) -> None:
-    """Without a conversation too; a reply is named as for `execute`."""
-    door = executor(tool("note", echo))
-    assert texts(answer(door, [call("note", "a", id="1")], reply="r1")) == ["a"]
-    assert texts(answer(door, iter([call("note", "a", id="1")]), reply="r1")) == ["a"]
-    assert answer(door) == ()
-    assert [event.reply for event in door.environment.session[ToolInvoked]] == ["r1"]
 
 
 @pytest.mark.parametrize("ids", [("call", "call", "call"), ("", "", "call"), ("call", "call_2", "call")])

@@ -14,7 +14,7 @@ import handrail.store
 from handrail import errors
 from handrail import prompt as prompts
 from handrail import tool as decorated
-from handrail.adapters.pydantic_ai import HandrailCapability, PydanticAIAdapter
+from handrail.adapters.pydantic_ai import PydanticAIAdapter
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.filesystem import Filesystem, HostFilesystem
 from handrail.limits import Budget, Deadline
@@ -500,9 +500,6 @@ RUNS = (
     unfit("PydanticAIAdapter", "approver", str, lambda _: PydanticAIAdapter("test", approver=wrong("yes"))),
     unfit("ToolExecutor", "prompt", PromptTemplate,
           lambda _: PydanticAIAdapter("test").evaluate(wrong(prompt().template), session=Session())),
-    unfit("PydanticAIAdapter.evaluate", "budget", int,
-          lambda _: PydanticAIAdapter("test").evaluate(prompt(), session=Session(), budget=wrong(10_000))),
-    unfit("HandrailCapability", "executor", Prompt, lambda _: HandrailCapability(wrong(prompt()))),
 )  # fmt: skip
 """Runs."""
 

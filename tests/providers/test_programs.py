@@ -36,13 +36,6 @@ ADAPTED_LINES = [(name, line) for name in ADAPTERS for line in program_of(name).
 POINTS = [*some([*product(PROVIDERS, CALL_POINTS)], 5), *some([*product(ADAPTERS, CALL_POINTS)], 4)]
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
-@pytest.mark.short(2)
-def test_a_program_that_has_ended_is_not_begun_again(name: str, bench: Bench) -> None:
-    """Three requests pay both orders; started again, it prints its answer and requests nothing."""
-    bench.runs_once(name)
-
-
 @pytest.mark.parametrize("name", PROVIDERS)
 def test_a_loop_is_short(name: str) -> None:
     """At most 15 lines, none of them long, from `with` to its end."""

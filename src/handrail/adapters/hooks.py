@@ -80,11 +80,6 @@ class FeedbackGiven:
     files: tuple[str, ...]
     at: datetime
 
-    @property
-    def ref(self) -> CallRef:
-        """The identity of the call within its session."""
-        return CallRef(self.reply, self.call_id)
-
 
 @stored_as("handrail.sent_back")
 @dataclass(frozen=True, slots=True)
@@ -128,7 +123,7 @@ class FeedbackHook:
         What the ledger answers is not what the model has just done, and is due none. A provider that fails is logged.
         """
         if message.replayed:
-            items = (item for item in self.view.session[FeedbackGiven] if item.ref == ref)
+            items = (item for item in self.view.session[FeedbackGiven] if (item.reply, item.call_id) == ref)
             return _with_feedback(message, "\n\n".join(item.text for item in items if item.prompt == self.view.prompt))
         texts: list[str] = []
         for provider in self.providers:

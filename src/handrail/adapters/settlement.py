@@ -25,7 +25,7 @@ from handrail.errors import ParseError
 from handrail.prompt import ApprovalRequest, Tool, ToolResult
 from handrail.redaction import MASK, redacted_logger
 from handrail.runtime.call import CallState
-from handrail.runtime.calls import ToolInvoked, ToolMessage, masks_in
+from handrail.runtime.calls import ToolMessage, masks_in
 from handrail.runtime.claim_step import settle_unknown
 from handrail.runtime.environment import Environment
 from handrail.runtime.execution import ExecutionMode
@@ -127,7 +127,8 @@ def _unsettled(environment: Environment) -> Iterator[tuple[OpenCall, EffectRow]]
     open_calls = {call.call: call for call in session.open_calls}
     # A nested call whose effect a person has found is not listed: the row does not show that its tool has `apply`.
     nested = [call for call in store.open_claims(session.session_id) if call.call.parent is not None]
-    unlisted = (call for call in nested if call.call not in open_calls and _applies(environment, call.tool))
+    applying = {tool.name for tool, _ in environment.prompt.template.placed_tools() if tool.apply is not None}
+    unlisted = (call for call in nested if call.call not in open_calls and call.tool in applying)
     for call in (*open_calls.values(), *unlisted):
         if call.key is None or _is_left_to_parent(session, call.call):
             continue
@@ -145,11 +146,6 @@ def _waits(environment: Environment, row: EffectRow) -> bool:
         return False
     tool = _find_tool(environment, row.tool)
     return tool is not None and tool.reconcile is not None
-
-
-def _applies(environment: Environment, name: str) -> bool:
-    tool = _find_tool(environment, name)
-    return tool is not None and tool.apply is not None
 
 
 def _is_left_to_parent(session: Session, ref: CallRef) -> bool:
@@ -215,11 +211,8 @@ def _find_arguments(
     """Arguments that parse to the parameters of an effect: those of the call, where they are known, or the recorded."""
     if row.arguments is None:
         return None
-    event = environment.session.calls.find(ref)
-    calls = [event.call] if isinstance(event, ToolInvoked) else []
     conversation = environment.session.conversation
-    if conversation.reply == ref.reply:
-        calls += [call for call in conversation.calls if call.id == ref.call_id]
+    calls = [call for call in conversation.calls if (conversation.reply, call.id) == (ref.reply, ref.call_id)]
     record: Any = read_arguments(row.arguments).arguments
     # A mask would be used as the secret.
     candidates = [call.arguments for call in calls if call.name == tool.name and not masks_in(call, tool)]

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import cache, partial
-from types import NoneType, TracebackType
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from handrail import runtime
@@ -51,15 +51,6 @@ else:
     __getattr__ = lazy_exports(__name__, {".settlement": "OpenQuestion PendingAnswers"})
 
 __all__ = ["Answers", "OpenQuestion", "PendingAnswers", "ToolExecutor"]
-
-_EXPECTED: Mapping[str, tuple[str, str]] = {
-    "effect_ledger": ("EffectLedger", "an EffectLedger: EffectLedger(store), or None"),
-    "deadline": ("Deadline", "a Deadline: Deadline.after(timedelta(minutes=5)), or None"),
-    "heartbeat": ("Heartbeat", "a Heartbeat, or None"),
-    "run_context": ("RunContext", "a RunContext, or None"),
-    "budget_tracker": ("BudgetTracker", "a BudgetTracker: BudgetTracker(budget), or None"),
-}
-"""The optional arguments of an executor: their classes in `handrail.runtime`, loaded with the first such argument."""
 
 
 class Answers(tuple[ToolMessage, ...]):  # noqa: SLOT001 - a tuple with an attribute
@@ -129,8 +120,6 @@ class ToolExecutor:
         """
         prompt = prompt_over("ToolExecutor", tools, prompt, resources)
         check_argument("ToolExecutor", "session", session, Session, "a Session")
-        expected = "what Prompt.render returned, or None"
-        check_argument("ToolExecutor", "rendered_prompt", rendered_prompt, (RenderedPrompt, NoneType), expected)
         ledger = effect_ledger if effect_ledger or session.store is None else session_ledger(session, clock=clock)
         self.environment: Environment = Environment.begin(
             prompt,
@@ -149,7 +138,13 @@ class ToolExecutor:
             from handrail.adapters.hooks import feedback_hook  # noqa: PLC0415
 
             self.environment = replace(self.environment, feedback=feedback_hook(self.environment))
-        _check_options((effect_ledger, deadline, heartbeat, run_context, budget_tracker), approver)
+        for name, kind, value in (("effect_ledger", "EffectLedger", effect_ledger), ("deadline", "Deadline", deadline)):
+            if value is not None:
+                check_argument("ToolExecutor", name, value, getattr(runtime, kind), f"one of {kind}, or None")
+        if approver is not None:
+            from handrail.prompt.policy import check_approver  # noqa: PLC0415
+
+            check_approver("ToolExecutor", approver)
         for tool, _ in prompt.template.placed_tools():  # also those of closed sections
             session.call_masking.add(tool.name, tool.masking)
             check_tool(tool, self.environment)
@@ -231,7 +226,7 @@ class ToolExecutor:
         Raises:
             Exception: as for `execute_all`.
         """
-        requests, reply = self._find_calls("ToolExecutor.answer", calls, reply)
+        requests, reply = self._find_calls(calls, reply)
         before = (self.text, *self.tools)
         outcomes = run_in_order(self.environment, requests, reply)
         return _answers(requests, outcomes, prompt_changed=(self.text, *self.tools) != before)
@@ -241,7 +236,7 @@ class ToolExecutor:
     ) -> Answers | PendingAnswers:
         """Answers as `answer` does; reads run concurrently, as by `execute_all_async`."""
         reads = self.environment.session.store if calls is None else None
-        find = partial(self._find_calls, "ToolExecutor.answer_async", calls, reply)
+        find = partial(self._find_calls, calls, reply)
         requests, reply = await ASYNC.write_to(reads, find)
         before = (self.text, *self.tools)
         outcomes = await run_concurrently(self.environment, requests, reply)
@@ -263,7 +258,7 @@ class ToolExecutor:
             DeveloperMistake: as for `execute`, after the remaining calls have run; further ones are its notes.
             RunAbortedError: as for `execute`; the calls after the one that ended the run have not been run.
         """
-        requests = run_blocking(self._check_all("ToolExecutor.execute_all", calls, reply, BLOCKING))
+        requests = run_blocking(self._check_all(calls, reply, BLOCKING))
         return tuple(map(_message, requests, run_in_order(self.environment, requests, reply)))
 
     async def execute_all_async(
@@ -277,7 +272,7 @@ class ToolExecutor:
             DeveloperMistake: as for `execute_all`.
             RunAbortedError: as for `execute`; the calls that had not ended by then are cancelled and rolled back.
         """
-        requests = await self._check_all("ToolExecutor.execute_all_async", calls, reply, ASYNC)
+        requests = await self._check_all(calls, reply, ASYNC)
         return tuple(map(_message, requests, await run_concurrently(self.environment, requests, reply)))
 
     @synchronous_entry
@@ -341,10 +336,10 @@ class ToolExecutor:
         return await check_answer(self.environment, answer, mode, None if reply is None else checked_reply(reply))
 
     async def _check_all(
-        self, function: str, calls: Iterable[ToolCall], reply: str | None, mode: ExecutionMode
+        self, calls: Iterable[ToolCall], reply: str | None, mode: ExecutionMode
     ) -> tuple[ToolCall, ...]:
         # Before the first of them: an iterable that raises must not leave a call without an owner.
-        requests, session = _read_calls(function, calls), self.environment.session
+        requests, session = tuple(calls), self.environment.session
         if reply is None and session.store is not None:
             from handrail.runtime.approval import check_made_once, has_pending  # noqa: PLC0415
 
@@ -353,26 +348,12 @@ class ToolExecutor:
         return requests
 
     def _find_calls(
-        self, function: str, calls: Iterable[ToolCall] | None, reply: str | None
+        self, calls: Iterable[ToolCall] | None, reply: str | None
     ) -> tuple[tuple[ToolCall, ...], str | None]:
         if calls is not None:
-            return _read_calls(function, calls), reply
+            return tuple(calls), reply
         conversation = self.environment.session.conversation
         return conversation.calls, conversation.reply if reply is None else reply
-
-
-def _check_options(options: tuple[object, ...], approver: object) -> None:
-    for value, (name, (kind, expected)) in zip(options, _EXPECTED.items(), strict=True):
-        check_argument("ToolExecutor", name, value, getattr(runtime, kind) if value else NoneType, expected)
-    if approver is not None:
-        from handrail.prompt.policy import check_approver  # noqa: PLC0415
-
-        check_approver("ToolExecutor", approver)
-
-
-def _read_calls(function: str, calls: Iterable[ToolCall]) -> tuple[ToolCall, ...]:
-    check_argument(function, "calls", calls, Iterable, "the calls of a reply: [ToolCall(id, name, arguments)]")
-    return tuple(calls)
 
 
 def _message(call: ToolCall, outcome: LoopOutcome) -> ToolMessage:

@@ -143,7 +143,6 @@ class PromptRendering:
         self._render_cached = lru_cache(_MOST_RENDERINGS)(render)
         self._tools: tuple[Tool[Any, Any], ...] | None = None
         self._origin: PromptRendering | None = None
-        self._other_names: frozenset[str] = frozenset()
         self.beside: tuple[PromptRendering, ...] = ()
         self.brought: Mapping[str, str] = {}
 
@@ -152,17 +151,6 @@ class PromptRendering:
         other = PromptRendering(self.prompt, self._session, start)
         other._origin, other.may_change = self, False
         return other
-
-    def join(self, other: PromptRendering) -> None:
-        """Makes the tools of this prompt open, close and read the sections of another one, too.
-
-        Ignores a prompt of another session, and one whose sections name other tools. Sections of both with one path are
-        opened together.
-        """
-        if other._session is self._session and other.names == self.names and other not in self.beside:
-            # What is open is stored for the prompt whose tools open it; the other one reads it from there.
-            other._other_names |= {self.start.name}
-            self.beside += (other,)
 
     def seen_by(self, reply: str | None = None) -> RenderedPrompt[Any]:
         """The prompt as the calls of a reply see it; for `None` as it is now."""
@@ -260,7 +248,7 @@ class PromptRendering:
         return OpenSections(self.start.name)
 
     def _is_mine(self, item: OpenSections) -> bool:
-        return item.prompt == self.start.name or item.prompt in self._other_names
+        return item.prompt == self.start.name
 
     def rendered_for(self, decided: OpenSections) -> RenderedPrompt[Any]:
         """The prompt with the sections open that an item names."""

@@ -8,7 +8,6 @@ import ssl
 import sys
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from datetime import timedelta
 from importlib.machinery import ModuleSpec
 from socket import gaierror
 from typing import Any
@@ -18,28 +17,25 @@ from pydantic_ai import FallbackExceptionGroup, ModelHTTPError, ModelMessage, Mo
 from pydantic_ai import RunContext as AgentContext
 from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.exceptions import ModelAPIError, RunTimedOut
-from pydantic_ai.models.fallback import FallbackModel
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.models.test import TestModel
 
 from handrail.adapters.pydantic_ai import PromptResponse, PydanticAIAdapter
-from handrail.adapters.pydantic_ai.models import check_model_name, open_model, unreachable_error
+from handrail.adapters.pydantic_ai.models import check_model_name, unreachable_error
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import (
     AgentError,
-    InvalidArgumentError,
     ModelUnreachableError,
     PromptEvaluationError,
     PromptRenderError,
-    PromptValidationError,
     ScriptError,
     UnknownModelError,
 )
-from handrail.limits import Heartbeat, RunContext, TokenUsage
-from handrail.prompt import MarkdownSection, Prompt, PromptTemplate, Tool, ToolContext, ToolResult, ToolsSection
+from handrail.limits import TokenUsage
+from handrail.prompt import MarkdownSection, Prompt, PromptTemplate, Tool, ToolContext, ToolResult
 from handrail.resources import Binding, ResourceRegistry
-from handrail.runtime import Session, ToolInvoked
-from handrail.testing import Call, Expect, FakeClock, Outcome, Reply, ScriptedModel
+from handrail.runtime import Session
+from handrail.testing import Call, Expect, Outcome, Reply, ScriptedModel
 from tests.adapters.kit import ADD_NOTE, closed_port, noted, notes_prompt, openai_at
 from tests.kit import raises
 from tests.wording import Wording
@@ -58,13 +54,6 @@ class Plan:
     steps: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class Endless:
-    """A structured answer that holds itself."""
-
-    child: Endless | None = None
-
-
 def evaluate(prompt: Prompt[Any], *replies: Reply) -> PromptResponse[Any]:
     """Run a prompt against a script, and see both end together."""
     with ScriptedModel(replies) as model:
@@ -77,13 +66,6 @@ def test_a_prompt_without_a_type_is_answered_with_text() -> None:
     assert (response.prompt_name, response.text, response.output) == ("tests/notes", "Done.", "Done.")
     assert response.usage == TokenUsage(10, 3, 4)
     assert [type(message) for message in response.messages] == [ModelRequest, ModelResponse]
-
-
-def test_a_prompt_whose_answer_nobody_reads_gives_none() -> None:
-    """The text is there all the same."""
-    prompt = Prompt(PromptTemplate[None](ns="tests", key="none", sections=[]))
-    response = evaluate(prompt, DONE)
-    assert (response.text, response.output) == ("Done.", None)
 
 
 def test_a_dataclass_is_asked_for_and_parsed() -> None:
@@ -114,14 +96,6 @@ def test_an_answer_that_does_not_fit_goes_back_with_all_its_faults() -> None:
     assert failure.value.phase == "response"
 
 
-def test_an_answer_that_holds_itself_is_refused_with_a_cure(wording: Wording) -> None:
-    """PydanticAI has no schema for it; the error is the developer's."""
-    prompt = Prompt(PromptTemplate[Endless](ns="tests", key="endless", sections=[]))
-    with raises(PromptValidationError, wording) as failure:
-        evaluate(prompt)
-    assert failure.value.dataclass is Endless
-
-
 def test_the_text_is_the_instructions_and_somebody_always_speaks(wording: Wording) -> None:
     """The APIs of some providers refuse a conversation in which no user has spoken."""
     sent: list[list[ModelMessage]] = []
@@ -136,34 +110,6 @@ def test_the_text_is_the_instructions_and_somebody_always_speaks(wording: Wordin
     requests = [messages[0] for messages in sent]
     assert [getattr(request, "instructions", None) for request in requests] == [wording] * 2
     assert [getattr(request.parts[0], "content", None) for request in requests] == [wording, "Note milk."]
-
-
-@pytest.mark.parametrize("given", [{"heartbeat": 7}, {"run_context": "run-1"}, {"deadline": 7}], ids=str)
-def test_evaluation_refuses_an_option_of_the_wrong_kind(given: dict[str, Any]) -> None:
-    """A developer's mistake, before a model is asked."""
-    with pytest.raises(InvalidArgumentError) as failure, ScriptedModel([]) as model:
-        PydanticAIAdapter(model).evaluate(notes_prompt(), session=Session(), **given)
-    assert [failure.value.argument] == [*given]
-
-
-def test_heartbeat_and_ids_of_an_evaluation_reach_its_tools() -> None:
-    """As those of an executor: the context has both, `beat` is heard, and each record has the ids."""
-    clock, ids = FakeClock(), RunContext(run_id="run-1")
-    heart = Heartbeat(clock=clock)
-
-    def look(_: None, *, context: ToolContext) -> ToolResult[None]:
-        assert (context.heartbeat, context.run_context) == (heart, ids)
-        clock.advance(timedelta(seconds=1))
-        context.beat()
-        return ToolResult.ok(None)
-
-    tool = Tool[None, None](name="look", description="Look.", handler=look, effect="read")
-    prompt = Prompt(PromptTemplate[str](ns="t", key="k", sections=[ToolsSection(title="Tools", tools=[tool])]))
-    session = Session()
-    with ScriptedModel([Reply(calls=[Call("look")]), DONE]) as model:
-        PydanticAIAdapter(model).evaluate(prompt, session=session, heartbeat=heart, run_context=ids)
-    assert (clock.monotonic(), heart.elapsed()) == (1.0, timedelta(0))
-    assert [(event.run_context, event.result.success) for event in session[ToolInvoked].all()] == [(ids, True)]
 
 
 class Shelf:
@@ -303,13 +249,6 @@ def test_a_name_that_can_be_one_is_not(name: str) -> None:
     check_model_name(name)
 
 
-async def test_a_name_is_a_new_model_each_time() -> None:
-    """Its connections belong to the loop of the run."""
-    async with open_model("test") as first, open_model("test") as second:
-        assert isinstance(first, TestModel)
-        assert first is not second
-
-
 def test_a_provider_that_cannot_be_reached_is_told_with_host_and_cause() -> None:
     """Through the real client of OpenAI, at a port of this machine on which nothing listens."""
     with closed_port() as port, pytest.raises(ModelUnreachableError) as failure:
@@ -317,16 +256,6 @@ def test_a_provider_that_cannot_be_reached_is_told_with_host_and_cause() -> None
     error = failure.value
     assert (error.model, error.host, error.reason) == ("gpt-5", f"127.0.0.1:{port}", "Connection refused")
     assert (error.phase, error.tool) == ("request", None)
-
-
-def test_several_providers_that_cannot_be_reached_are_all_told() -> None:
-    """Models that are tried one after the other."""
-    with closed_port() as first, closed_port() as second:
-        adapter = PydanticAIAdapter(FallbackModel(openai_at(first), openai_at(second)))
-        with pytest.raises(ModelUnreachableError) as failure:
-            adapter.evaluate(notes_prompt(), session=Session())
-    assert f"127.0.0.1:{first}" in str(failure.value)
-    assert f"127.0.0.1:{second}" in str(failure.value)
 
 
 def caused(*causes: BaseException) -> ModelAPIError:

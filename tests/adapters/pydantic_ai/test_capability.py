@@ -1,4 +1,4 @@
-"""`HandrailCapability`: unknown names, repeated keys, the order asked, and the limits of a run."""
+"""`HandrailCapability`: unknown names, the order asked, and the limits of a run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Any, cast
 import pytest
 from pydantic_ai import Agent
 from pydantic_ai.capabilities import AbstractCapability, ValidatedToolArgs
-from pydantic_ai.exceptions import ToolFailed
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.tools import RunContext, ToolDefinition
@@ -20,21 +19,15 @@ from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import BudgetExceededError, PromptEvaluationError
 from handrail.limits import Budget, BudgetTracker, Deadline, TokenUsage
 from handrail.prompt import Tool, ToolContext, ToolResult
-from handrail.runtime import Session, Step, ToolInvoked
+from handrail.runtime import Session, ToolInvoked
 from handrail.testing import Call, Expect, FakeClock, Outcome, Reply, ScriptedModel
 from tests.adapters.kit import (
     ADD_NOTE,
     READ_NOTES,
     Note,
     World,
-    called,
-    events,
     noted,
     notes_prompt,
-    outcomes,
-    pipeline,
-    play,
-    returns,
 )
 from tests.kit import raises, soon
 from tests.wording import Wording
@@ -125,22 +118,6 @@ async def test_a_call_held_up_by_a_hook_still_comes_before_those_asked_after_it(
     assert noted(session) == ["0", "1", "2"]
 
 
-async def test_a_call_that_a_hook_refuses_holds_nobody_up() -> None:
-    """It leaves the line without having reached the pipeline."""
-    session = Session()
-
-    async def refuse_the_first(call_id: str) -> None:
-        if call_id == "call-1":
-            raise ToolFailed("not today")
-
-    calls = [Call("add_note", {"text": str(number)}) for number in range(3)]
-    outcomes = {"call-1": Outcome.failed("not today"), "call-2": Outcome.ok()}
-    replies = [Reply(calls=calls), Reply(text="Done.", expect=Expect(messages=outcomes))]
-    with ScriptedModel(replies) as model:
-        await Agent(model, capabilities=[Gate(refuse_the_first), desk(session)]).run("Note.")
-    assert list_calls(session) == [("call-2", True), ("call-3", True)]
-
-
 async def test_tools_of_others_are_not_in_the_line() -> None:
     """A call of a prompt's tool waits for no foreign tool, however long that takes."""
     session = Session()
@@ -159,46 +136,6 @@ async def test_tools_of_others_are_not_in_the_line() -> None:
     with ScriptedModel([Reply(calls=[Call("slow"), Call("signal")]), Reply(text="Done.")]) as model:
         await Agent(model, tools=[slow], capabilities=[capability]).run("Go.")
     assert list_calls(session) == [("call-2", True)]
-
-
-TWICE = '{"text": "milk", "text": "bread"}'
-
-
-class Noted:
-    """A plain function, and what it was called with."""
-
-    def __init__(self) -> None:
-        self.texts: list[str] = []
-
-    def note(self, text: str) -> str:
-        """Note a text."""
-        self.texts.append(text)
-        return "noted"
-
-
-async def test_a_foreign_tool_is_refused_in_the_words_of_the_executor(wording: Wording) -> None:
-    """It does not run; the call is recorded as refused when its arguments were parsed, and spends no retry."""
-    noted, session = Noted(), Session()
-    script = called(Call("note", TWICE), Call("note", {"text": "milk"}), c1=Outcome.failed(), c2=Outcome.ok())
-    result = await play(pipeline(session), script, tools=[noted.note], retries=0)
-    assert returns(result.all_messages())["c1"].content == wording
-    assert noted.texts == ["milk"]
-    assert outcomes(session) == [("c1", False, Step.PARSE), ("c2", True, None)]
-    assert events(session)[0].call.arguments == TWICE
-
-
-async def test_beside_a_prompts_tools_those_of_others_are_refused_too(wording: Wording) -> None:
-    """`HandrailCapability` records only its own calls; what it refuses of others is told in the same words."""
-    noted, session = Noted(), Session()
-    own = HandrailCapability(ToolExecutor(prompt=notes_prompt(tools=(ADD_NOTE,)), session=session))
-    calls = (Call("note", TWICE), Call("add_note", TWICE))
-    with ScriptedModel(called(*calls, c1=Outcome.failed(), c2=Outcome.failed())) as model:
-        agent: Agent[None, str] = Agent(model, tools=[noted.note], capabilities=[own], retries=0)
-        result = await agent.run("Note it.")
-    contents = returns(result.all_messages())
-    assert [contents["c1"].content, contents["c2"].content] == [wording, wording]
-    assert noted.texts == []
-    assert outcomes(session) == [("c2", False, Step.PARSE)]
 
 
 def test_effects_are_remembered_from_run_to_run_of_one_adapter() -> None:
@@ -267,7 +204,6 @@ def test_an_agent_can_be_a_tool(is_async: bool) -> None:
     assert [event.success for event in session[ToolInvoked].all()] == [True, True]
 
 
-ONE_NOTE = Reply(calls=[Call("add_note", {"text": "milk"})])
 DONE = Reply(text="Done.")
 MINUTE = timedelta(minutes=1)
 
@@ -353,17 +289,6 @@ async def test_a_reply_that_exceeds_the_budget_ends_the_run_before_its_calls_run
     assert session[ToolInvoked].all() == ()
 
 
-async def test_tokens_add_up_over_the_replies_of_a_run() -> None:
-    """Using a budget up to the last token is within it; the tracker knows what was used."""
-    usage = TokenUsage(10, 3, 4)
-    replies = [Reply(calls=ONE_NOTE.calls, usage=usage), Reply(text="Done.", usage=usage)]
-    tracker = BudgetTracker(Budget(max_total_tokens=26, max_tool_calls=1))
-    executor = ToolExecutor(prompt=notes_prompt(), session=Session(), budget_tracker=tracker)
-    response = await PydanticAIAdapter(ScriptedModel(replies)).run_async(executor)
-    assert tracker.consumed == response.usage == TokenUsage(20, 6, 8)
-    assert tracker.calls == 1
-
-
 async def test_runs_that_share_a_tracker_share_its_budget() -> None:
     """The second run finds it used up before it asks the model."""
     tracker = BudgetTracker(Budget(max_total_tokens=12))
@@ -383,16 +308,6 @@ async def test_the_deadline_of_a_tracked_budget_is_looked_at_too(wording: Wordin
     with raises(PromptEvaluationError, wording) as failure:
         await Agent(ScriptedModel([DONE]), capabilities=[HandrailCapability(executor)]).run("Go.")
     assert failure.value.phase == "request"
-
-
-async def test_a_structured_answer_counts_as_no_tool_call() -> None:
-    """PydanticAI asks for it as a tool, the prompt does not."""
-    tracker = BudgetTracker(Budget(max_tool_calls=1))
-    executor = ToolExecutor(prompt=notes_prompt(), session=Session(), budget_tracker=tracker)
-    model = ScriptedModel([Reply(output={"text": "milk"})])
-    agent = Agent(model, output_type=Note, capabilities=[HandrailCapability(executor)])
-    assert (await agent.run("What?")).output == Note("milk")
-    assert tracker.calls == 0
 
 
 @pytest.mark.parametrize("budget", [None, Budget(max_tool_calls=1000)])

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic_ai import Agent, ModelMessage, ModelResponse, TextPart, ToolCallPart
+from pydantic_ai import Agent, ModelMessage, ModelResponse, TextPart, ToolCallPart, UserError
 from pydantic_ai.messages import ToolReturnPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.toolsets import FunctionToolset
@@ -110,26 +110,14 @@ async def test_no_tool_of_the_agent_hides_one_that_opens_sections(capability: An
 
 
 async def test_a_bare_toolset_shows_the_opened_section_too() -> None:
-    """PydanticAI asks it for text and tools at each step."""
+    """PydanticAI asks it for text and tools at each step, and takes no second one of that kind."""
     clerk, door = Clerk([OPEN], [CHARGE]), executor()
-    await Agent(clerk.model, toolsets=[HandrailToolset(door)]).run("Go.")
+    agent = Agent(clerk.model, toolsets=[HandrailToolset(door)])
+    await agent.run("Go.")
+    with pytest.raises(UserError, match="open_sections"):
+        await agent.run("Go.", toolsets=[HandrailToolset(executor(), id="other")])
     assert ["charge" in names for names in clerk.tools] == [False, True, True]
     assert clerk.returned[2]["c"] == (True, "charged A-1")
-
-
-async def test_the_first_of_several_bare_toolsets_opens_the_sections_of_all() -> None:
-    """In one session. A toolset of another session stays as it is."""
-    session = Session()
-
-    def other(key: str, session: Session) -> ToolExecutor:
-        price = tool(name=f"{key}_price", description="Say the price.")(lambda: "64")
-        section = MarkdownSection(title=f"{key} prices", template="Prices.", summary="Has prices.", tools=[price])
-        return ToolExecutor(prompt=Prompt(PromptTemplate[str](ns="t", key=key, sections=[section])), session=session)
-
-    doors = executor(session), other("cafe", session), other("bar", Session())
-    clerk = Clerk([ToolCallPart("open_sections", {"paths": ["cafe-prices", "billing"], "reason": "both"}, "o")])
-    await Agent(clerk.model, toolsets=[HandrailToolset(door) for door in doors]).run("Go.")
-    assert clerk.tools[1] - clerk.tools[0] == {"charge", "cafe_price"}
 
 
 async def test_a_function_of_the_agent_may_open_sections(wording: Wording) -> None:

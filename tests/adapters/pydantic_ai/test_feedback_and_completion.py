@@ -19,14 +19,13 @@ from handrail.adapters.pydantic_ai import (
     PipelineCapability,
     PromptResponse,
     PydanticAIAdapter,
-    StoredHistory,
 )
+from handrail.adapters.pydantic_ai import adapter as adapter_module
 from handrail.adapters.tool_executor import ToolExecutor
-from handrail.errors import CompletionCheckError, PromptEvaluationError, ScriptError
+from handrail.errors import PromptEvaluationError, ScriptError
 from handrail.filesystem import Filesystem, InMemoryFilesystem
 from handrail.prompt import (
     CompletionCheck,
-    CompletionContext,
     FeedbackTrigger,
     FilesExist,
     Prompt,
@@ -79,50 +78,17 @@ def returned(messages: list[ModelMessage]) -> list[object]:
 
 
 @pytest.mark.parametrize("done", [{"text": "Done."}, {"output": {"title": "Done"}}], ids=["text", "structured"])
-async def test_a_run_goes_on_until_its_files_exist(done: dict[str, Any], wording: Wording) -> None:
+async def test_a_run_goes_on_until_its_files_exist(
+    done: dict[str, Any], wording: Wording, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """PydanticAI's limit of output retries does not count, whatever the form of the answer."""
+    monkeypatch.setattr(adapter_module, "_OUTPUT_RETRIES", 0)
     kind = str if "text" in done else Answer
     replies = [Reply(**done), Reply(**done), Reply(calls=[Call("write", {"path": "a.md"})]), Reply(**done)]
-    adapter = PydanticAIAdapter(ScriptedModel(replies), output_retries=0)
+    adapter = PydanticAIAdapter(ScriptedModel(replies))
     response = await adapter.evaluate_async(prompt(kind, completion=FilesExist(["a.md"])), session=Session())
     assert response.output == ("Done." if kind is str else Answer("Done"))
     assert sent_back(response.messages) == [wording, wording]
-
-
-async def test_an_agent_of_the_program_is_sent_back_by_the_capability(wording: Wording) -> None:
-    """The answer is accepted as it is after so many times."""
-    model = ScriptedModel([Reply(text="One."), Reply(text="Two.")])
-    executor = ToolExecutor(
-        prompt=prompt(completion=CompletionCheck(FilesExist(["a.md"]), most_sent_back=1)), session=Session()
-    )
-    agent = Agent(model, capabilities=[HandrailCapability(executor)], retries={"output": 0})
-    result = await agent.run("Write.")
-    assert result.output == "Two."
-    assert sent_back(result.all_messages()) == [wording]
-
-
-async def test_a_checker_that_fails_ends_the_run() -> None:
-    """The model is not told of it."""
-
-    def broken(context: CompletionContext) -> str | None:
-        raise ValueError(context.answer)
-
-    adapter = PydanticAIAdapter(ScriptedModel([Reply(text="Done.")]))
-    with pytest.raises(CompletionCheckError):
-        await adapter.evaluate_async(prompt(completion=broken), session=Session())
-
-
-async def test_the_stored_conversation_has_the_feedback_that_the_model_was_sent(
-    tmp_path: Path, wording: Wording
-) -> None:
-    """Another process that continues it sends the same."""
-    model = ScriptedModel([Reply(calls=[Call("write", {"path": "a.md"})]), Reply(text="Done.")])
-    with handrail.store.open(f"sqlite:///{tmp_path}/s.db") as store:
-        with Session.open(store, "s") as session:
-            response = await PydanticAIAdapter(model).evaluate_async(prompt(feedback=FEEDBACK), session=session)
-        with Session.open(store, "s") as session:
-            history = StoredHistory(session, "t/desk", of="prompt").history
-    assert returned(history) == returned(list(response.messages)) == [wording]
 
 
 def plain() -> str:

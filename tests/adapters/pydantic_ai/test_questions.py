@@ -11,7 +11,6 @@ from pydantic_ai import Agent, ModelMessage, ModelRequest, ModelResponse, ModelR
 from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, ToolFailed
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults, RunContext, ToolApproved, ToolDenied
-from pydantic_ai.tools import Tool as PlainTool
 
 from handrail import tool
 from handrail.adapters.pydantic_ai import (
@@ -21,9 +20,8 @@ from handrail.adapters.pydantic_ai import (
     PydanticAIAdapter,
     StoredHistory,
 )
-from handrail.adapters.pydantic_ai.pipeline import PipelineCapability
 from handrail.adapters.tool_executor import ToolExecutor
-from handrail.errors import CallIdReusedError, CallPostponed, InvalidArgumentError, UnboundResourceError
+from handrail.errors import CallIdReusedError, CallPostponed, UnboundResourceError
 from handrail.prompt import (
     Approval,
     ApprovalRequest,
@@ -42,8 +40,8 @@ from handrail.store import MemoryStore
 from handrail.store.sqlite.store import SqliteStore
 from handrail.testing import Call, FakeClock, Outcome, Reply, ScriptedModel
 from handrail.testing.script import Expect
-from tests.adapters.kit import Note, asks, called, context, model, pipeline, play
-from tests.kit import Decides, raises
+from tests.adapters.kit import Note, asks, context, model
+from tests.kit import Decides
 from tests.wording import Wording
 
 pytestmark = pytest.mark.anyio
@@ -122,15 +120,6 @@ async def test_a_stored_run_is_resumed_without_approving_what_waits() -> None:
             ended = await agent.run(question, message_history=stored.history or None, deferred_tool_results=results)
             assert isinstance(ended.output, DeferredToolRequests) is not approvals
             assert recorded(session) == [("note", True), *([("pay", True)] if approvals else [])]
-
-
-def test_an_approver_and_deferred_questions_exclude_each_other(wording: Wording) -> None:
-    """A question has one answer; and only the two words are known."""
-    executor = ToolExecutor(prompt=PROMPT, session=Session(), approver=lambda _: True)
-    with raises(InvalidArgumentError, wording):
-        HandrailCapability(executor, on_ask="defer")
-    with pytest.raises(InvalidArgumentError):
-        HandrailCapability(executor, on_ask="ask")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("leaves_open", [Approval.later("the desk is asked"), CallPostponed("the desk is asked")])
@@ -326,41 +315,10 @@ async def test_a_call_that_has_begun_is_not_cancelled() -> None:
     assert sorted(outcomes(session)) == [("call-1", True), ("call-2", False)]
 
 
-@pytest.mark.parametrize("mode", ["parallel", "sequential", "parallel_ordered_events"])
-async def test_it_holds_in_every_mode_of_pydantic_ai(mode: Any) -> None:
-    """Calls that have not been started are started: one after the other, or all at once."""
-    session = Session()
-    executor = ToolExecutor(prompt=prompt(fine=fine, wrong=wrong), session=session)
-    scripted = ScriptedModel([REPLY])
-    agent = Agent(scripted, capabilities=[HandrailCapability(executor)])
-    with agent.parallel_tool_call_execution_mode(mode), pytest.raises(UnboundResourceError):
-        await agent.run("Go.")
-    assert sorted(outcomes(session)) == [("call-1", True), ("call-2", False), ("call-3", True)]
-
-
 def ask(text: str) -> str:
     """Ask for what nobody binds: a plain function finds our resources by `tool_context`."""
     context().resources.get(Client)
     return text
-
-
-async def test_it_holds_beside_foreign_tools_and_for_what_they_ask_for() -> None:
-    """Those that run one after the other."""
-    done: list[str] = []
-
-    def note(text: str) -> str:
-        """Note it."""
-        done.append(text)
-        return "noted"
-
-    session = Session()
-    asked: Any = ("ask", {"text": "a"}), ("note", {"text": "b"}), ("note", {}), ("fine", {"text": "c"})
-    tools = [PlainTool(note, sequential=True), PlainTool(ask, sequential=True)]
-    capability = PipelineCapability(ToolExecutor(prompt=prompt(fine=fine), session=session))
-    with pytest.raises(UnboundResourceError):
-        await play(capability, [Reply(calls=[Call(*each) for each in asked])], tools=tools)
-    assert done == ["b"]
-    assert sorted(outcomes(session)) == [("call-1", False), ("call-2", True), ("call-3", False), ("call-4", True)]
 
 
 async def test_a_reused_identity_lets_the_other_calls_of_the_reply_end() -> None:
@@ -397,19 +355,3 @@ def test_a_resumed_evaluation_tells_the_model_nothing_of_a_mistake(tmp_path: Pat
                 ("call-2", True),
             ]
     assert shown_text == ["noted: a", "noted: b", "noted: c"]
-
-
-@pytest.mark.parametrize("kind", [ModelRetry, ToolFailed, RuntimeError])
-async def test_what_a_plain_function_raises_from_a_mistake_does_not_tell_the_model_its_text(kind: Any) -> None:
-    """Of PydanticAI's exceptions for the model, too."""
-
-    def close(text: str) -> str:
-        try:
-            return ask(text)
-        except UnboundResourceError as mistake:
-            raise kind(f"the till is closed ({mistake})") from mistake
-
-    result = await play(pipeline(Session()), called(Call("close", {"text": "a"})), tools=[close])
-    said = str(result.all_messages()[2])
-    assert f"the till is closed ({UnboundResourceError.text_for_model})" in said
-    assert "nothing is bound" not in said

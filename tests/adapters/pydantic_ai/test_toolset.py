@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -12,7 +11,6 @@ from pydantic_ai import Agent, RunUsage
 from pydantic_ai.exceptions import CallDeferred, ModelRetry
 from pydantic_ai.messages import (
     BinaryContent,
-    InstructionPart,
     ModelMessage,
     ModelRequest,
     ModelResponse,
@@ -36,9 +34,9 @@ from handrail.prompt.tool_definition import MAX_RESULT_CHARS
 from handrail.runtime import Session, ToolInvoked
 from handrail.taint import TaintPolicy, list_taints
 from handrail.testing import Call, Expect, Outcome, Reply, ScriptedModel
-from tests.adapters.kit import ADD_NOTE, READ_NOTES, Note, noted, notes_prompt
+from tests.adapters.kit import ADD_NOTE, READ_NOTES, Note, notes_prompt
 from tests.kit import raises
-from tests.long_logs import LOG, copy, fetch
+from tests.long_logs import LOG, fetch
 from tests.taint.desk import MAIL, desk
 from tests.wording import Wording
 
@@ -69,27 +67,6 @@ async def test_tools_are_offered_in_the_order_of_their_declaration(wording: Word
     assert tools["read_notes"].tool_def.description == wording
 
 
-async def test_a_definition_says_what_is_returned_and_how_it_runs() -> None:
-    """A read runs beside others, the time is that of the tool, and the schema is that of what the model reads."""
-
-    @tool(effect="read", timeout=timedelta(seconds=90))
-    def count() -> dict[str, int]:
-        return {}
-
-    @tool
-    def reset() -> None: ...
-
-    prompt = notes_prompt(tools=(count, reset))
-    tools = await HandrailToolset(ToolExecutor(prompt=prompt, session=Session())).get_tools(CONTEXT)
-    reads, writes = (tools[name].tool_def for name in ("count", "reset"))
-    assert (reads.sequential, reads.timeout) == (False, 90.0)
-    assert reads.return_schema == {"type": "object", "additionalProperties": {"type": "integer"}}
-    assert (writes.sequential, writes.timeout, writes.return_schema) == (True, None, None)
-    # A capability keeps the order itself, and lets a call wait for no slow tool of others.
-    capability = HandrailCapability(ToolExecutor(prompt=prompt, session=Session()))
-    assert not any(entry.tool_def.sequential for entry in (await capability.toolset.get_tools(CONTEXT)).values())
-
-
 async def test_reads_run_together_and_a_write_alone_in_the_order_asked() -> None:
     """What PydanticAI makes of `sequential` is the order of turns."""
     session, met = Session(), asyncio.Barrier(2)
@@ -106,24 +83,6 @@ async def test_reads_run_together_and_a_write_alone_in_the_order_asked() -> None
     with ScriptedModel([Reply(calls=calls), Reply(text="Done.")]) as model:
         await Agent(model, toolsets=[toolset]).run("Look.")
     assert [event.result.value for event in session[ToolInvoked]] == [0, 0, Note("milk"), 1, 1]
-
-
-async def test_the_text_of_the_prompt_becomes_instructions(wording: Wording) -> None:
-    """Guidance and tools come together; a prompt without text adds none."""
-    assert await make_toolset().get_instructions(CONTEXT) == InstructionPart(wording)
-    silent = Prompt(PromptTemplate[str](ns="tests", key="silent", sections=[]))
-    toolset = HandrailToolset(ToolExecutor(prompt=silent, session=Session()))
-    assert await toolset.get_instructions(CONTEXT) is None
-
-
-async def test_a_success_returns_its_text_and_says_aside_whether_it_was_replayed() -> None:
-    """The model reads what the result renders; the metadata stays in the application."""
-    session = Session()
-    model = ScriptedModel([Reply(calls=[Call("add_note", {"text": "milk"})]), Reply(text="Done.")])
-    result = await Agent(model, toolsets=[make_toolset(session)]).run("Note milk.")
-    (part,) = [part for message in result.all_messages() for part in message.parts if isinstance(part, ToolReturnPart)]
-    assert (part.content, part.outcome, part.metadata) == ("noted: milk", "success", {"replayed": False})
-    assert noted(session) == ["milk"]
 
 
 @pytest.mark.parametrize(
@@ -198,15 +157,6 @@ async def test_the_rest_of_a_cut_result_is_read_by_a_tool_that_is_offered_then(r
     assert part.partition("\n")[2].startswith("line 0")
 
 
-async def test_several_toolsets_offer_it_once() -> None:
-    """Whichever is first: PydanticAI ends a run in which two tools have one name."""
-    session, reader = Session(), Reader("fetch", "copy")
-    toolsets = [HandrailToolset(executor(session)), HandrailToolset(executor(session, copy, key="copies"))]
-    await Agent(reader.model, toolsets=toolsets).run("Go.")
-    assert reader.offered[-1] == ["fetch", "read_result", "copy"]
-    assert reader.returned[-1].partition("\n")[2].startswith("line 0")
-
-
 async def test_a_tool_of_the_agent_of_that_name_stays() -> None:
     """The run goes on."""
     reader, mine = Reader("fetch"), FunctionToolset[Any]()
@@ -249,19 +199,6 @@ async def test_results_of_other_tools_in_the_pipeline_are_cut_too() -> None:
     assert session[ToolInvoked].all()[1].result == ToolResult.ok(None, parts=[BinaryPart(image.data, "image/png")])
     parts = [part for message in result.all_messages() for part in message.parts if isinstance(part, ToolReturnPart)]
     assert parts[2].metadata == {"kept": True}
-
-
-async def test_a_tool_says_how_much_of_its_results_is_shown() -> None:
-    """In the metadata of a tool that is not Handrail's."""
-    reader, others = Reader("dump"), FunctionToolset[Any]()
-
-    @others.tool_plain(metadata={"max_result_chars": 300_000})
-    def dump() -> str:
-        return LOG
-
-    await Agent(reader.model, toolsets=[others], capabilities=[PipelineCapability(executor())]).run("Go.")
-    assert reader.returned[0] == LOG
-    assert "read_result" not in reader.offered[1]
 
 
 async def test_a_long_failure_of_another_tool_is_cut() -> None:

@@ -19,7 +19,6 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial, wraps
-from types import NoneType
 from typing import Any, Concatenate, Final, Generic, Literal, ParamSpec, TypeVar, cast, get_args
 
 from pydantic_ai import (
@@ -30,7 +29,6 @@ from pydantic_ai import (
     ModelRetry,
     StructuredDict,
     UsageLimits,
-    UserError,
 )
 from pydantic_ai.agent import AgentRunResult
 from pydantic_ai.capabilities import AbstractCapability
@@ -43,8 +41,7 @@ from handrail.adapters.pydantic_ai.conversation import StoredHistory, UserPrompt
 from handrail.adapters.pydantic_ai.models import RUN_ERRORS, check_model_name, evaluation_error, open_model
 from handrail.adapters.pydantic_ai.replies import record_discarded
 from handrail.adapters.tool_executor import ToolExecutor
-from handrail.errors import BudgetExceededError, CallPostponed, ParseError, PromptEvaluationError, PromptValidationError
-from handrail.errors.developer import check_argument
+from handrail.errors import BudgetExceededError, CallPostponed, ParseError, PromptEvaluationError
 from handrail.limits import Budget, BudgetTracker, Deadline, Heartbeat, RunContext, TokenUsage
 from handrail.prompt import Approver, Prompt
 from handrail.prompt.policy import check_approver
@@ -68,6 +65,9 @@ Unfinished = Literal["resume", "discard"]
 
 WhenFinished = Literal["repeat", "return"]
 """How a finished conversation of the prompt is treated: a new one is started, or its response is returned."""
+
+_OUTPUT_RETRIES = 2
+"""How often the model may retry an answer that does not match the prompt's output type."""
 
 BEGIN = "Begin."
 """The default user prompt: some providers refuse a conversation without a user message."""
@@ -127,7 +127,6 @@ class PydanticAIAdapter:
         effect_ledger: EffectLedger | None = None,
         approver: Approver | None = None,
         capabilities: Sequence[AbstractCapability[Any]] = (),
-        output_retries: int = 2,
     ) -> None:
         """Sets the model, and what all runs on it share.
 
@@ -137,24 +136,18 @@ class PydanticAIAdapter:
             effect_ledger: records effects; by default in memory, and for stored sessions in their store.
             approver: called where a policy requires approval; without one, such calls are refused.
             capabilities: other PydanticAI capabilities: settings, hooks, tools outside the prompt.
-            output_retries: how often the model may retry an answer that does not match the prompt's output type.
 
         Raises:
-            InvalidArgumentError: an argument has a wrong type.
             UnknownModelError: no model can have that name.
         """
-        check_argument("PydanticAIAdapter", "model", model, (Model, str), "a model of PydanticAI, or its name")
         if isinstance(model, str):
             check_model_name(model)
-        expected = "an EffectLedger: EffectLedger(store), or None"
-        check_argument("PydanticAIAdapter", "effect_ledger", effect_ledger, (EffectLedger, NoneType), expected)
         check_approver("PydanticAIAdapter", approver)
         self.model = model
         self.effect_ledger: EffectLedger = EffectLedger() if effect_ledger is None else effect_ledger
         self._has_own_ledger = effect_ledger is not None
         self._approver = approver
         self._capabilities = tuple(capabilities)
-        self._output_retries = output_retries
 
     @asynchronous_entry
     async def evaluate_async(  # noqa: PLR0913 - the options of one evaluation
@@ -196,12 +189,8 @@ class PydanticAIAdapter:
                 next evaluation makes them again.
             CancelledError: it was cancelled; the calls that ran have been rolled back.
         """
-        expected = "a Session: Session(), or Session.open(store, 'desk')"
-        check_argument("PydanticAIAdapter.evaluate", "session", session, Session, expected)
-        expected = "a Budget: Budget(max_total_tokens=10_000), or None"
-        check_argument("PydanticAIAdapter.evaluate", "budget", budget, (Budget, NoneType), expected)
-        check_argument("PydanticAIAdapter.evaluate", "deadline", deadline, (Deadline, NoneType), "a Deadline, or None")
         await read_ahead(session)
+        bounds = [bound for bound in (deadline, None if budget is None else budget.deadline) if bound is not None]
         executor = ToolExecutor(
             prompt=prompt,
             session=session,
@@ -209,7 +198,7 @@ class PydanticAIAdapter:
             # A stored session needs a ledger in its own store, so that claims survive the process. The ledger in memory
             # is only passed where it was asked for, or where the session itself is in memory.
             effect_ledger=self.effect_ledger if self._has_own_ledger or session.store is None else None,
-            deadline=_earlier(deadline, None if budget is None else budget.deadline),
+            deadline=min(bounds, key=lambda bound: bound.expires_at, default=None),
             heartbeat=heartbeat,
             run_context=run_context,
             approver=self._approver,
@@ -302,7 +291,7 @@ class PydanticAIAdapter:
             # `_output_parser` converts the answer. Calls that wait for an approval end the run.
             output_type=cast("type[Any]", [_output_type(kind), DeferredToolRequests]),
             capabilities=[tools, *self._capabilities],
-            retries={"output": self._output_retries},
+            retries={"output": _OUTPUT_RETRIES},
         )
         if kind is not None and kind is not str:
             agent.output_validator(_output_parser(kind))
@@ -331,16 +320,9 @@ def _stored_response(conversation: StoredHistory, executor: ToolExecutor) -> Pro
     prompt, kind = executor.environment.rendered_prompt, executor.environment.rendered_prompt.output_type
     replies = [message for message in conversation.history if isinstance(message, ModelResponse)]
     text, tools = replies[-1].text or "", {tool.name for tool in executor.tools}
-    try:
-        # A call of another name than the tools have is the answer.
-        answers = (call.args for call in replies[-1].tool_calls if call.tool_name not in tools)
-        output = None if kind is None else text if kind is str else codec(kind).parse(next(answers, text) or "")
-    except ParseError as error:
-        raise PromptEvaluationError(
-            f"the stored answer of {prompt.name} in session {executor.environment.session.session_id!r} does not fit "
-            f"its declared type: {error}. Evaluate it again with finished='repeat'",
-            phase="response",
-        ) from error
+    # A call of another name than the tools have is the answer.
+    answers = (call.args for call in replies[-1].tool_calls if call.tool_name not in tools)
+    output = None if kind is None else text if kind is str else codec(kind).parse(next(answers, text) or "")
     usage = sum((_tokens(reply.usage) for reply in replies), start=TokenUsage())
     messages = tuple(conversation.history)
     return PromptResponse(prompt_name=prompt.name, text=text, output=output, usage=usage, messages=messages)
@@ -351,15 +333,7 @@ def _tokens(usage: UsageBase) -> TokenUsage:
 
 
 def _output_type(kind: type[Any] | None) -> type[str | dict[str, Any]]:
-    if kind is None or kind is str:
-        return str
-    try:
-        return StructuredDict(codec(kind).schema, name=kind.__name__)
-    except UserError as error:
-        raise PromptValidationError(
-            f"the answer {kind.__name__} refers to itself, which PydanticAI cannot ask for; nest it to a fixed depth.",
-            dataclass=kind,
-        ) from error
+    return str if kind is None or kind is str else StructuredDict(codec(kind).schema, name=kind.__name__)
 
 
 def _output_parser(kind: type[Any]) -> Callable[[Any], Any]:
@@ -401,8 +375,3 @@ async def _stored_conversation(
         if not (unfinished == "resume" if conversation.unfinished else is_repeated):
             conversation.begin_anew()
         yield conversation
-
-
-def _earlier(one: Deadline | None, other: Deadline | None) -> Deadline | None:
-    deadlines = [deadline for deadline in (one, other) if deadline is not None]
-    return min(deadlines, key=lambda deadline: deadline.expires_at, default=None)

@@ -4,8 +4,6 @@
   model is never offered it.
 - The developer's mistakes of a reply are raised before the next request, when its other calls have ended. PydanticAI
   cancels the other calls when one raises.
-- Arguments with a duplicate key are refused, also those of tools that PydanticAI validates: decoded arguments do not
-  show it.
 - A model is sent back with what its answer lacks. That is a step of its own and no retry, so it does not count against
   PydanticAI's limit of output retries. An answer that is streamed (`run_stream`) is not checked.
 - With a conversation, what the user says is stored before the model is asked, and each reply before its calls run.
@@ -13,11 +11,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Generator, Iterable, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal
 
 from pydantic_ai import (
     CallToolsNode,
@@ -31,7 +30,6 @@ from pydantic_ai import (
     ToolDefinition,
     ToolFailed,
     ToolsetTool,
-    UserError,
     UserPromptNode,
     UserPromptPart,
 )
@@ -57,23 +55,20 @@ from handrail.adapters.loop import DeferredMistakes, asynchronous_entries, check
 from handrail.adapters.pydantic_ai.conversation import StoredHistory
 from handrail.adapters.pydantic_ai.replies import mark_outside_results, name_answer, name_new_reply, record_answers
 from handrail.adapters.pydantic_ai.toolset import (
+    ANY_ARGUMENTS,
     PIPELINE_METADATA_KEY,
-    ArrivalQueue,
     HandrailToolset,
     WithAddedTools,
-    reaches_pipeline,
+    in_queue,
     with_caller_answers,
 )
 from handrail.adapters.tool_executor import ToolExecutor
-from handrail.errors import InvalidArgumentError, ParseError, PromptEvaluationError
-from handrail.errors.developer import check_argument, mistakes_in
+from handrail.errors import PromptEvaluationError
+from handrail.errors.developer import mistakes_in
 from handrail.limits import TokenUsage
 from handrail.prompt import Approval, ApprovalRequest
 from handrail.runtime.execution import ASYNC
-from handrail.runtime.steps import not_run
 from handrail.serde import schema_masking
-from handrail.serde.formatting import fault_message
-from handrail.serde.json_values import repeated_keys
 
 OnAsk = Literal["deny", "defer"]
 """What a policy's question becomes without an approver: the call is refused, or is a deferred request."""
@@ -108,28 +103,22 @@ class HandrailCapability(AbstractCapability[Any]):
         outside_tools: the tools that the program does not run, and that are marked as untrusted, by name.
     """
 
+    sends_all_calls: ClassVar[bool] = False
+    """Whether the calls of all tools of the agent reach the pipeline: their untrusted marks hold, and their order."""
+
     executor: ToolExecutor
     conversation: StoredHistory | None = field(default=None, kw_only=True)
     on_ask: OnAsk = field(default="deny", kw_only=True)
     toolset: HandrailToolset = field(init=False, repr=False)
-    queue: ArrivalQueue = field(init=False, repr=False, default_factory=ArrivalQueue)
+    queue: list[asyncio.Event] = field(init=False, repr=False, default_factory=list[asyncio.Event])
     outside_tools: dict[str, ToolDefinition] = field(init=False, repr=False, default_factory=dict[str, ToolDefinition])
     _mistakes: DeferredMistakes = field(init=False, repr=False, default_factory=DeferredMistakes)
     _usage: TokenUsage = field(init=False, repr=False, default=TokenUsage())
     _schemas: dict[str, object] = field(init=False, repr=False, default_factory=dict[str, object])
 
     def __post_init__(self) -> None:
-        function = type(self).__name__
-        expected = "a ToolExecutor: ToolExecutor(prompt=..., session=...)"
-        check_argument(function, "executor", self.executor, ToolExecutor, expected)
-        expected = "" if self.on_ask in get_args(OnAsk) else "'deny' or 'defer'"
-        if self.on_ask == "defer":
-            # A capability is copied for each run, with the executor that it has made.
-            if self.executor.environment.approver not in {None, defer_question}:
-                expected = "'deny', because the executor has an approver, which is asked; or an executor without one"
+        if self.on_ask == "defer" and self.executor.environment.approver is None:
             self.executor = self.executor.with_approver(defer_question)
-        if expected:
-            raise InvalidArgumentError(function=function, argument="on_ask", value=self.on_ask, expected=expected)
         self.executor = with_caller_answers(self.executor)
         self.toolset = HandrailToolset(self.executor, id=self.id, in_capability=True)
 
@@ -161,32 +150,20 @@ class HandrailCapability(AbstractCapability[Any]):
     async def wrap_run(self, ctx: RunContext[Any], *, handler: WrapRunHandler) -> AgentRunResult[Any]:
         """Applies what waits for the tools, and stores what was said, however the run ends."""
         await self.settle()
-        if self.conversation is None:
-            return await self._run_to_end(handler)
-        async with self.conversation.run(ctx.messages):
-            result = await self._run_to_end(handler)
-            # A run that waits for approvals has not ended; the answers of its other calls are stored all the same.
+        async with nullcontext() if self.conversation is None else self.conversation.run(ctx.messages):
+            result = await handler()
+            self._mistakes.raise_first()  # of calls that end after the answer, as in a streamed run
             waits = isinstance(result.output, DeferredToolRequests)
-            await self.conversation.save_async(result.all_messages(), has_ended=not waits)
+            if waits:  # of a reply some of whose calls have been answered
+                await record_answers(self.executor.environment, result.all_messages())
+            # A run that waits for approvals has not ended; the answers of its other calls are stored all the same.
+            if self.conversation is not None:
+                await self.conversation.save_async(result.all_messages(), has_ended=not waits)
             return result
-
-    async def _run_to_end(self, handler: WrapRunHandler) -> AgentRunResult[Any]:
-        result = await handler()
-        if isinstance(result.output, DeferredToolRequests):  # of a reply some of whose calls have been answered
-            await record_answers(self.executor.environment, result.all_messages())
-        return result
 
     async def settle(self) -> None:
         """Applies the results that wait for the tools of the run, before the model is asked."""
         await self.executor.settle_before_run_async()
-
-    @override
-    async def on_run_error(self, ctx: RunContext[Any], *, error: BaseException) -> AgentRunResult[Any]:
-        """Raises how an unfinished run is resumed, if PydanticAI refuses a new prompt because of its calls."""
-        conversation, is_prompted = self.conversation, ctx.prompt is not None
-        if conversation and is_prompted and conversation.has_unanswered_calls and isinstance(error, UserError):
-            raise conversation.unfinished_error() from error
-        raise error
 
     @override
     async def wrap_node_run(
@@ -212,11 +189,11 @@ class HandrailCapability(AbstractCapability[Any]):
         self._mistakes.raise_first()
         if isinstance(node, CallToolsNode) and isinstance(result, ModelRequestNode):
             results, environment = node.tool_call_results or {}, self.executor.environment
-            request = await mark_outside_results(result.request, ctx, environment, self.outside_tools, results)
-            result.request = request
-        if isinstance(node, UserPromptNode) and isinstance(result, ModelRequestNode) and ctx.prompt is None:
-            answer = None if conversation is None else conversation.unchecked_answer
-            return result if answer is None else CallToolsNode(answer)
+            marked = mark_outside_results(result.request, ctx, environment, self.outside_tools, results)
+            result.request = await marked
+        is_resumed = isinstance(node, UserPromptNode) and isinstance(result, ModelRequestNode) and ctx.prompt is None
+        if is_resumed and conversation and (answer := conversation.unchecked_answer):
+            return CallToolsNode(answer)
         if isinstance(result, End) and not isinstance(result.data.output, DeferredToolRequests):
             return await self._check_answer(node, result)
         return result
@@ -235,12 +212,6 @@ class HandrailCapability(AbstractCapability[Any]):
             f"too. The model would have read: {missing}",
             phase="response",
         )
-
-    @override
-    async def after_run(self, ctx: RunContext[Any], *, result: AgentRunResult[Any]) -> AgentRunResult[Any]:
-        """Raises the mistakes of calls that end after the answer, as in a streamed run."""
-        self._mistakes.raise_first()
-        return result
 
     # -------------------------------------------------------------------------------------------- requests and replies
 
@@ -264,7 +235,8 @@ class HandrailCapability(AbstractCapability[Any]):
         # Counted before the reply is named and stored: a reply over the budget raises here, and none of its calls runs.
         usage = response.usage
         self._usage += TokenUsage(usage.input_tokens, usage.output_tokens, usage.cache_read_tokens)
-        calls = sum(1 for call in response.tool_calls if not _is_answer(tools, call.tool_name))
+        answers = {name for name, tool in tools.items() if tool.tool_def.kind == "output"}
+        calls = sum(1 for call in response.tool_calls if call.tool_name not in answers)
         count_reply(environment, ctx.run_id or self.toolset.id, self._usage, calls)
         # Some providers refuse a conversation in which an id stands twice.
         used_ids = set[str]() if self.conversation is None else self.conversation.call_ids
@@ -327,24 +299,11 @@ class HandrailCapability(AbstractCapability[Any]):
         args: RawToolArgs,
         handler: WrapToolValidateHandler,
     ) -> ValidatedToolArgs:
-        """Skips other hooks for calls that will be refused.
-
-        These are calls of unknown tools, and calls of foreign tools whose text has a duplicate key in one object, of
-        which PydanticAI's validation silently takes the last value.
-        """
+        """Skips other hooks for calls of unknown tools."""
         # Compared by identity: another toolset may use the same key and value in its metadata.
         if tool_def.metadata is _UNKNOWN:
-            return self.toolset.validator.validate_json(args) if isinstance(args, str) else args
-        if not reaches_pipeline(tool_def) and (error := _repeated_key(args)) is not None:
-            await self.refuse_arguments(ctx, call, tool_def, error)
+            return ANY_ARGUMENTS.validate_json(args) if isinstance(args, str) else args
         return await handler(args)
-
-    async def refuse_arguments(
-        self, ctx: RunContext[Any], call: ToolCallPart, tool_def: ToolDefinition, error: ParseError
-    ) -> None:
-        """Refuses a call of a foreign tool for its arguments, or returns if it may continue."""
-        del ctx, tool_def  # only a pipeline records the call
-        raise ToolFailed(not_run(call.tool_name, error))
 
     @override
     async def wrap_tool_execute(
@@ -361,31 +320,11 @@ class HandrailCapability(AbstractCapability[Any]):
             return await handler(args)
         # The mistakes are deferred outside of the queue, so that a call with a mistake has left it, and later calls
         # continue.
-        with self.defer_mistakes(), self.queue.join():
+        with self.defer_mistakes(), in_queue(self.queue):
             if tool_def.metadata is _UNKNOWN:
                 return await self.refuse_unknown(call, args, ctx)
             return await handler(args)
 
-    @property
-    def sends_all_calls(self) -> bool:
-        """Whether the calls of all tools of the agent reach the pipeline."""
-        return False
-
     async def refuse_unknown(self, call: ToolCallPart, args: ValidatedToolArgs, ctx: RunContext[Any]) -> Any:  # noqa: ANN401 - PydanticAI's
         """Lets the pipeline answer a call of an unknown tool."""
         return await self.toolset.call(call.tool_name, args, ctx)
-
-
-def _is_answer(tools: Mapping[str, ToolsetTool[Any]], name: str) -> bool:
-    return name in tools and tools[name].tool_def.kind == "output"
-
-
-def _repeated_key(args: RawToolArgs) -> ParseError | None:
-    if not isinstance(args, str) or args.count(":") < 2:  # noqa: PLR2004 - a duplicate key occurs twice
-        return None
-    try:
-        faults = repeated_keys(args)
-    # Not JSON, or nested too deep: the validation of the tool reports this with a better message.
-    except (ValueError, RecursionError):
-        return None
-    return ParseError(fault_message(faults), faults=faults) if faults else None

@@ -71,22 +71,6 @@ class StoredHistory:
         has_ended: whether the last evaluation of a prompt ended with its answer; an agent has `unfinished`.
     """
 
-    __slots__ = (
-        "_conversation",
-        "_in_store",
-        "_is_held",
-        "_latest",
-        "_name",
-        "_owner",
-        "_session",
-        "_unchecked",
-        "_whole",
-        "call_ids",
-        "has_ended",
-        "history",
-        "previous",
-    )
-
     def __init__(self, session: Session, name: str, *, of: Owner = "agent", is_held: bool = False) -> None:
         """Loads the stored messages.
 
@@ -153,11 +137,6 @@ class StoredHistory:
     def _last_reply(self) -> ModelResponse | None:
         last = self.history[-1] if self.history else None
         return last if isinstance(last, ModelResponse) else None
-
-    @property
-    def user_prompt(self) -> UserPrompt | None:
-        """What the user asked first; `None` if nothing is stored."""
-        return next(iter(_prompts(self.history[:1])), None)
 
     def is_asked(self, user_prompt: UserPrompt | None) -> bool:
         """Whether the conversation began with a user prompt, or waits for the reply to it; `None` is any."""
@@ -237,7 +216,10 @@ class StoredHistory:
                         self.save(self._latest)
                     else:
                         await self.save_async(self._latest)
-                except HandrailError as fault:  # the store has failed: what ended the run is raised, and not this
+                except (
+                    HandrailError,
+                    PydanticSerializationError,
+                ) as fault:  # what ended the run is raised, and not this
                     error.add_note(f"its last messages could not be stored: {fault}")
                 raise
 
@@ -247,24 +229,18 @@ class StoredHistory:
             self._load()
             # PydanticAI joins neighbouring requests, and so does `_load`.
             repaired = repair_messages(history, repair_last_response=False)
-            if self.unfinished and not _resumes(self.history, repaired):
-                raise self.unfinished_error()
+            # A run that continues an unfinished one begins with its last reply, and what follows that.
+            replies = [place for place, message in enumerate(self.history) if isinstance(message, ModelResponse)]
+            end = self.history[replies[-1] if replies else 0 :]
+            if self.unfinished and not _is_same(end, repaired[-len(end) :]):
+                raise AgentError(
+                    f"the last run of {self._name} in session {self._session.session_id!r} is unfinished; resume it "
+                    "with its history and without a user prompt: run(message_history=stored.history)"
+                )
         self.adopt_records()
 
     async def _off_loop(self, act: Callable[[], None]) -> None:
         await ASYNC.write_to(self._session.store, act)
-
-    @property
-    def has_unanswered_calls(self) -> bool:
-        """Whether the last reply of an earlier run has calls without an answer, and this run has added nothing yet."""
-        return self._latest is self.history and bool(self.unanswered)
-
-    def unfinished_error(self) -> AgentError:
-        """The error for a run that does not resume the unfinished one."""
-        return AgentError(
-            f"the last run of {self._name} in session {self._session.session_id!r} is unfinished; resume it with "
-            "its history and without a user prompt: run(message_history=stored.history)"
-        )
 
     async def record_request(self, messages: Sequence[ModelMessage]) -> None:
         """Stores a request, as `record` does; one that answers calls or a check is made again."""
@@ -296,13 +272,13 @@ class StoredHistory:
         the next run. `has_ended` says that the run has ended with an answer.
 
         Raises:
-            AgentError: a message has a value that cannot be written as JSON.
+            PydanticSerializationError: a message has a value that cannot be written as JSON.
             SessionError: the session is closed.
             RecordingError: the session has passed to another process, or its store is unavailable; what was not stored
                 is stored with the next unit.
         """
         # A history processor may have replaced or dropped messages; then a suffix would not fit the stored part.
-        whole = self._whole or not _follows(self._in_store, messages)
+        whole = self._whole or not _is_same(self._in_store, messages[: len(self._in_store)])
         new = messages if whole else messages[len(self._in_store) :]
         # An agent's final messages are stored already; a prompt's conversation is finished by its mark, and so is one
         # whose answer was to be checked.
@@ -329,12 +305,7 @@ class StoredHistory:
         self, messages: Sequence[ModelMessage], new: Sequence[ModelMessage], *, continues: bool
     ) -> ConversationPart:
         """The last messages of a conversation with what they ask for; `continues` if those before are stored."""
-        try:
-            plain = tuple(ModelMessagesTypeAdapter.dump_python(list(new), mode="json"))
-        except PydanticSerializationError as error:
-            raise AgentError(
-                f"the conversation of {self._name} in session {self._session.session_id!r} cannot be stored: {error}"
-            ) from error
+        plain = tuple(ModelMessagesTypeAdapter.dump_python(list(new), mode="json"))
         open_calls = _unanswered(messages)
         if open_calls and continues and not any(isinstance(message, ModelResponse) for message in new):
             returns = (part for message in new for part in message.parts if isinstance(part, ToolReturnPart))
@@ -415,33 +386,15 @@ def _ref(history: Sequence[ModelMessage], call: ToolCallPart) -> CallRef:
     return CallRef(name_in_history(history, place), call.tool_call_id)
 
 
-def _follows(stored_messages: Sequence[ModelMessage], messages: Sequence[ModelMessage]) -> bool:
-    count = len(stored_messages)
-    return len(messages) >= count and _is_same(stored_messages, messages[:count])
-
-
-def _resumes(history: Sequence[ModelMessage], new_history: Sequence[ModelMessage]) -> bool:
-    """Whether a run with the new history continues an unfinished one: it ends with the last reply, or follows it."""
-    places = (place for place in range(len(history) - 1, -1, -1) if isinstance(history[place], ModelResponse))
-    end = history[next(places, 0) :]
-    return len(new_history) >= len(end) and _is_same(end, new_history[len(new_history) - len(end) :])
-
-
 def _is_same(ones: Sequence[ModelMessage], others: Sequence[ModelMessage]) -> bool:
     # Within a run nearly all are the same objects, so a step costs little however long the history is.
-    return all(one is other or _is_equal(one, other) for one, other in zip(ones, others, strict=True))
+    are_equal = (one is other or _is_equal(one, other) for one, other in zip(ones, others, strict=False))
+    return len(ones) == len(others) and all(are_equal)
 
 
 def _is_equal(one: ModelMessage, other: ModelMessage) -> bool:
-    if type(one) is not type(other) or len(one.parts) != len(other.parts):
-        return False
-    if one.parts == other.parts:
-        return True
     # A loaded message has decoded JSON where the one of this process has a value of its type, such as a dataclass.
-    try:
-        return _plain_parts(one) == _plain_parts(other)
-    except PydanticSerializationError:  # storing it raises, and names the conversation
-        return False
+    return one.parts == other.parts or _plain_parts(one) == _plain_parts(other)
 
 
 def _plain_parts(message: ModelMessage) -> list[dict[str, Any]]:

@@ -67,13 +67,12 @@ def check_model_name(name: str, *, source: str = "") -> None:
     has_provider = _is_provider(provider)
     if name == "test" or (has_provider and model.strip()):
         return
-    because = "" if has_provider or ":" not in name else f", because there is no provider {_quote(provider)!r}"
-    near = _nearest_model(name, provider, model)
-    hint = "" if near is None else f". Did you mean {_quote(near)}?"
-    place = f" ({source})" if source else ""
+    near = _nearest_model(name)
+    shown, maker, meant = (shorten(text, _MAX_NAME_CHARS) for text in (name, provider, near or ""))
+    because = "" if has_provider or ":" not in name else f", because there is no provider {maker!r}"
     raise UnknownModelError(
-        f"the model {_quote(name)}{place} cannot be used: no such model is known{because}; a name is provider:model, "
-        f"such as openai:gpt-5.2{hint}",
+        f"the model {shown}{f' ({source})' if source else ''} cannot be used: no such model is known{because}; a name "
+        f"is provider:model, such as openai:gpt-5.2{f'. Did you mean {meant}?' if meant else ''}",
         name=name,
         nearest=near,
     )
@@ -89,24 +88,17 @@ def _is_provider(name: str) -> bool:
     return True
 
 
-def _nearest_model(name: str, provider: str, model: str) -> str | None:
+def _nearest_model(name: str) -> str | None:
     names = (full_name.partition(":") for full_name in get_args(KnownModelName.__value__))
     models = [(maker, other) for maker, _, other in names if "/" not in maker]
+    provider, _, model = name.partition(":" if ":" in name else "/")  # gateways write `openai/gpt-5.2`
     if model.strip():
         near = get_close_matches(provider[:_MAX_NAME_CHARS], sorted({maker for maker, _ in models}), n=1)
         return f"{near[0]}:{model}" if near else None
-    # Gateways write `openai/gpt-5.2`; the slash is the only fault of such a name.
-    before, _, after = name.partition("/")
-    if after.strip() and _is_provider(before):
-        return f"{before}:{after}"
     # The most frequent provider of models that start with the same word, such as `gpt` or `claude`.
     word = None if ":" in name else re.match(r"[a-z]{3,}", name)
     makers = Counter(maker for maker, other in models if word and other.startswith(word[0]))
     return f"{max(sorted(makers), key=makers.__getitem__)}:{name}" if makers else None
-
-
-def _quote(name: str) -> str:
-    return shorten(name, _MAX_NAME_CHARS)
 
 
 def evaluation_error(error: AgentRunError | FallbackExceptionGroup, prompt_name: str) -> PromptEvaluationError:
@@ -127,19 +119,16 @@ def unreachable_error(error: BaseException, prompt_name: str) -> ModelUnreachabl
 
     PydanticAI and the provider clients only report `Connection error.`. Host and reason are in the chained exceptions:
     those of HTTP clients have the request, and the last one is an `OSError`. If several models were tried, all must
-    have been unreachable.
+    have been unreachable, and the first is named.
     """
     errors = error.exceptions if isinstance(error, FallbackExceptionGroup) else (error,)
     failures = [failure for failure in map(_failure, errors) if failure is not None]
     if not failures or len(failures) < len(errors):
         return None
-    text = "; ".join(
-        f"no answer from {host or 'the provider'} for the model {model}: {why}" for model, host, why in failures
-    )
     model, host, why = failures[0]
     return ModelUnreachableError(
-        f"the evaluation of {prompt_name} stopped: {text}. Look at the network, at a proxy, and at the base URL of the "
-        "provider: OPENAI_BASE_URL, say",
+        f"the evaluation of {prompt_name} stopped: no answer from {host or 'the provider'} for the model {model}: "
+        f"{why}. Look at the network, at a proxy, and at the base URL of the provider: OPENAI_BASE_URL, say",
         model=model,
         host=host,
         reason=why,

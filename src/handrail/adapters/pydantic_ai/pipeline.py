@@ -3,9 +3,8 @@
     executor = ToolExecutor(prompt=prompt, session=session)
     agent = Agent("openai:gpt-5.2", tools=[look_up], toolsets=[mcp], capabilities=[PipelineCapability(executor)])
 
-The tools are unchanged. PydanticAI validates the arguments; those of functions are first checked against the schema
-(`foreign.values`). Then the call goes through the steps of every call (`handrail.runtime.invoke`), in which the tool's
-own toolset runs it (`foreign.calls`).
+The tools are unchanged. PydanticAI validates the arguments. Then the call goes through the steps of every call
+(`handrail.runtime.invoke`), in which the tool's own toolset runs it (`foreign.calls`).
 """
 
 from __future__ import annotations
@@ -13,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Never
+from traceback import walk_tb
+from typing import Any, ClassVar
 
 from pydantic import ValidationError
 from pydantic_ai import (
-    ApprovalRequired,
     ModelResponse,
     ModelRetry,
     RunContext,
@@ -39,10 +38,9 @@ from handrail.adapters.pydantic_ai.foreign.calls import (
     ForeignTool,
     ToolMetadata,
     foreign_tool,
-    plain_arguments,
     read_tool_metadata,
 )
-from handrail.adapters.pydantic_ai.foreign.values import read_by_signature
+from handrail.adapters.pydantic_ai.foreign.values import plain_arguments
 from handrail.adapters.pydantic_ai.replies import CallInHistory, find_call
 from handrail.adapters.pydantic_ai.toolset import asked_by, leave_queue, reaches_pipeline
 from handrail.errors import CallPostponed, ParseError, StoreError
@@ -67,16 +65,12 @@ class PipelineCapability(HandrailCapability):
         policies: the policies of the other tools.
     """
 
+    sends_all_calls: ClassVar[bool] = True
+
     policies: Sequence[ToolPolicy] = ()
     _environments: dict[str, tuple[ToolMetadata, Mapping[str, Any], Environment]] = field(
         init=False, repr=False, default_factory=dict[str, tuple[ToolMetadata, Mapping[str, Any], Environment]]
     )
-
-    @property
-    @override
-    def sends_all_calls(self) -> bool:
-        """True: the mark of an untrusted tool of the agent holds, and all calls keep their order."""
-        return True
 
     @override
     def get_wrapper_toolset(self, toolset: AbstractToolset[Any]) -> AbstractToolset[Any]:
@@ -90,17 +84,13 @@ class PipelineCapability(HandrailCapability):
         tools = {} if manager is None or manager.tools is None else manager.tools
         others = (name for name, tool in tools.items() if tool.toolset is not self.toolset)
         names = [name for name in others if tools[name].tool_def.kind != "output"]
-        # Both are read before the call is queued: nothing may be awaited or take long between `leave_queue` and
-        # `invoke`.
+        # Read before the call is queued: nothing may be awaited or take long between `leave_queue` and `invoke`.
         request = self.find_call(ctx, call)
-        record = await self.final_record(request.ref)
         # What another call of the reply has opened is not there yet for this one.
         own = self.executor.environment.rendering.seen_by(request.ref.reply).tools
         listing = (*own, *(ForeignTool(name=name, description="") for name in names))
-        # The record of one of the prompt's tools has its own name, without any prefix.
-        name = call.tool_name if record is None else record.name
         await leave_queue()
-        message = await self._run(request, name, _as_written(call.args), listing)
+        message = await self._run(request, call.tool_name, _as_written(call.args), listing)
         if message.success:
             return ToolReturn(message.result.value, metadata={"replayed": True})
         raise ToolFailed(message.content)
@@ -121,20 +111,16 @@ class PipelineCapability(HandrailCapability):
         """
         record = await self.final_record(self.find_call(ctx, call).ref)
         if record is None:
-            text = await self._record_misfit(ctx, call, tool_def, _parse_error(tool_def, args, error))
-            raise error if isinstance(error, ModelRetry) else ToolFailed(text)
+            masking = schema_masking(tool_def.parameters_json_schema)
+            fault = _parse_error(tool_def, args, error)
+            tool = ForeignTool(name=call.tool_name, description="", misfit=fault, masking=masking)
+            with self.defer_mistakes():
+                message = await self._run(self.find_call(ctx, call), call.tool_name, _as_written(call.args), (tool,))
+            raise error if isinstance(error, ModelRetry) else ToolFailed(message.content)
         # The handler is not run, so the record's failure has to be raised in the form that the tool had chosen.
         if isinstance(error, ModelRetry) and not record.success:
             raise error
         return {}
-
-    @override
-    async def refuse_arguments(
-        self, ctx: RunContext[Any], call: ToolCallPart, tool_def: ToolDefinition, error: ParseError
-    ) -> None:
-        """Records a call whose arguments are invalid, and reports it to the model, unless it has a final record."""
-        if await self.final_record(self.find_call(ctx, call).ref) is None:
-            raise ToolFailed(await self._record_misfit(ctx, call, tool_def, error))
 
     async def run_foreign(self, call: ForeignCall, metadata: ToolMetadata) -> Any:  # noqa: ANN401 - whatever the tool returns
         """Sends a call of a foreign tool through the pipeline; the table of `foreign.calls` lists the outcomes."""
@@ -172,18 +158,9 @@ class PipelineCapability(HandrailCapability):
         entry = self._environments.get(name)
         # A server may change the declaration or the schema of a tool during a run, so both are compared.
         if entry is None or entry[:2] != (metadata, schema):
-            environment = self._environment((foreign_tool(name, "", metadata, schema),))
+            environment = self._environment((foreign_tool(name, metadata, schema),))
             entry = self._environments[name] = metadata, schema, environment
         return entry[2]
-
-    async def _record_misfit(
-        self, ctx: RunContext[Any], call: ToolCallPart, tool_def: ToolDefinition, error: ParseError
-    ) -> str:
-        masking = schema_masking(tool_def.parameters_json_schema)
-        tool = _Misfit(name=call.tool_name, description="", error=error, masking=masking)
-        with self.defer_mistakes():
-            message = await self._run(self.find_call(ctx, call), call.tool_name, _as_written(call.args), (tool,))
-        return message.content
 
     async def _run(
         self, request: CallInHistory, name: str, arguments: str | dict[str, Any], tools: Sequence[Any]
@@ -193,13 +170,9 @@ class PipelineCapability(HandrailCapability):
 
     def _environment(self, tools: Sequence[Any]) -> Environment:
         environment, policies = self.executor.environment, tuple(self.policies)
-        prompt: RenderedPrompt[Any] = RenderedPrompt(
-            name=environment.rendered_prompt.name,
-            text=environment.rendered_prompt.text,
-            tools=tuple(tools),
-            policies={tool.name: policies for tool in tools},
-            output_type=None,
-        )
+        judges = {tool.name: policies for tool in tools}
+        name = environment.rendered_prompt.name
+        prompt = RenderedPrompt[Any](name=name, text="", tools=tuple(tools), policies=judges, output_type=None)
         # Session, ledger, deadline and turns stay those of the run: only the tools differ.
         return environment.with_rendered(prompt)
 
@@ -210,20 +183,22 @@ class ThroughPipeline(WrapperToolset[Any]):
     """All toolsets of an agent; the pipeline runs the calls made through it.
 
     Attributes:
-        unanswered: the tools, not functions, whose toolsets have not answered a call. A function always answers: an
+        unanswered: the toolsets that have not answered a call, by the names of its tools. A function always answers: an
             exception is its answer.
     """
 
     capability: PipelineCapability
-    unanswered: set[str] = field(default_factory=set[str])
+    unanswered: dict[str, AbstractToolset[Any]] = field(default_factory=dict[str, AbstractToolset[Any]])
 
     @override
     async def __aexit__(self, *args: object) -> bool | None:
         """Closes the toolsets; logs the error of a connection that was lost in a call, of which the model has read."""
         try:
             return await super().__aexit__(*args)
-        except Exception:
-            if not self.unanswered:
+        except Exception as error:
+            # Only the frames of its traceback say which toolset has raised it.
+            frames = (frame for frame, _ in walk_tb(error.__traceback__) if frame.f_code.co_name == "__aexit__")
+            if {id(frame.f_locals.get("self")) for frame in frames}.isdisjoint(map(id, self.unanswered.values())):
                 raise
             _log.warning("the toolset of %s could not be closed", ", ".join(sorted(self.unanswered)), exc_info=True)
             return None
@@ -247,7 +222,7 @@ class ThroughPipeline(WrapperToolset[Any]):
         offers = None if ctx.tool_manager is None else ctx.tool_manager.tools  # those of its structured answers, too
         if isinstance(last, ModelResponse) and offers is not None:
             self.capability.take_unknown([call for call in last.tool_calls if call.tool_name not in offers], tools)
-        return read_by_signature(tools, self.wrapped)
+        return tools
 
     @override
     async def call_tool(
@@ -256,27 +231,13 @@ class ThroughPipeline(WrapperToolset[Any]):
         """Runs a call; the pipeline answers one that has a final record."""
         if reaches_pipeline(tool.tool_def):
             # These calls are in the pipeline already; another one around them would record and approve them twice.
-            try:
-                return await self.wrapped.call_tool(name, tool_args, ctx, tool)
-            except CallPostponed as error:
-                raise ApprovalRequired from error
+            return await self.wrapped.call_tool(name, tool_args, ctx, tool)
         call = ForeignCall(self.wrapped, name, tool_args, ctx, tool)
         try:
             return await self.capability.run_foreign(call, read_tool_metadata(tool.tool_def))
         finally:
             if call.answer_lost and not isinstance(tool.toolset, FunctionToolset):
-                self.unanswered.add(name)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Misfit(ForeignTool):
-    """A tool whose arguments do not fit."""
-
-    error: ParseError
-
-    @override
-    def parse(self, arguments: Any, *, max_bytes: int | None = None) -> Never:
-        raise self.error
+                self.unanswered[name] = tool.toolset
 
 
 def _as_written(args: RawToolArgs | None) -> str | dict[str, Any]:

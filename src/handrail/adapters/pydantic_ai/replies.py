@@ -34,8 +34,8 @@ from functools import partial
 from typing import Any, NamedTuple, cast
 
 from pydantic_ai import ModelMessage, ModelRequest, ModelResponse, RunContext, ToolCallPart, ToolDefinition, ToolReturn
-from pydantic_ai.messages import ModelRequestPart, ModelResponsePart, ToolReturnPart, UserPromptPart
-from pydantic_core import PydanticSerializationError, from_json, to_json
+from pydantic_ai.messages import ModelRequestPart, ToolReturnPart, UserPromptPart
+from pydantic_core import from_json
 
 from handrail.adapters.loop import claim_reply_name, list_waiting, record_answer
 from handrail.runtime import ToolCall
@@ -99,7 +99,8 @@ def name_new_reply(
     earlier reply.
     None of its calls has one of `used_ids`, to which their ids are added.
     """
-    response = _with_storable_calls(response, used_ids)
+    parts = [_storable_call(part, used_ids) if isinstance(part, ToolCallPart) else part for part in response.parts]
+    response = replace(response, parts=parts)
     name = _new_name(ctx, session, ctx.messages, response)
     return replace(response, metadata={**(response.metadata or {}), REPLY_KEY: name})
 
@@ -160,48 +161,20 @@ def _is_provider_id_of_its_own(response: ModelResponse, earlier: Sequence[ModelR
     return bool(name) and all(other.provider_response_id != name for other in earlier)
 
 
-def _with_storable_calls(response: ModelResponse, used_ids: set[str]) -> ModelResponse:
-    """A response whose calls have unused ids, which are then added to `used_ids`.
+def _storable_call(call: ToolCallPart, used_ids: set[str]) -> ToolCallPart:
+    """A call with an unused id, which is then added to `used_ids`.
 
     Some models restart their ids in each reply, or give several calls of one reply the same id, which some providers
     refuse. An id that a store cannot look up, of a megabyte or with a NUL, is replaced too. Lone surrogates are escaped
     first, so that a call is the same when its response is loaded from a store.
     """
-    changes: dict[int, ModelResponsePart] = {}
-    for place, part in enumerate(response.parts):
-        if isinstance(part, ToolCallPart):
-            call_id = escape_surrogates(part.tool_call_id)
-            if call_id and not is_storable_id(call_id):  # providers accept letters, digits, `_` and `-`
-                call_id = f"call_{_hash(call_id)[:32]}"
-            call = _escape_call(replace(part, tool_call_id=distinct_id(call_id, used_ids)))
-            if call != part:
-                changes[place] = call
-    if not changes:
-        return response
-    return replace(response, parts=[changes.get(place, part) for place, part in enumerate(response.parts)])
-
-
-def _escape_call(call: ToolCallPart) -> ToolCallPart:
+    call_id = escape_surrogates(call.tool_call_id)
+    if call_id and not is_storable_id(call_id):  # providers accept letters, digits, `_` and `-`
+        call_id = f"call_{_hash(call_id)[:32]}"
     # In the arguments they become JSON escapes, which the pipeline refuses as it refuses the surrogates.
-    name, words = escape_surrogates(call.tool_name), call.args
-    if isinstance(words, str):
-        words = escape_surrogates(words)
-    elif words is not None:
-        try:
-            to_json(words, serialize_unknown=True)
-        except PydanticSerializationError:
-            words = json.dumps(words, default=str)
-    if (name, words) == (call.tool_name, call.args):
-        return call
-    return ToolCallPart(
-        name,
-        words,
-        call.tool_call_id,
-        tool_kind=call.tool_kind,
-        id=call.id,
-        provider_name=call.provider_name,
-        provider_details=call.provider_details,
-    )
+    words = escape_surrogates(call.args) if isinstance(call.args, str) else call.args
+    name = escape_surrogates(call.tool_name)
+    return replace(call, tool_name=name, args=words, tool_call_id=distinct_id(call_id, used_ids))
 
 
 def _stamp(response: ModelResponse) -> str | None:
@@ -219,11 +192,12 @@ def _hash(text: str) -> str:
 
 def _digest(calls: Sequence[ToolCallPart], position: int) -> str:
     # Decoded arguments, because a history that was stored and loaded may have another notation of the same JSON.
-    requests = [[call.tool_name, call.tool_call_id, _decode(call.args)] for call in calls]
+    requests = [[call.tool_name, call.tool_call_id, decode_words(call.args)] for call in calls]
     return _hash(json.dumps([position, requests], sort_keys=True, default=str))
 
 
-def _decode(words: object) -> object:
+def decode_words(words: object) -> object:
+    """The arguments that a model wrote, decoded; text that is not JSON as it is."""
     if not isinstance(words, str):
         return {} if words is None else words
     try:
@@ -233,7 +207,7 @@ def _decode(words: object) -> object:
 
 
 def _is_same(arguments: str | dict[str, Any], words: str | dict[str, Any]) -> bool:
-    return arguments == words or _decode(arguments) == _decode(words)
+    return arguments == words or decode_words(arguments) == decode_words(words)
 
 
 # ------------------------------------------------------------------------------------------ answers from outside a run
@@ -317,7 +291,7 @@ async def _taint(environment: Environment, tool: ToolDefinition | None, call: Ca
     index = environment.taints
     # A tool of this program has tainted the session when it put its result off.
     if tool is not None and index.find_place(call.ref) is None:
-        plain = _decode(call.words)
+        plain = decode_words(call.words)
         text = canonical_json(schema_masking(tool.parameters_json_schema).mask(plain)).decode()
         provenance = Provenance(tool.name, *call.ref.storable, shown_arguments(text))
         await ASYNC.run(partial(taint, index, provenance, durability="surely"), is_async=False, seconds=None)

@@ -6,13 +6,14 @@ their meaning in a handler: the call is rolled back and recorded, or left open, 
 
 | | a bare toolset | a toolset in a capability |
 |---|---|---|
-| the order of calls | `ToolDefinition.sequential`: PydanticAI runs a call that writes alone | `ArrivalQueue` keeps it |
-| the tools of `Environment.added_tools` | the first toolset of a run offers them | `WithAddedTools` offers them |
+| the order of calls | `ToolDefinition.sequential`: PydanticAI runs a call that writes alone | `in_queue` keeps it |
+| the tools of `Environment.added_tools` | it offers them itself | `WithAddedTools` offers them |
 
 Turns decide in either case which calls run together. In a capability nothing is declared to be sequential, because
 PydanticAI would hold back calls of other tools, too, for as long as a slow one before them takes.
 
-PydanticAI refuses two tools of one name in an agent, so added tools are offered once, and never in the place of others.
+PydanticAI refuses two tools of one name in an agent, so capabilities offer added tools once, and never in the place of
+others.
 An agent with a tool whose name is that of one that opens sections is refused. So is a tool that is marked as untrusted,
 and whose calls do not reach the pipeline: only that taints a session and delimits what a tool returns.
 """
@@ -20,15 +21,12 @@ and whose calls do not reach the pipeline: only that taints a session and delimi
 from __future__ import annotations
 
 import asyncio
-import json
-from collections import OrderedDict
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any, Final, cast
-from weakref import ref
 
 from pydantic_ai import (
     ApprovalRequired,
@@ -43,20 +41,20 @@ from pydantic_ai import (
 )
 from pydantic_ai.messages import InstructionPart
 from pydantic_ai.toolsets import AbstractToolset, WrapperToolset
-from pydantic_core import from_json
 from typing_extensions import override  # a dependency of pydantic; in `typing` since Python 3.12
 
 from handrail.adapters.loop import asynchronous_entries, find_outcome, read_ahead, read_open_replies
 from handrail.adapters.pydantic_ai.conversation import MADE_AGAIN
-from handrail.adapters.pydantic_ai.replies import find_call
+from handrail.adapters.pydantic_ai.replies import Words, decode_words, find_call
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import CallPostponed, PromptValidationError, ToolConflictError
-from handrail.prompt import Approval, ApprovalRequest, BinaryPart, RenderedPrompt, Tool
+from handrail.prompt import Approval, ApprovalRequest, BinaryPart, Tool
 from handrail.prompt.tool_result import ContentPart, shown_schema
 from handrail.resources import Binding, ResourceRegistry, Scope
 from handrail.runtime import ToolMessage
 from handrail.runtime.execution import ASYNC
 from handrail.serde import canonical_json
+from handrail.serde.json_schema import is_object
 from handrail.session.calls import CallRef
 
 PIPELINE_METADATA_KEY = "handrail"
@@ -65,9 +63,6 @@ the tool there, without any prefix."""
 
 SECTION_TOOLS = "the sections and toolsets with a summary"
 """Where the tools come from that open, close and read sections, in words."""
-
-MOST_RUNS = 1_000
-"""The most runs of which it is remembered which bare toolset adds tools: more than run at the same time."""
 
 _RUN_CONTEXT: ContextVar[RunContext[Any]] = ContextVar("handrail_pydantic_ai_run_context")
 
@@ -142,44 +137,37 @@ def with_caller_answers(executor: ToolExecutor) -> ToolExecutor:
 # ------------------------------------------------------------------------------------------------ the order of calls
 
 
-class ArrivalQueue:
-    """The calls of a run that have not reached the pipeline yet, in the order asked, whatever hooks run before.
+@contextmanager
+def in_queue(queue: list[asyncio.Event]) -> Generator[None]:
+    """Joins the calls of a run that have not reached the pipeline yet; a call that has not by the end leaves then.
 
-    A call joins when PydanticAI starts it, which it does in the order asked, and leaves when it is queued in the
-    pipeline, or ends before that. It continues only when all calls before it have left. A queue belongs to one event
-    loop.
+    They are in the order asked, whatever hooks run before: a call joins when PydanticAI starts it, which it does in
+    that order, and leaves when it is queued in the pipeline, or ends before that. It continues only when all calls
+    before it have left. A queue belongs to one event loop.
     """
-
-    __slots__ = ("_positions",)
-
-    def __init__(self) -> None:
-        """Makes an empty queue."""
-        self._positions: list[asyncio.Event] = []
-
-    @contextmanager
-    def join(self) -> Generator[None]:
-        """Joins at the end; a call that has not reached the pipeline by the end of the block leaves then."""
-        position = asyncio.Event()
-        self._positions.append(position)
-        self._positions[0].set()
-        token = _POSITION.set((self, position))
-        try:
-            yield
-        finally:
-            _POSITION.reset(token)
-            # A call that was refused or cancelled before the pipeline leaves here; otherwise all calls after it would
-            # wait forever.
-            self.leave(position)
-
-    def leave(self, position: asyncio.Event) -> None:
-        """Leaves the queue, and lets the first call continue. Idempotent."""
-        if position in self._positions:
-            self._positions.remove(position)
-            if self._positions:
-                self._positions[0].set()
+    position = asyncio.Event()
+    queue.append(position)
+    queue[0].set()
+    token = _POSITION.set((queue, position))
+    try:
+        yield
+    finally:
+        _POSITION.reset(token)
+        # A call that was refused or cancelled before the pipeline leaves here; otherwise all calls after it would wait
+        # forever.
+        _leave(queue, position)
 
 
-_POSITION: ContextVar[tuple[ArrivalQueue, asyncio.Event] | None] = ContextVar("handrail_queue_position", default=None)
+def _leave(queue: list[asyncio.Event], position: asyncio.Event) -> None:
+    if position in queue:
+        queue.remove(position)
+        if queue:
+            queue[0].set()
+
+
+_POSITION: ContextVar[tuple[list[asyncio.Event], asyncio.Event] | None] = ContextVar(
+    "handrail_queue_position", default=None
+)
 
 
 async def leave_queue() -> None:
@@ -191,56 +179,33 @@ async def leave_queue() -> None:
     if (entry := _POSITION.get()) is not None:
         queue, position = entry
         await position.wait()
-        queue.leave(position)
+        _leave(queue, position)
 
 
 # --------------------------------------------------------------------------------------------------------- arguments
 
 
-class RawArguments(dict[str, Any]):
-    """The arguments of a call: decoded, for hooks, and as the text that the model wrote.
-
-    Attributes:
-        text: the text that the model wrote.
-    """
-
-    def __init__(self, text: str, *, max_length: int) -> None:
-        """Decodes the text; text that is not a JSON object, or is too long, is shown to hooks as no arguments."""
-        self.text = text
-        self._is_readable = len(text) <= max_length
-        super().__init__(self._decode())
-
-    def as_written(self) -> str | dict[str, Any]:
-        """The text, or the arguments as a hook has changed them."""
-        # NaN differs from itself, so the decoded arguments are used if they have one: they are refused either way.
-        return self.text if self == self._decode() else dict(self)
-
-    def _decode(self) -> dict[str, Any]:
-        try:
-            value: object = from_json(self.text) if self._is_readable else None
-        except (ValueError, TypeError):  # the latter for a lone surrogate, which is not JSON
-            return {}
-        return cast("dict[str, Any]", value) if isinstance(value, dict) else {}  # decoded JSON
-
-
 class AnyArguments:
-    """A validator that accepts everything; step 2 of the pipeline validates."""
+    """A validator that accepts everything; step 2 of the pipeline validates. Hooks see what can be decoded."""
 
-    def __init__(self, *, max_length: int) -> None:
-        """Shows hooks no arguments of more than `max_length` characters."""
-        self._max_length = max_length
+    def validate_json(self, input: str | bytes | bytearray, **_options: Any) -> dict[str, Any]:  # noqa: ANN401 - PydanticAI's
+        """The decoded object; text that is not one is shown to hooks as no arguments."""
+        value = decode_words(input)
+        return dict(value) if is_object(value) else {}
 
-    def validate_json(self, input: str | bytes | bytearray, **_options: Any) -> RawArguments:  # noqa: ANN401 - PydanticAI's
-        """The text unchanged."""
-        # Bytes that are not UTF-8 become lone surrogates, which the pipeline refuses with its usual message.
-        text = input if isinstance(input, str) else input.decode("utf-8", "surrogateescape")
-        return RawArguments(text, max_length=self._max_length)
+    def validate_python(self, input: dict[str, Any], **_options: Any) -> dict[str, Any]:  # noqa: ANN401 - as above
+        """An object unchanged."""
+        return input
 
-    def validate_python(self, input: Any, **_options: Any) -> dict[str, Any]:  # noqa: ANN401 - PydanticAI's
-        """An object unchanged, and any other value as its text."""
-        if isinstance(input, dict):
-            return cast("dict[str, Any]", input)  # decoded JSON
-        return self.validate_json(json.dumps(input, default=str))
+
+ANY_ARGUMENTS = AnyArguments()
+"""The validator of all tools of the toolset."""
+
+
+def as_written(words: Words, args: dict[str, Any]) -> str | dict[str, Any]:
+    """The text that the model wrote, or the arguments as a hook, or who approved the call, has changed them."""
+    # NaN differs from itself, so the decoded arguments are used if they have one: they are refused either way.
+    return words if isinstance(words, str) and args == ANY_ARGUMENTS.validate_json(words) else args
 
 
 # -------------------------------------------------------------------------------------------------------- the toolset
@@ -248,9 +213,7 @@ class AnyArguments:
 
 @dataclass(kw_only=True)
 class AddedTool(ToolsetTool[Any]):
-    """A tool that the session adds; `opens` if it opens, closes or reads sections."""
-
-    opens: bool = False
+    """A tool that the session adds."""
 
 
 @asynchronous_entries
@@ -262,7 +225,6 @@ class HandrailToolset(AbstractToolset[Any]):
 
     Attributes:
         executor: runs the calls.
-        validator: the validator of the arguments of its tools.
     """
 
     def __init__(self, executor: ToolExecutor, *, id: str | None = None, in_capability: bool = False) -> None:
@@ -275,10 +237,8 @@ class HandrailToolset(AbstractToolset[Any]):
         """
         prompt = executor.environment.rendered_prompt
         self.executor: ToolExecutor = with_caller_answers(executor)
-        self.validator: AnyArguments = AnyArguments(max_length=executor.environment.max_argument_bytes)
         self._id = id or prompt.name
         self._is_bare = not in_capability
-        self._offered = self._offers(prompt)
 
     @property
     @override
@@ -288,13 +248,8 @@ class HandrailToolset(AbstractToolset[Any]):
 
     @override
     async def for_run(self, ctx: RunContext[Any]) -> HandrailToolset:
-        """The same toolset. Of several bare ones with closed sections, the first opens those of all."""
+        """The same toolset, when its session has been read."""
         await read_ahead(self.executor.environment.session)
-        rendering = self.executor.environment.rendering
-        if self._is_bare and rendering.may_change:
-            first = _adding_toolset(ctx.run_id, self)
-            if first is not None and first is not self:
-                first.executor.environment.rendering.join(rendering)
         return self
 
     @override
@@ -302,31 +257,18 @@ class HandrailToolset(AbstractToolset[Any]):
         """The tools of the prompt as it is now, in the order of their declaration, and those that are added."""
         await read_open_replies(self.executor.environment.session)
         prompt = self.executor.environment.rendered_prompt
-        if self._offered[0] is not prompt:
-            self._offered = self._offers(prompt)
-        tools = {name: self.tool(definition, ctx.max_retries) for name, definition in self._offered[1].items()}
-        if self._is_bare and (additions := self.added_tools()) and _adding_toolset(ctx.run_id, self) is self:
-            tools |= additions
-        return tools
+        tools = {tool.name: self.tool(self._definition(tool), ctx.max_retries) for tool in prompt.tools}
+        return tools | self.added_tools() if self._is_bare else tools
 
     def added_tools(self) -> dict[str, AddedTool]:
         """The tools that the session adds now, by name."""
-        environment = self.executor.environment
-        opening = {tool.name for tool in environment.rendering.tools}
-        return {
-            tool.name: AddedTool(
-                toolset=self,
-                tool_def=self._definition(tool),
-                max_retries=0,
-                args_validator=self.validator,
-                opens=tool.name in opening,
-            )
-            for tool in environment.added_tools
-        }
+        options: Any = {"toolset": self, "max_retries": 0, "args_validator": ANY_ARGUMENTS}
+        additions = self.executor.environment.added_tools
+        return {tool.name: AddedTool(tool_def=self._definition(tool), **options) for tool in additions}
 
     def tool(self, definition: ToolDefinition, max_retries: int = 0) -> ToolsetTool[Any]:
         """A tool of this toolset, for PydanticAI. Only a `ModelRetry` of its handler spends a retry."""
-        return ToolsetTool(toolset=self, tool_def=definition, max_retries=max_retries, args_validator=self.validator)
+        return ToolsetTool(toolset=self, tool_def=definition, max_retries=max_retries, args_validator=ANY_ARGUMENTS)
 
     @override
     async def get_instructions(self, ctx: RunContext[Any]) -> InstructionPart | None:
@@ -358,9 +300,8 @@ class HandrailToolset(AbstractToolset[Any]):
             RunAbortedError: the run is over; not for a call that has opened sections.
         """
         environment = self.executor.environment
-        arguments = tool_args.as_written() if isinstance(tool_args, RawArguments) else tool_args
         request = find_call(ctx, environment.session)
-        call = request.tool_call(name, arguments)
+        call = request.tool_call(name, as_written(request.words, tool_args))
         # Nothing is awaited between this line and the ticket that `invoke` draws, so the order of the queue is
         # preserved.
         await leave_queue()
@@ -381,9 +322,6 @@ class HandrailToolset(AbstractToolset[Any]):
             raise ToolFailed(message.content)
         return ToolReturn(message_content(message), metadata={"replayed": message.replayed})
 
-    def _offers(self, prompt: RenderedPrompt[Any]) -> tuple[RenderedPrompt[Any], dict[str, ToolDefinition]]:
-        return prompt, {tool.name: self._definition(tool) for tool in prompt.tools}
-
     def _definition(self, tool: Tool[Any, Any]) -> ToolDefinition:
         return ToolDefinition(
             name=tool.name,
@@ -391,23 +329,9 @@ class HandrailToolset(AbstractToolset[Any]):
             parameters_json_schema=tool.parameters_schema,
             metadata={"effect": tool.effect, PIPELINE_METADATA_KEY: tool.name},
             sequential=tool.writes and self._is_bare,
-            # Stated for the reader of the definition: `HandrailToolset` leaves it to the pipeline, which enforces it.
-            timeout=None if tool.timeout is None else tool.timeout.total_seconds(),
             return_schema=shown_schema(tool.result_type),
             toolset_id=self._id,
         )
-
-
-# Of the process: the bare toolset of each run that offers the added tools. The toolsets of one run may have been made
-# apart, and its id is all that they share. Weak, so that a run that has ended keeps no toolset.
-_ADDING_TOOLSETS: OrderedDict[str, ref[HandrailToolset]] = OrderedDict()
-
-
-def _adding_toolset(run_id: str | None, toolset: HandrailToolset) -> HandrailToolset | None:
-    first = _ADDING_TOOLSETS.setdefault(run_id or "", ref(toolset))  # atomic
-    while len(_ADDING_TOOLSETS) > MOST_RUNS:
-        _ADDING_TOOLSETS.popitem(last=False)
-    return first()
 
 
 def message_content(message: ToolMessage) -> Any:  # noqa: ANN401 - PydanticAI's
@@ -455,9 +379,9 @@ class WithAddedTools(WrapperToolset[Any]):
         tools = await super().get_tools(ctx)
         refuse_lost_marks(tools, ctx, capability=self.capability)
         additions = self.adding.added_tools()
+        opening = [tool.name for tool in self.adding.executor.environment.rendering.tools]
         # Those of another capability of the agent are not the agent's.
-        hidden = [name for name in additions if name in tools and not isinstance(tools[name], AddedTool)]
-        if conflicts := [name for name in hidden if additions[name].opens]:
+        if conflicts := [name for name in opening if name in tools and not isinstance(tools[name], AddedTool)]:
             places = "".join(f"\n  {name}: {tools[name].toolset.label}, {SECTION_TOOLS}" for name in conflicts)
             raise ToolConflictError(
                 f"the tools of an agent need different names, and these are taken more than once:{places}\nRename the "

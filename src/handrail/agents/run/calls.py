@@ -20,8 +20,9 @@ from typing import Any, NamedTuple, cast
 from pydantic_ai import ToolCallPart, ToolDefinition
 from pydantic_ai.capabilities import ValidatedToolArgs
 
-from handrail.adapters.pydantic_ai.foreign.calls import plain_arguments, read_tool_metadata
-from handrail.adapters.pydantic_ai.toolset import RawArguments
+from handrail.adapters.pydantic_ai.foreign.calls import read_tool_metadata
+from handrail.adapters.pydantic_ai.foreign.values import plain_arguments
+from handrail.adapters.pydantic_ai.toolset import as_written
 from handrail.agents.approval.decisions import GatedCall, Verdict
 from handrail.agents.approval.gate import GATE_POLICY_NAME
 from handrail.agents.approval.path_rules import FILE_TOOLS, reached_paths
@@ -183,7 +184,7 @@ class RunCalls:
     async def _describe_own(
         self, ref: CallRef, part: ToolCallPart, own: OwnTool, args: ValidatedToolArgs
     ) -> GatedCall | None:
-        call = ToolCall(ref.call_id, own.name, args.as_written() if isinstance(args, RawArguments) else args)
+        call = ToolCall(ref.call_id, own.name, as_written(part.args, args))
         foreseen = await foresee_call(call, ref.reply, own.environment, without=GATE_POLICY_NAME)
         if foreseen is None:
             return None

@@ -179,20 +179,6 @@ def pay(order_id: str, note: str = "", *, id: str = "") -> Call:
     return Call("pay", {"order_id": order_id, "note": note}, id=id)
 
 
-@pytest.mark.parametrize("metadata", [{"effect": "read"}, {"concurrent": True}, {"effect": "read", "concurrent": True}])
-async def test_reads_and_concurrent_calls_run_side_by_side(metadata: dict[str, Any]) -> None:
-    """All three have begun before the first one ends, and they are recorded in the order asked."""
-    session, all_there = Session(), asyncio.Barrier(3)
-
-    async def meet(text: str) -> str:
-        await all_there.wait()
-        return text
-
-    calls = [Call("meet", {"text": text}) for text in "abc"]
-    await play(pipeline(session), called(*calls), tools=[Tool(meet, metadata=metadata)])
-    assert [call_id for call_id, *_ in outcomes(session)] == ["c1", "c2", "c3"]
-
-
 async def test_calls_that_write_run_one_at_a_time_in_the_order_asked() -> None:
     """The default effect: each begins when the one before it has ended."""
     session = Session()
@@ -331,7 +317,7 @@ async def test_an_effect_whose_value_cannot_be_handled_is_unknown(wording: Wordi
     async def items() -> AsyncIterator[int]:
         yield 1
 
-    session, desk, ledger = Session(), Pay({"receipt": items()}), EffectLedger()
+    session, desk, ledger = Session(), Pay(items()), EffectLedger()
     script = called(pay("7"), pay("7"), c1=Outcome.failed(), c2=Outcome.failed())
     result = await play(pipeline(session, effect_ledger=ledger), script, tools=[desk.tool()])
     assert [part.content for part in returns(result.all_messages()).values()] == [wording, wording]

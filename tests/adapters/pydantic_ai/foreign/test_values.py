@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Any
 
 import pytest
@@ -13,7 +12,6 @@ from pydantic import BaseModel, Field, Secret, SecretBytes, SecretStr
 from pydantic_ai import BinaryContent, Tool, ToolReturn
 from pydantic_ai.messages import ModelMessagesTypeAdapter
 from pydantic_ai.toolsets import FunctionToolset
-from pydantic_core import from_json, to_json
 
 from handrail.adapters.pydantic_ai.foreign.values import replayed_value
 from handrail.runtime import EffectLedger, IdempotencyConfig, Session, ToolMessage
@@ -54,9 +52,6 @@ VALUES: dict[str, tuple[Callable[[], Any], Any]] = {
     "not a number": (lambda: {"rate": float("nan")}, {"rate": "NaN"}),
     "model": (lambda: Shy(part=7), {"part": 7}),
     "nothing": (lambda: None, None),
-    "number": (lambda: 2**70, 2**70),
-    "odd text": (lambda: "Zoë 🍞", "Zoë 🍞"),
-    "huge": (lambda: "x" * 30_000, "x" * 30_000),
     "bytes": (lambda: b"\xff", r"b'\xff'"),
     "half a character": (lambda: "\ud800", r"'\ud800'"),
     "half a character by repr": (lambda: Shy(part="\ud800"), r"shy \ud800"),
@@ -64,31 +59,23 @@ VALUES: dict[str, tuple[Callable[[], Any], Any]] = {
     "too deep": (_deep, UNSAYABLE),
     "too deep in a message": (lambda: _deep(195), str(_deep(195))),
     "object": (lambda: len, "<built-in function len>"),
-    "object in a mapping": (lambda: {"of": len}, {"of": "<built-in function len>"}),
     "cannot be looked at": (lambda: [Mute(), "\ud800"], UNSAYABLE),
     "number too long": (lambda: [10**5000], UNSAYABLE),
 }
 
 
-AS_THEY_ARE = {"nothing", "number", "odd text", "not a number", "model", "bytes", "huge"}
-
-
 @pytest.mark.parametrize("name", VALUES)
 async def test_a_value_is_recorded_as_json_has_it(name: str, wording: Wording) -> None:
-    """What JSON cannot say is told in words, to the model too; any other value reaches PydanticAI as it is."""
+    """What JSON cannot say is told in words; PydanticAI gets the same."""
     make, content = VALUES[name]
     content = wording if content is UNSAYABLE else content
-    value = make()
 
     async def give() -> Any:
-        return value
+        return make()
 
     session = Session()
     given = await call_by_hand(pipeline(session), FunctionToolset[Any]([give]), "give")
-    if name in AS_THEY_ARE:
-        assert given is value
-    else:
-        assert given == content
+    assert given == content
     assert events(session)[0].result.value == content
     assert through_a_store(events(session)[0]).result.value == content
 
@@ -116,9 +103,7 @@ def _noting(*words: str) -> Iterator[str]:
 READ: dict[str, tuple[Callable[[], Any], Any]] = {
     "map": (lambda: map(str, (1, 2)), ["1", "2"]),
     "in a mapping": (lambda: {"a": _noting("x"), "b": 1}, {"a": ["x"], "b": 1}),
-    "in each other": (lambda: ({"a": (_noting("x"),)} for _ in range(2)), [{"a": (["x"],)}] * 2),
-    "groups": (lambda: groupby("aab"), [("a", ["a", "a"]), ("b", ["b"])]),
-    "beside what cannot be told": (lambda: {"a": _noting("x"), "b": len}, {"a": ["x"], "b": "<built-in function len>"}),
+    "in each other": (lambda: ({"a": (_noting("x"),)} for _ in range(2)), [{"a": [["x"]]}] * 2),
     "in a return": (lambda: ToolReturn[Any]({"a": _noting("x")}), {"a": ["x"]}),
 }
 
@@ -133,7 +118,7 @@ async def test_iterators_are_read_inside_the_call(make: Callable[[], Any], seen:
     session = Session()
     given = await call_by_hand(pipeline(session), FunctionToolset[Any]([give]), "give")
     assert (given.return_value if isinstance(given, ToolReturn) else given) == seen
-    assert events(session)[0].result.value == from_json(to_json(seen))
+    assert events(session)[0].result.value == seen
     assert set(noted(session)) <= {"x"}
 
 
@@ -145,7 +130,7 @@ async def test_an_iterator_that_fails_fails_its_call() -> None:
         raise KeyError("late")
 
     async def give() -> Any:
-        return {"lines": late()}
+        return late()
 
     session = Session()
     await play(pipeline(session), called(Call("give"), c1=Outcome.failed("KeyError: 'late'")), tools=[give])
@@ -158,18 +143,11 @@ async def _yielding() -> object:
     yield "one"
 
 
-async def _handing_on() -> Any:
-    """A function that returns one, deep in something else."""
-    write("half")
-    return {"lines": [_yielding()]}
-
-
-@pytest.mark.parametrize("function", [_yielding, _handing_on])
-async def test_what_yields_asynchronously_is_a_failed_call(function: Any, wording: Wording) -> None:
+async def test_what_yields_asynchronously_is_a_failed_call(wording: Wording) -> None:
     """Nobody would read it, and the model would be told of an object at some address."""
     session = Session()
     script = called(Call("give"), c1=Outcome.failed())
-    result = await play(pipeline(session), script, tools=[Tool(function, name="give")])
+    result = await play(pipeline(session), script, tools=[Tool(_yielding, name="give")])
     assert returns(result.all_messages())["c1"].content == wording
     assert (noted(session), [event.success for event in events(session)]) == ([], [False])
 

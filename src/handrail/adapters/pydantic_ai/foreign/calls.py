@@ -5,7 +5,7 @@ a `ForeignTool`, whose handler runs the current call.
 
 | the toolset | the pipeline | PydanticAI receives |
 |---|---|---|
-| returns | commits | the returned value, unchanged or as converted by `foreign.values` |
+| returns | commits | the returned value, as JSON and files (`foreign.values`) |
 | returns an asynchronous iterator, which is not read | rolls back; a failed call, its effect unknown | `ToolFailed` |
 | raises `ModelRetry` or `ToolFailed` | rolls back; a failed call | the same exception, lone surrogates escaped |
 | is external, and its time was up or its answer lost | rolls back; a failed call, its effect unknown | `ToolFailed` |
@@ -48,10 +48,9 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field, is_dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, Never, cast, get_args
 
-from pydantic import BaseModel
 from pydantic_ai import (
     ApprovalRequired,
     CallDeferred,
@@ -68,22 +67,16 @@ from pydantic_core import from_json, to_json
 from typing_extensions import override  # a dependency of pydantic; in `typing` since Python 3.12
 
 from handrail.adapters.pydantic_ai.foreign.values import (
-    NO_VALUE,
-    UnreadableValueError,
     advised_value,
-    as_json,
     freeze_value,
     holds_secret,
+    plain_arguments,
     replayed_value,
-    secrets_put_back,
-    split_files,
-    to_plain_json,
-    to_plain_text,
     with_secrets_marked,
     with_value,
 )
 from handrail.adapters.pydantic_ai.toolset import message_content
-from handrail.errors import CallPostponed, EffectUncertain, PromptEvaluationError, ToolValidationError
+from handrail.errors import CallPostponed, EffectUncertain, ParseError, PromptEvaluationError, ToolValidationError
 from handrail.prompt import External, IdempotencyConfig, Tool, ToolContext, ToolResult
 from handrail.prompt.signature import Effect
 from handrail.prompt.tool_declaration import Declaration
@@ -91,7 +84,7 @@ from handrail.prompt.tool_definition import MAX_RESULT_CHARS
 from handrail.runtime import ToolMessage
 from handrail.runtime.failures import text_for_model
 from handrail.serde import Codec, Masking, schema_masking
-from handrail.serde.json_schema import is_array, is_object
+from handrail.serde.json_schema import is_object
 from handrail.serde.json_values import escape_surrogates
 
 # ------------------------------------------------------------------------------------------------- what a tool declares
@@ -231,9 +224,11 @@ class ForeignTool(Tool[Any, Any]):
 
     Attributes:
         arguments_schema: the JSON Schema of the arguments, by which PydanticAI validates them; open if it is not known.
+        misfit: why the arguments of this call do not fit.
     """
 
     arguments_schema: Mapping[str, Any] = field(default_factory=lambda: {"type": "object"})
+    misfit: ParseError | None = None
     masking: Masking = NOTHING_HIDDEN
     result_masking: Masking = NOTHING_HIDDEN
 
@@ -265,7 +260,9 @@ class ForeignTool(Tool[Any, Any]):
 
     @override
     def parse(self, arguments: str | bytes | Mapping[str, Any], *, max_bytes: int | None = None) -> Any:
-        """The arguments, validated by PydanticAI."""
+        """The arguments, validated by PydanticAI; raises its error if they did not fit."""
+        if self.misfit is not None:
+            raise self.misfit
         return arguments
 
     @property
@@ -284,43 +281,36 @@ class ForeignTool(Tool[Any, Any]):
         return None
 
 
+@dataclass(slots=True, eq=False)
 class ForeignCall:
-    """One call of a foreign tool: its arguments, validated and as JSON, and its answer.
+    """One call of a foreign tool: `args` are its validated arguments, `arguments` the same as JSON; and its answer.
 
     Attributes:
         answer_lost: whether the toolset has not answered: it raised an exception that is not an answer of a tool.
     """
 
-    __slots__ = ("_args", "_failure", "_tool", "_toolset", "_value", "answer_lost", "arguments", "context", "name")
+    toolset: AbstractToolset[Any]
+    name: str
+    args: dict[str, Any]
+    context: RunContext[Any]
+    tool: ToolsetTool[Any]
+    arguments: dict[str, Any] = field(init=False)
+    answer_lost: bool = field(init=False, default=False)
+    _value: Any = field(init=False, default=_NOTHING)
+    _failure: Exception | None = field(init=False, default=None)
 
-    def __init__(
-        self,
-        toolset: AbstractToolset[Any],
-        name: str,
-        args: dict[str, Any],
-        context: RunContext[Any],
-        tool: ToolsetTool[Any],
-    ) -> None:
-        """Makes a call from the arguments of `AbstractToolset.call_tool`; `toolset` runs it."""
-        self._toolset = toolset
-        self.name: str = name
-        self._args = args
-        self._tool = tool
-        self._value: Any = _NOTHING
-        self._failure: Exception | None = None
-        self.answer_lost: bool = False
-        self.context: RunContext[Any] = context
-        self.arguments: dict[str, Any] = plain_arguments(args, tool.tool_def)
+    def __post_init__(self) -> None:
+        self.arguments = plain_arguments(self.args, self.tool.tool_def)
 
     @property
     def schema(self) -> Mapping[str, Any]:
         """The JSON Schema of the tool's parameters, with secrets marked."""
-        schema = self._tool.tool_def.parameters_json_schema
-        return with_secrets_marked(schema, self.arguments_with_secrets()) if holds_secret(self._args) else schema
+        schema = self.tool.tool_def.parameters_json_schema
+        return with_secrets_marked(schema, self.arguments_with_secrets()) if holds_secret(self.args) else schema
 
     def arguments_with_secrets(self) -> dict[str, Any]:
         """The arguments as JSON, with the secrets that validation has created instead of their masks."""
-        return plain_arguments(self._args, self._tool.tool_def, with_secrets=True)
+        return plain_arguments(self.args, self.tool.tool_def, with_secrets=True)
 
     @contextmanager
     def under_way(self) -> Generator[None]:
@@ -358,11 +348,11 @@ class ForeignCall:
     async def run(self, *, acts_outside: bool) -> ToolResult[Any]:
         """Runs the call by the toolset; step 9 of the pipeline."""
         try:
-            value = await self._toolset.call_tool(self.name, self._args, self.context, self._tool)
-            # An iterator can be read once, and its side effects belong to the call.
-            self._value, plain = freeze_value(self.name, value)
-            rest, files = split_files(self._value)
-            return ToolResult.ok(to_plain_json(rest) if files else plain, parts=files)
+            value = await self.toolset.call_tool(self.name, self.args, self.context, self.tool)
+            # It has run to its end.
+            refusal = EffectUncertain if acts_outside else ToolValidationError
+            self._value, plain, files = freeze_value(self.name, value, refusal)
+            return ToolResult.ok(plain, parts=files)
         except (ApprovalRequired, CallDeferred) as error:
             self._failure = error
             why = str(error) or f"it raised {type(error).__name__}"
@@ -377,10 +367,6 @@ class ForeignCall:
             text = escape_surrogates(text_for_model(error, error.message))
             self._failure = error if text == error.message else _like(error, text)
             raise ToolValidationError(str(error)) from error
-        except UnreadableValueError as error:
-            if acts_outside:  # it has run to its end
-                raise EffectUncertain(str(error)) from error
-            raise
         except UsageLimitExceeded as error:
             raise PromptEvaluationError(f"{self.name}: {error}", phase="budget", tool=self.name) from error
         except Exception:
@@ -394,7 +380,7 @@ def _like(error: Exception, text: str) -> ModelRetry | ToolFailed:
     return ModelRetry(text) if isinstance(error, ModelRetry) else ToolFailed(text)
 
 
-def foreign_tool(name: str, description: str, metadata: ToolMetadata, schema: Mapping[str, Any]) -> ForeignTool:
+def foreign_tool(name: str, metadata: ToolMetadata, schema: Mapping[str, Any]) -> ForeignTool:
     """A tool of that name, which runs the current call."""
     acts_outside = metadata.effect == "external"
 
@@ -405,7 +391,7 @@ def foreign_tool(name: str, description: str, metadata: ToolMetadata, schema: Ma
     is_declared = metadata.declares_effect or metadata.effect != "state"
     return ForeignTool(
         name=name,
-        description=description,
+        description="",
         handler=run,
         effect=cast("Effect", metadata.external or (metadata.effect if is_declared else None)),
         concurrent=metadata.concurrent,
@@ -415,59 +401,6 @@ def foreign_tool(name: str, description: str, metadata: ToolMetadata, schema: Ma
         arguments_schema=schema,
         masking=schema_masking(schema),
     )
-
-
-def plain_arguments(
-    args: object, definition: ToolDefinition | None = None, *, with_secrets: bool = False
-) -> dict[str, Any]:
-    """Arguments validated by PydanticAI as JSON; a value that JSON cannot represent is described as text.
-
-    With the definition of the tool, the fields of a function's only parameter, if that is a model, are the arguments.
-    `with_secrets` keeps secrets as objects, which JSON writes as asterisks.
-    """
-    plain, value = as_json(args), args
-    if plain is NO_VALUE and isinstance(args, dict):
-        entries = cast("dict[object, object]", args)  # keys may be anything
-        plain = {str(to_plain_json(name)): to_plain_json(value) for name, value in entries.items()}
-    elif plain is NO_VALUE:
-        plain = to_plain_text(args)
-    if with_secrets:
-        plain = secrets_put_back(plain, value)
-    if not is_object(plain):
-        return {"arguments": plain}
-    arguments = dict(plain)
-    return arguments if definition is None else _unwrap(arguments, value, definition.parameters_json_schema)
-
-
-def _unwrap(arguments: dict[str, Any], args: object, schema: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a function's only parameter, if that is a model: they are the parameters in its schema."""
-    if len(arguments) != 1 or not isinstance(args, dict):
-        return arguments
-    ((name, fields),) = arguments.items()
-    (value,) = cast("dict[object, object]", args).values()  # validation may return anything
-    properties: object = schema.get("properties")
-    properties = properties if is_object(properties) else {}
-    if not is_object(fields):
-        return arguments
-    if not (isinstance(value, BaseModel) or is_dataclass(value)):
-        # Validation returns a plain dict for a `TypedDict`, as for a server that accepts anything.
-        is_wrapped = name not in properties and bool(fields) and fields.keys() <= properties.keys()
-    elif name in properties:  # a field has the parameter's name, or the parameter is not the only one
-        is_wrapped = not _may_be_object(properties[name])
-    else:
-        # A model without fields accepts others; the only other case with any name is a function of `**models`.
-        is_wrapped = bool(properties) or schema.get("additionalProperties") is True
-    return dict(fields) if is_wrapped else arguments
-
-
-def _may_be_object(schema: object) -> bool:
-    if not is_object(schema):
-        return True
-    branches = schema.get("anyOf")
-    if is_array(branches):
-        return any(map(_may_be_object, branches))
-    kind: object = schema.get("type", "object")
-    return kind == "object"
 
 
 def is_answer_lost(error: BaseException | None) -> bool:
