@@ -39,19 +39,8 @@ def test_for_programs_there_is_one_document(check: Check, wording: Wording) -> N
     names = {"name": "note", "description": "Notes something.", "effect": "state", "source": wording, "section": ""}
     assert tool == names | {"policies": [], "on_arguments": [], "hints": [], "untrusted": False}
     assert [one["name"] for one in told.pop("tools")] == ["look"]
-    assert told.pop("estimated_tokens_saved") == 0
     assert told.pop("taint") == []
     assert told == {"file": "desk.agent", "agent": "desk", "model": None, "ok": True, "problems": [], "warnings": []}
-
-
-def test_what_closed_sections_save_is_estimated(check: Check, folder: Path, wording: Wording) -> None:
-    """In a line of its own."""
-    section = 'MarkdownSection(title="Guide", template="word " * 1000, summary="A guide.")'
-    module = f"from handrail.prompt import MarkdownSection\nTOOLSETS = [{section}]\n"
-    write(folder, tools__py=module, desk__agent=agent("desk", toolsets="[guide]"))
-    ran = check()
-    assert (ran.code, ran.err) == (0, wording)
-    assert 1_000 < json.loads(check("--format", "json").out)["estimated_tokens_saved"] < 1_250
 
 
 MARKED = """

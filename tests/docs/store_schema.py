@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from handrail.store.postgres.store import PostgresDriver
 from handrail.store.sql.statements import TABLES_VERSION
-from handrail.store.sql.tables import TABLES, Table
+from handrail.store.sql.tables import TABLES, VIEWS, Table, TableView
 from handrail.store.sqlite.store import SqliteDriver
 from tests.architecture.sources import ROOT
 
@@ -30,26 +30,32 @@ _HEAD = f"""# The schema of a store
 
 *Made from the tables in [`tables.py`](../../src/handrail/store/sql/tables.py) by `make reference`.*
 
-For people who look with their own tools. Do not write to the tables: a store refuses rows that do not fit, and a
-changed call may be repeated.
+For people who look with their own tools. Two views show calls and effects. Do not write to the tables: a store refuses
+rows that do not fit, and a changed call may be repeated. A view fails if another program has damaged a time in a row.
 
 ```sh
-sqlite3 desk.db "SELECT at, tool, success FROM handrail_entries WHERE at IS NOT NULL ORDER BY at DESC LIMIT 10"
-sqlite3 desk.db "SELECT tool, status, note FROM handrail_effects WHERE status = 'unknown'"
+sqlite3 desk.db "SELECT at, tool, success FROM handrail_calls_view ORDER BY at DESC LIMIT 10"
+sqlite3 desk.db "SELECT tool, status, note FROM handrail_effects_view WHERE status = 'unknown'"
 ```
 
 | type | SQLite | PostgreSQL |
 |---|---|---|
 | {_types()} |
 
-Times are microseconds since 1970 in UTC, flags are 0 or 1, and messages and JSON are bytes in UTF-8. The tables have
-version {TABLES_VERSION}; others are refused.
+In tables, times are microseconds since 1970 in UTC, flags are 0 or 1, and messages and JSON are bytes in UTF-8. Views
+have times as moments, and bytes as text. The tables have version {TABLES_VERSION}; others are refused.
 """  # noqa: S608 - a page
 
 
 def page() -> str:
-    """The page: each table with its columns."""
-    return _HEAD + "".join(map(_table, TABLES))
+    """The page: the views, and each table with its columns."""
+    return _HEAD + "".join([*map(_view, VIEWS), *map(_table, TABLES)])
+
+
+def _view(view: TableView) -> str:
+    names = [one.name for one in view.table.columns if not view.columns or one.name in view.columns]
+    columns = "All columns" if not view.columns else f"The columns {', '.join(f'`{name}`' for name in names)}"
+    return f"\n## {view.name}\n\n{view.about} {columns} of [{view.table.name}](#{view.table.name}).\n"
 
 
 def _table(table: Table) -> str:

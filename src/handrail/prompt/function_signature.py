@@ -224,7 +224,8 @@ class _Reading:
             self._add(name, "names that begin with two underscores are reserved; rename it")
         elif parameter.annotation is inspect.Parameter.empty:
             example = f"{name}: ToolContext" if name in {"context", "ctx"} else f"{name}: str, or its type"
-            self._add(name, f"it has no annotation; write {example}")
+            method = "; of a method, make the tool of an object: tool(shop.charge)" if name == "self" else ""
+            self._add(name, f"it has no annotation; write {example}{method}")
         elif (hint := self._resolve_type(name, parameter.annotation)) is None:
             return
         elif type(parameter.default).__module__ == _FIELD_MODULE:

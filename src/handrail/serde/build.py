@@ -60,6 +60,7 @@ from handrail.serde.core_schemas import (
     Core,
     check_read_unions,
     core_definitions,
+    is_bound,
     iter_parts,
     iter_places,
     list_choices,
@@ -281,6 +282,10 @@ def _unfit(place: TypePlace, error: Exception) -> SchemaError:
 # ---------------------------------------------------------------------------------------------------------------- parts
 
 
+_NATIVE: Final = frozenset({"int", "float", "bool", "str", "date", "datetime", "time", "timedelta", "enum", "union"})
+"""Types to which pydantic applies the constraints that they can have, and no others: each value fails by those."""
+
+
 def _check_parts(kind: object, adapter: Adapter, mode: SchemaMode) -> None:
     for path, part in iter_places(adapter.core, core_definitions(adapter.core)):
         refuse_first(_part_faults(part), kind, path)
@@ -294,6 +299,14 @@ def _part_faults(part: Core) -> Iterator[TypeFault]:
     if part["type"] == "json":
         fault = "Json reads a text that holds JSON, and writes what the text holds, which it could not read again"
         yield fault, "declare the type of what the text holds; a model writes it as it is"
+    is_after = part["type"] == "function-after" and is_bound(part["function"])
+    if part["type"] == "chain" and "str" in {step.get("schema", {}).get("type") for step in part["steps"][1:]}:
+        is_after, part = True, {"schema": part["steps"][0]}
+    if is_after and part["schema"]["type"] in _NATIVE:
+        yield (
+            "a constraint cannot be applied to the type that it stands on",
+            "leave it out, or write it where it fits",
+        )
 
 
 # ----------------------------------------------------------------------------------------------------------------- keys

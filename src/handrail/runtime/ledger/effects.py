@@ -98,7 +98,7 @@ answer may have been lost.
     lapsed      prune                     as it was           kept
     done        prune                     as it was           kept
     unknown     prune                     as it was           kept
-    expired     look up                   as it was           nothing
+    expired     look up                   absent              nothing
     done        look up                   as it was           effect
     running     look up                   as it was           nothing
     unknown     look up                   as it was           nothing

@@ -291,7 +291,7 @@ class EffectLedger:
     # ---------------------------------------------------------------------------------------------- a cache of results
 
     def lookup(self, key: str, *, partition: str | None = None) -> effects.ToolEffect | None:
-        """The recorded effect of a key. Without `partition` all are searched.
+        """The recorded effect of a key; an expired one is removed. Without `partition` all are searched.
 
         `None` means that there is nothing to replay, not that the effect has not happened; `claim` distinguishes these.
 
@@ -299,9 +299,11 @@ class EffectLedger:
             LedgerError: several partitions have the key, and `partition` is not given.
         """
         row = self.row(key, partition=partition)
-        if row is None or row.status != "done" or effects.key_expired(row, self.store.now()):
-            return None
-        return effects.ToolEffect.of(row)
+        if row is not None and effects.key_expired(row, self.store.now()):
+            self._change(row, None)
+        elif row is not None and row.status == "done":
+            return effects.ToolEffect.of(row)
+        return None
 
     def record(  # noqa: PLR0913 - the five arguments of the specification, and the partition
         self,

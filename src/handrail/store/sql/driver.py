@@ -54,18 +54,24 @@ class ColumnTypes(NamedTuple):
     Attributes:
         number: 64 bits.
         bytes: any number of bytes.
+        moment: shows a time to people; `{}` stands for microseconds since 1970.
+        text: shows text to people; `{}` stands for bytes in UTF-8.
         find_table: the question whether there is a table; takes its name.
         lock_tables: the question that excludes other processes that make the tables, until the transaction ends.
         clustered: orders the rows of a table by its key; may be empty.
         collation: compares texts character by character; may be empty.
+        function: the statement that makes a function of these; may be empty.
     """
 
     number: str
     bytes: str
+    moment: str
+    text: str
     find_table: str
     lock_tables: str = "SELECT 1"
     clustered: str = ""
     collation: str = ""
+    function: str = ""
 
 
 Query: TypeAlias = Callable[[str, StatementParameters], Rows]
