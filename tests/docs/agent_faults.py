@@ -313,10 +313,9 @@ def typed(folder: Path, line: str) -> Fault:
 
 
 COMMANDS: Mapping[str, str] = {
-    "is not an existing file. Did you mean": "run FOLDER/nowhere.agent Go.",
-    "is not an existing file. (see": "run FOLDER Go.",
+    "for AGENT_FILE": "run FOLDER/nowhere.agent Go.",
     "more words than arguments": "run FOLDER/desk.agent refund my order",
-    "nowhere.yaml is not an existing file": "run FOLDER/desk.agent Go. --rules FOLDER/nowhere.yaml",
+    "for --rules": "run FOLDER/desk.agent Go. --rules FOLDER/nowhere.yaml",
     "cannot be used: [Errno 2]": "run FOLDER/desk.agent Go. --model script:FOLDER/nowhere.yaml",
     "which model?": "run FOLDER/desk.agent Go.",
     "no such model is known": "run FOLDER/desk.agent Go. --model nowhere:none",

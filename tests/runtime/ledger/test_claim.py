@@ -346,9 +346,9 @@ def receipt(*fields: tuple[str, type], version: int = 1) -> Any:
         1: lambda item: {"text": item["body"], "cents": 0},
         2: lambda item: {"text": item["text"], "euros": item["cents"] // 100},
     }
-    kind: Any = make_dataclass("Receipt", list(fields), frozen=True)
+    kind: Any = make_dataclass("RecordedReceipt", list(fields), frozen=True)
     before = {number: upgrade for number, upgrade in upgrades.items() if number < version}
-    return stored_as("tests.receipt", version=version, upgrades=before)(kind)
+    return stored_as("tests.recorded.receipt", version=version, upgrades=before)(kind)
 
 
 SECOND = receipt(("text", str), ("cents", int), version=2)

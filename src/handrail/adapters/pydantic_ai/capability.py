@@ -189,8 +189,8 @@ class HandrailCapability(AbstractCapability[Any]):
         self._mistakes.raise_first()
         if isinstance(node, CallToolsNode) and isinstance(result, ModelRequestNode):
             results, environment = node.tool_call_results or {}, self.executor.environment
-            marked = mark_outside_results(result.request, ctx, environment, self.outside_tools, results)
-            result.request = await marked
+            outside = self.outside_tools
+            result.request = await mark_outside_results(result.request, ctx, environment, outside, results)
         is_resumed = isinstance(node, UserPromptNode) and isinstance(result, ModelRequestNode) and ctx.prompt is None
         if is_resumed and conversation and (answer := conversation.unchecked_answer):
             return CallToolsNode(answer)
