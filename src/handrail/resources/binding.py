@@ -166,9 +166,10 @@ class Binding(Generic[T]):
         if value is None or self.kind in type(value).__mro__:
             pass
         elif not _fits(value, self.kind):
+            other = type(value).__name__
+            cure = f"an object, {self.name}(...)" if value is self.kind else f"one, or bind it for {other}"
             raise WrongResourceError(
-                f"what was provided for {self.name} is of type {type(value).__name__}, which is not a {self.name}. "
-                f"Provide one, or bind it for {type(value).__name__}.",
+                f"what was provided for {self.name} is of type {other}, which is not a {self.name}; provide {cure}.",
                 protocol=self.kind,
             )
         if is_snapshotable(value) and own_turn(value) is None:

@@ -65,7 +65,7 @@ class CrashTrap:
     def __init__(self, point: str, nth: int, *, kill: Callable[[], object] | None = None) -> None:
         if point not in POINTS or nth < 1:
             raise ValueError(
-                f"crash point {point!r}, {nth=}: nth counts from 1, and the points are {', '.join(POINTS)}."
+                f"there is no crash point {point!r}, {nth=}: the points are {', '.join(POINTS)}; nth counts from 1."
             )
         self._point = point
         self._remaining = nth

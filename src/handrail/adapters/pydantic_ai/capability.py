@@ -16,7 +16,7 @@ from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, cast
 
 from pydantic_ai import (
     CallToolsNode,
@@ -63,8 +63,8 @@ from handrail.adapters.pydantic_ai.toolset import (
     with_caller_answers,
 )
 from handrail.adapters.tool_executor import ToolExecutor
-from handrail.errors import PromptEvaluationError
-from handrail.errors.developer import mistakes_in
+from handrail.errors import InvalidArgumentError, PromptEvaluationError
+from handrail.errors.developer import check_argument, mistakes_in
 from handrail.limits import TokenUsage
 from handrail.prompt import Approval, ApprovalRequest
 from handrail.runtime.execution import ASYNC
@@ -117,6 +117,14 @@ class HandrailCapability(AbstractCapability[Any]):
     _schemas: dict[str, object] = field(init=False, repr=False, default_factory=dict[str, object])
 
     def __post_init__(self) -> None:
+        expected = "a ToolExecutor: ToolExecutor(tools, session=session)"
+        check_argument(type(self).__name__, "executor", self.executor, ToolExecutor, expected)
+        history, session = cast("object", self.conversation), self.executor.environment.session.unbound
+        if history is not None and not (isinstance(history, StoredHistory) and history.session.unbound is session):
+            expected = "a StoredHistory of the session of the executor: StoredHistory(session, name)"
+            raise InvalidArgumentError(
+                function=type(self).__name__, argument="conversation", value=history, expected=expected
+            )
         if self.on_ask == "defer" and self.executor.environment.approver is None:
             self.executor = self.executor.with_approver(defer_question)
         self.executor = with_caller_answers(self.executor)

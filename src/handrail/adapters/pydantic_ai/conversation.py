@@ -65,6 +65,7 @@ class StoredHistory:
         is_held: whether the caller has excluded other runs of the conversation, as `one_at_a_time` does.
 
     Attributes:
+        session: the session.
         history: the stored messages, as `message_history` of a run.
         call_ids: the ids of all calls of the conversation.
         previous: the messages in whose place `begin_anew` has put another conversation.
@@ -78,7 +79,7 @@ class StoredHistory:
             AgentError: they cannot be read, or belong to another agent.
             StoreError: the store cannot be read.
         """
-        self._session = session
+        self.session: Session = session
         self._name = name
         self._owner: Owner = of
         self._is_held = is_held
@@ -86,7 +87,7 @@ class StoredHistory:
         self._load()
 
     def _load(self) -> None:
-        session, owner, name = self._session, self._owner, self._name
+        session, owner, name = self.session, self._owner, self._name
         parts = session[ConversationPart].all() if owner == "agent" else ()
         if other := next((part.name for part in parts if part.speaker == owner and part.name != name), None):
             raise AgentError(
@@ -181,7 +182,7 @@ class StoredHistory:
 
     def adopt_records(self) -> None:
         """Lets the records that a fork has of its original, with whose changes it started, answer the open calls."""
-        session = self._session
+        session = self.session
         for call in self.unanswered:
             ref = _ref(self.history, call)
             record = session.calls.find(ref, own=False)
@@ -205,7 +206,7 @@ class StoredHistory:
             AgentError: another run has the conversation, or the last one is unfinished and its history was not given.
             SessionError: as for `save`.
         """
-        with nullcontext() if self._is_held else one_at_a_time(self._session, self._name, of=self._owner):
+        with nullcontext() if self._is_held else one_at_a_time(self.session, self._name, of=self._owner):
             await self._off_loop(partial(self._begin, history))
             try:
                 yield
@@ -234,13 +235,13 @@ class StoredHistory:
             end = self.history[replies[-1] if replies else 0 :]
             if self.unfinished and not _is_same(end, repaired[-len(end) :]):
                 raise AgentError(
-                    f"the last run of {self._name} in session {self._session.session_id!r} is unfinished; resume it "
+                    f"the last run of {self._name} in session {self.session.session_id!r} is unfinished; resume it "
                     "with its history and without a user prompt: run(message_history=stored.history)"
                 )
         self.adopt_records()
 
     async def _off_loop(self, act: Callable[[], None]) -> None:
-        await ASYNC.write_to(self._session.store, act)
+        await ASYNC.write_to(self.session.store, act)
 
     async def record_request(self, messages: Sequence[ModelMessage]) -> None:
         """Stores a request, as `record` does; one that answers calls or a check is made again."""
@@ -258,7 +259,7 @@ class StoredHistory:
             unchecked: whether they end with an answer that is still to be checked for completion.
         """
         self._latest, self._unchecked = messages, unchecked
-        if self._session.store is not None:
+        if self.session.store is not None:
             await self.save_async(messages)
 
     async def save_async(self, messages: Sequence[ModelMessage], *, has_ended: bool = False) -> None:
@@ -299,7 +300,7 @@ class StoredHistory:
         self._in_store, self._whole = tuple(messages), False
         self.history, self.has_ended, self._unchecked = list(messages), has_ended, unchecked
         if failure is not None:
-            raise RecordingError("messages were not stored", failure, session_id=self._session.session_id)
+            raise RecordingError("messages were not stored", failure, session_id=self.session.session_id)
 
     def _part(
         self, messages: Sequence[ModelMessage], new: Sequence[ModelMessage], *, continues: bool

@@ -377,7 +377,10 @@ class SqliteFile:
         return meaning
 
     def _look(self) -> None:
-        """Refuses a database whose log was removed."""
+        """Refuses a database in a folder that does not exist, and one whose log was removed."""
+        if not self.path.parent.is_dir():
+            msg = f"{self.url} cannot be opened: the folder {self.path.parent} does not exist; create it"
+            raise StoreError(msg, store=self.url)
         log, index = Path(self.log), Path(f"{self.path}-shm")
         # SQLite makes the log before its index, and removes the index first; twice, because another process may do so.
         if not (self.read_only or log.exists()) and index.exists() and not log.exists():

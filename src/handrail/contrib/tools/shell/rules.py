@@ -129,7 +129,9 @@ class ShellRule:
             value = getattr(self, name)
             # A string is a sequence of its letters, each of which would be a token.
             if isinstance(value, str):
-                raise PromptValidationError(f"{name} of a shell rule is {value!r}; write a tuple: ({value!r},)")
+                raise PromptValidationError(
+                    f"{name} of a shell rule is {value!r}; write a tuple: {tuple(value.split())!r}"
+                )
             object.__setattr__(self, name, None if value is None else tuple(value))
         object.__setattr__(self, "commit_on", exit_codes(self.commit_on))
         # The program that is run may differ from the one in the prefix, and must be a bare name too.
@@ -256,6 +258,8 @@ def format_command(token: str) -> str:
 
 def parse_shell_rules(allow: Sequence[ShellRule | Sequence[str]]) -> tuple[ShellRule, ...]:
     """The declared rules, each given as a `ShellRule` or as the tokens of its prefix."""
+    if isinstance(allow, str):
+        raise PromptValidationError(f"allow is {allow!r}; write a list of commands: [{tuple(allow.split())!r}]")
     return tuple(rule if isinstance(rule, ShellRule) else ShellRule(cast("Command", rule)) for rule in allow)
 
 
