@@ -26,16 +26,15 @@ from typing import Final, NamedTuple, ParamSpec, Self, TypeVar
 from urllib.parse import quote, quote_plus
 
 __all__ = [
+    "CALL_SECRETS",
     "KNOWN_FORMS",
     "MASK",
     "CallSecrets",
     "Redaction",
     "SecretForm",
-    "current_call_secrets",
     "current_redaction",
     "redacted",
     "redacted_logger",
-    "use_call_secrets",
     "use_redaction",
 ]
 
@@ -316,35 +315,25 @@ class CallSecrets:
 
     def during(self, act: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Calls a function, and searches for these secrets in all that is said meanwhile."""
-        before = use_call_secrets(self)
+        before = CALL_SECRETS.get()
+        CALL_SECRETS.set(self)
         try:
             return act(*args, **kwargs)
         finally:
-            use_call_secrets(before)
+            CALL_SECRETS.set(before)
 
 
 def _words(text: str, word: str) -> str:
     return re.sub(rf"(?<!\w){re.escape(word)}(?!\w)", MASK, text)
 
 
-_of_call: ContextVar[CallSecrets | None] = ContextVar("handrail_call_secrets", default=None)
-
-
-def current_call_secrets() -> CallSecrets | None:
-    """The secrets of the call that runs in this context; `None` for none."""
-    return _of_call.get()
-
-
-def use_call_secrets(secrets: CallSecrets | None) -> CallSecrets | None:
-    """Replaces the secrets that are looked for in this context, and returns those before."""
-    before = _of_call.get()
-    _of_call.set(secrets)
-    return before
+CALL_SECRETS: Final[ContextVar[CallSecrets | None]] = ContextVar("handrail_call_secrets", default=None)
+"""The secrets of the call that runs in this context; `None` for none."""
 
 
 def redacted(text: str) -> str:
     """A text without secrets, by the redaction of this process, and without those of the call that runs."""
-    secrets = _of_call.get()
+    secrets = CALL_SECRETS.get()
     return _current.text(text if secrets is None else secrets.text(text))
 
 
