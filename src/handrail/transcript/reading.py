@@ -335,13 +335,11 @@ class TranscriptReader:
             self._queue.append(TranscriptBreak(conversation=conversation, kind="restarted", count=count, at=part.at))
         pieces = [piece for message in messages for piece in message_pieces(message)]
         named_calls = list(zip(part.calls, part.call_refs, strict=True))
-        call_ids = {
-            place: piece.call.call_id for place, piece in enumerate(pieces) if isinstance(piece, TranscriptCall)
-        }
+        ids = {place: piece.call.call_id for place, piece in enumerate(pieces) if isinstance(piece, TranscriptCall)}
         refs: dict[int, CallRef] = {}
         # From the end: messages of earlier replies, with calls of the same ids, may stand before.
         for call, ref in reversed(named_calls):
-            places = (place for place in reversed(call_ids) if call_ids[place] == call.id and place not in refs)
+            places = (place for place in reversed(ids) if ids[place] == call.id and place not in refs)
             place = next(places, None)
             refs |= {} if place is None else {place: ref}
         # Calls of a form that is not known here.
