@@ -284,9 +284,13 @@ def _section_tools(rendering: PromptRendering) -> tuple[Tool[Any, Any], ...]:
     closing = "Close sections that are not needed any more, with their tools."
     reading = "Read the text of a closed section. It stays closed."
     return (
-        Tool(name=names.open, description=opening, handler=open_sections, accepts_overrides=False),
-        Tool(name=names.close, description=closing, handler=close_sections, accepts_overrides=False),
-        Tool(name=names.read, description=reading, handler=read_section, accepts_overrides=False, effect="read"),
+        Tool[OpenRequest, None](name=names.open, description=opening, handler=open_sections, accepts_overrides=False),
+        Tool[CloseRequest, None](
+            name=names.close, description=closing, handler=close_sections, accepts_overrides=False
+        ),
+        Tool[ReadRequest, str](
+            name=names.read, description=reading, handler=read_section, accepts_overrides=False, effect="read"
+        ),
     )
 
 
