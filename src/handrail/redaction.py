@@ -263,14 +263,16 @@ def use_redaction(redaction: Redaction) -> Redaction:
 class CallSecrets:
     """The secrets of one call, which its types mark: all that is said of the call is searched for them. Thread-safe.
 
+    `outer` are those of the call that it is made in.
+
     A secret of fewer than 4 characters is not looked for, one of fewer than 8 only as a whole word: otherwise ordinary
     words would be replaced.
     """
 
-    __slots__ = ("_finders", "_lock", "_longest", "_outer", "_spelled", "_values")
+    __slots__ = ("_finders", "_lock", "_longest", "_spelled", "_values", "outer")
 
     def __init__(self, outer: CallSecrets | None = None) -> None:
-        self._outer = outer
+        self.outer: CallSecrets | None = outer
         self._lock = threading.RLock()
         self._finders: list[Callable[[], Iterable[str]]] = []
         self._values: set[str] = set()
@@ -287,7 +289,7 @@ class CallSecrets:
         for spelled, is_word in self._texts(len(text)):
             if spelled in text:
                 text = _words(text, spelled) if is_word else text.replace(spelled, MASK)
-        return text if self._outer is None else self._outer.text(text)
+        return text if self.outer is None else self.outer.text(text)
 
     def _texts(self, length: int) -> tuple[tuple[str, bool], ...]:
         with self._lock:

@@ -206,7 +206,7 @@ class CallState:
                 nested = NestedCall(lambda: notes, partial(leave_unread, self.claim, self.nested_calls))
                 self.turn.caller.nested_calls[self.turn.ticket] = nested
             if self.secrets is not None:
-                CALL_SECRETS.set(self._secrets_before)
+                CALL_SECRETS.set(self.secrets.outer)
 
     def __del__(self) -> None:
         # Ctrl-C may come before `invoke` has this object, and again before `close` has begun.
@@ -221,8 +221,7 @@ class CallState:
     def add_secrets(self, value: object, masking: Masking) -> None:
         """Adds the secrets of arguments, or of a result, to those that texts about the call are searched for."""
         if self.secrets is None:
-            self._secrets_before = CALL_SECRETS.get()
-            self.secrets = CallSecrets(self._secrets_before)
+            self.secrets = CallSecrets(CALL_SECRETS.get())
             CALL_SECRETS.set(self.secrets)
         self.secrets.add(partial(secrets_in, value, masking))
 
