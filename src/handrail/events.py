@@ -77,8 +77,14 @@ class Dispatcher:
         entries = self._matching.get(kind)
         if entries is None:
             entries = self._match(kind)
-        if entries:
-            _call_all(event, entries)
+        failures: list[tuple[str, Exception]] = []
+        for entry in entries:
+            try:
+                _call(entry.subscriber, event)
+            except Exception as error:  # noqa: BLE001  # answered below, when every other subscriber has been called
+                failures.append((_name(entry.subscriber), error))
+        if failures:
+            raise DispatchError(event, failures) from failures[0][1]
 
     def listens(self, kind: type[object]) -> bool:
         """Returns whether an event of exactly this type has a subscriber."""
@@ -96,17 +102,6 @@ class Dispatcher:
             self._entries = tuple(other for other in self._entries if other is not entry)
             self._matching = {}
             self.is_quiet = not self._entries
-
-
-def _call_all(event: object, entries: tuple[_Entry, ...]) -> None:
-    failures: list[tuple[str, Exception]] = []
-    for entry in entries:
-        try:
-            _call(entry.subscriber, event)
-        except Exception as error:  # noqa: BLE001  # answered below, when every other subscriber has been called
-            failures.append((_name(entry.subscriber), error))
-    if failures:
-        raise DispatchError(event, failures) from failures[0][1]
 
 
 def _call(subscriber: Callable[[Any], object], event: object) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
 from typing import Self
@@ -157,16 +158,20 @@ class BudgetTracker:
         budget = self.budget
         if budget.deadline is not None and budget.deadline.expired:
             raise DeadlineExceededError(f"the budget's deadline, {budget.deadline.expires_at.isoformat()}, has passed")
-        consumed = self.consumed
-        usage_and_limits = (
+        for dimension, usage, limit in self.usage():
+            if usage > limit:
+                raise BudgetExceededError(dimension=dimension, usage=usage, limit=limit)
+
+    def usage(self) -> Iterator[tuple[str, int, int]]:
+        """Each limit of the budget: of what, the usage of it, the limit; in the order of the budget's fields."""
+        budget, consumed = self.budget, self.consumed
+        rows = (
             ("total tokens", consumed.total, budget.max_total_tokens),
             ("input tokens", consumed.input, budget.max_input_tokens),
             ("output tokens", consumed.output, budget.max_output_tokens),
             ("tool calls", self.calls, budget.max_tool_calls),
         )
-        for dimension, usage, limit in usage_and_limits:
-            if limit is not None and usage > limit:
-                raise BudgetExceededError(dimension=dimension, usage=usage, limit=limit)
+        yield from ((dimension, usage, limit) for dimension, usage, limit in rows if limit is not None)
 
 
 class Heartbeat:

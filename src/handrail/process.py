@@ -81,8 +81,10 @@ def process_in_words(process: str) -> str:
 @cache
 def own_name(pid: int | None = None) -> ProcessName:
     """The name of this process; `pid` is its own, where it is known better than by `current_pid`."""
-    pid = current_pid() if pid is None else pid
-    host = "".join(character if character.isprintable() and character != " " else "_" for character in _host())
+    from socket import gethostname  # noqa: PLC0415
+
+    pid, host = current_pid() if pid is None else pid, gethostname() or "localhost"
+    host = "".join(character if character.isprintable() and character != " " else "_" for character in host)
     boot, stat = _boot(pid), _stat(pid)
     if not boot or stat is None:
         return ProcessName(host, "", pid, uuid4().hex)
@@ -131,12 +133,6 @@ def _boot(pid: int) -> str:
         time = Path("/proc/self/ns/time")  # kernels before 5.6 have none
         return f"{boot}/{Path('/proc/self/ns/pid').readlink()}/{time.readlink() if time.is_symlink() else ''}"
     return ""
-
-
-def _host() -> str:
-    from socket import gethostname  # noqa: PLC0415
-
-    return gethostname() or "localhost"
 
 
 # ------------------------------------------------------------------------------------------------------------ databases

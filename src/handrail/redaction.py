@@ -26,16 +26,15 @@ from typing import Final, NamedTuple, ParamSpec, Self, TypeVar
 from urllib.parse import quote, quote_plus
 
 __all__ = [
+    "CALL_SECRETS",
     "KNOWN_FORMS",
     "MASK",
     "CallSecrets",
     "Redaction",
     "SecretForm",
-    "current_call_secrets",
     "current_redaction",
     "redacted",
     "redacted_logger",
-    "use_call_secrets",
     "use_redaction",
 ]
 
@@ -264,14 +263,16 @@ def use_redaction(redaction: Redaction) -> Redaction:
 class CallSecrets:
     """The secrets of one call, which its types mark: all that is said of the call is searched for them. Thread-safe.
 
+    `outer` are those of the call that it is made in.
+
     A secret of fewer than 4 characters is not looked for, one of fewer than 8 only as a whole word: otherwise ordinary
     words would be replaced.
     """
 
-    __slots__ = ("_finders", "_lock", "_longest", "_outer", "_spelled", "_values")
+    __slots__ = ("_finders", "_lock", "_longest", "_spelled", "_values", "outer")
 
     def __init__(self, outer: CallSecrets | None = None) -> None:
-        self._outer = outer
+        self.outer: CallSecrets | None = outer
         self._lock = threading.RLock()
         self._finders: list[Callable[[], Iterable[str]]] = []
         self._values: set[str] = set()
@@ -288,7 +289,7 @@ class CallSecrets:
         for spelled, is_word in self._texts(len(text)):
             if spelled in text:
                 text = _words(text, spelled) if is_word else text.replace(spelled, MASK)
-        return text if self._outer is None else self._outer.text(text)
+        return text if self.outer is None else self.outer.text(text)
 
     def _texts(self, length: int) -> tuple[tuple[str, bool], ...]:
         with self._lock:
@@ -316,35 +317,25 @@ class CallSecrets:
 
     def during(self, act: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Calls a function, and searches for these secrets in all that is said meanwhile."""
-        before = use_call_secrets(self)
+        before = CALL_SECRETS.get()
+        CALL_SECRETS.set(self)
         try:
             return act(*args, **kwargs)
         finally:
-            use_call_secrets(before)
+            CALL_SECRETS.set(before)
 
 
 def _words(text: str, word: str) -> str:
     return re.sub(rf"(?<!\w){re.escape(word)}(?!\w)", MASK, text)
 
 
-_of_call: ContextVar[CallSecrets | None] = ContextVar("handrail_call_secrets", default=None)
-
-
-def current_call_secrets() -> CallSecrets | None:
-    """The secrets of the call that runs in this context; `None` for none."""
-    return _of_call.get()
-
-
-def use_call_secrets(secrets: CallSecrets | None) -> CallSecrets | None:
-    """Replaces the secrets that are looked for in this context, and returns those before."""
-    before = _of_call.get()
-    _of_call.set(secrets)
-    return before
+CALL_SECRETS: Final[ContextVar[CallSecrets | None]] = ContextVar("handrail_call_secrets", default=None)
+"""The secrets of the call that runs in this context; `None` for none."""
 
 
 def redacted(text: str) -> str:
     """A text without secrets, by the redaction of this process, and without those of the call that runs."""
-    secrets = _of_call.get()
+    secrets = CALL_SECRETS.get()
     return _current.text(text if secrets is None else secrets.text(text))
 
 

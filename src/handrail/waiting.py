@@ -359,7 +359,6 @@ class _Slices:
             self._is_scheduled = False  # the next waiter that is added has the loop woken
             if not (isinstance(error, RuntimeError) and loop.is_closed()):
                 raise
-            _log.debug("what a task waited for was completed after its event loop had ended")
 
     async def wait_for_budget(self, loop: asyncio.AbstractEventLoop) -> None:
         if self._budget and not self._beginning:

@@ -56,7 +56,7 @@ def refused(**options: Any) -> str:
 
 
 BY_THE_RUNTIME = (HandrailError, ModelVisibleError, RunAbortedError, DeadlineExceededError, BudgetExceededError)
-BY_ANYTHING = (Exception, BaseException, OSError, TimeoutError, ExceptionGroup, KeyboardInterrupt, "x")
+BY_ANYTHING = (Exception, BaseException, OSError, TimeoutError, ExceptionGroup, KeyboardInterrupt)
 
 
 @pytest.mark.parametrize("kind", [*BY_THE_RUNTIME, PromptEvaluationError, *BY_ANYTHING])
@@ -69,8 +69,8 @@ def test_types_that_prove_nothing_are_refused(kind: Any, wording: Wording) -> No
 
 def test_fields_are_held_to_their_ranges(wording: Wording) -> None:
     """Each message names the field and what would be right."""
-    wrong: list[dict[str, Any]] = [{"not_applied_on": ConnectionRefusedError}, {"on_orphan": "again"}]
-    wrong += [{"repeat_unknown": "yes"}, {"reconcile_proves_absence": "no"}, {"accept_late_result": "no"}]
+    wrong: list[dict[str, Any]] = [{"on_orphan": "again"}, {"repeat_unknown": "yes"}]
+    wrong += [{"reconcile_proves_absence": "no"}, {"accept_late_result": "no"}]
     wrong += [{"reconcile_proves_absence": True}, {"lease": 60}, {"lease": timedelta(0)}]
     for fields in wrong:
         with raises(PromptValidationError, wording):

@@ -21,7 +21,7 @@ from handrail.prompt import (
     SequentialDependencyPolicy,
     ToolPolicy,
 )
-from handrail.prompt.section import PlaceholderText
+from handrail.prompt.section import checked_template, fill_template
 from tests.kit import raises, refusal
 from tests.prompt.samples import Guidance, lookup_tool, named_tool
 from tests.wording import Wording
@@ -103,7 +103,7 @@ class Everything:
 def filled(template: str, params: object = None) -> str:
     """The template with the parameters in it."""
     kind = None if params is None else type(params)
-    return PlaceholderText.parse(template, kind).fill(params)
+    return fill_template(checked_template(template, kind), params)
 
 
 @pytest.mark.parametrize(

@@ -96,12 +96,11 @@ REFUSED: list[Any] = [
 
 @pytest.mark.parametrize("function", REFUSED, ids=range(len(REFUSED)))
 def test_what_cannot_be_a_tool_is_refused(function: Any, wording: Wording) -> None:
-    """A generator, a class, an object, a tool; with file and line."""
+    """A generator, a class, an object, a tool; with the file of what has code."""
     with pytest.raises(ToolSignatureError) as caught:
         UNCHECKED()(function)
     assert [str(fault) for fault in caught.value.faults] == wording
-    assert Path(caught.value.file) == Path(__file__)
-    assert caught.value.line > 0
+    assert (Path(caught.value.file) == Path(__file__)) == hasattr(function, "__code__")
 
 
 def test_the_result_is_what_is_awaited() -> None:

@@ -31,7 +31,7 @@ from handrail.prompt import (
     ToolContext,
     ToolResult,
 )
-from handrail.redaction import MASK, CallSecrets, current_call_secrets
+from handrail.redaction import CALL_SECRETS, MASK, CallSecrets
 from handrail.runtime import Session, ToolCall, ToolInvoked, ToolMessage
 from handrail.runtime.ledger.effects import AppliedByHand, EffectResult
 from handrail.store import MemoryStore, SqliteStore, Store
@@ -102,7 +102,7 @@ def test_texts_of_a_failure_have_no_secret_of_the_call(
     assert MASK in message.content
     # As whole words: a random id may have the digits of the pin.
     assert [secret for secret in SECRETS for text in left if re.search(rf"\b{secret}\b", text)] == []
-    assert current_call_secrets() is None
+    assert CALL_SECRETS.get() is None
 
 
 @dataclass(frozen=True)

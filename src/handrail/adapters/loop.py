@@ -39,7 +39,7 @@ from handrail.errors import (
     UnknownTypeError,
     VisibilityExpansionRequired,
 )
-from handrail.errors.developer import check_argument, first_mistake, mistakes_in, note_mistakes
+from handrail.errors.developer import check_argument, mistakes_in, note_mistakes
 from handrail.prompt import Tool, ToolResult
 from handrail.prompt.disclosure import OpenSections, PromptRendering, listed_paths, opened_text
 from handrail.prompt.signature import is_async
@@ -368,7 +368,7 @@ class DeferredMistakes:
         """Raises the first mistake, with the others as notes, and forgets them; does nothing if there is none."""
         if self._mistakes:
             mistakes, self._mistakes = self._mistakes, []
-            raise first_mistake(mistakes)
+            raise note_mistakes(mistakes[0], mistakes)
 
 
 def run_in_order(environment: Environment, calls: Sequence[ToolCall], reply: str | None) -> list[LoopOutcome]:

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from reprlib import Repr
 from typing import NamedTuple, cast
 
 from handrail.errors.outcomes import DeveloperMistake, HandrailError
 
-_MOST_SHOWN = 100
+_SHORT = Repr()
+_SHORT.maxstring = _SHORT.maxother = 100
 
 
 def mistakes_in(error: BaseException) -> tuple[DeveloperMistake, ...]:
@@ -127,8 +129,8 @@ class SecondStoreError(DeveloperMistake):
 
     def __init__(self, *, store: object, second: object, tool: str | None = None) -> None:
         super().__init__(
-            f"a call writes to {_place(store)} and to {_files(second)}, and commits in one store only. Open the "
-            "session and the files of a run with the same store: HostFilesystem(root, store=session.store)."
+            f"a call writes to {_place(store)} and to {_place(second, _FILES)}, and commits in one store only. Open "
+            "the session and the files of a run with the same store: HostFilesystem(root, store=session.store)."
             if tool is None
             else f"{tool} has External(apply=...), which is committed with its effect and its session in one store. "
             f"The session is in {_place(store)}, and the effect ledger in {_place(second)}. Open the session in the "
@@ -150,19 +152,13 @@ class LoopBlockedError(DeveloperMistake):
         self.operation = operation
 
 
-def first_mistake(mistakes: Sequence[BaseException]) -> BaseException:
-    """The first of one or more mistakes, with the others as notes on it."""
-    # Not an ExceptionGroup, which `except` with the type of the mistake would not catch.
-    first, *others = mistakes
-    note_mistakes(first, others)
-    return first
-
-
-def note_mistakes(error: BaseException, mistakes: Sequence[BaseException]) -> None:
-    """Adds mistakes, and those in groups, as notes to an exception that is raised instead of them."""
-    # `error` may be one of `mistakes`, and gets no note about itself.
+def note_mistakes(error: BaseException, mistakes: Sequence[BaseException]) -> BaseException:
+    """Adds mistakes, and those in groups, as notes to an exception that is raised instead of them; returns it."""
+    # Not an ExceptionGroup, which `except` with the type of the mistake would not catch. `error` may be one of
+    # `mistakes`, and gets no note about itself.
     for mistake in (mistake for member in mistakes if member is not error for mistake in mistakes_in(member)):
         error.add_note(f"another call of the reply: {type(mistake).__name__}: {mistake}")
+    return error
 
 
 # Not a DeveloperMistake: a declaration is checked when it is made, where no call runs that could hide the error.
@@ -422,19 +418,13 @@ class ToolConflictError(AgentError):
     tools: Sequence[str]
 
 
-def _place(store: object) -> str:
-    return "no store" if store is None else str(getattr(store, "url", None) or _format_value(store))
+_FILES = "files on disk that were opened without a store"
 
 
-def _files(store: object) -> str:
-    return "files on disk that were opened without a store" if store is None else _place(store)
+def _place(store: object, none: str = "no store") -> str:
+    return none if store is None else str(getattr(store, "url", None) or _format_value(store))
 
 
 def _format_value(value: object) -> str:
-    try:
-        # The `repr` of the program's own class: it may raise, or be as long as its content.
-        text = repr(value)
-    except Exception:  # noqa: BLE001 - a value that cannot show itself must not become another error
-        return f"a value of type {type(value).__name__}"
-    text = text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."
-    return f"{text} ({type(value).__name__})"
+    # The `repr` of the program's own class may raise, or be as long as its content.
+    return f"{_SHORT.repr(value)} ({type(value).__name__})"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import ClassVar, Literal, cast
 
 EffectWord = Literal["none", "done", "unknown"]
@@ -231,19 +232,10 @@ class VisibilityExpansionRequired(RunAbortedError):
             it names a section that the prompt of the call cannot open.
     """
 
-    def __init__(
-        self,
-        message: str,
-        *,
-        section_keys: Sequence[str] = (),
-        reason: str = "",
-        requested_overrides: Mapping[str, object] | None = None,
-    ) -> None:
-        super().__init__(message)
-        self.section_keys: tuple[str, ...] = tuple(section_keys)
-        self.reason = reason
-        self.requested_overrides: dict[str, object] = dict(requested_overrides or {})
-        self.open_sections: tuple[str, ...] = ()
+    section_keys: Sequence[str] = ()
+    reason: str = ""
+    requested_overrides: Mapping[str, object] = MappingProxyType({})
+    open_sections: Sequence[str] = ()
 
 
 class DeveloperMistake(HandrailError):

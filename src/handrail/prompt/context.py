@@ -150,7 +150,10 @@ class ToolContext:
         """
         resources = self._bound_resources
         if resources is None:
-            resources = self._bound_resources = _bound(self._resources, self._transaction)
+            resources, call = self._resources, self._transaction
+            if call is not None:
+                resources = BoundResources(resources, call, view_for_call=resource_for_call)
+            self._bound_resources = resources
         return resources
 
     @property
@@ -280,10 +283,6 @@ CALL_CONTEXT: Final[ContextVar[ToolContext | None]] = ContextVar("handrail_tool_
 def tool_context() -> ToolContext | None:
     """The context of the handler that runs here, for code without a parameter for it; `None` outside of handlers."""
     return CALL_CONTEXT.get()
-
-
-def _bound(resources: CallScope, call: Transaction | None) -> CallScope:
-    return resources if call is None else BoundResources(resources, call, view_for_call=resource_for_call)
 
 
 def resource_for_call(resource: object, call: Transaction) -> object:

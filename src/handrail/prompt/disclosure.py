@@ -280,25 +280,16 @@ def _section_tools(rendering: PromptRendering) -> tuple[Tool[Any, Any], ...]:
             raise ToolValidationError(f"$.path: {params.path} has tools; open it with {names.open}")
         return ToolResult.ok(rendering.section_text(params.path))
 
+    opening = "Open closed sections: the next request has their text and their tools."
+    closing = "Close sections that are not needed any more, with their tools."
+    reading = "Read the text of a closed section. It stays closed."
     return (
-        Tool[OpenRequest, None](
-            name=names.open,
-            description="Open closed sections: the next request has their text and their tools.",
-            handler=open_sections,
-            accepts_overrides=False,
-        ),
+        Tool[OpenRequest, None](name=names.open, description=opening, handler=open_sections, accepts_overrides=False),
         Tool[CloseRequest, None](
-            name=names.close,
-            description="Close sections that are not needed any more, with their tools.",
-            handler=close_sections,
-            accepts_overrides=False,
+            name=names.close, description=closing, handler=close_sections, accepts_overrides=False
         ),
         Tool[ReadRequest, str](
-            name=names.read,
-            description="Read the text of a closed section. It stays closed.",
-            handler=read_section,
-            effect="read",
-            accepts_overrides=False,
+            name=names.read, description=reading, handler=read_section, accepts_overrides=False, effect="read"
         ),
     )
 

@@ -28,7 +28,7 @@ from enum import Enum
 from functools import partial
 from inspect import cleandoc
 from types import MappingProxyType, NoneType
-from typing import Any, Final, NamedTuple, NoReturn, cast, get_args, get_origin
+from typing import Any, Final, NamedTuple, NoReturn, get_args, get_origin
 
 from pydantic import BaseModel
 from typing_extensions import is_typeddict
@@ -154,23 +154,18 @@ class DecoratedFunction(NamedTuple):
 
     Attributes:
         names: the variables around it, which its annotations may use.
-        place: file and line where it becomes a tool, for what has no code of its own.
         takes_data: whether its first parameter takes all arguments as one dict. Then it has no fields.
     """
 
     function: AnyCallable
     names: Mapping[str, Any] = MappingProxyType({})
-    place: tuple[str, int] = ("", 0)
     takes_data: bool = False
 
     def refuse(self, faults: Sequence[SignatureFault]) -> NoReturn:
         """Raises the error for some faults, with file and line of the function."""
-        function = self.function
-        while isinstance(function, partial):
-            function = cast("partial[object]", function).func
-        code: Any = getattr(inspect.unwrap(function), "__code__", None)
-        file, line = self.place if code is None else (code.co_filename, code.co_firstlineno)
-        name = getattr(function, "__qualname__", type(function).__name__)
+        code: Any = getattr(inspect.unwrap(self.function), "__code__", None)
+        file, line = ("", 0) if code is None else (code.co_filename, code.co_firstlineno)
+        name = getattr(self.function, "__qualname__", type(self.function).__name__)
         raise ToolSignatureError(function=name, file=file, line=line, faults=faults)
 
 

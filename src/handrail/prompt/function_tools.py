@@ -123,8 +123,7 @@ def tool(function: Any = None, /, **options: Unpack[FunctionOptions]) -> Any:
 def function_tool(function: Any, options: FunctionOptions, *, around: FrameType | None = None) -> Any:  # noqa: ANN401 - see the overloads of `tool`
     """Makes a tool of a function as `tool` does; `around` is the frame whose variables its annotations may use."""
     names = {} if around is None or around.f_locals is around.f_globals else around.f_locals
-    place = ("", 0) if around is None else (around.f_code.co_filename, around.f_lineno)
-    decorated = DecoratedFunction(function, names, place)
+    decorated = DecoratedFunction(function, names)
     if isinstance(inspect.unwrap(function, stop=lambda inner: isinstance(inner, FunctionTool)), FunctionTool):
         fault = "it is a tool, or a decorator around one, which would be bypassed; write @tool above all decorators"
         decorated.refuse([SignatureFault("", fault)])

@@ -9,7 +9,7 @@ with these sentences.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, NoReturn, Protocol, TypeAlias, TypeVar, cast
@@ -254,25 +254,12 @@ class BudgetFeedback:
     def provide(self, context: FeedbackContext, /) -> Feedback | None:
         """The rest of each limit."""
         tracker = context.budget_tracker
-        rows = () if tracker is None else tuple(_budget_rows(tracker))
+        rows = () if tracker is None else tuple(tracker.usage())
         if not rows:
             return None
         text = ", ".join(f"{max(allowed - count, 0):,} of {allowed:,} {what}" for what, count, allowed in rows)
         is_short = any(count >= self.warn_at * allowed for _, count, allowed in rows)
         return Feedback(f"Budget left: {text}.", _WRAP_UP if is_short else ())
-
-
-def _budget_rows(tracker: BudgetTracker) -> Iterator[tuple[str, int, int]]:
-    budget, consumed = tracker.budget, tracker.consumed
-    limits = (
-        ("tokens", consumed.total, budget.max_total_tokens),
-        ("input tokens", consumed.input, budget.max_input_tokens),
-        ("output tokens", consumed.output, budget.max_output_tokens),
-        ("tool calls", tracker.calls, budget.max_tool_calls),
-    )
-    for what, count, allowed in limits:
-        if allowed is not None:
-            yield what, count, allowed
 
 
 def checked_providers(providers: Iterable[Any]) -> tuple[FeedbackProvider, ...]:

@@ -27,7 +27,7 @@ its fields. Beside an `External(...)` they are refused.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import lru_cache, partial
@@ -45,6 +45,7 @@ from handrail.errors import (
 from handrail.prompt.signature import DAY, MINUTE, ApplyEffect, Effect, Reconcile, calling_fault
 from handrail.serde import digest, type_masking
 from handrail.serde.annotations import is_record, record_types
+from handrail.serde.json_values import escape_surrogates
 from handrail.session.calls import CallRef
 
 Strategy = Literal["auto", "params", "custom", "none"]
@@ -68,7 +69,7 @@ _LONGEST = timedelta(days=36_500)
 # as a conflict; it is not answered with the result of the first.
 _KEY_DIGITS = 12
 _LONGEST_KEY = 512
-_KEY_PART = f"a string of 1 to {_LONGEST_KEY} characters"
+_KEY_PART = f"a string of 1 to {_LONGEST_KEY} characters of Unicode, without a zero"
 _SLOT = "call"
 
 
@@ -77,10 +78,7 @@ OnRepeat = Literal["refuse", "allow"]
 
 # Exceptions that may be raised before or after an effect, by a program or by the runtime; besides those of
 # `RunAbortedError`.
-_PROVE_NOTHING = (
-    *(BaseException, Exception, OSError, TimeoutError, BaseExceptionGroup, ExceptionGroup),
-    *(HandrailError, ModelVisibleError),
-)
+_PROVE_NOTHING = (Exception, OSError, TimeoutError, ExceptionGroup, HandrailError, ModelVisibleError)
 
 # What the fields of an `IdempotencyConfig` may be.
 _CHOICES: Mapping[str, Sequence[object]] = {
@@ -251,10 +249,10 @@ class IdempotencyConfig:
             ) from error
         if not isinstance(part, str):
             raise InvalidReturnError(function="key_fn", tool=tool_name, value=part, expected=_KEY_PART)
-        fault = _part_fault(part)
-        if fault:
+        # Stores cannot have lone surrogates, and PostgreSQL no zero.
+        if not 0 < len(part) <= _LONGEST_KEY or "\0" in part or escape_surrogates(part) is not part:
             raise ToolValidationError(
-                f"{tool_name}: no idempotency key could be made, because key_fn returned {fault}; "
+                f"{tool_name}: no idempotency key could be made, because key_fn returned {len(part)} characters; "
                 f"it must return {_KEY_PART}. Nothing was run."
             )
         return part
@@ -324,17 +322,6 @@ def _name(kind: type[object] | None) -> str:
     return "no parameter type" if kind is None else kind.__name__
 
 
-def _part_fault(part: str) -> str:
-    if not 0 < len(part) <= _LONGEST_KEY:
-        return f"{len(part)} characters"
-    try:
-        # Lone surrogates: SQLite and PostgreSQL store text as UTF-8, which cannot represent them.
-        part.encode()
-    except UnicodeEncodeError:
-        return "text that is not valid Unicode"
-    return "text with a zero character" if "\0" in part else ""  # PostgreSQL cannot store one
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class External:
     """The declaration of an external effect.
@@ -378,8 +365,8 @@ class External:
     lease: timedelta = MINUTE
 
     def __post_init__(self) -> None:
-        _check_types(self.not_applied_on)
         object.__setattr__(self, "not_applied_on", tuple(self.not_applied_on))
+        _check_types(self.not_applied_on)
         _check_choice(_EXTERNAL, "on_orphan", self.on_orphan, get_args(OnOrphan))
         _check_choice(_EXTERNAL, "repeat_unknown", self.repeat_unknown, get_args(OnRepeat))
         for name in ("reconcile_proves_absence", "accept_late_result"):
@@ -402,16 +389,12 @@ class External:
             )
 
 
-def _check_types(kinds: object) -> None:
-    if not isinstance(kinds, tuple | list):
-        _reject(f"not_applied_on is {kinds!r}; it must be a tuple of exception types, e.g. (ConnectionRefusedError,).")
-    for kind in cast("tuple[object, ...]", kinds):
-        if not isinstance(kind, type) or not issubclass(kind, Exception):
-            _reject(f"not_applied_on has {kind!r}; it must have types of exceptions, e.g. ConnectionRefusedError.")
+def _check_types(kinds: Iterable[type[Exception]]) -> None:
+    for kind in kinds:
         # By equality, not by `issubclass`: `ConnectionRefusedError` is an `OSError`, and it does prove that nothing was
         # sent; and programs derive their own exceptions from those of Handrail. Each kind of `RunAbortedError` can end
-        # a handler after the effect.
-        if kind in _PROVE_NOTHING or issubclass(kind, RunAbortedError):
+        # a handler after the effect, and so can Ctrl-C, which is not an `Exception`.
+        if kind in _PROVE_NOTHING or issubclass(kind, RunAbortedError) or not issubclass(kind, Exception):
             _reject(
                 f"not_applied_on has {kind.__name__}, which may be raised after the effect has happened. Name the "
                 "exceptions that are raised only before it, e.g. ConnectionRefusedError, or raise EffectNotApplied."

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
 from handrail.errors import OverridesError, PromptValidationError
-from handrail.prompt.section import MarkdownSection, PlaceholderText, Section, ToolsSection, plain_text
+from handrail.prompt.section import MarkdownSection, Section, ToolsSection, checked_template, plain_text
 from handrail.prompt.template import Out, PlacedSection, PromptTemplate
 from handrail.prompt.tool_declaration import description_fault
 from handrail.prompt.tool_definition import Tool
@@ -74,7 +74,7 @@ class PromptText:
             return f"the text {fault}"
         try:
             if self.section is not None:
-                PlaceholderText.parse(text, self.section.params_type)
+                checked_template(text, self.section.params_type)
         except PromptValidationError as error:
             return str(error)
         return ""
@@ -222,9 +222,9 @@ def _placed_with(placed: PlacedSection, texts: Mapping[str, str]) -> PlacedSecti
         "children": tuple(child.section for child in children),
     }
     if (body := texts.get(f"{key}.body")) is not None:
-        fields["body_text"] = PlaceholderText.parse(body, section.params_type)
+        fields["body_text"] = checked_template(body, section.params_type)
     if (summary := texts.get(f"{key}.summary")) is not None:
-        fields |= {"summary": summary, "summary_text": PlaceholderText.parse(summary, section.params_type)}
+        fields |= {"summary": summary, "summary_text": checked_template(summary, section.params_type)}
     return placed._replace(section=_replace_fields(section, **fields), children=children)
 
 

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, cast
 
 from handrail.errors import PromptRenderError, PromptValidationError
 from handrail.errors.developer import InvalidArgumentError, check_argument
-from handrail.prompt.section import ResourceDeclaration, ToolsSection, section_registry
+from handrail.prompt.section import ResourceDeclaration, ToolsSection, fill_template, section_registry
 from handrail.prompt.signature import annotation_name
 from handrail.prompt.template import Out, PlacedSection, PromptTemplate, check_parameter_types
 from handrail.prompt.tool_definition import Tool
@@ -378,7 +378,7 @@ class _Rendering:
         placed = enabled.placed
         own, summary = _section_params(placed, self._params), placed.section.summary_text
         if closed is not None and summary is not None:
-            body = f"{summary.fill(own)}\n\n{closed.invitation(self.names)}"
+            body = f"{fill_template(summary, own)}\n\n{closed.invitation(self.names)}"
         else:
             try:
                 body = placed.section.render_body(own)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from inspect import isfunction
 from textwrap import dedent
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, cast
 
 from typing_extensions import TypeVar  # a dependency of pydantic; `typing` has no defaults before Python 3.13
 
@@ -28,7 +28,7 @@ from handrail.prompt.signature import (
     type_arguments,
     typed_alias,
 )
-from handrail.prompt.tool_declaration import locate_faults
+from handrail.prompt.tool_declaration import check_flags, locate_faults
 from handrail.prompt.tool_definition import Tool
 from handrail.prompt.tool_result import ToolResult
 from handrail.resources import ResourceRegistry
@@ -90,8 +90,8 @@ class Section(Generic[ParamsT]):
     params_type: type[ParamsT] | None = field(init=False, repr=False)
     registry: ResourceRegistry = field(init=False, repr=False)
     usual_resources: ResourceRegistry = field(init=False, repr=False)
-    summary_text: PlaceholderText | None = field(init=False, repr=False)
-    body_text: PlaceholderText = field(init=False, repr=False)
+    summary_text: str | None = field(init=False, repr=False)
+    body_text: str = field(init=False, repr=False)
 
     if not TYPE_CHECKING:  # checkers know the brackets from `Generic`
         given_types: tuple[Any, ...] | None = field(default=None, repr=False)
@@ -113,10 +113,8 @@ class Section(Generic[ParamsT]):
             set_field(self, "registry", section_registry(self.resources))
             set_field(self, "usual_resources", ResourceRegistry.build({}))
             set_field(self, "summary_text", self._checked_summary())
-            for name in ("accepts_overrides", "untrusted"):
-                if not isinstance(flag := getattr(self, name), bool):
-                    raise PromptValidationError(f"{name} is {flag!r}; write {name}=True or {name}=False.")
-            set_field(self, "body_text", PlaceholderText.parse(self.body_template(), self.params_type))
+            check_flags(vars(self), "accepts_overrides", "untrusted")
+            set_field(self, "body_text", checked_template(self.body_template(), self.params_type))
 
     @property
     def brings_tools(self) -> bool:
@@ -129,7 +127,7 @@ class Section(Generic[ParamsT]):
 
     def render_body(self, params: ParamsT) -> str:
         """The text below the heading; empty for none. `params` are the bound parameters, or `None` without any."""
-        return self.body_text.fill(params)
+        return fill_template(self.body_text, params)
 
     def _checked_params_type(self) -> type[Any] | None:
         arguments = type_arguments(self)
@@ -141,10 +139,9 @@ class Section(Generic[ParamsT]):
             )
         return kind
 
-    def _checked_summary(self) -> PlaceholderText | None:
+    def _checked_summary(self) -> str | None:
         if self.summary is not None:
-            text = PlaceholderText.parse(self.summary, self.params_type, what="summary")
-            if text.text:
+            if text := checked_template(self.summary, self.params_type, what="summary"):
                 return text
             raise PromptValidationError("the summary is empty; the model decides by it whether to open the section.")
         if self.starts_open is not False:
@@ -254,49 +251,39 @@ def plain_text(template: str) -> str:
     return dedent(template).strip()
 
 
-class PlaceholderText(NamedTuple):
-    """A template whose placeholders are checked.
+def checked_template(template: object, params_type: type[Any] | None, *, what: str = "template") -> str:
+    """A template, dedented, once its placeholders are checked against the fields of the parameters.
 
     `${name}` is a field of the parameters; `$${` is a literal `${`; any other dollar sign is literal.
     """
-
-    text: str
-
-    @staticmethod
-    def parse(template: object, params_type: type[object] | None, *, what: str = "template") -> PlaceholderText:
-        """Checks the placeholders of a template against the fields of the parameters.
-
-        Common indentation and blank lines around the text are removed.
-        """
-        if not isinstance(template, str):
-            raise PromptValidationError(f"the {what} is of type {type(template).__name__}; it must be a string.")
-        text = plain_text(template)
-        for match in re.finditer(_PLACEHOLDER, text):
-            if match[0] == "$${":
-                continue
-            if not match[2]:
-                raise PromptValidationError(
-                    f"{match[0][:40]!r} is not closed; write ${{name}}, or $${{ for a plain ${{."
-                )
-            _check_name(match[1], params_type)
-        return PlaceholderText(text)
-
-    def fill(self, params: object) -> str:
-        """The text with its placeholders replaced by the values of the parameters; values are not parsed again."""
-
-        def value(match: re.Match[str]) -> str:
-            return "${" if match[0] == "$${" else _format_value(getattr(params, match[1]))
-
-        return re.sub(_PLACEHOLDER, value, self.text)
+    if not isinstance(template, str):
+        raise PromptValidationError(f"the {what} is of type {type(template).__name__}; it must be a string.")
+    text = plain_text(template)
+    for match in re.finditer(_PLACEHOLDER, text):
+        if match[0] == "$${":
+            continue
+        if not match[2]:
+            raise PromptValidationError(f"{match[0][:40]!r} is not closed; write ${{name}}, or $${{ for a plain ${{.")
+        _check_name(match[1], params_type)
+    return text
 
 
-def _check_name(name: str, params_type: type[object] | None) -> None:
+def fill_template(text: str, params: object) -> str:
+    """A checked template with the values of the parameters for its placeholders; values are not parsed again."""
+
+    def value(match: re.Match[str]) -> str:
+        return "${" if match[0] == "$${" else _format_value(getattr(params, match[1]))
+
+    return re.sub(_PLACEHOLDER, value, text)
+
+
+def _check_name(name: str, params_type: type[Any] | None) -> None:
     if params_type is None:
         raise PromptValidationError(
             f"the template has the placeholder ${{{name}}}, but the section has no parameters. Write "
             f"MarkdownSection[Params](...) with a dataclass that has a field {name or '...'}, or $${{ for a plain ${{."
         )
-    fields = [field.name for field in dataclasses.fields(params_type)] if dataclasses.is_dataclass(params_type) else []
+    fields = [field.name for field in dataclasses.fields(params_type)]
     if name not in fields:
         raise PromptValidationError(
             f"the template has the placeholder ${{{name}}}, but {annotation_name(params_type)} has no such field, only "

@@ -6,7 +6,7 @@ The name of a tool and its descriptions are held to what the APIs of models take
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING, FrozenInstanceError, dataclass, fields
 from datetime import timedelta
@@ -72,6 +72,13 @@ def locate_faults(
         raise PromptValidationError(
             str(error), section_path=section_path, tool=tool, dataclass=error.dataclass or dataclass
         ) from error.__cause__
+
+
+def check_flags(fields: Mapping[str, object], *names: str) -> None:
+    """Checks that fields are booleans: `"no"` would count as true."""
+    for name in names:
+        if not isinstance(flag := fields[name], bool):
+            raise PromptValidationError(f"{name} is {flag!r}; write {name}=True or {name}=False.")
 
 
 MIN_RESULT_CHARS = 1_000
@@ -255,11 +262,16 @@ class Declaration(NamedTuple):
                 "effect='external' or idempotency=IdempotencyConfig(...)."
             )
 
-    def check_options(self, options: Mapping[str, object]) -> None:
+    def check_options(self, options: Mapping[str, Any]) -> None:
         """Checks the options whose values are judged by themselves."""
-        for name, (is_valid, cure) in _OPTIONS.items():
-            if not is_valid(value := options[name]):
-                self.refuse(f"{name} is {value!r}; write {cure.format(name=name)}.")
+        with locate_faults(tool=self.name, dataclass=self.params_type):
+            check_flags(options, "concurrent", "accepts_overrides", "untrusted", "sanitizes")
+        span, chars = options["timeout"], options["max_result_chars"]
+        if span is not None and not (isinstance(span, timedelta) and span > timedelta(0)):
+            cure = "a span of more than zero with its unit, timeout=timedelta(seconds=30), or None"
+            self.refuse(f"timeout is {span!r}; write {cure}.")
+        if type(chars) is not int or chars < MIN_RESULT_CHARS:
+            self.refuse(f"max_result_chars is {chars!r}; write a number of characters, {MIN_RESULT_CHARS} or more.")
 
     def check_examples(self, examples: Sequence[Any]) -> None:
         """Checks every example against the types, and against the schema that the model sees."""
@@ -294,28 +306,6 @@ def _check_description(declaration: Declaration, what: str, text: object) -> Non
         declaration.refuse(f"{what} is {text!r}; it must be a string.")
     if fault := description_fault(text):
         declaration.refuse(f"{what} {fault}.")
-
-
-def _is_span(value: object) -> bool:
-    return value is None or (isinstance(value, timedelta) and value > timedelta(0))
-
-
-def _is_length(value: object) -> bool:
-    return type(value) is int and value >= MIN_RESULT_CHARS
-
-
-def _is_flag(value: object) -> bool:
-    return isinstance(value, bool)  # `"no"` would count as true
-
-
-# The options of a tool: what is valid, and how it is written.
-_OPTIONS: Final[Mapping[str, tuple[Callable[[object], bool], str]]] = {
-    "timeout": (_is_span, "a span of more than zero with its unit, timeout=timedelta(seconds=30), or None"),
-    "max_result_chars": (_is_length, f"a number of characters, {MIN_RESULT_CHARS} or more"),
-    **dict.fromkeys(
-        ("concurrent", "accepts_overrides", "untrusted", "sanitizes"), (_is_flag, "{name}=True or {name}=False")
-    ),
-}
 
 
 def _combine_effect(effect: object, config: object, reconcile: Reconcile[Any, Any] | None) -> DeclaredEffect:

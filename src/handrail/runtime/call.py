@@ -21,7 +21,7 @@ from handrail.errors import (
 from handrail.interrupts import allow_interrupts
 from handrail.prompt import Tool, ToolContext, ToolResult
 from handrail.prompt.disclosure import OpenSections
-from handrail.redaction import CallSecrets, current_call_secrets, redacted, redacted_logger, use_call_secrets
+from handrail.redaction import CALL_SECRETS, CallSecrets, redacted, redacted_logger
 from handrail.resources.context import CallScope
 from handrail.runtime.calls import Step, ToolInvoked, masked_record, masked_result, secrets_in
 from handrail.runtime.environment import Environment
@@ -206,7 +206,7 @@ class CallState:
                 nested = NestedCall(lambda: notes, partial(leave_unread, self.claim, self.nested_calls))
                 self.turn.caller.nested_calls[self.turn.ticket] = nested
             if self.secrets is not None:
-                use_call_secrets(self._secrets_before)
+                CALL_SECRETS.set(self.secrets.outer)
 
     def __del__(self) -> None:
         # Ctrl-C may come before `invoke` has this object, and again before `close` has begun.
@@ -221,8 +221,8 @@ class CallState:
     def add_secrets(self, value: object, masking: Masking) -> None:
         """Adds the secrets of arguments, or of a result, to those that texts about the call are searched for."""
         if self.secrets is None:
-            self.secrets = CallSecrets(current_call_secrets())
-            self._secrets_before = use_call_secrets(self.secrets)
+            self.secrets = CallSecrets(CALL_SECRETS.get())
+            CALL_SECRETS.set(self.secrets)
         self.secrets.add(partial(secrets_in, value, masking))
 
     async def take_turn(self) -> None:

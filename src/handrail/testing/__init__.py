@@ -51,11 +51,7 @@ class FakeClock:
 
     def __init__(self, start: datetime = _START) -> None:
         if start.utcoffset() is None:
-            message = (
-                f"FakeClock starts at an aware datetime, and {start.isoformat()} has no time zone. "
-                "Add one, e.g. datetime(2026, 1, 1, tzinfo=UTC)."
-            )
-            raise ValueError(message)
+            raise ValueError(f"FakeClock needs an aware datetime, and {start.isoformat()} is naive; add tzinfo=UTC.")
         self._start = start.astimezone(UTC)
         self._elapsed = timedelta(0)
         self._lock = threading.Lock()
@@ -76,8 +72,7 @@ class FakeClock:
             ValueError: `span` is negative. The time is unchanged.
         """
         if span < timedelta(0):
-            message = f"a clock does not go back, so it cannot advance by {span.total_seconds()} s"
-            raise ValueError(message)
+            raise ValueError(f"a clock does not go back, so it cannot advance by {span.total_seconds()} s")
         # Adding is a read and a write, so two threads could otherwise lose one of two advances.
         with self._lock:
             self._elapsed += span

@@ -17,7 +17,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -151,18 +151,17 @@ class Finished:
     output: str = field(default="", compare=False, repr=False)
 
 
-def run_to_crash(  # noqa: PLR0913 - the options of a process
+def run_to_crash(
     target: Callable[..., object],
     *arguments: Any,  # noqa: ANN401 - whatever can be pickled
     at: str | None,
     nth: int = 1,
-    cwd: str | os.PathLike[str] | None = None,
-    env: Mapping[str, str] | None = None,
     timeout: timedelta = timedelta(minutes=1),
 ) -> Crashed | Finished:
     """Runs a function in a new Python process, and kills that with SIGKILL when it reaches a point.
 
-    Processes that the function has started are not killed, as in a real crash.
+    It has the working directory and the environment of this process. Processes that the function has started are not
+    killed, as in a real crash.
 
     Args:
         target: a function at the top level of a module that is not the main program. It may be `async`. The module is
@@ -170,8 +169,6 @@ def run_to_crash(  # noqa: PLR0913 - the options of a process
         arguments: its arguments; they and its result are pickled.
         at: one of `handrail.crash_points.POINTS`; `None` does not kill, to find which points a function reaches.
         nth: 1 to kill the process when the point is first reached.
-        cwd: the working directory; that of this process by default.
-        env: environment variables, added to those of this process.
         timeout: the time limit.
 
     Returns:
@@ -187,16 +184,13 @@ def run_to_crash(  # noqa: PLR0913 - the options of a process
     with TemporaryDirectory(prefix="handrail-crash-") as name:
         folder = Path(name)
         write_request(folder, target, arguments, at, nth)
-        # The process has another directory if `cwd` is given, so the empty entry of `sys.path` is resolved here.
-        program = _PROGRAM.format(path=[entry or str(Path.cwd()) for entry in sys.path], at=name)
+        program = _PROGRAM.format(path=sys.path, at=name)
         # Files, and not pipes: a pipe that is not read blocks the process when its buffer is full, and one that is read
         # stays open in the processes that the function has started.
         with (folder / "output").open("wb") as output, (folder / "errors").open("wb") as errors:
             try:
                 code = subprocess.run(  # noqa: S603 - this interpreter, and a function of the caller's
                     [sys.executable, "-c", program],
-                    cwd=cwd,
-                    env={**os.environ, **(env or {})},
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=errors,

@@ -256,41 +256,30 @@ def play(script: Script, executor: ToolExecutor, *, reply: str = "reply") -> tup
         ScriptError: the outcome differs from the script, or the script does not end with an answer.
         RunAbortedError: as `ToolExecutor.execute_all`.
     """
-    playing = _Playing(script, executor)
-    for number, calls in enumerate(playing, start=1):
-        playing.answer(executor.execute_all(calls, reply=f"{reply}-{number}"))
-    return tuple(playing.messages)
+    messages: list[ToolMessage] = []
+    for number, calls in enumerate(_calls_of_replies(script, executor, messages), start=1):
+        messages += executor.execute_all(calls, reply=f"{reply}-{number}")
+    return tuple(messages)
 
 
 async def play_async(script: Script, executor: ToolExecutor, *, reply: str = "reply") -> tuple[ToolMessage, ...]:
     """Plays a script through `executor.execute_all_async`; see `play`."""
-    playing = _Playing(script, executor)
-    for number, calls in enumerate(playing, start=1):
-        playing.answer(await executor.execute_all_async(calls, reply=f"{reply}-{number}"))
-    return tuple(playing.messages)
+    messages: list[ToolMessage] = []
+    for number, calls in enumerate(_calls_of_replies(script, executor, messages), start=1):
+        messages += await executor.execute_all_async(calls, reply=f"{reply}-{number}")
+    return tuple(messages)
 
 
-class _Playing:
-    def __init__(self, script: Script, executor: ToolExecutor) -> None:
-        self._executor = executor
-        self.messages: list[ToolMessage] = []
-        self._playback = Playback(script)
-        self._received = self._receive(())
-
-    def __iter__(self) -> Iterator[list[ToolCall]]:
+def _calls_of_replies(script: Script, executor: ToolExecutor, messages: list[ToolMessage]) -> Iterator[list[ToolCall]]:
+    playback, before = Playback(script), 0
+    while True:
         # The expectations of a reply are checked when it is requested, so after the messages of the one before.
-        while calls := self._playback.next(self._received).calls:
-            yield [ToolCall(call.id, call.name, call.arguments_text) for call in calls]
-        self._playback.assert_finished()
-
-    def answer(self, messages: tuple[ToolMessage, ...]) -> None:
-        self.messages.extend(messages)
-        received = tuple(SentMessage(message.call_id, message.content, message.success) for message in messages)
-        self._received = self._receive(received)
-
-    def _receive(self, messages: tuple[SentMessage, ...]) -> SentMessages:
-        text = self._executor.environment.rendered_prompt.text
-        return SentMessages(text, tuple(tool.name for tool in self._executor.tools), messages)
+        answers = tuple(SentMessage(message.call_id, message.content, message.success) for message in messages[before:])
+        before, text = len(messages), executor.environment.rendered_prompt.text
+        calls = playback.next(SentMessages(text, tuple(tool.name for tool in executor.tools), answers)).calls
+        if not calls:
+            return playback.assert_finished()
+        yield [ToolCall(call.id, call.name, call.arguments_text) for call in calls]
 
 
 def _with_script_ids(received: SentMessages, ids: list[str]) -> SentMessages:

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 from typing import Any
 
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.prompt import Prompt, PromptTemplate, Section, Tool
-from handrail.resources import ResourceRegistry
+from handrail.prompt.section import ResourceDeclaration
 from handrail.runtime import EffectLedger, ToolCall, ToolMessage
 from handrail.serde import dump
 from handrail.session import Session
-
-Resources = ResourceRegistry | Mapping[type[Any], object]
-"""Resources as `Prompt.bind` takes them."""
 
 
 def run_tool(
@@ -22,7 +18,7 @@ def run_tool(
     params: object = None,
     *,
     session: Session | None = None,
-    resources: Resources | None = None,
+    resources: ResourceDeclaration = None,
     effect_ledger: EffectLedger | None = None,
 ) -> ToolMessage:
     """Runs one tool as if a model had called it, and returns the message that the model would read.
@@ -51,7 +47,7 @@ async def run_tool_async(
     params: object = None,
     *,
     session: Session | None = None,
-    resources: Resources | None = None,
+    resources: ResourceDeclaration = None,
     effect_ledger: EffectLedger | None = None,
 ) -> ToolMessage:
     """Runs one tool on the running event loop; see `run_tool`."""
@@ -64,7 +60,7 @@ def _prepare(
     tool: Tool[Any, Any],
     params: object,
     session: Session | None,
-    resources: Resources | None,
+    resources: ResourceDeclaration,
     ledger: EffectLedger | None,
 ) -> tuple[ToolExecutor, ToolCall]:
     template = PromptTemplate(ns="testing", key="run-tool", sections=[Section(title="Tool", tools=[tool])])

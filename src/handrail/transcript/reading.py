@@ -73,7 +73,7 @@ def call_report(item: Mapping[str, Any]) -> CallReport:
     """Reads the record of a call from the JSON of a `ToolInvoked`, which may be damaged."""
     result = ToolResult(
         item["message"],
-        _value(item.get("value")),
+        (item.get("value") or {}).get("value"),
         success=bool(item["success"]),
         exclude_value_from_context=bool(item["exclude_value"]),
         parts=load_parts(item.get("parts", ())),
@@ -92,10 +92,6 @@ def call_report(item: Mapping[str, Any]) -> CallReport:
         at=datetime.fromisoformat(item["at"]),
     )
     return CallReport(call, bool(item["final"]), item.get("refused_at") == Step.APPROVAL)
-
-
-def _value(value: Any) -> Any:  # noqa: ANN401 - decoded JSON
-    return None if value is None or "value" not in value else value["value"]
 
 
 class ApprovalNote(NamedTuple):
@@ -311,7 +307,7 @@ class TranscriptReader:
             if not is_array(items):
                 raise TypeError("it is not an array")  # noqa: TRY301 - handled as what is wrong with an item
             return [value for item in items for value in read(item)]
-        except (ValueError, LookupError, TypeError) as error:
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
             fault = f"it is not a {entry.type_name}, {'it has no ' if isinstance(error, KeyError) else ''}{error}"
             raise corrupt(fault, entry.number, entry.number, session_id or self._session_id, self._store) from error
 
@@ -339,11 +335,12 @@ class TranscriptReader:
             self._queue.append(TranscriptBreak(conversation=conversation, kind="restarted", count=count, at=part.at))
         pieces = [piece for message in messages for piece in message_pieces(message)]
         named_calls = list(zip(part.calls, part.call_refs, strict=True))
+        ids = {place: piece.call.call_id for place, piece in enumerate(pieces) if isinstance(piece, TranscriptCall)}
         refs: dict[int, CallRef] = {}
         # From the end: messages of earlier replies, with calls of the same ids, may stand before.
         for call, ref in reversed(named_calls):
-            places = (place for place in reversed(range(len(pieces))) if place not in refs)
-            place = next((place for place in places if _asks_for(pieces[place], call.id)), None)
+            places = (place for place in reversed(ids) if ids[place] == call.id and place not in refs)
+            place = next(places, None)
             refs |= {} if place is None else {place: ref}
         # Calls of a form that is not known here.
         unknown = {ref for _, ref in named_calls}.difference(refs.values(), (call.call.call for call in calls))
@@ -448,10 +445,6 @@ class TranscriptReader:
         if call.seconds is not None:
             self._is_agent.setdefault(call.tool, exists)
         return name if exists else ""
-
-
-def _asks_for(piece: MessagePiece, call_id: str) -> bool:
-    return isinstance(piece, TranscriptCall) and piece.call.call_id == call_id
 
 
 def _outermost(ref: CallRef) -> CallRef:

@@ -32,7 +32,7 @@ from handrail.errors import DumpError, ParseError, RunAbortedError
 from handrail.prompt import PolicyDecision, Tool, ToolContext, ToolPolicy
 from handrail.prompt.policy import policy_may_block
 from handrail.prompt.signature import Effect
-from handrail.redaction import current_call_secrets, redacted, redacted_logger, use_call_secrets
+from handrail.redaction import CALL_SECRETS, redacted, redacted_logger
 from handrail.runtime import ToolCall
 from handrail.runtime.approval import ask_policy
 from handrail.runtime.calls import gather_secrets, masks_in
@@ -249,8 +249,8 @@ async def foresee_call(
     except ParseError:
         return None
     resources = environment.resources.call_scope()
-    before = current_call_secrets()
-    use_call_secrets(gather_secrets(call, params, tool, before))
+    before = CALL_SECRETS.get()
+    CALL_SECRETS.set(gather_secrets(call, params, tool, before))
 
     async def by_policy(policy: ToolPolicy, act: Callable[[], PolicyDecision]) -> PolicyDecision:
         return await ASYNC.in_thread(act) if policy_may_block(policy, tool, environment.session) else act()
@@ -267,7 +267,7 @@ async def foresee_call(
             resources.close()
         except Exception:  # noqa: BLE001 - logged, as at the end of a call
             _log.exception("a resource could not be closed after policies were asked in advance about %s", tool.name)
-        use_call_secrets(before)
+        CALL_SECRETS.set(before)
     texts = tuple(question.text for question in questions if question is not None)
     return ForeseenCall(tool, parsed_arguments(params), texts, reached)
 
