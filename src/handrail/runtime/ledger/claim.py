@@ -42,7 +42,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from contextvars import Context
 from datetime import datetime, timedelta
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from handrail.errors import LeaseLostError, RecordingError, TransactionClosedError
 from handrail.prompt import Tool, ToolResult
@@ -64,6 +64,9 @@ from handrail.turns import Ticket
 _log = redacted_logger("handrail.runtime")
 
 
+ClaimState: TypeAlias = Literal["claimed", "handed over", "returned", "recorded"]
+"""How far a call has come; see this module."""
+
 _NOT_STARTED = NotApplied("its handler was not started")
 _UNDONE = NotApplied("it was undone with its call")
 _INTERRUPTED = NotKnown("its call was interrupted while the handler ran")
@@ -78,7 +81,7 @@ class EffectClaim(replays.Claim):
         state: how far the call has come; see this module.
     """
 
-    state: Literal["claimed", "handed over", "returned", "recorded"] = "claimed"
+    state: ClaimState = "claimed"
     outcome: replays.EffectOutcome | None = None
     _committing: ToolResult[Any] | None = None
     _read_until: datetime | None = None
