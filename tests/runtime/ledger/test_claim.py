@@ -348,7 +348,7 @@ def receipt(*fields: tuple[str, type], version: int = 1) -> Any:
     }
     kind: Any = make_dataclass("Receipt", list(fields), frozen=True)
     before = {number: upgrade for number, upgrade in upgrades.items() if number < version}
-    return stored_as("tests.receipt", version=version, upgrades=before)(kind)
+    return stored_as("tests.recorded_receipt", version=version, upgrades=before)(kind)
 
 
 SECOND = receipt(("text", str), ("cents", int), version=2)
