@@ -192,14 +192,14 @@ def text_for_model(error: BaseException, text: str | None = None) -> str:
 def _list_chain(error: BaseException) -> list[BaseException]:
     """An exception, and those that it was raised from, or while they were handled, or that it groups."""
     errors = [error]
-    for each in errors:  # which grows meanwhile
-        behind = [each.__cause__, each.__context__]
-        if isinstance(each, BaseExceptionGroup):
-            behind += cast("BaseExceptionGroup[BaseException]", each).exceptions  # of whatever it is
-        if isinstance(each, DispatchError):
-            behind += [failure for _, failure in each.failures]
+    for link in errors:  # which grows meanwhile
+        behind = [link.__cause__, link.__context__]
+        if isinstance(link, BaseExceptionGroup):
+            behind += cast("BaseExceptionGroup[BaseException]", link).exceptions  # of whatever it is
+        if isinstance(link, DispatchError):
+            behind += [failure for _, failure in link.failures]
         for one in behind:  # a program may set `__context__` itself, so chains may share exceptions or be circular
-            if one is not None and not any(one is known for known in errors):
+            if one is not None and not any(one is other for other in errors):
                 errors.append(one)
     return errors
 
