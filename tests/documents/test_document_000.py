@@ -104,7 +104,7 @@ def test_the_executor_of_the_ledger_block_checks_and_updates_the_ledger() -> Non
     """A tool with an idempotency configuration runs once; the second call is answered by the ledger."""
     names = run("000.19")
     executor, ledger = names["executor"], names["ledger"]
-    assert executor.environment.effect_ledger is ledger
+    assert executor.environment.find_ledger() is ledger
     messages = executor.execute_all([ToolCall(f"call-{number}", "order", "{}") for number in (1, 2)])
     assert [message.replayed for message in messages] == [False, True]
     assert [message.content for message in messages] == ["handrail", "handrail"]

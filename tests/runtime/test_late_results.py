@@ -300,9 +300,9 @@ def test_result_that_was_waited_for_answers_the_call_whatever_its_clock_says(tmp
         paid = EffectResult("paid", b'{"text":"A-1"}')
         door.environment.session.dispatcher.subscribe(EffectAwaited, lambda _: ledger.end(claim, paid))
         message = door.execute(call("pay", "A-1", id="call_7"))
-        row = EffectLedger(store).row(claim.key)
+        row = EffectLedger(store).row(claim.row.key)
     assert (message.success, message.replayed) == (True, True)
-    assert (row and row.fence, row and row.message) == (claim.fence, "paid")
+    assert (row and row.fence, row and row.message) == (claim.row.fence, "paid")
 
 
 @pytest.mark.parametrize("kind", list(STORES))
@@ -315,7 +315,7 @@ def test_a_wait_in_a_store_holds_no_event_loop(kind: str) -> None:
         door = desk(ledger, session=session, deadline=soon())
         heard = waits_of(door)
         message = asyncio.run(door.execute_async(call("pay", "A-1", id="call_7"), reply="resp_1"))
-    assert (message.success, [event.key for event in heard]) == (False, [claim.key])
+    assert (message.success, [event.key for event in heard]) == (False, [claim.row.key])
 
 
 @contextmanager

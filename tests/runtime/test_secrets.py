@@ -473,7 +473,7 @@ def test_the_value_of_an_effect_is_unavailable_if_it_had_secrets(gate: Gate) -> 
         (again,) = ask(executor, asked("once", "2"), reply="r2")
         assert (again.content, again.replayed, again.result.value) == (first.content, True, UserTicket("ada", MASK))
         (row,) = gate.store.rows()
-        found = present(executor.environment.effect_ledger.lookup(row.key))
+        found = present(executor.environment.find_ledger().lookup(row.key))
     assert (found.result_value, found.value_unavailable) == ({"user": "ada", "code": MASK}, True)
 
 

@@ -52,7 +52,7 @@ def test_a_ledger_that_nobody_uses_any_more_is_collected() -> None:
     """Its thread does not keep it."""
     door = world()
     door.execute(call("pay"))
-    ledger = weakref.ref(door.environment.effect_ledger)
+    ledger = weakref.ref(door.environment.find_ledger())
     del door
     gc.collect()
     assert ledger() is None

@@ -154,7 +154,7 @@ async def test_a_handler_that_swallows_its_cancellation_leaves_nothing(ending: s
         await task
     assert door.environment.session[Kept].all() == ()
     assert [event.success for event in events(door)] == [False]
-    assert [row.status for row in door.environment.effect_ledger.rows()] == ["unknown"]
+    assert [row.status for row in door.environment.find_ledger().rows()] == ["unknown"]
 
 
 @pytest.mark.anyio

@@ -122,7 +122,7 @@ def test_an_interrupt_out_of_anything_that_a_call_calls_undoes_it(place: str, ki
     assert (session.turn.queue, store.turn.queue, current()) == ([], [], None)
     done = ("on_result", "reducer", "subscriber", "close")
     expected = ["done"] if place in done else ["unknown"] if place in ("handler", "provider") else []
-    assert [row.status for row in door.environment.effect_ledger.rows()] == expected
+    assert [row.status for row in door.environment.find_ledger().rows()] == expected
 
 
 @pytest.mark.requirement("E-05a")
@@ -139,7 +139,7 @@ def test_a_cancellation_by_another_party_fails_the_call(place: str, way: Run) ->
     expected = (
         [] if place in {"policy", "approver", "key"} else ["unknown" if place in {"handler", "provider"} else "done"]
     )
-    assert [row.status for row in door.environment.effect_ledger.rows()] == expected
+    assert [row.status for row in door.environment.find_ledger().rows()] == expected
 
 
 def test_an_interrupt_while_the_message_is_rendered_leaves_a_committed_call() -> None:
@@ -244,7 +244,7 @@ def test_a_cancellation_at_any_moment_undoes_one_call_and_no_other(place: int, t
         kept = [n for n, task in enumerate(tasks) if not task.cancelled() and task.result().success]
         assert {n for n in range(len(ASKED)) if n not in {*kept, place}} <= {4, 0, 5}
         assert world.notes() == _notes(kept)
-        assert "running" not in {row.status for row in door.environment.effect_ledger.rows()}
+        assert "running" not in {row.status for row in door.environment.find_ledger().rows()}
     assert rounds > 3 or ASKED[place] == "unknown"
 
 
@@ -379,7 +379,7 @@ def test_a_deadline_that_passes_during_the_claim_keeps_the_handler_from_starting
     with raises(PromptEvaluationError, wording):
         way(door, call("pay"))
     assert log == []
-    assert [row.status for row in door.environment.effect_ledger.rows()] in ([], ["failed"])
+    assert [row.status for row in door.environment.find_ledger().rows()] in ([], ["failed"])
 
 
 @both_ways

@@ -110,7 +110,7 @@ def test_running_claim_is_open(store: Store, session: Session, clock: FakeClock,
     _, claimed = claim(store, partition=partition)
     (call,) = session.open_calls
     until = clock.now() + timedelta(minutes=1)
-    assert (call.call, call.tool, call.state, call.key) == (CALL, "pay", "running", claimed.key)
+    assert (call.call, call.tool, call.state, call.key) == (CALL, "pay", "running", claimed.row.key)
     assert call.lease_until == claimed.row.lease_until == until
     assert call.claimed_at == claimed.row.created_at
     with reopened(session) as again:
@@ -121,11 +121,11 @@ def test_unknown_effect_is_open_until_somebody_finds_out(store: Store, session: 
     """It waits for nothing that passes by itself."""
     ledger, claimed = claim(store)
     assert ledger.end(claimed, NotKnown("timed out"))
-    expected = OpenCall(call=CALL, tool="pay", state="unknown", key=claimed.key, claimed_at=claimed.row.created_at)
+    expected = OpenCall(call=CALL, tool="pay", state="unknown", key=claimed.row.key, claimed_at=claimed.row.created_at)
     assert open_of(session) == [expected]
     with reopened(session) as again:
         assert open_of(again) == [expected]
-        row = ledger.row(claimed.key, partition="night")
+        row = ledger.row(claimed.row.key, partition="night")
         assert row is not None
         assert ledger.resolve(row, NotApplied())
         assert open_of(again) == []

@@ -189,7 +189,7 @@ def test_handler_left_behind_in_a_live_process_is_waited_for(
         (call,) = session.open_calls
     until = claim.row.lease_until
     assert until is not None
-    assert (call.call, call.tool, call.state, call.key) == (CALL, "pay", "running", claim.key)
+    assert (call.call, call.tool, call.state, call.key) == (CALL, "pay", "running", claim.row.key)
     assert call.lease_until == until
     assert call.owner == ""
     (record,) = caplog.records

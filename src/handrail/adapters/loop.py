@@ -109,7 +109,7 @@ def check_one_store(tool_name: str, environment: Environment) -> None:
     Raises:
         SecondStoreError: they are not.
     """
-    store, second = environment.session.store, environment.effect_ledger.units
+    store, second = environment.session.store, environment.find_ledger().units
     if store is not second:
         raise SecondStoreError(store=store, second=second, tool=tool_name)
 

@@ -121,7 +121,7 @@ async def settle_open(environment: Environment, mode: ExecutionMode) -> tuple[Se
 
 def _unsettled(environment: Environment) -> Iterator[tuple[OpenCall, EffectRow]]:
     """The open calls whose effects are unknown, or done and not applied, without those left to their parents."""
-    session, store, ledger = environment.session, environment.session.store, environment.effect_ledger
+    session, store, ledger = environment.session, environment.session.store, environment.find_ledger()
     if store is None or store is not ledger.units:
         return
     open_calls = {call.call: call for call in session.open_calls}
@@ -142,7 +142,7 @@ def _unsettled(environment: Environment) -> Iterator[tuple[OpenCall, EffectRow]]
 def _waits(environment: Environment, row: EffectRow) -> bool:
     if row.status == "done":
         return row.applied_at is None
-    if row.status != "unknown" and not lease_expired(row, environment.effect_ledger.store.now()):
+    if row.status != "unknown" and not lease_expired(row, environment.find_ledger().store.now()):
         return False
     tool = _find_tool(environment, row.tool)
     return tool is not None and tool.reconcile is not None

@@ -38,8 +38,6 @@ from handrail.errors import (
     ModelVisibleError,
     RunAbortedError,
     SchemaError,
-    SessionBusyError,
-    StoreError,
     ToolValidationError,
 )
 from handrail.errors.developer import mistakes_in
@@ -47,7 +45,7 @@ from handrail.limits import seconds_left
 from handrail.prompt import Approval, ApprovalRequest, PolicyDecision, PolicyQuestion, ToolPolicy, ToolResult
 from handrail.prompt.signature import is_async
 from handrail.redaction import redacted, redacted_logger
-from handrail.runtime.call import CallState
+from handrail.runtime.call import CallState, announce_alone
 from handrail.runtime.calls import Step, ToolInvoked, ToolMessage, reused_id, written_arguments
 from handrail.runtime.environment import Environment
 from handrail.runtime.execution import ExecutionMode, ExecutionTimeoutError, drop_unawaited, run_to_end
@@ -256,12 +254,7 @@ async def record_outside_answer(
         None if result.success else Step.APPROVAL,
     )
     await mode.write_to(session.store, partial(session.slices.record, event, ref))
-    try:
-        session.slices.announce(event)
-    except SessionBusyError:  # another call holds it: subscribers are notified, and reducers are not
-        session.dispatcher.dispatch(event)
-    except Exception:  # noqa: BLE001 - logged, because the call is over
-        _log.exception("%s was recorded, but a reducer or subscriber failed", call.name)
+    announce_alone(session, event)
 
 
 def has_pending(session: Session) -> bool:
@@ -287,12 +280,7 @@ async def recorded_answer(run: CallState, tool: Tool[Any, Any], request: Approva
     # The common case costs no reading, and so no thread.
     if not has_pending(session) or not run.ref.is_named:
         return None
-    try:
-        answer = await run.mode.write_to(session.store, partial(_find_answer, run, tool, request))
-    except StoreError as error:
-        raise CallRefusedError(
-            f"{tool.name} was not run, because the store cannot be read for its approval: {describe_error(error)}"
-        ) from error
+    answer = await run.mode.write_to(session.store, partial(_find_answer, run, tool, request))
     return None if answer is None or (request is None and answer.approved) else Approval(answer.approved, answer.reason)
 
 
@@ -356,7 +344,7 @@ def _digest(run: CallState, tool: Tool[Any, Any]) -> str:
     arguments = written_arguments(ToolCall(call.id, call.name, call.arguments))
     parts = {"tool": call.name, "parsed": params, "given": arguments, "written": written_arguments(call)}
     # With the key of the store, a short secret cannot be found out from the digest.
-    key = run.environment.effect_ledger.store.hash_key() if tool.masking.hides else None
+    key = run.environment.find_ledger().store.hash_key() if tool.masking.hides else None
     try:
         return digest(parts, key=key)
     except (DumpError, SchemaError, RecursionError):  # not JSON

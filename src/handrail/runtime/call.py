@@ -15,6 +15,7 @@ from handrail.errors import (
     CallPostponed,
     DeadlineExceededError,
     RecordingError,
+    SessionBusyError,
     ToolValidationError,
     VisibilityExpansionRequired,
 )
@@ -36,6 +37,7 @@ from handrail.transaction.transaction import NestedCall, NestedCalls
 
 if TYPE_CHECKING:
     from handrail.prompt import ApprovalRequest, ToolPolicy
+    from handrail.session import Session
     from handrail.session.persistence.protocol import SessionHeld
 
 T = TypeVar("T")
@@ -178,6 +180,7 @@ class CallState:
         if isinstance(raises, VisibilityExpansionRequired):
             # Once more, in the turn: an earlier call that ran at the same time may have opened others meanwhile.
             self.open(raises)
+            raises.open_sections = raises.section_keys
         event = self.event(result) if self.plan.is_stored and turn.outer is None else None
         with Transaction(
             self.call.name, ticket=turn.ticket, writes=not turn.shared, parent=turn.outer, call=self.ref
@@ -189,8 +192,6 @@ class CallState:
                 session.slices.record_with(event, self.ref, transaction)
             await self.mode.commit(transaction)
         self.committed_event = event
-        if isinstance(raises, VisibilityExpansionRequired):
-            raises.open_sections = raises.section_keys
 
     def close(self) -> None:
         """Ends the claim and closes the resources of this call, and releases its ticket, whatever the outcome."""
@@ -259,7 +260,7 @@ class CallState:
         recorder = self.environment.session.recorder
         if recorder is None:
             return
-        store: object = self.environment.effect_ledger.units if self.plan.claims else recorder.store
+        store: object = self.environment.find_ledger().units if self.plan.claims else recorder.store
         other_store = None if store is recorder.store else recorder.store
         self.claim_conditions = await self.mode.write_to(other_store, partial(recorder.claim_conditions, store))
 
@@ -353,7 +354,7 @@ class CallState:
     def shares_store(self) -> bool:
         """True if session and ledger are in one store, so that a call and its effect are committed together."""
         store = self.environment.session.store
-        return store is not None and store is self.environment.effect_ledger.units
+        return store is not None and store is self.environment.find_ledger().units
 
     def reopen(self) -> None:
         """Prepares to answer the call once more: its claim has ended, and the commit has closed its resources."""
@@ -417,3 +418,15 @@ class CallState:
         """A failed result with what the model has to know of effects; see `effect_notes`."""
         aftermath = " ".join(self.effect_notes())
         return replace(result, message=f"{as_sentence(result.message)}{aftermath}") if aftermath else result
+
+
+def announce_alone(session: Session, event: ToolInvoked) -> None:
+    """Notifies reducers and subscribers of a recorded call that has no turn; reducers only if the session is free."""
+    try:
+        announce = session.slices.announce if current() is None else session.dispatcher.dispatch
+        try:
+            announce(event)
+        except SessionBusyError:  # another call holds it
+            session.dispatcher.dispatch(event)
+    except Exception:  # noqa: BLE001 - logged, because the call is over
+        _log.exception("%s was recorded, but a reducer or subscriber failed", event.name)

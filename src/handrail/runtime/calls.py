@@ -211,47 +211,42 @@ _IN_EACH = ("id", "name", "message", "success", "session_id", "at", "final")
 _VALUES = attrgetter(*(column.path for column in _COLUMNS))
 
 
-class _Form:
-    """The stored form of a `ToolInvoked`: a JSON object with a name for each column that is not `None`."""
-
-    @staticmethod
-    def dump(event: Any, /) -> bytes:  # noqa: ANN401 - a `ToolInvoked`, which is declared with this
-        """The event as JSON; does not fail for any value of a call."""
-        plain: dict[str, Any] = {}
-        members: list[bytes] = []  # what is JSON already, and is appended in place of the closing brace
-        for (name, _, write, _), value in zip(_COLUMNS, _VALUES(event), strict=True):
-            value_json = value if value is None or write is None else write(value)
-            if value_json is None:
-                continue
-            if write is not _tagged:
-                plain[name] = value_json
-            else:
-                text = _without_arguments(value_json, plain.get("arguments")) if name == "params" else value_json
-                members.append(b',"%s":%s' % (name.encode(), text))
-        try:
-            head = to_json(plain)
-        except Exception:  # noqa: BLE001 - a model may send text that is not Unicode; every call is recorded
-            head = json.dumps(plain, default=str).encode()
-        return b"%s%s}" % (head[:-1], b"".join(members))
-
-    @staticmethod
-    def load(data: Mapping[str, Any], /) -> ToolInvoked:
-        """The event that `dump` wrote; raises `ValueError` if it is something else."""
-        fields: dict[str, dict[str, Any]] = {"call": {}, "result": {}, "": {}}
-        try:
-            data = {**data, "params": _with_arguments(data.get("params"), data.get("arguments"))}
-            for name, path, _, read in _COLUMNS:
-                item = data[name] if name in _IN_EACH else data.get(name)
-                owner, _, field = path.rpartition(".")
-                fields[owner][field] = item if item is None or read is None else read(item)
-            value, call, result = data.get("value"), ToolCall(**fields["call"]), ToolResult(**fields["result"])
-            value_read = None if value is None or "type" in value else value.get("value")
-            return ToolInvoked(call=call, result=result, value_read=value_read, **fields[""])
-        except (KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"it is not a record of a call: {error!r}") from error
+def _dump_event(event: Any, /) -> bytes:  # noqa: ANN401 - a `ToolInvoked`, which is declared with this
+    # An object with a name for each column that is not `None`; does not fail for any value of a call.
+    plain: dict[str, Any] = {}
+    members: list[bytes] = []  # what is JSON already, and is appended in place of the closing brace
+    for (name, _, write, _), value in zip(_COLUMNS, _VALUES(event), strict=True):
+        value_json = value if value is None or write is None else write(value)
+        if value_json is None:
+            continue
+        if write is not _tagged:
+            plain[name] = value_json
+        else:
+            text = _without_arguments(value_json, plain.get("arguments")) if name == "params" else value_json
+            members.append(b',"%s":%s' % (name.encode(), text))
+    try:
+        head = to_json(plain)
+    except Exception:  # noqa: BLE001 - a model may send text that is not Unicode; every call is recorded
+        head = json.dumps(plain, default=str).encode()
+    return b"%s%s}" % (head[:-1], b"".join(members))
 
 
-@stored_as("handrail.tool_invoked", form=StoredForm(_Form.dump, _Form.load))
+def _load_event(data: Mapping[str, Any], /) -> ToolInvoked:
+    fields: dict[str, dict[str, Any]] = {"call": {}, "result": {}, "": {}}
+    try:
+        data = {**data, "params": _with_arguments(data.get("params"), data.get("arguments"))}
+        for name, path, _, read in _COLUMNS:
+            item = data[name] if name in _IN_EACH else data.get(name)
+            owner, _, field = path.rpartition(".")
+            fields[owner][field] = item if item is None or read is None else read(item)
+        value, call, result = data.get("value"), ToolCall(**fields["call"]), ToolResult(**fields["result"])
+        value_read = None if value is None or "type" in value else value.get("value")
+        return ToolInvoked(call=call, result=result, value_read=value_read, **fields[""])
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"it is not a record of a call: {error!r}") from error
+
+
+@stored_as("handrail.tool_invoked", form=StoredForm(_dump_event, _load_event))
 @dataclass(frozen=True, slots=True)
 class ToolInvoked:
     """The end of a call: one event for each call, whatever the outcome. Its slice is a LOG, so it is never rolled back.
@@ -398,19 +393,14 @@ def _is_same(value: object, record: object) -> bool:
 
 def reused_id(record: ToolInvoked, call: ToolCall | None = None) -> CallIdReusedError:
     """The error for a call whose identity `record` has: another call's, or a final one without a reply."""
-    when = f"recorded at {record.at.isoformat(timespec='seconds')}"
-    if call is None:
-        msg = (
-            f"call {shown_id(record.call_id)} of session {record.session_id!r} ({record.name}) has a final record, "
-            f"{when}. State the reply: execute(call, reply=...); a new call needs an id of its own"
-        )
-    else:
-        other = f"tool {call.name}" if call.name != record.name else "other arguments"
-        msg = (
-            f"call {shown_id(record.call_id)} of reply {shown_id(record.reply)} in session {record.session_id!r} is a "
-            f"call of {record.name}, {when}, and was repeated with {other}. Name each reply of the model anew; if "
-            "several calls of it have one id, pass all of them together to ToolExecutor.answer or execute_all"
-        )
+    other = "without the name of its reply" if call is None else "with other arguments"
+    if call is not None and call.name != record.name:
+        other = f"with tool {call.name}"
+    msg = (
+        f"call {shown_id(str(record.ref))} of session {record.session_id!r} is a call of {record.name}, recorded at "
+        f"{record.at.isoformat(timespec='seconds')}, and was repeated {other}. Name each reply of the model anew: "
+        "execute(call, reply=...); if several calls of it have one id, pass all of them together to execute_all"
+    )
     return CallIdReusedError(msg, call_id=record.call_id, reply=record.reply, recorded_at=record.at, tool=record.name)
 
 
@@ -423,9 +413,6 @@ def declared_result(tool: Tool[Any, Any] | None, event: ToolInvoked) -> ToolResu
     except (ParseError, ValueError):
         _log.warning("the recorded value of %s no longer matches its type; it is returned as JSON", tool.name)
         return event.result
-
-
-_log = redacted_logger("handrail.runtime")
 
 
 def masked_record(call: ToolCall, params: object, masking: Masking) -> tuple[ToolCall, Any]:

@@ -82,7 +82,7 @@ async def claim_effect(run: CallState, tool: Tool[Any, Any], *, is_decided: bool
         SessionError: the session has passed to another process.
     """
     reached("before-claim")
-    ledger = run.environment.effect_ledger
+    ledger = run.environment.find_ledger()
     if run.environment.settles is not None:
         return await _answer_settled(run, tool, run.environment.settles)
     key = await find_effect_key(run, tool)
@@ -107,15 +107,15 @@ async def claim_effect(run: CallState, tool: Tool[Any, Any], *, is_decided: bool
             await settle_unknown(run, tool, answer.row)
         elif isinstance(answer, effects.Hit):
             replay = await _replayed(run, tool, answer.row, request)
-        elif (replay := _held_by_caller(answer)) is None:
-            replay = await _wait_for(run, tool, answer, request)
+        elif isinstance(answer, effects.Busy):
+            replay = _held_by_caller(answer) or await _wait_for(run, tool, answer, request)
         if replay is not None:
             return replay
 
 
 async def find_effect_key(run: CallState, tool: Tool[Any, Any]) -> EffectKey:
     """The declared key of the effect of a call, or its slot; raises `CallRefusedError` if the call has no id."""
-    session_id, ledger = run.environment.session.session_id, run.environment.effect_ledger
+    session_id, ledger = run.environment.session.session_id, run.environment.find_ledger()
     config, hash_key, key = tool.idempotency, None, None
     if tool.masking.hides:  # the event loop is not held while the store is read for the key of its hashes
         hash_key = await run.mode.write_to(ledger.units, ledger.store.hash_key)
@@ -147,7 +147,7 @@ async def has_started(run: CallState, tool: Tool[Any, Any]) -> bool:
     environment = run.environment
     if not run.plan.claims or not run.ref.is_named:
         return False
-    ledger = environment.effect_ledger
+    ledger = environment.find_ledger()
     key = await find_effect_key(run, tool)
     row = await run.mode.write_to(ledger.units, partial(_find_started, ledger, key))
     if row is None:
@@ -166,7 +166,7 @@ async def _repeated_effect(
     external = tool.external
     if external is None:
         return None
-    ledger, root = run.environment.effect_ledger, _outermost_id(run.environment.session)
+    ledger, root = run.environment.find_ledger(), _outermost_id(run.environment.session)
     if ledger.has_no_slots(root, tool.name):
         return None
     repeats = external.repeat_unknown == "allow" or external.on_orphan == "retry"
@@ -250,7 +250,7 @@ async def _choose_apply(run: CallState, ledger: EffectLedger) -> Apply | None:
 
 
 def _grant(run: CallState, tool: Tool[Any, Any], grant: effects.Claimed) -> replays.Claim:
-    ledger = run.environment.effect_ledger
+    ledger = run.environment.find_ledger()
     # A nested call commits nothing itself, and a call that shares its turn may be rolled back after the effect: their
     # effects are recorded at once.
     shares = run.shares_store  # where session and ledger are in one store, session and effect are committed together
@@ -297,14 +297,14 @@ async def _replayed(
     """The result of an effect that has happened; `None` if another call has been given it meanwhile."""
     note = ""
     if request is not None and row.params_hash != request.params_hash:
-        note = records.other_arguments(row.arguments, request.arguments)
+        note = records.other_arguments(row.arguments)
     try:
         result = records.load_result(tool, row)
         # A part, because a value with a `render` is shown without the message.
         result = replace(result, parts=(*result.parts, TextPart(note))) if note else result
     except Exception as error:
         raise _unreadable(tool, row, error) from error
-    ledger, settles = run.environment.effect_ledger, run.environment.settles is not None
+    ledger, settles = run.environment.find_ledger(), run.environment.settles is not None
     run.name_effect(row.key)
     current_row, below = row, tuple[EffectRow, ...]()
     ticket: Ticket | None = run.turn.ticket
@@ -365,7 +365,7 @@ async def _wait_for(
     # By the clock of this process, the result that is returned may be out of date already.
     if (tool.idempotency or _SLOT).on_busy == "reject":
         raise CallRefusedError(busy.message)
-    ledger, seconds = run.environment.effect_ledger, seconds_left(run.environment.deadline)
+    ledger, seconds = run.environment.find_ledger(), seconds_left(run.environment.deadline)
     ticket, holder = run.turn.ticket, replays.HOLDERS.get(busy.row.effect_id)
     # Refuses the call if the holder waits, directly or not, for a turn of this one.
     if holder is not None:
@@ -391,7 +391,7 @@ async def _wait_for(
 
 async def read_row(run: CallState, row: EffectRow) -> EffectRow | None:
     """The present row of an effect; `None` if it has been removed."""
-    ledger = run.environment.effect_ledger
+    ledger = run.environment.find_ledger()
     return await run.mode.write_to(ledger.units, partial(ledger.row, row.key, partition=row.partition))
 
 
@@ -413,7 +413,7 @@ async def settle_unknown(run: CallState, tool: Tool[Any, Any], row: EffectRow, *
         CallRefusedError: the outcome stays unknown.
         DeveloperMistake: the reconciler requested an unbound resource, or returned what is not a result of the tool.
     """
-    ledger, unknown = run.environment.effect_ledger, effects.Unknown(row).message
+    ledger, unknown = run.environment.find_ledger(), effects.Unknown(row).message
     # In another process, which has left the session, or left behind by its call in this one.
     if row.status == "running":
         lives = await run.mode.write_to(ledger.units, partial(ledger.store.owner_lives, row))
@@ -457,8 +457,6 @@ async def _ask_reconciler(
         with reading:
             asks = partial(reconcile, params[0], row.key, **keywords)
             answer: object = await run_to_end(run.mode, asks, is_async=is_async(reconcile), seconds=seconds)
-    except ExecutionTimeoutError:
-        raise CallRefusedError(f"{message} The reconciler took too long.") from None
     except Exception as error:
         if isinstance(error, RunAbortedError) or mistakes_in(error):
             raise

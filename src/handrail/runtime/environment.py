@@ -102,14 +102,9 @@ class Environment(RunScope):
             **shared,
         )
 
-    @property
-    def effect_ledger(self) -> EffectLedger:
-        """The ledger of effects. Runs whose calls may repeat each other share it."""
-        return self.find_ledger()
-
     def digest_arguments(self, call: ToolCall) -> str | None:
         """Distinguishes what the model wrote from the same with other secrets; `None` without a key, or JSON."""
-        store, ledger = self.session.store, self.effect_ledger
+        store, ledger = self.session.store, self.find_ledger()
         if store is not None and store is not ledger.units:  # another process may have another ledger, with another key
             return None
         try:

@@ -84,6 +84,9 @@ class CancelledElsewhereError(Exception):
         super().__init__("what it waited for was cancelled by another party")
 
 
+Act: TypeAlias = Callable[[], Any]
+"""A handler, an approver or a reconciler, with its arguments; it returns whatever they return."""
+
 Late: TypeAlias = Callable[[Future[Any]], None]
 """Called when a body that overran ends after all, with a future that is done and has its result or exception."""
 
@@ -114,9 +117,7 @@ class ExecutionMode:
         if not waiter.done():
             raise ExecutionTimeoutError
 
-    async def run(
-        self, body: Callable[[], Any], *, is_async: bool, seconds: float | None, late: Late | None = None
-    ) -> Any:  # noqa: ANN401 - whatever a handler returns
+    async def run(self, body: Act, *, is_async: bool, seconds: float | None, late: Late | None = None) -> Any:  # noqa: ANN401 - whatever a handler returns
         """Runs a handler, an approver or a reconciler, as the table of this module specifies.
 
         Raises:
@@ -185,9 +186,7 @@ class Blocking(ExecutionMode):
         if not allow_interrupts(partial(wait, (waiter,), timeout=seconds)).done:
             raise ExecutionTimeoutError
 
-    async def run(
-        self, body: Callable[[], Any], *, is_async: bool, seconds: float | None, late: Late | None = None
-    ) -> Any:  # noqa: ANN401 - as above
+    async def run(self, body: Act, *, is_async: bool, seconds: float | None, late: Late | None = None) -> Any:  # noqa: ANN401 - as above
         """Runs `body` on this thread or as the table of this module specifies; see `ExecutionMode.run`."""
         if is_async:
             _refuse_on_loop()
@@ -204,9 +203,7 @@ class Blocking(ExecutionMode):
 class SideBySide(ExecutionMode):
     """As `ASYNC`, for calls of the synchronous entry, on the loop of this thread's handlers."""
 
-    async def run(
-        self, body: Callable[[], Any], *, is_async: bool, seconds: float | None, late: Late | None = None
-    ) -> Any:  # noqa: ANN401 - as above
+    async def run(self, body: Act, *, is_async: bool, seconds: float | None, late: Late | None = None) -> Any:  # noqa: ANN401 - as above
         """As `ASYNC`; what is asynchronous and bounded in time runs as by `BLOCKING`, on a thread."""
         if is_async and seconds is not None:  # the loop of the thread is kept, and would wait for a task that overruns
             return await self._on_own_loop(body, seconds, late)

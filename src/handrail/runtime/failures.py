@@ -80,12 +80,12 @@ from handrail.errors.developer import mistakes_in
 from handrail.prompt import Tool, ToolResult
 from handrail.redaction import redacted, redacted_logger
 from handrail.runtime.calls import Step
+from handrail.serde.formatting import shorten
 
 _log = redacted_logger("handrail.runtime")
 
-_LONGEST_MESSAGE = 2_000
-"""Characters of a foreign exception's message that the model reads."""
-
+LONGEST_MESSAGE = 2_000
+"""Characters of a foreign text that the model reads."""
 
 _PYDANTIC_AI = "pydantic_ai.exceptions"
 
@@ -168,7 +168,7 @@ def describe_error(error: BaseException) -> str:
     if isinstance(error, Exception):  # the model does not need to know who cancelled
         with suppress(Exception):  # one whose text cannot be formatted must not raise another one
             message = text_for_model(error)
-            return f"{name}: {truncate(message)}" if message not in {"", name} else name
+            return f"{name}: {shorten(message, LONGEST_MESSAGE)}" if message not in {"", name} else name
     return name
 
 
@@ -191,27 +191,17 @@ def text_for_model(error: BaseException, text: str | None = None) -> str:
 
 def _list_chain(error: BaseException) -> list[BaseException]:
     """An exception, and those that it was raised from, or while they were handled, or that it groups."""
-    errors: list[BaseException] = []
-    # A program may set `__context__` itself, so chains may share exceptions or be circular.
-    ids = {id(error)}
-    unseen: list[BaseException] = [error]
-    while unseen:
-        current = unseen.pop()
-        errors.append(current)
-        behind = [current.__cause__, current.__context__]
-        if isinstance(current, BaseExceptionGroup):
-            behind += cast("BaseExceptionGroup[BaseException]", current).exceptions  # of whatever it is
-        if isinstance(current, DispatchError):
-            behind += [failure for _, failure in current.failures]
-        new = [one for one in behind if one is not None and id(one) not in ids]
-        ids.update(map(id, new))
-        unseen += new
+    errors = [error]
+    for link in errors:  # which grows meanwhile
+        behind = [link.__cause__, link.__context__]
+        if isinstance(link, BaseExceptionGroup):
+            behind += cast("BaseExceptionGroup[BaseException]", link).exceptions  # of whatever it is
+        if isinstance(link, DispatchError):
+            behind += [failure for _, failure in link.failures]
+        for one in behind:  # a program may set `__context__` itself, so chains may share exceptions or be circular
+            if one is not None and not any(one is other for other in errors):
+                errors.append(one)
     return errors
-
-
-def truncate(text: str) -> str:
-    """A foreign text, shortened to what a model should read."""
-    return text if len(text) <= _LONGEST_MESSAGE else f"{text[:_LONGEST_MESSAGE]}... ({len(text)} characters)"
 
 
 def unknown_because(error: BaseException, tool: Tool[Any, Any]) -> str | None:

@@ -145,7 +145,7 @@ def _run(runner: asyncio.Runner, body: Callable[[], Coroutine[Any, Any, T]]) -> 
         return runner.run(body(), context=copy_context())
     finally:
         while tasks := asyncio.all_tasks(loop):
-            _cancel(loop, tasks)
+            loop.run_until_complete(cancel_all(tasks))  # asyncio reports those that fail
         loop.set_exception_handler(None)
 
 
@@ -155,14 +155,6 @@ def _end_tasks(loop: asyncio.AbstractEventLoop) -> None:
     for task in asyncio.all_tasks(loop):
         with suppress(Exception):  # whatever it ends with
             task.get_coro().close()
-
-
-def _cancel(loop: asyncio.AbstractEventLoop, tasks: set[asyncio.Task[Any]]) -> None:
-    loop.run_until_complete(cancel_all(tasks))
-    for task in tasks:
-        if not task.cancelled() and (error := task.exception()) is not None:
-            message = "a task that a handler had left failed when it was cancelled"
-            loop.call_exception_handler({"message": message, "exception": error, "task": task})
 
 
 # Of the process: a thread has one loop. `end` is what closes it, from the first call of an `async def` handler on.

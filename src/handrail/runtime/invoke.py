@@ -124,8 +124,9 @@ async def invoke(call: ToolCall, reply: str | None, environment: Environment, mo
         run.close()
         # Step 13; a message is that of the same call, which has a final record.
         message = answer if isinstance(answer, ToolMessage) else render_message(run, answer)
-        if run.plan.feedback is not None and run.turn.outer is None:  # what is nested is read by a program
-            message = await run.plan.feedback(message, call, run.ref, mode)
+        feedback = run.environment.feedback
+        if feedback is not None and run.turn.outer is None:  # what is nested is read by a program
+            message = await feedback(message, call, run.ref, mode)
         if run.claim is not NO_CLAIM or run.nested_calls:
             await raise_interrupt(mode)  # while it can still be said that the message was not given
         return message
@@ -134,7 +135,7 @@ async def invoke(call: ToolCall, reply: str | None, environment: Environment, mo
         try:
             if run.claim.is_open and not is_ending:  # interrupted before its transaction began
                 end = partial(run.claim.close, nested=run.turn.outer is not None)
-                await run.mode.write_to(run.environment.effect_ledger.units, end)
+                await run.mode.write_to(run.environment.find_ledger().units, end)
         finally:
             run.close()  # once more, or for the first time
         await _leave_unread_effects(run, is_ending=is_ending)
@@ -252,12 +253,11 @@ async def _settle_failure(run: CallState, error: BaseException, step: Step, *, m
         run.environment.end_reply(run.reply)
     claim, tool = run.claim, run.tool
     if not may_replay or tool is None:
-        result, answer = await _fail(run, error, step)
-        return result if answer is None else answer
+        return await _fail(run, error, step)
     # It was answered from the ledger, and its commit was to mark the effect.
     if isinstance(error, AppliedMeanwhileError) and claim.result is not None and claim.enlisted:
         return await _replay(run, tool, original)
-    result, answer = await _fail(run, error, step)
+    answer = await _fail(run, error, step)
     # The model would read that its effect is unknown.
     in_doubt = run.raises is None and claim.unsettled and run.turn.is_first
     if in_doubt and claim.effect and tool.reconcile is not None:
@@ -267,15 +267,15 @@ async def _settle_failure(run: CallState, error: BaseException, step: Step, *, m
         try:
             row = await settle_at_once(run, tool, claim.effect)
         except BaseException as mistake:  # noqa: BLE001 - decided as any other
-            result, answer = await _fail(run, mistake, step)
+            answer = await _fail(run, mistake, step)
         if row is not None and row.status == "done":
             return await _replay(run, tool, original)
-        if row is not None:
-            result = run.drop_claim(result)
-    return result if answer is None else answer
+        if row is not None and isinstance(answer, ToolResult):
+            answer = run.drop_claim(answer)
+    return answer
 
 
-async def _fail(run: CallState, error: BaseException, step: Step) -> tuple[ToolResult[Any], ToolMessage | None]:
+async def _fail(run: CallState, error: BaseException, step: Step) -> CallAnswer:
     """Determines the outcome of an exception, and waits until earlier calls have been recorded."""
     return_to(run.turn.caller)
     session = run.environment.session
@@ -303,7 +303,7 @@ async def _fail(run: CallState, error: BaseException, step: Step) -> tuple[ToolR
             ends = run.undone(later) if isinstance(later, StoreUnavailableError | SessionLostError) else later
             result, raises = describe_outcome(ends, run.call.name)
             run.end_run(raises, is_final=False)
-    return result, None if run.raises is not None or run.claim.unsettled else answer
+    return result if answer is None or run.raises is not None or run.claim.unsettled else answer
 
 
 def _lost_store(run: CallState, error: BaseException, step: Step) -> BaseException:

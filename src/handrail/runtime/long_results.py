@@ -79,13 +79,7 @@ class ReadResult:
 
     call: str = field(metadata={"description": "The call, as its cut result names it."})
     start: int = field(default=1, metadata={"ge": 1, "description": "The first character to show, from 1."})
-    find: str | None = field(
-        default=None,
-        metadata={
-            "min_length": 1,
-            "description": "Text to look for from `start` on: begin shortly before its first occurrence.",
-        },
-    )
+    find: str | None = field(default=None, metadata={"min_length": 1, "description": "Text to look for from there on."})
 
 
 def cut_text(text: str, most: int, ref: CallRef, reader: str) -> str:

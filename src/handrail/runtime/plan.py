@@ -18,7 +18,6 @@ from handrail.runtime.ledger.records import recorded_arguments
 
 if TYPE_CHECKING:
     from handrail.prompt import ToolPolicy
-    from handrail.runtime.environment import MessageHook
     from handrail.serde import Masking
     from handrail.taint import TaintIndex
     from handrail.transaction import Snapshotable
@@ -39,7 +38,6 @@ class ToolPlan:
         result_masking: the same of the value of a result.
         taints: where it is recorded that the tool returns the content of third parties; `None` if it does not. Loaded
             with the plan: a handler may fail because no file can be opened any more.
-        feedback: adds to the message of a call; `None` if nothing does.
         most_characters: how long the text of a message may be; the parts of a longer one are cut with it.
         participants: the participants that do not report their changes to the transaction.
         is_stored: the session of the run is in a store.
@@ -64,7 +62,6 @@ class ToolPlan:
         resources, beside = environment.resources, tool is not None and tool.concurrent
         self.open_scope: Callable[[], CallScope] = resources.concurrent_call_scope if beside else resources.call_scope
         self.participants: Callable[[], tuple[Snapshotable[Any], ...]] = resources.untracked_participants
-        self.feedback: MessageHook | None = environment.feedback
         self.is_stored: bool = environment.session.store is not None
         if tool is not None:
             self._take(tool, environment)
@@ -87,7 +84,7 @@ class ToolPlan:
     def _is_straight(self, tool: Tool[Any, Any], environment: Environment) -> bool:
         is_bound = self.time_limit is not None or self.claims or tool.concurrent or tool.handler is None
         is_watched = self.taints is not None or tool.sanitizes or self.masking or self.result_masking
-        shares = self.feedback is not None or environment.within is not None or environment.settles is not None
+        shares = environment.feedback is not None or environment.within is not None or environment.settles is not None
         return not (is_bound or is_watched or shares or self.policies or self.is_stored)
 
 

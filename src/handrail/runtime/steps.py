@@ -17,7 +17,6 @@ from handrail.errors import (
     CallPostponed,
     DeadlineExceededError,
     ParseError,
-    SessionBusyError,
     SessionLostError,
     StoreError,
     VisibilityExpansionRequired,
@@ -27,7 +26,7 @@ from handrail.prompt import Tool, ToolContext, ToolResult
 from handrail.prompt.context import CALL_CONTEXT
 from handrail.prompt.tool_result import BinaryPart, TextPart
 from handrail.redaction import MASK, current_redaction, redacted_logger
-from handrail.runtime.call import CallState
+from handrail.runtime.call import CallState, announce_alone
 from handrail.runtime.calls import (
     ToolInvoked,
     ToolMessage,
@@ -52,7 +51,7 @@ from handrail.runtime.ledger.records import started_params
 from handrail.runtime.ledger.replays import Claim, UnappliedResult, is_result
 from handrail.serde.formatting import enumerated, nearest, shorten
 from handrail.session import OpenCall
-from handrail.transaction import Transaction, current
+from handrail.transaction import Transaction
 
 if TYPE_CHECKING:
     from handrail.runtime.execution import Late
@@ -89,9 +88,7 @@ async def unknown_tool(run: CallState) -> Never:
             f'began. Open it with {opener}(paths=["{section}"]), and call {run.call.name} after that.'
         )
     searched = name.strip("'")
-    names = [tool.name for tool in run.environment.tools]
-    if not names:
-        raise FinalRefusal(f"there is no tool {name}: this prompt has no tools. Answer without calling one.")
+    names = [tool.name for tool in run.environment.tools] or ["none"]
     near = nearest(searched, names)
     hint = f" Did you mean {shorten(near, _LONGEST_NAME)}?" if near else ""
     text = f"there is no tool {name}.{hint} The tools are: "
@@ -132,7 +129,7 @@ def read_params(run: CallState, tool: Tool[Any, Any]) -> None:
     try:
         run.take_params(run.plan.parse(run.call.arguments))
     except ParseError as error:
-        raise ParseError(f"{not_run(tool.name, error)}{_format_example(tool)}", faults=error.faults) from error
+        raise ParseError(f"{tool.name} was not run: {error}{_format_example(tool)}", faults=error.faults) from error
 
 
 async def _refuse_masks(run: CallState, tool: Tool[Any, Any]) -> None:
@@ -174,14 +171,9 @@ async def _has_taken_effect(run: CallState, tool: Tool[Any, Any]) -> bool:
         return False
     from handrail.prompt.idempotency import slot_key  # noqa: PLC0415
 
-    ledger, session_id = run.environment.effect_ledger, run.environment.session.session_id
+    ledger, session_id = run.environment.find_ledger(), run.environment.session.session_id
     row = await run.mode.write_to(ledger.units, partial(ledger.row, slot_key(run.ref), partition=session_id))
     return row is not None and (row.tool, row.status) == (tool.name, "done")
-
-
-def not_run(name: str, error: ParseError) -> str:
-    """The message to the model for a call whose arguments do not fit."""
-    return f"{name} was not run: {error}"
 
 
 def _format_example(tool: Tool[Any, Any]) -> str:
@@ -229,7 +221,7 @@ async def run_handler(run: CallState, tool: Tool[Any, Any], claim: Claim) -> Too
         run.record_taint()
     # Before the result is checked: an effect that has happened is recorded, however invalid its result is.
     if claim.records_at_once:
-        await run.mode.write_to(run.environment.effect_ledger.units, partial(claim.take_result, result))
+        await run.mode.write_to(run.environment.find_ledger().units, partial(claim.take_result, result))
     else:
         claim.take_result(result)
     return _check_result(tool, result, is_stored=run.plan.is_stored)
@@ -237,7 +229,6 @@ async def run_handler(run: CallState, tool: Tool[Any, Any], claim: Claim) -> Too
 
 def _check_result(tool: Tool[Any, Any], result: object, *, is_stored: bool) -> ToolResult[Any]:
     if not is_result(result):
-        drop_unawaited(result)
         raise _invalid_result(tool, f"returned a value of type {type(result).__name__} instead of a ToolResult")
     # Nearly all results are so.
     fits = type(result.value) is tool.result_type or (result.value is None and result.success is False)
@@ -431,11 +422,7 @@ def notify_listeners(run: CallState, event: ToolInvoked) -> None:
                 transaction.commit()
             return
         turn.ticket.release()
-        notify = session.slices.announce if current() is None else session.dispatcher.dispatch
-        try:
-            notify(event)
-        except SessionBusyError:  # another call holds it: subscribers are notified, and reducers are not
-            session.dispatcher.dispatch(event)
+        announce_alone(session, event)
     except Exception:  # noqa: BLE001 - logged, because the call is over
         _log.exception("%s was recorded, but a reducer or subscriber failed", run.call.name)
 

@@ -169,7 +169,7 @@ def test_program_that_takes_too_long_is_in_doubt(root: Path, files: HostFilesyst
     run = SuiteRun(python_section(files, **options))
     assert run.refused("shell_run", command=slow) == wording
     assert not (root / "new").exists()
-    assert [row.status for row in run.executor.environment.effect_ledger.rows()] == ["unknown"]
+    assert [row.status for row in run.executor.environment.find_ledger().rows()] == ["unknown"]
     looks = SuiteRun(python_section(files, allow=[ShellRule((PYTHON,), confined=False, reads=True)], **options))
     assert looks.refused("shell_run", command=slow) == wording
 
@@ -191,7 +191,7 @@ def test_program_whose_end_is_not_known_is_in_doubt(
 
     monkeypatch.setattr(process, "StartedProgram", Stubborn)
     assert run.refused("shell_run", command=script("")) == wording
-    assert [row.status for row in run.executor.environment.effect_ledger.rows()] == ["unknown", "unknown"]
+    assert [row.status for row in run.executor.environment.find_ledger().rows()] == ["unknown", "unknown"]
 
 
 def test_output_reaches_subscribers_while_the_program_runs(root: Path) -> None:

@@ -363,7 +363,7 @@ def test_the_model_does_not_read_a_mistake_of_an_effect_that_is_unknown(wording:
         again = door.execute(call("t", id="2"), reply="r").content
         assert again == wording
         assert TEXT not in told + again
-        (row,) = door.environment.effect_ledger.rows()
+        (row,) = door.environment.find_ledger().rows()
         assert TEXT not in row.note
 
 

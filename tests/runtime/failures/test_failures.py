@@ -294,7 +294,7 @@ def test_a_secret_is_not_in_the_note_of_an_effect(way: Run) -> None:
     """People read it."""
     door = executor(tool("t", raising(EffectUncertain(f"{KEY}: who knows")), effect="external"))
     assert KEY not in way(door, call("t")).content
-    (row,) = door.environment.effect_ledger.rows()
+    (row,) = door.environment.find_ledger().rows()
     assert "who knows" in row.note
     assert KEY not in row.note
 

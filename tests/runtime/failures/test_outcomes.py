@@ -98,7 +98,7 @@ def door_of(handler: Any, **options: Any) -> ToolExecutor:
 
 def row_of(door: ToolExecutor) -> EffectRow:
     """The only effect that the ledger knows of."""
-    (row,) = door.environment.effect_ledger.rows()
+    (row,) = door.environment.find_ledger().rows()
     return row
 
 
@@ -330,7 +330,7 @@ def test_nested_external_call_settles_by_its_own_claim(
         tool("outer", outer, effect="external"), tool("pay", bank, effect="external"), effect_ledger=EffectLedger()
     )
     ask(lambda door, request: door.execute(request), door, call("outer", "outer", id="outer"))
-    by_tool = {row.tool: row.status for row in door.environment.effect_ledger.rows()}
+    by_tool = {row.tool: row.status for row in door.environment.find_ledger().rows()}
     ends: dict[type, str] = {type(None): "done", ToolValidationError: "failed"}
     assert by_tool == {"outer": ends.get(type(outer_ends), "unknown"), "pay": ends.get(type(inner_ends), "unknown")}
 

@@ -144,7 +144,7 @@ def test_a_slot_that_was_given_up_and_settled_since_is_not_unresolved(ledger: Ef
         stop_renewing(ledger, claim)
     assert ledger.end(failed, NotApplied())
     assert ledger.end(done, EffectResult("paid"))
-    assert ledger.invalidate(gone.key, force=True)
+    assert ledger.invalidate(gone.row.key, force=True)
     clock.advance(REQUEST.lease)
     assert ledger.unresolved_slots("", "pay") == ()
 

@@ -183,11 +183,11 @@ class LedgerMachine(RuleBasedStateMachine):
         result = EffectResult(f"late {self.serial}")
         row = ledger.row(key, partition="s1")
         same = row is not None and row.effect_id == claim.row.effect_id
-        states = {("running", claim.fence), ("unknown", claim.fence + 1)}
+        states = {("running", claim.row.fence), ("unknown", claim.row.fence + 1)}
         settles = accept and same and (model.status, model.fence) in states
         assert ledger.settle_late(claim, result if happened else NotApplied("late"), accept=accept, ttl=TTL) == settles
         if settles:
-            model.fence, given.beat_at = claim.fence + 1, None
+            model.fence, given.beat_at = claim.row.fence + 1, None
             self._ended(model, "done" if happened else "failed", TTL if happened else FORGET)
             model.result = result if happened else None
 
@@ -316,7 +316,7 @@ class LedgerMachine(RuleBasedStateMachine):
                 for given in model.given
                 if row is not None
                 and row.status == "running"
-                and (given.claim.row.effect_id, given.claim.fence) == (row.effect_id, row.fence)
+                and (given.claim.row.effect_id, given.claim.row.fence) == (row.effect_id, row.fence)
             ]
             assert valid == ([] if model.owner is None else [model.owner])
 

@@ -146,7 +146,7 @@ def _settle_late(
             world.ledger.invalidate(REQUEST.key, force=True)
         claim = world.owner
         if earlier:
-            row = claim.row._replace(fence=claim.fence - 1, owner=ClaimOwner("s1", None, "call 0"))
+            row = claim.row._replace(fence=claim.row.fence - 1, owner=ClaimOwner("s1", None, "call 0"))
             claim = Claimed(row, claim.lease, None)
         return "settled" if world.ledger.settle_late(claim, finding, accept=accept) else "logged"
 

@@ -49,12 +49,12 @@ from handrail.prompt import Tool, ToolResult
 from handrail.prompt.signature import DAY, ApplyEffect
 from handrail.prompt.tool_result import is_unfinished
 from handrail.redaction import redacted, redacted_logger
-from handrail.runtime.failures import describe_error, truncate, unknown_because
-from handrail.runtime.ledger import effects
+from handrail.runtime.failures import LONGEST_MESSAGE, describe_error, unknown_because
+from handrail.runtime.ledger import effects, replays
 from handrail.runtime.ledger.effects import FOR_A_PERSON, Claimed, EffectResult, NotApplied, NotKnown, OwnerFinding
 from handrail.runtime.ledger.ledger import EffectLedger
 from handrail.runtime.ledger.records import dump_result
-from handrail.runtime.ledger.replays import HOLDERS, Claim, ReplayedResult, done_note, drop_holder, is_result
+from handrail.serde.formatting import shorten
 from handrail.store.locks import RUNNING_HANDLERS
 from handrail.store.protocol import UNTIL_APPLIED, EffectChange, EffectRow, MarkApplied
 from handrail.threads import ASSIGNING
@@ -67,26 +67,22 @@ _log = redacted_logger("handrail.runtime")
 ClaimState: TypeAlias = Literal["claimed", "handed over", "returned", "recorded"]
 """How far a call has come; see this module."""
 
-EffectOutcome: TypeAlias = Literal["done", "failed", "unknown", "lost", "left"]
-"""What a row has become: done, failed, unknown; or it could not be written, or was left to its lease."""
-
 _NOT_STARTED = NotApplied("its handler was not started")
 _UNDONE = NotApplied("it was undone with its call")
 _INTERRUPTED = NotKnown("its call was interrupted while the handler ran")
 _EARLIER = NotKnown("the last attempt was not applied, but an earlier one may have been")
 
 
-class EffectClaim(Claim):
+class EffectClaim(replays.Claim):
     """The right to run an effect. It is enlisted in the call's transaction, which settles it.
 
     Attributes:
         name: names it among the claims of all effects.
         state: how far the call has come; see this module.
-        outcome: the state that the row has reached; `None` while the call runs.
     """
 
     state: ClaimState = "claimed"
-    outcome: EffectOutcome | None = None
+    outcome: replays.EffectOutcome | None = None
     _committing: ToolResult[Any] | None = None
     _read_until: datetime | None = None
 
@@ -105,9 +101,9 @@ class EffectClaim(Claim):
         self._finding: OwnerFinding = _INTERRUPTED if tool.external is not None else _UNDONE
         self.apply: ApplyEffect[Any, Any] | None = tool.apply
         self.effect: EffectRow | None = grant.row
-        self.fence: int | None = grant.fence
-        self.name: tuple[str, int] = grant.name
-        self._ticket = HOLDERS[grant.row.effect_id] = ticket
+        self.fence: int | None = grant.row.fence
+        self.name: tuple[str, int] = grant.row.claim
+        self._ticket = replays.HOLDERS[grant.row.effect_id] = ticket
 
     @property
     def waits(self) -> bool:
@@ -121,23 +117,13 @@ class EffectClaim(Claim):
         return (self,)
 
     @property
-    def unsettled(self) -> bool:
-        """True if the effect is unknown, or its outcome could not be recorded."""
-        return self.outcome in {"unknown", "lost", "left"}
-
-    @property
-    def is_open(self) -> bool:
-        """True until the row of the effect has its outcome."""
-        return self.outcome is None
-
-    @property
     def is_done(self) -> bool:
         """True if the effect is recorded as done, and stays so if the call fails."""
         return self._stays and self.state == "recorded"
 
-    def finished(self) -> ReplayedResult | None:
+    def finished(self) -> replays.ReplayedResult | None:
         """The result, if the call of this claim has succeeded and its parent has not ended."""
-        return None if self._committing is None else ReplayedResult(self._grant.row, self._committing)
+        return None if self._committing is None else replays.ReplayedResult(self._grant.row, self._committing)
 
     def renew(self) -> None:
         """Renews the lease; see `Claim.renew`."""
@@ -187,7 +173,7 @@ class EffectClaim(Claim):
             proven = isinstance(self._finding, NotApplied) and not self._retries
             outcome = "done" if self.state == "recorded" else None if proven else "unknown"
         if outcome == "done":
-            return f"But {done_note(self._tool, waits=self.apply is not None)}"
+            return f"But {replays.done_note(self._tool, waits=self.apply is not None)}"
         is_lost = outcome in {"lost", "left"}
         if outcome == "unknown" or (is_lost and isinstance(self._finding, NotKnown)):
             return _unknown(self._tool)
@@ -217,13 +203,13 @@ class EffectClaim(Claim):
         return NotApplied(describe_error(error)) if why is None else NotKnown(why)
 
     def _finding_from_result(self, result: object) -> OwnerFinding:
-        if is_result(result) and not result.success:
-            return NotApplied(truncate(redacted(str(result.message))))  # which is not checked yet
-        value = result.value if is_result(result) else result
+        if replays.is_result(result) and not result.success:
+            return NotApplied(shorten(redacted(str(result.message)), LONGEST_MESSAGE))  # which is not checked yet
+        value = result.value if replays.is_result(result) else result
         if is_unfinished(value):
             why = f"its handler returned a value of type {type(value).__name__}, whose work has perhaps not been done"
             return _UNDONE if self._tool.external is None else NotKnown(why)
-        if not is_result(result):
+        if not replays.is_result(result):
             return EffectResult(f"{self._tool.name} was done, but its handler returned no result.", None)
         return dump_result(self._tool, result)
 
@@ -250,7 +236,7 @@ class EffectClaim(Claim):
             )
             if self.store is None:
                 if not self._ledger.end(self._grant, done, ttl=self._recorded_ttl):
-                    raise LeaseLostError(self._grant.key, self._grant.fence)
+                    raise LeaseLostError(self._grant.row.key, self._grant.row.fence)
                 self.state = "recorded"
                 return ()
             now = store.now()
@@ -271,18 +257,18 @@ class EffectClaim(Claim):
         if self.state != "recorded":
             self._ledger.leases.drop(self._grant)
         self.state, self.outcome = "recorded", "done"
-        drop_holder(self._grant.row, self._ticket)
+        replays.drop_holder(self._grant.row, self._ticket)
 
     def in_doubt(self) -> None:
         """Leaves the row to what the commit has written, or what is known of the effect."""
         if not self._stays:
             self._finding = NotKnown("whether its call was committed is unknown")
         self._leave()
-        drop_holder(self._grant.row, self._ticket)
+        replays.drop_holder(self._grant.row, self._ticket)
 
     def after_rollback(self) -> None:
         """Settles the claim once the transaction is rolled back; idempotent. A store that fails here is logged."""
-        drop_holder(self._grant.row, self._ticket)
+        replays.drop_holder(self._grant.row, self._ticket)
         if self.outcome is None:
             self.outcome = self._settle()
 
@@ -291,12 +277,12 @@ class EffectClaim(Claim):
         if self.outcome is None and not (nested and self._committing is not None):
             self.after_rollback()
 
-    def _settle(self) -> EffectOutcome:
+    def _settle(self) -> replays.EffectOutcome:
         # By the table of this module.
         try:
             if self.state == "recorded":
                 if not self._stays:  # a part of a transaction that could not be committed as a whole
-                    self._ledger.invalidate(self._grant.key, partition=self._grant.row.partition)
+                    self._ledger.invalidate(self._grant.row.key, partition=self._grant.row.partition)
                 return "done" if self._stays else "failed"
             with ASSIGNING:  # a body that has not been handed over by now never is
                 if self.state == "claimed":
@@ -333,7 +319,7 @@ class EffectClaim(Claim):
                 continue
             if not has_ended and not self._settle_late(result):
                 self.outcome = "lost"
-                raise LeaseLostError(self._grant.key, self._grant.fence)
+                raise LeaseLostError(self._grant.row.key, self._grant.row.fence)
             self.state = "recorded"
             return
 

@@ -200,6 +200,7 @@ OwnerFinding = EffectResult | NotApplied | NotKnown
 """What the owner of a claim knows of its effect."""
 
 
+@dataclass(slots=True, eq=False)
 class Claimed:
     """The right to run an effect, until it is completed, failed, abandoned or lost. Equal only to itself.
 
@@ -208,33 +209,26 @@ class Claimed:
         lease: how long each renewal is valid.
         beat_until: when the ledger stops renewing the lease; `None` for never.
         retried: an earlier owner has started the effect, and its outcome is unknown.
-        name: names the claim among those of all effects; see `EffectRow.claim`.
-        key: the idempotency key, to be forwarded to the external API.
-        fence: the fencing token: one more for each owner; an external API may use it to reject stale owners.
     """
 
-    __slots__ = ("beat_until", "fence", "key", "lease", "name", "retried", "row")
-
-    def __init__(self, row: EffectRow, lease: timedelta, beat_until: datetime | None, *, retried: bool = False) -> None:
-        self.row: EffectRow = row
-        self.lease: timedelta = lease
-        self.beat_until: datetime | None = beat_until
-        self.retried: bool = retried
-        self.name: tuple[str, int] = row.claim
-        self.key: str = row.key
-        self.fence: int = row.fence
+    row: EffectRow
+    lease: timedelta
+    beat_until: datetime | None
+    retried: bool = False
 
 
-class Hit(NamedTuple):
+class Rejection(NamedTuple):
+    """The answer to a claim that is not granted."""
+
+    row: EffectRow
+
+
+class Hit(Rejection):
     """The effect has happened: its result is replayed, and the handler is skipped."""
 
-    row: EffectRow
 
-
-class Busy(NamedTuple):
+class Busy(Rejection):
     """Another owner runs the effect: wait for a change (`LeaseRenewer.watch`) and claim again, or refuse the call."""
-
-    row: EffectRow
 
     @property
     def message(self) -> str:
@@ -245,10 +239,8 @@ class Busy(NamedTuple):
         return f"{busy} When it has ended, the same arguments are answered with its result."
 
 
-class Conflict(NamedTuple):
+class Conflict(Rejection):
     """The key belongs to another effect: another tool, or other arguments. Nothing was changed."""
-
-    row: EffectRow
 
     @property
     def message(self) -> str:
@@ -257,10 +249,8 @@ class Conflict(NamedTuple):
         return f"{other}, which is {self.row.status}. Nothing was run. Other arguments need another key."
 
 
-class Unknown(NamedTuple):
+class Unknown(Rejection):
     """The effect was started, and its outcome is unknown. It is not run again before it is resolved."""
-
-    row: EffectRow
 
     @property
     def message(self) -> str:
@@ -269,9 +259,6 @@ class Unknown(NamedTuple):
         text = f"an earlier call of {self.row.tool} with the idempotency key {self.row.key} was started"
         return f"{text}, and it is not known whether it took effect{reason}. It was not run again. {FOR_A_PERSON}"
 
-
-Rejection = Hit | Busy | Conflict | Unknown
-"""The answer to a claim that is not granted."""
 
 ClaimAnswer = Claimed | Rejection
 """The answer to a claim."""

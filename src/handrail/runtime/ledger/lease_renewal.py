@@ -71,13 +71,13 @@ class LeaseRenewer:
         """Renews a claim until it is dropped, abandoned or lost, or its `beat_until` has passed; meanwhile it lives."""
         seconds = math.inf if claim.beat_until is None else (claim.beat_until - self._clock.now()).total_seconds()
         # By the monotonic clock: that the other one is set forward ends no claim.
-        LIVE_CLAIMS[claim.name] = self._clock.monotonic() + seconds
-        NEW_CLAIMS.pop(claim.name, None)
+        LIVE_CLAIMS[claim.row.claim] = self._clock.monotonic() + seconds
+        NEW_CLAIMS.pop(claim.row.claim, None)
         self.schedule(claim, _beat_seconds(claim), partial(self._beat, claim))
 
     def drop(self, claim: Claimed) -> None:
         """Stops renewing a claim that has ended; does nothing if it was not renewed."""
-        LIVE_CLAIMS.pop(claim.name, None)
+        LIVE_CLAIMS.pop(claim.row.claim, None)
         self.unschedule(claim)
 
     def abandon(self, claim: Claimed, *, at_once: bool = False) -> None:
@@ -161,7 +161,7 @@ class LeaseRenewer:
         self._bell.put(None)
 
     def _beat(self, claim: Claimed) -> Callable[[], _Due] | None:
-        if LIVE_CLAIMS.get(claim.name, -math.inf) <= self._clock.monotonic():
+        if LIVE_CLAIMS.get(claim.row.claim, -math.inf) <= self._clock.monotonic():
             return partial(self._disown, claim)
         self._store.process()  # whose lock may have been lost while the handler runs
         # Submitted, because the store writes renewals that wait together in one transaction.
@@ -170,7 +170,7 @@ class LeaseRenewer:
 
     def _disown(self, claim: Claimed) -> None:
         # The name of this process would prove to others that the owner lives.
-        LIVE_CLAIMS.pop(claim.name, None)
+        LIVE_CLAIMS.pop(claim.row.claim, None)
         claim.row = disown(claim.row)  # which its owner may still renew
         with suppress(StoreClosedError):  # which has disowned what it had claimed
             row = self._store.get(claim.row.partition, claim.row.key)

@@ -166,7 +166,7 @@ class EffectLedger:
         """Renews the lease from now on; raises `LeaseLostError` if the effect is no longer the claim's."""
         if self.store.apply(UnitOfWork((self.leases.renewal(claim),))) is not None:
             self.leases.drop(claim)
-            raise LeaseLostError(claim.key, claim.fence)
+            raise LeaseLostError(claim.row.key, claim.row.fence)
 
     def end(self, claim: Claimed, finding: effects.OwnerFinding, *, ttl: timedelta | None = DAY) -> bool:
         """Records the outcome of an effect: its result, that it has not happened, or that this is unknown.
@@ -247,7 +247,7 @@ class EffectLedger:
                 # An error if it has happened, because another owner may have done it again.
                 happened = isinstance(finding, EffectResult)
                 log, outcome = (_log.error, "has happened") if happened else (_log.warning, "has not happened")
-                log(_LATE, claim.key, claim.row.tool, outcome, claim.fence)
+                log(_LATE, claim.row.key, claim.row.tool, outcome, claim.row.fence)
                 return False
             unknown = effects.unknown_row(row, "") if row.status == "running" else row
             changed = effects.resolved_row(unknown, finding, now=self.store.now(), ttl=ttl)

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 MOST_BYTES: Final = 32 * 1024
 """The limit, in bytes, on the recorded arguments of an effect, and on what the model wrote."""
 
-_LONGEST_SHOWN: Final = 200
+_LONGEST_SHOWN: Final = 1_000
 
 _log = redacted_logger("handrail.runtime")
 
@@ -102,19 +102,12 @@ def _digest(record: RecordedArguments, tool: Tool[Any, Any]) -> str:
         return ""
 
 
-def other_arguments(record_json: bytes | None, own_json: bytes | None) -> str:
-    """The sentence to the model that a result is of other arguments, with those that differ, as they are recorded."""
-    record, own = read_arguments(record_json), read_arguments(own_json).arguments
-    differing = ""
-    if is_object(record.arguments) and is_object(own):
-        # What the model has not written may be a default that was made up for the call.
-        names = record.words if is_object(record.words) else record.arguments
-        differing = "".join(
-            f", {name}={shorten(_encode_sorted(value), _LONGEST_SHOWN)}"
-            for name, value in record.arguments.items()
-            if name in names and (name not in own or _encode_sorted(own[name]) != _encode_sorted(value))
-        )
-    return f"(This was done before with other arguments{differing}, and is not done again.)"
+def other_arguments(record_json: bytes | None) -> str:
+    """The sentence to the model that a result is of other arguments, with those that the model wrote then."""
+    record = read_arguments(record_json)
+    written = record.arguments if record.words is None else record.words
+    shown = f", {shorten(_encode_sorted(written), _LONGEST_SHOWN)}," if is_object(written) else ""
+    return f"(This was done before with other arguments{shown} and is not done again.)"
 
 
 def is_recorded_as(record: bytes, params: object, masking: Masking) -> bool:

@@ -21,7 +21,7 @@ has released its ticket.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeGuard
 
 from handrail.prompt import Tool, ToolResult
 from handrail.prompt.signature import DAY, ApplyEffect
@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 
     from handrail.runtime.ledger.ledger import EffectLedger
     from handrail.store.protocol import EffectRow, MarkApplied
+
+EffectOutcome: TypeAlias = Literal["done", "failed", "unknown", "lost", "left"]
+"""What a row has become: done, failed, unknown; or it could not be written, or was left to its lease."""
 
 HOLDERS: dict[str, Ticket] = {}
 """Of the process: two ledgers of one store answer no call with what belongs to a call of the other one that runs. The
@@ -51,6 +54,7 @@ class Claim:
         effect: the row of the effect, if there is one; its id is a new one each time the key expires and runs again.
         fence: the fence of the claim, if there is one.
         apply: writes what belongs to the effect, if that is not applied yet; `None` for nothing.
+        outcome: the state that the row has reached; `None` while the call of a claim in the ledger runs.
         records_at_once: `take_result` writes to the ledger.
         queue: that of the commit, if it is a participant of one: none.
     """
@@ -59,18 +63,19 @@ class Claim:
     effect: EffectRow | None = None
     fence: int | None = None
     apply: ApplyEffect[Any, Any] | None = None
+    outcome: EffectOutcome | None = "done"
     records_at_once: bool = False
     queue = None
 
     @property
     def unsettled(self) -> bool:
         """True if the effect is unknown, or its outcome could not be recorded."""
-        return False
+        return self.outcome in {"unknown", "lost", "left"}
 
     @property
     def is_open(self) -> bool:
         """True until the row of the effect has its outcome."""
-        return False
+        return self.outcome is None
 
     @property
     def is_done(self) -> bool:
@@ -143,6 +148,8 @@ class ReplayedResult(Claim):
 class UnappliedResult(ReplayedResult):
     """The effect has happened before, and is applied by this call. It is enlisted in the call's transaction."""
 
+    is_done = True
+
     def __init__(  # noqa: PLR0913 - the row, what it holds, and who is given it
         self,
         ledger: EffectLedger,
@@ -176,11 +183,6 @@ class UnappliedResult(ReplayedResult):
     def enlisted(self) -> tuple[CommitParticipant, ...]:
         """Itself: the mark on the row is part of the unit that commits the call."""
         return () if self._ticket is None else (self,)
-
-    @property
-    def is_done(self) -> bool:
-        """True; see `Claim.is_done`."""
-        return True
 
     def write(self) -> Sequence[MarkApplied]:
         """The mark on the row; the store refuses it if another call has been given the result meanwhile."""

@@ -257,7 +257,7 @@ async def test_a_declared_key_is_made_from_the_arguments() -> None:
     """Two orders are two effects, one order is one; the same order with another note is replayed, and says so."""
     session, desk = Session(), Pay()
     calls = [pay("7"), pay("7"), pay("8"), pay("7", "again")]
-    noted_before = '["paid 7","(This was done before with other arguments, note=\\"\\", and is not done again.)"]'
+    noted_before = '["paid 7","(This was done before with other arguments, {\\"note\\": \\"\\", \\"order'
     script = called(*calls, c2=Outcome.ok("paid 7"), c4=Outcome.ok(noted_before))
     await play(pipeline(session), script, tools=[desk.tool(idempotency=ONCE)])
     assert desk.paid == noted(session) == ["7", "8"]
