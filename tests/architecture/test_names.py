@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import fields, is_dataclass
 from importlib import import_module
 from inspect import Parameter, signature
 
@@ -108,26 +106,6 @@ def test_packages_export_what_they_have_exported(face: str) -> None:
 def test_every_package_with_exports_is_listed() -> None:
     """A new package takes its place in the table."""
     assert {source.module for source in python_sources("src") if _exported(source)} == FACES.keys()
-
-
-@pytest.mark.parametrize("face", FACES)
-def test_every_field_in_the_signature_of_a_class_is_explained(face: str) -> None:
-    """By the docstring of the class that has it; those of classes of other packages are theirs to explain."""
-    exported = (getattr(import_module(face), name) for name in FACES[face].split())
-    faults = [
-        f"{kind.__name__}.{each.name}"
-        for kind in exported
-        if isinstance(kind, type) and is_dataclass(kind)
-        for each in fields(kind)
-        if each.init and not each.name.startswith("_") and not _is_explained(kind, each.name)
-    ]
-    assert not faults, listed(faults)
-
-
-def _is_explained(kind: type[object], field: str) -> bool:
-    owners = [cls for cls in kind.__mro__ if field in vars(cls).get("__annotations__", {})]
-    docs = [cls.__doc__ or "" for cls in owners]
-    return owners[-1].__module__.partition(".")[0] != "handrail" or any(re.search(rf"\b{field}\b", doc) for doc in docs)
 
 
 def test_no_public_name_has_two_meanings() -> None:

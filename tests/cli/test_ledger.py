@@ -116,6 +116,8 @@ FINDINGS = [
     ("app:pay:unknown --happened --value null --ttl never", ("done", b"null", None)),
     ("app:pay:unknown --not-happened", ("failed", None, DAY)),
     ("session:pay:lapsed --not-happened --why late", ("failed", None, DAY)),
+    (f"{WAITS} --happened --message corrected", ("done", b'"receipt"', timedelta(days=36_500))),
+    (f"{WAITS} --happened --value null", ("done", b"null", timedelta(days=36_500))),
 ]
 
 

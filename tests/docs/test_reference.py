@@ -85,7 +85,7 @@ LIMITS = "reference/limits.md"
 
 INTERNAL = {
     *("CHUNK", "CHUNK_BYTES", "START_BYTES", "ROWS_AT_ONCE", "EFFECTS_AT_ONCE", "ROWS_PER_PAGE"),
-    *("MOST_TOGETHER", "MOST_ENTRIES", "MAX_CACHED"),
+    *("MOST_TOGETHER", "MOST_ENTRIES", "MAX_CACHED", "LONGEST_MESSAGE"),
     *("USER", "VERSION", "MOST_WRITTEN", "UNTIL_APPLIED", "TABLES_VERSION"),
 }
 """Numbers that no program meets: how much is done at a time or remembered, and what has to be one."""

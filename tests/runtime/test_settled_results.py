@@ -28,7 +28,7 @@ from handrail.prompt import (
 from handrail.redaction import MASK
 from handrail.runtime import Session, ToolCall, ToolInvoked
 from handrail.runtime.failures import SECRETS_GONE, cannot_apply
-from handrail.runtime.ledger.effects import AppliedByHand, EffectResult
+from handrail.runtime.ledger.effects import AppliedByHand, EffectResult, NotApplied
 from handrail.session.calls import CallRef
 from handrail.store import EffectRow, MemoryStore
 from handrail.testing import FakeClock
@@ -73,6 +73,29 @@ def test_a_result_that_a_person_finds_is_applied_when_the_session_is_opened_next
     assert session[ToolInvoked].all()[-1].ref.parent == open_call.call
     again = ask(shop.door(session), "lost")
     assert (again.success, again.replayed, len(session[Booked]), len(session[Note])) == (True, True, 1, 1)
+
+
+def test_a_result_that_a_person_has_mistyped_can_be_corrected_until_it_is_applied(shop: Shop, wording: Wording) -> None:
+    """That it has not happened cannot be recorded any more; what is applied stays, also if it is applied meanwhile."""
+    session = shop.session()
+    _resolved_by_a_person(shop, session)
+    ledger = session_ledger(session, clock=shop.clock)
+    mistyped = EffectResult("the bank says so", b"17")
+    assert ledger.resolve(shop.row(), mistyped)
+    door = shop.door(session)
+    assert [each.message.success for each in door.settle_open()] == [False]
+    seen = shop.row()
+    with raises(LedgerError, wording):
+        ledger.resolve(seen, NotApplied())
+    assert ledger.resolve(seen, EffectResult("the bank says so", b'{"text":"lost"}'))
+    assert (shop.row().fence, shop.row().applied_at, shop.row().expires_at) == (seen.fence, None, seen.expires_at)
+    assert [each.message.success for each in door.settle_open()] == [True]
+    assert (len(session[Booked]), shop.charged) == (1, ["lost"])
+    applied = shop.row()
+    assert not ledger.resolve(seen, mistyped)
+    assert shop.row() == applied
+    with raises(LedgerError, wording):
+        ledger.resolve(applied, mistyped)
 
 
 def test_what_cannot_be_settled_says_why_and_waits(stall: Shop, wording: Wording) -> None:
@@ -335,7 +358,8 @@ def test_an_interrupt_ends_the_settling_with_the_mistakes_as_notes(till: Till) -
     till.fails += [KeyboardInterrupt(), UnboundResourceError(int)]
     with pytest.raises(KeyboardInterrupt) as caught:
         till.door().settle_open()
-    assert [note.split(":")[1].strip() for note in caught.value.__notes__] == ["UnboundResourceError"]
+    effect, mistake = caught.value.__notes__
+    assert ("was done" in effect, mistake.split(":")[1].strip()) == (True, "UnboundResourceError")
     assert till.applied == [Note("lamp"), Note("desk")]
 
 

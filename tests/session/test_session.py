@@ -234,7 +234,7 @@ def test_a_child_is_an_empty_session_with_a_parent() -> None:
     session.install(Total)
     session.dispatch(A)
     child = session.child(tags={"agent": "x"})
-    assert (child.session_id, child.parent, child.kinds) == ("made", session, ())
+    assert (child.session_id, child.parent, child.kinds) == ("s/made", session, ())
     assert child.tags == {"agent": "x"}
     assert child.turn is not session.turn
     assert session.child(session_id="c").session_id == "c"

@@ -36,6 +36,7 @@ from handrail.runtime.ledger.effects import (
     EffectResult,
     Finding,
     NotApplied,
+    is_correctable,
     key_expired,
     lacks_value,
     lease_expired,
@@ -341,8 +342,9 @@ class EffectFinding:
             return NotApplied(self.why or "a person has found that it did not happen")
         # ASCII: a lone surrogate is valid JSON, but not valid UTF-8.
         value = None if self.value is None else json.dumps(json.loads(self.value), separators=(",", ":")).encode()
-        text = f"{row.tool} has been carried out; a person has confirmed it."
-        return EffectResult(self.message or text, value, row.exclude_value_from_context)
+        text = row.message if is_correctable(row) else f"{row.tool} has been carried out; a person has confirmed it."
+        # Only the row of a result that is corrected has a value.
+        return EffectResult(self.message or text, value or row.value, row.exclude_value_from_context)
 
 
 def reconcile_effect(  # noqa: PLR0913 - the options of the command

@@ -146,6 +146,8 @@ class IdempotencyConfig:
             _check_span(_OWN, "ttl", self.ttl)
         _check_span(_OWN, "lease", self.lease)
         _check_scope(self.scope)
+        if isinstance(cast("object", self.param_keys), str):  # a string is a sequence of its letters
+            refuse(f"param_keys is {self.param_keys!r}; it must be a tuple of field names: ({self.param_keys!r},).")
         object.__setattr__(self, "param_keys", tuple(self.param_keys))
         if self.strategy == "params" and not self.param_keys:
             refuse("strategy='params' needs param_keys=(...), the fields that make the key, e.g. ('order_id',).")

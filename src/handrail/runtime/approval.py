@@ -1,4 +1,4 @@
-"""Step 4 and 5 of the pipeline: policies decide about a call, and where one asks, the approver; calls that wait.
+"""Steps POLICY and APPROVAL: policies decide about a call, and where one asks, the approver; calls that wait.
 
 A decision of a policy against the call is a `FinalRefusal`. If a policy raises, the call is refused as well, but a
 repeat of it is judged anew. The question of a policy becomes, whatever the entry point:
@@ -7,7 +7,7 @@ repeat of it is judged anew. The question of a policy becomes, whatever the entr
 |---|---|
 | been answered before an earlier attempt, which has started the effect of the call | is answered from the ledger |
 | an answer that a person has recorded in the store | runs, or is refused |
-| a no that is recorded, and the call lacks its secrets after a restart | is refused with it in step 2 |
+| a no that is recorded, and the call lacks its secrets after a restart | is refused with it in PARSE |
 | one that is recorded while the approver is asked | the same, whatever the approver answers |
 | no such answer, and no approver | is refused; a repeat of it is judged anew |
 | an approver that approves | runs |

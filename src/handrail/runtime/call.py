@@ -227,7 +227,7 @@ class CallState:
         self.secrets.add(partial(secrets_in, value, masking))
 
     async def take_turn(self) -> None:
-        """Step 3: waits for the turn. Raises `ReplyEndedError` if an interrupt has ended the reply meanwhile."""
+        """Step TURN: waits for the turn. Raises `ReplyEndedError` if an interrupt has ended the reply meanwhile."""
         await self.turn.acquire(self.mode, self.environment.deadline)
         # Who runs the calls of the reply cancels this one, too, but its turn may come before that.
         if self.environment.reply_ends.get(self.reply) is not self.reply_end:
@@ -247,7 +247,7 @@ class CallState:
         return acted
 
     async def check_ready(self) -> None:
-        """Step 6: checks the deadline, and that a stored session is open; the store is asked only if the claim cannot.
+        """Step DEADLINE: checks it, and that a stored session is open; the store is asked only if the claim cannot.
 
         Raises:
             DeadlineExceededError: the deadline has passed.
@@ -265,7 +265,7 @@ class CallState:
         self.claim_conditions = await self.mode.write_to(other_store, partial(recorder.claim_conditions, store))
 
     async def store_deferred(self) -> Claim:
-        """Step 7, for a call without a claim: stores its reply, if that was deferred until now.
+        """Step CLAIM, for a call without a claim: stores its reply, if that was deferred until now.
 
         Raises:
             StoreError: the store is unavailable.
@@ -291,7 +291,7 @@ class CallState:
         return not isinstance(error, Exception) and (self.open_question is not None or is_held_back)
 
     def begin(self, tool: Tool[Any, Any], claim: Claim) -> Transaction:
-        """Step 8: the transaction of this call, which settles the claim; a savepoint for a nested call."""
+        """Step BEGIN: the transaction of this call, which settles the claim; a savepoint for a nested call."""
         # Set before the transaction begins: if that fails, the claim is settled, and the record has to state the
         # outcome.
         self.claim = claim
@@ -319,7 +319,7 @@ class CallState:
         return ToolContext(self.environment, self.resources, self.ref, key, claim.fence, claim.renew, current())
 
     async def commit(self, result: ToolResult[Any], claim: Claim, transaction: Transaction) -> None:
-        """Step 11: closes the resources of the call, and commits what was written, with its effect and its record.
+        """Step COMMIT: closes the resources of the call, and commits what was written, with its effect and its record.
 
         Raises:
             RecordingError: a store is unavailable. Everything is rolled back but an external effect.

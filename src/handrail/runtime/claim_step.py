@@ -1,4 +1,4 @@
-"""Step 7: names the effect of a call, and claims it in the ledger, until it is granted, found done, or refused.
+"""Step CLAIM: names the effect of a call, and claims it in the ledger, until it is granted, found done, or refused.
 
 A model that reads that the outcome of a call is unknown may repeat it under another id. The slot of that id is free,
 so only the arguments show that it is the same payment. Therefore the effects of equal calls of the run are looked at
@@ -59,11 +59,11 @@ from handrail.waiting import await_shielded
 
 _log = redacted_logger("handrail.runtime")
 
+# The configuration of an external tool without `idempotency`: keyed by the slot of the call.
 _SLOT = IdempotencyConfig()
-"""The configuration of an external tool without `idempotency`: keyed by the slot of the call."""
 
+# What a reconciler does instead of a write; the end of the message that refuses one.
 _CURE = "A reconciler returns what it finds; `apply` of the tool writes."
-"""What a reconciler does instead of a write; the end of the message that refuses one."""
 
 
 async def claim_effect(run: CallState, tool: Tool[Any, Any], *, is_decided: bool = True) -> replays.Claim | None:

@@ -366,11 +366,10 @@ _LEFT_BEHIND: set[asyncio.Future[Any]] = set()
 
 # -------------------------------------------------------------------------------------------------- the turn of a call
 
+# The ticket of the call that is made in this context. A call that code of the program makes meanwhile, a policy, an
+# approver, a parser of arguments, is nested in it: one that needs the same turns is refused, because it would wait for
+# the call that it is made in.
 _WITHIN: ContextVar[Ticket | None] = ContextVar("handrail_within", default=None)
-"""The ticket of the call that is made in this context. A call that code of the program makes meanwhile, a policy, an
-approver, a parser of arguments, is nested in it: one that needs the same turns is refused, because it would wait for
-the call that it is made in.
-"""
 
 
 class CallTurn:

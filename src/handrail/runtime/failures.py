@@ -89,8 +89,8 @@ LONGEST_MESSAGE = 2_000
 
 _PYDANTIC_AI = "pydantic_ai.exceptions"
 
+# Exceptions of PydanticAI, by name: the runtime does not import it.
 _REFUSALS = frozenset({"ModelRetry", "ToolFailed"})
-"""Exceptions of PydanticAI, by name: the runtime does not import it."""
 
 _POSTPONING = frozenset({"ApprovalRequired", "CallDeferred"})
 

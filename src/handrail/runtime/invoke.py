@@ -52,6 +52,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from handrail.errors import (
     DeadlineExceededError,
     DeveloperMistake,
+    RecordingError,
     SessionError,
     ToolValidationError,
     VisibilityExpansionRequired,
@@ -124,8 +125,8 @@ async def invoke(call: ToolCall, reply: str | None, environment: Environment, mo
         run.close()
         # Step 13; a message is that of the same call, which has a final record.
         message = answer if isinstance(answer, ToolMessage) else render_message(run, answer)
-        feedback = run.environment.feedback
-        if feedback is not None and run.turn.outer is None:  # what is nested is read by a program
+        # What is nested is read by a program.
+        if (feedback := run.environment.feedback) is not None and run.turn.outer is None:
             message = await feedback(message, call, run.ref, mode)
         if run.claim is not NO_CLAIM or run.nested_calls:
             await raise_interrupt(mode)  # while it can still be said that the message was not given
@@ -280,8 +281,13 @@ async def _fail(run: CallState, error: BaseException, step: Step) -> CallAnswer:
     return_to(run.turn.caller)
     session = run.environment.session
     run.stop_at(step, safe_refusal(error) if step is HANDLER and isinstance(error, ToolValidationError) else None)
-    error = _lost_store(run, _open_sections(run, error), step)
+    error, notes = _lost_store(run, _open_sections(run, error), step), run.effect_notes()
+    if notes and isinstance(error, DeadlineExceededError):
+        error = DeadlineExceededError(" ".join((f"{error}.", *notes)))
     result, raises = describe_outcome(error, run.call.name)
+    if raises is not None and not isinstance(raises, RecordingError):  # which says it itself
+        for note in notes:
+            raises.add_note(note)
     run.end_run(raises, is_final=raises is None and is_final_refusal(error, step))
     if raises is None and not is_for_model(error):
         notify_subscribers(session, ToolRaised(session.session_id, *run.ref, run.call.name, error))

@@ -31,8 +31,8 @@ MAX_READ_CHARS = 20_000
 """The most characters that one call of `read_result` shows; with its first line less than any tool may show."""
 
 _GAP = "\n[...]\n"
+# So many characters more are left out at most, and no more than half, so that lines are whole.
 _LONGEST_ADJUSTED = 500
-"""So many characters more are left out at most, and no more than half, so that lines are whole."""
 
 _BEFORE_FOUND = 200
 _MOST_LISTED = 5

@@ -57,16 +57,16 @@ if TYPE_CHECKING:
     from handrail.runtime.execution import Late
     from handrail.store.protocol import EffectRow
 
+# Characters of an unknown name that the message repeats; names of tools have at most 64.
 _LONGEST_NAME = 80
-"""Characters of an unknown name that the message repeats; names of tools have at most 64."""
 
+# Bytes of UTF-8 in the message for an unknown tool, however many tools there are.
 _LONGEST_MESSAGE = 999
-"""Bytes of UTF-8 in the message for an unknown tool, however many tools there are."""
 
 _log = redacted_logger("handrail.runtime")
 
 
-# --------------------------------------------------------------------------- steps 1 and 2: the tool and its parameters
+# ---------------------------------------------------------------------------------------------- steps LOOK_UP and PARSE
 
 
 async def unknown_tool(run: CallState) -> Never:
@@ -182,7 +182,7 @@ def _format_example(tool: Tool[Any, Any]) -> str:
     return f"\nA call that is right: {tool.codec.dump_json(tool.examples[0].input).decode()}" if tool.examples else ""
 
 
-# -------------------------------------------------------------------------------------------------- step 9: the handler
+# --------------------------------------------------------------------------------------------------------- step HANDLER
 
 
 async def run_handler(run: CallState, tool: Tool[Any, Any], claim: Claim) -> ToolResult[Any]:
@@ -295,7 +295,7 @@ def _call_handler(tool: Tool[Any, Any], claim: Claim, params: object, context: T
         raise
 
 
-# -------------------------------------------------------------------------------------------------- step 10: the result
+# ----------------------------------------------------------------------------------------------------------- step APPLY
 
 
 async def apply_result(
@@ -367,7 +367,7 @@ async def _record_applied(run: CallState, claim: Claim, effect: EffectRow) -> bo
     return True
 
 
-# -------------------------------------------------------------------------------------------------- step 12: the record
+# ---------------------------------------------------------------------------------------------------------- step RECORD
 
 
 async def record_call(run: CallState, result: ToolResult[Any]) -> None:
@@ -463,7 +463,7 @@ def _has_same_secrets(run: CallState, event: ToolInvoked) -> bool:
 
 
 def render_message(run: CallState, result: ToolResult[Any]) -> ToolMessage:
-    """Step 13: the message to the model; raises the failure that ends the run, if the call had one."""
+    """Step RENDER: the message to the model; raises the failure that ends the run, if the call had one."""
     if run.raises is not None:
         raise run.raises
     render = partial(_build_message, run, result, replayed=run.claim.result is not None)

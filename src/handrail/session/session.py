@@ -175,6 +175,7 @@ class Session:
 
         check_argument("Session.open", "session_id", session_id, str, _ID)
         _check("Session.open", session_id, tags)
+        check_argument("Session.open", "checkpoint_every", checkpoint_every, int, "a number of entries")
         if not hasattr(store, "acquire"):
             expected = "a store: handrail.store.open('sqlite:///desk.db')"
             raise InvalidArgumentError(function="Session.open", argument="store", value=store, expected=expected)
@@ -308,10 +309,11 @@ class Session:
         call = current()
         if call is not None and not call.is_open():
             raise TransactionClosedError(call.tool, "make a child session")
+        if session_id is None:
+            session_id = f"{self.session_id}/{self._new_id()}"  # below its parent's: their equal calls are known
         if self._opening is None:
             return Session(session_id=session_id, tags=tags, parent=self, new_id=self._new_id)
-        new_id = self._new_id() if session_id is None else session_id
-        return self._resume(self._opening._replace(create=True), new_id, tags, self)
+        return self._resume(self._opening._replace(create=True), session_id, tags, self)
 
     async def child_async(self, *, session_id: str | None = None, tags: Mapping[str, str] | None = None) -> Session:
         """As `child`, on a thread. A child that is made after the task was cancelled is closed again."""

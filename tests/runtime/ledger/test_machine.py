@@ -215,14 +215,16 @@ class LedgerMachine(RuleBasedStateMachine):
         if row is None:
             return
         lapsed = model.lapsed(self.clock.now())
+        corrected = happened and model.status == "done" and model.fence > 1  # it was found, and nothing is applied here
         result = EffectResult("found out")
         try:
             assert self.ledgers[ledger].resolve(row, result if happened else NotApplied("not there"), ttl=TTL)
         except LedgerError:
             assert model.status != "unknown"
             assert not lapsed
+            assert not corrected
             return
-        assert model.status == "unknown" or lapsed
+        assert model.status == "unknown" or lapsed or corrected
         model.fence += lapsed
         self._ended(model, "done" if happened else "failed", TTL if happened else FORGET)
         model.result = result if happened else None

@@ -186,7 +186,7 @@ async def leave_queue() -> None:
 
 
 class AnyArguments:
-    """A validator that accepts everything; step 2 of the pipeline validates. Hooks see what can be decoded."""
+    """A validator that accepts everything; step PARSE of the pipeline validates. Hooks see what can be decoded."""
 
     def validate_json(self, input: str | bytes | bytearray, **_options: Any) -> dict[str, Any]:  # noqa: ANN401 - PydanticAI's
         """The decoded object; text that is not one is shown to hooks as no arguments."""

@@ -137,7 +137,7 @@ class HostFilesystem:
         except BaseException:
             self._finalizer()
             raise
-        self._changes = HostChanges(tree, store, synced=durability == "full")
+        self._changes = HostChanges(tree, store, synced=durability != "normal")
         self._view = TreeReader(self._root, self._disk, path_filter)
 
     restore_waits = True

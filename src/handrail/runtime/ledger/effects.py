@@ -119,7 +119,7 @@ from handrail.prompt.idempotency import OnOrphan
 from handrail.prompt.signature import DAY, MINUTE
 from handrail.redaction import MASK
 from handrail.session.persistence.protocol import SessionHeld
-from handrail.store.protocol import ClaimOwner, EffectRow, MarkApplied
+from handrail.store.protocol import UNTIL_APPLIED, ClaimOwner, EffectRow, MarkApplied
 
 NOT_AGAIN: Final = "Do not ask for it again: another call would do it again."
 """What the model reads of an effect that is named by its call: the next call would have another id."""
@@ -377,7 +377,8 @@ def unknown_row(row: EffectRow, why: str) -> EffectRow:
 def resolved_row(row: EffectRow, finding: Finding, *, now: datetime, ttl: timedelta | None) -> EffectRow:
     """The row once its outcome has been determined; a row that was not yet unknown is fenced as well.
 
-    A slot that has happened never expires, whatever `ttl` is. A person may apply by hand what is not applied yet.
+    A slot that has happened never expires, whatever `ttl` is. A result that was found can be corrected until it is
+    applied, which a person may do by hand.
 
     Raises:
         LedgerError: the row is running within its lease, or already done or failed; or it has no result to be applied.
@@ -388,12 +389,19 @@ def resolved_row(row: EffectRow, finding: Finding, *, now: datetime, ttl: timede
         if row.status != "done" or row.applied_at is not None:
             raise refusal(row, "and has no result that could have been applied by hand")
         return applied(row, now=now, ttl=ttl)._replace(note=finding.why)
+    if is_correctable(row) and isinstance(finding, EffectResult):
+        return ended_row(row, finding, now=now, ttl=UNTIL_APPLIED if row.is_kept_until_applied else ttl)
     if row.status != "unknown":
         if not lease_expired(row, now):
             raise refusal(row, "so there is nothing to resolve")
         # An owner whose lease has expired may still write: the higher fencing token makes its write fail.
         row = unknown_row(row, "")
     return ended_row(row, finding, now=now, ttl=ttl)
+
+
+def is_correctable(row: EffectRow) -> bool:
+    """True if a person may still correct the result of an effect: it was found, and is not applied."""
+    return row.status == "done" and row.applied_at is None and (row.fence > 1 or row.is_kept_until_applied)
 
 
 def is_left_by(row: EffectRow, claimed_row: EffectRow) -> bool:
@@ -424,7 +432,7 @@ def refusal(row: EffectRow, why: str, *, force: bool = False) -> LedgerError:
         status = "done, and its result is not applied"
         cure = "ToolExecutor.settle_open() applies it, and resolve(row, AppliedByHand(why)) records that a person has."
     elif row.status in {"done", "failed"}:
-        cure = "To run it again, invalidate it first."
+        cure = "It is not run again, unless it is invalidated."
     forced = " force=True removes it anyway." if force else ""
     return LedgerError(
         f"the effect {row.key} of {row.tool} is {status}, {why}. {cure}{forced}", key=row.key, status=row.status

@@ -19,7 +19,7 @@ from typing import Any, TypeVar, cast
 from pydantic_core import to_json
 
 from handrail.clock import SYSTEM_CLOCK, Clock
-from handrail.errors import DumpError, LeaseLostError, LedgerError, SchemaError
+from handrail.errors import DumpError, InvalidArgumentError, LeaseLostError, LedgerError, SchemaError
 from handrail.prompt.signature import DAY, MINUTE
 from handrail.prompt.tool_result import ToolResult
 from handrail.redaction import redacted_logger
@@ -73,6 +73,8 @@ class EffectLedger:
         clock: Clock = SYSTEM_CLOCK,
         new_id: Callable[[], str] = lambda: os.urandom(16).hex(),
     ) -> None:
+        if store is not None and not hasattr(store, "unresolved_slots"):
+            raise InvalidArgumentError(function="EffectLedger", argument="store", value=store, expected="a store")
         if store is None:
             from handrail.store.memory import MemoryStore  # noqa: PLC0415
 
@@ -221,7 +223,7 @@ class EffectLedger:
     # ------------------------------------------------------------------------------------------ resolve unknown effects
 
     def resolve(self, row: EffectRow, finding: Finding, *, ttl: timedelta | None = DAY) -> bool:
-        """Records the outcome of an unknown effect, or of an orphan; or that a result has been applied by hand.
+        """Records the outcome of an unknown effect, or of an orphan; or corrects a result that is not applied yet.
 
         Returns `False` if the row has changed; then nothing was written.
 

@@ -346,7 +346,7 @@ class ForeignCall:
         raise ApprovalRequired from error
 
     async def run(self, *, acts_outside: bool) -> ToolResult[Any]:
-        """Runs the call by the toolset; step 9 of the pipeline."""
+        """Runs the call by the toolset; step HANDLER of the pipeline."""
         try:
             value = await self.toolset.call_tool(self.name, self.args, self.context, self.tool)
             # It has run to its end.
