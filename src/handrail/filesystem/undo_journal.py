@@ -140,12 +140,13 @@ class UndoJournal(Generic[E]):
 
     def since(self, snapshot: object) -> Since[E]:
         """The changes to undo to reach a snapshot; `SnapshotError` if it is none of this journal, or is lost."""
-        if not isinstance(snapshot, Snapshot) or snapshot.journal is not self:
+        own = cast("Snapshot[E]", snapshot)
+        if not isinstance(snapshot, Snapshot) or own.journal is not self:
             raise SnapshotError("this was not taken here; a filesystem restores what its `snapshot` returned")
         # First merges the spans whose snapshots are gone, so that the chain from here to the end is complete.
         self._newest_snapshot()
         oldest = JournalSpan[E](None)
-        span = cast("JournalSpan[E] | None", snapshot.span)  # the type of its entries is that of its journal
+        span: JournalSpan[E] | None = own.span
         while span is not None:
             _add(span, to=oldest)
             span = span.later

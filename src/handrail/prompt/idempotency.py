@@ -391,7 +391,7 @@ class External:
             )
 
 
-def _check_types(kinds: Iterable[type[Exception]]) -> None:
+def _check_types(kinds: Iterable[type[BaseException]]) -> None:
     for kind in kinds:
         # By equality, not by `issubclass`: `ConnectionRefusedError` is an `OSError`, and it does prove that nothing was
         # sent; and programs derive their own exceptions from those of Handrail. Each kind of `RunAbortedError` can end

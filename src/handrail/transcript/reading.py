@@ -24,7 +24,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from pydantic_core import from_json
 
@@ -73,7 +73,7 @@ def call_report(item: Mapping[str, Any]) -> CallReport:
     """Reads the record of a call from the JSON of a `ToolInvoked`, which may be damaged."""
     result = ToolResult(
         item["message"],
-        (item.get("value") or {}).get("value"),
+        cast("Mapping[str, Any]", item.get("value") or {}).get("value"),
         success=bool(item["success"]),
         exclude_value_from_context=bool(item["exclude_value"]),
         parts=load_parts(item.get("parts", ())),

@@ -120,7 +120,7 @@ class FactoryToolset(WrapperToolset[Any]):
             self._add_note(error)
             raise
         if product is None or isinstance(product, (AbstractToolset, Section)):
-            return product
+            return product  # pyright: ignore[reportUnknownVariableType] - of any dependencies and parameters
         message = (
             f"{self.label}: the factory {self.factory.qualname} returned an object of type "
             f"{type(product).__qualname__}; a factory returns a toolset, a section, or None for no tools."

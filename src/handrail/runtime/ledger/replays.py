@@ -148,7 +148,10 @@ class ReplayedResult(Claim):
 class UnappliedResult(ReplayedResult):
     """The effect has happened before, and is applied by this call. It is enlisted in the call's transaction."""
 
-    is_done = True
+    @property
+    def is_done(self) -> bool:
+        """True; see `Claim.is_done`."""
+        return True
 
     def __init__(  # noqa: PLR0913 - the row, what it holds, and who is given it
         self,

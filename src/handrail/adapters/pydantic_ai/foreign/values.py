@@ -48,8 +48,10 @@ def plain_arguments(
     With the definition of the tool, the fields of a function's only parameter, if that is a model, are the arguments.
     `with_secrets` keeps secrets as objects, which JSON writes as asterisks.
     """
-    entries = cast("dict[object, object]", args) if isinstance(args, dict) else {}  # keys may be anything
-    plain: object = {str(_to_json(name)): _to_json(value) for name, value in entries.items()} or _to_json(args)
+    plain = _to_json(args)
+    if issubclass(type(args), dict):
+        entries = cast("dict[object, object]", args).items()  # keys may be anything
+        plain = {str(_to_json(name)): _to_json(value) for name, value in entries} or plain
     if with_secrets:
         plain = _secrets_put_back(plain, args)
     if not is_object(plain):
