@@ -16,7 +16,6 @@ import tomllib
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -76,9 +75,9 @@ def test_the_links_of_the_readme_lead_into_the_repository_from_elsewhere() -> No
 
 def _run(*command: object, cwd: Path, **variables: str) -> str:
     environment = _hidden() | {"UV_PYTHON_DOWNLOADS": "never", **variables}
-    streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "capture_output": True, "encoding": "utf-8"}
-    done: subprocess.CompletedProcess[str] = subprocess.run(
-        [*map(str, command)], cwd=cwd, env=environment, check=False, **streams
+    words = [*map(str, command)]
+    done = subprocess.run(
+        words, cwd=cwd, env=environment, check=False, stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8"
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -195,12 +194,11 @@ def test_what_a_page_has_a_reader_type_works_from_wheel(page: Path, everything: 
 
     def typing(line: str, folder: Path) -> str:
         words, errors = split(line)
-        environment = _hidden() | everything | {"PYTHONUNBUFFERED": "1"}
-        streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "encoding": "utf-8"}
-        streams["stderr"] = subprocess.PIPE if errors else subprocess.STDOUT
-        done: subprocess.CompletedProcess[str] = subprocess.run(
-            words, cwd=folder, env=environment, check=False, **streams
-        )
+        stderr = subprocess.PIPE if errors else subprocess.STDOUT
+        done = subprocess.run(
+            words, cwd=folder, env=_hidden() | everything | {"PYTHONUNBUFFERED": "1"}, check=False,
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr, encoding="utf-8",
+        )  # fmt: skip
         if errors:
             (folder / errors).write_text(done.stderr, encoding="utf-8")
         return done.stdout + ("Killed\n" if done.returncode == -signal.SIGKILL else "")

@@ -230,7 +230,7 @@ def test_input_that_is_no_utf_8_is_told(content: bytes, mode: str, wording: Word
         read_prompt(None, stream)
 
 
-CHOSEN_STORES = [
+CHOSEN_STORES: list[tuple[str | None, str | None, dict[str, str], str | None]] = [
     ("sqlite:///a.db", "sqlite:///b.db", {"HANDRAIL_STORE": "sqlite:///c.db"}, "sqlite:///a.db"),
     (None, "sqlite:///b.db", {"HANDRAIL_STORE": "sqlite:///c.db"}, "sqlite:////desk/b.db"),
     (None, None, {"HANDRAIL_STORE": " sqlite:///c.db "}, "sqlite:///c.db"),
@@ -262,7 +262,7 @@ def test_a_database_of_a_project_lies_in_its_folder(url: str, placed: str) -> No
 MODEL = {"HANDRAIL_MODEL": " d "}
 
 
-CHOSEN_MODELS = [
+CHOSEN_MODELS: list[tuple[str | None, str | None, str | None, dict[str, str], NamedModel | None]] = [
     ("a", "b", "c", MODEL, NamedModel("a", "--model")),
     (None, "b", "c", MODEL, NamedModel("b", "the agent file")),
     (None, None, "c", MODEL, NamedModel("c", "[tool.handrail] of pyproject.toml")),

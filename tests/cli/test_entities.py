@@ -62,7 +62,7 @@ def test_list_is_a_table_in_order(handrail: Command, group: str, wording: Wordin
     assert [row.split()[0] for row in rows] == IDS[group] == listed(handrail, group)
 
 
-FILTERS = [
+FILTERS: list[tuple[str, str, list[str]]] = [
     *(("ledger", f"--status {state}", [f"session:pay:{state}"]) for state in ("lapsed", "running")),
     ("ledger", "--status unknown --status expired", ["app:pay:unknown", "app:pay:expired"]),
     *(("ledger", "--tool mail", ["app:mail:kept"]), ("ledger", f"--session {FORK}", ["session:pay:failed"])),

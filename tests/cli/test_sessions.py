@@ -256,8 +256,9 @@ def test_session_is_deleted_with_its_children_and_their_effects(handrail: Comman
     """Children by their ids and parents; a session that only has such an id is none."""
     ran = handrail("sessions", "delete", "old", "--yes", "--format", "json")
     assert ran.code == 0
-    told = {"dry_run": False, "would_delete": [], "completed": [], "kept": [], "entries": 0, "calls": 0, "effects": 2}
-    assert json.loads(ran.out) == told | {"deleted": ["old/r1/c1/r2/c2", "old/r1/c1", "old"], "bytes": 48}
+    told: dict[str, object] = {"dry_run": False, "would_delete": [], "completed": [], "kept": []}
+    told |= {"deleted": ["old/r1/c1/r2/c2", "old/r1/c1", "old"], "entries": 0, "calls": 0, "effects": 2, "bytes": 48}
+    assert json.loads(ran.out) == told
     assert ids(family) == sorted([FORK, SESSION, "lone", "old/fork"])
     assert {row.partition for row in family.rows()} == {"", SESSION, FORK}
 

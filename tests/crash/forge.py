@@ -96,8 +96,8 @@ def _look(cell: Cell, _at: None, asks: int) -> Any:
     return lefts, tolds
 
 
-_VERBS: dict[str, Callable[..., Any]] = {
-    "ask": lambda *request: asdict(ask(*request)),
+_VERBS: dict[str, Callable[[Any, Any, Any], Any]] = {
+    "ask": lambda cell, at, how: asdict(ask(cell, at, how)),
     "overrun": lambda cell, at, _: asdict(overrun(cell, at)),
     "look": _look,
 }

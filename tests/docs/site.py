@@ -17,7 +17,6 @@ import sys
 from collections.abc import Iterable, Iterator
 from os.path import relpath
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 from tests.architecture.sources import ROOT
 from tests.docs import command_options
@@ -35,8 +34,7 @@ FRONT = {
     ROOT / "SECURITY.md": "security.md",
 }
 """The pages outside the folders of kinds, and what they are on the site."""
-SECTIONS = {"Learn": "to learn", "Understand": "to understand", "Do": "to do", "Look up": "to look up"}
-SECTIONS |= {"Contribute": "to contribute"}
+SECTIONS = {name: f"to {name.lower()}" for name in ("Learn", "Understand", "Do", "Look up", "Contribute")}
 """The tables of the index of all pages, by the sections of the site."""
 OTHERS = {
     DOCS / "README.md": "All pages",
@@ -173,8 +171,10 @@ def build(folder: Path) -> str:
     write_sources(folder / "docs")
     (folder / "zensical.toml").write_text(_settings(), encoding="utf-8")
     command = [*apart("requirements/docs.txt"), "zensical", "build", "--strict", "--clean", "-f", "zensical.toml"]
-    both: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "encoding": "utf-8"}
-    done = subprocess.run(command, cwd=folder, env={**os.environ, "NO_COLOR": "1"}, check=False, **both)
+    done = subprocess.run(
+        command, cwd=folder, env={**os.environ, "NO_COLOR": "1"}, check=False,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, encoding="utf-8",
+    )  # fmt: skip
     # What griffe cannot read of a docstring is printed, and does not fail a build.
     return done.stdout if done.returncode or "griffe:" in done.stdout else ""
 

@@ -50,9 +50,8 @@ from tests.wording import Wording
 ERRORS = (ROOT / "docs" / "reference" / "errors.md").read_text(encoding="utf-8")
 
 
-ROOTS: dict[str, type[HandrailError]]
-ROOTS = {"Read by the model": ModelVisibleError, "End the run": RunAbortedError}
-ROOTS |= {"Mistakes of the developer": DeveloperMistake, "Agents": AgentError}
+_OF_RUNS: dict[str, type[HandrailError]] = {"Read by the model": ModelVisibleError, "End the run": RunAbortedError}
+ROOTS = {**_OF_RUNS, "Mistakes of the developer": DeveloperMistake, "Agents": AgentError}
 
 
 BRANCHES = {HandrailError, ModelVisibleError, RunAbortedError, DeveloperMistake, handrail.errors.CallPostponed}

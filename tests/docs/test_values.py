@@ -81,9 +81,9 @@ _CLASSES: tuple[type[Any], ...] = (
     *(dt.timedelta, Ground, Card, Address, Percent, Cents, Color, dt.timezone, OrderedDict, deque, SecretStr),
     *(SecretBytes, Path, PurePath, PureWindowsPath, PosixPath, re.Pattern, StringConstraints, ZoneInfo, Circle, Square),
 )
-NAMES: dict[str, Any] = {cls.__name__: cls for cls in _CLASSES}
-NAMES |= {"Annotated": Annotated, "Any": Any, "Field": Field, "Literal": Literal, "Sequence": Sequence}
-NAMES |= {"compile": re.compile, "IGNORECASE": re.IGNORECASE, "nested": nested}
+_FORMS: dict[str, Any] = {"Annotated": Annotated, "Any": Any, "Literal": Literal, "Sequence": Sequence}
+_OTHERS: dict[str, Any] = {"Field": Field, "compile": re.compile, "IGNORECASE": re.IGNORECASE, "nested": nested}
+NAMES = {cls.__name__: cls for cls in _CLASSES} | _FORMS | _OTHERS
 BOUNDS: dict[str, Any] = {"pattern": "^a$"}
 LEVELS = 250
 

@@ -51,8 +51,10 @@ def handrail(*arguments: str | Path, folder: Path = ROOT) -> Ended:
     """Run the command without a terminal, without standard input, and without the keys of any provider."""
     kept = {name: value for name, value in os.environ.items() if not name.endswith("_API_KEY")}
     env = {key: value for key, value in kept.items() if not key.startswith("HANDRAIL_")} | {"PYTHONWARNINGS": "error"}
-    pipes: dict[str, Any] = {"stdin": subprocess.DEVNULL, "capture_output": True, "encoding": "utf-8"}
-    ended = subprocess.run([HANDRAIL, *map(str, arguments)], env=env, cwd=folder, check=False, **pipes)
+    words = [*map(str, (HANDRAIL, *arguments))]
+    ended = subprocess.run(
+        words, env=env, cwd=folder, check=False, stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8"
+    )
     return Ended(ended.returncode, ended.stdout, ended.stderr)
 
 

@@ -14,8 +14,8 @@ from handrail.filesystem import HostFilesystem, InMemoryFilesystem
 from handrail.filesystem.walks import WalkRequest
 
 SEEN = WalkRequest(ignored=False)
-NO_SETTINGS = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-NO_SETTINGS |= {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull}
+_WITHOUT_GIT = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+NO_SETTINGS = {**_WITHOUT_GIT, "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull}
 
 CORPUS: Mapping[str, Mapping[str, str]] = {
     "everything": {".gitignore": "*\n!keep\n", "x": "", "keep": "", "a/keep": ""},

@@ -270,9 +270,9 @@ class Flaky(WriteByWrite):
         self._check(row)
         return super().insert(row)
 
-    def replace(self, seen: EffectRow, row: EffectRow) -> bool:
+    def replace(self, before: EffectRow, row: EffectRow) -> bool:
         self._check(row)
-        return super().replace(seen, row)
+        return super().replace(before, row)
 
     def _check(self, row: EffectRow) -> None:
         if self.refuses(row):

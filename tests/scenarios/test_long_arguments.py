@@ -39,7 +39,7 @@ VALID: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 _LETTERS = LONG["letters"]
 NUMBERS: tuple[Any, ...] = (10**4_000, -(10**4_000), 1e300)
-OTHERS = (*NUMBERS, [_LETTERS] * 2, {_LETTERS: _LETTERS}, [""] * 5_000, [*range(20)], [], {}, None)
+OTHERS: tuple[Any, ...] = (*NUMBERS, [_LETTERS] * 2, {_LETTERS: _LETTERS}, [""] * 5_000, [*range(20)], [], {}, None)
 
 
 def sections(root: Path) -> Iterator[Section[Any]]:

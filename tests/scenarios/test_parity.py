@@ -6,7 +6,7 @@ import asyncio
 import threading
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -134,12 +134,11 @@ def _normal_key(key: str) -> str:
     return f"call:{slot.rpartition('/')[2]}" if scope == "call" else key
 
 
-_WRITES = [{"text": "first"}, '{"text": ', {"text": 7}, {"txt": "x"}, {"text": "secret"}]
+_WRITES: tuple[Any, ...] = ({"text": "first"}, '{"text": ', {"text": 7}, {"txt": "x"}, {"text": "secret"})
 _OTHERS = "half:half burst:burst charge:fee charge:fee chrage:fee hang:late hang_outside:late hang_outside:late"
-_OTHERS += " nest:kept nest:lost look:seen"
-_ASKED = [("write", said) for said in _WRITES]
-_ASKED += [(name, {"text": text}) for name, text in (each.split(":") for each in _OTHERS.split())]
-ONE_OF_EACH = Reply(calls=[Call(name, cast("Any", said)) for name, said in _ASKED])
+_PAIRS = [each.split(":") for each in (*_OTHERS.split(), "nest:kept", "nest:lost", "look:seen")]
+_ASKED = [*(Call("write", said) for said in _WRITES), *(Call(name, {"text": text}) for name, text in _PAIRS)]
+ONE_OF_EACH = Reply(calls=_ASKED)
 """Success, malformed, invalid, unknown field, denied, failed, raised, done, replayed, unknown, timed out, nested."""
 
 _KINDS = ("look", "peek", "write", "look", "half")

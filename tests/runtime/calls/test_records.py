@@ -284,7 +284,7 @@ def test_a_value_that_no_longer_fits_is_shown_as_json(
     assert caplog.messages == wording
 
 
-WRONG = {
+WRONG: dict[str, dict[str, Any]] = {
     "nothing": {},
     "a number for a value": {"value": 1},
     "a value without its version": {"value": {"type": "tests.receipt", "value": {"amount": 1}}},

@@ -156,13 +156,13 @@ class _Crowded(WriteByWrite):
         super().__init__(clock=clock)
         self.others: list[EffectRow | None] = []
 
-    def replace(self, seen: EffectRow, row: EffectRow) -> bool:
-        self._be_quicker(seen)
-        return super().replace(seen, row)
+    def replace(self, before: EffectRow, row: EffectRow) -> bool:
+        self._be_quicker(before)
+        return super().replace(before, row)
 
-    def delete(self, seen: EffectRow) -> bool:
-        self._be_quicker(seen)
-        return super().delete(seen)
+    def delete(self, before: EffectRow) -> bool:
+        self._be_quicker(before)
+        return super().delete(before)
 
     def _be_quicker(self, seen: EffectRow) -> None:
         if self.others:
@@ -411,8 +411,8 @@ class _Beaten(WriteByWrite):
         super().__init__()
         self.extended = threading.Semaphore(0)
 
-    def replace(self, seen: EffectRow, row: EffectRow) -> bool:
-        kept = super().replace(seen, row)
+    def replace(self, before: EffectRow, row: EffectRow) -> bool:
+        kept = super().replace(before, row)
         self.extended.release()
         return kept
 

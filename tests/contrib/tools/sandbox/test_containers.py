@@ -9,6 +9,7 @@ import sys
 from collections.abc import Generator
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -340,7 +341,8 @@ class Refusing:
         pass
 
     def start(self, workspace: SandboxWorkspace) -> RunningSandbox:
-        return RunningSandbox({}, lambda *_: self.command, None, lambda: self.runs, lambda: self.closed.append(True))
+        close = partial(self.closed.append, True)
+        return RunningSandbox({}, lambda _command, _folder, _given: self.command, None, lambda: self.runs, close)
 
 
 def test_developer_can_try_a_sandbox_before_a_model_does(files: HostFilesystem, wording: Wording) -> None:
