@@ -17,7 +17,7 @@ from handrail import tool as decorated
 from handrail.adapters.pydantic_ai import PydanticAIAdapter
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.filesystem import Filesystem, HostFilesystem
-from handrail.limits import Budget, Deadline
+from handrail.limits import Deadline
 from handrail.prompt import (
     External,
     MarkdownSection,
@@ -275,7 +275,7 @@ class Notes(Rule):
     """A policy whose `on_result` returns what has to be awaited, which its definition does not say."""
 
     def on_result(self, tool: Any, params: Any, result: ToolResult[Any], *, context: ToolContext) -> Any:
-        return connect(result)
+        return later(result)
 
 
 class Half:
@@ -287,8 +287,8 @@ class Half:
         return PolicyDecision.allow()
 
 
-async def connect(_: object) -> Client:
-    """An asynchronous provider."""
+async def later(_: object) -> Client:
+    """Answers when it is awaited."""
     return Client()
 
 
@@ -441,9 +441,7 @@ PROMPTS = (
     unfit("ResourceRegistry.build", "resources", list, lambda _: prompt().bind(resources=wrong([Client()]))),
     Mistake("a resource of another type", errors.WrongResourceError,
             lambda _: prompt().bind(resources={Client: "client"}), {"protocol": Client}),
-    unfit("ResourceRegistry.build", "resources[Client]", type(None), lambda _: prompt().bind(resources={Client: None})),
     Mistake("a name as a type", errors.ResourceError, lambda _: prompt().bind(resources=wrong({"Client": Client()}))),
-    Mistake("a provider that is asynchronous", errors.ResourceError, lambda _: Binding(Client, wrong(connect))),
     Mistake("two bindings of one type", errors.DuplicateBindingError,
             lambda _: ResourceRegistry.of(Binding.instance(Client, Client()), Binding.instance(Client, Client())),
             {"protocol": Client}),
@@ -466,13 +464,9 @@ STORES = (
     Mistake("two reducers of one slice and event", errors.ReducerError, two_reducers),
     unfit("EffectLedger", "store", str, lambda _: EffectLedger(wrong("sqlite:///desk.db"))),
     Mistake("a deadline without a time zone", ValueError, lambda _: Deadline(datetime(2030, 1, 1))),  # noqa: DTZ001
-    unfit("Deadline.after", "span", int, lambda _: Deadline.after(wrong(5))),
     unfit("Session.open", "session_id", str, lambda _: Session.open(MemoryStore(), "")),
     unfit("stored_as", "name", type, lambda _: stored_as(wrong(Order))),
-    unfit("Dispatcher.subscribe", "subscriber", type(None),
-          lambda _: Session().dispatcher.subscribe(Order, wrong(None))),
     unfit("HostFilesystem", "store", str, lambda folder: HostFilesystem(folder, store=wrong("sqlite:///desk.db"))),
-    unfit("Budget", "max_total_tokens", str, lambda _: Budget(max_total_tokens=wrong("5"))),
     Mistake("a database of SQLite in memory", errors.StoreError, lambda _: handrail.store.open("sqlite:///:memory:"),
             {"store": "sqlite:..."}),
 )  # fmt: skip
