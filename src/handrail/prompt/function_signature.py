@@ -163,7 +163,8 @@ class DecoratedFunction(NamedTuple):
 
     def refuse(self, faults: Sequence[SignatureFault]) -> NoReturn:
         """Raises the error for some faults, with file and line of the function."""
-        code: Any = getattr(inspect.unwrap(self.function), "__code__", None)
+        # A decorator around a tool has code, and what it wraps has none.
+        code: Any = getattr(inspect.unwrap(self.function), "__code__", None) or getattr(self.function, "__code__", None)
         file, line = ("", 0) if code is None else (code.co_filename, code.co_firstlineno)
         name = getattr(self.function, "__qualname__", type(self.function).__name__)
         raise ToolSignatureError(function=name, file=file, line=line, faults=faults)
