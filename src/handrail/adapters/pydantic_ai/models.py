@@ -68,10 +68,10 @@ def check_model_name(name: str, *, source: str = "") -> None:
     if name == "test" or (has_provider and model.strip()):
         return
     near = _nearest_model(name)
-    shown, maker, likely = (shorten(text, _MAX_NAME_CHARS) for text in (name, provider, near or ""))
+    label, maker, likely = (shorten(text, _MAX_NAME_CHARS) for text in (name, provider, near or ""))
     because = "" if has_provider or ":" not in name else f", because there is no provider {maker!r}"
     raise UnknownModelError(
-        f"the model {shown}{f' ({source})' if source else ''} cannot be used: no such model is known{because}; a name "
+        f"the model {label}{f' ({source})' if source else ''} cannot be used: no such model is known{because}; a name "
         f"is provider:model, such as openai:gpt-5.2{f'. Did you mean {likely}?' if likely else ''}",
         name=name,
         nearest=near,

@@ -106,8 +106,8 @@ def other_arguments(record_json: bytes | None) -> str:
     """The sentence to the model that a result is of other arguments, with those that the model wrote then."""
     record = read_arguments(record_json)
     written = record.arguments if record.words is None else record.words
-    shown = f", {shorten(_encode_sorted(written), _LONGEST_SHOWN)}," if is_object(written) else ""
-    return f"(This was done before with other arguments{shown} and is not done again.)"
+    clause = f", {shorten(_encode_sorted(written), _LONGEST_SHOWN)}," if is_object(written) else ""
+    return f"(This was done before with other arguments{clause} and is not done again.)"
 
 
 def is_recorded_as(record: bytes, params: object, masking: Masking) -> bool:
