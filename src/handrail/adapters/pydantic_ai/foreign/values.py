@@ -21,7 +21,7 @@ from typing import Any, Final, TypeGuard, cast
 
 from pydantic import BaseModel
 from pydantic_ai import BinaryContent, ToolDefinition, ToolReturn
-from pydantic_ai.messages import is_multi_modal_content
+from pydantic_ai.messages import TextContent, is_multi_modal_content
 from pydantic_core import from_json, to_json
 
 from handrail.adapters.pydantic_ai.toolset import part_content
@@ -103,7 +103,10 @@ def freeze_value(name: str, value: object, refusal: type[Exception]) -> tuple[An
     """
     if _is_return(value):
         inner, plain, files = freeze_value(name, value.return_value, refusal)
-        content, metadata = escaped_within(value.content), escaped_within(value.metadata)
+        content, metadata = value.content, escaped_within(value.metadata)
+        content = (
+            escaped_within(content) if content is None or isinstance(content, str) else [*map(_escaped_text, content)]
+        )
         return replace(value, return_value=inner, content=content, metadata=metadata), plain, files
     if isinstance(value, AsyncIterator):
         raise refusal(
@@ -121,6 +124,11 @@ def freeze_value(name: str, value: object, refusal: type[Exception]) -> tuple[An
     if not is_array(value):
         return value, others[0] if others else None, files
     return [item if is_multi_modal_content(item) else _to_json(item) for item in items], others, files
+
+
+def _escaped_text(content: Any) -> Any:  # noqa: ANN401 - content for the user, of PydanticAI
+    is_tagged = isinstance(content, TextContent)
+    return replace(content, content=escaped_within(content.content)) if is_tagged else escaped_within(content)
 
 
 def with_value(result: object, value: Any, marks: ContentMarks | None = None) -> Any:  # noqa: ANN401 - whatever the tool returns
