@@ -298,8 +298,11 @@ _CHANGED = "has been changed concurrently, so it was left unchanged; look at it 
 
 def _check_json(_type: object, text: str | None) -> None:
     # Python reads `NaN` and `Infinity` by default, which are not JSON; their values cannot be written as JSON.
-    if text is not None:
-        json.dumps(json.loads(text), allow_nan=False)
+    value = None if text is None else json.loads(text)
+    try:
+        json.dumps(value, allow_nan=False)
+    except ValueError as error:  # in other words in each version of Python
+        raise ValueError("NaN and Infinity are not JSON.") from error
 
 
 @Parameter(name="*")
