@@ -49,6 +49,7 @@ from handrail.runtime.environment import Environment
 from handrail.runtime.execution import ASYNC, BLOCKING, SIDE_BY_SIDE, ExecutionMode, run_to_completion
 from handrail.runtime.invoke import invoke
 from handrail.serde import stored_codec
+from handrail.serde.canonical import canonical_json
 from handrail.session import Session
 from handrail.session.calls import CallRef, ToolCall, checked_reply, distinct_call
 from handrail.transaction import current
@@ -130,6 +131,15 @@ def check_tool(tool: Tool[Any, Any], environment: Environment) -> None:
     except SchemaError as error:
         fault = f"the result of tool {tool.name} is stored, in the session or in the ledger: {error}"
         raise SchemaError(fault, type=error.type, path=error.path) from error
+
+
+def tool_description(tool: Tool[Any, Any]) -> str:
+    """The description for the model, with the examples, for which providers have no field."""
+    examples = [
+        f"Example ({example.description}): {canonical_json({} if example.input is None else example.input).decode()}"
+        for example in tool.examples
+    ]
+    return "\n".join((tool.description, *examples))
 
 
 async def read_ahead(session: Session, *others: type[object]) -> None:

@@ -32,7 +32,7 @@ from pydantic_ai import ToolDefinition
 from pydantic_ai.toolsets import AbstractToolset, FunctionToolset, PrefixedToolset
 
 from handrail.adapters.pydantic_ai import HandrailToolset
-from handrail.agents.agent_file import AgentFile, as_error
+from handrail.agents.agent_file import AgentFile
 from handrail.agents.approval.decisions import Verdict
 from handrail.agents.approval.matching import matches_name
 from handrail.agents.approval.rules import VERDICTS, ApprovalRules, Rule
@@ -47,6 +47,7 @@ from handrail.runtime.calls import READER
 from handrail.runtime.long_results import result_reader
 from handrail.serde import codec
 from handrail.serde.formatting import enumerated, nearest, shorten
+from handrail.serde.yaml_fields import as_error
 
 Schema = Mapping[str, Any]
 """The JSON Schema of the arguments of a tool."""

@@ -66,6 +66,7 @@ class RunScope:
         run_context: the correlation ids of the run, for `ToolInvoked`.
         budget_tracker: `context.budget_tracker` of handlers.
         clock: the source of the time.
+        on_progress: called with what `context.progress` reports, in any thread.
     """
 
     prompt: PromptView
@@ -76,6 +77,7 @@ class RunScope:
     run_context: RunContext | None = None
     budget_tracker: BudgetTracker | None = None
     clock: Clock = SYSTEM_CLOCK
+    on_progress: Callable[[float, float | None, str | None], object] | None = None
 
     @property
     def rendered_prompt(self) -> RenderedView | None:
@@ -274,6 +276,13 @@ class ToolContext:
             self._environment.heartbeat.beat()
         if self._beat_claim is not None:
             self._beat_claim()
+
+    def progress(self, done: float, total: float | None = None, text: str | None = None) -> None:
+        """Reports how far the call is, to a caller that listens, and beats the run's heartbeat; from any thread."""
+        if self._environment.heartbeat is not None:
+            self._environment.heartbeat.beat()
+        if self._environment.on_progress is not None:
+            self._environment.on_progress(done, total, text)
 
 
 CALL_CONTEXT: Final[ContextVar[ToolContext | None]] = ContextVar("handrail_tool_context", default=None)

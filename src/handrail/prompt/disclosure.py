@@ -5,8 +5,8 @@ Theory of operation
     change, the newest of which counts. So it is stored with the session, copied by forks, rolled back by
     `Session.restore` and emptied by `Session.reset`. A section that no item names is as it starts.
 
-    `PromptRendering` renders the prompt once for each set of open sections. A prompt without summaries is never
-    rendered again.
+    `PromptRendering` renders the prompt once for each set of open sections, and again when a live section has other
+    tools. A prompt without either is never rendered again.
 
     `open_sections` raises `VisibilityExpansionRequired`: its call is rolled back, and recorded as failed. The item that
     opens the sections is written in one unit with that record. A handler of the program that raises it has the same
@@ -25,11 +25,13 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from handrail.errors import ToolValidationError, VisibilityExpansionRequired
+from handrail.errors import PromptValidationError, ToolValidationError, VisibilityExpansionRequired
 from handrail.prompt.context import ToolContext
 from handrail.prompt.prompt import SectionTools, closed_above, section_hint, with_ancestors
+from handrail.prompt.template import check_tree
 from handrail.prompt.tool_definition import Tool
 from handrail.prompt.tool_result import ToolResult
+from handrail.redaction import redacted_logger
 from handrail.serde.formatting import enumerated, shorten
 from handrail.session import Session, stored_as
 from handrail.session.calls import CallRef
@@ -43,6 +45,8 @@ MAX_SECTION_PATHS = 100
 _MOST_RENDERINGS = 4
 _LONGEST_LIST = 400
 _LONGEST_PATH = 80
+
+_log = redacted_logger("handrail.prompt")
 
 
 @stored_as("handrail.open_sections")
@@ -141,6 +145,8 @@ class PromptRendering:
 
         # There are few sets of open sections that matter at one time: the newest and the one before it.
         self._render_cached = lru_cache(_MOST_RENDERINGS)(render)
+        self._live = tuple(placed.section for placed in prompt.template.placed_sections() if placed.section.live)
+        self._live_tools = tuple(section.tools for section in self._live)
         self._tools: tuple[Tool[Any, Any], ...] | None = None
         self._origin: PromptRendering | None = None
         self.beside: tuple[PromptRendering, ...] = ()
@@ -149,12 +155,27 @@ class PromptRendering:
     def showing(self, start: RenderedPrompt[Any]) -> PromptRendering:
         """The sections of this one behind another prompt, whose text does not depend on them."""
         other = PromptRendering(self.prompt, self._session, start)
-        other._origin, other.may_change = self, False
+        other._origin, other.may_change, other._live = self, False, ()
         return other
 
     def seen_by(self, reply: str | None = None) -> RenderedPrompt[Any]:
         """The prompt as the calls of a reply see it; for `None` as it is now."""
+        if self._live and self._live_tools != (tools := tuple(section.tools for section in self._live)):
+            self._render_again(tools)
         return self.rendered_for(self.decided(except_by=reply)) if self.may_change else self.start
+
+    def _render_again(self, tools: tuple[Sequence[Tool[Any, Any]], ...]) -> None:
+        self._live_tools = tools
+        template = self.prompt.template
+        try:  # a server must not offer a tool in the place of another one
+            check_tree(template.tree, tuple(template.policies))
+        except PromptValidationError as error:
+            _log.error("the tools of the prompt stay as they are: %s", error)
+            return
+        for tool, _ in template.placed_tools():
+            self._session.call_masking.add(tool.name, tool.masking)
+        self.start = self.prompt.render()
+        self._render_cached.cache_clear()
 
     def sections(self, reply: str | None = None) -> tuple[SummarizedSection, ...]:
         """The sections with a summary, of this prompt and those beside it, as the calls of a reply see them."""

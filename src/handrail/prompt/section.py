@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from inspect import isfunction
 from textwrap import dedent
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, cast
 
 from typing_extensions import TypeVar  # a dependency of pydantic; `typing` has no defaults before Python 3.13
 
@@ -71,10 +71,13 @@ class Section(Generic[ParamsT]):
             `Tool.untrusted` of each of them.
         params_type: the dataclass in the brackets; `None` if there is none.
         usual_resources: what a suite brings that the prompt need not bind; whatever else binds a type overrides it.
+        live: whether its tools may become others, as those of a server; a run then renders its prompt again.
 
     Raises:
         PromptValidationError: the declaration is invalid; the message states the fault and the correct form.
     """
+
+    live: ClassVar[bool] = False
 
     title: str
     key: str = ""

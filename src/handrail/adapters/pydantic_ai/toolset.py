@@ -43,7 +43,13 @@ from pydantic_ai.messages import InstructionPart
 from pydantic_ai.toolsets import AbstractToolset, WrapperToolset
 from typing_extensions import override  # a dependency of pydantic; in `typing` since Python 3.12
 
-from handrail.adapters.loop import asynchronous_entries, find_outcome, read_ahead, read_open_replies
+from handrail.adapters.loop import (
+    asynchronous_entries,
+    find_outcome,
+    read_ahead,
+    read_open_replies,
+    tool_description,
+)
 from handrail.adapters.pydantic_ai.conversation import MADE_AGAIN
 from handrail.adapters.pydantic_ai.replies import Words, decode_words, find_call
 from handrail.adapters.tool_executor import ToolExecutor
@@ -53,7 +59,6 @@ from handrail.prompt.tool_result import ContentPart, shown_schema
 from handrail.resources import Binding, ResourceRegistry, Scope
 from handrail.runtime import ToolMessage
 from handrail.runtime.execution import ASYNC
-from handrail.serde import canonical_json
 from handrail.serde.json_schema import is_object
 from handrail.session.calls import CallRef
 
@@ -344,15 +349,6 @@ def part_content(part: ContentPart) -> str | BinaryContent:
     if isinstance(part, BinaryPart):
         return BinaryContent.narrow_type(BinaryContent(part.data, media_type=part.media_type))
     return part.text
-
-
-def tool_description(tool: Tool[Any, Any]) -> str:
-    """The description for the model, with the examples, for which providers have no field."""
-    examples = [
-        f"Example ({example.description}): {canonical_json({} if example.input is None else example.input).decode()}"
-        for example in tool.examples
-    ]
-    return "\n".join((tool.description, *examples))
 
 
 # ---------------------------------------------------------------------------------- beside the other tools of an agent

@@ -36,7 +36,6 @@ from typing import Annotated, Final, Literal, NamedTuple, TypeAlias, TypeVar, ca
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from handrail.agents.agent_file import YamlFields, as_error
 from handrail.agents.approval.decisions import ApprovalMode, GatedCall, Judgement, Verdict
 from handrail.agents.approval.matching import (
     Reading,
@@ -51,6 +50,7 @@ from handrail.errors import AgentError, ApprovalRulesError, DocumentError
 from handrail.prompt.signature import Effect
 from handrail.serde import canonical_json, parse
 from handrail.serde.document import YamlMap, YamlNode, YamlScalar, read_document, read_tree
+from handrail.serde.yaml_fields import YamlFields, as_error
 
 DEFAULTS: Final[Mapping[Effect, Verdict]] = MappingProxyType({"read": "allow", "state": "ask", "external": "ask"})
 """The verdict for each effect where neither a rule nor the tool itself decides."""

@@ -17,30 +17,17 @@ a `ForeignTool`, whose handler runs the current call.
 
 Files that a tool returns are recorded as parts of the result. Text and JSON that are too long for the model are cut.
 
-PydanticAI's `MCPToolset` raises the same exception for a server that refused a call and for a missing answer. For tools
-that change the world an error proves that nothing was done only by its code: -32602 (invalid params), or -32601
-(method not found) unless it represents an HTTP status of 404. A server's error *result* is an answer.
+PydanticAI's `MCPToolset` raises the same exception for a server that refused a call and for a missing answer; which one
+it was, and the effect that the hints of a server say, is read by `handrail.adapters.mcp.hints`.
 
 A Python tool declares its effect in its metadata, with the values of Handrail's own tools; so does a whole toolset, by
 `toolset.with_metadata(effect="read")`:
 
     Tool(pay, metadata={"effect": "external", "idempotency": IdempotencyConfig(), "approval": "ask"})
 
-A declaration in Python takes precedence. An MCP server's hints are untrusted: only the effect is inferred from them.
-Whether a call is allowed without approval, and when two calls are one effect, is never taken from a server.
-
-| the hints say | effect | where no rule applies |
-|---|---|---|
-| `destructiveHint: true`, whatever else they say | `external` | the default for the effect |
-| `readOnlyHint: true` | `read` | `ask` |
-| `readOnlyHint: false`, `destructiveHint: false` and `openWorldHint: false` | `state` | the default for the effect |
-| `readOnlyHint: false` | `external` | the default for the effect |
-| `openWorldHint: true`, and nothing of reading | `external` | the default for the effect |
-| anything else, or nothing | `state` | the default for the effect |
-
-Omitted hints of a tool that is declared as writing have the defaults of MCP (destructive, open world). No transaction
-can roll such a tool back, so its calls are claimed in the ledger. `readOnlyHint` is ignored for a tool that is also
-destructive, or has an idempotency in Python. Hints: MCP specification, `ToolAnnotations`.
+A declaration in Python takes precedence. Without one, a tool whose hints say nothing has the effect `state`; where no
+rule applies, a tool that only hints declare as reading is asked about. `readOnlyHint` is ignored for a tool that has an
+idempotency in Python.
 """
 
 from __future__ import annotations
@@ -66,6 +53,7 @@ from pydantic_ai.toolsets import AbstractToolset
 from pydantic_core import from_json, to_json
 from typing_extensions import override  # a dependency of pydantic; in `typing` since Python 3.12
 
+from handrail.adapters.mcp.hints import hinted_effect, proves_nothing_done
 from handrail.adapters.pydantic_ai.foreign.values import (
     advised_value,
     freeze_value,
@@ -150,7 +138,7 @@ def read_tool_metadata(definition: ToolDefinition) -> ToolMetadata:
     if approval is not None and approval not in get_args(ApprovalDefault):
         choices = ", ".join(map(repr, get_args(ApprovalDefault)))
         declaration.refuse(f"approval is {approval!r}; it must be one of {choices}.")
-    hint = hinted_effect(metadata.get("annotations")) if effect is None else "state"
+    hint = (hinted_effect(metadata.get("annotations")) if effect is None else None) or "state"
     # Python has declared when two calls are one effect, so the tool changes something, whatever its server claims.
     if hint == "read" and config is not None:
         hint = "state"
@@ -171,22 +159,6 @@ def read_tool_metadata(definition: ToolDefinition) -> ToolMetadata:
     )
 
 
-def hinted_effect(annotations: object) -> Effect:
-    """The effect inferred from the hints of an MCP server; see the table above. Other values are ignored."""
-    if not isinstance(annotations, Mapping):
-        return "state"
-    hints = cast("Mapping[object, object]", annotations)  # keys and values may be anything
-    reads, destroys, open_world = map(hints.get, ("readOnlyHint", "destructiveHint", "openWorldHint"))
-    # Compared with `is True`: hints are JSON from a server, where `1` or `"true"` may occur, and are ignored.
-    if destroys is True:
-        return "external"
-    if reads is True:
-        return "read"
-    if reads is False:
-        return "state" if destroys is False and open_world is False else "external"
-    return "external" if open_world is True else "state"
-
-
 # --------------------------------------------------------------------------------------------------------------- a call
 
 NOTHING_HIDDEN = schema_masking({})
@@ -197,12 +169,6 @@ _CALL: ContextVar[ForeignCall] = ContextVar("handrail_foreign_call")
 
 _NOTHING = object()
 """The placeholder for the value of a tool that has not returned."""
-
-_METHOD_NOT_FOUND = -32601
-_INVALID_PARAMS = -32602
-_HTTP_NOT_FOUND = "Not Found"
-"""The SDK's message for an HTTP status of 404 without a JSON-RPC error, to which it gives the code -32601 (mcp 2.3.0,
-`client/streamable_http.py`). A proxy in front of the server may answer so, also after the server has acted."""
 
 
 class _PlainJson:
@@ -420,8 +386,4 @@ def is_answer_lost(error: BaseException | None) -> bool:
 def _is_lost(fault: object) -> bool:
     code: object = getattr(fault, "code", None)
     # Not `isinstance`: `True` is an `int`, and is not a code.
-    if type(code) is not int:
-        return False
-    if code == _METHOD_NOT_FOUND:
-        return getattr(fault, "message", None) == _HTTP_NOT_FOUND
-    return code != _INVALID_PARAMS
+    return type(code) is int and not proves_nothing_done(code, getattr(fault, "message", None))

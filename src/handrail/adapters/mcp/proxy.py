@@ -1,0 +1,88 @@
+"""Servers behind one: every call of a client goes through the pipeline before it reaches a server.
+
+The tools of each server are a section of one prompt. A client sees them as the server lists them, with the effects that
+they have here as hints.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any, Unpack
+
+import mcp_types as t
+
+from handrail.adapters.mcp.connection import McpConnection
+from handrail.adapters.mcp.hints import effect_hints
+from handrail.adapters.mcp.section import McpToolsSection
+from handrail.adapters.mcp.server import OfferedTool, ServerOptions, ToolServer, describe_tool
+from handrail.adapters.mcp.settings import ConfiguredServer
+from handrail.adapters.tool_executor import ToolExecutor
+from handrail.prompt import Prompt, PromptTemplate, Tool, ToolPolicy
+from handrail.session import Session
+
+
+class Proxy:
+    """The sections of the servers, and the server that clients see."""
+
+    def __init__(self, sections: Sequence[McpToolsSection], server: ToolServer) -> None:
+        self.sections = sections
+        self.server = server
+        self._loop = asyncio.get_running_loop()
+        self._notices: set[asyncio.Task[None]] = set()
+
+    def announce(self) -> None:
+        """Tells the clients that the tools are others now."""
+        notice = self._loop.create_task(self.server.notify_changed())
+        self._notices.add(notice)
+        notice.add_done_callback(self._notices.discard)
+
+
+@asynccontextmanager
+async def open_proxy(
+    servers: Iterable[ConfiguredServer],
+    *,
+    session: Session,
+    policies: Sequence[ToolPolicy] = (),
+    **options: Unpack[ServerOptions],
+) -> AsyncGenerator[Proxy]:
+    """Starts the servers, and offers their tools behind one.
+
+    Args:
+        servers: the servers, each with what is declared about its tools.
+        session: records the calls.
+        policies: judge each call, such as those of approval rules.
+        **options: as of `ToolServer`.
+
+    Raises:
+        McpServerError: a server cannot be started.
+        PromptValidationError: two servers have tools of one name; one of them needs a prefix.
+    """
+    async with AsyncExitStack() as stack:
+        sections: list[McpToolsSection] = []
+        for server, settings in servers:
+            connection = await stack.enter_async_context(McpConnection(server))
+            sections.append(McpToolsSection(connection, settings=settings, title=server.name))
+        prompt = Prompt(PromptTemplate[str](ns="mcp", key="proxy", sections=sections, policies=policies))
+        executor = stack.enter_context(ToolExecutor(prompt=prompt, session=session))
+
+        def describe(tool: Tool[Any, Any]) -> OfferedTool:
+            listed = next((section.listed[tool.name] for section in sections if tool.name in section.listed), None)
+            return describe_tool(tool) if listed is None else OfferedTool(_as_here(listed, tool))
+
+        instructions = "\n\n".join(filter(None, (section.connection.instructions for section in sections)))
+        options = {"describe": describe, "instructions": instructions, **options}
+        proxy = Proxy(sections, ToolServer(executor, **options))
+        for section in sections:
+            section.connection.on_change.append(proxy.announce)
+        yield proxy
+
+
+def _as_here(listed: t.Tool, tool: Tool[Any, Any]) -> t.Tool:
+    here = {
+        "name": tool.name,
+        "input_schema": tool.parameters_schema,
+        "annotations": t.ToolAnnotations.model_validate(effect_hints(tool.effect)),
+    }
+    return listed.model_copy(update=here)

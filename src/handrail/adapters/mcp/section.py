@@ -1,0 +1,83 @@
+"""A section with the tools of an MCP server."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, ClassVar, Self
+
+import mcp_types as t
+from typing_extensions import override  # pydantic brings it; `typing` has it from Python 3.12 on
+
+from handrail.adapters.mcp.connection import McpConnection, McpServer
+from handrail.adapters.mcp.tools import DEFAULT_SETTINGS, ToolSettings, make_tools
+from handrail.prompt import Section, Tool
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class McpToolsSection(Section[None]):
+    """The tools of an MCP server: `McpToolsSection(["uvx", "mcp-server-git"], title="Git")`, or with a URL.
+
+    The server is started when the section is made, and ended by leaving its `with` block, or with the process. It is
+    followed: a prompt with the section has the tools that the server offers now. Made on an event loop, it would block
+    that; there it is made of a connection: `async with McpConnection(server) as connection`.
+
+    Attributes:
+        server: a command, a URL, an `McpServer` with more, or a connection that is open.
+        settings: what is declared about the tools; hints of the server decide the rest.
+        description: guidance for the model.
+        connection: the connection to the server.
+        listed: the tools as the server lists them, by the names that they have here.
+
+    Raises:
+        McpServerError: the server cannot be started.
+    """
+
+    live: ClassVar[bool] = True
+
+    server: McpServer | McpConnection | Sequence[str] | str = field(kw_only=False)
+    settings: ToolSettings = DEFAULT_SETTINGS
+    description: str = ""
+    accepts_overrides: bool = False
+    title: str = "Tools of a server"
+    tools: Sequence[Tool[Any, Any]] = field(init=False)
+    connection: McpConnection = field(init=False, repr=False)
+    listed: Mapping[str, t.Tool] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        connection = self.server
+        if not isinstance(connection, McpConnection):
+            connection = McpConnection(_as_server(connection, self.title)).__enter__()
+        object.__setattr__(self, "connection", connection)
+        self._take_tools()
+        Section.__post_init__(self)
+        connection.on_change.append(self._take_tools)
+
+    def _take_tools(self) -> None:
+        tools = make_tools(self.connection, self.settings)
+        listed = {tools[one.name].name: one for one in self.connection.tools if one.name in tools}
+        object.__setattr__(self, "listed", listed)
+        object.__setattr__(self, "tools", tuple(tools.values()))
+
+    @override
+    def body_template(self) -> str:
+        """The guidance."""
+        return self.description
+
+    def __enter__(self) -> Self:
+        """Itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Ends the server, if the section has started it."""
+        if not isinstance(self.server, McpConnection):
+            self.connection.__exit__(kind, error, traceback)
+
+
+def _as_server(server: McpServer | Sequence[str] | str, name: str) -> McpServer:
+    if isinstance(server, McpServer):
+        return server
+    return McpServer(name=name, url=server) if isinstance(server, str) else McpServer(name=name, command=tuple(server))

@@ -1,0 +1,164 @@
+"""The file that describes MCP servers: for `handrail proxy --config`, and for the agents of a project.
+
+    servers:
+      bank:
+        command: [python, bank.py]       # or url: https://bank.example/mcp
+        env: [BANK_TOKEN, REGION=eu]     # variables that the server gets: of this process, or with a value
+        headers: {Authorization: "Bearer ${BANK_TOKEN}"}   # with a URL
+        prefix: bank_                    # of several servers the default is the name of the server and _
+        only: ["*"]                      # globs over the names that the server gives its tools
+        read: [balance, "get_*"]
+        external: [pay]
+        keys: {pay: [order]}             # arguments that make two calls one effect
+        forward_key: {pay: idempotency_key}   # the argument in which the server takes a key
+        reconcile:
+          pay: {tool: find_payment, arguments: {order: order}, result: payment}
+        timeout: 300                     # seconds of a call
+
+All faults of a file are reported at once, each with its line and column.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Final, NamedTuple
+
+from pydantic import Field
+
+from handrail.adapters.mcp.connection import McpServer
+from handrail.adapters.mcp.tools import AskTool, ToolSettings
+from handrail.errors import DocumentError
+from handrail.prompt.tool_definition import MAX_RESULT_CHARS
+from handrail.serde.document import read_document, read_tree
+from handrail.serde.yaml_fields import YamlFields, as_error
+
+_VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+_Globs = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskTable:
+    """Another tool that says whether an effect has happened; see `AskTool`."""
+
+    tool: str
+    result: str
+    arguments: dict[str, str] = field(default_factory=dict[str, str])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerTable:
+    """A server as it is written; see `McpServer` and `ToolSettings`."""
+
+    command: tuple[str, ...] = ()
+    url: str = ""
+    env: tuple[str, ...] = ()
+    headers: dict[str, str] = field(default_factory=dict[str, str])
+    cwd: str | None = None
+    start_timeout: Annotated[float, Field(gt=0)] = 30
+    prefix: str | None = None
+    only: _Globs = ()
+    read: _Globs = ()
+    state: _Globs = ()
+    external: _Globs = ()
+    keys: dict[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
+    forward_key: dict[str, str] = field(default_factory=dict[str, str])
+    reconcile: dict[str, AskTable] = field(default_factory=dict[str, AskTable])
+    untrusted: bool = True
+    timeout: Annotated[float, Field(gt=0)] | None = 300
+    max_result_chars: Annotated[int, Field(ge=1_000)] = MAX_RESULT_CHARS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServersFile:
+    """The file as it is written."""
+
+    servers: dict[str, ServerTable] = field(default_factory=dict[str, ServerTable])
+
+
+class ConfiguredServer(NamedTuple):
+    """A server, and what is declared about its tools."""
+
+    server: McpServer
+    settings: ToolSettings
+
+
+def read_servers(path: Path, environment: Mapping[str, str] = os.environ) -> tuple[ConfiguredServer, ...]:
+    """Reads a file of servers; variables are of `environment`.
+
+    Raises:
+        DocumentError: it cannot be read, is invalid, or names a variable that is not set.
+    """
+    file = str(path)
+    text = read_document(path, file=file, what="MCP servers are described in a text file", suffix=".yaml")
+    root = read_tree(text.removeprefix("\ufeff"), name=file)
+    if root is None:
+        raise DocumentError("it describes no server; write servers: and a name below", file=file, line=1, column=1)
+    tree = YamlFields(root, "a file of MCP servers", file, DocumentError)
+    tables: Mapping[str, ServerTable] = tree.read(ServersFile).get("servers", {})
+    servers: list[ConfiguredServer] = []
+    for name, table in tables.items():
+        try:
+            servers.append(_configured(name, table, path.parent, environment, several=len(tables) > 1))
+        except ValueError as error:
+            tree.add_fault(f"$.servers.{name}", str(error), key="servers")
+    if not tables and not tree.faults:
+        tree.add_fault("$", "it describes no server; write servers: and a name below", key="servers")
+    if tree.faults:
+        raise as_error(tree.faults, DocumentError, file)
+    return tuple(servers)
+
+
+def _configured(
+    name: str, table: ServerTable, folder: Path, environment: Mapping[str, str], *, several: bool
+) -> ConfiguredServer:
+    if bool(table.command) == bool(table.url):
+        raise ValueError("a server has a command or a url, and not both")
+    if table.cwd is not None:
+        folder /= table.cwd
+    server = McpServer(
+        name=name,
+        command=table.command,
+        url=table.url,
+        env=passed_on(table.env, environment),
+        cwd=folder,
+        headers={key: _filled(value, environment) for key, value in table.headers.items()},
+        start_timeout=timedelta(seconds=table.start_timeout),
+    )
+    settings = ToolSettings(
+        prefix=(f"{name}_" if several else "") if table.prefix is None else table.prefix,
+        only=table.only,
+        read=table.read,
+        state=table.state,
+        external=table.external,
+        keys=table.keys,
+        forward_key=table.forward_key,
+        reconcile={
+            tool: AskTool(tool=ask.tool, arguments=ask.arguments, result=ask.result)
+            for tool, ask in table.reconcile.items()
+        },
+        untrusted=table.untrusted,
+        timeout=None if table.timeout is None else timedelta(seconds=table.timeout),
+        max_result_chars=table.max_result_chars,
+    )
+    return ConfiguredServer(server, settings)
+
+
+def passed_on(names: Sequence[str], environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """The variables that a server gets: `NAME` of `environment`, or `NAME=value`; `ValueError` if one is not set."""
+    entries = (name.partition("=") for name in names)
+    return {name: value if equals else _variable(name, environment) for name, equals, value in entries}
+
+
+def _filled(text: str, environment: Mapping[str, str]) -> str:
+    return _VARIABLE.sub(lambda match: _variable(match[1], environment), text)
+
+
+def _variable(name: str, environment: Mapping[str, str]) -> str:
+    if (value := environment.get(name)) is None:
+        raise ValueError(f"the environment variable {name} is not set")
+    return value

@@ -1,0 +1,278 @@
+"""The tools of an MCP server as tools of Handrail: what an operator declares about them, and their results.
+
+The arguments are validated by the schema that the server lists. The effect is what the operator declares, else what the
+hints of the server say; without hints it is `external`, as their defaults are. All tools are `concurrent`: they touch
+nothing here that could be rolled back.
+
+| a result | becomes |
+|---|---|
+| text, also of an embedded resource, and links to resources | the message, cut to `max_result_chars` |
+| images, audio and other files | parts |
+| structured content | the value, which is recorded and handed on; the model reads the text |
+| structured content that does not fit the schema of the tool | a success without a value, whose message says so |
+| `isError` | a failed call |
+| a request for input | a failed call: questions of a server are not passed on |
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from base64 import b64decode
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from fnmatch import fnmatchcase
+from functools import partial
+from typing import Any, Final, cast
+
+import mcp_types as t
+
+from handrail.adapters.mcp.connection import McpConnection
+from handrail.adapters.mcp.hints import hinted_effect
+from handrail.errors import (
+    DumpError,
+    EffectNotApplied,
+    EffectUncertain,
+    PromptValidationError,
+    SchemaError,
+    ToolValidationError,
+)
+from handrail.prompt import External, IdempotencyConfig, Tool, ToolContext, ToolResult
+from handrail.prompt.signature import Effect
+from handrail.prompt.tool_definition import MAX_RESULT_CHARS
+from handrail.prompt.tool_result import BinaryPart, ContentPart
+from handrail.redaction import redacted_logger
+from handrail.serde.formatting import shorten
+from handrail.serde.json_schema import is_array, is_object
+from handrail.serde.schema_codec import schema_codec
+
+_EFFECTS: Final[tuple[Effect, ...]] = ("external", "state", "read")  # the strictest first
+_LONGEST_NAME: Final = 64
+_LONGEST_DESCRIPTION: Final = 8_000
+
+_log = redacted_logger("handrail.mcp")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskTool:
+    """Another tool of the same server that says whether an effect has happened.
+
+    Attributes:
+        tool: its name.
+        arguments: for each of its arguments, the argument of the call whose value it gets; `$key` is the key.
+        result: the field of its structured content, or of its text as JSON, that is there exactly if the effect has
+            happened; it is the result of the call then.
+    """
+
+    tool: str
+    arguments: Mapping[str, str]
+    result: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolSettings:
+    """What an operator declares about the tools of a server; tools are named as the server names them.
+
+    Attributes:
+        prefix: stands before the name of each tool.
+        only: globs; other tools are not offered. Empty for all.
+        read: globs over tools that only read.
+        state: globs over tools whose effects nobody outside of the server sees.
+        external: globs over tools that change the world. A tool that two lists name is of the stricter one.
+        keys: for a tool, the arguments that make two calls one effect.
+        forward_key: for a tool, the argument in which the server takes an idempotency key. The model does not see it.
+        reconcile: for a tool, how it is found out whether an effect has happened.
+        untrusted: whether third parties write what the tools return.
+        timeout: how long a call may take; `None` for as long as the server takes.
+        max_result_chars: as of `Tool`.
+    """
+
+    prefix: str = ""
+    only: tuple[str, ...] = ()
+    read: tuple[str, ...] = ()
+    state: tuple[str, ...] = ()
+    external: tuple[str, ...] = ()
+    keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
+    forward_key: Mapping[str, str] = field(default_factory=dict[str, str])
+    reconcile: Mapping[str, AskTool] = field(default_factory=dict[str, AskTool])
+    untrusted: bool = True
+    timeout: timedelta | None = timedelta(minutes=5)
+    max_result_chars: int = MAX_RESULT_CHARS
+
+    def effect(self, tool: t.Tool) -> tuple[Effect, str]:
+        """The effect of a tool, and where it is from: `"settings"`, `"hints"` or `"default"`."""
+        for effect in _EFFECTS:
+            if _names(getattr(self, effect), tool.name):
+                return effect, "settings"
+        if {tool.name} & {*self.keys, *self.forward_key, *self.reconcile}:
+            return "external", "settings"
+        hints = None if tool.annotations is None else tool.annotations.model_dump(by_alias=True, exclude_unset=True)
+        hinted = hinted_effect(hints)
+        return (hinted, "hints") if hinted else ("external", "default")
+
+    def unknown_names(self, tools: Collection[str]) -> list[str]:
+        """The tools that it names, and that the server does not have."""
+        globs = (*self.only, *self.read, *self.state, *self.external)
+        names = [*self.keys, *self.forward_key, *self.reconcile, *(ask.tool for ask in self.reconcile.values())]
+        missing = [glob for glob in globs if not any(fnmatchcase(tool, glob) for tool in tools)]
+        return list(dict.fromkeys([*missing, *(name for name in names if name not in tools)]))
+
+
+DEFAULT_SETTINGS: Final = ToolSettings()
+"""Nothing is declared: hints decide."""
+
+
+def make_tools(connection: McpConnection, settings: ToolSettings = DEFAULT_SETTINGS) -> dict[str, Tool[Any, Any]]:
+    """The tools that a server offers now, each by its name on the server.
+
+    A tool that cannot be offered, because its schema is none or its name is taken, is logged and left out.
+    """
+    tools: dict[str, Tool[Any, Any]] = {}
+    names: set[str] = set()
+    for listed in connection.tools:
+        if settings.only and not _names(settings.only, listed.name):
+            continue
+        try:
+            tool = _make_tool(connection, listed, settings)
+        except PromptValidationError as error:
+            _log.warning("the tool %s of %s is not offered: %s", listed.name, connection.server.name, error)
+            continue
+        if tool.name in names:
+            _log.warning("the tool %s of %s is not offered: its name is taken", listed.name, connection.server.name)
+            continue
+        names.add(tool.name)
+        tools[listed.name] = tool
+    return tools
+
+
+def _make_tool(connection: McpConnection, listed: t.Tool, settings: ToolSettings) -> Tool[Any, Any]:
+    effect, _ = settings.effect(listed)
+    call = _Call(connection, listed, effect, settings.forward_key.get(listed.name))
+    keys, ask = settings.keys.get(listed.name), settings.reconcile.get(listed.name)
+    options: dict[str, Any] = {"effect": effect}
+    if effect == "external" and ask is not None:
+        options["effect"] = External(on_orphan="reconcile", reconcile=partial(_reconcile, connection, ask))
+    if effect == "external" and keys is not None:
+        options["idempotency"] = IdempotencyConfig(strategy="params", param_keys=keys)
+    return Tool.from_json_schema(
+        name=tool_name(settings.prefix + listed.name),
+        description=shorten((listed.description or listed.title or listed.name).strip(), _LONGEST_DESCRIPTION),
+        schema=call.schema,
+        handler=call.run,
+        concurrent=True,
+        timeout=settings.timeout,
+        max_result_chars=settings.max_result_chars,
+        untrusted=settings.untrusted,
+        **options,
+    )
+
+
+def tool_name(name: str) -> str:
+    """A name of MCP as that of a tool: other characters than letters, digits, `_` and `-` become `_`."""
+    return re.sub(r"[^A-Za-z0-9_-]", "_", name)[:_LONGEST_NAME]
+
+
+class _Call:
+    # The handler of one tool.
+
+    def __init__(self, connection: McpConnection, listed: t.Tool, effect: Effect, forward_key: str | None) -> None:
+        self._connection = connection
+        self._listed = listed
+        self._effect = effect
+        self._forward_key = forward_key
+        self._fault: Callable[[object], str | None] = _fault_finder(listed.output_schema)
+        self.schema: dict[str, Any] = _without(listed.input_schema, forward_key)
+
+    async def run(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult[Any]:
+        """Has the server run a call."""
+        name, key = self._listed.name, context.idempotency_key
+        if self._forward_key is not None and key is not None:
+            arguments = {**arguments, self._forward_key: key}
+        try:
+            answer = await self._connection.call(name, arguments, key=key, on_progress=context.progress)
+        except EffectUncertain as error:
+            if self._effect == "read":  # nothing can have happened
+                raise ToolValidationError(str(error)) from error
+            raise
+        if answer.get("resultType") == "input_required":
+            raise EffectNotApplied(f"{name} asks for input before it acts, and questions of a server are not passed on")
+        return read_result(name, answer, self._fault)
+
+
+def read_result(tool: str, answer: Mapping[str, Any], fault: Callable[[object], str | None]) -> ToolResult[Any]:
+    """The result of a tool, as the server has sent it; `fault` says why structured content does not fit its schema."""
+    texts, parts = read_content(answer.get("content", ()))
+    text, value = "\n".join(texts), answer.get("structuredContent")
+    if answer.get("isError") is True:
+        return ToolResult[None].error("\n".join((text or f"{tool} failed", *map(str, parts))))
+    if why := fault(value):
+        note = f"{tool} was carried out, and its result does not fit the schema of the tool: {why}. Do not repeat it."
+        text, value = "\n".join((note, text or json.dumps(value))), None
+    elif not text and not parts and value is not None:
+        text = json.dumps(value, ensure_ascii=False)
+    return ToolResult.ok(value, text, exclude_value_from_context=True, parts=parts)
+
+
+def read_content(blocks: object) -> tuple[list[str], list[ContentPart]]:
+    """The texts of content blocks, and their files as parts."""
+    texts: list[str] = []
+    parts: list[ContentPart] = []
+    for block in filter(is_object, blocks if is_array(blocks) else ()):
+        resource = block.get("resource", block)
+        if (data := resource.get("data", resource.get("blob"))) is not None:
+            try:
+                parts.append(BinaryPart(b64decode(data), resource.get("mimeType") or "application/octet-stream"))
+            except ValueError:  # also a media type that is none
+                texts.append(f"[a file that cannot be read: {resource.get('mimeType')}]")
+        elif block.get("type") == "resource_link":
+            texts.append(f"[{block.get('name')}: {block.get('uri')}]")
+        else:
+            texts.append(str(resource.get("text", "")))
+    return texts, parts
+
+
+async def _reconcile(connection: McpConnection, ask: AskTool, params: object, key: str) -> ToolResult[Any] | None:
+    own = cast("Mapping[str, Any]", params)  # a tool whose schema is data has a mapping
+    arguments = {name: key if source == "$key" else own.get(source) for name, source in ask.arguments.items()}
+    answer = await connection.call(ask.tool, arguments)
+    texts, _ = read_content(answer.get("content", ()))
+    if answer.get("isError") is True:
+        raise EffectUncertain(f"{ask.tool} failed: {' '.join(texts)}")
+    found: object = answer.get("structuredContent")
+    if found is None:
+        found = json.loads("\n".join(texts))
+    if not is_object(found):
+        raise EffectUncertain(f"{ask.tool} answered no object, so its field {ask.result} cannot be read")
+    value = found.get(ask.result)
+    return None if value in (None, False, "", [], {}) else ToolResult.ok(value, json.dumps(value, ensure_ascii=False))
+
+
+def _names(globs: Collection[str], name: str) -> bool:
+    return any(fnmatchcase(name, glob) for glob in globs)
+
+
+def _without(schema: Mapping[str, Any], argument: str | None) -> dict[str, Any]:
+    # What Handrail fills in is not asked of the model.
+    if argument is None:
+        return dict(schema)
+    properties = {name: node for name, node in schema.get("properties", {}).items() if name != argument}
+    required = [name for name in schema.get("required", ()) if name != argument]
+    return {**schema, "properties": properties, "required": required}
+
+
+def _fault_finder(schema: Mapping[str, Any] | None) -> Callable[[object], str | None]:
+    try:
+        codec = None if schema is None else schema_codec(schema)
+    except SchemaError:  # what it says about results is not known
+        codec = None
+
+    def find(value: object) -> str | None:
+        try:
+            if codec is not None:
+                codec.dump_json(cast("Any", value))
+        except DumpError as error:
+            return str(error)
+        return None
+
+    return find

@@ -1,0 +1,285 @@
+"""`handrail proxy` and `handrail serve`: MCP servers behind the pipeline, and tools as an MCP server."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shlex
+import signal
+import sys
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from importlib.util import find_spec
+from itertools import count
+from operator import itemgetter
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from cyclopts import CycloptsError, Group, Parameter, validators
+
+from handrail import store as stores
+from handrail.adapters.tool_executor import ToolExecutor
+from handrail.cli.options import A_FILE, COUNT, EXAMPLES, FILLED, IN_GROUP
+from handrail.cli.process_exit import DONE
+from handrail.cli.screen import Field, Screen
+from handrail.errors import SessionLockedError
+from handrail.prompt import Prompt, PromptTemplate, Section, Tool, ToolPolicy
+from handrail.session import Session
+from handrail.session.calls import CallRef
+
+if TYPE_CHECKING:
+    from handrail.adapters.mcp.server import ServerOptions, ToolServer
+    from handrail.adapters.mcp.settings import ConfiguredServer
+
+_SERVER = Group("The server", sort_key=1)
+_NO_CALL = CallRef(None, "")
+_PORTS = validators.Number(gte=1, lte=65_535)
+
+
+@Parameter(name="*", group=_SERVER)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerChoices:
+    """How clients reach the tools, and what is recorded.
+
+    Attributes:
+        rules: Approval rules. Without them every call that the client makes may run.
+        http: Serve streamable HTTP on this port of 127.0.0.1, instead of standard input and output.
+        max_calls: How many calls run at the same time.
+        store: the URL of the store, as it was typed.
+        session: The session that records the calls. By default that of the command, or the first of its name with a
+            number that no other process has.
+    """
+
+    rules: Annotated[Path | None, A_FILE] = None
+    http: Annotated[int | None, Parameter(metavar="PORT", validator=_PORTS)] = None
+    max_calls: Annotated[int, COUNT] = 64
+    store: Annotated[
+        str | None,
+        FILLED,
+        Parameter(
+            metavar="URL",
+            env_var="HANDRAIL_STORE",
+            group=IN_GROUP,
+            help=f"Where calls and effects are recorded: {EXAMPLES}. It is made if it does not exist. By default in "
+            "memory, until the process ends.",
+        ),
+    ] = None
+    session: Annotated[str | None, FILLED, Parameter(metavar="NAME", group=IN_GROUP)] = None
+
+    def policies(self, caller: str) -> tuple[ToolPolicy, ...]:
+        """The policies of the rules."""
+        if self.rules is None:
+            return ()
+        from handrail.agents.approval.rule_policy import rule_policies  # noqa: PLC0415 - needs the extra `agents`
+        from handrail.agents.approval.rules import read_rules  # noqa: PLC0415
+
+        return rule_policies(read_rules(self.rules), caller)
+
+    def options(self, name: str) -> ServerOptions:
+        """The options of the server."""
+        store = "" if self.store is None else f" --store {shlex.quote(self.store)}"
+        hint = f"A person answers by: handrail approvals answer {{session}} {{call}} yes{store}. Then call it again."
+        without_store = "This client cannot ask a person, and without --store nobody else can."
+        return {"name": name, "max_calls": self.max_calls, "approve_hint": hint if self.store else without_store}
+
+
+def serve_proxy(  # noqa: PLR0913 - the options of the command
+    *command: Annotated[str, Parameter(allow_leading_hyphen=True)],
+    config: Annotated[Path | None, A_FILE] = None,
+    url: Annotated[str | None, FILLED, Parameter(metavar="URL")] = None,
+    env: tuple[str, ...] = (),
+    explain: bool = False,
+    format: Literal["table", "json"] = "table",
+    choices: ServerChoices = ServerChoices(),
+) -> int:
+    """Put MCP servers behind Handrail: each call of a client is validated, judged by rules, and recorded.
+
+    A call that may have had an effect without an answer is not repeated. A server that ends is started again. Give the
+    command of a server behind two hyphens, the URL of one, or a file that describes several.
+
+    Example: `handrail proxy --store sqlite:///calls.db -- uvx mcp-server-git`
+
+    Args:
+        command: The command of the server, with its arguments.
+        config: A file that describes servers, and what is declared about their tools.
+        url: The URL of a remote server.
+        env: Variables that the server gets: `NAME` of this process, or `NAME=value`.
+        explain: Print the tools with their effects, and what the rules say, and serve nothing.
+        format: Of `--explain`.
+        choices: How it is served.
+    """
+    need_extra()
+    if sum(map(bool, (command, url, config))) != 1:
+        raise CycloptsError(msg="give one of these: -- and the command of a server, --url, or --config")
+    from handrail.adapters.mcp.connection import McpServer  # noqa: PLC0415 - needs the extra, which has been checked
+    from handrail.adapters.mcp.settings import ConfiguredServer, passed_on, read_servers  # noqa: PLC0415
+    from handrail.adapters.mcp.tools import ToolSettings  # noqa: PLC0415
+
+    if config is not None:
+        servers = read_servers(config)
+    else:
+        try:
+            variables = passed_on(env)
+        except ValueError as error:
+            raise CycloptsError(msg=f"--env: {error}") from error
+        name = Path(command[0]).stem if command else "server"
+        server = McpServer(name=name, command=command, url=url or "", env=variables)
+        servers = (ConfiguredServer(server, ToolSettings()),)
+    with _session(choices, "proxy") as session:
+        _run(_proxy(servers, session, choices, explain=explain, as_json=format == "json"))
+    return DONE
+
+
+def serve_tools(target: str, /, *, choices: ServerChoices = ServerChoices()) -> int:
+    """Serve tools to MCP clients: those of a prompt, a section, or a list in a Python module.
+
+    Example: `handrail serve desk/tools.py:TOOLS --store sqlite:///desk.db`
+
+    Args:
+        target: A module or file and a name in it, such as desk.tools:prompt.
+        choices: How they are served.
+    """
+    need_extra()
+    prompt = _load_prompt(target)
+    with _session(choices, "serve") as session:
+        gated = _with_policies(prompt, choices.policies("serve"))
+        with ToolExecutor(prompt=gated, session=session) as executor:
+            from handrail.adapters.mcp.server import ToolServer  # noqa: PLC0415 - as above
+
+            _run(_serve(ToolServer(executor, **choices.options(prompt.name)), choices))
+    return DONE
+
+
+def need_extra() -> None:
+    """Makes sure that the extra `mcp` is installed."""
+    if missing := [name for name in ("mcp", "ruamel", "jsonschema", "uvicorn") if find_spec(name) is None]:
+        raise ImportError(f'MCP needs {" and ".join(missing)}, not installed here: pip install "handrail[mcp]"')
+
+
+@contextmanager
+def _session(choices: ServerChoices, name: str) -> Generator[Session]:
+    if choices.store is None:
+        Screen().note("Nothing is stored: calls are recorded in memory. --store URL keeps them.")
+        yield Session(session_id=choices.session or name)
+        return
+    with stores.open(choices.store) as store, _first_free(store, choices.session, name) as session:
+        yield session
+
+
+def _first_free(store: stores.Store, named: str | None, name: str) -> Session:
+    if named is not None:
+        return Session.open(store, named)
+    for number in count(1):
+        try:
+            return Session.open(store, name if number == 1 else f"{name}-{number}", wait=timedelta(0))
+        except SessionLockedError:
+            continue
+    raise AssertionError  # pragma: no cover - `count` has no end
+
+
+def _run(serving: Any) -> None:  # noqa: ANN401 - a coroutine
+    async def main() -> None:
+        task, loop = asyncio.ensure_future(serving), asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGTERM, task.cancel)
+        await asyncio.wait((task,))
+        if not task.cancelled():
+            task.result()
+
+    asyncio.run(main())
+
+
+async def _serve(tools: ToolServer, choices: ServerChoices) -> None:
+    from handrail.adapters.mcp.http import HttpSettings, http_app  # noqa: PLC0415 - as above
+    from handrail.adapters.mcp.server import serve_stdio  # noqa: PLC0415
+
+    if choices.http is None:
+        await serve_stdio(tools)
+        return
+    import uvicorn  # noqa: PLC0415
+
+    app = http_app(tools, HttpSettings())
+    settings = uvicorn.Config(
+        app, host="127.0.0.1", port=choices.http, log_level="warning", timeout_graceful_shutdown=5
+    )
+    Screen().note(f"Serving on http://127.0.0.1:{choices.http}/mcp")
+    await uvicorn.Server(settings).serve()
+
+
+async def _proxy(
+    servers: Sequence[ConfiguredServer], session: Session, choices: ServerChoices, *, explain: bool, as_json: bool
+) -> None:
+    from handrail.adapters.mcp.proxy import open_proxy  # noqa: PLC0415 - as above
+
+    policies = choices.policies("proxy")
+    options = choices.options(servers[0].server.name if len(servers) == 1 else "handrail")
+    async with open_proxy(servers, session=session, policies=policies, **options) as proxy:
+        if not explain:
+            await _serve(proxy.server, choices)
+            return
+        rows = [row for section in proxy.sections for row in _rows(section, policies)]
+        screen = Screen()
+        if as_json:
+            screen.json({"tools": rows})
+            return
+        screen.table(_COLUMNS, rows)
+        for section in proxy.sections:
+            for name in section.settings.unknown_names({tool.name for tool in section.connection.tools}):
+                screen.note(f"{section.title} has no tool {name}, which is declared for it.")
+
+
+_Row = dict[str, str]
+_COLUMNS = tuple(Field[_Row](name, itemgetter(name)) for name in ("tool", "server", "effect", "from", "calls"))
+
+
+def _rows(section: Any, policies: Sequence[ToolPolicy]) -> Generator[_Row]:  # noqa: ANN401 - of the extra
+    for tool in section.tools:
+        _, source = section.settings.effect(section.listed[tool.name])
+        verdict = "allow: there are no rules"
+        if policies:
+            policy: Any = policies[0]
+            judgement = policy.judge(tool, {}, _NO_CALL)
+            verdict = f"{judgement.verdict}: {judgement.reason}"
+        yield {"tool": tool.name, "server": section.title, "effect": tool.effect, "from": source, "calls": verdict}
+
+
+def _load_prompt(target: str) -> Prompt[Any]:
+    module, _, name = target.rpartition(":")
+    if not module:
+        raise CycloptsError(
+            msg=f"{target!r} names no object; write a module or file, a colon and a name: tools.py:TOOLS"
+        )
+    value = _imported(module, name)
+    if isinstance(value, Prompt):
+        return value
+    if isinstance(value, PromptTemplate):
+        return Prompt(value)
+    if isinstance(value, Section):
+        return Prompt(PromptTemplate[str](ns="mcp", key="serve", name=value.key, sections=[value]))
+    if isinstance(value, Sequence) and value and all(isinstance(item, Tool) for item in value):
+        return Prompt.from_tools(value)
+    raise CycloptsError(msg=f"{target} is not a prompt, a section or a list of tools, but a {type(value).__name__}")
+
+
+def _imported(module: str, name: str) -> object:
+    from importlib import import_module  # noqa: PLC0415
+
+    path = Path(module)
+    if path.suffix == ".py":
+        if not path.exists():
+            raise CycloptsError(msg=f"the file {path} does not exist")
+        sys.path.insert(0, os.fspath(path.parent.resolve()))
+        module = path.stem
+    else:
+        sys.path.insert(0, os.fspath(Path.cwd()))
+    try:
+        return getattr(import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise CycloptsError(msg=f"{module}:{name} cannot be imported: {error}") from error
+
+
+def _with_policies(prompt: Prompt[Any], policies: tuple[ToolPolicy, ...]) -> Prompt[Any]:
+    gated = prompt.bind()
+    gated.template = replace(prompt.template, policies=(*policies, *prompt.template.policies))
+    return gated
