@@ -239,13 +239,12 @@ class ToolServer:
             if question is None or not asks:
                 hint = self._approve_hint.format(session=environment.session.session_id, call=client_call.ref)
                 return _refusal(" ".join(filter(None, (f"{call.name} has not run yet: {outcome}.", hint))))
+            if question.id in client_call.answers:
+                return _refusal(f"{call.name} has not run yet: the question was closed without an answer.")
             if is_modern(context.protocol_version):
                 request = t.ElicitRequest(params=question.params)
                 return t.InputRequiredResult(input_requests={question.id: request}, request_state=client_call.state)
-            answer = await ask_in_call(context, question)
-            if answer.action == "cancel":
-                return _refusal(f"{call.name} has not run yet: the question was closed without an answer.")
-            client_call.answers[question.id] = answer
+            client_call.answers[question.id] = await ask_in_call(context, question)
 
     async def _identify(
         self,
