@@ -14,9 +14,10 @@ from typing import Any, Unpack
 import mcp_types as t
 
 from handrail.adapters.mcp.connection import McpConnection
+from handrail.adapters.mcp.content import OfferedTool, describe_tool
 from handrail.adapters.mcp.hints import effect_hints
 from handrail.adapters.mcp.section import McpToolsSection
-from handrail.adapters.mcp.server import OfferedTool, ServerOptions, ToolServer, describe_tool
+from handrail.adapters.mcp.server import ServerOptions, ToolServer
 from handrail.adapters.mcp.settings import ConfiguredServer
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.prompt import Prompt, PromptTemplate, Tool, ToolPolicy

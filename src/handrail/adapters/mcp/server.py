@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import replace
-from typing import Any, Final, NamedTuple, TypedDict, Unpack
+from typing import Any, Final, TypedDict, Unpack
 from uuid import uuid4
 
 import mcp_types as t
@@ -37,9 +37,9 @@ from mcp.shared.exceptions import MCPError
 from typing_extensions import override  # pydantic brings it; `typing` has it from Python 3.12 on
 
 from handrail import __version__
-from handrail.adapters.loop import LoopOutcome, find_outcome, tool_description
+from handrail.adapters.loop import LoopOutcome, find_outcome
 from handrail.adapters.mcp.connection import KEY
-from handrail.adapters.mcp.hints import effect_hints
+from handrail.adapters.mcp.content import OfferedTool, describe_tool, refusal, write_result
 from handrail.adapters.mcp.questions import (
     CLIENT_CALL,
     ClientCall,
@@ -53,34 +53,26 @@ from handrail.adapters.mcp.questions import (
     sealed,
 )
 from handrail.adapters.tool_executor import ToolExecutor
-from handrail.errors import CallIdReusedError, DumpError, HandrailError, ToolValidationError
+from handrail.errors import CallIdReusedError, HandrailError, ToolValidationError
 from handrail.prompt import Tool
-from handrail.prompt.tool_result import BinaryPart, ContentPart, TextPart, shown_schema
 from handrail.redaction import redacted_logger
 from handrail.runtime import ToolCall, ToolMessage
 from handrail.runtime.approval import calls_that_wait, has_pending
 from handrail.runtime.environment import Environment
 from handrail.runtime.execution import ASYNC
 from handrail.runtime.failures import text_for_model
-from handrail.serde import digest, dump
-from handrail.serde.json_schema import is_object
+from handrail.serde import digest
 from handrail.session.calls import CallRef
 
 _CALL_ID: Final = "call"
 _MOST_LISTENERS: Final = 1_000
 _MAX_CALLS: Final = 64
+_NO_META: Final[Mapping[str, Any]] = {}
 
 _log = redacted_logger("handrail.mcp")
 
 FindExecutor = Callable[[str], ToolExecutor]
 """Finds the executor of an identity; empty for a client without one."""
-
-
-class OfferedTool(NamedTuple):
-    """A tool as clients see it; `wraps` is true if its value is the field `result` of the structured content."""
-
-    listed: t.Tool
-    wraps: bool = False
 
 
 class ServerOptions(TypedDict, total=False):
@@ -138,12 +130,18 @@ class ToolServer:
         self._free = options.get("max_calls", _MAX_CALLS)
         self._call_seconds = options.get("call_seconds")
         self._approve_hint = options.get("approve_hint", "")
+        self._name = uuid4().hex[
+            :12
+        ]  # distinguishes the calls of this server from those of others, and of earlier ones
+        self._calls = 0
+        self._offered: dict[str, tuple[Tool[Any, Any], OfferedTool]] = {}
         self._environments: dict[int, tuple[ToolExecutor, Environment]] = {}
         self._bus = InMemorySubscriptionBus()
         self._listeners: deque[Any] = deque(maxlen=_MOST_LISTENERS)
-        name, own_key = options.get("name", "handrail"), options.get("state_key")
-        if own_key is None and only is not None:
-            own_key = only.environment.find_ledger().store.hash_key()
+        name, key = options.get("name", "handrail"), options.get("state_key")
+        if key is None and only is not None:
+            key = only.environment.find_ledger().store.hash_key()
+        self._key = key or os.urandom(32)
         self.protocol: Server[Any] = _Protocol(
             name,
             version=__version__,
@@ -152,7 +150,7 @@ class ToolServer:
             on_call_tool=self._call_tool,
             on_subscriptions_listen=ListenHandler(self._bus),
         )
-        self.protocol.middleware.append(sealed(own_key or os.urandom(32), name))
+        self.protocol.middleware.append(sealed(self._key, name))
 
     async def notify_changed(self) -> None:
         """Tells the clients that the tools are others now."""
@@ -172,7 +170,7 @@ class ToolServer:
         return t.ListToolsResult(tools=[self._listed(tool) for tool in tools])
 
     def _listed(self, tool: Tool[Any, Any]) -> t.Tool:
-        listed = self.describe(tool).listed
+        listed = self._offer(tool).listed
         if not (name := self._session_argument):
             return listed
         about = {"type": "string", "description": "Names your session: a word that you choose, the same in each call."}
@@ -193,54 +191,56 @@ class ToolServer:
 
     # ----------------------------------------------------------------------------------------------------------- calls
 
-    async def _call_tool(
-        self, context: ServerRequestContext[Any, Any], params: t.CallToolRequestParams
-    ) -> t.CallToolResult | t.InputRequiredResult:
+    async def _call_tool(self, context: ServerRequestContext[Any, Any], params: t.CallToolRequestParams) -> Any:  # noqa: ANN401 - a result as JSON
         name = params.name
         if self._free <= 0:
-            return _refusal(f"{name} was not run: too many calls run at the same time. Call it again later.")
+            return refusal(f"{name} was not run: too many calls run at the same time. Call it again later.")
         self._free -= 1
         try:
+            if self._call_seconds is None:
+                return await self._answer(context, params)
             async with asyncio.timeout(self._call_seconds):
                 return await self._answer(context, params)
         except MCPError:
             raise
-        except TimeoutError:
-            return _refusal(f"{name} was stopped after {self._call_seconds:g} seconds; what can be undone is undone.")
-        except CallIdReusedError:
-            return _refusal(f"{name} was not run: its key in _meta is that of another call, or of other arguments.")
-        except HandrailError as error:
-            _log.exception("a call of %s ended the run", name)
-            return _refusal(f"{name} was stopped: {text_for_model(error)}")
-        except Exception:  # noqa: BLE001 - a client of an older version would read its text
-            _log.exception("a call of %s failed in the server", name)
-            return _refusal(f"{name} was stopped by an error of the server, which has logged it. Do not repeat it.")
+        except Exception as error:  # noqa: BLE001 - a client of an older version would read its text
+            return refusal(self._explain(name, error))
         finally:
             self._free += 1
 
-    async def _answer(
-        self, context: ServerRequestContext[Any, Any], params: t.CallToolRequestParams
-    ) -> t.CallToolResult | t.InputRequiredResult:
-        arguments, identity = dict(params.arguments or {}), _principal()
+    def _explain(self, name: str, error: Exception) -> str:
+        if isinstance(error, CallIdReusedError):
+            return f"{name} was not run: its key in _meta is that of another call, or of other arguments."
+        if isinstance(error, TimeoutError):
+            return f"{name} was stopped after {self._call_seconds} seconds; what can be undone is undone."
+        _log.error("a call of %s has ended with an error", name, exc_info=error)
+        if isinstance(error, HandrailError):
+            return f"{name} was stopped: {text_for_model(error)}"
+        return f"{name} was stopped by an error of the server, which has logged it. Do not repeat it."
+
+    async def _answer(self, context: ServerRequestContext[Any, Any], params: t.CallToolRequestParams) -> Any:  # noqa: ANN401 - as above
+        arguments, identity = params.arguments or {}, _principal()
         if self._session_argument:
+            arguments = dict(arguments)
             identity = "/".join(filter(None, (identity, _pop_session(arguments, self._session_argument))))
         environment = self._environment(self._find(identity))
         asks = can_ask(context.session.client_capabilities)
         call = ToolCall(_CALL_ID, params.name, arguments)
         client_call = await self._identify(environment, call, context, params, is_asked=asks)
-        names = [tool.name for tool in environment.tools]
+        prompt, added = environment.rendered_prompt, len(environment.added_tools)
         while True:
             outcome = await _run(environment, call, client_call, context)
             if isinstance(outcome, ToolMessage):
-                if names != [tool.name for tool in environment.tools]:
+                if prompt is not environment.rendered_prompt or added != len(environment.added_tools):
                     await self.notify_changed()
-                return self._result(outcome, environment.tool(call.name, client_call.ref.reply))
+                tool = environment.tool(call.name, client_call.ref.reply)
+                return write_result(outcome, None if tool is None else self._offer(tool))
             question = question_in(outcome)
             if question is None or not asks:
                 hint = self._approve_hint.format(session=environment.session.session_id, call=client_call.ref)
-                return _refusal(" ".join(filter(None, (f"{call.name} has not run yet: {outcome}.", hint))))
+                return refusal(" ".join(filter(None, (f"{call.name} has not run yet: {outcome}.", hint))))
             if question.id in client_call.answers:
-                return _refusal(f"{call.name} has not run yet: the question was closed without an answer.")
+                return refusal(f"{call.name} has not run yet: the question was closed without an answer.")
             if is_modern(context.protocol_version):
                 request = t.ElicitRequest(params=question.params)
                 return t.InputRequiredResult(input_requests={question.id: request}, request_state=client_call.state)
@@ -258,39 +258,26 @@ class ToolServer:
         # Which call of the session it is.
         if (state := read_state(params)) is not None:
             return ClientCall(CallRef(state[0], _CALL_ID), state[1])
-        meta: Mapping[str, Any] = context.meta or {}
-        key: object = meta.get(KEY)
+        key: object = (context.meta or _NO_META).get(KEY)
         if isinstance(key, str) and key:
             return ClientCall(CallRef(f"key-{key}", _CALL_ID), {})
-        if is_asked:
-            return ClientCall(CallRef(f"mcp-{uuid4().hex[:16]}", _CALL_ID), {})
+        self._calls += 1
+        own, session = f"{self._name}-{self._calls}", environment.session
+        if is_asked or session.store is None:
+            return ClientCall(CallRef(f"mcp-{own}", _CALL_ID), {})
         # Equal calls have names that begin alike, so that one that waits is found when it is made again.
-        session, key = environment.session, environment.find_ledger().store.hash_key()
-        prefix = f"mcp-{digest([call.name, call.arguments], key=key)[:16]}-"
+        prefix = f"mcp-{digest([call.name, call.arguments], key=self._key)[:12]}-"
         same = None
         if has_pending(session):
             waiting = await ASYNC.write_to(session.store, lambda: [item.call for item in calls_that_wait(session)])
             same = next((ref for ref in waiting if (ref.reply or "").startswith(prefix)), None)
-        return ClientCall(same or CallRef(f"{prefix}{uuid4().hex[:16]}", _CALL_ID), {})
+        return ClientCall(same or CallRef(f"{prefix}{own}", _CALL_ID), {})
 
-    def _result(self, message: ToolMessage, tool: Tool[Any, Any] | None) -> t.CallToolResult:
-        content = [*map(_content_block, message.parts or (TextPart(message.content),))]
-        if not message.success or tool is None:
-            return t.CallToolResult(content=content, is_error=not message.success)
-        listed, wraps = self.describe(tool)
-        value = message.result.value
-        if listed.output_schema is None:
-            return t.CallToolResult(
-                content=content, structured_content=value if is_object(value) and not message.is_cut else None
-            )
-        try:
-            structured = dump(value)
-        except DumpError:
-            structured = None
-        if wraps:
-            structured = {"result": structured}
-        # A client checks the content of a success by the schema, and would take what does not fit for a failure.
-        return t.CallToolResult(content=content, structured_content=structured, is_error=structured is None)
+    def _offer(self, tool: Tool[Any, Any]) -> OfferedTool:
+        known = self._offered.get(tool.name)
+        if known is None or known[0] is not tool:
+            self._offered[tool.name] = known = (tool, self.describe(tool))
+        return known[1]
 
 
 async def serve_stdio(tools: ToolServer) -> None:
@@ -349,46 +336,3 @@ def _pop_session(arguments: dict[str, Any], name: str) -> str:
     if not isinstance(value, str) or not value.strip():
         raise ToolValidationError(f"$.{name}: it is missing; give a word that names your session")
     return value
-
-
-def _refusal(text: str) -> t.CallToolResult:
-    return t.CallToolResult(content=[t.TextContent(text=text)], is_error=True)
-
-
-def _content_block(part: ContentPart) -> t.ContentBlock:
-    if not isinstance(part, BinaryPart):
-        return t.TextContent(text=part.text)
-    kind = part.media_type.partition("/")[0]
-    if kind == "image":
-        return t.ImageContent(data=part.base64, mime_type=part.media_type)
-    if kind == "audio":
-        return t.AudioContent(data=part.base64, mime_type=part.media_type)
-    blob = t.BlobResourceContents(uri="handrail:file", blob=part.base64, mime_type=part.media_type)
-    return t.EmbeddedResource(resource=blob)
-
-
-def describe_tool(tool: Tool[Any, Any]) -> OfferedTool:
-    """A tool as it is declared: its effect as hints, the schema of its result as output schema."""
-    idempotent = tool.idempotency is not None and tool.idempotency.has_key
-    hints = effect_hints(tool.effect) | ({"idempotentHint": True} if idempotent else {})
-    schema, wraps = _output_schema(tool)
-    listed = t.Tool(
-        name=tool.name,
-        description=tool_description(tool),
-        input_schema=tool.parameters_schema,
-        output_schema=schema,
-        annotations=t.ToolAnnotations.model_validate(hints),
-    )
-    return OfferedTool(listed, wraps)
-
-
-def _output_schema(tool: Tool[Any, Any]) -> tuple[dict[str, Any] | None, bool]:
-    # An object as it is; another value as the field `result` of one. Text, and what is shown as text, has none.
-    schema = shown_schema(tool.result_type)
-    if schema is None or schema.get("type") == "string":
-        return None, False
-    if schema.get("type") == "object":
-        return schema, False
-    inner = {name: node for name, node in schema.items() if name != "$defs"}
-    outer = {"type": "object", "properties": {"result": inner}, "required": ["result"]}
-    return outer | ({"$defs": schema["$defs"]} if "$defs" in schema else {}), True
