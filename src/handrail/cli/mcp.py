@@ -161,7 +161,7 @@ def need_extra() -> None:
 @contextmanager
 def _session(choices: ServerChoices, name: str) -> Generator[Session]:
     if choices.store is None:
-        Screen().note("Nothing is stored: calls are recorded in memory. --store URL keeps them.")
+        Screen().remark("Nothing is stored: calls are recorded in memory. --store URL keeps them.")
         yield Session(session_id=choices.session or name)
         return
     with stores.open(choices.store) as store, _first_free(store, choices.session, name) as session:
@@ -203,7 +203,7 @@ async def _serve(tools: ToolServer, choices: ServerChoices) -> None:
     settings = uvicorn.Config(
         app, host="127.0.0.1", port=choices.http, log_level="warning", timeout_graceful_shutdown=5
     )
-    Screen().note(f"Serving on http://127.0.0.1:{choices.http}/mcp")
+    Screen().remark(f"Serving on http://127.0.0.1:{choices.http}/mcp")
     await uvicorn.Server(settings).serve()
 
 

@@ -17,7 +17,7 @@ from mcp.server.auth.settings import AuthSettings
 from mcp.server.transport_security import TransportSecuritySettings
 from starlette.applications import Starlette
 
-from handrail.adapters.mcp.server import FindExecutor, ServerOptions, ToolServer
+from handrail.adapters.mcp.server import ServerOptions, ToolServer
 from handrail.adapters.tool_executor import ToolExecutor
 
 _OWN_HOSTS: Final = ("127.0.0.1", "localhost", "[::1]")
@@ -47,13 +47,13 @@ class HttpSettings:
 
 
 def server(
-    executors: ToolExecutor | FindExecutor, *, http: HttpSettings = HttpSettings(), **options: Unpack[ServerOptions]
+    executor: ToolExecutor, *, http: HttpSettings = HttpSettings(), **options: Unpack[ServerOptions]
 ) -> Starlette:
     """The tools of an executor as an ASGI application, with the endpoint `/mcp`: `uvicorn.run(server(executor))`.
 
     Its resources are entered when it starts, and left when it ends. `options` are those of `ToolServer`.
     """
-    return http_app(ToolServer(executors, **options), http, executors if isinstance(executors, ToolExecutor) else None)
+    return http_app(ToolServer(executor, **options), http, executor)
 
 
 def http_app(tools: ToolServer, http: HttpSettings, executor: ToolExecutor | None = None) -> Starlette:

@@ -19,6 +19,7 @@ from handrail.adapters.mcp.hints import effect_hints
 from handrail.adapters.mcp.section import McpToolsSection
 from handrail.adapters.mcp.server import ServerOptions, ToolServer
 from handrail.adapters.mcp.settings import ConfiguredServer
+from handrail.adapters.mcp.source import ExecutorSource
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.prompt import Prompt, PromptTemplate, Tool, ToolPolicy
 from handrail.session import Session
@@ -73,8 +74,8 @@ async def open_proxy(
             return describe_tool(tool) if listed is None else OfferedTool(_as_here(listed, tool))
 
         instructions = "\n\n".join(filter(None, (section.connection.instructions for section in sections)))
-        options = {"describe": describe, "instructions": instructions, **options}
-        proxy = Proxy(sections, ToolServer(executor, **options))
+        options = {"instructions": instructions, **options}
+        proxy = Proxy(sections, ToolServer(ExecutorSource(executor, describe), **options))
         for section in sections:
             section.connection.on_change.append(proxy.announce)
         yield proxy

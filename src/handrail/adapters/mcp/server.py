@@ -19,9 +19,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from contextvars import ContextVar
-from dataclasses import replace
-from typing import Any, Final, TypedDict, Unpack
+from typing import Any, Final, TypedDict, Unpack, cast
 from uuid import uuid4
 
 import mcp_types as t
@@ -37,32 +35,31 @@ from mcp.shared.exceptions import MCPError
 from typing_extensions import override  # pydantic brings it; `typing` has it from Python 3.12 on
 
 from handrail import __version__
-from handrail.adapters.loop import LoopOutcome, find_outcome
+from handrail.adapters.loop import LoopOutcome
 from handrail.adapters.mcp.connection import KEY
-from handrail.adapters.mcp.content import OfferedTool, describe_tool, refusal, write_result
+from handrail.adapters.mcp.content import refusal, write_result
 from handrail.adapters.mcp.questions import (
     CLIENT_CALL,
     ClientCall,
     ask_in_call,
     can_ask,
-    client_approval,
     is_modern,
-    leave_open,
     question_in,
     read_state,
     sealed,
 )
+from handrail.adapters.mcp.source import REPORT, ExecutorSource, ToolSource
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import CallIdReusedError, HandrailError, ToolValidationError
-from handrail.prompt import Tool
 from handrail.redaction import redacted_logger
 from handrail.runtime import ToolCall, ToolMessage
 from handrail.runtime.approval import calls_that_wait, has_pending
-from handrail.runtime.environment import Environment
 from handrail.runtime.execution import ASYNC
 from handrail.runtime.failures import text_for_model
 from handrail.serde import digest
+from handrail.session import Session
 from handrail.session.calls import CallRef
+from handrail.store.protocol import LedgerStore
 
 _CALL_ID: Final = "call"
 _MOST_LISTENERS: Final = 1_000
@@ -71,8 +68,8 @@ _NO_META: Final[Mapping[str, Any]] = {}
 
 _log = redacted_logger("handrail.mcp")
 
-FindExecutor = Callable[[str], ToolExecutor]
-"""Finds the executor of an identity; empty for a client without one."""
+FindSource = Callable[[str], ToolSource]
+"""Finds the source of the tools of an identity; empty for a client without one."""
 
 
 class ServerOptions(TypedDict, total=False):
@@ -81,7 +78,6 @@ class ServerOptions(TypedDict, total=False):
     Attributes:
         name: its name for clients.
         instructions: what clients may tell their model; by default the text of the prompt.
-        describe: how a tool is listed; by default as it is declared.
         session_argument: the name of an argument of every tool whose value names the session; empty for none.
         max_calls: how many calls run at the same time; further ones are refused before they begin.
         call_seconds: how long a call may take, with the questions that it waits for.
@@ -92,7 +88,6 @@ class ServerOptions(TypedDict, total=False):
 
     name: str
     instructions: str
-    describe: Callable[[Tool[Any, Any]], OfferedTool]
     session_argument: str
     max_calls: int
     call_seconds: float | None
@@ -113,39 +108,32 @@ class ToolServer:
 
     Attributes:
         protocol: serves both eras of the protocol.
-        describe: how a tool is listed.
     """
 
-    def __init__(self, executors: ToolExecutor | FindExecutor, **options: Unpack[ServerOptions]) -> None:
+    def __init__(self, source: ToolExecutor | ToolSource | FindSource, **options: Unpack[ServerOptions]) -> None:
         """Makes the server.
 
         Args:
-            executors: the executor of all calls, or a function that finds that of an identity.
+            source: the executor of all calls, or another source of tools, or a function that finds that of an identity.
             **options: see `ServerOptions`.
         """
-        only = executors if isinstance(executors, ToolExecutor) else None
-        self._find: FindExecutor = executors if not isinstance(executors, ToolExecutor) else lambda _: executors
-        self.describe: Callable[[Tool[Any, Any]], OfferedTool] = options.get("describe", describe_tool)
+        only = ExecutorSource(source) if isinstance(source, ToolExecutor) else None if callable(source) else source
+        self._find: FindSource = cast("FindSource", source) if only is None else lambda _: only
         self._session_argument = options.get("session_argument", "")
         self._free = options.get("max_calls", _MAX_CALLS)
         self._call_seconds = options.get("call_seconds")
         self._approve_hint = options.get("approve_hint", "")
-        self._name = uuid4().hex[
-            :12
-        ]  # distinguishes the calls of this server from those of others, and of earlier ones
+        self._name = uuid4().hex[:12]  # distinguishes its calls from those of other servers, and of earlier ones
         self._calls = 0
-        self._offered: dict[str, tuple[Tool[Any, Any], OfferedTool]] = {}
-        self._environments: dict[int, tuple[ToolExecutor, Environment]] = {}
         self._bus = InMemorySubscriptionBus()
         self._listeners: deque[Any] = deque(maxlen=_MOST_LISTENERS)
-        name, key = options.get("name", "handrail"), options.get("state_key")
-        if key is None and only is not None:
-            key = only.environment.find_ledger().store.hash_key()
-        self._key = key or os.urandom(32)
+        self._key = options.get("state_key") or _store_key(only)
+        name = options.get("name", "handrail")
+        instructions = options.get("instructions") or (source.text if isinstance(source, ToolExecutor) else "")
         self.protocol: Server[Any] = _Protocol(
             name,
             version=__version__,
-            instructions=options.get("instructions") or ("" if only is None else only.text) or None,
+            instructions=instructions or None,
             on_list_tools=self._list_tools,
             on_call_tool=self._call_tool,
             on_subscriptions_listen=ListenHandler(self._bus),
@@ -165,29 +153,17 @@ class ToolServer:
     async def _list_tools(self, context: Any, params: object) -> t.ListToolsResult:  # noqa: ANN401, ARG002 - the SDK's
         if not is_modern(context.protocol_version):
             self._listeners.append(context.session)
-        environment = self._environment(self._find(_principal()))
-        tools = await ASYNC.write_to(environment.session.store, lambda: environment.tools)
-        return t.ListToolsResult(tools=[self._listed(tool) for tool in tools])
+        tools = await self._find(_principal()).tools()
+        return t.ListToolsResult(tools=[self._listed(offered.listed) for offered in tools.values()])
 
-    def _listed(self, tool: Tool[Any, Any]) -> t.Tool:
-        listed = self._offer(tool).listed
+    def _listed(self, tool: t.Tool) -> t.Tool:
         if not (name := self._session_argument):
-            return listed
+            return tool
         about = {"type": "string", "description": "Names your session: a word that you choose, the same in each call."}
-        schema = listed.input_schema
+        schema = tool.input_schema
         properties = {name: about, **schema.get("properties", {})}
         required = [name, *schema.get("required", ())]
-        return listed.model_copy(update={"input_schema": {**schema, "properties": properties, "required": required}})
-
-    def _environment(self, executor: ToolExecutor) -> Environment:
-        # The run of an executor as clients make calls of it.
-        executor_, environment = self._environments.get(id(executor), (None, None))
-        if executor_ is not executor or environment is None:
-            own = executor.environment
-            approver = own.approver or leave_open
-            environment = replace(own, caller_answer=client_approval, on_progress=_report, approver=approver)
-            self._environments[id(executor)] = executor, environment
-        return environment
+        return tool.model_copy(update={"input_schema": {**schema, "properties": properties, "required": required}})
 
     # ----------------------------------------------------------------------------------------------------------- calls
 
@@ -223,21 +199,20 @@ class ToolServer:
         if self._session_argument:
             arguments = dict(arguments)
             identity = "/".join(filter(None, (identity, _pop_session(arguments, self._session_argument))))
-        environment = self._environment(self._find(identity))
+        source = self._find(identity)
         asks = can_ask(context.session.client_capabilities)
         call = ToolCall(_CALL_ID, params.name, arguments)
-        client_call = await self._identify(environment, call, context, params, is_asked=asks)
-        prompt, added = environment.rendered_prompt, len(environment.added_tools)
+        client_call = await self._identify(source.session, call, context, params, is_asked=asks)
+        before = await source.tools()
         while True:
-            outcome = await _run(environment, call, client_call, context)
+            outcome = await _run(source, call, client_call, context)
             if isinstance(outcome, ToolMessage):
-                if prompt is not environment.rendered_prompt or added != len(environment.added_tools):
+                if (now := await source.tools()) is not before:
                     await self.notify_changed()
-                tool = environment.tool(call.name, client_call.ref.reply)
-                return write_result(outcome, None if tool is None else self._offer(tool))
+                return write_result(outcome, now.get(call.name))
             question = question_in(outcome)
             if question is None or not asks:
-                hint = self._approve_hint.format(session=environment.session.session_id, call=client_call.ref)
+                hint = self._approve_hint.format(session=source.session.session_id, call=client_call.ref)
                 return refusal(" ".join(filter(None, (f"{call.name} has not run yet: {outcome}.", hint))))
             if question.id in client_call.answers:
                 return refusal(f"{call.name} has not run yet: the question was closed without an answer.")
@@ -248,7 +223,7 @@ class ToolServer:
 
     async def _identify(
         self,
-        environment: Environment,
+        session: Session,
         call: ToolCall,
         context: ServerRequestContext[Any, Any],
         params: t.CallToolRequestParams,
@@ -262,7 +237,7 @@ class ToolServer:
         if isinstance(key, str) and key:
             return ClientCall(CallRef(f"key-{key}", _CALL_ID), {})
         self._calls += 1
-        own, session = f"{self._name}-{self._calls}", environment.session
+        own = f"{self._name}-{self._calls}"
         if is_asked or session.store is None:
             return ClientCall(CallRef(f"mcp-{own}", _CALL_ID), {})
         # Equal calls have names that begin alike, so that one that waits is found when it is made again.
@@ -273,12 +248,6 @@ class ToolServer:
             same = next((ref for ref in waiting if (ref.reply or "").startswith(prefix)), None)
         return ClientCall(same or CallRef(f"{prefix}{own}", _CALL_ID), {})
 
-    def _offer(self, tool: Tool[Any, Any]) -> OfferedTool:
-        known = self._offered.get(tool.name)
-        if known is None or known[0] is not tool:
-            self._offered[tool.name] = known = (tool, self.describe(tool))
-        return known[1]
-
 
 async def serve_stdio(tools: ToolServer) -> None:
     """Serves one client over standard input and output, until the input ends."""
@@ -286,7 +255,7 @@ async def serve_stdio(tools: ToolServer) -> None:
         await tools.protocol.run(reader, writer, tools.protocol.create_initialization_options())
 
 
-async def _run(environment: Environment, call: ToolCall, client_call: ClientCall, context: Any) -> LoopOutcome:  # noqa: ANN401 - the SDK's
+async def _run(source: ToolSource, call: ToolCall, client_call: ClientCall, context: Any) -> LoopOutcome:  # noqa: ANN401 - the SDK's
     """Runs a call as a task of its own, which a scope of AnyIO does not cancel again while it is rolled back."""
     reports: set[asyncio.Future[None]] = set()
     loop = asyncio.get_running_loop()
@@ -297,12 +266,12 @@ async def _run(environment: Environment, call: ToolCall, client_call: ClientCall
 
         loop.call_soon_threadsafe(send)
 
-    tokens = CLIENT_CALL.set(client_call), _REPORT.set(report)
+    tokens = CLIENT_CALL.set(client_call), REPORT.set(report)
     try:
-        task = asyncio.ensure_future(find_outcome(call, client_call.ref.reply, environment, ASYNC))
+        task = asyncio.ensure_future(source.run(call, client_call.ref.reply or ""))
     finally:
         CLIENT_CALL.reset(tokens[0])
-        _REPORT.reset(tokens[1])
+        REPORT.reset(tokens[1])
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
@@ -316,14 +285,9 @@ async def _run(environment: Environment, call: ToolCall, client_call: ClientCall
                 await asyncio.wait(reports)
 
 
-_Report = Callable[[float, float | None, str | None], None]
-
-_REPORT: Final[ContextVar[_Report | None]] = ContextVar("handrail_mcp_progress", default=None)
-
-
-def _report(done: float, total: float | None, text: str | None) -> None:
-    if (report := _REPORT.get()) is not None:
-        report(done, total, text)
+def _store_key(source: ToolSource | None) -> bytes:
+    store: object = None if source is None else source.session.store
+    return store.hash_key() if isinstance(store, LedgerStore) else os.urandom(32)
 
 
 def _principal() -> str:

@@ -1,0 +1,78 @@
+"""Where the tools of a server come from, and its calls run: an executor, or another way in that has tools."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
+from dataclasses import replace
+from typing import Any, Final, Protocol
+
+from handrail.adapters.loop import LoopOutcome, find_outcome
+from handrail.adapters.mcp.content import OfferedTool, describe_tool
+from handrail.adapters.mcp.questions import client_approval, leave_open
+from handrail.adapters.tool_executor import ToolExecutor
+from handrail.prompt import RenderedPrompt, Tool
+from handrail.runtime import ToolCall
+from handrail.runtime.environment import Environment
+from handrail.runtime.execution import ASYNC
+from handrail.session import Session
+
+DescribeTool = Callable[[Tool[Any, Any]], OfferedTool]
+"""How a tool is listed."""
+
+Report = Callable[[float, float | None, str | None], None]
+"""Sends the progress of a call to its client."""
+
+REPORT: Final[ContextVar[Report | None]] = ContextVar("handrail_mcp_progress", default=None)
+"""Sends the progress of the call that runs here."""
+
+
+class ToolSource(Protocol):
+    """What a server offers."""
+
+    @property
+    def session(self) -> Session:
+        """The session that records the calls."""
+        ...
+
+    async def tools(self) -> Mapping[str, OfferedTool]:
+        """The tools by name; the same object as long as they do not change."""
+        ...
+
+    async def run(self, call: ToolCall, reply: str) -> LoopOutcome:
+        """Runs a call through the pipeline; raises as `find_outcome`."""
+        ...
+
+
+class ExecutorSource:
+    """The tools of an executor, whose open questions are put to the person at the client."""
+
+    def __init__(self, executor: ToolExecutor, describe: DescribeTool = describe_tool) -> None:
+        own = executor.environment
+        self.session: Session = own.session
+        self._describe = describe
+        self._environment: Environment = replace(
+            own, caller_answer=client_approval, on_progress=report_progress, approver=own.approver or leave_open
+        )
+        self._prompt: RenderedPrompt[Any] | None = None
+        self._added = 0
+        self._tools: Mapping[str, OfferedTool] = {}
+
+    async def tools(self) -> Mapping[str, OfferedTool]:
+        """The tools of the prompt as it is rendered now, and those that the session adds."""
+        environment = self._environment
+        prompt, added = environment.rendered_prompt, len(environment.added_tools)
+        if prompt is not self._prompt or added != self._added:
+            self._prompt, self._added = prompt, added
+            self._tools = {tool.name: self._describe(tool) for tool in environment.tools}
+        return self._tools
+
+    async def run(self, call: ToolCall, reply: str) -> LoopOutcome:
+        """Runs a call."""
+        return await find_outcome(call, reply, self._environment, ASYNC)
+
+
+def report_progress(done: float, total: float | None, text: str | None) -> None:
+    """Sends progress to the client of the call that runs here."""
+    if (report := REPORT.get()) is not None:
+        report(done, total, text)
