@@ -102,7 +102,7 @@ class LoadedAgent:
         """
         is_value = self.name in self.project.inputs and not isinstance(input, str | None)
         text = canonical_json(dump(input)).decode() if is_value else cast("str | None", input)
-        tree = await self._group(options)
+        tree = await self.begin_group(options)
         try:
             # Before anything runs: a deny rule with a misspelt name would protect nothing, and the run would not show
             # it.
@@ -143,7 +143,7 @@ class LoadedAgent:
         With `settles`, the open calls of its tools are settled, as a run does before its first request; a
         `DeveloperMistake` if a reconciler or an `apply` is at fault.
         """
-        tree = await self._group(options)
+        tree = await self.begin_group(options)
         try:
             # No model is asked during an inspection, so none has to be configured.
             await read_ahead(tree.session, DynamicAgent)
@@ -152,7 +152,8 @@ class LoadedAgent:
         finally:
             await tree.close()
 
-    async def _group(self, options: RunOptions) -> RunGroup:
+    async def begin_group(self, options: RunOptions) -> RunGroup:
+        """The part of a run that it shares with the runs nested in it; its `close` ends it."""
         # Rules are read from their file, and the decisions of earlier runs from the store.
         rules = await ASYNC.in_thread(self.rules) if options.rules is None else options.rules
         store = None if options.session is None else options.session.store

@@ -85,6 +85,7 @@ class ProjectConfig:
     model: str | None = None
     approval: Path | None = None
     store: str | None = None
+    mcp: Path | None = None
     shell: ShellConfig = field(default_factory=ShellConfig)
 
 
@@ -104,6 +105,7 @@ class _Table:
     model: str = ""
     approval: str = ""
     store: str = ""
+    mcp: str = ""
     shell: ShellTable = field(default_factory=ShellTable)
 
 
@@ -186,6 +188,13 @@ class Project:
             Entry(name, "toolset", AgentReference(name, inputs.get(name)), Origin("agent", where))
             for name, (where, _) in agents.items()
         ]
+        if config.mcp is not None:
+            from handrail.agents.toolsets.mcp_servers import server_toolsets  # noqa: PLC0415 - needs the extra `mcp`
+
+            try:
+                references += server_toolsets(folder / config.mcp, config.mcp.as_posix())
+            except DocumentError as problem:
+                problems.append(problem)
         try:
             offers = package_offers() if packages else ()
             registry = Registry.of([*built_ins, *entries, *exports, *references], offers=offers)
@@ -402,6 +411,7 @@ _READERS: Mapping[str, Callable[[Path, Any], object]] = {
     "model": _read_text,
     "approval": _read_file,
     "store": _read_text,
+    "mcp": _read_file,
     "shell": _read_shell,
 }
 

@@ -32,6 +32,7 @@ from handrail.session.calls import CallRef
 if TYPE_CHECKING:
     from handrail.adapters.mcp.server import ServerOptions, ToolServer
     from handrail.adapters.mcp.settings import ConfiguredServer
+    from handrail.agents.agent import LoadedAgent
 
 _SERVER = Group("The server", sort_key=1)
 _NO_CALL = CallRef(None, "")
@@ -133,23 +134,42 @@ def serve_proxy(  # noqa: PLR0913 - the options of the command
 
 
 def serve_tools(target: str, /, *, choices: ServerChoices = ServerChoices()) -> int:
-    """Serve tools to MCP clients: those of a prompt, a section, or a list in a Python module.
+    """Serve tools to MCP clients: those of an agent, or of a prompt, a section or a list in a Python module.
 
-    Example: `handrail serve desk/tools.py:TOOLS --store sqlite:///desk.db`
+    The tools of an agent file are judged by the approval rules of its project.
+
+    Example: `handrail serve desk.agent --store sqlite:///desk.db`
 
     Args:
-        target: A module or file and a name in it, such as desk.tools:prompt.
+        target: An agent file; or a module or file and a name in it, such as desk/tools.py:TOOLS.
         choices: How they are served.
     """
     need_extra()
-    prompt = _load_prompt(target)
-    with _session(choices, "serve") as session:
-        gated = _with_policies(prompt, choices.policies("serve"))
-        with ToolExecutor(prompt=gated, session=session) as executor:
-            from handrail.adapters.mcp.server import ToolServer  # noqa: PLC0415 - as above
+    from handrail.adapters.mcp.server import ToolServer  # noqa: PLC0415 - needs the extra, which is there
 
-            _run(_serve(ToolServer(executor, **choices.options(prompt.name)), choices))
+    if target.endswith(".agent"):
+        from handrail.agents.agent import load_agent  # noqa: PLC0415 - needs the extra `agents`
+
+        agent = load_agent(target)  # before the session, which holds values of its types
+        with _session(choices, "serve") as session:
+            _run(_serve_agent(agent, session, choices))
+        return DONE
+    prompt = _with_policies(_load_prompt(target), choices.policies("serve"))
+    with _session(choices, "serve") as session, ToolExecutor(prompt=prompt, session=session) as executor:
+        _run(_serve(ToolServer(executor, **choices.options(prompt.name)), choices))
     return DONE
+
+
+async def _serve_agent(agent: LoadedAgent, session: Session, choices: ServerChoices) -> None:
+    from handrail.adapters.mcp.server import ToolServer  # noqa: PLC0415 - as above
+    from handrail.agents.approval.rules import read_rules  # noqa: PLC0415
+    from handrail.agents.run.interface import RunOptions  # noqa: PLC0415
+    from handrail.agents.serve import open_agent  # noqa: PLC0415
+
+    rules = None if choices.rules is None else read_rules(choices.rules)
+    async with open_agent(agent, RunOptions(session=session, rules=rules)) as source:
+        options: ServerOptions = {**choices.options(agent.name), "instructions": source.instructions}
+        await _serve(ToolServer(source, **options), choices)
 
 
 def need_extra() -> None:

@@ -27,6 +27,7 @@ from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, cast
+from weakref import WeakMethod
 
 import httpx2
 import mcp_types as t
@@ -114,14 +115,13 @@ class McpConnection:
         server: how it is reached.
         tools: what the server offers, as it was last listed.
         instructions: what it tells about its tools.
-        on_change: what is called on the loop of the connection when the server offers other tools.
     """
 
     def __init__(self, server: McpServer) -> None:
         self.server = server
         self.tools: tuple[t.Tool, ...] = ()
         self.instructions: str = ""
-        self.on_change: list[Callable[[], object]] = []
+        self._followers: list[WeakMethod[Callable[[], object]]] = []
         self._loop: asyncio.AbstractEventLoop | None = None
         self._wake = asyncio.Event()
         self._is_lost = False
@@ -165,6 +165,10 @@ class McpConnection:
         if self._loop is not None and self._thread is not None:
             self._loop.call_soon_threadsafe(self._end_thread.set)
             self._thread.result()
+
+    def follow(self, act: Callable[[], object]) -> None:
+        """Has a method called on the loop of the connection when the tools are others, as long as its object lives."""
+        self._followers.append(WeakMethod(act))
 
     async def _live_on_own_loop(self, opened: Future[None]) -> None:
         self._end_thread = asyncio.Event()
@@ -326,7 +330,8 @@ class McpConnection:
                 break
         before, self.tools = self.tools, tuple(tools)
         if before != self.tools and self._attempt.done():
-            for act in self.on_change:
+            self._followers = [follower for follower in self._followers if follower() is not None]
+            for act in filter(None, [follower() for follower in self._followers]):
                 act()
 
 

@@ -62,10 +62,18 @@ async def open_proxy(
         PromptValidationError: two servers have tools of one name; one of them needs a prefix.
     """
     async with AsyncExitStack() as stack:
-        sections: list[McpToolsSection] = []
-        for server, settings in servers:
-            connection = await stack.enter_async_context(McpConnection(server))
-            sections.append(McpToolsSection(connection, settings=settings, title=server.name))
+        configured = tuple(servers)
+        connections = [McpConnection(server) for server, _ in configured]
+        opened = await asyncio.gather(*(one.__aenter__() for one in connections), return_exceptions=True)
+        for connection in opened:
+            if isinstance(connection, McpConnection):
+                stack.push_async_exit(connection)
+        if failed := next((one for one in opened if isinstance(one, BaseException)), None):
+            raise failed
+        sections = [
+            McpToolsSection(connection, settings=settings, title=server.name)
+            for connection, (server, settings) in zip(connections, configured, strict=True)
+        ]
         prompt = Prompt(PromptTemplate[str](ns="mcp", key="proxy", sections=sections, policies=policies))
         executor = stack.enter_context(ToolExecutor(prompt=prompt, session=session))
 
@@ -77,7 +85,7 @@ async def open_proxy(
         options = {"instructions": instructions, **options}
         proxy = Proxy(sections, ToolServer(ExecutorSource(executor, describe), **options))
         for section in sections:
-            section.connection.on_change.append(proxy.announce)
+            section.connection.follow(proxy.announce)
         yield proxy
 
 

@@ -52,7 +52,7 @@ class McpToolsSection(Section[None]):
         object.__setattr__(self, "connection", connection)
         self._take_tools()
         Section.__post_init__(self)
-        connection.on_change.append(self._take_tools)
+        connection.follow(self._take_tools)
 
     def _take_tools(self) -> None:
         tools = make_tools(self.connection, self.settings)
