@@ -30,8 +30,8 @@ from handrail.session import Session
 from handrail.session.calls import CallRef
 
 if TYPE_CHECKING:
-    from handrail.adapters.mcp.server import ServerOptions, ToolServer
     from handrail.adapters.mcp.settings import ConfiguredServer
+    from handrail.adapters.mcp.tool_server import ServerOptions, ToolServer
     from handrail.agents.agent import LoadedAgent
 
 _SERVER = Group("The server", sort_key=1)
@@ -145,7 +145,7 @@ def serve_tools(target: str, /, *, choices: ServerChoices = ServerChoices()) -> 
         choices: How they are served.
     """
     need_extra()
-    from handrail.adapters.mcp.server import ToolServer  # noqa: PLC0415 - needs the extra, which is there
+    from handrail.adapters.mcp.tool_server import ToolServer  # noqa: PLC0415 - needs the extra, which is there
 
     if target.endswith(".agent"):
         from handrail.agents.agent import load_agent  # noqa: PLC0415 - needs the extra `agents`
@@ -161,7 +161,7 @@ def serve_tools(target: str, /, *, choices: ServerChoices = ServerChoices()) -> 
 
 
 async def _serve_agent(agent: LoadedAgent, session: Session, choices: ServerChoices) -> None:
-    from handrail.adapters.mcp.server import ToolServer  # noqa: PLC0415 - as above
+    from handrail.adapters.mcp.tool_server import ToolServer  # noqa: PLC0415 - as above
     from handrail.agents.approval.rules import read_rules  # noqa: PLC0415
     from handrail.agents.run.interface import RunOptions  # noqa: PLC0415
     from handrail.agents.serve import open_agent  # noqa: PLC0415
@@ -212,7 +212,7 @@ def _run(serving: Any) -> None:  # noqa: ANN401 - a coroutine
 
 async def _serve(tools: ToolServer, choices: ServerChoices) -> None:
     from handrail.adapters.mcp.http import HttpSettings, http_app  # noqa: PLC0415 - as above
-    from handrail.adapters.mcp.server import serve_stdio  # noqa: PLC0415
+    from handrail.adapters.mcp.tool_server import serve_stdio  # noqa: PLC0415
 
     if choices.http is None:
         await serve_stdio(tools)

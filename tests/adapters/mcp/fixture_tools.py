@@ -11,10 +11,10 @@ from typing import Any
 import uvicorn
 
 from handrail import ToolExecutor, tool
-from handrail.session import Session
 from handrail.adapters.mcp import ask_client, server
 from handrail.errors import ToolValidationError
 from handrail.prompt import BinaryPart, Tool, ToolContext, ToolResult
+from handrail.session import Session
 
 PNG = bytes.fromhex(
     "89504e470d0a1a0a0000000d49484452000000010000000108020000009077 53de0000000c4944415408d763f8cfc000000301010018dd8db0"
@@ -94,7 +94,9 @@ def test_elicitation_sep1034_defaults() -> str:
         "status": {"type": "string", "enum": ["active", "inactive", "pending"], "default": "active"},
         "verified": {"type": "boolean", "description": "Verification status", "default": True},
     }
-    answer = ask_client("Please review and update the form", {"type": "object", "properties": properties, "required": []})
+    answer = ask_client(
+        "Please review and update the form", {"type": "object", "properties": properties, "required": []}
+    )
     return f"Elicitation completed: action={answer.action}, content={json.dumps(dict(answer.content))}"
 
 

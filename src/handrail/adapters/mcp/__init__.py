@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from handrail.adapters.mcp.http import HttpSettings, server
     from handrail.adapters.mcp.questions import ClientAnswer, ask_client
     from handrail.adapters.mcp.section import McpToolsSection
-    from handrail.adapters.mcp.server import ToolServer, serve_stdio
+    from handrail.adapters.mcp.tool_server import ToolServer, serve_stdio
     from handrail.adapters.mcp.tools import AskTool, ToolSettings
 else:
     _MODULES = {
@@ -22,7 +22,7 @@ else:
         "http": "HttpSettings server",
         "questions": "ClientAnswer ask_client",
         "section": "McpToolsSection",
-        "server": "ToolServer serve_stdio",
+        "tool_server": "ToolServer serve_stdio",
         "tools": "AskTool ToolSettings",
     }
     __getattr__ = lazy_exports(__name__, _MODULES)

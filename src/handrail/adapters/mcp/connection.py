@@ -147,6 +147,7 @@ class McpConnection:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         """Ends the server: its input is closed, and what is left of it two seconds later is stopped."""
+        self._loop = None
         self._life.cancel()
         await asyncio.wait((self._life,))
 
@@ -162,8 +163,8 @@ class McpConnection:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         """As `__aexit__`."""
-        if self._loop is not None and self._thread is not None:
-            self._loop.call_soon_threadsafe(self._end_thread.set)
+        if (loop := self._loop) is not None and self._thread is not None:
+            loop.call_soon_threadsafe(self._end_thread.set)
             self._thread.result()
 
     def follow(self, act: Callable[[], object]) -> None:
@@ -196,10 +197,9 @@ class McpConnection:
             EffectNotApplied: nothing was sent, or the server has refused it.
             EffectUncertain: there is no answer: the tool may have acted.
         """
-        act = self._call(tool, arguments, {} if key is None else {KEY: key}, on_progress)
         if self._loop is None:
-            act.close()
             raise EffectNotApplied(f"{tool} was not called: the connection to {self.server.name} is not open")
+        act = self._call(tool, arguments, {} if key is None else {KEY: key}, on_progress)
         if self._loop is asyncio.get_running_loop():
             return await act
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(act, self._loop))

@@ -17,7 +17,7 @@ from mcp.server.auth.settings import AuthSettings
 from mcp.server.transport_security import TransportSecuritySettings
 from starlette.applications import Starlette
 
-from handrail.adapters.mcp.server import ServerOptions, ToolServer
+from handrail.adapters.mcp.tool_server import ServerOptions, ToolServer
 from handrail.adapters.tool_executor import ToolExecutor
 
 _OWN_HOSTS: Final = ("127.0.0.1", "localhost", "[::1]")

@@ -245,7 +245,7 @@ async def _reconcile(connection: McpConnection, ask: AskTool, params: object, ke
     if not is_object(found):
         raise EffectUncertain(f"{ask.tool} answered no object, so its field {ask.result} cannot be read")
     value = found.get(ask.result)
-    return None if value in (None, False, "", [], {}) else ToolResult.ok(value, json.dumps(value, ensure_ascii=False))
+    return None if value in (None, False, "", [], {}) else ToolResult.ok(value)
 
 
 def _names(globs: Collection[str], name: str) -> bool:

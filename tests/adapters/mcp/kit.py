@@ -1,0 +1,80 @@
+"""What the tests of MCP stand on: the bank as a process or in this one, and servers of tools on free ports."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import sys
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import mcp_types as t
+import uvicorn
+from mcp import Client
+from starlette.applications import Starlette
+
+from handrail.adapters.mcp import McpServer, ToolSettings
+from handrail.adapters.mcp.proxy import Proxy, open_proxy
+from handrail.adapters.mcp.settings import ConfiguredServer
+from handrail.session import Session
+
+BANK = Path(__file__).with_name("bank_server.py")
+ERAS = ("auto", "legacy")
+"""The modes of the SDK's client: the newest version of the protocol, and the ones before it."""
+
+
+def bank_process(payments: Path, **options: Any) -> McpServer:
+    """The bank as a process of its own."""
+    span = options.pop("start_timeout", timedelta(seconds=30))
+    env = {"BANK": str(payments), **options.pop("env", {})}
+    return McpServer(name="bank", command=(sys.executable, str(BANK)), env=env, start_timeout=span, **options)
+
+
+def text(result: t.CallToolResult) -> str:
+    """The text of a result."""
+    return "\n".join(block.text for block in result.content if isinstance(block, t.TextContent))
+
+
+@asynccontextmanager
+async def proxied(
+    server: McpServer,
+    mode: Any = "auto",
+    *,
+    settings: ToolSettings = ToolSettings(untrusted=False),
+    session: Session | None = None,
+    policies: Sequence[Any] = (),
+    **client: Any,
+) -> AsyncGenerator[tuple[Client, Proxy]]:
+    """A client of a proxy in front of a server."""
+    own = Session() if session is None else session
+    servers = [ConfiguredServer(server, settings)]
+    async with (
+        open_proxy(servers, session=own, policies=policies) as proxy,
+        Client(proxy.server.protocol, mode=mode, **client) as connected,
+    ):
+        yield connected, proxy
+
+
+def free_port() -> int:
+    """A port of this machine that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@asynccontextmanager
+async def on_port(app: Starlette) -> AsyncGenerator[str]:
+    """The URL of an application that a server of this process serves."""
+    port = free_port()
+    server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=port, log_level="error"))
+    serving = asyncio.ensure_future(server.serve())
+    while not server.started:
+        await asyncio.sleep(0.01)
+    try:
+        yield f"http://127.0.0.1:{port}/mcp"
+    finally:
+        server.should_exit = True
+        await serving

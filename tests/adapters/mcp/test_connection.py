@@ -1,0 +1,161 @@
+"""The connection to an MCP server: a real process, started, followed, killed and started again."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import AsyncGenerator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from handrail.adapters.mcp import McpConnection, McpServer, McpServerError, connection
+from handrail.errors import EffectNotApplied, EffectUncertain
+from tests.adapters.mcp.bank_server import Bank
+from tests.adapters.mcp.kit import bank_process, on_port
+from tests.wording import Wording
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def payments(tmp_path: Path) -> Path:
+    """The file of what the bank has paid."""
+    return tmp_path / "payments"
+
+
+@pytest.fixture
+async def bank(payments: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[McpConnection]:
+    """A connection to the bank, which is started again at once if it ends."""
+    monkeypatch.setattr(connection, "_FIRST_PAUSE", 0.01)
+    async with McpConnection(bank_process(payments)) as opened:
+        yield opened
+
+
+def said(answer: dict[str, object]) -> str:
+    """The text of an answer."""
+    content: object = answer["content"]
+    assert isinstance(content, list)
+    return str(content[0]["text"])
+
+
+async def test_server_that_ends_in_a_call_leaves_it_without_an_answer(bank: McpConnection, wording: Wording) -> None:
+    with pytest.raises(EffectUncertain) as raised:
+        await bank.call("die", {})
+    assert str(raised.value) == wording
+
+
+async def test_call_after_that_waits_for_the_next_server(bank: McpConnection) -> None:
+    with pytest.raises(EffectUncertain):
+        await bank.call("die_reading", {})
+    assert said(await bank.call("pay", {"order": "a"})) == "paid a"
+
+
+async def test_error_that_proves_that_nothing_was_done_says_so(bank: McpConnection, wording: Wording) -> None:
+    with pytest.raises(EffectNotApplied) as raised:
+        await bank.call("refuse", {})
+    assert str(raised.value) == wording
+
+
+async def test_server_gets_the_listed_variables_and_few_others(payments: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BANK_TOKEN", "secret")
+    async with McpConnection(bank_process(payments, env={"REGION": "eu"})) as bank:
+        names = set(json.loads(said(await bank.call("environment", {}))))
+    assert names & {"BANK", "REGION", "BANK_TOKEN"} == {"BANK", "REGION"}
+    assert names <= {"BANK", "REGION", "HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER", "LC_CTYPE"}
+
+
+async def test_roots_are_refused(bank: McpConnection) -> None:
+    assert said(await bank.call("sample", {})).startswith("refused")
+
+
+async def test_list_of_tools_is_followed(bank: McpConnection) -> None:
+    changed = asyncio.Event()
+
+    class Follower:
+        def hear(self) -> None:
+            changed.set()
+
+    follower = Follower()
+    bank.follow(follower.hear)
+    await bank.call("learn", {})
+    await changed.wait()
+    assert bank.tools[-1].name == "taught"
+
+
+async def test_cancelled_call_is_cancelled_at_the_server(tmp_path: Path) -> None:
+    bank = Bank(tmp_path / "payments")
+    async with (
+        on_port(bank.server.streamable_http_app()) as url,
+        McpConnection(McpServer(name="bank", url=url)) as opened,
+    ):
+        call = asyncio.ensure_future(opened.call("wait", {}))
+        await bank.waiting.wait()
+        call.cancel()
+        await asyncio.wait((call,))
+        while not bank.cancelled:
+            await asyncio.sleep(0.01)
+
+
+async def test_server_at_a_url_is_called_and_followed(tmp_path: Path) -> None:
+    bank = Bank(tmp_path / "payments")
+    async with (
+        on_port(bank.server.streamable_http_app()) as url,
+        McpConnection(McpServer(name="bank", url=url)) as opened,
+    ):
+        assert said(await opened.call("pay", {"order": "a"}, key="k")) == "paid a"
+        assert bank.keys == ["k"]
+        assert opened.instructions == "Pay with care."
+
+
+@pytest.mark.parametrize("command", [["nonsense-program"], [sys.executable, "-c", "pass"]], ids=["missing", "ends"])
+async def test_server_that_cannot_be_started_is_an_error_at_once(command: list[str], wording: Wording) -> None:
+    with pytest.raises(McpServerError) as raised:
+        async with McpConnection(McpServer(name="none", command=command)):
+            pass
+    assert (raised.value.server, str(raised.value)) == ("none", wording)
+
+
+async def test_server_that_is_silent_is_given_up(wording: Wording) -> None:
+    silent = McpServer(
+        name="silent",
+        command=[sys.executable, "-c", "import time; time.sleep(60)"],
+        start_timeout=timedelta(milliseconds=300),
+    )
+    with pytest.raises(McpServerError) as raised:
+        async with McpConnection(silent):
+            pass
+    assert str(raised.value) == wording
+
+
+@pytest.mark.parametrize("options", [{}, {"command": ["a"], "url": "http://b"}], ids=["neither", "both"])
+def test_server_has_a_command_or_a_url(options: dict[str, object], wording: Wording) -> None:
+    with pytest.raises(McpServerError) as raised:
+        McpServer(name="bank", **options)  # type: ignore[arg-type]
+    assert str(raised.value) == wording
+
+
+def test_on_a_loop_of_its_own_it_is_called_from_any_loop(payments: Path) -> None:
+    with McpConnection(bank_process(payments)) as bank:
+        for order in ("a", "b"):
+            assert said(asyncio.run(bank.call("pay", {"order": order}))) == f"paid {order}"
+    with pytest.raises(EffectNotApplied):
+        asyncio.run(bank.call("pay", {"order": "c"}))
+
+
+def test_process_of_the_server_ends_with_the_connection(payments: Path) -> None:
+    with McpConnection(bank_process(payments)):
+        children = _children()
+        assert children
+    assert not children & _children()
+
+
+def _children() -> set[int]:
+    return {
+        int(pid)
+        for task in os.listdir("/proc/self/task")
+        for pid in Path(f"/proc/self/task/{task}/children").read_text().split()
+    }

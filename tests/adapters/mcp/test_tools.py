@@ -1,0 +1,219 @@
+"""The tools of an MCP server as tools of Handrail: effects, keys, results."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from pathlib import Path
+from typing import Any
+
+import mcp_types as t
+import pytest
+from mcp import Client
+
+from handrail.adapters.mcp import AskTool, McpConnection, McpToolsSection, ToolSettings
+from handrail.adapters.mcp.hints import effect_hints, hinted_effect, proves_nothing_done
+from handrail.adapters.mcp.tools import read_content, read_result, tool_name
+from handrail.adapters.tool_executor import ToolExecutor
+from handrail.prompt import Prompt, PromptTemplate
+from handrail.prompt.signature import Effect
+from handrail.runtime import ToolCall
+from handrail.session import Session
+from tests.adapters.mcp.bank_server import Bank
+from tests.adapters.mcp.kit import ERAS, bank_process, proxied, text
+from tests.wording import Wording
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.mark.parametrize("effect", ["read", "state", "external"])
+def test_hints_of_an_effect_are_read_as_the_same_effect(effect: Effect) -> None:
+    assert hinted_effect(effect_hints(effect)) == effect
+
+
+def test_errors_prove_that_nothing_was_done_by_their_code_alone() -> None:
+    assert proves_nothing_done(-32602, "")
+    assert proves_nothing_done(-32601, "Method not found")
+    assert not proves_nothing_done(-32601, "Not Found")  # an HTTP status of 404
+    assert not proves_nothing_done(-32603, "")
+    assert not proves_nothing_done(True, "")
+
+
+@pytest.mark.parametrize(
+    "settings, effect",
+    [
+        ({}, ("external", "default")),
+        ({"read": ("pay",)}, ("read", "settings")),
+        ({"state": ("p*",)}, ("state", "settings")),
+        ({"state": ("pay",), "external": ("*",)}, ("external", "settings")),
+        ({"keys": {"pay": ("order",)}}, ("external", "settings")),
+    ],
+    ids=["nothing", "read", "state", "stricter", "key"],
+)
+def test_settings_decide_the_effect_before_hints_and_without_both_it_is_external(
+    settings: dict[str, Any], effect: tuple[str, str]
+) -> None:
+    assert ToolSettings(**settings).effect(t.Tool(name="pay", input_schema={})) == effect
+
+
+def test_names_that_the_server_does_not_have_are_listed() -> None:
+    ask = AskTool(tool="find", arguments={}, result="payment")
+    settings = ToolSettings(read=("get_*", "bal*"), keys={"pey": ("order",)}, reconcile={"pay": ask})
+    assert settings.unknown_names({"balance", "pay"}) == ["get_*", "pey", "find"]
+
+
+def test_names_of_mcp_become_names_of_tools() -> None:
+    assert tool_name("a.b/c d") == "a_b_c_d"
+    assert len(tool_name("x" * 100)) == 64
+
+
+BLOCKS: dict[str, tuple[dict[str, Any], str]] = {
+    "text": ({"type": "text", "text": "hello"}, "hello"),
+    "link": ({"type": "resource_link", "name": "page", "uri": "https://a/b"}, "[page: https://a/b]"),
+    "embedded text": ({"type": "resource", "resource": {"uri": "x:y", "text": "inner"}}, "inner"),
+    "image": ({"type": "image", "data": "iVBORw0KGgo=", "mimeType": "image/png"}, "[image/png, 8 bytes]"),
+    "blob": ({"type": "resource", "resource": {"uri": "x:y", "blob": "AAAA"}}, "[application/octet-stream, 3 bytes]"),
+    "no media type": ({"type": "image", "data": "AAAA", "mimeType": "png"}, "[a file that cannot be read: png]"),
+}
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+def test_content_becomes_texts_and_parts(name: str) -> None:
+    block, expected = BLOCKS[name]
+    texts, parts = read_content([block])
+    assert [*texts, *map(str, parts)] == [expected]
+
+
+def test_result_of_the_server_that_failed_is_a_failed_result() -> None:
+    result = read_result("pay", {"content": [], "isError": True}, lambda _: None)
+    assert (result.success, result.message) == (False, "pay failed")
+
+
+def test_structured_content_without_text_is_shown_as_json() -> None:
+    result = read_result("look", {"content": [], "structuredContent": {"a": "é"}}, lambda _: None)
+    assert (result.render(), result.value) == ('{"a": "é"}', {"a": "é"})
+
+
+@pytest.mark.parametrize("mode", ERAS)
+async def test_each_tool_of_a_server_answers_through_the_proxy(mode: str, tmp_path: Path, wording: Wording) -> None:
+    """Results, errors, files, progress, and what the schema of a tool refuses, as a client reads them."""
+    async with proxied(bank_process(tmp_path / "payments"), mode) as (client, _):
+        lines: list[str] = []
+        calls = [
+            ("balance", {}),
+            ("pay", {"order": "a", "cents": 3}),
+            ("pay", {"cents": 3}),
+            ("wrong", {}),
+            ("picture", {}),
+        ]
+        for name, arguments in [*calls, ("fail", {}), ("refuse", {}), ("ask", {}), ("a_b_c", {}), ("nothing", {})]:
+            result = await client.call_tool(name, arguments)
+            kinds = [block.type for block in result.content]
+            lines.append(f"{name} {kinds} {'failed' if result.is_error else result.structured_content}: {text(result)}")
+        assert "\n".join(lines) == wording
+
+
+async def test_key_fields_make_two_calls_one_payment(tmp_path: Path) -> None:
+    bank = Bank(tmp_path / "payments")
+    async with proxied(bank_process(bank.payments), settings=ToolSettings(keys={"pay": ("order",)})) as (client, _):
+        for cents in (3, 4):
+            assert not (await client.call_tool("pay", {"order": "a", "cents": cents})).is_error
+    assert bank.paid() == [{"order": "a", "cents": 3}]
+
+
+async def test_key_is_forwarded_in_the_argument_that_the_model_does_not_see(tmp_path: Path) -> None:
+    bank = Bank(tmp_path / "payments")
+    settings = ToolSettings(keys={"pay": ("order",)}, forward_key={"pay": "key"})
+    async with proxied(bank_process(bank.payments), settings=settings) as (client, _):
+        tools = {tool.name: tool for tool in (await client.list_tools()).tools}
+        assert set(tools["pay"].input_schema["properties"]) == {"order", "cents"}
+        await client.call_tool("pay", {"order": "a"})
+    assert bank.paid()[0]["key"].startswith("session:pay:")
+
+
+async def test_another_tool_says_that_a_lost_payment_has_happened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("handrail.adapters.mcp.connection._FIRST_PAUSE", 0.01)
+    bank = Bank(tmp_path / "payments")
+    ask = AskTool(tool="find", arguments={"order": "order"}, result="payment")
+    settings = ToolSettings(reconcile={"die": ask}, untrusted=False)
+    async with proxied(bank_process(bank.payments), settings=settings) as (client, _):
+        result = await client.call_tool("die", {"order": "a"})
+    assert (result.is_error, text(result)) == (False, '{"order":"a"}')
+    assert len(bank.paid()) == 1
+
+
+async def test_payment_whose_answer_was_lost_is_not_made_again(tmp_path: Path, wording: Wording) -> None:
+    bank = Bank(tmp_path / "payments")
+    async with proxied(bank_process(bank.payments)) as (client, _):
+        for _again in range(2):
+            result = await client.call_tool("die", {"order": "a"})
+            assert (result.is_error, re.sub(r"mcp-\w+-", "mcp-", text(result))) == (True, wording)
+    assert len(bank.paid()) == 1
+
+
+async def test_read_whose_answer_was_lost_fails_and_may_be_repeated(tmp_path: Path, wording: Wording) -> None:
+    async with proxied(bank_process(tmp_path / "payments")) as (client, _):
+        assert text(await client.call_tool("die_reading", {})) == wording
+        assert text(await client.call_tool("balance", {})) == '{"cents": 5}'
+
+
+def test_section_has_the_tools_of_a_server_and_follows_it(tmp_path: Path) -> None:
+    with McpToolsSection(bank_process(tmp_path / "payments"), title="Bank", description="Pays.") as section:
+        prompt = Prompt(PromptTemplate[str](ns="tests", key="bank", sections=[section]))
+        executor = ToolExecutor(prompt=prompt, session=Session())
+        assert "Pays." in executor.text
+        assert "taught" not in [tool.name for tool in executor.tools]
+        assert executor.execute(ToolCall("1", "learn", {})).success
+        while "taught" not in [tool.name for tool in executor.tools]:
+            asyncio.run(asyncio.sleep(0.01))
+        assert executor.execute(ToolCall("2", "taught", {})).success
+
+
+def test_results_of_a_section_are_bounded_and_marked(tmp_path: Path) -> None:
+    settings = ToolSettings(max_result_chars=1_000)
+    with McpToolsSection(bank_process(tmp_path / "payments"), settings=settings) as section:
+        assert all(tool.untrusted and tool.max_result_chars == 1_000 for tool in section.tools)
+        message = ToolExecutor(section.tools, session=Session()).execute(ToolCall("1", "balance", {}))
+        assert message.is_untrusted
+
+
+async def test_server_cannot_offer_a_tool_in_the_place_of_another(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Two servers learn a tool of one name; the prompt keeps the tools that it had."""
+    async with McpConnection(bank_process(tmp_path / "a")) as one, McpConnection(bank_process(tmp_path / "b")) as two:
+        first = McpToolsSection(one, title="One")
+        second = McpToolsSection(two, title="Two", settings=ToolSettings(only=("taught",)))
+        prompt = Prompt(PromptTemplate[str](ns="tests", key="banks", sections=[first, second]))
+        executor = ToolExecutor(prompt=prompt, session=Session())
+        before = [tool.name for tool in executor.tools]
+        for connection in (one, two):
+            await connection.call("learn", {})
+        while not (first.tools[-1].name == "taught" and second.tools):
+            await asyncio.sleep(0.01)
+        assert [tool.name for tool in executor.tools] == before
+        assert "the tools of the prompt stay as they are" in caplog.text
+
+
+async def test_client_hears_that_the_tools_of_the_proxy_have_changed(tmp_path: Path) -> None:
+    changed = asyncio.Event()
+
+    async def hear(message: object) -> None:
+        if isinstance(message, t.ToolListChangedNotification):
+            changed.set()
+
+    async with proxied(bank_process(tmp_path / "payments"), "legacy", message_handler=hear) as (client, _):
+        await client.list_tools()
+        await client.call_tool("learn", {})
+        await changed.wait()
+        assert (await client.list_tools()).tools[-1].name == "taught"
+
+
+async def test_sdk_client_reads_the_hints_of_what_is_declared(tmp_path: Path) -> None:
+    async with proxied(bank_process(tmp_path / "payments"), settings=ToolSettings(read=("pay",))) as (client, _):
+        assert isinstance(client, Client)
+        tools = {tool.name: tool.annotations for tool in (await client.list_tools()).tools}
+    assert tools["pay"] is not None and tools["pay"].read_only_hint is True
+    assert tools["die"] is not None and tools["die"].destructive_hint is True
