@@ -29,7 +29,6 @@ from mcp.server.auth.middleware.auth_context import get_access_token
 from mcp.server.auth.provider import principal_components
 from mcp.server.lowlevel.server import NotificationOptions, Server
 from mcp.server.models import InitializationOptions
-from mcp.server.stdio import stdio_server
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ToolsListChanged
 from mcp.shared.exceptions import MCPError
 from typing_extensions import override  # pydantic brings it; `typing` has it from Python 3.12 on
@@ -49,6 +48,7 @@ from handrail.adapters.mcp.questions import (
     sealed,
 )
 from handrail.adapters.mcp.source import REPORT, ExecutorSource, ToolSource
+from handrail.adapters.mcp.stdio import standard_streams
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import CallIdReusedError, HandrailError, ToolValidationError
 from handrail.redaction import redacted_logger
@@ -130,6 +130,8 @@ class ToolServer:
         self._key = options.get("state_key") or _store_key(only)
         name = options.get("name", "handrail")
         instructions = options.get("instructions") or (source.text if isinstance(source, ToolExecutor) else "")
+        if all(line.startswith("#") for line in instructions.splitlines()):
+            instructions = ""  # headings alone
         self.protocol: Server[Any] = _Protocol(
             name,
             version=__version__,
@@ -251,7 +253,7 @@ class ToolServer:
 
 async def serve_stdio(tools: ToolServer) -> None:
     """Serves one client over standard input and output, until the input ends."""
-    async with stdio_server() as (reader, writer):
+    async with standard_streams() as (reader, writer):
         await tools.protocol.run(reader, writer, tools.protocol.create_initialization_options())
 
 
