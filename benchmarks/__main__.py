@@ -32,6 +32,7 @@ from benchmarks import (
     imports,
     known,
     last_turns,
+    mcp_servers,
     own_paths,
     programs,
     prune,
@@ -109,6 +110,7 @@ GROUPS = {
     "programs": Group(programs.BARE, programs.BOUNDS, programs.cases, 25, 1),
     "sandbox": Group(sandboxes.BWRAP, sandboxes.BOUNDS, sandboxes.cases, 15, 1),
     "python": Group(python_calls.BARE, (), python_calls.cases, 25, 10, python_calls.LIMITS),
+    "mcp": Group(mcp_servers.BARE_STDIO, mcp_servers.BOUNDS, mcp_servers.cases, 9, 1, mcp_servers.LIMITS, take=min),
     "commands": Group(commands.BARE, (), lambda: nullcontext(commands.cases()), 5, 1, commands.LIMITS),
 }
 """What is measured, by the names that `--only` takes."""

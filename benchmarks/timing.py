@@ -21,6 +21,7 @@ Unit: TypeAlias = Literal[
     "ms",
     "ms at the longest",
     "ms over its bare evaluation",
+    "ms over a direct call",
     "kB",
     "MB",
     "s",
