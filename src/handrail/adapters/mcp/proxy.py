@@ -7,7 +7,7 @@ they have here as hints.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Unpack
 
@@ -46,7 +46,7 @@ async def open_proxy(
     servers: Iterable[ConfiguredServer],
     *,
     session: Session,
-    policies: Sequence[ToolPolicy] = (),
+    policies: Callable[[Callable[[str], bool]], Sequence[ToolPolicy]] = lambda _: (),
     **options: Unpack[ServerOptions],
 ) -> AsyncGenerator[Proxy]:
     """Starts the servers, and offers their tools behind one.
@@ -54,7 +54,8 @@ async def open_proxy(
     Args:
         servers: the servers, each with what is declared about its tools.
         session: records the calls.
-        policies: judge each call, such as those of approval rules.
+        policies: makes the policies that judge each call, such as those of approval rules, of a function that says of
+            a tool whether only its server says that it reads.
         **options: as of `ToolServer`.
 
     Raises:
@@ -74,7 +75,12 @@ async def open_proxy(
             McpToolsSection(connection, settings=settings, title=server.name)
             for connection, (server, settings) in zip(connections, configured, strict=True)
         ]
-        prompt = Prompt(PromptTemplate[str](ns="mcp", key="proxy", sections=sections, policies=policies))
+
+        def is_claim(tool: str) -> bool:
+            return any(section.is_claim(tool) for section in sections)
+
+        template = PromptTemplate[str](ns="mcp", key="proxy", sections=sections, policies=policies(is_claim))
+        prompt = Prompt(template)
         executor = stack.enter_context(ToolExecutor(prompt=prompt, session=session))
 
         def describe(tool: Tool[Any, Any]) -> OfferedTool:
