@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any, Unpack
+from typing import Any, NamedTuple, Unpack
 
 import mcp_types as t
 
@@ -25,20 +25,11 @@ from handrail.prompt import Prompt, PromptTemplate, Tool, ToolPolicy
 from handrail.session import Session
 
 
-class Proxy:
+class Proxy(NamedTuple):
     """The sections of the servers, and the server that clients see."""
 
-    def __init__(self, sections: Sequence[McpToolsSection], server: ToolServer) -> None:
-        self.sections = sections
-        self.server = server
-        self._loop = asyncio.get_running_loop()
-        self._notices: set[asyncio.Task[None]] = set()
-
-    def announce(self) -> None:
-        """Tells the clients that the tools are others now."""
-        notice = self._loop.create_task(self.server.notify_changed())
-        self._notices.add(notice)
-        notice.add_done_callback(self._notices.discard)
+    sections: Sequence[McpToolsSection]
+    server: ToolServer
 
 
 @asynccontextmanager
@@ -91,7 +82,7 @@ async def open_proxy(
         options = {"instructions": instructions, **options}
         proxy = Proxy(sections, ToolServer(ExecutorSource(executor, describe), **options))
         for section in sections:
-            section.connection.follow(proxy.announce)
+            section.connection.follow(proxy.server.announce_change)
         yield proxy
 
 
