@@ -47,7 +47,7 @@ from handrail.adapters.mcp.questions import (
     read_state,
     sealed,
 )
-from handrail.adapters.mcp.source import REPORT, ExecutorSource, ToolSource
+from handrail.adapters.mcp.source import ExecutorSource, ToolSource
 from handrail.adapters.mcp.stdio import standard_streams
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import CallIdReusedError, HandrailError, ToolValidationError
@@ -127,6 +127,7 @@ class ToolServer:
         self._calls = 0
         self._bus = InMemorySubscriptionBus()
         self._listeners: deque[Any] = deque(maxlen=_MOST_LISTENERS)
+        self._notices: set[asyncio.Future[None]] = set()
         self._key = options.get("state_key") or _store_key(only)
         name = options.get("name", "handrail")
         instructions = options.get("instructions") or (source.text if isinstance(source, ToolExecutor) else "")
@@ -141,6 +142,12 @@ class ToolServer:
             on_subscriptions_listen=ListenHandler(self._bus),
         )
         self.protocol.middleware.append(sealed(self._key, name))
+
+    def announce_change(self) -> None:
+        """As `notify_changed`, in a task of the running loop."""
+        notice = asyncio.ensure_future(self.notify_changed())
+        self._notices.add(notice)
+        notice.add_done_callback(self._notices.discard)
 
     async def notify_changed(self) -> None:
         """Tells the clients that the tools are others now."""
@@ -268,12 +275,12 @@ async def _run(source: ToolSource, call: ToolCall, client_call: ClientCall, cont
 
         loop.call_soon_threadsafe(send)
 
-    tokens = CLIENT_CALL.set(client_call), REPORT.set(report)
+    client_call.report = report
+    token = CLIENT_CALL.set(client_call)
     try:
         task = asyncio.ensure_future(source.run(call, client_call.ref.reply or ""))
     finally:
-        CLIENT_CALL.reset(tokens[0])
-        REPORT.reset(tokens[1])
+        CLIENT_CALL.reset(token)
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
