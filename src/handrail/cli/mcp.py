@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import shlex
 import signal
@@ -11,6 +12,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import partial
 from importlib.util import find_spec
 from itertools import count
 from operator import itemgetter
@@ -214,6 +216,8 @@ async def _serve(tools: ToolServer, choices: ServerChoices) -> None:
     from handrail.adapters.mcp.http import HttpSettings, http_app  # noqa: PLC0415 - as above
     from handrail.adapters.mcp.tool_server import serve_stdio  # noqa: PLC0415
 
+    gc.collect()
+    gc.freeze()  # what has been made so far lives as long as the process
     if choices.http is None:
         await serve_stdio(tools)
         return
@@ -223,8 +227,11 @@ async def _serve(tools: ToolServer, choices: ServerChoices) -> None:
     settings = uvicorn.Config(
         app, host="127.0.0.1", port=choices.http, log_level="warning", timeout_graceful_shutdown=5
     )
+    server = uvicorn.Server(settings)
+    # Cancelling it as `_run` does would end the calls that still run.
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, partial(setattr, server, "should_exit", True))
     Screen().remark(f"Serving on http://127.0.0.1:{choices.http}/mcp")
-    await uvicorn.Server(settings).serve()
+    await server.serve()
 
 
 async def _proxy(

@@ -140,6 +140,7 @@ class ToolServer:
             on_list_tools=self._list_tools,
             on_call_tool=self._call_tool,
             on_subscriptions_listen=ListenHandler(self._bus),
+            get_tool_input_schema=self._input_schema,
         )
         self.protocol.middleware.append(sealed(self._key, name))
 
@@ -164,6 +165,11 @@ class ToolServer:
             self._listeners.append(context.session)
         tools = await self._find(_principal()).tools()
         return t.ListToolsResult(tools=[self._listed(offered.listed) for offered in tools.values()])
+
+    def _input_schema(self, name: str) -> Mapping[str, Any] | None:
+        # For the check of headers, for which the SDK would list all tools in each call over HTTP.
+        offered = self._find(_principal()).listed.get(name)
+        return None if offered is None else offered.listed.input_schema
 
     def _listed(self, tool: t.Tool) -> t.Tool:
         if not (name := self._session_argument):
