@@ -16,6 +16,7 @@ READY := .venv/.ready
 CODE := $(wildcard src tests examples benchmarks chaos)
 DEMO_coding := examples/coding_agent/demo.py
 DEMO_mail := examples/mail_assistant/mail_demo.py
+DEMO_proxy := examples/mcp_proxy/proxy_demo.py
 FAST := tests/runtime tests/transaction tests/turns tests/prompt tests/resources tests/store/sqlite \
 	$(addprefix tests/session/test_,slices.py session.py calls.py machine.py) \
 	$(addprefix tests/serde/test_,codecs.py faults.py inputs.py)
@@ -32,7 +33,7 @@ $(READY): pyproject.toml requirements/dev.txt requirements/agentdojo.txt scripts
 	@sh scripts/setup.sh "$(PYTHON)"
 	@touch $@
 
-demo: setup ## Run the refund desk, ARGS=coding, or ARGS=mail; ARGS="--model openai:..." takes a real model
+demo: setup ## Run the refund desk, ARGS=coding, mail, or proxy; ARGS="--model openai:..." takes a real model
 	@$(BIN)/python $(if $(DEMO_$(firstword $(ARGS))),\
 		$(DEMO_$(firstword $(ARGS))) $(wordlist 2,$(words $(ARGS)),$(ARGS)),examples/refund_desk/main.py $(ARGS))
 

@@ -3,8 +3,8 @@
     python -m benchmarks.mcp_programs (bare | server) [PORT]
     python -m benchmarks.mcp_programs client FOLDER BARE_URL SERVER_URL PROXY_URL
 
-A server without a port speaks over its standard input and output. The client is a worker as `benchmarks.probe`: it reads
-lines `CASE CALLS`, and answers with the microseconds of a call.
+A server without a port speaks over its standard input and output. The client is a worker as `benchmarks.probe`: it
+reads lines `CASE CALLS`, and answers with the microseconds of a call.
 """
 
 from __future__ import annotations
@@ -76,8 +76,8 @@ async def _call(folder: str, bare_url: str, server_url: str, proxy_url: str) -> 
     store = f"sqlite:///{Path(folder) / 'calls.db'}"
     async with AsyncExitStack() as stack:
 
-        async def connect(*target: str) -> Client:
-            client = await stack.enter_async_context(Client(_command(*target) if len(target) > 1 else target[0]))
+        async def connect(target: str, *arguments: str) -> Client:
+            client = await stack.enter_async_context(Client(_command(target, *arguments) if arguments else target))
             await client.list_tools()
             return client
 

@@ -1,9 +1,10 @@
-"""The coding agent and the mail assistant, run as people run them: by their path, without a terminal."""
+"""The coding agent, the mail assistant and the proxy, run as people run them: by their path, without a terminal."""
 
 from __future__ import annotations
 
 import re
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -75,3 +76,32 @@ def test_without_the_policy_two_promises_are_broken() -> None:
         "no money goes to the account of an attacker",
         "no address goes to an attacker",
     ]
+
+
+PROXY_DEMO = EXAMPLES / "mcp_proxy" / "proxy_demo.py"
+PAID = re.compile(r"^\* The bank has paid it (\d) x\.$", re.MULTILINE)
+COMMAND = re.compile(r"^  (\S*python\S* -m handrail .+?[^\\])$", re.MULTILINE | re.DOTALL)
+
+
+def test_bank_pays_once_behind_the_proxy_and_twice_without_it(tmp_path: Path) -> None:
+    """The bank and the proxy are killed in payments; afterwards the store shows each payment once, as done."""
+    shown = run(PROXY_DEMO, TMPDIR=str(tmp_path))
+    assert (shown.returncode, shown.stderr) == (0, ""), shown.stdout + shown.stderr
+    opening, _, _ = shown.stdout.partition("\n=== ")
+    assert judged(shown) == dict.fromkeys(PROMISED.findall(opening), True)
+    assert len(judged(shown)) == 3
+    assert PAID.findall(shown.stdout) == ["1", "1", "1", "2", "2"]
+    calls, ledger = [
+        subprocess.run(["sh", "-c", command], capture_output=True, encoding="utf-8", check=True).stdout
+        for command in COMMAND.findall(shown.stdout)
+    ]
+    assert calls.count("  pay(order=") == 3
+    assert len(re.findall(r"pay +done", ledger)) == 3
+
+
+@pytest.mark.short(0)
+def test_without_the_proxy_every_promise_is_broken(tmp_path: Path) -> None:
+    """`--fault` leaves it out: nobody is asked, and two orders are paid twice."""
+    shown = run(PROXY_DEMO, "--fault", TMPDIR=str(tmp_path))
+    assert (shown.returncode, shown.stderr) == (1, ""), shown.stdout + shown.stderr
+    assert [*judged(shown).values()] == [False, False, False]

@@ -12,7 +12,6 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from functools import partial
 from importlib.util import find_spec
 from itertools import count
 from operator import itemgetter
@@ -228,8 +227,12 @@ async def _serve(tools: ToolServer, choices: ServerChoices) -> None:
         app, host="127.0.0.1", port=choices.http, log_level="warning", timeout_graceful_shutdown=5
     )
     server = uvicorn.Server(settings)
-    # Cancelling it as `_run` does would end the calls that still run.
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, partial(setattr, server, "should_exit", True))
+
+    def stop() -> None:
+        server.should_exit = True
+
+    # In place of the handler of `_run`, which would cancel it while calls end.
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop)
     Screen().remark(f"Serving on http://127.0.0.1:{choices.http}/mcp")
     await server.serve()
 
