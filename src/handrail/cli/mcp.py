@@ -224,7 +224,7 @@ async def _serve(tools: ToolServer, choices: ServerChoices) -> None:
 
     app = http_app(tools, HttpSettings())
     settings = uvicorn.Config(
-        app, host="127.0.0.1", port=choices.http, log_level="warning", timeout_graceful_shutdown=5
+        app, host="127.0.0.1", port=choices.http, log_level="warning", access_log=False, timeout_graceful_shutdown=5
     )
     server = uvicorn.Server(settings)
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
-from mcp import Client
+from mcp import Client, MCPError
 from mcp.client.streamable_http import streamable_http_client
 from mcp.server.auth.provider import AccessToken
 from mcp.server.auth.settings import AuthSettings
@@ -20,10 +22,10 @@ from handrail import ToolExecutor, tool
 from handrail.adapters.mcp import HttpSettings, ToolServer, server
 from handrail.adapters.mcp.http import http_app
 from handrail.adapters.mcp.source import ExecutorSource
-from handrail.prompt import ToolContext
+from handrail.prompt import Tool, ToolContext
 from handrail.runtime import ToolInvoked
 from handrail.session import Session
-from tests.adapters.mcp.kit import ERAS, on_port, text
+from tests.adapters.mcp.kit import ERAS, free_port, on_port, text
 
 pytestmark = pytest.mark.anyio
 
@@ -124,6 +126,50 @@ def with_tokens(sessions: dict[str, ExecutorSource]) -> Any:
         validate_token_resource=True,
     )
     return http_app(ToolServer(find), HttpSettings(auth=auth, verifier=Tokens()))
+
+
+async def test_header_that_names_another_argument_than_the_body_is_refused() -> None:
+    """A proxy on the way may decide by the header."""
+    schema = {"type": "object", "properties": {"order": {"type": "string", "x-mcp-header": "Order"}}}
+    pay = Tool.from_json_schema(name="pay", description="Pays.", schema=schema, handler=lambda arguments: "paid")
+    sent: list[str | None] = []
+    other: list[str] = []
+
+    async def hook(request: httpx2.Request) -> None:
+        sent.append(request.headers.get("Mcp-Param-Order"))
+        if other:
+            request.headers["Mcp-Param-Order"] = other[0]
+
+    app = server(ToolExecutor([pay], session=Session()))
+    async with (
+        on_port(app) as url,
+        httpx2.AsyncClient(event_hooks={"request": [hook]}) as http,
+        Client(streamable_http_client(url, http_client=http)) as client,
+    ):
+        await client.list_tools()
+        assert text(await client.call_tool("pay", {"order": "a"})) == "paid"
+        assert sent[-1] == "a"
+        other.append("b")
+        with pytest.raises(MCPError):
+            await client.call_tool("pay", {"order": "a"})
+
+
+async def test_process_ends_in_order_at_sigterm(tmp_path: Path) -> None:
+    """Exit code 0, and nothing is said of it."""
+    port = free_port()
+    tools = tmp_path / "desk_tools.py"
+    tools.write_text("from tests.adapters.mcp.test_http import whose\n\nTOOLS = [whose]\n")
+    command = ["-m", "handrail", "serve", f"{tools}:TOOLS", "--http", str(port), "--session", "desk"]
+    process = await asyncio.create_subprocess_exec(sys.executable, *command, stderr=asyncio.subprocess.PIPE)
+    assert process.stderr is not None
+    while b"Serving on" not in await process.stderr.readline():
+        assert process.returncode is None
+    while True:
+        with suppress(httpx2.ConnectError):
+            assert (await post(f"http://127.0.0.1:{port}/mcp")).status_code == 200
+            break
+    process.terminate()
+    assert (await process.wait(), await process.stderr.read()) == (0, b"")
 
 
 async def test_without_a_valid_token_nothing_is_served() -> None:
