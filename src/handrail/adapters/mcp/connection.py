@@ -31,7 +31,7 @@ from weakref import WeakMethod
 
 import httpx2
 import mcp_types as t
-from anyio import ClosedResourceError, EndOfStream
+from anyio import CancelScope, ClosedResourceError, EndOfStream
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
@@ -135,6 +135,8 @@ class McpConnection:
         """
         self._loop = asyncio.get_running_loop()
         self._attempt: asyncio.Future[Client] = self._loop.create_future()
+        # A scope of AnyIO, because the SDK shields the end of a process from its cancellation, and from no other.
+        self._scope = CancelScope()
         self._life = self._loop.create_task(self._live())
         try:
             await self._client()
@@ -148,7 +150,7 @@ class McpConnection:
     ) -> None:
         """Ends the server: its input is closed, and what is left of it two seconds later is stopped."""
         self._loop = None
-        self._life.cancel()
+        self._scope.cancel()
         await asyncio.wait((self._life,))
 
     def __enter__(self) -> Self:
@@ -243,6 +245,10 @@ class McpConnection:
     # ------------------------------------------------------------------------------------------------- its life
 
     async def _live(self) -> None:
+        with self._scope:
+            await self._start_again_and_again()
+
+    async def _start_again_and_again(self) -> None:
         pause, loop = _FIRST_PAUSE, asyncio.get_running_loop()
         while True:
             began, is_ready, why = time.monotonic(), False, "it has ended"
