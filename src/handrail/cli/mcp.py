@@ -78,12 +78,13 @@ class ServerChoices:
 
         return rule_policies(read_rules(self.rules), caller, is_claim)
 
-    def options(self, name: str) -> ServerOptions:
+    def options(self, name: str, session: Session) -> ServerOptions:
         """The options of the server."""
-        store = "" if self.store is None else f" --store {shlex.quote(self.store)}"
-        hint = f"A person answers by: handrail approvals answer {{session}} {{call}} yes{store}. Then call it again."
-        without_store = "This client cannot ask a person, and without --store nobody else can."
-        return {"name": name, "max_calls": self.max_calls, "approve_hint": hint if self.store else without_store}
+        hint = "This client cannot ask a person, and without --store nobody else can."
+        if session.store is not None:
+            answer = f"handrail approvals answer {{session}} {{call}} yes --store {shlex.quote(session.store.url)}"
+            hint = f"A person answers by: {answer}. Then call it again."
+        return {"name": name, "max_calls": self.max_calls, "approve_hint": hint}
 
 
 def serve_proxy(  # noqa: PLR0913 - the options of the command
@@ -156,7 +157,7 @@ def serve_tools(target: str, /, *, choices: ServerChoices = ServerChoices()) -> 
         return DONE
     prompt = _with_policies(_load_prompt(target), choices.policies("serve"))
     with _session(choices, "serve") as session, ToolExecutor(prompt=prompt, session=session) as executor:
-        _run(_serve(ToolServer(executor, **choices.options(prompt.name)), choices))
+        _run(_serve(ToolServer(executor, **choices.options(prompt.name, session)), choices))
     return DONE
 
 
@@ -168,7 +169,7 @@ async def _serve_agent(agent: LoadedAgent, session: Session, choices: ServerChoi
 
     rules = None if choices.rules is None else read_rules(choices.rules)
     async with open_agent(agent, RunOptions(session=session, rules=rules)) as source:
-        options: ServerOptions = {**choices.options(agent.name), "instructions": source.instructions}
+        options: ServerOptions = {**choices.options(agent.name, session), "instructions": source.instructions}
         await _serve(ToolServer(source, **options), choices)
 
 
@@ -238,7 +239,7 @@ async def _proxy(
         policies.extend(choices.policies("proxy", is_claim))
         return policies
 
-    options = choices.options(servers[0].server.name if len(servers) == 1 else "handrail")
+    options = choices.options(servers[0].server.name if len(servers) == 1 else "handrail", session)
     async with open_proxy(servers, session=session, policies=make_policies, **options) as proxy:
         if not explain:
             await _serve(proxy.server, choices)

@@ -221,7 +221,8 @@ class ToolServer:
                 return write_result(outcome, now.get(call.name))
             question = question_in(outcome)
             if question is None or not asks:
-                hint = self._approve_hint.format(session=source.session.session_id, call=client_call.ref)
+                hint = self._approve_hint.replace("{session}", source.session.session_id)
+                hint = hint.replace("{call}", str(client_call.ref))
                 return refusal(" ".join(filter(None, (f"{call.name} has not run yet: {outcome}.", hint))))
             if question.id in client_call.answers:
                 return refusal(f"{call.name} has not run yet: the question was closed without an answer.")
