@@ -20,8 +20,7 @@ from pydantic_ai.usage import RunUsage
 
 from handrail.adapters.loop import LoopOutcome, find_outcome, read_ahead
 from handrail.adapters.mcp.content import OfferedTool, describe_tool
-from handrail.adapters.mcp.questions import client_approval
-from handrail.adapters.mcp.source import report_progress
+from handrail.adapters.mcp.questions import client_approval, report_progress
 from handrail.agents.agent import LoadedAgent
 from handrail.agents.approval.decisions import Answer, record_decision, resolve_answer
 from handrail.agents.run.calls import OwnTool

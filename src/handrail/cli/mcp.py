@@ -7,7 +7,7 @@ import os
 import shlex
 import signal
 import sys
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -69,14 +69,14 @@ class ServerChoices:
     ] = None
     session: Annotated[str | None, FILLED, Parameter(metavar="NAME", group=IN_GROUP)] = None
 
-    def policies(self, caller: str) -> tuple[ToolPolicy, ...]:
-        """The policies of the rules."""
+    def policies(self, caller: str, is_claim: Callable[[str], bool] = lambda _: False) -> tuple[ToolPolicy, ...]:
+        """The policies of the rules; `is_claim` says of a tool whether only its server says that it reads."""
         if self.rules is None:
             return ()
         from handrail.agents.approval.rule_policy import rule_policies  # noqa: PLC0415 - needs the extra `agents`
         from handrail.agents.approval.rules import read_rules  # noqa: PLC0415
 
-        return rule_policies(read_rules(self.rules), caller)
+        return rule_policies(read_rules(self.rules), caller, is_claim)
 
     def options(self, name: str) -> ServerOptions:
         """The options of the server."""
@@ -235,9 +235,14 @@ async def _proxy(
 ) -> None:
     from handrail.adapters.mcp.proxy import open_proxy  # noqa: PLC0415 - as above
 
-    policies = choices.policies("proxy")
+    policies: list[ToolPolicy] = []
+
+    def make_policies(is_claim: Callable[[str], bool]) -> Sequence[ToolPolicy]:
+        policies.extend(choices.policies("proxy", is_claim))
+        return policies
+
     options = choices.options(servers[0].server.name if len(servers) == 1 else "handrail")
-    async with open_proxy(servers, session=session, policies=policies, **options) as proxy:
+    async with open_proxy(servers, session=session, policies=make_policies, **options) as proxy:
         if not explain:
             await _serve(proxy.server, choices)
             return

@@ -124,6 +124,10 @@ class Section(Generic[ParamsT]):
         """Returns whether the section itself has tools."""
         return bool(self.tools)
 
+    def is_claim(self, tool: str) -> bool:  # noqa: ARG002 - for sections whose tools third parties declare
+        """True if only a third party says that a tool has no effect; without a rule, its calls are asked about."""
+        return False
+
     def body_template(self) -> str:
         """The template of the text below the heading; empty for none."""
         return ""

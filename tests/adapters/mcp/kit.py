@@ -45,7 +45,7 @@ async def proxied(
     *,
     settings: ToolSettings = ToolSettings(untrusted=False),
     session: Session | None = None,
-    policies: Sequence[Any] = (),
+    policies: Any = lambda _: (),
     **client: Any,
 ) -> AsyncGenerator[tuple[Client, Proxy]]:
     """A client of a proxy in front of a server."""

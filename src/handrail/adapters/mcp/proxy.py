@@ -7,9 +7,9 @@ they have here as hints.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any, Unpack
+from typing import Any, NamedTuple, Unpack
 
 import mcp_types as t
 
@@ -25,20 +25,11 @@ from handrail.prompt import Prompt, PromptTemplate, Tool, ToolPolicy
 from handrail.session import Session
 
 
-class Proxy:
+class Proxy(NamedTuple):
     """The sections of the servers, and the server that clients see."""
 
-    def __init__(self, sections: Sequence[McpToolsSection], server: ToolServer) -> None:
-        self.sections = sections
-        self.server = server
-        self._loop = asyncio.get_running_loop()
-        self._notices: set[asyncio.Task[None]] = set()
-
-    def announce(self) -> None:
-        """Tells the clients that the tools are others now."""
-        notice = self._loop.create_task(self.server.notify_changed())
-        self._notices.add(notice)
-        notice.add_done_callback(self._notices.discard)
+    sections: Sequence[McpToolsSection]
+    server: ToolServer
 
 
 @asynccontextmanager
@@ -46,7 +37,7 @@ async def open_proxy(
     servers: Iterable[ConfiguredServer],
     *,
     session: Session,
-    policies: Sequence[ToolPolicy] = (),
+    policies: Callable[[Callable[[str], bool]], Sequence[ToolPolicy]] = lambda _: (),
     **options: Unpack[ServerOptions],
 ) -> AsyncGenerator[Proxy]:
     """Starts the servers, and offers their tools behind one.
@@ -54,7 +45,8 @@ async def open_proxy(
     Args:
         servers: the servers, each with what is declared about its tools.
         session: records the calls.
-        policies: judge each call, such as those of approval rules.
+        policies: makes the policies that judge each call, such as those of approval rules, of a function that says of
+            a tool whether only its server says that it reads.
         **options: as of `ToolServer`.
 
     Raises:
@@ -74,7 +66,12 @@ async def open_proxy(
             McpToolsSection(connection, settings=settings, title=server.name)
             for connection, (server, settings) in zip(connections, configured, strict=True)
         ]
-        prompt = Prompt(PromptTemplate[str](ns="mcp", key="proxy", sections=sections, policies=policies))
+
+        def is_claim(tool: str) -> bool:
+            return any(section.is_claim(tool) for section in sections)
+
+        template = PromptTemplate[str](ns="mcp", key="proxy", sections=sections, policies=policies(is_claim))
+        prompt = Prompt(template)
         executor = stack.enter_context(ToolExecutor(prompt=prompt, session=session))
 
         def describe(tool: Tool[Any, Any]) -> OfferedTool:
@@ -85,7 +82,7 @@ async def open_proxy(
         options = {"instructions": instructions, **options}
         proxy = Proxy(sections, ToolServer(ExecutorSource(executor, describe), **options))
         for section in sections:
-            section.connection.follow(proxy.announce)
+            section.connection.follow(proxy.server.announce_change)
         yield proxy
 
 

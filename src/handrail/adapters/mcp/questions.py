@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import hmac
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, cast
@@ -84,10 +84,17 @@ class ClientQuestion:
 
 @dataclass(slots=True)
 class ClientCall:
-    """One call of a client while it is answered: its identity, and the answers to its questions so far."""
+    """One call of a client while it is answered.
+
+    Attributes:
+        ref: its identity.
+        answers: the answers to its questions so far, by their ids.
+        report: sends progress to the client, from any thread.
+    """
 
     ref: CallRef
     answers: dict[str, ClientAnswer]
+    report: Callable[[float, float | None, str | None], None] = lambda *_: None
 
     @property
     def state(self) -> str:
@@ -97,6 +104,12 @@ class ClientCall:
 
 CLIENT_CALL: Final[ContextVar[ClientCall | None]] = ContextVar("handrail_mcp_call", default=None)
 """The call of a client that is answered here."""
+
+
+def report_progress(done: float, total: float | None, text: str | None) -> None:
+    """Sends progress to the client of the call that runs here."""
+    if (call := CLIENT_CALL.get()) is not None:
+        call.report(done, total, text)
 
 
 def read_state(params: t.CallToolRequestParams) -> tuple[str, dict[str, ClientAnswer]] | None:

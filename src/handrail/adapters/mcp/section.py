@@ -61,6 +61,12 @@ class McpToolsSection(Section[None]):
         object.__setattr__(self, "tools", tuple(tools.values()))
 
     @override
+    def is_claim(self, tool: str) -> bool:
+        """True if hints of the server alone say that a tool only reads."""
+        listed = self.listed.get(tool)
+        return listed is not None and self.settings.effect(listed) == ("read", "hints")
+
+    @override
     def body_template(self) -> str:
         """The guidance."""
         return self.description

@@ -23,7 +23,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Final, NamedTuple
@@ -33,21 +33,15 @@ from pydantic import Field
 from handrail.adapters.mcp.connection import McpServer
 from handrail.adapters.mcp.tools import AskTool, ToolSettings
 from handrail.errors import DocumentError
+from handrail.prompt.tool_declaration import MIN_RESULT_CHARS
 from handrail.prompt.tool_definition import MAX_RESULT_CHARS
-from handrail.serde.document import read_document, read_tree
+from handrail.serde.document import YamlMap, read_document, read_tree
 from handrail.serde.yaml_fields import YamlFields, as_error
 
 _VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
-_Globs = tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AskTable:
-    """Another tool that says whether an effect has happened; see `AskTool`."""
-
-    tool: str
-    result: str
-    arguments: dict[str, str] = field(default_factory=dict[str, str])
+_Seconds = Annotated[float, Field(gt=0)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,26 +52,29 @@ class ServerTable:
     url: str = ""
     env: tuple[str, ...] = ()
     headers: dict[str, str] = field(default_factory=dict[str, str])
-    cwd: str | None = None
-    start_timeout: Annotated[float, Field(gt=0)] = 30
+    cwd: str = "."
+    start_timeout: _Seconds = 30
     prefix: str | None = None
-    only: _Globs = ()
-    read: _Globs = ()
-    state: _Globs = ()
-    external: _Globs = ()
+    only: tuple[str, ...] = ()
+    read: tuple[str, ...] = ()
+    state: tuple[str, ...] = ()
+    external: tuple[str, ...] = ()
     keys: dict[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     forward_key: dict[str, str] = field(default_factory=dict[str, str])
-    reconcile: dict[str, AskTable] = field(default_factory=dict[str, AskTable])
+    reconcile: dict[str, AskTool] = field(default_factory=dict[str, AskTool])
     untrusted: bool = True
-    timeout: Annotated[float, Field(gt=0)] | None = 300
-    max_result_chars: Annotated[int, Field(ge=1_000)] = MAX_RESULT_CHARS
+    timeout: _Seconds | None = 300
+    max_result_chars: Annotated[int, Field(ge=MIN_RESULT_CHARS)] = MAX_RESULT_CHARS
+
+
+_SHARED: Final = {item.name for item in fields(ToolSettings)} & {item.name for item in fields(ServerTable)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServersFile:
     """The file as it is written."""
 
-    servers: dict[str, ServerTable] = field(default_factory=dict[str, ServerTable])
+    servers: Annotated[dict[str, ServerTable], Field(min_length=1)]
 
 
 class ConfiguredServer(NamedTuple):
@@ -95,19 +92,17 @@ def read_servers(path: Path, environment: Mapping[str, str] = os.environ) -> tup
     """
     file = str(path)
     text = read_document(path, file=file, what="MCP servers are described in a text file", suffix=".yaml")
-    root = read_tree(text.removeprefix("\ufeff"), name=file)
-    if root is None:
-        raise DocumentError("it describes no server; write servers: and a name below", file=file, line=1, column=1)
+    root = read_tree(text.removeprefix("\ufeff"), name=file) or YamlMap((), line=1, column=1)
     tree = YamlFields(root, "a file of MCP servers", file, DocumentError)
     tables: Mapping[str, ServerTable] = tree.read(ServersFile).get("servers", {})
+    if "servers" not in tree.keys:
+        tree.add_fault("$", "the key 'servers' is missing; write a name below it for each server", key="servers")
     servers: list[ConfiguredServer] = []
     for name, table in tables.items():
         try:
             servers.append(_configured(name, table, path.parent, environment, several=len(tables) > 1))
         except ValueError as error:
             tree.add_fault(f"$.servers.{name}", str(error), key="servers")
-    if not tables and not tree.faults:
-        tree.add_fault("$", "it describes no server; write servers: and a name below", key="servers")
     if tree.faults:
         raise as_error(tree.faults, DocumentError, file)
     return tuple(servers)
@@ -118,34 +113,19 @@ def _configured(
 ) -> ConfiguredServer:
     if bool(table.command) == bool(table.url):
         raise ValueError("a server has a command or a url, and not both")
-    if table.cwd is not None:
-        folder /= table.cwd
     server = McpServer(
         name=name,
         command=table.command,
         url=table.url,
         env=passed_on(table.env, environment),
-        cwd=folder,
+        cwd=folder / table.cwd,
         headers={key: _filled(value, environment) for key, value in table.headers.items()},
         start_timeout=timedelta(seconds=table.start_timeout),
     )
-    settings = ToolSettings(
-        prefix=(f"{name}_" if several else "") if table.prefix is None else table.prefix,
-        only=table.only,
-        read=table.read,
-        state=table.state,
-        external=table.external,
-        keys=table.keys,
-        forward_key=table.forward_key,
-        reconcile={
-            tool: AskTool(tool=ask.tool, arguments=ask.arguments, result=ask.result)
-            for tool, ask in table.reconcile.items()
-        },
-        untrusted=table.untrusted,
-        timeout=None if table.timeout is None else timedelta(seconds=table.timeout),
-        max_result_chars=table.max_result_chars,
-    )
-    return ConfiguredServer(server, settings)
+    timeout = None if table.timeout is None else timedelta(seconds=table.timeout)
+    prefix = (f"{name}_" if several else "") if table.prefix is None else table.prefix
+    options = {name: getattr(table, name) for name in _SHARED} | {"timeout": timeout, "prefix": prefix}
+    return ConfiguredServer(server, ToolSettings(**options))
 
 
 def passed_on(names: Sequence[str], environment: Mapping[str, str] = os.environ) -> dict[str, str]:

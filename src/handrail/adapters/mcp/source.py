@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextvars import ContextVar
 from dataclasses import replace
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 from handrail.adapters.loop import LoopOutcome, find_outcome
 from handrail.adapters.mcp.content import OfferedTool, describe_tool
-from handrail.adapters.mcp.questions import client_approval, leave_open
+from handrail.adapters.mcp.questions import client_approval, leave_open, report_progress
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.prompt import RenderedPrompt, Tool
 from handrail.runtime import ToolCall
@@ -19,12 +18,6 @@ from handrail.session import Session
 
 DescribeTool = Callable[[Tool[Any, Any]], OfferedTool]
 """How a tool is listed."""
-
-Report = Callable[[float, float | None, str | None], None]
-"""Sends the progress of a call to its client."""
-
-REPORT: Final[ContextVar[Report | None]] = ContextVar("handrail_mcp_progress", default=None)
-"""Sends the progress of the call that runs here."""
 
 
 class ToolSource(Protocol):
@@ -70,9 +63,3 @@ class ExecutorSource:
     async def run(self, call: ToolCall, reply: str) -> LoopOutcome:
         """Runs a call."""
         return await find_outcome(call, reply, self._environment, ASYNC)
-
-
-def report_progress(done: float, total: float | None, text: str | None) -> None:
-    """Sends progress to the client of the call that runs here."""
-    if (report := REPORT.get()) is not None:
-        report(done, total, text)

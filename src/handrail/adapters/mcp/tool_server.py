@@ -29,7 +29,6 @@ from mcp.server.auth.middleware.auth_context import get_access_token
 from mcp.server.auth.provider import principal_components
 from mcp.server.lowlevel.server import NotificationOptions, Server
 from mcp.server.models import InitializationOptions
-from mcp.server.stdio import stdio_server
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ToolsListChanged
 from mcp.shared.exceptions import MCPError
 from typing_extensions import override  # pydantic brings it; `typing` has it from Python 3.12 on
@@ -48,7 +47,8 @@ from handrail.adapters.mcp.questions import (
     read_state,
     sealed,
 )
-from handrail.adapters.mcp.source import REPORT, ExecutorSource, ToolSource
+from handrail.adapters.mcp.source import ExecutorSource, ToolSource
+from handrail.adapters.mcp.stdio import standard_streams
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import CallIdReusedError, HandrailError, ToolValidationError
 from handrail.redaction import redacted_logger
@@ -127,9 +127,12 @@ class ToolServer:
         self._calls = 0
         self._bus = InMemorySubscriptionBus()
         self._listeners: deque[Any] = deque(maxlen=_MOST_LISTENERS)
+        self._notices: set[asyncio.Future[None]] = set()
         self._key = options.get("state_key") or _store_key(only)
         name = options.get("name", "handrail")
         instructions = options.get("instructions") or (source.text if isinstance(source, ToolExecutor) else "")
+        if all(line.startswith("#") for line in instructions.splitlines()):
+            instructions = ""  # headings alone
         self.protocol: Server[Any] = _Protocol(
             name,
             version=__version__,
@@ -139,6 +142,12 @@ class ToolServer:
             on_subscriptions_listen=ListenHandler(self._bus),
         )
         self.protocol.middleware.append(sealed(self._key, name))
+
+    def announce_change(self) -> None:
+        """As `notify_changed`, in a task of the running loop."""
+        notice = asyncio.ensure_future(self.notify_changed())
+        self._notices.add(notice)
+        notice.add_done_callback(self._notices.discard)
 
     async def notify_changed(self) -> None:
         """Tells the clients that the tools are others now."""
@@ -251,7 +260,7 @@ class ToolServer:
 
 async def serve_stdio(tools: ToolServer) -> None:
     """Serves one client over standard input and output, until the input ends."""
-    async with stdio_server() as (reader, writer):
+    async with standard_streams() as (reader, writer):
         await tools.protocol.run(reader, writer, tools.protocol.create_initialization_options())
 
 
@@ -266,12 +275,12 @@ async def _run(source: ToolSource, call: ToolCall, client_call: ClientCall, cont
 
         loop.call_soon_threadsafe(send)
 
-    tokens = CLIENT_CALL.set(client_call), REPORT.set(report)
+    client_call.report = report
+    token = CLIENT_CALL.set(client_call)
     try:
         task = asyncio.ensure_future(source.run(call, client_call.ref.reply or ""))
     finally:
-        CLIENT_CALL.reset(tokens[0])
-        REPORT.reset(tokens[1])
+        CLIENT_CALL.reset(token)
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:

@@ -6,6 +6,7 @@ rules is put to the approver of the loop.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -20,10 +21,17 @@ from handrail.taint import TaintPolicy
 
 @dataclass(frozen=True, slots=True)
 class RulePolicy:
-    """Allows a call, refuses it, or has it asked about, as the rules say; `name` is who calls, for rules on agents."""
+    """Allows a call, refuses it, or has it asked about, as the rules say.
+
+    Attributes:
+        caller: who calls, for rules on agents.
+        is_claim: says of a tool whether only a third party says that it reads; such calls are asked about if no rule
+            fits.
+    """
 
     rules: ApprovalRules
     caller: str = "mcp"
+    is_claim: Callable[[str], bool] = lambda _: False
     mode: ApprovalMode = "ask"
     name: str = GATE_POLICY_NAME
 
@@ -38,6 +46,7 @@ class RulePolicy:
             effect=tool.effect,
             arguments=arguments,
             digest="",
+            default="ask" if self.is_claim(tool.name) else None,
         )
         return judge_call(call, self.rules, self.mode)
 
@@ -53,7 +62,7 @@ class RulePolicy:
         """Does nothing: rules do not depend on results."""
 
 
-def rule_policies(rules: ApprovalRules, caller: str) -> tuple[ToolPolicy, ...]:
+def rule_policies(rules: ApprovalRules, caller: str, is_claim: Callable[[str], bool]) -> tuple[ToolPolicy, ...]:
     """The policies of rules: that of the calls, and that of untrusted content."""
-    policy = RulePolicy(rules, caller)
+    policy = RulePolicy(rules, caller, is_claim)
     return (policy,) if rules.tainted == "allow" else (policy, TaintPolicy(on_tainted=rules.tainted))

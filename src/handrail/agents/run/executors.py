@@ -168,8 +168,11 @@ class RunExecutors:
         # called by the executor of all other tools, and only show.
         if definition.toolset_id == environment.rendered_prompt.name and name in environment.added_names:
             return OwnTool(name, environment, "allow", shows_section=False)
-        own = self._own.get(definition.toolset_id or "")
-        return None if own is None else OwnTool(name, own[0].environment, own[1].get(name), own[2])
+        if (own := self._own.get(definition.toolset_id or "")) is None:
+            return None
+        environment, sections = own[0].environment, own[0].environment.prompt.template.placed_sections()
+        is_claim = any(placed.section.is_claim(name) for placed in sections)
+        return OwnTool(name, environment, "ask" if is_claim else own[1].get(name), own[2])
 
     async def open_root(self) -> None:
         """Opens the folder of the run if tools take its files as a parameter; else the first call that asks opens it.
