@@ -30,8 +30,8 @@ pytestmark = pytest.mark.anyio
 
 PAGE = DOCS / "how-to" / "mcp.md"
 TEXT = PAGE.read_text(encoding="utf-8")
-FORM, REFUSAL = (unwrapped(block).rstrip() for block in re.findall(r"^```text\n(.*?)^```$", TEXT, re.M | re.S))
-LINES: list[str] = "".join(re.findall(r"^```sh\n(.*?)^```$", TEXT, re.M | re.S)).splitlines()
+FORM, REFUSAL = (unwrapped(block).rstrip() for block in re.findall(r"(?ms)^```text\n(.*?)^```$", TEXT))
+LINES: list[str] = "".join(re.findall(r"(?ms)^```sh\n(.*?)^```$", TEXT)).splitlines()
 PAYMENT = {"order": "A-1", "cents": 5}
 WITH_RULES = ["--rules", "approval.yaml"]
 HELLO = {
@@ -71,12 +71,11 @@ def proxy_words() -> list[str]:
     return words
 
 
-@pytest.mark.usefixtures("files")
-async def test_each_client_starts_the_same_proxy() -> None:
+async def test_each_client_starts_the_same_proxy(files: Path) -> None:
     """The files of Cursor and VS Code are JSON with the words of the line."""
     words = proxy_words()
     for name, key in ((".cursor/mcp.json", "mcpServers"), (".vscode/mcp.json", "servers")):
-        shop = json.loads(Path(name).read_text(encoding="utf-8"))[key]["shop"]
+        shop = json.loads((files / name).read_text(encoding="utf-8"))[key]["shop"]
         assert (shop["command"], shop["args"]) == ("handrail", words)
     async with client_of(words) as client:
         assert [tool.name for tool in (await client.list_tools()).tools] == ["find_payment", "pay"]
@@ -123,8 +122,8 @@ async def test_served_tools_ask_and_report_progress() -> None:
         assert params.message == "Where does A-1 go?"
         return t.ElicitResult(action="accept", content={"address": "Berlin"})
 
-    async def report(*progress: object) -> None:
-        reports.append(progress)
+    async def report(progress: float, total: float | None, message: str | None) -> None:
+        reports.append((progress, total, message))
 
     line = next(line for line in LINES if line.startswith("handrail serve"))
     async with client_of(shlex.split(line)[1:], elicitation_callback=answer) as client:

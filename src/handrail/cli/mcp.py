@@ -82,7 +82,7 @@ class ServerChoices:
         """The options of the server."""
         store = "" if self.store is None else f" --store {shlex.quote(self.store)}"
         hint = f"A person answers by: handrail approvals answer {{session}} {{call}} yes{store}. Then call it again."
-        without_store = "This client cannot ask a person, and without --store nobody else can."
+        without_store = "This client cannot ask a person, and without --store no other process can."
         return {"name": name, "max_calls": self.max_calls, "approve_hint": hint if self.store else without_store}
 
 
