@@ -80,7 +80,7 @@ class ServerChoices:
 
     def options(self, name: str, session: Session) -> ServerOptions:
         """The options of the server."""
-        hint = "This client cannot ask a person, and without --store nobody else can."
+        hint = "This client cannot ask a person, and without --store no other process can."
         if session.store is not None:
             answer = f"handrail approvals answer {{session}} {{call}} yes --store {shlex.quote(session.store.url)}"
             hint = f"A person answers by: {answer}. Then call it again."
@@ -225,7 +225,10 @@ async def _serve(tools: ToolServer, choices: ServerChoices) -> None:
         app, host="127.0.0.1", port=choices.http, log_level="warning", timeout_graceful_shutdown=5
     )
     Screen().remark(f"Serving on http://127.0.0.1:{choices.http}/mcp")
-    await uvicorn.Server(settings).serve()
+    server = uvicorn.Server(settings)
+    # Not cancelled: uvicorn ends the requests and the lifespan.
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, server.handle_exit, signal.SIGTERM, None)
+    await server.serve()
 
 
 async def _proxy(

@@ -11,7 +11,7 @@
 A connection lives on one event loop: that on which it was opened, or one of its own, on a thread. Calls come from any
 loop. A server that ended is started again after a pause, which doubles from half a second up to half a minute; it
 starts anew when a server has run for that long. A process gets the variables of the environment that are listed, beside
-the few that every program needs (`mcp.client.stdio.DEFAULT_INHERITED_ENV_VARS`). Requests of a server for sampling and
+the few that every program needs, as the SDK lists them. Requests of a server for sampling and
 roots are refused, and its questions are not answered: these capabilities are not declared.
 """
 
@@ -73,7 +73,7 @@ class McpServer:
         env: variables of the environment of the program, beside `HOME`, `PATH` and the like.
         cwd: the folder in which the program runs.
         headers: headers of each request to the URL.
-        start_timeout: how long a call, or whoever opens the connection, waits for the server to be ready.
+        start_timeout: how long a call, or the opening of the connection, waits for the server to be ready.
     """
 
     name: str
@@ -114,7 +114,7 @@ class McpConnection:
     Attributes:
         server: how it is reached.
         tools: what the server offers, as it was last listed.
-        instructions: what it tells about its tools.
+        instructions: what it says about its tools.
     """
 
     def __init__(self, server: McpServer) -> None:

@@ -77,7 +77,7 @@ class ServerOptions(TypedDict, total=False):
 
     Attributes:
         name: its name for clients.
-        instructions: what clients may tell their model; by default the text of the prompt.
+        instructions: what clients may show their model; by default the text of the prompt.
         session_argument: the name of an argument of every tool whose value names the session; empty for none.
         max_calls: how many calls run at the same time; further ones are refused before they begin.
         call_seconds: how long a call may take, with the questions that it waits for.
@@ -150,10 +150,10 @@ class ToolServer:
         notice.add_done_callback(self._notices.discard)
 
     async def notify_changed(self) -> None:
-        """Tells the clients that the tools are others now."""
+        """Notifies the clients that the tools have changed."""
         await self._bus.publish(ToolsListChanged())
         listeners, self._listeners = self._listeners, deque(maxlen=_MOST_LISTENERS)
-        for session in listeners:  # a client that lists the tools again is told of the next change
+        for session in listeners:  # a client that lists the tools again is notified of the next change
             with suppress(Exception):  # it may be gone
                 await session.send_tool_list_changed()
 
