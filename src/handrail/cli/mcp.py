@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from handrail.agents.agent import LoadedAgent
 
 _SERVER = Group("The server", sort_key=1)
+_RUNNERS = frozenset({"python", "node", "npx", "uvx", "bunx"})
 _NO_CALL = CallRef(None, "")
 _PORTS = validators.Number(gte=1, lte=65_535)
 
@@ -126,12 +127,19 @@ def serve_proxy(  # noqa: PLR0913 - the options of the command
             variables = passed_on(env)
         except ValueError as error:
             raise CycloptsError(msg=f"--env: {error}") from error
-        name = Path(command[0]).stem if command else "server"
-        server = McpServer(name=name, command=command, url=url or "", env=variables)
+        server = McpServer(name=_server_name(command), command=command, url=url or "", env=variables)
         servers = (ConfiguredServer(server, ToolSettings()),)
     with _session(choices, "proxy") as session:
         _run(_proxy(servers, session, choices, explain=explain, as_json=format == "json"))
     return DONE
+
+
+def _server_name(command: Sequence[str]) -> str:
+    # What a runner runs: `python bank.py` and `npx -y @acme/bank` are `bank`.
+    words = [Path(word).stem for word in command if not word.startswith("-")]
+    if not words:
+        return "server"
+    return words[1] if words[0].rstrip(".0123456789") in _RUNNERS and len(words) > 1 else words[0]
 
 
 def serve_tools(target: str, /, *, choices: ServerChoices = ServerChoices()) -> int:
