@@ -20,7 +20,7 @@ import pytest
 
 import handrail.errors
 from handrail import store
-from handrail.adapters.pydantic_ai.foreign import calls
+from handrail.adapters.mcp import hints
 from handrail.agents import Answer, RunOptions, RunResult
 from handrail.agents.agent_file import AGENT_FILE_KEYS, NAME_PATTERN
 from handrail.agents.approval import matching
@@ -290,7 +290,7 @@ def rows_below(head: str, header: str) -> list[str]:
 @pytest.mark.parametrize(
     "page, column, source, header",
     [
-        ("reference/agent-file.md", "hints of an MCP server", calls.__file__, "| the hints say"),
+        ("reference/agent-file.md", "hints of an MCP server", hints.__file__, "| the hints say"),
         ("reference/approval-rules.md", "in a glob", matching.__file__, "| in a glob"),
     ],
 )
@@ -360,7 +360,7 @@ def test_every_command_has_an_example() -> None:
     groups = {group: application()[group] for group in ("sessions", "approvals", "ledger")}
     there = {(group, name) for group, app in groups.items() for name in app if not name.startswith("-")}
     assert there <= shown
-    assert {"new", "check", "run", "docs"} <= {first for first, *_ in shown}
+    assert {"new", "check", "run", "proxy", "docs"} <= {first for first, *_ in shown}
 
 
 def test_every_command_has_its_options_on_the_page() -> None:

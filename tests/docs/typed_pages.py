@@ -44,6 +44,7 @@ _NEEDED = {
     "sessions": ("handrail.cli.sessions.show", "handrail.store.sqlite"),
     "check": ("handrail.agents",),
     "run": ("handrail.agents",),
+    "proxy": ("handrail.adapters.mcp.proxy", "handrail.adapters.mcp.settings", "handrail.store.sqlite"),
 }
 """What commands import, by a word of their lines: it is imported once, before the process is forked for the command."""
 
@@ -161,6 +162,7 @@ def _type(line: str, folder: str, screen: str) -> int:
     os.chdir(folder)
     for name in _SETTINGS:
         os.environ.pop(name, None)
+    os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # for servers of MCP
     words, errors = split(line)
     _lead(1, screen)
     _lead(2, errors or screen)

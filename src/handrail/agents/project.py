@@ -169,9 +169,9 @@ class Project:
         try:
             # `is_dir` is true for a folder that cannot be listed, and gives no reason where it is false.
             os.scandir(folder).close()
-        except (OSError, ValueError) as error:  # the latter for a NUL
+        except (OSError, ValueError) as error:  # the latter for a NUL, in other words in each version of Python
             name = shorten(str(folder), _LONGEST_NAME)
-            reason = error.strerror if isinstance(error, OSError) else error
+            reason = error.strerror if isinstance(error, OSError) else "a path has no zero"
             return None, (ProjectError(f"the project folder {name!r} cannot be listed: {reason}"),)
         # Under one name from here on: patterns, modules and agents are compared by their paths below it.
         folder = Path(folder).resolve()

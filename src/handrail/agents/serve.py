@@ -57,7 +57,7 @@ class AgentSource:
         if [*tools] != [*self._tools]:
             if foreign := [name for name, tool in tools.items() if self._run.executors.own_tool(tool.tool_def) is None]:
                 raise AgentError(
-                    f"only PydanticAI runs {', '.join(foreign)}, so an MCP server cannot offer it; write @tool of "
+                    f"only PydanticAI runs {', '.join(foreign)}, so an MCP server cannot offer it; write @tool from "
                     "handrail above a function, and name no other agents"
                 )
             self._offered = {name: self._offer(name, tool) for name, tool in tools.items()}
@@ -65,7 +65,7 @@ class AgentSource:
         return self._offered
 
     @property
-    def listed(self) -> Mapping[str, OfferedTool]:
+    def current_tools(self) -> Mapping[str, OfferedTool]:
         """The tools, as they were last asked for."""
         return self._offered
 

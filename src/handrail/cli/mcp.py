@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from handrail.agents.agent import LoadedAgent
 
 _SERVER = Group("The server", sort_key=1)
+_RUNNERS = frozenset({"python", "node", "npx", "uvx", "bunx"})
 _NO_CALL = CallRef(None, "")
 _PORTS = validators.Number(gte=1, lte=65_535)
 
@@ -79,12 +80,13 @@ class ServerChoices:
 
         return rule_policies(read_rules(self.rules), caller, is_claim)
 
-    def options(self, name: str) -> ServerOptions:
+    def options(self, name: str, session: Session) -> ServerOptions:
         """The options of the server."""
-        store = "" if self.store is None else f" --store {shlex.quote(self.store)}"
-        hint = f"A person answers by: handrail approvals answer {{session}} {{call}} yes{store}. Then call it again."
-        without_store = "This client cannot ask a person, and without --store nobody else can."
-        return {"name": name, "max_calls": self.max_calls, "approve_hint": hint if self.store else without_store}
+        hint = "This client cannot ask a person, and without --store no other process can."
+        if session.store is not None:
+            answer = f"handrail approvals answer {{session}} {{call}} yes --store {shlex.quote(session.store.url)}"
+            hint = f"A person answers by: {answer}. Then call it again."
+        return {"name": name, "max_calls": self.max_calls, "approve_hint": hint}
 
 
 def serve_proxy(  # noqa: PLR0913 - the options of the command
@@ -126,12 +128,19 @@ def serve_proxy(  # noqa: PLR0913 - the options of the command
             variables = passed_on(env)
         except ValueError as error:
             raise CycloptsError(msg=f"--env: {error}") from error
-        name = Path(command[0]).stem if command else "server"
-        server = McpServer(name=name, command=command, url=url or "", env=variables)
+        server = McpServer(name=_server_name(command), command=command, url=url or "", env=variables)
         servers = (ConfiguredServer(server, ToolSettings()),)
     with _session(choices, "proxy") as session:
         _run(_proxy(servers, session, choices, explain=explain, as_json=format == "json"))
     return DONE
+
+
+def _server_name(command: Sequence[str]) -> str:
+    # What a runner runs: `python bank.py` and `npx -y @acme/bank` are `bank`.
+    words = [Path(word).stem for word in command if not word.startswith("-")]
+    if not words:
+        return "server"
+    return words[1] if words[0].rstrip(".0123456789") in _RUNNERS and len(words) > 1 else words[0]
 
 
 def serve_tools(target: str, /, *, choices: ServerChoices = ServerChoices()) -> int:
@@ -157,7 +166,7 @@ def serve_tools(target: str, /, *, choices: ServerChoices = ServerChoices()) -> 
         return DONE
     prompt = _with_policies(_load_prompt(target), choices.policies("serve"))
     with _session(choices, "serve") as session, ToolExecutor(prompt=prompt, session=session) as executor:
-        _run(_serve(ToolServer(executor, **choices.options(prompt.name)), choices))
+        _run(_serve(ToolServer(executor, **choices.options(prompt.name, session)), choices))
     return DONE
 
 
@@ -169,7 +178,7 @@ async def _serve_agent(agent: LoadedAgent, session: Session, choices: ServerChoi
 
     rules = None if choices.rules is None else read_rules(choices.rules)
     async with open_agent(agent, RunOptions(session=session, rules=rules)) as source:
-        options: ServerOptions = {**choices.options(agent.name), "instructions": source.instructions}
+        options: ServerOptions = {**choices.options(agent.name, session), "instructions": source.instructions}
         await _serve(ToolServer(source, **options), choices)
 
 
@@ -226,14 +235,10 @@ async def _serve(tools: ToolServer, choices: ServerChoices) -> None:
     settings = uvicorn.Config(
         app, host="127.0.0.1", port=choices.http, log_level="warning", access_log=False, timeout_graceful_shutdown=5
     )
-    server = uvicorn.Server(settings)
-
-    def stop() -> None:
-        server.should_exit = True
-
-    # In place of the handler of `_run`, which would cancel it while calls end.
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop)
     Screen().remark(f"Serving on http://127.0.0.1:{choices.http}/mcp")
+    server = uvicorn.Server(settings)
+    # Not cancelled: uvicorn ends the requests and the lifespan.
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, server.handle_exit, signal.SIGTERM, None)
     await server.serve()
 
 
@@ -248,7 +253,7 @@ async def _proxy(
         policies.extend(choices.policies("proxy", is_claim))
         return policies
 
-    options = choices.options(servers[0].server.name if len(servers) == 1 else "handrail")
+    options = choices.options(servers[0].server.name if len(servers) == 1 else "handrail", session)
     async with open_proxy(servers, session=session, policies=make_policies, **options) as proxy:
         if not explain:
             await _serve(proxy.server, choices)

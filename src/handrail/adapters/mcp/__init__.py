@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from handrail.adapters.mcp.http import HttpSettings, server
     from handrail.adapters.mcp.questions import ClientAnswer, ask_client
     from handrail.adapters.mcp.section import McpToolsSection
+    from handrail.adapters.mcp.source import ExecutorSource
     from handrail.adapters.mcp.tool_server import ToolServer, serve_stdio
     from handrail.adapters.mcp.tools import AskTool, ToolSettings
 else:
@@ -22,6 +23,7 @@ else:
         "http": "HttpSettings server",
         "questions": "ClientAnswer ask_client",
         "section": "McpToolsSection",
+        "source": "ExecutorSource",
         "tool_server": "ToolServer serve_stdio",
         "tools": "AskTool ToolSettings",
     }
@@ -30,6 +32,7 @@ else:
 __all__ = [
     "AskTool",
     "ClientAnswer",
+    "ExecutorSource",
     "HttpSettings",
     "McpConnection",
     "McpServer",

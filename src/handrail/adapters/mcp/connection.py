@@ -11,7 +11,7 @@
 A connection lives on one event loop: that on which it was opened, or one of its own, on a thread. Calls come from any
 loop. A server that ended is started again after a pause, which doubles from half a second up to half a minute; it
 starts anew when a server has run for that long. A process gets the variables of the environment that are listed, beside
-the few that every program needs (`mcp.client.stdio.DEFAULT_INHERITED_ENV_VARS`). Requests of a server for sampling and
+the few that every program needs, as the SDK lists them. Requests of a server for sampling and
 roots are refused, and its questions are not answered: these capabilities are not declared.
 """
 
@@ -31,7 +31,7 @@ from weakref import WeakMethod
 
 import httpx2
 import mcp_types as t
-from anyio import ClosedResourceError, EndOfStream
+from anyio import CancelScope, ClosedResourceError, EndOfStream
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
@@ -73,7 +73,7 @@ class McpServer:
         env: variables of the environment of the program, beside `HOME`, `PATH` and the like.
         cwd: the folder in which the program runs.
         headers: headers of each request to the URL.
-        start_timeout: how long a call, or whoever opens the connection, waits for the server to be ready.
+        start_timeout: how long a call, or the opening of the connection, waits for the server to be ready.
     """
 
     name: str
@@ -114,7 +114,7 @@ class McpConnection:
     Attributes:
         server: how it is reached.
         tools: what the server offers, as it was last listed.
-        instructions: what it tells about its tools.
+        instructions: what it says about its tools.
     """
 
     def __init__(self, server: McpServer) -> None:
@@ -135,6 +135,8 @@ class McpConnection:
         """
         self._loop = asyncio.get_running_loop()
         self._attempt: asyncio.Future[Client] = self._loop.create_future()
+        # A scope of AnyIO, because the SDK shields the end of a process from its cancellation, and from no other.
+        self._scope = CancelScope()
         self._life = self._loop.create_task(self._live())
         try:
             await self._client()
@@ -148,7 +150,7 @@ class McpConnection:
     ) -> None:
         """Ends the server: its input is closed, and what is left of it two seconds later is stopped."""
         self._loop = None
-        self._life.cancel()
+        self._scope.cancel()
         await asyncio.wait((self._life,))
 
     def __enter__(self) -> Self:
@@ -243,6 +245,10 @@ class McpConnection:
     # ------------------------------------------------------------------------------------------------- its life
 
     async def _live(self) -> None:
+        with self._scope:
+            await self._start_again_and_again()
+
+    async def _start_again_and_again(self) -> None:
         pause, loop = _FIRST_PAUSE, asyncio.get_running_loop()
         while True:
             began, is_ready, why = time.monotonic(), False, "it has ended"

@@ -17,7 +17,7 @@ from mcp.server.auth.settings import AuthSettings
 from mcp.server.transport_security import TransportSecuritySettings
 from starlette.applications import Starlette
 
-from handrail.adapters.mcp.tool_server import ServerOptions, ToolServer
+from handrail.adapters.mcp.tool_server import FindSource, ServerOptions, ToolServer
 from handrail.adapters.tool_executor import ToolExecutor
 
 _OWN_HOSTS: Final = ("127.0.0.1", "localhost", "[::1]")
@@ -47,13 +47,14 @@ class HttpSettings:
 
 
 def server(
-    executor: ToolExecutor, *, http: HttpSettings = HttpSettings(), **options: Unpack[ServerOptions]
+    source: ToolExecutor | FindSource, *, http: HttpSettings = HttpSettings(), **options: Unpack[ServerOptions]
 ) -> Starlette:
     """The tools of an executor as an ASGI application, with the endpoint `/mcp`: `uvicorn.run(server(executor))`.
 
-    Its resources are entered when it starts, and left when it ends. `options` are those of `ToolServer`.
+    Its resources are entered when it starts, and left when it ends. Instead of an executor, a function may find the
+    source of an identity; see `ToolServer`. `options` are those of `ToolServer`.
     """
-    return http_app(ToolServer(executor, **options), http, executor)
+    return http_app(ToolServer(source, **options), http, source if isinstance(source, ToolExecutor) else None)
 
 
 def http_app(tools: ToolServer, http: HttpSettings, executor: ToolExecutor | None = None) -> Starlette:

@@ -33,7 +33,7 @@ class ToolSource(Protocol):
         ...
 
     @property
-    def listed(self) -> Mapping[str, OfferedTool]:
+    def current_tools(self) -> Mapping[str, OfferedTool]:
         """The tools, as far as they are known without waiting for anything."""
         ...
 
@@ -58,10 +58,10 @@ class ExecutorSource:
 
     async def tools(self) -> Mapping[str, OfferedTool]:
         """The tools of the prompt as it is rendered now, and those that the session adds."""
-        return self.listed
+        return self.current_tools
 
     @property
-    def listed(self) -> Mapping[str, OfferedTool]:
+    def current_tools(self) -> Mapping[str, OfferedTool]:
         """The same."""
         environment = self._environment
         prompt, added = environment.rendered_prompt, len(environment.added_tools)

@@ -3,7 +3,7 @@
 The SDK's own streams make each read and write on a worker thread, which takes half of the time of a call. While the
 server runs, the descriptors of the process lead elsewhere: what a tool prints goes to standard error, and what it reads
 is empty. Streams that a loop cannot wait for, such as files, are left to the SDK; and so are terminals, and an output
-that is standard error, too: a loop would keep them from blocking for everybody who has them.
+that is standard error, too: a loop would keep them from blocking for every process that has them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _LONGEST_LINE: Final = 16 * 1024 * 1024
 
 @asynccontextmanager
 async def standard_streams() -> AsyncGenerator[tuple[Any, Any]]:
-    """The streams of messages of this process, for `Server.run`."""
+    """The streams of messages of this process, for the SDK's server."""
     with ExitStack() as stack:
         streams: tuple[Any, ...] = ()
         if _are_own():
@@ -83,7 +83,7 @@ class _Lines:
         return line.decode("utf-8", "replace")
 
     async def _skip(self) -> bytes:
-        # A line that is too long is no message; the server goes on with the next one.
+        # A line that is too long is not a message; the server continues with the next one.
         while chunk := await self._reader.read(_LONGEST_LINE):
             if b"\n" in chunk:
                 break

@@ -77,7 +77,7 @@ class ServerOptions(TypedDict, total=False):
 
     Attributes:
         name: its name for clients.
-        instructions: what clients may tell their model; by default the text of the prompt.
+        instructions: what clients may show their model; by default the text of the prompt.
         session_argument: the name of an argument of every tool whose value names the session; empty for none.
         max_calls: how many calls run at the same time; further ones are refused before they begin.
         call_seconds: how long a call may take, with the questions that it waits for.
@@ -151,10 +151,10 @@ class ToolServer:
         notice.add_done_callback(self._notices.discard)
 
     async def notify_changed(self) -> None:
-        """Tells the clients that the tools are others now."""
+        """Notifies the clients that the tools have changed."""
         await self._bus.publish(ToolsListChanged())
         listeners, self._listeners = self._listeners, deque(maxlen=_MOST_LISTENERS)
-        for session in listeners:  # a client that lists the tools again is told of the next change
+        for session in listeners:  # a client that lists the tools again is notified of the next change
             with suppress(Exception):  # it may be gone
                 await session.send_tool_list_changed()
 
@@ -168,7 +168,7 @@ class ToolServer:
 
     def _input_schema(self, name: str) -> Mapping[str, Any] | None:
         # For the check of headers, for which the SDK would list all tools in each call over HTTP.
-        offered = self._find(_principal()).listed.get(name)
+        offered = self._find(_principal()).current_tools.get(name)
         return None if offered is None else offered.listed.input_schema
 
     def _listed(self, tool: t.Tool) -> t.Tool:
@@ -227,7 +227,8 @@ class ToolServer:
                 return write_result(outcome, now.get(call.name))
             question = question_in(outcome)
             if question is None or not asks:
-                hint = self._approve_hint.format(session=source.session.session_id, call=client_call.ref)
+                hint = self._approve_hint.replace("{session}", source.session.session_id)
+                hint = hint.replace("{call}", str(client_call.ref))
                 return refusal(" ".join(filter(None, (f"{call.name} has not run yet: {outcome}.", hint))))
             if question.id in client_call.answers:
                 return refusal(f"{call.name} has not run yet: the question was closed without an answer.")

@@ -48,6 +48,7 @@ from handrail.serde.json_schema import is_array, is_object
 from handrail.serde.schema_codec import schema_codec
 
 _EFFECTS: Final[tuple[Effect, ...]] = ("external", "state", "read")  # the strictest first
+_EMPTY: Final[tuple[object, ...]] = (None, False, "", [], {})
 _LONGEST_NAME: Final = 64
 _LONGEST_DESCRIPTION: Final = 8_000
 
@@ -78,7 +79,7 @@ class ToolSettings:
         prefix: stands before the name of each tool.
         only: globs; other tools are not offered. Empty for all.
         read: globs over tools that only read.
-        state: globs over tools whose effects nobody outside of the server sees.
+        state: globs over tools whose effects are not seen outside of the server.
         external: globs over tools that change the world. A tool that two lists name is of the stricter one.
         keys: for a tool, the arguments that make two calls one effect.
         forward_key: for a tool, the argument in which the server takes an idempotency key. The model does not see it.
@@ -152,7 +153,7 @@ def _make_tool(connection: McpConnection, listed: t.Tool, settings: ToolSettings
     keys, ask = settings.keys.get(listed.name), settings.reconcile.get(listed.name)
     options: dict[str, Any] = {"effect": effect}
     if effect == "external" and ask is not None:
-        options["effect"] = External(on_orphan="reconcile", reconcile=partial(_reconcile, connection, ask))
+        options["effect"] = External(on_orphan="reconcile", reconcile=partial(call.reconcile, ask))
     if effect == "external" and keys is not None:
         options["idempotency"] = IdempotencyConfig(strategy="params", param_keys=keys)
     return Tool.from_json_schema(
@@ -199,6 +200,15 @@ class _Call:
             raise EffectNotApplied(f"{name} asks for input before it acts, and questions of a server are not passed on")
         return read_result(name, answer, self._fault)
 
+    async def reconcile(self, ask: AskTool, params: object, key: str) -> ToolResult[Any] | None:
+        """The result of a call whose outcome is not known, by another tool; `None` if it has not happened."""
+        value = await _ask(self._connection, ask, params, key)
+        if value in _EMPTY:
+            return None
+        if self._fault(value) is None:
+            return ToolResult.ok(value)
+        return read_result(self._listed.name, {"structuredContent": value}, self._fault)
+
 
 def read_result(tool: str, answer: Mapping[str, Any], fault: Callable[[object], str | None]) -> ToolResult[Any]:
     """The result of a tool, as the server has sent it; `fault` says why structured content does not fit its schema."""
@@ -232,7 +242,7 @@ def read_content(blocks: object) -> tuple[list[str], list[ContentPart]]:
     return texts, parts
 
 
-async def _reconcile(connection: McpConnection, ask: AskTool, params: object, key: str) -> ToolResult[Any] | None:
+async def _ask(connection: McpConnection, ask: AskTool, params: object, key: str) -> object:
     own = cast("Mapping[str, Any]", params)  # a tool whose schema is data has a mapping
     arguments = {name: key if source == "$key" else own.get(source) for name, source in ask.arguments.items()}
     answer = await connection.call(ask.tool, arguments)
@@ -244,8 +254,7 @@ async def _reconcile(connection: McpConnection, ask: AskTool, params: object, ke
         found = json.loads("\n".join(texts))
     if not is_object(found):
         raise EffectUncertain(f"{ask.tool} answered no object, so its field {ask.result} cannot be read")
-    value = found.get(ask.result)
-    return None if value in (None, False, "", [], {}) else ToolResult.ok(value)
+    return found.get(ask.result)
 
 
 def _names(globs: Collection[str], name: str) -> bool:

@@ -5,6 +5,7 @@ A server is started with the first run that needs it, shared by all runs of the 
 
 from __future__ import annotations
 
+import atexit
 import threading
 from pathlib import Path
 from typing import Any
@@ -45,4 +46,5 @@ class _SharedServer:
         with self._lock:
             if self._connection is None:
                 self._connection = McpConnection(self._configured.server).__enter__()
+                atexit.register(self._connection.__exit__, None, None, None)
             return self._connection
