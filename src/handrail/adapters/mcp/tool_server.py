@@ -140,7 +140,7 @@ class ToolServer:
             on_list_tools=self._list_tools,
             on_call_tool=self._call_tool,
             on_subscriptions_listen=ListenHandler(self._bus),
-            get_tool_input_schema=self._input_schema,
+            get_tool_input_schema=None if only is None else self._input_schema,
         )
         self.protocol.middleware.append(sealed(self._key, name))
 
