@@ -218,8 +218,8 @@ def _kill_mcp(options: Options) -> bool:
         broken = broken or bool(count.faults)
         answers = ", ".join(f"{number} {answer}" for answer, number in sorted(count.answers.items()))
         _say(
-            f"mcp, {setup}: {count.rounds} rounds, {count.signals} processes killed, "
-            f"{count.under_way} calls under way; {count.calls} calls: {answers}; {count.settled} settled later, {count.twice} paid twice, "
+            f"mcp, {setup}: {count.rounds} rounds, {count.signals} kills, {count.under_way} calls under way; "
+            f"{count.calls} calls: {answers}; {count.settled} settled later, {count.twice} paid twice, "
             f"{len(count.faults)} faults"
         )
         for fault in count.faults:

@@ -14,7 +14,7 @@ import sys
 import traceback
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Literal, cast
 
@@ -129,8 +129,9 @@ class Caller:
                 return
             if attempt:
                 await asyncio.sleep(_PAUSE)
+                open_calls = [replace(call, delay=0) for call in open_calls]
             await self._make(open_calls)
-        raise RuntimeError(f"not answered: {open_calls}")
+        raise RuntimeError(f"not everything is answered: {self._answers()}")
 
     async def close(self) -> None:
         """Ends the connection, and with it what was started."""

@@ -7,6 +7,7 @@ import random
 import pytest
 
 from chaos.mcp import kills
+from chaos.mcp.client import Setup
 from chaos.mcp.kills import Kind
 from tests.extent import FULL
 
@@ -23,7 +24,7 @@ _ROUNDS = kills.KINDS if FULL else _SOME
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("setup", dict.fromkeys(kind.setup for kind in _ROUNDS))
 @pytest.mark.short(2)
-def test_no_payment_is_made_twice_and_each_call_is_done_or_not_or_unknown(setup: kills.Setup) -> None:
+def test_no_payment_is_made_twice_and_each_call_is_done_or_not_or_unknown(setup: Setup) -> None:
     """What the client was answered, what the bank has paid and what the ledger says agree; no process is left."""
     kinds = [kind for kind in _ROUNDS if kind.setup == setup]
     count = kills.play(setup, kinds, random.Random(f"0 {setup}"))  # noqa: S311
