@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from handrail import tool
 from handrail.prompt import PolicyDecision, Prompt, PromptTemplate, Tool, ToolContext, ToolsSection
+from handrail.serde.json_schema import is_array, is_object
 
 MODERN: Final = "2026-07-28"
 MCP: Final = "io.modelcontextprotocol/"
@@ -26,7 +27,7 @@ META: Final[dict[str, Any]] = {
 }
 HELLO: Final[dict[str, Any]] = {
     "protocolVersion": "2025-11-25",
-    "capabilities": {"elicitation": {}},
+    "capabilities": {},  # a call of a client that shows questions would wait for the answer
     "clientInfo": {"name": "test", "version": "1"},
 }
 YES: Final = {"action": "accept", "content": {"approve": True}}
@@ -80,7 +81,7 @@ PROMPT: Prompt[Any] = Prompt(
 )
 
 
-def request(method: str, params: Any = None, number: object = 1) -> dict[str, Any]:  # noqa: ANN401 - JSON
+def request(method: str, params: Any = None, number: object = 1) -> dict[str, Any]:
     """A request."""
     return {"jsonrpc": "2.0", "id": number, "method": method, "params": {} if params is None else params}
 
@@ -101,26 +102,25 @@ def malformed(dice: random.Random, number: int, state: str) -> Iterator[bytes]:
         yield _damaged(data, dice) if dice.random() < 1 / 8 else data
 
 
-def _proper(dice: random.Random, state: str) -> Any:  # noqa: ANN401 - JSON
+def _proper(dice: random.Random, state: str) -> Any:
     forged = {"requestState": _forged(state, dice), "inputResponses": {dice.choice(["", "ok", "x" * 16]): YES}}
     keyed = {"_meta": {**META, "dev.handrail/key": dice.choice([1, "k", "", None, ["k"], "k" * 100_000])}}
-    return dice.choice(
-        (
-            paying("a"),
-            paying("a", **forged),
-            paying("b", requestState=state, inputResponses={"x": YES}),  # a state of other arguments
-            paying("proper", requestState=state, inputResponses={"x": YES}),
-            paying("a", **keyed),
-            request("tools/call", {"name": "pay", "arguments": {"order": "a"}}),
-            request("tools/call", {"name": "look", "arguments": {"word": "a"}, "_meta": META, "task": {"ttl": 1}}),
-            request("initialize", HELLO),
-            request(dice.choice(_METHODS), {"_meta": META}),
-            {"jsonrpc": "2.0", "method": dice.choice(_METHODS), "params": {"requestId": 1, "progressToken": 1}},
-            {"jsonrpc": "2.0", "id": dice.randrange(9), "result": {}},
-            {"jsonrpc": "2.0", "id": 1, "error": {"code": 1, "message": "no"}},
-            [paying("a"), paying("b")],
-        )
+    messages: tuple[Any, ...] = (
+        paying("a"),
+        paying("a", **forged),
+        paying("b", requestState=state, inputResponses={"x": YES}),  # a state of other arguments
+        paying("proper", requestState=state, inputResponses={"x": YES}),
+        paying("a", **keyed),
+        request("tools/call", {"name": "pay", "arguments": {"order": "a"}}),
+        request("tools/call", {"name": "look", "arguments": {"word": "a"}, "_meta": META, "task": {"ttl": 1}}),
+        request("initialize", HELLO),
+        request(dice.choice(_METHODS), {"_meta": META}),
+        {"jsonrpc": "2.0", "method": dice.choice(_METHODS), "params": {"requestId": 1, "progressToken": 1}},
+        {"jsonrpc": "2.0", "id": dice.randrange(9), "result": {}},
+        {"jsonrpc": "2.0", "id": 1, "error": {"code": 1, "message": "no"}},
+        [paying("a"), paying("b")],
     )
+    return dice.choice(messages)
 
 
 def _forged(state: str, dice: random.Random) -> str:
@@ -128,13 +128,13 @@ def _forged(state: str, dice: random.Random) -> str:
     return dice.choice((state[:at], f"{state[:at]}A{state[at + 1 :]}", f"{state}=", "v1.", '["key-k", {}]', "🙂"))
 
 
-def _changed(message: Any, dice: random.Random) -> Any:  # noqa: ANN401 - JSON
+def _changed(message: Any, dice: random.Random) -> Any:
     """A message with one value that is another one, missing, or under another name."""
     inner, name = _place(message, dice)
     if inner is None:
         return _junk(dice)
     what = dice.randrange(5)
-    if what == 0 and isinstance(inner, dict):
+    if what == 0 and is_object(inner):
         inner[dice.choice(["", "🙂", "__proto__", "name", "\ud800"])] = inner.pop(name)
     elif what == 1:
         del inner[name]
@@ -143,28 +143,29 @@ def _changed(message: Any, dice: random.Random) -> Any:  # noqa: ANN401 - JSON
     return message
 
 
-def _place(message: Any, dice: random.Random) -> tuple[Any, Any]:  # noqa: ANN401 - JSON
+def _place(message: Any, dice: random.Random) -> tuple[Any, Any]:
     """An object or a list of a message, and a name or an index there; deep ones are the more likely."""
     places: list[tuple[Any, Any]] = []
     depths: list[int] = []
-    rest = [(message, 1)]
+    rest: list[tuple[Any, int]] = [(message, 1)]
     while rest:
         here, depth = rest.pop()
-        names = list(here) if isinstance(here, dict) else range(len(here)) if isinstance(here, list) else ()
-        places += [(here, name) for name in names]
-        depths += [depth**2] * len(names)
-        rest += [(here[name], depth + 1) for name in names]
+        inner: list[tuple[Any, Any]] = (
+            list(here.items()) if is_object(here) else list(enumerate(here)) if is_array(here) else []
+        )
+        places += [(here, name) for name, _ in inner]
+        depths += [depth**2] * len(inner)
+        rest += [(value, depth + 1) for _, value in inner]
     return dice.choices(places, depths)[0] if places else (None, None)
 
 
-def _junk(dice: random.Random) -> Any:  # noqa: ANN401 - JSON
-    return dice.choice(
-        (
-            *(None, True, -1, 1.5, 0, 10**400, -(2**63), float("inf"), float("nan"), 1e308),
-            *("", "a" * 100_000, "\ud800", "\udfff\ud800", "\0", "../../etc/passwd", "2024-11-05", "1999-01-01", "🙂"),
-            *([], [[]], [None] * 1_000, {}, {"": {}}, {"\ud800": 1}, {str(at): at for at in range(1_000)}, _DEEP),
-        )
+def _junk(dice: random.Random) -> Any:
+    values: tuple[Any, ...] = (
+        *(None, True, -1, 1.5, 0, 10**400, -(2**63), float("inf"), float("nan"), 1e308),
+        *("", "a" * 100_000, "\ud800", "\udfff\ud800", "\0", "../../etc/passwd", "2024-11-05", "1999-01-01", "🙂"),
+        *([], [[]], [None] * 1_000, {}, {"": {}}, {"\ud800": 1}, {str(at): at for at in range(1_000)}, _DEEP),
     )
+    return dice.choice(values)
 
 
 def _damaged(data: bytes, dice: random.Random) -> bytes:

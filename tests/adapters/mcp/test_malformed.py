@@ -40,6 +40,11 @@ def payments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "payments"
 
 
+def paid_in(payments: Path) -> str:
+    """What was paid, a line each."""
+    return payments.read_text(encoding="utf-8")
+
+
 def looking(word: str, number: object = 1) -> dict[str, Any]:
     """A call that only reads, by a client of the newest version."""
     return request("tools/call", {"name": "look", "arguments": {"word": word}, "_meta": META}, number)
@@ -64,19 +69,19 @@ def assert_tells_nothing(answers: Sequence[str]) -> None:
 # ---------------------------------------------------------------------------------------------------------------- HTTP
 
 
-def _headers(message: object) -> dict[str, str]:
+def _headers(message: Any) -> dict[str, str]:
     """The headers of a message."""
-    headers = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
+    headers: dict[str, Any] = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
     with suppress(ValueError, LookupError, TypeError, RecursionError):
         message = json.loads(message) if isinstance(message, bytes) else message
-        params: Any = message["params"]  # type: ignore[index]
-        headers |= {"MCP-Protocol-Version": MODERN, "Mcp-Method": message["method"]}  # type: ignore[index]
+        params = message["params"]
+        headers |= {"MCP-Protocol-Version": MODERN, "Mcp-Method": message["method"]}
         headers |= {"Mcp-Name": params["name"]} if "name" in params else {}
-    return {
-        name: value
-        for name, value in headers.items()
-        if isinstance(value, str) and value.isascii() and value.isprintable()
-    }
+    return {name: value for name, value in headers.items() if _is_value(value)}
+
+
+def _is_value(value: object) -> bool:
+    return isinstance(value, str) and value.isascii() and value.isprintable()
 
 
 def _wrong(headers: dict[str, str], dice: random.Random) -> dict[str, str]:
@@ -95,9 +100,8 @@ def _wrong(headers: dict[str, str], dice: random.Random) -> dict[str, str]:
 
 async def _open_older_session(client: httpx2.AsyncClient, url: str) -> dict[str, str]:
     """Opens a session of a client of an older version, which shows no questions; returns its headers."""
-    hello = request("initialize", {**HELLO, "capabilities": {}})
-    headers = {name: value for name, value in _headers(b"").items()}
-    answer = await client.post(url, json=hello, headers=headers)
+    headers = _headers(b"")
+    answer = await client.post(url, json=request("initialize", HELLO), headers=headers)
     return {**headers, "Mcp-Session-Id": answer.headers["Mcp-Session-Id"], "MCP-Protocol-Version": "2025-11-25"}
 
 
@@ -109,6 +113,7 @@ async def _post(client: httpx2.AsyncClient, url: str, message: Mapping[str, Any]
 
 @pytest.mark.parametrize("seed", _SEEDS)
 async def test_http_server_goes_on_after_malformed_messages(seed: int, payments: Path) -> None:
+    """With wrong headers too, and over the session of a client of an older version."""
     dice, answers = random.Random(seed), list[str]()  # noqa: S311
     app = server(ToolExecutor(prompt=PROMPT, session=Session()))
     async with on_port(app) as url, httpx2.AsyncClient(timeout=30) as client:
@@ -135,7 +140,7 @@ async def test_http_server_goes_on_after_malformed_messages(seed: int, payments:
     assert len(answers) == _MESSAGES
     assert sum('"result"' in answer for answer in answers) > _MESSAGES // 20  # some have come as far as the tools
     assert_tells_nothing(answers)
-    assert payments.read_text() == "proper\n"
+    assert paid_in(payments) == "proper\n"
 
 
 async def _pieces(message: bytes) -> AsyncIterator[bytes]:
@@ -207,6 +212,7 @@ async def _serving(log: Path) -> Process:
 async def test_stdio_server_goes_on_after_malformed_and_large_messages(
     seed: int, payments: Path, tmp_path: Path
 ) -> None:
+    """In a process, which ends as it should when its input ends."""
     dice, served = random.Random(seed), await _serving(tmp_path / "log")  # noqa: S311
     asked = await served.ask(paying("proper", "ask"))
     assert text_of(await served.ask(answered("proper", asked, "answer"))) == "paid proper"
@@ -221,4 +227,4 @@ async def test_stdio_server_goes_on_after_malformed_and_large_messages(
     assert text_of(await served.ask(looking("all is well", "last"))) == "seen all is well"
     assert await served.end() == 0
     assert_tells_nothing(served.lines)
-    assert payments.read_text() == "proper\n"
+    assert paid_in(payments) == "proper\n"
