@@ -3,7 +3,8 @@
 Exits with 1 if a promise was not kept: an effect happened twice or not at all, was recorded as failed though it had
 happened, is not known to be done in the end, was not applied exactly once, or the session disagrees with the files or
 the table. Before that, programs that do not want to end are started, and must end: see `chaos.programs`; calls in
-sandboxes are killed: see `chaos.sandboxes`; and connections to PostgreSQL are cut: see `chaos.outages`.
+sandboxes are killed: see `chaos.sandboxes`; connections to PostgreSQL are cut: see `chaos.outages`; and what speaks MCP
+is killed: see `chaos.mcp.kills`.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ from typing import get_args
 from chaos import cancellations, history, interrupts, outages, postgres, programs, sandboxes, service, table
 from chaos.conductor import Conductor, Toll
 from chaos.desk import NAMES, Policy
+from chaos.mcp import kills as mcp_kills
+from chaos.mcp.client import Setup
 from chaos.troubles import BusySqlite, RestartedPostgres, Trouble
 from chaos.verdict import Verdict, judge, read_state
 from chaos.worker import wait_for_threads, warm
@@ -84,6 +87,7 @@ class Options:
         lines: at every how many lines of a call it is interrupted; 0 for not at all.
         cancellations: how many calls to cancel at a random time, through each entry over each store.
         outages: how many rounds to play in which connections to PostgreSQL are cut.
+        mcp: how many rounds to play in which a client, a proxy or a server of MCP is killed.
     """
 
     kills: int
@@ -98,6 +102,7 @@ class Options:
     lines: int
     cancellations: int
     outages: int
+    mcp: int
 
 
 def main() -> int:
@@ -109,7 +114,7 @@ def main() -> int:
     _say(f"seed {options.seed}")
     programs_end = _end_programs(options)
     sandboxes_end = _kill_sandboxes(options)
-    calls_end = _interrupt_lines(options) & _cancel_calls(options) & _cut_connections(options)
+    calls_end = _interrupt_lines(options) & _cancel_calls(options) & _cut_connections(options) & _kill_mcp(options)
     warm(len(NAMES))
     for store in stores:
         for policy in policies:
@@ -201,6 +206,27 @@ def _cut_connections(options: Options) -> bool:
         for fault in played.faults:
             _say(f"    {fault}  BROKEN")
     logging.disable(logging.NOTSET)
+    return not broken
+
+
+def _kill_mcp(options: Options) -> bool:
+    """Kill clients, proxies and servers of MCP in the middle of calls; whether no payment was made twice or denied."""
+    kinds = mcp_kills.kinds_of(options.mcp)
+    broken = False
+    for setup in get_args(Setup):
+        own = [kind for kind in kinds if kind.setup == setup]
+        if not own:
+            continue
+        count = mcp_kills.play(setup, own, random.Random(f"{options.seed} mcp {setup}"))
+        broken = broken or bool(count.faults)
+        answers = ", ".join(f"{number} {answer}" for answer, number in sorted(count.answers.items()))
+        _say(
+            f"mcp, {setup}: {count.rounds} rounds, {count.signals} kills, {count.under_way} calls under way; "
+            f"{count.calls} calls: {answers}; {count.settled} settled later, {count.twice} paid twice, "
+            f"{len(count.faults)} faults"
+        )
+        for fault in count.faults:
+            _say(f"    {fault}  BROKEN")
     return not broken
 
 
@@ -364,6 +390,8 @@ def _parse() -> Options:
     )
     outages_help = "rounds in which connections to PostgreSQL are cut (default: %(default)s)"
     parser.add_argument("--outages", type=int, default=10, metavar="N", help=outages_help)
+    mcp_help = "rounds in which a client, a proxy or a server of MCP is killed (default: %(default)s)"
+    parser.add_argument("--mcp", type=int, default=100, metavar="N", help=mcp_help)
     parser.add_argument("--minutes", type=float, default=10.0, help="the most a run may take (default: %(default)s)")
     return Options(**vars(parser.parse_args()))
 

@@ -32,7 +32,7 @@ from handrail.taint import (
     taint,
     taint_by_answer,
 )
-from handrail.taint.policy import JudgedArguments
+from handrail.taint.policy import JudgedArguments, record_sanitized
 from tests.crash.forks import fork_to_crash
 from tests.kit import raises, refusal
 from tests.taint.desk import MAIL, call, desk, known_account, read_mail
@@ -135,6 +135,19 @@ def test_the_taint_is_stored_with_the_call(tmp_path: Path, point: str) -> None:
     fork_to_crash(kill_after_record, str(tmp_path), at=point)
     with handrail.store.open(f"sqlite:///{tmp_path}/s.db") as store, Session.open(store, "s") as session:
         assert sources(session) == ["c"]
+
+
+@pytest.mark.parametrize("name", ["read_mail", "known_account"])
+def test_call_that_was_killed_after_its_taint_was_stored_is_made_again(tmp_path: Path, name: str) -> None:
+    """The unit of another call has stored it: what a call has read, or a sanitizer has returned, is not its record."""
+    arguments: dict[str, Any] = {"number": 1} if name == "read_mail" else {"name": "ACME"}
+    with handrail.store.open(f"sqlite:///{tmp_path}/s.db") as store:
+        with Session.open(store, "s") as session:
+            taint(TaintIndex(session), Provenance("read_mail", "r", "c", "{}"))
+            record_sanitized(session, known_account, CallRef("r", "c"), "DE1")
+            call(desk(session), "list_orders")
+        with Session.open(store, "s") as session:
+            assert call(desk(session), name, "c", "r", **arguments).success
 
 
 def test_content_whose_taint_cannot_be_recorded_does_not_leave(tmp_path: Path) -> None:

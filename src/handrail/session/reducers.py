@@ -426,14 +426,14 @@ class Slice(SliceView[T], Generic[T]):
         else:
             slices.write(f"append to {kind.__name__}", partial(slices.state.append, kind, item), current())
 
-    def log(self, item: T, ref: CallRef | None = None, *, write: LogWrite = "now") -> None:
-        """Appends an item of a call to the slice, which is a LOG, past reducers and subscribers; see `LogWrite`.
+    def log(self, item: T, *, write: LogWrite = "now") -> None:
+        """Appends an item to the slice, which is a LOG, past reducers and subscribers; see `LogWrite`.
 
         Raises:
             SessionError: it cannot be stored, the session is closed, or it may not wait here. Nothing was appended.
             StoreError: `write` is `"surely"`, and it was not stored; or `CommitInDoubtError`.
         """
-        self._slices.log_item(self._kind, item, ref, write=write)
+        self._slices.log_item(self._kind, item, write=write)
 
     @overload
     def seed(self, items: Iterable[T], /) -> None: ...

@@ -182,7 +182,7 @@ def taint(
     session = index.session
     session_secret(session, secret)
     item = Tainted(provenance, after)
-    session[Tainted].log(item, provenance.ref, write=durability)
+    session[Tainted].log(item, write=durability)
     # By identity, from the end: another thread may have appended an equal one.
     items = session[Tainted]
     return next(place for place in reversed(range(len(items))) if items[place] is item)

@@ -167,7 +167,7 @@ def record_sanitized(session: Session, tool: Tool[Any, Any], ref: CallRef, value
     """Records the values that a sanitizer has returned; a result of `None` has none."""
     masked = tool.result_masking.mask(dump(value))
     texts = [] if value is None else [text for text in leaves(masked) if MASK not in text]
-    session[Sanitized].log(Sanitized(tool.name, *ref.storable, tuple(dict.fromkeys(texts))), ref, write="deferred")
+    session[Sanitized].log(Sanitized(tool.name, *ref.storable, tuple(dict.fromkeys(texts))), write="deferred")
 
 
 def are_sanitized(session: Session, arguments: JudgedArguments) -> bool:

@@ -266,9 +266,12 @@ class ToolServer:
 
 
 async def serve_stdio(tools: ToolServer) -> None:
-    """Serves one client over standard input and output, until the input ends."""
-    async with standard_streams() as (reader, writer):
-        await tools.protocol.run(reader, writer, tools.protocol.create_initialization_options())
+    """Serves one client over standard input and output, until the input ends, or the output has no reader."""
+    try:
+        async with standard_streams() as (reader, writer):
+            await tools.protocol.run(reader, writer, tools.protocol.create_initialization_options())
+    except* ConnectionError:
+        _log.info("the client has gone, and has left calls without an answer")
 
 
 async def _run(source: ToolSource, call: ToolCall, client_call: ClientCall, context: Any) -> LoopOutcome:  # noqa: ANN401 - the SDK's
