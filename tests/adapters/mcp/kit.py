@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import sys
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -22,6 +22,7 @@ from handrail.adapters.mcp.settings import ConfiguredServer
 from handrail.session import Session
 
 BANK = Path(__file__).with_name("bank_server.py")
+TRUSTED = ToolSettings(untrusted=False)
 ERAS = ("auto", "legacy")
 """The modes of the SDK's client: the newest version of the protocol, and the ones before it."""
 
@@ -38,12 +39,18 @@ def text(result: t.CallToolResult) -> str:
     return "\n".join(block.text for block in result.content if isinstance(block, t.TextContent))
 
 
+async def until(condition: Callable[[], object]) -> None:
+    """Waits until a condition holds that no event tells of."""
+    while not condition():  # noqa: ASYNC110 - as the docstring says
+        await asyncio.sleep(0.01)
+
+
 @asynccontextmanager
 async def proxied(
     server: McpServer,
     mode: Any = "auto",
     *,
-    settings: ToolSettings = ToolSettings(untrusted=False),
+    settings: ToolSettings = TRUSTED,
     session: Session | None = None,
     policies: Any = lambda _: (),
     **client: Any,
@@ -71,8 +78,7 @@ async def on_port(app: Starlette) -> AsyncGenerator[str]:
     port = free_port()
     server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=port, log_level="error"))
     serving = asyncio.ensure_future(server.serve())
-    while not server.started:
-        await asyncio.sleep(0.01)
+    await until(lambda: server.started)
     try:
         yield f"http://127.0.0.1:{port}/mcp"
     finally:
