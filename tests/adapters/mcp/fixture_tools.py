@@ -1,20 +1,16 @@
-"""The tools that the conformance suite of MCP asks for: `python -m tests.adapters.mcp.fixture_tools PORT`."""
+"""The tools that the conformance suite of MCP asks for by name, built on the runtime."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import sys
 from base64 import b64decode
 from typing import Any
 
-import uvicorn
-
-from handrail import ToolExecutor, tool
-from handrail.adapters.mcp import ask_client, server
+from handrail import tool
+from handrail.adapters.mcp import ask_client
 from handrail.errors import ToolValidationError
 from handrail.prompt import BinaryPart, Tool, ToolContext, ToolResult
-from handrail.session import Session
 
 # One red pixel, and no sound.
 PNG = b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVQI12P4z8AAAAMBAQAY3Y2wAAAAAElFTkSuQmCC")
@@ -136,12 +132,3 @@ json_schema_2020_12_tool = Tool.from_json_schema(
 )
 
 TOOLS: list[Tool[Any, Any]] = [value for value in globals().values() if isinstance(value, Tool)]
-
-
-def main(port: int) -> None:
-    """Serves the tools on a port of this machine."""
-    uvicorn.run(server(ToolExecutor(TOOLS, session=Session())), host="127.0.0.1", port=port, log_level="error")
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]))
