@@ -38,7 +38,7 @@ async def target(way: str) -> AsyncGenerator[Sequence[str]]:
         yield (sys.executable, "-m", "handrail", *COMMANDS[way])
 
 
-async def inspect(way: str, folder: Path, *words: str) -> dict[str, Any]:
+async def inspect(way: str, folder: Path, *words: str) -> Any:
     """What the Inspector prints about a server; neither it nor the server says anything else."""
     variables = {
         "BANK": str(folder / "payments"),
