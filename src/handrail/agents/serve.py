@@ -20,7 +20,7 @@ from pydantic_ai.usage import RunUsage
 
 from handrail.adapters.loop import LoopOutcome, find_outcome, read_ahead
 from handrail.adapters.mcp.content import OfferedTool, describe_tool
-from handrail.adapters.mcp.questions import client_approval, report_progress
+from handrail.adapters.mcp.questions import client_approval, with_progress
 from handrail.agents.agent import LoadedAgent
 from handrail.agents.approval.decisions import Answer, record_decision, resolve_answer
 from handrail.agents.run.calls import OwnTool
@@ -92,7 +92,7 @@ class AgentSource:
             given[:] = filter(None, [client_approval(request)])
             return given[0] if given else None
 
-        environment = replace(own.environment, caller_answer=answer, on_progress=report_progress)
+        environment = with_progress(replace(own.environment, caller_answer=answer))
         outcome = await find_outcome(replace(call, name=own.name), reply, environment, ASYNC)
         if given and gated is not None:  # the question is not open any more
             decision, _ = resolve_answer(gated, Answer("yes" if given[0].approved else "no", reason=given[0].reason))

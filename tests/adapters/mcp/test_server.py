@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -237,6 +238,27 @@ async def test_cancelled_call_is_rolled_back_after_its_progress_was_reported(mod
         await until(lambda: session[ToolInvoked])
     assert not session[Paid]
     assert not session[ToolInvoked][-1].result.success
+
+
+async def test_progress_may_be_reported_by_a_thread_of_the_handler() -> None:
+    """Such a thread has nothing of the context that the handler runs in."""
+
+    @tool(effect="read")
+    def count(context: ToolContext) -> str:
+        """Counts on a thread."""
+        thread = threading.Thread(target=context.progress, args=(1, 2))
+        thread.start()
+        thread.join()
+        return "counted"
+
+    seen: list[float] = []
+
+    async def hear(progress: float, total: float | None, message: str | None) -> None:
+        seen.append(progress)
+
+    async with Client(ToolServer(ToolExecutor([count], session=Session())).protocol) as client:
+        assert text(await client.call_tool("count", {}, progress_callback=hear)) == "counted"
+    assert seen == [1]
 
 
 async def test_call_takes_no_longer_than_it_may(wording: Wording) -> None:

@@ -121,6 +121,22 @@ async def test_each_tool_of_a_server_answers_through_the_proxy(mode: str, tmp_pa
         assert "\n".join(lines) == wording
 
 
+@pytest.mark.parametrize("mode", ERAS)
+async def test_progress_of_a_server_reaches_the_client_of_the_proxy(mode: str, tmp_path: Path) -> None:
+    """While the call runs; it comes from the task that reads what the server sends, not from that of the call."""
+    seen = asyncio.Event()
+
+    async def hear(progress: float, total: float | None, message: str | None) -> None:
+        assert (progress, total, message) == (1, 2, "half")
+        seen.set()
+
+    async with proxied(bank_process(tmp_path / "payments"), mode) as (client, _):
+        call = asyncio.ensure_future(client.call_tool("wait", {}, progress_callback=hear))
+        await seen.wait()
+        call.cancel()
+        await asyncio.wait((call,))
+
+
 async def test_key_fields_make_two_calls_one_payment(tmp_path: Path) -> None:
     """The calls differ in an argument that is not part of the key."""
     bank = Bank(tmp_path / "payments")

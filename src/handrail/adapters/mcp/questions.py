@@ -19,7 +19,7 @@ import hmac
 import json
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, cast
 
 import mcp_types as t
@@ -30,6 +30,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from handrail.errors import CallPostponed, ToolValidationError
 from handrail.prompt import Approval, ApprovalRequest
 from handrail.redaction import redacted
+from handrail.runtime.environment import Environment
 from handrail.serde import digest, dump
 from handrail.serde.formatting import shorten
 from handrail.session.calls import CallRef
@@ -106,10 +107,13 @@ CLIENT_CALL: Final[ContextVar[ClientCall | None]] = ContextVar("handrail_mcp_cal
 """The call of a client that is answered here."""
 
 
-def report_progress(done: float, total: float | None, text: str | None) -> None:
-    """Sends progress to the client of the call that runs here."""
-    if (call := CLIENT_CALL.get()) is not None:
-        call.report(done, total, text)
+def with_progress(environment: Environment) -> Environment:
+    """An environment that reports progress to the client of the call that runs here.
+
+    The call is found now: a report may come from a thread or task that does not belong to it.
+    """
+    call = CLIENT_CALL.get()
+    return environment if call is None else replace(environment, on_progress=call.report)
 
 
 def read_state(params: t.CallToolRequestParams) -> tuple[str, dict[str, ClientAnswer]] | None:

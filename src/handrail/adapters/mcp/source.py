@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from handrail.adapters.loop import LoopOutcome, find_outcome
 from handrail.adapters.mcp.content import OfferedTool, describe_tool
-from handrail.adapters.mcp.questions import client_approval, leave_open, report_progress
+from handrail.adapters.mcp.questions import client_approval, leave_open, with_progress
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.prompt import RenderedPrompt, Tool
 from handrail.runtime import ToolCall
@@ -45,7 +45,7 @@ class ExecutorSource:
         self.session: Session = own.session
         self._describe = describe
         self._environment: Environment = replace(
-            own, caller_answer=client_approval, on_progress=report_progress, approver=own.approver or leave_open
+            own, caller_answer=client_approval, approver=own.approver or leave_open
         )
         self._prompt: RenderedPrompt[Any] | None = None
         self._added = 0
@@ -62,4 +62,4 @@ class ExecutorSource:
 
     async def run(self, call: ToolCall, reply: str) -> LoopOutcome:
         """Runs a call."""
-        return await find_outcome(call, reply, self._environment, ASYNC)
+        return await find_outcome(call, reply, with_progress(self._environment), ASYNC)
