@@ -213,8 +213,9 @@ def _run(serving: Any) -> None:  # noqa: ANN401 - a coroutine
         task, loop = asyncio.ensure_future(serving), asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGTERM, task.cancel)
         await asyncio.wait((task,))
-        if not task.cancelled():
-            task.result()
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not task.cancelling():  # streams of the SDK fail if a message is under way at SIGTERM
+            raise error
 
     asyncio.run(main())
 
@@ -234,8 +235,12 @@ async def _serve(tools: ToolServer, choices: ServerChoices) -> None:
     )
     Screen().remark(f"Serving on http://127.0.0.1:{choices.http}/mcp")
     server = uvicorn.Server(settings)
-    # Not cancelled: uvicorn ends the requests and the lifespan.
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, server.handle_exit, signal.SIGTERM, None)
+    loop = asyncio.get_running_loop()
+    for number in (
+        signal.SIGINT,
+        signal.SIGTERM,
+    ):  # the task is not cancelled: uvicorn ends the requests and the lifespan
+        loop.add_signal_handler(number, server.handle_exit, number, None)
     await server.serve()
 
 
