@@ -301,7 +301,9 @@ def _load_prompt(target: str) -> Prompt[Any]:
         return Prompt(PromptTemplate[str](ns="mcp", key="serve", name=value.key, sections=[value]))
     if isinstance(value, Sequence) and value and all(isinstance(item, Tool) for item in value):
         return Prompt.from_tools(value)
-    raise CycloptsError(msg=f"{target} is not a prompt, a section or a list of tools, but a {type(value).__name__}")
+    raise CycloptsError(
+        msg=f"{target} is not a prompt, a section or a list of tools, but of type {type(value).__name__}"
+    )
 
 
 def _imported(module: str, name: str) -> object:
