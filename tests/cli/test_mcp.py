@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from mcp import Client, StdioServerParameters
+from mcp.client.stdio import stdio_client
 
 from handrail.cli.agents import write_agent_folder
 from tests.adapters.mcp.kit import BANK, free_port, text
@@ -57,9 +58,10 @@ def mcp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
 
 
 @asynccontextmanager
-async def client_of(*words: str, **options: Any) -> AsyncGenerator[Client]:
+async def client_of(*words: str) -> AsyncGenerator[Client]:
     """A client of the command as a process."""
-    async with Client(StdioServerParameters(command=ENTRY[0], args=[*ENTRY[1:], *words]), **options) as client:
+    parameters = StdioServerParameters(command=ENTRY[0], args=[*ENTRY[1:], *words])
+    async with Client(stdio_client(parameters, sys.__stderr__ or sys.stderr)) as client:
         yield client
 
 
@@ -118,6 +120,7 @@ def test_wrong_command_line_says_what_is_wrong(mcp: Command, name: str, wording:
 
 
 @pytest.mark.anyio
+@pytest.mark.short(2)
 @pytest.mark.parametrize("name", ["TOOLS", "SECTION", "TEMPLATE", "PROMPT"])
 async def test_list_section_and_prompt_of_a_module_are_served(mcp: Command, name: str) -> None:
     """By the file and the name."""
