@@ -235,12 +235,13 @@ async def _serve(tools: ToolServer, choices: ServerChoices) -> None:
     )
     Screen().remark(f"Serving on http://127.0.0.1:{choices.http}/mcp")
     server = uvicorn.Server(settings)
-    loop = asyncio.get_running_loop()
-    for number in (
-        signal.SIGINT,
-        signal.SIGTERM,
-    ):  # the task is not cancelled: uvicorn ends the requests and the lifespan
-        loop.add_signal_handler(number, server.handle_exit, number, None)
+
+    def stop() -> None:
+        server.should_exit = True
+
+    # uvicorn obeys both while it serves, and raises the signal again when it has ended, for who had it before.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop)
     await server.serve()
 
 
