@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -204,21 +203,25 @@ def test_sigterm_ends_a_proxy_in_order(mcp: Command, tmp_path: Path, wording: Wo
     assert mcp("sessions", "show", "proxy", *store).out == wording
 
 
-def is_open(port: int) -> bool:
-    """True if a server listens there."""
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
+def test_port_that_is_taken_is_an_error(mcp: Command, wording: Wording) -> None:
+    """It does not say that it serves."""
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        with started("serve", "mcp_desk.py:TOOLS", "--http", str(port)) as process:
+            out, said = process.communicate(timeout=60)
+    assert (process.returncode, out) == (1, "")
+    assert said.replace(str(port), "PORT") == wording
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_signal_ends_a_server_over_http_in_order(mcp: Command, number: signal.Signals, wording: Wording) -> None:
-    """Without a traceback; a person who presses Ctrl-C reads nothing more."""
+    """As soon as it says where it serves; a person who presses Ctrl-C reads nothing more."""
     port = free_port()
     with started("serve", "mcp_desk.py:TOOLS", "--http", str(port)) as process:
         assert process.stderr is not None
         lines = [process.stderr.readline() for _ in range(2)]
-        while not is_open(port):
-            time.sleep(0.05)
         process.send_signal(number)
         _, rest = process.communicate(timeout=60)
     assert process.returncode == 0

@@ -6,6 +6,7 @@ import asyncio
 import os
 import shlex
 import signal
+import socket
 import sys
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import CycloptsError, Group, Parameter, validators
+from typing_extensions import override  # pydantic brings it; `typing` has it from Python 3.12 on
 
 from handrail import store as stores
 from handrail.adapters.tool_executor import ToolExecutor
@@ -229,12 +231,14 @@ async def _serve(tools: ToolServer, choices: ServerChoices) -> None:
         return
     import uvicorn  # noqa: PLC0415
 
+    class Server(uvicorn.Server):
+        @override
+        async def startup(self, sockets: Any = None) -> None:
+            await super().startup(sockets)
+            Screen().remark(f"Serving on http://127.0.0.1:{choices.http}/mcp")
+
     app = http_app(tools, HttpSettings())
-    settings = uvicorn.Config(
-        app, host="127.0.0.1", port=choices.http, log_level="warning", timeout_graceful_shutdown=5
-    )
-    Screen().remark(f"Serving on http://127.0.0.1:{choices.http}/mcp")
-    server = uvicorn.Server(settings)
+    server = Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=5))
 
     def stop() -> None:
         server.should_exit = True
@@ -242,7 +246,8 @@ async def _serve(tools: ToolServer, choices: ServerChoices) -> None:
     # uvicorn obeys both while it serves, and raises the signal again when it has ended, for who had it before.
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop)
-    await server.serve()
+    with socket.create_server(("127.0.0.1", choices.http)) as listener:
+        await server.serve([listener])
 
 
 async def _proxy(

@@ -7,7 +7,7 @@ import os
 import socket
 import sys
 from asyncio.subprocess import DEVNULL, PIPE
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -71,7 +71,7 @@ async def proxied(
     *,
     settings: ToolSettings = TRUSTED,
     session: Session | None = None,
-    policies: Any = lambda _: (),
+    policies: Callable[[Any], Sequence[Any]] = lambda _: (),
     **client: Any,
 ) -> AsyncGenerator[tuple[Client, Proxy]]:
     """A client of a proxy in front of a server."""

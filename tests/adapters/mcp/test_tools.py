@@ -210,7 +210,7 @@ def test_results_of_a_section_are_bounded_and_marked(tmp_path: Path) -> None:
 
 
 async def test_server_cannot_offer_a_tool_in_the_place_of_another(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, wording: Wording
 ) -> None:
     """Two servers learn a tool of one name; the prompt keeps the tools that it had."""
     async with McpConnection(bank_process(tmp_path / "a")) as one, McpConnection(bank_process(tmp_path / "b")) as two:
@@ -223,7 +223,7 @@ async def test_server_cannot_offer_a_tool_in_the_place_of_another(
             await connection.call("learn", {})
         await until(lambda: first.tools[-1].name == "taught" and second.tools)
         assert [tool.name for tool in executor.tools] == before
-        assert "the tools of the prompt stay as they are" in caplog.text
+        assert caplog.messages[0] == wording
 
 
 async def test_client_hears_that_the_tools_of_the_proxy_have_changed(tmp_path: Path) -> None:
