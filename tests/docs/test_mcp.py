@@ -59,7 +59,7 @@ async def client_of(words: Sequence[str], **options: Any) -> AsyncGenerator[Clie
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     env = {"PATH": path, "PYTHONPATH": str(ROOT / "src")}
     command = StdioServerParameters(command=sys.executable, args=["-m", "handrail", *words], env=env)
-    async with Client(stdio_client(command), **options) as client:
+    async with Client(stdio_client(command, sys.__stderr__ or sys.stderr), **options) as client:
         yield client
 
 

@@ -20,7 +20,8 @@ from pydantic_ai.usage import RunUsage
 
 from handrail.adapters.loop import LoopOutcome, find_outcome, read_ahead
 from handrail.adapters.mcp.content import OfferedTool, describe_tool
-from handrail.adapters.mcp.questions import client_approval, report_progress
+from handrail.adapters.mcp.questions import client_approval
+from handrail.adapters.mcp.source import CallReports
 from handrail.agents.agent import LoadedAgent
 from handrail.agents.approval.decisions import Answer, record_decision, resolve_answer
 from handrail.agents.run.calls import OwnTool
@@ -44,6 +45,7 @@ class AgentSource:
         self._run = run
         self._toolset = toolset
         self._context = context
+        self._reports = CallReports()
         self._tools: Mapping[str, ToolsetTool[Any]] = {}
         self._offered: Mapping[str, OfferedTool] = {}
 
@@ -97,8 +99,9 @@ class AgentSource:
             given[:] = filter(None, [client_approval(request)])
             return given[0] if given else None
 
-        environment = replace(own.environment, caller_answer=answer, on_progress=report_progress)
-        outcome = await find_outcome(replace(call, name=own.name), reply, environment, ASYNC)
+        environment = replace(own.environment, caller_answer=answer, on_progress=self._reports.send)
+        with self._reports.of_call(ref):
+            outcome = await find_outcome(replace(call, name=own.name), reply, environment, ASYNC)
         if given and gated is not None:  # the question is not open any more
             decision, _ = resolve_answer(gated, Answer("yes" if given[0].approved else "no", reason=given[0].reason))
             self._run.tree.gate.settle(gated.key, decision)

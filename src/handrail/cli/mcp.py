@@ -7,6 +7,7 @@ import gc
 import os
 import shlex
 import signal
+import socket
 import sys
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import CycloptsError, Group, Parameter, validators
+from typing_extensions import override  # pydantic brings it; `typing` has it from Python 3.12 on
 
 from handrail import store as stores
 from handrail.adapters.tool_executor import ToolExecutor
@@ -214,8 +216,9 @@ def _run(serving: Any) -> None:  # noqa: ANN401 - a coroutine
         task, loop = asyncio.ensure_future(serving), asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGTERM, task.cancel)
         await asyncio.wait((task,))
-        if not task.cancelled():
-            task.result()
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not task.cancelling():  # streams of the SDK fail if a message is under way at SIGTERM
+            raise error
 
     asyncio.run(main())
 
@@ -231,15 +234,23 @@ async def _serve(tools: ToolServer, choices: ServerChoices) -> None:
         return
     import uvicorn  # noqa: PLC0415
 
+    class Server(uvicorn.Server):
+        @override
+        async def startup(self, sockets: Any = None) -> None:
+            await super().startup(sockets)
+            Screen().remark(f"Serving on http://127.0.0.1:{choices.http}/mcp")
+
     app = http_app(tools, HttpSettings())
-    settings = uvicorn.Config(
-        app, host="127.0.0.1", port=choices.http, log_level="warning", access_log=False, timeout_graceful_shutdown=5
-    )
-    Screen().remark(f"Serving on http://127.0.0.1:{choices.http}/mcp")
-    server = uvicorn.Server(settings)
-    # Not cancelled: uvicorn ends the requests and the lifespan.
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, server.handle_exit, signal.SIGTERM, None)
-    await server.serve()
+    server = Server(uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=5))
+
+    def stop() -> None:
+        server.should_exit = True
+
+    # uvicorn obeys both while it serves, and raises the signal again when it has ended, for who had it before.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop)
+    with socket.create_server(("127.0.0.1", choices.http)) as listener:
+        await server.serve([listener])
 
 
 async def _proxy(
@@ -299,7 +310,9 @@ def _load_prompt(target: str) -> Prompt[Any]:
         return Prompt(PromptTemplate[str](ns="mcp", key="serve", name=value.key, sections=[value]))
     if isinstance(value, Sequence) and value and all(isinstance(item, Tool) for item in value):
         return Prompt.from_tools(value)
-    raise CycloptsError(msg=f"{target} is not a prompt, a section or a list of tools, but a {type(value).__name__}")
+    raise CycloptsError(
+        msg=f"{target} is not a prompt, a section or a list of tools, but of type {type(value).__name__}"
+    )
 
 
 def _imported(module: str, name: str) -> object:

@@ -77,7 +77,7 @@ class RunScope:
     run_context: RunContext | None = None
     budget_tracker: BudgetTracker | None = None
     clock: Clock = SYSTEM_CLOCK
-    on_progress: Callable[[float, float | None, str | None], object] | None = None
+    on_progress: Callable[[CallRef, float, float | None, str | None], object] | None = None
 
     @property
     def rendered_prompt(self) -> RenderedView | None:
@@ -282,7 +282,7 @@ class ToolContext:
         if self._environment.heartbeat is not None:
             self._environment.heartbeat.beat()
         if self._environment.on_progress is not None:
-            self._environment.on_progress(done, total, text)
+            self._environment.on_progress(self._call, done, total, text)
 
 
 CALL_CONTEXT: Final[ContextVar[ToolContext | None]] = ContextVar("handrail_tool_context", default=None)

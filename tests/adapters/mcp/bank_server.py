@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, Too
 
 Result = t.CallToolResult | t.InputRequiredResult
 Context = ServerRequestContext[Any, Any]
+Act = Callable[[Context, Mapping[str, Any]], Awaitable[Result]]
 
 READ = t.ToolAnnotations(read_only_hint=True)
 _ORDER: Mapping[str, Any] = {
@@ -89,7 +90,7 @@ class Bank:
         return t.ListToolsResult(tools=[*TOOLS, *([_tool("taught")] if self._learned else [])])
 
     async def _call(self, context: Context, params: t.CallToolRequestParams) -> Result:
-        act = getattr(self, f"_{params.name}", None)
+        act: Act | None = getattr(self, f"_{params.name}", None)
         if act is None:
             return _text(params.name)
         return await act(context, params.arguments or {})

@@ -1,26 +1,20 @@
-"""The tools that the conformance suite of MCP asks for, built on the runtime: `python -m tests.adapters.mcp.fixture_tools PORT`."""
+"""The tools that the conformance suite of MCP asks for by name, built on the runtime."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import sys
-from dataclasses import dataclass
+from base64 import b64decode
 from typing import Any
 
-import uvicorn
-
-from handrail import ToolExecutor, tool
-from handrail.adapters.mcp import ask_client, server
+from handrail import tool
+from handrail.adapters.mcp import ask_client
 from handrail.errors import ToolValidationError
 from handrail.prompt import BinaryPart, Tool, ToolContext, ToolResult
-from handrail.session import Session
 
-PNG = bytes.fromhex(
-    "89504e470d0a1a0a0000000d49484452000000010000000108020000009077 53de0000000c4944415408d763f8cfc000000301010018dd8db0"
-    "0000000049454e44ae426082".replace(" ", "")
-)
-WAV = b"RIFF\x24\x00\x00\x00WAVEfmt \x10\x00\x00\x00\x01\x00\x01\x00\x40\x1f\x00\x00\x80\x3e\x00\x00\x02\x00\x10\x00data\0\0\0\0"
+# One red pixel, and no sound.
+PNG = b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVQI12P4z8AAAAMBAQAY3Y2wAAAAAElFTkSuQmCC")
+WAV = b64decode("UklGRiQAAABXQVZFZm10IBAAAAABAAEAQB8AAIA+AAACABAAZGF0YQAAAAA=")
 PERSON = {
     "type": "object",
     "properties": {
@@ -117,14 +111,6 @@ def test_elicitation_sep1330_enums() -> str:
     return f"Elicitation completed: action={answer.action}, content={json.dumps(dict(answer.content))}"
 
 
-@dataclass(frozen=True)
-class Address:
-    """An address."""
-
-    street: str
-    city: str
-
-
 def _take(arguments: dict[str, Any]) -> str:
     return json.dumps(arguments)
 
@@ -146,12 +132,3 @@ json_schema_2020_12_tool = Tool.from_json_schema(
 )
 
 TOOLS: list[Tool[Any, Any]] = [value for value in globals().values() if isinstance(value, Tool)]
-
-
-def main(port: int) -> None:
-    """Serves the tools on a port of this machine."""
-    uvicorn.run(server(ToolExecutor(TOOLS, session=Session())), host="127.0.0.1", port=port, log_level="error")
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]))

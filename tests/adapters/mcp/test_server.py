@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -17,12 +18,22 @@ from mcp import Client, MCPError
 from handrail import ToolExecutor, tool
 from handrail.adapters.mcp import ToolServer, ask_client
 from handrail.adapters.mcp.source import ExecutorSource
+from handrail.cli import main
 from handrail.errors import HandrailError
-from handrail.prompt import BinaryPart, IdempotencyConfig, PolicyDecision, Tool, ToolContext
+from handrail.prompt import (
+    BinaryPart,
+    IdempotencyConfig,
+    PolicyDecision,
+    Prompt,
+    PromptTemplate,
+    Tool,
+    ToolContext,
+    ToolsSection,
+)
 from handrail.runtime import ToolInvoked
 from handrail.session import Session
 from handrail.store import open as open_store
-from tests.adapters.mcp.kit import ERAS, text
+from tests.adapters.mcp.kit import ERAS, text, until
 from tests.wording import Wording
 
 pytestmark = pytest.mark.anyio
@@ -122,8 +133,6 @@ async def client_of(
     session: Session | None = None, mode: str = "auto", *, asks: bool = False, **options: Any
 ) -> AsyncGenerator[Client]:
     """A client of a server of the tools; `asks` has a person approve what acts outside."""
-    from handrail.prompt import Prompt, PromptTemplate, ToolsSection  # noqa: PLC0415
-
     callback: Any = options.pop("person", None)
     section = ToolsSection(title="Tools", tools=TOOLS, policies=[Asks()] if asks else [])
     prompt = Prompt(PromptTemplate[str](ns="tests", key="server", sections=[section]))
@@ -148,6 +157,7 @@ def person(action: str, **content: Any) -> Callable[..., Any]:
 
 @pytest.mark.parametrize("mode", ERAS)
 async def test_tools_are_listed_with_hints_and_schemas_of_their_results(mode: str, wording: Wording) -> None:
+    """Hints follow from the declared effects."""
     async with client_of(mode=mode) as client:
         tools = (await client.list_tools()).tools
     lines = [
@@ -163,6 +173,7 @@ async def test_tools_are_listed_with_hints_and_schemas_of_their_results(mode: st
 
 @pytest.mark.parametrize("mode", ERAS)
 async def test_results_are_structured_as_they_are_listed(mode: str) -> None:
+    """Values that are not objects stand below `result`; text has no structure."""
     async with client_of(mode=mode) as client:
         assert (await client.call_tool("pay", {"order": "a"})).structured_content == {"order": "a", "cents": 3}
         assert (await client.call_tool("prices", {})).structured_content == {"result": [1, 2]}
@@ -171,6 +182,7 @@ async def test_results_are_structured_as_they_are_listed(mode: str) -> None:
 
 
 async def test_result_that_is_answered_from_the_ledger_is_structured_too(tmp_path: Any) -> None:
+    """The second call is made by another process of the same session."""
     with open_store(f"sqlite:///{tmp_path}/desk.db") as store:
         for number in (1, 2):
             with Session.open(store, "desk") as session:
@@ -182,6 +194,7 @@ async def test_result_that_is_answered_from_the_ledger_is_structured_too(tmp_pat
 
 @pytest.mark.parametrize("mode", ERAS)
 async def test_call_that_does_not_fit_is_a_failed_result(mode: str, wording: Wording) -> None:
+    """The model reads the fault, so it is not an error of the protocol."""
     async with client_of(mode=mode) as client:
         for name, arguments in (("pay", {"order": 3}), ("nothing", {})):
             result = await client.call_tool(name, arguments)
@@ -190,6 +203,8 @@ async def test_call_that_does_not_fit_is_a_failed_result(mode: str, wording: Wor
 
 @pytest.mark.parametrize("mode", ERAS)
 async def test_exception_of_the_server_does_not_show_its_text(mode: str, caplog: pytest.LogCaptureFixture) -> None:
+    """It is in the log alone."""
+
     class Broken(ExecutorSource):
         async def run(self, call: object, reply: str) -> Any:
             raise RuntimeError("the password is hunter2")
@@ -208,10 +223,11 @@ async def test_exception_of_the_server_does_not_show_its_text(mode: str, caplog:
 
 @pytest.mark.parametrize("mode", ERAS)
 async def test_cancelled_call_is_rolled_back_after_its_progress_was_reported(mode: str) -> None:
+    """What the handler wrote to the session is gone; its event is recorded."""
     session, seen = Session(), anyio.Event()
 
-    async def hear(done: float, total: float | None, message: str | None) -> None:
-        assert (done, total, message) == (1, 2, "half")
+    async def hear(progress: float, total: float | None, message: str | None) -> None:
+        assert (progress, total, message) == (1, 2, "half")
         seen.set()
 
     async with client_of(session, mode) as client:
@@ -219,19 +235,41 @@ async def test_cancelled_call_is_rolled_back_after_its_progress_was_reported(mod
         await seen.wait()
         call.cancel()
         await asyncio.wait((call,))
-        while not session[ToolInvoked]:
-            await asyncio.sleep(0.01)
+        await until(lambda: session[ToolInvoked])
     assert not session[Paid]
     assert not session[ToolInvoked][-1].result.success
 
 
+async def test_progress_may_be_reported_by_a_thread_of_the_handler() -> None:
+    """Such a thread has nothing of the context that the handler runs in."""
+
+    @tool(effect="read")
+    def count(context: ToolContext) -> str:
+        """Counts on a thread."""
+        thread = threading.Thread(target=context.progress, args=(1, 2))
+        thread.start()
+        thread.join()
+        return "counted"
+
+    seen: list[float] = []
+
+    async def hear(progress: float, total: float | None, message: str | None) -> None:
+        seen.append(progress)
+
+    async with Client(ToolServer(ToolExecutor([count], session=Session())).protocol) as client:
+        assert text(await client.call_tool("count", {}, progress_callback=hear)) == "counted"
+    assert seen == [1]
+
+
 async def test_call_takes_no_longer_than_it_may(wording: Wording) -> None:
+    """The limit is a setting of the server."""
     async with client_of(call_seconds=0.05) as client:
         result = await client.call_tool("slow", {"order": "a"})
     assert (result.is_error, text(result)) == (True, wording)
 
 
 async def test_more_calls_than_may_run_at_once_are_refused(wording: Wording) -> None:
+    """Before they begin, so that they can be repeated."""
     async with client_of(max_calls=1) as client:
         first = asyncio.ensure_future(client.call_tool("slow", {"order": "a"}))
         await asyncio.sleep(0.05)
@@ -256,6 +294,7 @@ async def test_call_with_the_same_key_is_answered_from_its_record(mode: str, tmp
 
 
 async def test_key_of_another_call_is_refused(wording: Wording) -> None:
+    """The same key with other arguments runs nothing."""
     async with client_of() as client:
         await client.call_tool("charge", {"order": "a"}, meta=cast("Any", KEY))
         result = await client.call_tool("charge", {"order": "b"}, meta=cast("Any", KEY))
@@ -264,6 +303,7 @@ async def test_key_of_another_call_is_refused(wording: Wording) -> None:
 
 
 async def test_calls_without_a_key_are_calls_of_their_own() -> None:
+    """Two equal calls act twice."""
     async with client_of() as client:
         for _ in range(2):
             await client.call_tool("charge", {"order": "a"})
@@ -271,6 +311,7 @@ async def test_calls_without_a_key_are_calls_of_their_own() -> None:
 
 
 async def test_argument_may_name_the_session(wording: Wording) -> None:
+    """Every tool takes that argument, and no handler sees it."""
     sessions: dict[str, ExecutorSource] = {}
 
     def find(name: str) -> ExecutorSource:
@@ -294,6 +335,7 @@ async def test_argument_may_name_the_session(wording: Wording) -> None:
 
 @pytest.mark.parametrize("mode", ERAS)
 async def test_person_at_the_client_approves_a_call_once(mode: str, wording: Wording) -> None:
+    """The question is asked once, and the call runs once."""
     agrees = person("accept", approve=True)
     async with client_of(mode=mode, asks=True, person=agrees) as client:
         assert text(await client.call_tool("charge", {"order": "a"})) == "charged a"
@@ -308,6 +350,7 @@ async def test_person_at_the_client_approves_a_call_once(mode: str, wording: Wor
     ids=["no", "declines", "closes", "cannot be asked"],
 )
 async def test_call_that_nobody_approves_does_not_run(mode: str, someone: Any, wording: Wording) -> None:
+    """The message says whether it was refused or still waits, and how it is answered elsewhere."""
     hint = "Answer {session} {call} elsewhere, then call again."
     async with client_of(Session(session_id="desk"), mode, asks=True, person=someone, approve_hint=hint) as client:
         result = await client.call_tool("charge", {"order": "a"})
@@ -318,12 +361,13 @@ async def test_call_that_nobody_approves_does_not_run(mode: str, someone: Any, w
 
 
 async def test_approved_call_does_not_run_twice_by_the_state_of_its_question() -> None:
+    """The state can be sent twice; the record of the call answers the second time."""
     async with client_of(asks=True, person=person("cancel")) as client:
         call = client.session.call_tool
         asked = await call("charge", {"order": "a"}, allow_input_required=True)
         assert isinstance(asked, t.InputRequiredResult)
         (name,) = asked.input_requests or {}
-        answers = {name: t.ElicitResult(action="accept", content={"approve": True})}
+        answers: t.InputResponses = {name: t.ElicitResult(action="accept", content={"approve": True})}
         for _ in range(2):
             done = await call("charge", {"order": "a"}, input_responses=answers, request_state=asked.request_state)
             assert text(done) == "charged a"
@@ -333,18 +377,19 @@ async def test_approved_call_does_not_run_twice_by_the_state_of_its_question() -
 
 
 async def test_state_of_a_question_holds_after_a_restart(tmp_path: Any) -> None:
+    """The key of its seal is that of the store."""
     with open_store(f"sqlite:///{tmp_path}/desk.db") as store:
         with Session.open(store, "desk") as session:
             async with client_of(session, asks=True, person=person("cancel")) as client:
                 asked = await client.session.call_tool("charge", {"order": "a"}, allow_input_required=True)
         assert isinstance(asked, t.InputRequiredResult)
-        answers = {
+        answers: t.InputResponses = {
             name: t.ElicitResult(action="accept", content={"approve": True}) for name in asked.input_requests or {}
         }
         with Session.open(store, "desk") as session:
             async with client_of(session, asks=True, person=person("cancel")) as client:
                 done = await client.session.call_tool(
-                    "charge", {"order": "a"}, input_responses=cast("Any", answers), request_state=asked.request_state
+                    "charge", {"order": "a"}, input_responses=answers, request_state=asked.request_state
                 )
     assert (text(done), PAID) == ("charged a", ["a"])
 
@@ -353,8 +398,7 @@ async def test_state_of_a_question_holds_after_a_restart(tmp_path: Any) -> None:
 async def test_equal_call_of_a_client_without_questions_finds_the_answer_given_elsewhere(
     mode: str, tmp_path: Any
 ) -> None:
-    from handrail.cli import main  # noqa: PLC0415
-
+    """The answer is given by `handrail approvals answer`."""
     url = f"sqlite:///{tmp_path}/desk.db"
     with open_store(url) as store, Session.open(store, "desk") as session:
         async with client_of(session, mode, asks=True, approve_hint="answer {call}") as client:
@@ -371,6 +415,7 @@ async def _run(main: Callable[[list[str]], int], words: list[str]) -> int:
 
 @pytest.mark.parametrize("mode", ERAS)
 async def test_handler_asks_the_person_and_is_made_again_with_the_answer(mode: str) -> None:
+    """The handler runs anew for each answer, in a transaction of its own."""
     session = Session()
     someone = person("accept", name="Ada")
     async with client_of(session, mode, person=someone) as client:
@@ -381,6 +426,7 @@ async def test_handler_asks_the_person_and_is_made_again_with_the_answer(mode: s
 
 
 def test_handler_cannot_ask_without_a_client(wording: Wording) -> None:
+    """Outside a call of a client there is nobody to ask."""
     with pytest.raises(HandrailError) as raised:
         ask_client("Which name?", {})
     assert str(raised.value) == wording

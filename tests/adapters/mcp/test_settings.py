@@ -32,6 +32,7 @@ servers:
 
 
 def test_file_says_how_servers_are_reached_and_what_their_tools_do(tmp_path: Path) -> None:
+    """Secrets come from the environment, and no text of the settings shows them."""
     file = tmp_path / "servers.yaml"
     file.write_text(WHOLE)
     (bank, settings), (web, web_settings) = read_servers(file, {"BANK_TOKEN": "secret"})
@@ -66,6 +67,7 @@ FAULTS = {
 
 @pytest.mark.parametrize("name", FAULTS)
 def test_fault_is_said_with_its_place(name: str, tmp_path: Path, wording: Wording) -> None:
+    """Several faults of one file are all named."""
     file = tmp_path / "servers.yaml"
     file.write_text(FAULTS[name])
     with pytest.raises(DocumentError) as raised:
@@ -74,6 +76,7 @@ def test_fault_is_said_with_its_place(name: str, tmp_path: Path, wording: Wordin
 
 
 def test_variables_are_passed_on_by_name_or_given(wording: Wording) -> None:
+    """A variable that is not set is an error."""
     assert passed_on(["A", "B=1=2"], {"A": "x"}) == {"A": "x", "B": "1=2"}
     with pytest.raises(ValueError) as raised:
         passed_on(["C"], {})

@@ -20,7 +20,7 @@ from handrail.prompt.signature import Effect
 from handrail.runtime import ToolCall
 from handrail.session import Session
 from tests.adapters.mcp.bank_server import Bank
-from tests.adapters.mcp.kit import ERAS, bank_process, proxied, text
+from tests.adapters.mcp.kit import ERAS, bank_process, proxied, text, until
 from tests.wording import Wording
 
 pytestmark = pytest.mark.anyio
@@ -28,10 +28,12 @@ pytestmark = pytest.mark.anyio
 
 @pytest.mark.parametrize("effect", ["read", "state", "external"])
 def test_hints_of_an_effect_are_read_as_the_same_effect(effect: Effect) -> None:
+    """What a server of Handrail's declares, a proxy in front of it reads back."""
     assert hinted_effect(effect_hints(effect)) == effect
 
 
 def test_errors_prove_that_nothing_was_done_by_their_code_alone() -> None:
+    """Except the status 404 of HTTP, which the SDK turns into the code of a missing method."""
     assert proves_nothing_done(-32602, "")
     assert proves_nothing_done(-32601, "Method not found")
     assert not proves_nothing_done(-32601, "Not Found")  # an HTTP status of 404
@@ -53,16 +55,19 @@ def test_errors_prove_that_nothing_was_done_by_their_code_alone() -> None:
 def test_settings_decide_the_effect_before_hints_and_without_both_it_is_external(
     settings: dict[str, Any], effect: tuple[str, str]
 ) -> None:
+    """Of two settings the stricter one counts, and a key implies an external effect."""
     assert ToolSettings(**settings).effect(t.Tool(name="pay", input_schema={})) == effect
 
 
 def test_names_that_the_server_does_not_have_are_listed() -> None:
+    """Globs that match nothing too."""
     ask = AskTool(tool="find", arguments={}, result="payment")
     settings = ToolSettings(read=("get_*", "bal*"), keys={"pey": ("order",)}, reconcile={"pay": ask})
     assert settings.unknown_names({"balance", "pay"}) == ["get_*", "pey", "find"]
 
 
 def test_names_of_mcp_become_names_of_tools() -> None:
+    """Providers take letters, digits, `_` and `-`, and 64 characters."""
     assert tool_name("a.b/c d") == "a_b_c_d"
     assert len(tool_name("x" * 100)) == 64
 
@@ -79,17 +84,20 @@ BLOCKS: dict[str, tuple[dict[str, Any], str]] = {
 
 @pytest.mark.parametrize("name", BLOCKS)
 def test_content_becomes_texts_and_parts(name: str) -> None:
+    """Every kind of block that the protocol has."""
     block, expected = BLOCKS[name]
     texts, parts = read_content([block])
     assert [*texts, *map(str, parts)] == [expected]
 
 
 def test_result_of_the_server_that_failed_is_a_failed_result() -> None:
+    """A failure without a text gets one."""
     result = read_result("pay", {"content": [], "isError": True}, lambda _: None)
     assert (result.success, result.message) == (False, "pay failed")
 
 
 def test_structured_content_without_text_is_shown_as_json() -> None:
+    """The model reads it, and the value keeps its structure."""
     result = read_result("look", {"content": [], "structuredContent": {"a": "é"}}, lambda _: None)
     assert (result.render(), result.value) == ('{"a": "é"}', {"a": "é"})
 
@@ -99,7 +107,7 @@ async def test_each_tool_of_a_server_answers_through_the_proxy(mode: str, tmp_pa
     """Results, errors, files, progress, and what the schema of a tool refuses, as a client reads them."""
     async with proxied(bank_process(tmp_path / "payments"), mode) as (client, _):
         lines: list[str] = []
-        calls = [
+        calls: list[tuple[str, dict[str, Any]]] = [
             ("balance", {}),
             ("pay", {"order": "a", "cents": 3}),
             ("pay", {"cents": 3}),
@@ -113,7 +121,24 @@ async def test_each_tool_of_a_server_answers_through_the_proxy(mode: str, tmp_pa
         assert "\n".join(lines) == wording
 
 
+@pytest.mark.parametrize("mode", ERAS)
+async def test_progress_of_a_server_reaches_the_client_of_the_proxy(mode: str, tmp_path: Path) -> None:
+    """While the call runs; it comes from the task that reads what the server sends, not from that of the call."""
+    seen = asyncio.Event()
+
+    async def hear(progress: float, total: float | None, message: str | None) -> None:
+        assert (progress, total, message) == (1, 2, "half")
+        seen.set()
+
+    async with proxied(bank_process(tmp_path / "payments"), mode) as (client, _):
+        call = asyncio.ensure_future(client.call_tool("wait", {}, progress_callback=hear))
+        await seen.wait()
+        call.cancel()
+        await asyncio.wait((call,))
+
+
 async def test_key_fields_make_two_calls_one_payment(tmp_path: Path) -> None:
+    """The calls differ in an argument that is not part of the key."""
     bank = Bank(tmp_path / "payments")
     async with proxied(bank_process(bank.payments), settings=ToolSettings(keys={"pay": ("order",)})) as (client, _):
         for cents in (3, 4):
@@ -122,6 +147,7 @@ async def test_key_fields_make_two_calls_one_payment(tmp_path: Path) -> None:
 
 
 async def test_key_is_forwarded_in_the_argument_that_the_model_does_not_see(tmp_path: Path) -> None:
+    """The schema of the tool lacks that argument."""
     bank = Bank(tmp_path / "payments")
     settings = ToolSettings(keys={"pay": ("order",)}, forward_key={"pay": "key"})
     async with proxied(bank_process(bank.payments), settings=settings) as (client, _):
@@ -134,6 +160,7 @@ async def test_key_is_forwarded_in_the_argument_that_the_model_does_not_see(tmp_
 async def test_another_tool_says_that_a_lost_payment_has_happened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The call succeeds with what the other tool found."""
     monkeypatch.setattr("handrail.adapters.mcp.connection._FIRST_PAUSE", 0.01)
     bank = Bank(tmp_path / "payments")
     ask = AskTool(tool="find", arguments={"order": "order"}, result="payment")
@@ -145,6 +172,7 @@ async def test_another_tool_says_that_a_lost_payment_has_happened(
 
 
 async def test_payment_whose_answer_was_lost_is_not_made_again(tmp_path: Path, wording: Wording) -> None:
+    """Its outcome is unknown, and stays so for an equal call."""
     bank = Bank(tmp_path / "payments")
     async with proxied(bank_process(bank.payments)) as (client, _):
         for _again in range(2):
@@ -154,24 +182,26 @@ async def test_payment_whose_answer_was_lost_is_not_made_again(tmp_path: Path, w
 
 
 async def test_read_whose_answer_was_lost_fails_and_may_be_repeated(tmp_path: Path, wording: Wording) -> None:
+    """A read has no effect that could be doubled."""
     async with proxied(bank_process(tmp_path / "payments")) as (client, _):
         assert text(await client.call_tool("die_reading", {})) == wording
         assert text(await client.call_tool("balance", {})) == '{"cents": 5}'
 
 
 def test_section_has_the_tools_of_a_server_and_follows_it(tmp_path: Path) -> None:
+    """A tool that the server learns is a tool of the running executor."""
     with McpToolsSection(bank_process(tmp_path / "payments"), title="Bank", description="Pays.") as section:
         prompt = Prompt(PromptTemplate[str](ns="tests", key="bank", sections=[section]))
         executor = ToolExecutor(prompt=prompt, session=Session())
         assert "Pays." in executor.text
         assert "taught" not in [tool.name for tool in executor.tools]
         assert executor.execute(ToolCall("1", "learn", {})).success
-        while "taught" not in [tool.name for tool in executor.tools]:
-            asyncio.run(asyncio.sleep(0.01))
+        asyncio.run(until(lambda: "taught" in [tool.name for tool in executor.tools]))
         assert executor.execute(ToolCall("2", "taught", {})).success
 
 
 def test_results_of_a_section_are_bounded_and_marked(tmp_path: Path) -> None:
+    """By default; the settings can say otherwise."""
     settings = ToolSettings(max_result_chars=1_000)
     with McpToolsSection(bank_process(tmp_path / "payments"), settings=settings) as section:
         assert all(tool.untrusted and tool.max_result_chars == 1_000 for tool in section.tools)
@@ -180,7 +210,7 @@ def test_results_of_a_section_are_bounded_and_marked(tmp_path: Path) -> None:
 
 
 async def test_server_cannot_offer_a_tool_in_the_place_of_another(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, wording: Wording
 ) -> None:
     """Two servers learn a tool of one name; the prompt keeps the tools that it had."""
     async with McpConnection(bank_process(tmp_path / "a")) as one, McpConnection(bank_process(tmp_path / "b")) as two:
@@ -191,13 +221,13 @@ async def test_server_cannot_offer_a_tool_in_the_place_of_another(
         before = [tool.name for tool in executor.tools]
         for connection in (one, two):
             await connection.call("learn", {})
-        while not (first.tools[-1].name == "taught" and second.tools):
-            await asyncio.sleep(0.01)
+        await until(lambda: first.tools[-1].name == "taught" and second.tools)
         assert [tool.name for tool in executor.tools] == before
-        assert "the tools of the prompt stay as they are" in caplog.text
+        assert caplog.messages[0] == wording
 
 
 async def test_client_hears_that_the_tools_of_the_proxy_have_changed(tmp_path: Path) -> None:
+    """A client of an older version, by a notification."""
     changed = asyncio.Event()
 
     async def hear(message: object) -> None:
@@ -212,8 +242,9 @@ async def test_client_hears_that_the_tools_of_the_proxy_have_changed(tmp_path: P
 
 
 async def test_sdk_client_reads_the_hints_of_what_is_declared(tmp_path: Path) -> None:
+    """The proxy shows the declared effect in place of the server's hint."""
     async with proxied(bank_process(tmp_path / "payments"), settings=ToolSettings(read=("pay",))) as (client, _):
         assert isinstance(client, Client)
-        tools = {tool.name: tool.annotations for tool in (await client.list_tools()).tools}
-    assert tools["pay"] is not None and tools["pay"].read_only_hint is True
-    assert tools["die"] is not None and tools["die"].destructive_hint is True
+        tools = {tool.name: tool.annotations or t.ToolAnnotations() for tool in (await client.list_tools()).tools}
+    assert tools["pay"].read_only_hint is True
+    assert tools["die"].destructive_hint is True

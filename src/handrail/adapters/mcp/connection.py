@@ -18,6 +18,7 @@ roots are refused, and its questions are not answered: these capabilities are no
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from concurrent.futures import Future
@@ -286,7 +287,8 @@ class McpConnection:
             return
         command, *arguments = server.command
         parameters = StdioServerParameters(command=command, args=arguments, env=dict(server.env), cwd=server.cwd)
-        async with stdio_client(parameters) as (reader, writer):
+        # Its default is what `sys.stderr` was at the import, which a program may have replaced and closed since.
+        async with stdio_client(parameters, sys.__stderr__ or sys.stderr) as (reader, writer):
             yield WatchedStream(reader, self._lose), writer
 
     async def _follow(self, client: Client) -> None:

@@ -82,6 +82,10 @@ class ClientQuestion:
         return t.ElicitRequestFormParams(message=self.message, requested_schema=dict(self.schema))
 
 
+Report = Callable[[float, float | None, str | None], None]
+"""Sends the progress of a call to its client, from any thread."""
+
+
 @dataclass(slots=True)
 class ClientCall:
     """One call of a client while it is answered.
@@ -89,12 +93,12 @@ class ClientCall:
     Attributes:
         ref: its identity.
         answers: the answers to its questions so far, by their ids.
-        report: sends progress to the client, from any thread.
+        report: sends its progress.
     """
 
     ref: CallRef
     answers: dict[str, ClientAnswer]
-    report: Callable[[float, float | None, str | None], None] = lambda *_: None
+    report: Report = lambda *_: None
 
     @property
     def state(self) -> str:
@@ -104,12 +108,6 @@ class ClientCall:
 
 CLIENT_CALL: Final[ContextVar[ClientCall | None]] = ContextVar("handrail_mcp_call", default=None)
 """The call of a client that is answered here."""
-
-
-def report_progress(done: float, total: float | None, text: str | None) -> None:
-    """Sends progress to the client of the call that runs here."""
-    if (call := CLIENT_CALL.get()) is not None:
-        call.report(done, total, text)
 
 
 def read_state(params: t.CallToolRequestParams) -> tuple[str, dict[str, ClientAnswer]] | None:

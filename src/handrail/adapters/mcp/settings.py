@@ -84,13 +84,15 @@ class ConfiguredServer(NamedTuple):
     settings: ToolSettings
 
 
-def read_servers(path: Path, environment: Mapping[str, str] = os.environ) -> tuple[ConfiguredServer, ...]:
-    """Reads a file of servers; variables are of `environment`.
+def read_servers(
+    path: Path, environment: Mapping[str, str] = os.environ, *, shown_as: str = ""
+) -> tuple[ConfiguredServer, ...]:
+    """Reads a file of servers; variables are of `environment`, and `shown_as` is the file in messages.
 
     Raises:
         DocumentError: it cannot be read, is invalid, or names a variable that is not set.
     """
-    file = str(path)
+    file = shown_as or str(path)
     text = read_document(path, file=file, what="MCP servers are described in a text file", suffix=".yaml")
     root = read_tree(text.removeprefix("\ufeff"), name=file) or YamlMap((), line=1, column=1)
     tree = YamlFields(root, "a file of MCP servers", file, DocumentError)

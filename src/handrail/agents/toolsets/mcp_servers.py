@@ -25,7 +25,7 @@ def server_toolsets(file: Path, name: str) -> list[Entry]:
     Raises:
         DocumentError: the file cannot be read, or is invalid.
     """
-    servers = [_SharedServer(configured) for configured in read_servers(file)]
+    servers = [_SharedServer(configured) for configured in read_servers(file, shown_as=name)]
     return [
         Entry(shared.name, "toolset", ToolsetFactory(shared.make_section), Origin("module", name)) for shared in servers
     ]

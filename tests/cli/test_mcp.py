@@ -1,0 +1,228 @@
+"""`handrail proxy` and `handrail serve`: what they print, refuse and record, and how they end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp import Client, StdioServerParameters
+from mcp.client.stdio import stdio_client
+
+from handrail.cli.agents import write_agent_folder
+from tests.adapters.mcp.kit import BANK, free_port, text
+from tests.cli.agent_folders import write
+from tests.cli.desk import ENTRY, Command
+from tests.wording import Wording
+
+pytestmark = pytest.mark.timeout(180)  # servers are processes that start
+
+BANK_COMMAND = ("--", sys.executable, str(BANK))
+RULES = "defaults: {read: allow, external: ask}\ndeny: [north_wrong]\n"
+MODULE = """
+from handrail import tool
+from handrail.prompt import Prompt, PromptTemplate, ToolsSection
+
+@tool(effect="read")
+def price(order: str) -> int:
+    "The price of an order."
+    return len(order)
+
+TOOLS = [price]
+SECTION = ToolsSection(title="Prices", tools=TOOLS)
+TEMPLATE = PromptTemplate[str](ns="tests", key="prices", name="prices", sections=[SECTION])
+PROMPT = Prompt(TEMPLATE)
+NUMBER = 3
+"""
+
+
+@pytest.fixture
+def mcp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+    """The command in a folder with a module, a description of two servers, and rules; nothing is stored."""
+    command = [sys.executable, str(BANK)]
+    servers = {
+        "north": {"command": command, "only": ["balance", "pay", "wrong", "ask"], "read": ["pay"], "external": ["pey"]},
+        "south": {"command": command, "only": ["find"], "reconcile": {}, "keys": {"find": ["order"]}, "prefix": ""},
+    }
+    write(tmp_path, mcp_desk__py=MODULE, servers__yaml=json.dumps({"servers": servers}), rules__yaml=RULES)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])  # the command adds the folder of the module
+    return Command("", capsys)
+
+
+@asynccontextmanager
+async def client_of(*words: str) -> AsyncGenerator[Client]:
+    """A client of the command as a process."""
+    parameters = StdioServerParameters(command=ENTRY[0], args=[*ENTRY[1:], *words])
+    async with Client(stdio_client(parameters, sys.__stderr__ or sys.stderr)) as client:
+        yield client
+
+
+# ------------------------------------------------------------------------------------------------------------- explain
+
+
+@pytest.mark.parametrize("rules", [[], ["--rules", "rules.yaml"]], ids=["without rules", "with rules"])
+def test_tools_are_explained_as_a_table(mcp: Command, rules: Sequence[str], wording: Wording) -> None:
+    """Of several servers, with their prefixes; a name in the file that no tool has is noted."""
+    ran = mcp("proxy", "--config", "servers.yaml", "--explain", *rules)
+    assert ran.code == 0
+    assert [line.rstrip() for line in ran.out.splitlines()] == wording
+    assert ran.err == wording
+
+
+def test_tools_are_explained_as_json(mcp: Command, wording: Wording) -> None:
+    """One object, whose rows are those of the table."""
+    ran = mcp("proxy", "--explain", "--format", "json", *BANK_COMMAND)
+    rows = {row["tool"]: row for row in json.loads(ran.out)["tools"]}
+    assert ran.code == 0
+    assert rows["pay"] == {
+        "tool": "pay",
+        "server": "bank_server",
+        "effect": "external",
+        "from": "default",
+        "calls": wording,
+    }
+    assert rows["balance"]["from"] == "hints"
+
+
+# -------------------------------------------------------------------------------------------------- wrong command lines
+
+PROXY = ("proxy", "--explain")
+WRONG: dict[str, Sequence[str]] = {
+    "no server": PROXY,
+    "two ways at once": (*PROXY, "--url", "http://127.0.0.1:9/mcp", *BANK_COMMAND),
+    "a variable that is not set": (*PROXY, "--env", "BANK_TOKEN", *BANK_COMMAND),
+    "no such file": (*PROXY, "--config", "nowhere.yaml"),
+    "a server that ends": (*PROXY, "--", sys.executable, "-c", "pass"),
+    "no such program": (*PROXY, "--", "nonsense-program"),
+    "wrong rules": (*PROXY, "--rules", "mcp_desk.py", *BANK_COMMAND),
+    "no port": ("serve", "mcp_desk.py:TOOLS", "--http", "0"),
+    "no name": ("serve", "mcp_desk.py"),
+    "no such module file": ("serve", "nowhere.py:TOOLS"),
+    "no such module": ("serve", "nowhere:TOOLS"),
+    "no such object": ("serve", "mcp_desk.py:NOTHING"),
+    "no tools": ("serve", "mcp_desk.py:NUMBER"),
+    "no such agent": ("serve", "nowhere.agent"),
+}
+
+
+@pytest.mark.short(len(WRONG))
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_command_line_says_what_is_wrong(mcp: Command, name: str, wording: Wording) -> None:
+    """Nothing is served, and nothing is printed for programs."""
+    ran = mcp(*WRONG[name])
+    assert ran.out == ""
+    assert f"{ran.code}\n{ran.err}" == wording
+
+
+# --------------------------------------------------------------------------------------------------------------- serve
+
+
+@pytest.mark.anyio
+@pytest.mark.short(2)
+@pytest.mark.parametrize("name", ["TOOLS", "SECTION", "TEMPLATE", "PROMPT"])
+async def test_list_section_and_prompt_of_a_module_are_served(mcp: Command, name: str) -> None:
+    """By the file and the name."""
+    async with client_of("serve", f"mcp_desk.py:{name}") as client:
+        assert [one.name for one in (await client.list_tools()).tools] == ["price"]
+        assert (await client.call_tool("price", {"order": "abc"})).structured_content == {"result": 3}
+
+
+@pytest.mark.anyio
+async def test_tools_of_an_agent_are_served_by_the_rules_of_its_project(mcp: Command, tmp_path: Path) -> None:
+    """The files that `handrail new` writes; a client without questions calls again after an answer given elsewhere."""
+    write_agent_folder("notes", tmp_path)
+    store = ("--store", f"sqlite:///{tmp_path}/notes.db")
+    async with client_of("serve", "notes/notes.agent", *store) as client:
+        assert [one.name for one in (await client.list_tools()).tools] == ["list_notes", "add_note"]
+        waits = text(await client.call_tool("add_note", {"text": "milk"}))
+        command = waits[waits.index("approvals answer") :].partition(". ")[0].split()
+        assert (await asyncio.to_thread(mcp, *command, "--yes")).code == 0
+        assert text(await client.call_tool("add_note", {"text": "milk"})) == "noted: milk"
+        assert text(await client.call_tool("list_notes", {})) == "milk"
+
+
+# -------------------------------------------------------------------------------------------------- sessions, and ends
+
+
+def started(*words: str) -> subprocess.Popen[str]:
+    """The command as a process, with pipes."""
+    pipe = subprocess.PIPE
+    return subprocess.Popen((*ENTRY, *words), stdin=pipe, stdout=pipe, stderr=pipe, text=True)
+
+
+def ask(process: subprocess.Popen[str], method: str, **params: Any) -> dict[str, Any]:
+    """The first message that a server sends after a request."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(json.dumps({"jsonrpc": "2.0", "id": method, "method": method, "params": params}) + "\n")
+    process.stdin.flush()
+    message: dict[str, Any] = json.loads(process.stdout.readline())
+    return message
+
+
+HELLO: dict[str, Any] = {
+    "protocolVersion": "2025-11-25",
+    "capabilities": {},
+    "clientInfo": {"name": "test", "version": "1"},
+}
+
+
+def test_each_proxy_that_runs_has_a_session_of_its_own(mcp: Command, tmp_path: Path) -> None:
+    """That of the command, or the first of its name with a number that no other process has; or that of `--session`."""
+    store = ("--store", f"sqlite:///{tmp_path}/calls.db")
+    with started("proxy", *store, *BANK_COMMAND) as process:
+        ask(process, "initialize", **HELLO)
+        for session in ([], ["--session", "mine"]):
+            assert mcp("proxy", "--explain", *session, *store, *BANK_COMMAND).code == 0
+        process.communicate(timeout=60)
+    assert process.returncode == 0  # its input has ended
+    assert {row["session_id"] for row in mcp.rows("sessions", "list", *store)} == {"proxy", "proxy-2", "mine"}
+
+
+def test_sigterm_ends_a_proxy_in_order(mcp: Command, tmp_path: Path, wording: Wording) -> None:
+    """A call that runs is cancelled, and its end is recorded; nothing but messages is printed."""
+    store = ("--store", f"sqlite:///{tmp_path}/calls.db")
+    with started("proxy", *store, *BANK_COMMAND) as process:
+        ask(process, "initialize", **HELLO)
+        message = ask(process, "tools/call", name="wait", arguments={}, _meta={"progressToken": "p"})
+        assert message["method"] == "notifications/progress"
+        process.send_signal(signal.SIGTERM)
+        _, said = process.communicate(timeout=60)
+    assert (process.returncode, said) == (0, "")
+    (row,) = mcp.rows("sessions", "list", *store)
+    assert (row["session_id"], row["state"]) == ("proxy", ["ended"])
+    assert mcp("sessions", "show", "proxy", *store).out == wording
+
+
+def test_port_that_is_taken_is_an_error(mcp: Command, wording: Wording) -> None:
+    """It does not say that it serves."""
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        with started("serve", "mcp_desk.py:TOOLS", "--http", str(port)) as process:
+            out, said = process.communicate(timeout=60)
+    assert (process.returncode, out) == (1, "")
+    assert said.replace(str(port), "PORT") == wording
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_signal_ends_a_server_over_http_in_order(mcp: Command, number: signal.Signals, wording: Wording) -> None:
+    """As soon as it says where it serves; a person who presses Ctrl-C reads nothing more."""
+    port = free_port()
+    with started("serve", "mcp_desk.py:TOOLS", "--http", str(port)) as process:
+        assert process.stderr is not None
+        lines = [process.stderr.readline() for _ in range(2)]
+        process.send_signal(number)
+        _, rest = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert "".join((*lines, rest)).replace(str(port), "PORT") == wording
