@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import random
+import subprocess
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
@@ -194,10 +195,13 @@ class Process:
         return await self._process.wait()
 
 
+_COMMAND = (sys.executable, "-m", "handrail", "serve", "tests.adapters.mcp.malformed:PROMPT")
+
+
 async def _serving(log: Path) -> Process:
     with log.open("wb") as errors:
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "handrail", "serve", "tests.adapters.mcp.malformed:PROMPT"),
+            *_COMMAND,
             cwd=ROOT,
             env=os.environ,
             stdin=asyncio.subprocess.PIPE,
@@ -228,3 +232,17 @@ async def test_stdio_server_goes_on_after_malformed_and_large_messages(
     assert await served.end() == 0
     assert_tells_nothing(served.lines)
     assert paid_in(payments) == "proper\n"
+
+
+def test_stdio_server_ends_quietly_when_nobody_reads_its_answers() -> None:
+    """The client was killed in the middle of calls."""
+    pipe = subprocess.PIPE
+    with subprocess.Popen(_COMMAND, cwd=ROOT, stdin=pipe, stdout=pipe, stderr=pipe) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        process.stdin.write(b"".join(json.dumps(looking("a word", at)).encode() + b"\n" for at in range(50)))
+        process.stdin.close()
+        assert b"Traceback" not in process.stderr.read()
+        assert process.wait() == 0
