@@ -31,6 +31,7 @@ from chaos import cancellations, history, interrupts, outages, postgres, program
 from chaos.conductor import Conductor, Toll
 from chaos.desk import NAMES, Policy
 from chaos.mcp import kills as mcp_kills
+from chaos.mcp.client import Setup
 from chaos.troubles import BusySqlite, RestartedPostgres, Trouble
 from chaos.verdict import Verdict, judge, read_state
 from chaos.worker import wait_for_threads, warm
@@ -212,9 +213,11 @@ def _kill_mcp(options: Options) -> bool:
     """Kill clients, proxies and servers of MCP in the middle of calls; whether no payment was made twice or denied."""
     kinds = mcp_kills.kinds_of(options.mcp)
     broken = False
-    for setup in dict.fromkeys(kind.setup for kind in kinds):
-        dice = random.Random(f"{options.seed} mcp {setup}")
-        count = mcp_kills.play(setup, [kind for kind in kinds if kind.setup == setup], dice)
+    for setup in get_args(Setup):
+        own = [kind for kind in kinds if kind.setup == setup]
+        if not own:
+            continue
+        count = mcp_kills.play(setup, own, random.Random(f"{options.seed} mcp {setup}"))
         broken = broken or bool(count.faults)
         answers = ", ".join(f"{number} {answer}" for answer, number in sorted(count.answers.items()))
         _say(
