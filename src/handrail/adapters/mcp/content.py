@@ -69,8 +69,11 @@ def write_result(message: ToolMessage, offered: OfferedTool | None) -> dict[str,
         structured = {"result": dump(value)} if offered.wraps else dump(value)
     except DumpError:
         structured = None
+    if structured is not None:
+        return {**result, "structuredContent": structured}
     # A client checks a success by the schema, and would report what does not fit as an error of its own.
-    return {**result, "isError": True} if structured is None else {**result, "structuredContent": structured}
+    note = {"type": "text", "text": "It was carried out, and its result does not fit its schema. Do not repeat it."}
+    return {**result, "content": [*content, note], "isError": True}
 
 
 def content_block(part: ContentPart) -> dict[str, Any]:
